@@ -1,0 +1,183 @@
+"""The contract of every attack: artifacts in, a claim out; claim and truth compared, evidence out.
+
+`run` receives only artifacts that its card requires and its position can see, and only the prior
+knowledge its threat model grants. The truth reaches `measure` alone. So an attack cannot see the
+answer, by signature.
+"""
+
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, Literal, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fl.artifact import Artifact, Kind
+from fl.plugin import Plugin
+
+Floats = NDArray[np.floating[Any]]
+Claim = Mapping[str, NDArray[Any]]  # named arrays; the attack's docstring says which
+
+
+class Position(StrEnum):
+    """Where the adversary sits; decides what it could see."""
+
+    SERVER = "server"
+    CLIENT = "client"  # another client: sees every broadcast
+    MEDIATOR = "mediator"
+    NEXT_CLIENT = "next_client"  # the next client of a relay
+    PUBLIC = "public"  # whoever gets the final model
+
+
+class Conduct(StrEnum):
+    HONEST_BUT_CURIOUS = "honest_but_curious"
+    MALICIOUS = "malicious"
+
+
+class Goal(StrEnum):
+    RECONSTRUCTION = "reconstruction"
+    MEMBERSHIP = "membership"
+    INFERENCE = "inference"
+    POISONING = "poisoning"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ThreatModel:
+    position: Position
+    conduct: Conduct = Conduct.HONEST_BUT_CURIOUS
+    knows: frozenset[str] = frozenset()  # "architecture", "auxiliary_data", "label_counts"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Card:
+    """What an attack is, for `fedaudit list attacks` and for every finding it leads to."""
+
+    title: str
+    source: str  # paper and algorithm number
+    goal: Goal
+    threat: ThreatModel
+    requires: tuple[Kind, ...]  # needs all of these to be visible
+    learns: str  # what the adversary gets if it works, in words of the reader
+    does_not_show: str  # what a result of this attack cannot tell
+    remedy: str  # what to do about a finding, naming the protection
+    also_reads: tuple[Kind, ...] = ()  # used where visible
+    replays: bool = False  # asks the auditor for replayed artifacts (controls and dose response)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Images:
+    """Pictures in [0, 1], float32 [N, C, H, W], and their labels, int64 [N]."""
+
+    x: Floats
+    y: NDArray[np.int64]
+
+    def __len__(self) -> int:
+        return len(self.y)
+
+    def of_class(self, label: int) -> Floats:
+        return self.x[self.y == label]
+
+
+class Extractor(Protocol):
+    """A model with known weights, as an adversary who has the architecture can run it."""
+
+    def features(self, images: Floats) -> Floats: ...  # [N, C, H, W] in [0, 1] -> [N, D]
+
+    def logits(self, images: Floats) -> Floats: ...  # [N, C, H, W] in [0, 1] -> [N, classes]
+
+    def module(self) -> Any: ...  # the torch module itself, taking images in [0, 1]; for gradients
+
+
+@dataclass(frozen=True, kw_only=True)
+class Knowledge:
+    """What the adversary knows beforehand. Anything the threat model does not grant is None."""
+
+    classes: int
+    image_shape: tuple[int, int, int]  # C, H, W
+    architecture: "Architecture | None" = None
+    auxiliary: Images | None = None
+    training: Mapping[str, float] = field(default_factory=dict)  # public: local_epochs, lr, ...
+    device: str = "cpu"
+
+
+class Architecture(Protocol):
+    """Weights, as they crossed the wire, to a model that can be run."""
+
+    def __call__(self, weights: Mapping[str, NDArray[Any]]) -> Extractor: ...
+
+
+class Truth(Protocol):
+    """What the auditor knows and the attack does not."""
+
+    @property
+    def reference(self) -> Images: ...  # never trained on and never given to an attacker
+
+    @property
+    def auxiliary(self) -> Images: ...  # what the attacker had (for blind baselines)
+
+    def members(self, artifact: str, label: int) -> Floats: ...  # images behind it, [n, C, H, W]
+
+    def label_counts(self, client: int) -> NDArray[np.int64]: ...  # [classes]
+
+    def client_images(self, client: int) -> Images: ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class Baseline:
+    """What a blind adversary gets in the same trials."""
+
+    name: str  # "class mean", "wrong prototype, same class", "chance"
+    value: float
+    interval: tuple[float, float] | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Evidence:
+    """One measured agreement of claim and truth. Never a verdict: the policy decides what it means."""
+
+    measure: str  # "rank1", "ssim", "psnr", "auc", "tpr_at_fpr_0.01", "count_exact_match"
+    value: float
+    unit: str  # "fraction", "dB", "index"
+    trials: int
+    interval: tuple[float, float] | None  # at `confidence`, already corrected for `looks`
+    baselines: tuple[Baseline, ...] = ()
+    confidence: float = 0.95
+    looks: int = 1  # how many comparisons this interval was corrected for
+    control: Literal["none", "positive", "negative"] = "none"
+    condition: Mapping[str, float | str] = field(default_factory=dict)  # {"n": 5}; groups a curve
+    higher_is_worse: bool = True
+    note: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Gallery:
+    """Pictures for the report: equal-length rows, each [k, C, H, W] in [0, 1]."""
+
+    title: str
+    caption: str  # says what to see
+    rows: Mapping[str, Floats]  # "original", "reconstruction", "class mean", ...
+    columns: tuple[str, ...] = ()  # a label over each column
+
+
+class Attack(Plugin):
+    """A passive attack. Subclasses set `card` and write run and measure; see attacks/README.md."""
+
+    card: Card
+
+    @abstractmethod
+    def run(self, view: Sequence[Artifact], knowledge: Knowledge, rng: np.random.Generator) -> Claim:
+        """What the adversary asserts, from what it could see and knew."""
+
+    @abstractmethod
+    def measure(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[Evidence]:
+        """The claim against the truth and against every blind baseline, with intervals."""
+
+    def galleries(self, claim: Claim, truth: Truth) -> list[Gallery]:
+        """Pictures worth showing; none by default."""
+        return []
+
+    def not_applicable(self, view: Sequence[Artifact], knowledge: Knowledge) -> str:
+        """Why this attack means nothing here, as a sentence; empty when it applies."""
+        return ""

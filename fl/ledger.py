@@ -1,0 +1,68 @@
+"""The ledger: every release of a protected unit's data, noised or not. Accountants read only this.
+
+A release without noise is listed too, because it decides the bound: nothing an accountant says of
+the noised weights holds for an observer who also gets counts in clear.
+"""
+
+import dataclasses
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from fl.errors import UserError
+
+Mechanism = Literal["none", "gaussian", "laplace", "discrete_laplace"]
+Unit = Literal["record", "client"]
+Adjacency = Literal["add_or_remove_one", "replace_one"]
+Sampling = Literal["none", "poisson", "fixed_without_replacement", "shuffle", "unknown"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Release:
+    """One release of one unit's data. Noise standard deviation / sensitivity is the multiplier z."""
+
+    round: int
+    kind: str  # artifact kind released
+    sender: str  # party whose data it is: "client/3"
+    observers: tuple[str, ...]  # who could read it, as Artifact.seen_by
+    mechanism: Mechanism
+    noise_std: float = 0.0  # standard deviation (Gaussian) or scale (Laplace) per coordinate
+    sensitivity: float | None = None  # L2 (Gaussian) or L1 (Laplace); None: nothing bounds it
+    unit: Unit = "client"
+    adjacency: Adjacency = "add_or_remove_one"
+    sampling: Sampling = "none"
+    sample_rate: float = 1.0
+    clipped: str = ""  # where the clip is enforced, in words; empty: nowhere
+    source: str = ""  # the protection that made it, empty for none
+
+    @property
+    def noise_multiplier(self) -> float:
+        """z = noise_std / sensitivity; 0 where nothing bounds the sensitivity or there is no noise."""
+        if self.mechanism == "none" or not self.sensitivity:
+            return 0.0
+        return self.noise_std / self.sensitivity
+
+
+def to_line(release: Release) -> str:
+    return json.dumps(dataclasses.asdict(release), separators=(",", ":"))
+
+
+def read(path: Path) -> list[Release]:
+    """All releases of a ledger file; raises UserError naming the line that is not one."""
+    releases = []
+    for number, line in enumerate(_lines(path), start=1):
+        try:
+            fields = json.loads(line)
+            releases.append(Release(**(fields | {"observers": tuple(fields["observers"])})))
+        except (ValueError, TypeError, KeyError) as error:
+            raise UserError(f"{path} line {number} is not a release: {error}",
+                            hint="restore the file, or simulate again into a new folder") from error
+    return releases
+
+
+def _lines(path: Path) -> Iterable[str]:
+    if not path.exists():
+        raise UserError(f"no ledger at {path}", hint="run `fedaudit simulate` first")
+    return (line for line in path.read_text().splitlines() if line)

@@ -1,0 +1,93 @@
+"""The contract of a model: features(x) -> h, head(h) -> logits. h is the input of the last linear layer.
+
+Prototypes, MOON's representation and the label-inference attacks all mean this h.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from fl.errors import UserError
+from fl.streams import Streams
+
+State = dict[str, Tensor]  # parameters and buffers by name
+
+
+class Net(nn.Module):
+    """Base of our models. Subclasses write features() and set `head`; `Config` holds their settings."""
+
+    source: str = ""  # paper and section
+
+    @dataclass(frozen=True, kw_only=True)
+    class Config:
+        """No settings."""
+
+    head: nn.Module
+
+    def __init__(self, shape: tuple[int, ...], classes: int, config: Any = None) -> None:
+        """`shape` is one example's, [C, H, W] for images and [T] for tokens."""
+        super().__init__()
+
+    def features(self, x: Tensor) -> Tensor:
+        raise NotImplementedError
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = self.head(self.features(x))
+        return out
+
+
+class Adapted(Net):
+    """A user's own module: its last nn.Linear is the head, what enters it are the features."""
+
+    def __init__(self, inner: nn.Module) -> None:
+        super().__init__((), 0)
+        last = [name for name, m in inner.named_modules() if isinstance(m, nn.Linear)]
+        if not last:
+            raise UserError(f"{type(inner).__name__} has no nn.Linear layer to take features before",
+                            hint="derive the model from fl.model.Net and write features() and head")
+        self.inner = inner
+        self._head_name = last[-1]
+
+    @property
+    def head(self) -> nn.Module:  # type: ignore[override]
+        return self.inner.get_submodule(self._head_name)
+
+    def features(self, x: Tensor) -> Tensor:
+        caught: list[Tensor] = []
+        hook = self.head.register_forward_pre_hook(lambda _, args: caught.append(args[0]))
+        try:
+            self.inner(x)
+        finally:
+            hook.remove()
+        return caught[-1]
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = self.inner(x)
+        return out
+
+
+def initialise(make: Callable[[], nn.Module], streams: Streams) -> Net:
+    """Build a model with its weights drawn from the stream "model"; the global generator is left as it was."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(streams.key("model"))
+        module = make()
+    return module if isinstance(module, Net) else Adapted(module)
+
+
+def state_of(module: nn.Module) -> State:
+    """A copy of all parameters and persistent buffers, contiguous, on the CPU."""
+    return {k: v.detach().cpu().clone().contiguous() for k, v in module.state_dict().items()}
+
+
+def head_names(module: Net) -> tuple[str, ...]:
+    """Names in the state that belong to the head."""
+    ids = {id(p) for p in module.head.parameters()}
+    return tuple(k for k, p in module.named_parameters() if id(p) in ids)
+
+
+def count(state: Mapping[str, Tensor]) -> int:
+    """Number of scalars in a state."""
+    return sum(v.numel() for v in state.values())

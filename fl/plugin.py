@@ -1,0 +1,94 @@
+"""Plugins are files: `name: fedprox` is fl/methods/fedprox.py, `name: mine.prox:Prox` is a user's own.
+
+There is no registry to edit. A plugin class carries a `card` that says what it is, and a nested
+frozen dataclass `Config` whose fields are its only settings.
+"""
+
+import dataclasses
+import difflib
+import importlib
+import importlib.util
+import inspect
+import pkgutil
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+from fl.errors import UserError
+
+T = TypeVar("T")
+
+
+class Plugin:
+    """What every method, attack, protection, partition, ... shares: a Config and a constructor."""
+
+    @dataclasses.dataclass(frozen=True, kw_only=True)
+    class Config:
+        """No settings."""
+
+    def __init__(self, config: Any = None) -> None:
+        self.config = self.Config() if config is None else config
+
+
+def names(package: str) -> list[str]:
+    """Names of the plugins in a package, from its file names."""
+    path = importlib.import_module(package).__path__
+    return sorted(m.name for m in pkgutil.iter_modules(path) if not m.name.startswith("_"))
+
+
+def load(package: str, name: str, base: type[T]) -> type[T]:
+    """The plugin class called `name`: a file of `package`, or "module:Class".
+
+    Raises UserError where there is none, naming the nearest known name.
+    """
+    if ":" in name:
+        return _load_dotted(name, base)
+    if name not in names(package):
+        near = difflib.get_close_matches(name, names(package), n=1)
+        where = package.replace(".", "/") + "/"
+        hint = f"did you mean {near[0]!r}?" if near else "known: " + ", ".join(names(package))
+        raise UserError(f"no {name!r} in {where}", hint=hint)
+    module = importlib.import_module(f"{package}.{name}")
+    found = [c for _, c in inspect.getmembers(module, inspect.isclass)
+             if issubclass(c, base) and c is not base and c.__module__ == module.__name__
+             and not c.__name__.startswith("_")]
+    # file = class in lower case; helper classes of the same base may stand beside it
+    exact = [c for c in found if c.__name__.lower() == name.replace("_", "")]
+    if len(exact or found) != 1:
+        raise UserError(f"{package}.{name} must define one {base.__name__}, found {len(found)}",
+                        hint="name the class as the file, in CamelCase")
+    return (exact or found)[0]
+
+
+def _load_dotted(name: str, base: type[T]) -> type[T]:
+    module_name, _, class_name = name.partition(":")
+    try:
+        cls = getattr(importlib.import_module(module_name), class_name)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise UserError(f"cannot load {name!r}: {error}",
+                        hint="write module:Class, with the module beside the config file or installed") from error
+    if not (inspect.isclass(cls) and issubclass(cls, base)):
+        raise UserError(f"{name!r} is not a {base.__name__}", hint=f"derive it from {base.__module__}.{base.__name__}")
+    return cls
+
+
+def configure(cls: type[Any], settings: Mapping[str, Any], where: str) -> Any:
+    """An instance of `cls` with settings checked against its Config and converted by declared type.
+
+    `where` is the path in the config file ("attacks[2]") that errors name.
+    """
+    from pydantic import TypeAdapter, ValidationError
+
+    known = [f.name for f in dataclasses.fields(cls.Config)]
+    for key in settings:
+        if key not in known:
+            near = difflib.get_close_matches(str(key), known, n=1)
+            hint = f"did you mean {near[0]!r}?" if near else "known: " + (", ".join(known) or "no settings")
+            raise UserError(f"{where}: unknown key {key!r}", hint=hint)
+    try:
+        config = TypeAdapter(cls.Config).validate_python(dict(settings))
+    except ValidationError as error:
+        first = error.errors()[0]
+        key = ".".join(str(p) for p in first["loc"])
+        raise UserError(f"{where}.{key}: {first['msg']}, got {first['input']!r}",
+                        hint="`fedaudit show` prints every key with its type and default") from error
+    return cls(config)

@@ -1,0 +1,52 @@
+"""The contract of a protection: what the wire does to a message before anyone else reads it.
+
+Protections work with every method, because they sit on the wire. Each one says what the release is
+worth in the ledger; the wire enters an un-noised release for every data-dependent kind that no
+protection touched.
+"""
+
+from abc import abstractmethod
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from fl.artifact import Kind, Party
+from fl.ledger import Release
+from fl.plugin import Plugin
+
+Payload = dict[str, Tensor]
+Message = dict[Kind, Payload]
+
+
+@dataclass
+class Sending:
+    """One message on its way: protections change `message` and append to `releases`."""
+
+    round: int
+    sender: Party
+    observers: tuple[str, ...]
+    message: Message
+    reference: Message  # what the sender had received this round: the base of an update
+    rng: torch.Generator  # the stream of this protection, round and sender
+    releases: list[Release] = field(default_factory=list)
+    protected: set[Kind] = field(default_factory=set)  # kinds whose releases are already listed
+
+
+class Protection(Plugin):
+    """Subclasses set `title`, `source` and write apply() and describe()."""
+
+    title: str
+    source: str
+    kinds: tuple[Kind, ...] = ()  # what it acts on
+
+    @abstractmethod
+    def apply(self, sending: Sending) -> None: ...
+
+    @abstractmethod
+    def describe(self) -> str:
+        """One sentence for the report, with its parameters."""
+
+    def hides_single_uploads(self) -> bool:
+        """True for secure aggregation: the server reads only sums."""
+        return False

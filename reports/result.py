@@ -1,0 +1,247 @@
+"""The audit result: everything a report says, as one validated document, `audit.json`.
+
+Sections read this and compute nothing. The schema is public: `fedaudit show --schema result`.
+"""
+
+from enum import StrEnum
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+SCHEMA_VERSION = 1
+
+
+class Severity(StrEnum):
+    """How bad a finding is, by the policy. "none" is: nothing demonstrated. There is no "safe"."""
+
+    CRITICAL = "critical"
+    HIGH = "high"
+    MEDIUM = "medium"
+    LOW = "low"
+    NONE = "none"
+
+    @property
+    def rank(self) -> int:
+        return list(Severity)[::-1].index(self)
+
+
+class Outcome(StrEnum):
+    DEMONSTRATED = "demonstrated"
+    NOT_DEMONSTRATED = "not_demonstrated"  # ran, its positive control was found, showed nothing
+    INCONCLUSIVE = "inconclusive"  # missed its positive control, or too few trials to tell
+    NOT_APPLICABLE = "not_applicable"
+    FAILED = "failed"  # an error; never improves a score
+
+
+class Record(BaseModel):
+    """Base of all records: unknown fields are refused, infinities are kept as text by JSON."""
+
+    model_config = ConfigDict(extra="forbid", ser_json_inf_nan="strings")
+
+
+class Baseline(Record):
+    name: str
+    value: float
+    interval: tuple[float, float] | None = None
+
+
+class Evidence(Record):
+    """A number with what is needed to believe it."""
+
+    measure: str
+    value: float
+    unit: str
+    trials: int
+    interval: tuple[float, float] | None
+    baselines: list[Baseline] = Field(default_factory=list)
+    confidence: float = 0.95
+    looks: int = 1
+    control: Literal["none", "positive", "negative"] = "none"
+    condition: dict[str, float | str] = Field(default_factory=dict)
+    higher_is_worse: bool = True
+    note: str = ""
+
+
+class Threat(Record):
+    position: str
+    conduct: str
+    knows: list[str]
+
+
+class Finding(Record):
+    """One conclusion. `title` is a sentence; `reason` cites the policy rule that set the severity."""
+
+    id: str  # "upcnn", "dp-exact-server-client", "lint-L10"
+    title: str
+    source: Literal["attack", "accountant", "lint", "robustness"]
+    method: str = ""  # title of the attack or accountant
+    reference: str = ""  # its paper
+    outcome: Outcome
+    severity: Severity
+    summary: str  # what was done, what came out, compared with what
+    reason: str = ""
+    threat: Threat | None = None
+    evidence: list[Evidence] = Field(default_factory=list)
+    does_not_show: str = ""
+    remedy: str = ""
+    seconds: float = 0.0
+
+
+class Gallery(Record):
+    """Pictures as PNG, base64. Rows have equal length; `alt` is what a screen reader says."""
+
+    finding: str  # id of the finding it belongs to
+    title: str
+    caption: str
+    alt: str
+    columns: list[str] = Field(default_factory=list)
+    rows: dict[str, list[str]]
+
+
+class Series(Record):
+    """One line or set of points of a figure; `low` and `high` are its interval."""
+
+    name: str
+    x: list[float]
+    y: list[float]
+    low: list[float] | None = None
+    high: list[float] | None = None
+    blind: bool = False  # a baseline: drawn dashed and grey
+
+
+class Figure(Record):
+    """A figure to draw: the numbers, not the picture."""
+
+    id: str
+    finding: str = ""  # id of the finding it belongs to; empty: belongs to a section
+    kind: Literal["line", "bar", "roc"] = "line"
+    title: str
+    caption: str
+    alt: str
+    x_label: str
+    y_label: str
+    x_log: bool = False
+    y_log: bool = False
+    series: list[Series]
+
+
+class Exposure(Record):
+    """Who saw what: one party, one artifact kind."""
+
+    party: str  # "server", "every client", "the client itself", "public"
+    kind: str
+    description: str
+    single_client: bool  # tells one client's contribution apart
+    senders: int  # how many parties it came from
+    messages: int
+    bytes: int
+    rounds: int
+    first_round: int
+    last_round: int
+
+
+class Budget(Record):
+    """An upper bound on the privacy loss towards one observer; inf means no bound exists."""
+
+    observer: str
+    unit: str
+    adjacency: str
+    delta: float
+    epsilon_upper: float
+    accountant: str
+    releases: int
+    assumes: str
+    spoiled_by: list[str] = Field(default_factory=list)  # kinds released without noise
+    note: str = ""
+
+
+class History(Record):
+    """One measured round. Accuracy is a fraction of the whole test set."""
+
+    round: int
+    accuracy: float | None = None
+    class_accuracy: list[float] | None = None
+    asked: int = 0
+    delivered: int = 0
+    rejected: int = 0
+    bytes_up: int = 0
+    bytes_down: int = 0
+    values: dict[str, float] = Field(default_factory=dict)  # weight_diversity, train_loss, ...
+
+
+class Scope(Record):
+    """What was audited, in words and numbers a reviewer can check."""
+
+    method: str
+    method_source: str
+    method_text: str  # what it is, one or two sentences
+    dataset: str
+    dataset_text: str
+    clients: int
+    clients_text: str  # partition and availability in words
+    rounds: int
+    model: str
+    parameters: int
+    training: dict[str, str] = Field(default_factory=dict)
+    protections: list[str] = Field(default_factory=list)
+    threats: list[Threat] = Field(default_factory=list)
+    class_names: list[str] = Field(default_factory=list)
+    counts: list[list[int]] = Field(default_factory=list)  # [client][class], auditor's knowledge
+
+
+class Coverage(Record):
+    ran: int
+    applicable: int
+    not_applicable: int
+    inconclusive: int
+    failed: int
+
+
+class Headline(Record):
+    severity: Severity
+    outcome: Outcome
+    sentence: str  # the worst finding
+    coverage: Coverage
+
+
+class Reproduction(Record):
+    command: str
+    config: str  # resolved config, YAML
+    seed: int
+    versions: dict[str, str]
+    hardware: dict[str, str]
+    hashes: dict[str, str]  # file -> sha256
+    started: str
+    seconds: dict[str, float]  # by phase
+
+
+class PolicyRule(Record):
+    id: str
+    severity: Severity
+    when: str  # the rule in words: "rank1 residual risk >= 0.5"
+    reason: str
+
+
+class Policy(Record):
+    name: str
+    version: str
+    rules: list[PolicyRule]
+
+
+class AuditResult(Record):
+    schema_version: int = SCHEMA_VERSION
+    title: str
+    created: str  # ISO 8601, UTC
+    headline: Headline
+    scope: Scope
+    exposures: list[Exposure]
+    findings: list[Finding]
+    figures: list[Figure] = Field(default_factory=list)
+    galleries: list[Gallery] = Field(default_factory=list)
+    budgets: list[Budget] = Field(default_factory=list)
+    history: list[History] = Field(default_factory=list)
+    summary_metrics: dict[str, float] = Field(default_factory=dict)
+    limits: list[str] = Field(default_factory=list)
+    policy: Policy
+    reproduction: Reproduction
+    extra: dict[str, Any] = Field(default_factory=dict)  # for sections of a user's own
