@@ -77,7 +77,8 @@ class Images:
         return len(self.y)
 
     def of_class(self, label: int) -> Floats:
-        return self.x[self.y == label]
+        chosen: Floats = self.x[self.y == label]
+        return chosen
 
 
 class Extractor(Protocol):
@@ -167,7 +168,9 @@ class Attack(Plugin):
     card: Card
 
     @abstractmethod
-    def run(self, view: Sequence[Artifact], knowledge: Knowledge, rng: np.random.Generator) -> Claim:
+    def run(
+        self, view: Sequence[Artifact], knowledge: Knowledge, rng: np.random.Generator
+    ) -> Claim:
         """What the adversary asserts, from what it could see and knew."""
 
     @abstractmethod

@@ -57,8 +57,10 @@ def read(path: Path) -> list[Release]:
             fields = json.loads(line)
             releases.append(Release(**(fields | {"observers": tuple(fields["observers"])})))
         except (ValueError, TypeError, KeyError) as error:
-            raise UserError(f"{path} line {number} is not a release: {error}",
-                            hint="restore the file, or simulate again into a new folder") from error
+            raise UserError(
+                f"{path} line {number} is not a release: {error}",
+                hint="restore the file, or simulate again into a new folder",
+            ) from error
     return releases
 
 

@@ -46,8 +46,10 @@ class Adapted(Net):
         super().__init__((), 0)
         last = [name for name, m in inner.named_modules() if isinstance(m, nn.Linear)]
         if not last:
-            raise UserError(f"{type(inner).__name__} has no nn.Linear layer to take features before",
-                            hint="derive the model from fl.model.Net and write features() and head")
+            raise UserError(
+                f"{type(inner).__name__} has no nn.Linear layer to take features before",
+                hint="derive the model from fl.model.Net and write features() and head",
+            )
         self.inner = inner
         self._head_name = last[-1]
 
@@ -70,7 +72,7 @@ class Adapted(Net):
 
 
 def initialise(make: Callable[[], nn.Module], streams: Streams) -> Net:
-    """Build a model with its weights drawn from the stream "model"; the global generator is left as it was."""
+    """Build a model with weights drawn from the stream "model", leaving the global generator alone."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(streams.key("model"))
         module = make()

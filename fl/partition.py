@@ -22,8 +22,14 @@ class Partition(Plugin):
     source: str
 
     @abstractmethod
-    def split(self, labels: NDArray[np.int64], classes: int, clients: int, rng: np.random.Generator,
-              owner: NDArray[np.int64] | None = None) -> list[Index]:
+    def split(
+        self,
+        labels: NDArray[np.int64],
+        classes: int,
+        clients: int,
+        rng: np.random.Generator,
+        owner: NDArray[np.int64] | None = None,
+    ) -> list[Index]:
         """Indices into `labels`, one array a client; an array may be empty."""
 
     @abstractmethod

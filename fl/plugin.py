@@ -48,14 +48,21 @@ def load(package: str, name: str, base: type[T]) -> type[T]:
         hint = f"did you mean {near[0]!r}?" if near else "known: " + ", ".join(names(package))
         raise UserError(f"no {name!r} in {where}", hint=hint)
     module = importlib.import_module(f"{package}.{name}")
-    found = [c for _, c in inspect.getmembers(module, inspect.isclass)
-             if issubclass(c, base) and c is not base and c.__module__ == module.__name__
-             and not c.__name__.startswith("_")]
+    found = [
+        c
+        for _, c in inspect.getmembers(module, inspect.isclass)
+        if issubclass(c, base)
+        and c is not base
+        and c.__module__ == module.__name__
+        and not c.__name__.startswith("_")
+    ]
     # file = class in lower case; helper classes of the same base may stand beside it
     exact = [c for c in found if c.__name__.lower() == name.replace("_", "")]
     if len(exact or found) != 1:
-        raise UserError(f"{package}.{name} must define one {base.__name__}, found {len(found)}",
-                        hint="name the class as the file, in CamelCase")
+        raise UserError(
+            f"{package}.{name} must define one {base.__name__}, found {len(found)}",
+            hint="name the class as the file, in CamelCase",
+        )
     return (exact or found)[0]
 
 
@@ -64,10 +71,15 @@ def _load_dotted(name: str, base: type[T]) -> type[T]:
     try:
         cls = getattr(importlib.import_module(module_name), class_name)
     except (ImportError, AttributeError, ValueError) as error:
-        raise UserError(f"cannot load {name!r}: {error}",
-                        hint="write module:Class, with the module beside the config file or installed") from error
+        raise UserError(
+            f"cannot load {name!r}: {error}",
+            hint="write module:Class; the module is installed or beside the config",
+        ) from error
     if not (inspect.isclass(cls) and issubclass(cls, base)):
-        raise UserError(f"{name!r} is not a {base.__name__}", hint=f"derive it from {base.__module__}.{base.__name__}")
+        raise UserError(
+            f"{name!r} is not a {base.__name__}",
+            hint=f"derive it from {base.__module__}:{base.__name__}",
+        )
     return cls
 
 
@@ -82,13 +94,19 @@ def configure(cls: type[Any], settings: Mapping[str, Any], where: str) -> Any:
     for key in settings:
         if key not in known:
             near = difflib.get_close_matches(str(key), known, n=1)
-            hint = f"did you mean {near[0]!r}?" if near else "known: " + (", ".join(known) or "no settings")
+            hint = (
+                f"did you mean {near[0]!r}?"
+                if near
+                else "known: " + (", ".join(known) or "no settings")
+            )
             raise UserError(f"{where}: unknown key {key!r}", hint=hint)
     try:
         config = TypeAdapter(cls.Config).validate_python(dict(settings))
     except ValidationError as error:
         first = error.errors()[0]
         key = ".".join(str(p) for p in first["loc"])
-        raise UserError(f"{where}.{key}: {first['msg']}, got {first['input']!r}",
-                        hint="`fedaudit show` prints every key with its type and default") from error
+        raise UserError(
+            f"{where}.{key}: {first['msg']}, got {first['input']!r}",
+            hint="`fedaudit show` prints every key with its type and default",
+        ) from error
     return cls(config)
