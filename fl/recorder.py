@@ -1,0 +1,249 @@
+"""The recorder: artifacts to disk as they happen, and back.
+
+One safetensors file a message, one JSON line a message in artifacts/manifest.jsonl with the file's
+SHA-256. Messages that the config does not keep are still counted: each round adds "traffic" lines
+with the number of messages and bytes by kind and direction, so that "who saw what" is complete
+however little is kept. docs/artifact-format.md describes the format and a 15-line writer.
+"""
+
+import hashlib
+import json
+import os
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from safetensors import SafetensorError
+from safetensors.numpy import load as load_bytes
+from safetensors.numpy import save as save_bytes
+
+from fl.artifact import Artifact, Channel, Kind, Party
+from fl.errors import UserError
+
+MANIFEST = "manifest.jsonl"
+
+
+class Log:
+    """An append-only JSON-lines file that can be cut back to where a checkpoint left it."""
+
+    def __init__(self, path: Path) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self.path = path
+        self._file = open(path, "ab")  # noqa: SIM115 - lives as long as the simulation
+
+    def add(self, record: Mapping[str, Any] | str) -> None:
+        line = record if isinstance(record, str) else json.dumps(record, separators=(",", ":"))
+        self._file.write(line.encode() + b"\n")
+
+    def offset(self) -> int:
+        self._file.flush()
+        return self._file.tell()
+
+    def cut(self, offset: int) -> None:
+        """Forget what was written after `offset`: an unfinished round."""
+        self._file.truncate(offset)
+        self._file.seek(offset)
+
+    def close(self) -> None:
+        self._file.close()
+
+
+@dataclass
+class Choice:
+    """Which messages are kept. A round or client of None keeps all of them."""
+
+    rounds: Callable[[int], bool] = lambda _: True
+    clients: Callable[[int], bool] = lambda _: True
+    kinds: frozenset[Kind] | None = None
+
+    def keeps(self, round: int, sender: Party, receivers: tuple[str, ...]) -> bool:
+        if not self.rounds(round):
+            return False
+        ends = [sender] + [Party.parse(r) for r in receivers if "/" in r]
+        named = [p.index for p in ends if p.index is not None]
+        return not named or any(self.clients(i) for i in named)
+
+
+@dataclass
+class Recorder:
+    """Writes one run's artifacts under `folder`."""
+
+    folder: Path
+    choice: Choice = field(default_factory=Choice)
+
+    def __post_init__(self) -> None:
+        self.manifest = Log(self.folder / MANIFEST)
+        self._traffic: dict[tuple[str, ...], list[int]] = defaultdict(lambda: [0, 0])
+        self._senders: dict[tuple[str, ...], set[str]] = defaultdict(set)
+
+    def message(
+        self,
+        *,
+        round: int,
+        channel: Channel,
+        sender: Party,
+        receivers: tuple[str, ...],
+        seen_by: tuple[str, ...],
+        payloads: Mapping[Kind, Mapping[str, torch.Tensor]],
+        copies: int = 1,
+    ) -> None:
+        """Keep (or only count) one message; `copies` is the number of receivers of a broadcast."""
+        keep = self.choice.keeps(round, sender, receivers)
+        kinds = [k for k in payloads if self.choice.kinds is None or k in self.choice.kinds]
+        arrays = {}
+        for kind, payload in payloads.items():
+            nbytes = sum(v.numel() * v.element_size() for v in payload.values())
+            group = (channel, kind, sender.role, ",".join(sorted({_role(s) for s in seen_by})))
+            self._traffic[group][0] += copies
+            self._traffic[group][1] += nbytes * copies
+            self._senders[group].add(str(sender))
+            if keep and kind in kinds:
+                for name, tensor in payload.items():
+                    arrays[f"{kind}/{name}"] = tensor.detach().cpu().contiguous().numpy()
+        if not arrays:
+            return
+        name = f"r{round:05d}/{str(sender).replace('/', '-')}.{channel}"
+        if channel == Channel.RELAY:
+            name += "." + "+".join(r.replace("/", "-") for r in receivers)
+        data = save_bytes(arrays)
+        path = self.folder / f"{name}.safetensors"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        aside = path.with_name(path.name + ".partial")
+        aside.write_bytes(data)
+        os.replace(aside, path)
+        self.manifest.add(
+            {
+                "message": name,
+                "round": round,
+                "channel": channel,
+                "sender": str(sender),
+                "receivers": list(receivers),
+                "seen_by": list(seen_by),
+                "kinds": kinds,
+                "sha256": hashlib.sha256(data).hexdigest(),
+                "bytes": sum(a.nbytes for a in arrays.values()),
+            }
+        )
+
+    def end_round(self, round: int) -> dict[str, int]:
+        """Write the round's traffic; returns bytes by channel."""
+        totals: dict[str, int] = defaultdict(int)
+        for group, (messages, nbytes) in self._traffic.items():
+            channel, kind, sender, seen = group
+            self.manifest.add(
+                {
+                    "traffic": kind,
+                    "round": round,
+                    "channel": channel,
+                    "sender": sender,
+                    "senders": len(self._senders[group]),
+                    "seen_by": seen.split(","),
+                    "messages": messages,
+                    "bytes": nbytes,
+                }
+            )
+            totals[channel] += nbytes
+        self._traffic.clear()
+        self._senders.clear()
+        return totals
+
+
+def _role(seen: str) -> str:
+    return seen.partition("/")[0]
+
+
+def manifest(folder: Path) -> Iterator[dict[str, Any]]:
+    """The lines of a manifest, messages and traffic; raises UserError naming a bad line."""
+    path = folder / MANIFEST
+    if not path.exists():
+        raise UserError(
+            f"no {MANIFEST} in {folder}", hint="run `fedaudit simulate`, or see docs/artifact-format.md"
+        )
+    for number, line in enumerate(path.read_bytes().splitlines(), start=1):
+        try:
+            record = json.loads(line)
+            if not isinstance(record, dict) or not ({"message", "traffic"} & record.keys()):
+                raise ValueError("neither a message nor a traffic line")
+        except ValueError as error:
+            raise UserError(
+                f"{path} line {number} is not a manifest line: {error}",
+                hint="restore the file; docs/artifact-format.md describes each line",
+            ) from error
+        yield record
+
+
+def read(folder: Path, wanted: Callable[[dict[str, Any]], bool] = lambda _: True) -> list[Artifact]:
+    """The recorded artifacts whose manifest line is `wanted`, with hashes and shapes checked.
+
+    Raises UserError where a file is missing, leads outside the folder, was changed, is damaged or
+    holds NaN; the sentence names the file.
+    """
+    artifacts = []
+    for line in manifest(folder):
+        if "message" in line and wanted(line):
+            artifacts += _read_message(folder, line)
+    return artifacts
+
+
+def _read_message(folder: Path, line: Mapping[str, Any]) -> list[Artifact]:
+    try:
+        name, digest = str(line["message"]), line["sha256"]
+        round, channel = int(line["round"]), Channel(line["channel"])
+        sender, seen = Party.parse(line["sender"]), tuple(map(str, line["seen_by"]))
+        kinds = [Kind(k) for k in line["kinds"]]
+    except (KeyError, ValueError, TypeError) as error:
+        raise UserError(
+            f"{folder / MANIFEST}: message {line.get('message')!r} is not valid: {error}",
+            hint="docs/artifact-format.md describes each line",
+        ) from error
+    path = (folder / f"{name}.safetensors").resolve()
+    if not path.is_relative_to(folder.resolve()):
+        raise UserError(
+            f"{folder / MANIFEST}: {name!r} leads outside the run folder",
+            hint="do not trust this folder; paths must stay inside artifacts/",
+        )
+    if not path.exists():
+        raise UserError(f"artifact {path} is missing", hint="restore it, or simulate again")
+    data = path.read_bytes()
+    if hashlib.sha256(data).hexdigest() != digest:
+        raise UserError(
+            f"artifact {path} is not the one that was recorded: its SHA-256 differs",
+            hint="restore the file; a changed artifact is never audited",
+        )
+    try:
+        arrays = load_bytes(data)
+    except (SafetensorError, ValueError, KeyError) as error:
+        raise UserError(
+            f"artifact {path} is damaged: {error}", hint="write it with safetensors"
+        ) from error
+    payloads: dict[Kind, dict[str, NDArray[Any]]] = {k: {} for k in kinds}
+    for key, array in arrays.items():
+        kind, _, part = key.partition("/")
+        if kind not in payloads or not part:
+            raise UserError(
+                f"artifact {path} holds {key!r}, which its manifest line does not list",
+                hint="arrays are named kind/name, with kind in the line's kinds",
+            )
+        if np.issubdtype(array.dtype, np.floating) and not np.isfinite(array).all():
+            raise UserError(
+                f"artifact {path}: {key!r} holds NaN or infinity",
+                hint="a message that is not finite is rejected, as the server would",
+            )
+        payloads[Kind(kind)][part] = array
+    return [
+        Artifact(
+            id=f"{name}/{kind}",
+            kind=kind,
+            channel=channel,
+            round=round,
+            sender=sender,
+            seen_by=seen,
+            payload=payload,
+        )
+        for kind, payload in payloads.items()
+    ]

@@ -1,0 +1,75 @@
+"""Nested dictionaries of tensors and plain values, as one safetensors file and back.
+
+Server state, client memory and checkpoints are such trees. Nothing is pickled.
+"""
+
+import json
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+from fl.errors import UserError
+
+Tree = dict[str, Any]  # values: Tensor, Tree, or what JSON holds
+_SEPARATOR = "\x1f"  # a character no parameter name contains
+
+
+def leaves(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Every leaf with its path; empty dictionaries are leaves too, so that they come back."""
+    for key, value in tree.items():
+        path = f"{prefix}{_SEPARATOR}{key}" if prefix else key
+        if isinstance(value, Mapping) and value:
+            yield from leaves(value, path)
+        else:
+            yield path, value
+
+
+def save(path: Path, tree: Mapping[str, Any]) -> None:
+    """Write a tree so that the file is either the old one or the whole new one."""
+    flat = list(leaves(tree))
+    tensors = {k: v.detach().cpu().contiguous() for k, v in flat if isinstance(v, Tensor)}
+    plain = {k: v for k, v in flat if not isinstance(v, Tensor)}
+    aside = path.with_name(path.name + ".partial")
+    save_file(tensors, aside, metadata={"plain": json.dumps(plain)})
+    os.replace(aside, path)
+
+
+def load(path: Path) -> Tree:
+    """Read a tree; raises UserError where the file is damaged."""
+    tree: Tree = {}
+    try:
+        with safe_open(path, framework="pt") as file:
+            plain = json.loads((file.metadata() or {}).get("plain", "{}"))
+            flat = {k: file.get_tensor(k) for k in file.keys()} | plain  # noqa: SIM118
+    except (SafetensorError, OSError, ValueError) as error:
+        raise UserError(
+            f"{path} cannot be read: {error}", hint="delete it to start the simulation again"
+        ) from error
+    for key, value in flat.items():
+        *folders, name = key.split(_SEPARATOR)
+        branch = tree
+        for folder in folders:
+            branch = branch.setdefault(folder, {})
+        branch[name] = value
+    return tree
+
+
+def to_numpy(payload: Mapping[str, Tensor]) -> dict[str, np.ndarray[Any, Any]]:
+    """Copies of the tensors as arrays."""
+    return {k: v.detach().cpu().numpy().copy() for k, v in payload.items()}
+
+
+def finite(payload: Mapping[str, Tensor]) -> bool:
+    """True where no array holds an infinity or NaN."""
+    return all(bool(torch.isfinite(v).all()) for v in payload.values() if v.is_floating_point())
+
+
+def size_bytes(payload: Mapping[str, Tensor]) -> int:
+    return sum(v.numel() * v.element_size() for v in payload.values())

@@ -1,0 +1,149 @@
+"""The wire: the only path between parties.
+
+It refuses a kind that the method's card does not declare, applies the protections, decides once who
+could see the message, records it, and lists every release in the ledger. A method cannot forget to
+emit an artifact, or smuggle one out.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from fl.artifact import PUBLIC, SERVER, Channel, Kind, Party, Role
+from fl.errors import UserError
+from fl.ledger import Release, to_line
+from fl.protection import Message, Protection, Sending
+from fl.recorder import Log, Recorder
+from fl.streams import Streams
+from fl.tree import finite, size_bytes
+
+# Kinds that say nothing about a client's examples: no release of data.
+CONTROL_PLANE = frozenset(
+    {Kind.HEARTBEAT, Kind.ROLLBACK_REQUEST, Kind.TRAIN_ORDER, Kind.SOFT_DEADLINE, Kind.WIDTH}
+)
+
+
+class Declared:
+    """What a card must say for the wire; fl.method.Card is the usual one."""
+
+    title: str
+    downlink: tuple[Kind, ...]
+    uplink: tuple[Kind, ...]
+    relay: tuple[Kind, ...]
+    release: tuple[Kind, ...]
+
+
+@dataclass
+class Wire:
+    """Carries messages for one run. `recorder` and `ledger` may be None: nothing is kept then."""
+
+    card: Declared
+    streams: Streams
+    protections: Sequence[Protection] = ()
+    recorder: Recorder | None = None
+    ledger: Log | None = None
+    sent: dict[Channel, int] = field(default_factory=lambda: dict.fromkeys(Channel, 0))  # bytes
+    _listed: set[tuple[int, Kind]] = field(default_factory=set)
+
+    def broadcast(self, round: int, message: Message, receivers: Sequence[int]) -> Message:
+        """Server to every asked client: the same content for all of them."""
+        self._check(message, Channel.DOWNLINK, SERVER)
+        if receivers:
+            names = tuple(str(Party.client(k)) for k in receivers)
+            self._keep(round, Channel.DOWNLINK, SERVER, names, ("client",), message, len(receivers))
+        return message
+
+    def downlink(self, round: int, message: Message, receiver: int) -> Message:
+        """Server to one client, where the content is for that client alone."""
+        self._check(message, Channel.DOWNLINK, SERVER)
+        name = (str(Party.client(receiver)),)
+        self._keep(round, Channel.DOWNLINK, SERVER, name, name, message)
+        return message
+
+    def uplink(self, round: int, message: Message, sender: int, reference: Message) -> Message | None:
+        """Client to server. None where the answer is not finite: the server rejects all of it (Z7)."""
+        party = Party.client(sender)
+        self._check(message, Channel.UPLINK, party)
+        if not all(finite(p) for p in message.values()):
+            return None
+        hidden = any(p.hides_single_uploads() for p in self.protections)
+        seen = () if hidden else (SERVER.role.value,)
+        message = self._protect(round, party, seen, message, reference)
+        self._keep(round, Channel.UPLINK, party, ("server",), seen, message)
+        return message
+
+    def relay(
+        self, round: int, message: Message, sender: int, receiver: int, mediator: int | None = None
+    ) -> Message | None:
+        """Client to the next client; a mediator on the path sees it too."""
+        party = Party.client(sender)
+        self._check(message, Channel.RELAY, party)
+        if not all(finite(p) for p in message.values()):
+            return None
+        to = str(Party.client(receiver))
+        seen = (to,) if mediator is None else (to, str(Party(Role.MEDIATOR, mediator)))
+        message = self._protect(round, party, seen, message, {})
+        self._keep(round, Channel.RELAY, party, (to,), seen, message)
+        return message
+
+    def release(self, round: int, message: Message) -> None:
+        """The final model or generator, to whoever gets it."""
+        self._check(message, Channel.RELEASE, SERVER)
+        self._keep(round, Channel.RELEASE, SERVER, (str(PUBLIC),), ("public",), message)
+
+    def _check(self, message: Message, channel: Channel, sender: Party) -> None:
+        declared: tuple[Kind, ...] = getattr(self.card, channel.value)
+        for kind in message:
+            if kind not in declared:
+                raise UserError(
+                    f"{self.card.title}: {sender} sent {kind.value!r} on the {channel.value}, "
+                    "which its card does not declare",
+                    hint=f"add Kind.{kind.name} to card.{channel.value}, or stop sending it",
+                )
+
+    def _protect(
+        self, round: int, sender: Party, seen: tuple[str, ...], message: Message, reference: Message
+    ) -> Message:
+        # What a client uploads reaches other clients and the public through the global model, so
+        # by post-processing they are observers of the release as well.
+        observers = tuple(dict.fromkeys((*seen, "client", "public")))
+        sending = Sending(round, sender, observers, dict(message), reference, rng=None)  # type: ignore[arg-type]
+        for number, protection in enumerate(self.protections):
+            sending.rng = self.streams.torch("protection", number, round, str(sender))
+            protection.apply(sending)
+        for kind in sending.message:
+            if kind in CONTROL_PLANE or kind in sending.protected or (round, kind) in self._listed:
+                continue
+            self._listed.add((round, kind))  # one line a round and kind stands for every sender
+            sending.releases.append(
+                Release(round=round, kind=kind, sender=f"{sender.role}/*", observers=observers,
+                        mechanism="none")
+            )  # fmt: skip
+        if self.ledger is not None:
+            for release in sending.releases:
+                self.ledger.add(to_line(release))
+        return sending.message
+
+    def _keep(
+        self,
+        round: int,
+        channel: Channel,
+        sender: Party,
+        receivers: tuple[str, ...],
+        seen: tuple[str, ...],
+        message: Message,
+        copies: int = 1,
+    ) -> None:
+        self.sent[channel] += copies * sum(size_bytes(p) for p in message.values())
+        if self.recorder is not None:
+            self.recorder.message(
+                round=round, channel=channel, sender=sender, receivers=receivers, seen_by=seen,
+                payloads=message, copies=copies,
+            )  # fmt: skip
+
+    def end_round(self, round: int) -> dict[Channel, int]:
+        """Close the books of a round; returns its bytes by channel."""
+        if self.recorder is not None:
+            self.recorder.end_round(round)
+        sent, self.sent = self.sent, dict.fromkeys(Channel, 0)
+        self._listed.clear()
+        return sent
