@@ -113,7 +113,7 @@ def train(
     config = method.config
     bind(net, start)
     net.train()
-    params = {k: p for k, p in net.named_parameters() if method.trains(k)}
+    params: Params = {k: p for k, p in net.named_parameters() if method.trains(k)}
     anchor = {k: p.detach().clone() for k, p in params.items()}
     optimiser = torch.optim.SGD(
         params.values(),
@@ -122,11 +122,12 @@ def train(
         weight_decay=config.weight_decay,
         foreach=True,
     )
-    handle, steps, losses = Handle(net), 0, []
+    handle, steps = Handle(net), 0
+    losses: list[Tensor] = []
     for _ in range(config.local_epochs):
         losses = []
         permutation = torch.randperm(len(y), generator=order).to(y.device)
-        for batch in permutation.split(config.batch_size):
+        for batch in torch.split(permutation, config.batch_size):
             xb = x[batch]
             if augment == "crop_flip":
                 xb = crop_flip(xb, order)
@@ -202,7 +203,9 @@ def crop_flip(x: Tensor, generator: torch.Generator, pad: int = 4) -> Tensor:
     columns = left[:, None] + torch.arange(w)
     columns = torch.where(flip[:, None], columns.flip(1), columns).to(x.device)  # [b, W]
     each = torch.arange(b, device=x.device)[:, None, None]
-    return padded.permute(0, 2, 3, 1)[each, rows[:, :, None], columns[:, None, :]].permute(0, 3, 1, 2)
+    return padded.permute(0, 2, 3, 1)[each, rows[:, :, None], columns[:, None, :]].permute(
+        0, 3, 1, 2
+    )
 
 
 def normalise(x: Tensor, data: Data) -> Tensor:

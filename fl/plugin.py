@@ -25,6 +25,8 @@ class Plugin:
     class Config:
         """No settings."""
 
+    config: Any  # an instance of the class's own Config
+
     def __init__(self, config: Any = None) -> None:
         self.config = self.Config() if config is None else config
 

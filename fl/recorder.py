@@ -162,7 +162,8 @@ def manifest(folder: Path) -> Iterator[dict[str, Any]]:
     path = folder / MANIFEST
     if not path.exists():
         raise UserError(
-            f"no {MANIFEST} in {folder}", hint="run `fedaudit simulate`, or see docs/artifact-format.md"
+            f"no {MANIFEST} in {folder}",
+            hint="run `fedaudit simulate`, or see docs/artifact-format.md",
         )
     for number, line in enumerate(path.read_bytes().splitlines(), start=1):
         try:

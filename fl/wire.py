@@ -59,7 +59,9 @@ class Wire:
         self._keep(round, Channel.DOWNLINK, SERVER, name, name, message)
         return message
 
-    def uplink(self, round: int, message: Message, sender: int, reference: Message) -> Message | None:
+    def uplink(
+        self, round: int, message: Message, sender: int, reference: Message
+    ) -> Message | None:
         """Client to server. None where the answer is not finite: the server rejects all of it (Z7)."""
         party = Party.client(sender)
         self._check(message, Channel.UPLINK, party)

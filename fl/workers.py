@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from io import BytesIO
 from multiprocessing.connection import Connection, wait
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -38,7 +38,7 @@ class Workers(ABC):
     def map(self, name: str, items: Iterable[Any]) -> Iterator[Any]:
         """site.name(item) for each item, in order. At most a few results are held at a time."""
 
-    def close(self) -> None:
+    def close(self) -> None:  # noqa: B027 - nothing to stop is a good default
         """Stop the worker processes, if any."""
 
     def __enter__(self) -> "Workers":
@@ -57,7 +57,9 @@ def auto_count(device: str) -> int:
     """One process a usable core on the CPU; none for CUDA, which one process keeps busy."""
     if device != "cpu":
         return 0
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    cores = (
+        len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    )
     return cores if cores > 1 else 0
 
 
@@ -88,15 +90,15 @@ class Pool(Workers):
 
     def __init__(self, count: int, make_site: Callable[[], Any]) -> None:
         self.count = count
-        context = multiprocessing.get_context("fork" if sys.platform == "linux" else "spawn")
+        context: Any = multiprocessing.get_context("fork" if sys.platform == "linux" else "spawn")
         self._ends: list[Connection] = []
-        self._processes = []
+        self._processes: list[multiprocessing.Process] = []
         for _ in range(count):
             ours, theirs = context.Pipe()
             process = context.Process(
                 target=_serve, args=(theirs, make_site, list(self._ends)), daemon=True
             )
-            process.start()  # type: ignore[attr-defined]
+            process.start()
             theirs.close()
             self._ends.append(ours)
             self._processes.append(process)
@@ -135,8 +137,8 @@ class Pool(Workers):
                     if exhausted:
                         return
                     continue
-                for end in wait(list(working)):
-                    assert isinstance(end, Connection)
+                for ready in wait(list(working)):
+                    end = cast(Connection, ready)
                     done[working.pop(end)] = self._receive(end)
                     idle.append(end)
         finally:
@@ -160,9 +162,9 @@ class Pool(Workers):
         for end in self._ends:
             end.close()
         for process in self._processes:
-            process.join(timeout=5)  # type: ignore[attr-defined]
-            if process.is_alive():  # type: ignore[attr-defined]
-                process.terminate()  # type: ignore[attr-defined]
+            process.join(timeout=5)
+            if process.is_alive():
+                process.terminate()
         self._ends = []
 
 

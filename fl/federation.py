@@ -1,0 +1,184 @@
+"""A federation: the clients and their data, who answers when, the wire, the workers, the books.
+
+A method runs over one of these. Everything random comes from named streams, so two methods over
+equal federations meet the same clients with the same batches.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fl.artifact import Channel, Kind
+from fl.checkpoint import Checkpoints, Saved
+from fl.dataset import Data
+from fl.model import State
+from fl.participation import Availability
+from fl.partition import Index
+from fl.protection import Message
+from fl.recorder import Log
+from fl.streams import Streams
+from fl.tree import Tree
+from fl.wire import Wire
+from fl.workers import Workers
+
+_CHUNK = 1000  # test examples scored at a time; fixed, so that sums do not depend on the workers
+
+
+@dataclass(frozen=True)
+class Holdings:
+    """What workers need to know of the federation: the data and who holds which examples."""
+
+    data: Data
+    parts: Sequence[Index]
+    streams: Streams
+
+
+@dataclass
+class Tally:
+    """What happened in one round, for the metrics."""
+
+    asked: int = 0
+    lost: int = 0
+    rejected: int = 0
+    delivered: int = 0
+    examples: int = 0
+    stats: dict[str, float] = field(default_factory=dict)
+    _sum: Tensor | None = None  # of the delivered models, flat, double precision
+    _squares: float = 0.0
+
+    def add(self, message: Message, examples: int, stats: Mapping[str, float]) -> None:
+        self.delivered += 1
+        self.examples += examples
+        for name, value in stats.items():
+            self.stats[name] = self.stats.get(name, 0.0) + value
+        model = message.get(Kind.LOCAL_MODEL) or message.get(Kind.MODEL_DELTA)
+        if model:
+            flat = torch.cat(
+                [v.flatten().double() for v in model.values() if v.is_floating_point()]
+            )
+            same = self._sum is not None and self._sum.shape == flat.shape
+            self._sum = self._sum + flat if same and self._sum is not None else flat
+            self._squares += float(flat @ flat)
+
+    def diversity(self) -> float:
+        """Weight diversity (ReBaFL): mean squared distance of the delivered models to their mean."""
+        if self._sum is None or self.delivered < 2:
+            return 0.0
+        mean = self._sum / self.delivered
+        return max(0.0, self._squares / self.delivered - float(mean @ mean))
+
+
+class Participants(NamedTuple):
+    asked: tuple[int, ...]
+    answering: tuple[int, ...]  # those with data that will train
+
+
+@dataclass
+class Federation:
+    """One run. `metrics` and `checkpoints` may be None: nothing is then kept on disk."""
+
+    holdings: Holdings
+    initial: State
+    availability: Availability
+    wire: Wire
+    workers: Workers
+    metrics: Log | None = None
+    checkpoints: Checkpoints | None = None
+    empty_round: Literal["redraw", "skip"] = "redraw"
+    reply_loss: float = 0.0  # probability that a trained client's reply is lost
+    evaluate_every: int = 1
+    checkpoint_every: int = 1
+    progress: Callable[[str, int, int], None] = lambda *_: None
+    tally: Tally = field(default_factory=Tally)
+    history: list[dict[str, Any]] = field(default_factory=list)  # of this process, for callers
+    redraws: int = 0
+
+    @property
+    def parts(self) -> Sequence[Index]:
+        return self.holdings.parts
+
+    @property
+    def streams(self) -> Streams:
+        return self.holdings.streams
+
+    def restore(self) -> Saved | None:
+        """Where an interrupted run left off, with the logs cut back to there."""
+        return self.checkpoints.restore() if self.checkpoints else None
+
+    def participate(self, round: int, candidates: Sequence[int]) -> Participants:
+        """Draw the round's clients. Clients without data are asked and answer "no data" (Z2)."""
+        self.redraws = 0
+        while True:
+            drawn = self.availability.draw(round, candidates, self.streams, self.redraws)
+            answering = tuple(k for k in drawn.answering if len(self.parts[k]))
+            # Z1: the papers' code draws again until somebody answers. 1000 draws without anybody
+            # mean that nobody ever will (p = 0, or no client has data).
+            if answering or self.empty_round == "skip" or self.redraws >= 1000:
+                return Participants(drawn.asked, answering)
+            self.redraws += 1
+
+    def loses_reply(self, round: int, client: int) -> bool:
+        if not self.reply_loss:
+            return False
+        return bool(self.streams.numpy("reply_loss", round, client).random() < self.reply_loss)
+
+    def evaluate(self, model: State) -> dict[str, Any]:
+        """Accuracy (fraction) and loss of a model on the whole test set, and accuracy by class."""
+        self.workers.everywhere("serve", model)
+        total = np.arange(len(self.holdings.data.test))
+        chunks = [total[i : i + _CHUNK] for i in range(0, len(total), _CHUNK)]
+        scores = list(self.workers.map("score", chunks))
+        correct = torch.stack([s[0] for s in scores]).sum(0)
+        seen = torch.stack([s[1] for s in scores]).sum(0)
+        by_class = (correct.double() / seen.clamp(min=1)).tolist()
+        return {
+            "accuracy": float(correct.sum() / seen.sum()),
+            "test_loss": sum(s[2] for s in scores) / len(total),
+            "class_accuracy": by_class,
+        }
+
+    def end_round(
+        self, round: int, rounds: int, model: State, state: Tree, memory: dict[int, Tree]
+    ) -> None:
+        """Evaluate, write the round's metrics, and save where we are."""
+        tally, sent = self.tally, self.wire.end_round(round)
+        record: dict[str, Any] = {
+            "round": round,
+            "asked": tally.asked,
+            "delivered": tally.delivered,
+            "lost": tally.lost,
+            "rejected": tally.rejected,
+            "redraws": self.redraws,
+            "samples_used": tally.examples,
+            "bytes_up": sent[Channel.UPLINK],
+            "bytes_down": sent[Channel.DOWNLINK],
+            "bytes_relay": sent[Channel.RELAY],
+            "weight_diversity": tally.diversity(),
+        }
+        record |= {k: v / max(1, tally.delivered) for k, v in tally.stats.items()}
+        last = round == rounds - 1
+        if last or (round + 1) % self.evaluate_every == 0:
+            record |= self.evaluate(model)
+        self.history.append(record)
+        if self.metrics is not None:
+            self.metrics.add(record)
+        if self.checkpoints and not last and (round + 1) % self.checkpoint_every == 0:
+            self.checkpoints.save(Saved(round + 1, state, memory))
+        self.progress("simulate", round + 1, rounds)
+
+    def finish(
+        self, rounds: int, card: Any, model: State, state: Tree, memory: dict[int, Tree]
+    ) -> State:
+        """Release the final model and close the books; once, however often the run is continued."""
+        done = self.checkpoints is not None and self.checkpoints.finished
+        if not done:
+            if Kind.GLOBAL_MODEL in card.release:
+                self.wire.release(rounds, {Kind.GLOBAL_MODEL: model})
+                self.wire.end_round(rounds)
+            if self.checkpoints:
+                self.checkpoints.save(Saved(rounds, state, memory), finished=True)
+        return model

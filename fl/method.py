@@ -1,0 +1,334 @@
+"""The contracts of a federated-learning method.
+
+Most algorithms are rounds: derive from RoundMethod and override two or three hooks. Those with
+phases, mediators or an event queue derive from Method, write run(federation), and still send
+through the wire.
+
+Two rules keep audits honest. What a client's function returns is all that leaves it; and a client
+returns its new memory instead of storing it, so that memory advances only if the message was
+delivered (a lost reply never advances a control variate).
+"""
+
+from abc import abstractmethod
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import chain
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from fl.aggregators.mean import WeightedMean
+from fl.artifact import Kind
+from fl.errors import UserError
+from fl.federation import Federation, Tally
+from fl.local import Constants, Handle, Params, Trained, normalise, snapshot, train
+from fl.model import Net, State, head_names
+from fl.plugin import Plugin
+from fl.protection import Message
+from fl.streams import Streams
+from fl.tree import Tree
+
+
+@dataclass(frozen=True, kw_only=True)
+class Card:
+    """What a method is and sends: for `fedaudit list methods`, the wire and the report."""
+
+    title: str
+    source: str  # identifier and algorithm number
+    text: str  # one or two sentences for a reader outside the field
+    downlink: tuple[Kind, ...] = (Kind.GLOBAL_MODEL,)
+    uplink: tuple[Kind, ...] = (Kind.LOCAL_MODEL, Kind.NUM_EXAMPLES)
+    relay: tuple[Kind, ...] = ()
+    release: tuple[Kind, ...] = (Kind.GLOBAL_MODEL,)
+
+
+class Method(Plugin):
+    """Anything that can be run over a federation."""
+
+    card: Card
+
+    @abstractmethod
+    def run(self, federation: Federation) -> State:
+        """Run to the end, sending through federation.wire; returns the released model."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LocalConfig:
+    """Settings of local training, common to all methods (methods.md 0.2)."""
+
+    rounds: int = 20
+    local_epochs: int = 5  # E
+    batch_size: int = 50  # B
+    lr: float = 0.01  # eta
+    momentum: float = 0.0  # rho
+    weight_decay: float = 0.0  # wd
+    grad_clip: float = 0.0  # largest norm of a batch gradient; 0: no clipping
+    lr_decay: float = 1.0  # the rate of round t is lr * lr_decay ** t
+    weighting: Literal["samples", "uniform"] = "samples"
+
+    def __post_init__(self) -> None:
+        for name, low in (("rounds", 1), ("local_epochs", 0), ("batch_size", 1)):
+            if getattr(self, name) < low:
+                raise UserError(f"method.{name} must be >= {low}, got {getattr(self, name)}",
+                                hint="see docs/configuration.md")  # fmt: skip
+        for name in ("lr", "momentum", "weight_decay", "grad_clip", "lr_decay"):
+            if not 0 <= getattr(self, name) < float("inf"):
+                raise UserError(f"method.{name} must be finite and >= 0, got {getattr(self, name)}",
+                                hint="use 0 to switch it off")  # fmt: skip
+        if self.momentum >= 1:
+            raise UserError(
+                f"method.momentum must be < 1, got {self.momentum}", hint="0.9 is usual"
+            )
+
+
+@dataclass
+class Client:
+    """One client at work: its data, what it received, what it remembers. Lives in a worker."""
+
+    index: int
+    round: int
+    x: Tensor  # [n, ...] normalised
+    y: Tensor  # [n]
+    classes: int
+    message: Message
+    memory: Tree
+    net: Net  # weights are overwritten by train() and run()
+    streams: Streams
+    augment: str = "none"
+
+    @property
+    def counts(self) -> Tensor:
+        """[C] n_{k,c}, int64."""
+        return torch.bincount(self.y, minlength=self.classes)
+
+    @property
+    def start(self) -> State:
+        """The global model as received."""
+        return self.message[Kind.GLOBAL_MODEL]
+
+    def generator(self, name: str) -> torch.Generator:
+        """This client's own stream for this round; nobody else draws from it."""
+        return self.streams.torch(name, self.round, self.index)
+
+    def train(self, method: "RoundMethod", const: Constants, start: State | None = None,
+              stream: str = "batches") -> Trained:  # fmt: skip
+        """The shared local loop from `start` (default: the global model)."""
+        return train(
+            method, self.net, start or self.start, self.x, self.y, const,
+            self.generator(stream), self.augment, method.config.lr_decay**self.round,
+        )  # fmt: skip
+
+    def run(self, part: Literal["features", "forward"], state: State) -> Tensor:
+        """[n, D] features or [n, C] logits of all examples, in evaluation mode, without gradients."""
+        return evaluate(self.net, part, state, self.x)
+
+
+def evaluate(net: Net, part: str, state: State, x: Tensor, batch: int = 500) -> Tensor:
+    """One part of a model on x [n, ...], in evaluation mode, `batch` examples at a time."""
+    from fl.local import bind
+
+    bind(net, state)
+    net.eval()
+    with torch.no_grad():
+        return (
+            torch.cat([getattr(net, part)(b) for b in torch.split(x, batch)])
+            if len(x)
+            else x.new_zeros(0)
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reply:
+    """All that a client's function returns. `stats` feed the simulation's metrics and never the wire."""
+
+    message: Message
+    examples: int  # n_k, or how many were really used
+    memory: Tree | None = None  # None: nothing to remember
+    stats: dict[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Delivery:
+    """A reply as the server received it, after the wire."""
+
+    client: int
+    message: Message
+    examples: int
+
+    def weight(self, weighting: str) -> float:
+        return float(self.examples) if weighting == "samples" else 1.0
+
+
+class RoundMethod(Method):
+    """A method of rounds: download, client, server. The hooks' defaults are FedAvg."""
+
+    @dataclass(frozen=True, kw_only=True)
+    class Config(LocalConfig):
+        pass
+
+    # What the server does -----------------------------------------------------------------
+
+    def start(self, federation: Federation) -> Tree:
+        """Server state before round 0."""
+        return {"model": federation.initial}
+
+    def candidates(self, state: Tree, round: int, federation: Federation) -> Sequence[int]:
+        """Whom the server would ask; availability draws among them."""
+        return range(len(federation.parts))
+
+    def download(self, state: Tree) -> Message:
+        """What the server sends to every asked client."""
+        return {Kind.GLOBAL_MODEL: state["model"]}
+
+    def personal(self, state: Tree, client: int) -> Message:
+        """What it sends to one client besides; usually nothing."""
+        return {}
+
+    def server(self, state: Tree, deliveries: Iterator[Delivery], round: int) -> Tree:
+        """New server state from what arrived, one delivery at a time; never called with nobody."""
+        mean = WeightedMean()
+        for delivery in deliveries:
+            mean.add(delivery.message[Kind.LOCAL_MODEL], delivery.weight(self.config.weighting))
+        return state | {"model": mean.value()}
+
+    def served(self, state: Tree) -> State:
+        """The model that is evaluated and released."""
+        model: State = state["model"]
+        return model
+
+    # What a client does -------------------------------------------------------------------
+
+    def prepare(self, net: Net, classes: int) -> None:
+        """Called once in every worker before the first round."""
+        self.head = head_names(net)
+        self.classes = classes
+
+    def constants(self, client: Client) -> Constants:
+        """Tensors the loss needs for this client, of the same shapes for every client."""
+        return {}
+
+    def loss(self, net: Handle, x: Tensor, y: Tensor, const: Constants) -> Tensor:
+        """Mean loss of a batch, x [b, ...], y [b]; a pure function."""
+        return torch.nn.functional.cross_entropy(net(x), y)
+
+    def correct(self, grads: Params, params: Params, start: Params, const: Constants) -> Params:
+        """The gradient really stepped along; a pure function. `start` is the round's first model."""
+        return grads
+
+    def trains(self, name: str) -> bool:
+        """Whether clients train this parameter."""
+        return True
+
+    def client(self, client: Client) -> Reply:
+        """Local training, then finish()."""
+        return self.finish(client, client.train(self, self.constants(client)))
+
+    def finish(self, client: Client, trained: Trained) -> Reply:
+        """What leaves the client after training."""
+        n = len(client.y)
+        return Reply(
+            message={Kind.LOCAL_MODEL: trained.state, Kind.NUM_EXAMPLES: count_of(n)},
+            examples=n,
+            stats={"train_loss": trained.loss, "steps": float(trained.steps)},
+        )
+
+    # The loop: the edge cases Z1-Z8 of methods.md 0.4 are handled here, once -----------------
+
+    def run(self, federation: Federation) -> State:
+        saved = federation.restore()
+        state: Tree = self.start(federation) if saved is None else saved.state
+        memory: dict[int, Tree] = {} if saved is None else saved.memory
+        for t in range(0 if saved is None else saved.round, self.config.rounds):
+            state = self._round(t, state, memory, federation)
+            federation.end_round(t, self.config.rounds, self.served(state), state, memory)
+        return federation.finish(self.config.rounds, self.card, self.served(state), state, memory)
+
+    def _round(self, t: int, state: Tree, memory: dict[int, Tree], federation: Federation) -> Tree:
+        asked, answering = federation.participate(t, self.candidates(state, t, federation))
+        tally = Tally(asked=len(asked))
+        message = federation.wire.broadcast(t, self.download(state), asked)
+        personal = {k: m for k in asked if (m := self.personal(state, k))}
+        for k, extra in personal.items():
+            federation.wire.downlink(t, extra, k)
+        federation.workers.everywhere("begin", t, message)
+        jobs = ((k, memory.get(k, {}), personal.get(k, {})) for k in answering)
+
+        def arriving() -> Iterator[Delivery]:
+            replies: Iterator[Reply] = federation.workers.map("train", jobs)
+            for k, reply in zip(answering, replies, strict=True):
+                if federation.loses_reply(t, k):
+                    tally.lost += 1  # Z8: trained, never heard; its memory stays
+                    continue
+                received = federation.wire.uplink(t, reply.message, k, message)
+                if received is None:
+                    tally.rejected += 1  # Z7
+                    continue
+                if reply.memory is not None:
+                    memory[k] = reply.memory
+                tally.add(received, reply.examples, reply.stats)
+                yield Delivery(client=k, message=received, examples=reply.examples)
+
+        deliveries = arriving()
+        first = next(deliveries, None)
+        if first is not None:  # Z1: with nobody heard, the state stays as it is
+            state = self.server(state, chain([first], deliveries), t)
+            for _ in deliveries:  # a server that stopped early must not leave answers in the pipes
+                pass
+        federation.tally = tally
+        return state
+
+
+def count_of(n: int) -> dict[str, Tensor]:
+    """The payload of num_examples."""
+    return {"count": torch.tensor(n)}
+
+
+class Site:
+    """A worker's copy of what client work needs; its methods are called by name through Workers."""
+
+    def __init__(self, method: RoundMethod, federation_data: Any, net: Net, device: str) -> None:
+        self.method, self.data, self.net, self.device = method, federation_data, net, device
+        self.method.prepare(net, len(self.data.data.classes))
+        self.message: Message = {}
+        self.round = 0
+        self.model: State = {}
+
+    def begin(self, round: int, message: Message) -> None:
+        """A round's broadcast arrives."""
+        self.round = round
+        self.message = {k: {n: v.to(self.device) for n, v in p.items()} for k, p in message.items()}
+
+    def train(self, job: tuple[int, Tree, Message]) -> Reply:
+        """One client's work."""
+        k, memory, personal = job
+        index = self.data.parts[k]
+        x, y = self.examples(self.data.data.train, index)
+        client = Client(
+            index=k, round=self.round, x=x, y=y, classes=len(self.data.data.classes),
+            message=self.message | personal, memory=memory, net=self.net,
+            streams=self.data.streams, augment=self.data.data.augment,
+        )  # fmt: skip
+        return self.method.client(client)
+
+    def examples(self, arrays: Any, index: Any) -> tuple[Tensor, Tensor]:
+        x = torch.from_numpy(arrays.x[index]).to(self.device)
+        return normalise(x, self.data.data), torch.from_numpy(arrays.y[index]).to(self.device)
+
+    def serve(self, state: State) -> None:
+        """The model to evaluate next."""
+        self.model = {k: v.to(self.device) for k, v in state.items()}
+
+    def score(self, index: Any) -> tuple[Tensor, Tensor, float]:
+        """[C] correct and [C] seen per class, and the summed loss, on test examples `index`."""
+        x, y = self.examples(self.data.data.test, index)
+        logits = evaluate(self.net, "forward", self.model, x)
+        hit = logits.argmax(1) == y
+        classes = len(self.data.data.classes)
+        loss = torch.nn.functional.cross_entropy(logits, y, reduction="sum")
+        return (torch.bincount(y[hit], minlength=classes), torch.bincount(y, minlength=classes),
+                float(loss))  # fmt: skip
+
+    def initial(self, _: object = None) -> State:
+        """The model's weights as this site holds them."""
+        return snapshot(self.net)

@@ -1,0 +1,223 @@
+"""ReBaFL: local training re-balanced against label skew, helped by class prototypes that are shared.
+
+ReBaFL, Algorithm 1 (no public identifier at hand; section numbers are the paper's). Two parts are
+added to FedAvg, each with its own switch:
+
+* R-BSM (relaxed balanced softmax): cross-entropy on z + log pi, where
+      pi_c = (1 - epsilon) n_{k,c} / n_k + epsilon / C.
+  epsilon = 1 is the plain softmax, epsilon = 0 is balanced softmax with missing classes masked.
+* F-Aug: features of the batch are moved to other classes' prototypes,
+      h~_j = Q[t] + lambda (h_j - Q[y_j]),   t = j mod C,
+  and the head alone also learns from them with weight mu. mu = 0 switches it off.
+
+After training each client sends its class-mean features (prototypes) and how many samples stand
+behind each. The server averages prototypes by those counts.
+
+Where the text and the authors' public code differ (methods.md 4.4) the text is the default:
+prototypes are means of the head's input; owned classes use local prototypes (`proto_source`);
+classes nobody reported lose theirs (`proto_memory`). Plain label smoothing, the paper's own
+negative control, is `label_smoothing`.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+from torch.nn.functional import cross_entropy
+
+from fl.aggregators.mean import WeightedMean
+from fl.artifact import Kind
+from fl.errors import UserError
+from fl.federation import Federation
+from fl.local import Constants, Handle, Trained
+from fl.method import Card, Client, Delivery, LocalConfig, Reply, RoundMethod, count_of
+from fl.protection import Message, Payload
+from fl.tree import Tree
+
+
+class ReBaFL(RoundMethod):
+    card = Card(
+        title="ReBaFL",
+        source="ReBaFL, Alg. 1",
+        text="FedAvg with a softmax corrected for each client's class imbalance, and with class "
+        "prototypes (mean features) that clients share to train the last layer on classes they lack.",
+        downlink=(Kind.GLOBAL_MODEL, Kind.GLOBAL_PROTOTYPES),
+        uplink=(Kind.LOCAL_MODEL, Kind.NUM_EXAMPLES, Kind.LOCAL_PROTOTYPES, Kind.PROTO_COUNTS),
+    )
+
+    @dataclass(frozen=True, kw_only=True)
+    class Config(LocalConfig):
+        momentum: float = 0.5  # the authors' code; the paper does not say
+        weight_decay: float = 5e-4
+        epsilon: float = 0.01  # share of the uniform prior, 0..1; 1 switches R-BSM off
+        mu: float = 0.1  # weight of the augmented loss, >= 0; 0 switches F-Aug off
+        strength: float = 1.0  # lambda: how much of the residual h - Q[y] is carried over
+        proto_source: Literal["local_override", "global_only"] = "local_override"
+        proto_memory: bool = False  # keep the last prototype of a class nobody reported
+        cycle: Literal["all", "available"] = "all"  # targets run over all classes, or those in Q
+        cycle_offset: bool = True  # with a batch smaller than C, start each client elsewhere
+        aug_min_classes: int = 2  # clients with fewer classes do not augment
+        proto_min_classes: int = 1  # clients with fewer classes send no prototypes
+        label_smoothing: float = 0.0
+
+        def __post_init__(self) -> None:
+            super().__post_init__()
+            if not 0 <= self.epsilon <= 1:
+                raise UserError(f"rebafl.epsilon must be in 0..1, got {self.epsilon}",
+                                hint="use epsilon: 1 to switch re-balancing off")  # fmt: skip
+            if self.mu < 0:
+                raise UserError(f"rebafl.mu must be >= 0, got {self.mu}",
+                                hint="use mu: 0 to switch the augmentation off")  # fmt: skip
+
+    # Client ------------------------------------------------------------------------------
+
+    def constants(self, client: Client) -> Constants:
+        prior = relaxed_prior(client.counts.double(), self.config.epsilon)
+        const = {"log_prior": prior.log().float()}
+        if self.config.mu > 0:
+            const |= self._usable_prototypes(client)
+        return const
+
+    def _usable_prototypes(self, client: Client) -> dict[str, Tensor]:
+        """Q and which classes it holds: the received prototypes, overwritten by local ones (4.4 #1)."""
+        received = client.message.get(Kind.GLOBAL_PROTOTYPES, {})
+        owned = client.counts > 0
+        have = torch.zeros(client.classes, dtype=torch.bool)
+        dim = _feature_dim(client)
+        table = torch.zeros(client.classes, dim)
+        if received and int(owned.sum()) >= self.config.aug_min_classes:  # none in round 0 (#3)
+            table[received["classes"]] = received["features"]
+            have[received["classes"]] = True
+            if self.config.proto_source == "local_override":
+                local = client_prototypes(client, client.start)
+                table[local["classes"]] = local["features"]
+                have[local["classes"]] = True
+        # Batches smaller than C would only ever visit the low labels
+        offset = (
+            client.index
+            if self.config.cycle_offset and self.config.batch_size < client.classes
+            else 0
+        )
+        return {"table": table, "have": have, "offset": torch.tensor(offset)}
+
+    def loss(self, net: Handle, x: Tensor, y: Tensor, const: Constants) -> Tensor:
+        h = net.features(x)
+        loss = self._balanced(net.head(h), y, const["log_prior"])
+        if self.config.mu > 0:
+            loss = loss + self.config.mu * self._augmented(net, h.detach(), y, const)
+        return loss
+
+    def _balanced(self, logits: Tensor, y: Tensor, log_prior: Tensor) -> Tensor:
+        # Subtracting the largest makes a uniform prior add exact zeros (4.4 #9)
+        shifted = logits + (log_prior - log_prior.max())
+        return cross_entropy(shifted, y, label_smoothing=self.config.label_smoothing)
+
+    def _augmented(self, net: Handle, h: Tensor, y: Tensor, const: Constants) -> Tensor:
+        moved, target = augment(
+            h, y, const["table"], const["have"], const["offset"], self.config.strength,
+            self.config.cycle,
+        )  # fmt: skip
+        counts = torch.nn.functional.one_hot(target, self.classes).sum(0).double()
+        prior = relaxed_prior(counts, self.config.epsilon)
+        loss = self._balanced(net.head(moved), target, prior.log().float())
+        # With no prototypes at all nothing was moved, and there is nothing to learn from
+        return torch.where(const["have"].any(), loss, torch.zeros_like(loss))
+
+    def finish(self, client: Client, trained: Trained) -> Reply:
+        n, message = len(client.y), {Kind.LOCAL_MODEL: trained.state}
+        message[Kind.NUM_EXAMPLES] = count_of(n)
+        owned = client.counts.nonzero().flatten()
+        if len(owned) >= self.config.proto_min_classes:
+            message[Kind.LOCAL_PROTOTYPES] = client_prototypes(client, trained.state)
+            message[Kind.PROTO_COUNTS] = {"classes": owned, "counts": client.counts[owned]}
+        stats = {"train_loss": trained.loss, "steps": float(trained.steps)}
+        return Reply(message=message, examples=n, stats=stats)
+
+    # Server ------------------------------------------------------------------------------
+
+    def start(self, federation: Federation) -> Tree:
+        return {"model": federation.initial, "prototypes": {}}
+
+    def download(self, state: Tree) -> Message:
+        message: Message = {Kind.GLOBAL_MODEL: state["model"]}
+        if state["prototypes"]:
+            message[Kind.GLOBAL_PROTOTYPES] = state["prototypes"]
+        return message
+
+    def server(self, state: Tree, deliveries: Iterator[Delivery], round: int) -> Tree:
+        mean, pooled = WeightedMean(), PooledPrototypes()
+        for delivery in deliveries:
+            mean.add(delivery.message[Kind.LOCAL_MODEL], delivery.weight(self.config.weighting))
+            if Kind.LOCAL_PROTOTYPES in delivery.message:
+                pooled.add(delivery.message[Kind.LOCAL_PROTOTYPES],
+                           delivery.message[Kind.PROTO_COUNTS]["counts"])  # fmt: skip
+        before = state["prototypes"] if self.config.proto_memory else {}
+        return {"model": mean.value(), "prototypes": pooled.value(before)}
+
+
+def relaxed_prior(counts: Tensor, epsilon: float) -> Tensor:
+    """pi [C], double: counts [C] mixed with the uniform distribution."""
+    return (1 - epsilon) * counts / counts.sum() + epsilon / len(counts)
+
+
+def augment(
+    h: Tensor, y: Tensor, table: Tensor, have: Tensor, offset: Tensor, strength: float, cycle: str
+) -> tuple[Tensor, Tensor]:
+    """Features moved to other classes and their labels (4.1); rows without prototypes stay.
+
+    h [b, D], y [b], table [C, D], have [C] -> h~ [b, D], y~ [b].
+    """
+    position = torch.arange(len(y), device=y.device) + offset
+    if cycle == "available":
+        rank = have.long().cumsum(0)  # 1..|Q| at the classes in Q
+        wanted = position % have.sum().clamp(min=1) + 1
+        target = (have & (rank == wanted[:, None])).long().argmax(1)
+    else:
+        target = position % len(have)
+    usable = have[y] & have[target]
+    moved = table[target] + strength * (h - table[y])
+    return torch.where(usable[:, None], moved, h), torch.where(usable, target, y)
+
+
+def client_prototypes(client: Client, state: dict[str, Tensor]) -> Payload:
+    """Mean of the head's input over each owned class, in evaluation mode, un-augmented images."""
+    features = client.run("features", state)
+    classes = client.counts.nonzero().flatten()
+    means = torch.stack([features[client.y == c].double().mean(0) for c in classes])
+    return {"classes": classes, "features": means.float()}
+
+
+def _feature_dim(client: Client) -> int:
+    return next(p.shape[1] for p in client.net.head.parameters() if p.dim() == 2)
+
+
+class PooledPrototypes:
+    """P_c = sum of n_{k,c} p_{k,c} / sum of n_{k,c} over the clients that reported class c."""
+
+    def __init__(self) -> None:
+        self._sums: dict[int, Tensor] = {}
+        self._counts: dict[int, float] = {}
+
+    def add(self, prototypes: Payload, counts: Tensor) -> None:
+        for c, row, n in zip(prototypes["classes"].tolist(), prototypes["features"],
+                             counts.tolist(), strict=True):  # fmt: skip
+            self._sums[c] = (
+                self._sums.get(c, torch.zeros(len(row), dtype=torch.float64)) + n * row.double()
+            )
+            self._counts[c] = self._counts.get(c, 0.0) + n
+
+    def value(self, before: Payload) -> Payload:
+        """The pooled prototypes; classes nobody reported keep their row of `before`, if any."""
+        rows = (
+            dict(zip(before["classes"].tolist(), before["features"], strict=True)) if before else {}
+        )
+        rows |= {c: (s / self._counts[c]).float() for c, s in self._sums.items() if self._counts[c]}
+        if not rows:
+            return {}
+        classes = sorted(rows)
+        return {
+            "classes": torch.tensor(classes),
+            "features": torch.stack([rows[c] for c in classes]),
+        }

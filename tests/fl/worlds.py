@@ -1,0 +1,175 @@
+"""Small federations for tests: unequal clients, one without data, lost replies, an empty round.
+
+`run(method)` runs a method through the public entry points and returns what happened.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from fl import workers as worker_kinds
+from fl.artifact import Artifact
+from fl.checkpoint import Checkpoints
+from fl.dataset import Arrays, Data
+from fl.federation import Federation, Holdings
+from fl.local import channels_last
+from fl.method import RoundMethod, Site
+from fl.model import Net, State, initialise, state_of
+from fl.participation import Availability, Participation
+from fl.protection import Protection
+from fl.recorder import Log, Recorder, read
+from fl.streams import Streams
+from fl.wire import Wire
+
+CLASSES = 4
+
+
+class TinyNet(Net):
+    """One convolution, one linear feature layer (leaky, so signs differ), one head."""
+
+    def __init__(self, shape: tuple[int, ...] = (1, 6, 6), classes: int = CLASSES) -> None:
+        super().__init__(shape, classes)
+        self.conv = nn.Conv2d(shape[0], 4, 3, padding=1)
+        self.fc = nn.Linear(4 * 3 * 3, 8)
+        self.head = nn.Linear(8, classes)
+
+    def features(self, x: torch.Tensor) -> torch.Tensor:
+        x = nn.functional.max_pool2d(nn.functional.leaky_relu(self.conv(x)), 2)
+        return nn.functional.leaky_relu(self.fc(x.flatten(1)))
+
+
+class Scripted(Availability):
+    """A fixed script: round -> (asked, answering); redraws take the next line."""
+
+    title = "scripted"
+
+    def __init__(self, script: Sequence[tuple[Sequence[int], Sequence[int]]]) -> None:
+        super().__init__()
+        self.script = script
+
+    def draw(self, round: int, candidates: Sequence[int], streams: Streams,
+             attempt: int = 0) -> Participation:  # fmt: skip
+        asked, answering = self.script[(round + attempt) % len(self.script)]
+        allowed = set(candidates)
+        return Participation(tuple(k for k in asked if k in allowed),
+                             tuple(k for k in answering if k in allowed))  # fmt: skip
+
+    def describe(self) -> str:
+        return "a fixed script"
+
+
+# Clients 0..4; client 3 has no data; round 1 is empty; round 2 lacks client 4.
+SCRIPT = [([0, 1, 2, 3, 4], [0, 1, 2, 3, 4]), ([0, 2], []), ([0, 1, 2, 4], [0, 1, 2])]
+EVERYONE = [([0, 1, 2, 3, 4], [0, 1, 2, 3, 4])]
+
+
+def data(seed: int = 3, n: int = 80) -> Data:
+    """Four classes of 6x6 images whose bright quadrant is the class."""
+    rng = np.random.default_rng(seed)
+    y = rng.integers(0, CLASSES, n + 40).astype(np.int64)
+    x = rng.uniform(0, 0.6, (n + 40, 1, 6, 6)).astype(np.float32)
+    for i, c in enumerate(y):
+        x[i, 0, 3 * (c // 2) : 3 * (c // 2) + 3, 3 * (c % 2) : 3 * (c % 2) + 3] += 0.4
+    return Data(train=Arrays(x=x[:n], y=y[:n]), test=Arrays(x=x[n:], y=y[n:]),
+                classes=tuple("abcd"), mean=(0.4,), std=(0.25,))  # fmt: skip
+
+
+def parts(
+    d: Data, sizes: Sequence[int] = (7, 20, 11, 0, 30), skew: bool = True
+) -> list[np.ndarray]:
+    """Unequal clients; with skew, client 0 has one class and client 1 two."""
+    order = np.arange(len(d.train))
+    if skew:
+        rank = {0: 0, 1: 1, 2: 1, 3: 2}
+        order = np.array(sorted(order, key=lambda i: (rank[int(d.train.y[i])], i)))
+    cuts = np.cumsum([0, *sizes])
+    return [order[a:b] for a, b in zip(cuts, cuts[1:], strict=False)]
+
+
+@dataclass
+class World:
+    """What a run leaves."""
+
+    model: State
+    history: list[dict[str, Any]] = field(default_factory=list)
+    artifacts: list[Artifact] = field(default_factory=list)
+    initial: State = field(default_factory=dict)
+
+    def __getitem__(self, name: str) -> torch.Tensor:
+        return self.model[name]
+
+
+def run(
+    method: RoundMethod,
+    *,
+    folder: Path | None = None,
+    workers: int = 0,
+    d: Data | None = None,
+    index: list[np.ndarray] | None = None,
+    script: Sequence[tuple[Sequence[int], Sequence[int]]] = SCRIPT,
+    empty_round: str = "redraw",
+    reply_loss: float = 0.0,
+    protections: Sequence[Protection] = (),
+    seed: int = 5,
+    make: Any = TinyNet,
+    stop_after: int | None = None,
+    initial: State | None = None,
+) -> World:
+    """Run a method on a small world. With `folder`, everything is recorded there."""
+    d = d or data()
+    streams = Streams(seed)
+    holdings = Holdings(d, index if index is not None else parts(d), streams)
+    start = initial or state_of(initialise(make, streams))
+    recorder = metrics = ledger = checkpoints = None
+    if folder is not None:
+        recorder = Recorder(folder / "artifacts")
+        metrics, ledger = Log(folder / "metrics.jsonl"), Log(folder / "ledger.jsonl")
+        checkpoints = Checkpoints(
+            folder / "checkpoint",
+            {"manifest": recorder.manifest, "metrics": metrics, "ledger": ledger},
+        )
+    wire = Wire(method.card, streams, protections, recorder, ledger)
+    with worker_kinds.start(workers, partial(make_site, method, holdings, make)) as pool:
+        federation = Federation(
+            holdings=holdings, initial=start, availability=Scripted(script), wire=wire, workers=pool,
+            metrics=metrics, checkpoints=checkpoints, empty_round=empty_round,  # type: ignore[arg-type]
+            reply_loss=reply_loss, progress=partial(_stop, stop_after),
+        )  # fmt: skip
+        model = method.run(federation)
+    for log in (metrics, ledger, recorder and recorder.manifest):
+        if log:
+            log.close()
+    artifacts = read(folder / "artifacts") if folder is not None else []
+    return World(model, federation.history, artifacts, start)
+
+
+class Stopped(Exception):
+    pass
+
+
+def _stop(after: int | None, phase: str, done: int, total: int) -> None:
+    if after is not None and done > after:
+        raise Stopped
+
+
+def make_site(method: RoundMethod, holdings: Holdings, make: Any) -> Site:
+    net = make()
+    channels_last(net)
+    return Site(method, holdings, net, "cpu")
+
+
+def same(a: World | State, b: World | State) -> bool:
+    """Every array equal, bit for bit."""
+    a, b = (w.model if isinstance(w, World) else w for w in (a, b))
+    return a.keys() == b.keys() and all(torch.equal(a[k], b[k]) for k in a)
+
+
+def close(a: World | State, b: World | State, tolerance: float = 1e-6) -> bool:
+    a, b = (w.model if isinstance(w, World) else w for w in (a, b))
+    return all(torch.allclose(a[k], b[k], rtol=0, atol=tolerance) for k in a)
