@@ -1,0 +1,144 @@
+"""Compose: an audit result and some section classes to the ordered document that renderers print.
+
+Nothing is ever dropped: a section that raises, or returns something no renderer could print, fails
+the whole report and names itself.
+"""
+
+import base64
+import binascii
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import get_args
+
+from reports.format import date, moment, plural
+from reports.result import AuditResult, Figure, Gallery
+from reports.section import Block, Card, Chart, Pictures, Section, Table
+
+PNG_MAGIC = b"\x89PNG\r\n\x1a\n"
+
+
+class ReportError(Exception):
+    """A report that cannot be written whole, and which section is to blame."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Chapter:
+    """What one section said."""
+
+    card: Card
+    blocks: tuple[Block, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Document:
+    """A report before it has a format. `result` is there for the cover and for the JSON renderer."""
+
+    result: AuditResult
+    chapters: tuple[Chapter, ...]
+
+    @property
+    def created(self) -> datetime:
+        return moment(self.result.created)
+
+    @property
+    def date(self) -> str:
+        return date(self.result.created)
+
+    @property
+    def subject(self) -> str:
+        scope = self.result.scope
+        parts = [scope.method, scope.dataset, scope.model]
+        return ", ".join([*parts, plural(scope.clients, "client"), plural(scope.rounds, "round")])
+
+
+def compose(result: AuditResult, sections: Sequence[type[Section]]) -> Document:
+    """Build every section and put them in reading order (card.order, then title).
+
+    Raises ReportError, naming the section, when a section raises, says nothing or returns a block
+    that cannot be printed; and naming the figure or gallery whose finding does not exist.
+    """
+    _check_result(result)
+    if not sections:
+        raise ReportError("a report needs at least one section, got none")
+    ordered = sorted(sections, key=lambda s: (s.card.order, s.card.title))
+    return Document(result=result, chapters=tuple(_build(s, result) for s in ordered))
+
+
+def _build(section: type[Section], result: AuditResult) -> Chapter:
+    name = f"{section.__module__}.{section.__qualname__}"
+    where = f"report section {section.card.title!r} ({name})"
+    try:
+        blocks = tuple(section().build(result))
+    except Exception as error:
+        raise ReportError(f"{where} failed: {type(error).__name__}: {error}") from error
+    if not blocks:
+        raise ReportError(f"{where} is empty; a section with nothing to report must say why")
+    for block in blocks:
+        if fault := _fault(block):
+            raise ReportError(f"{where}: {fault}")
+    return Chapter(card=section.card, blocks=blocks)
+
+
+def _check_result(result: AuditResult) -> None:
+    try:
+        moment(result.created)
+    except ValueError as error:
+        raise ReportError(f"`created` must be an ISO 8601 time, got {result.created!r}") from error
+    known = {f.id for f in result.findings}
+    for gallery in result.galleries:
+        if gallery.finding not in known:
+            raise ReportError(f"gallery {gallery.title!r}: no finding {gallery.finding!r}")
+    for figure in result.figures:
+        if figure.finding and figure.finding not in known:
+            raise ReportError(f"figure {figure.id!r}: no finding {figure.finding!r}")
+
+
+def _fault(block: object) -> str:
+    """Why a block cannot be printed; empty when it can."""
+    match block:
+        case Table(header=header, rows=rows, align=align, widths=widths):
+            if not header or any(len(row) != len(header) for row in rows):
+                return f"table {block.caption!r}: every row must have {len(header)} cells"
+            if align and (len(align) != len(header) or set(align) - set("lrc")):
+                return f"table {block.caption!r}: align must be l, r or c a column, got {align!r}"
+            if widths and len(widths) != len(header):
+                return f"table {block.caption!r}: {len(widths)} widths, {len(header)} columns"
+            return ""
+        case Chart(figure=figure):
+            return _figure_fault(figure)
+        case Pictures(gallery=gallery):
+            return _gallery_fault(gallery)
+        case _ if isinstance(block, get_args(Block)):
+            return ""
+        case _:
+            return f"{type(block).__name__} is not a block; see reports/section.py"
+
+
+def _figure_fault(figure: Figure) -> str:
+    if not figure.series:
+        return f"figure {figure.id!r} has no series"
+    for s in figure.series:
+        for name, values in (("y", s.y), ("low", s.low), ("high", s.high)):
+            if values is not None and len(values) != len(s.x):
+                return f"figure {figure.id!r}, {s.name!r}: {len(s.x)} x but {len(values)} {name}"
+        if (s.low is None) != (s.high is None):
+            return f"figure {figure.id!r}, {s.name!r}: an interval needs both low and high"
+    return ""
+
+
+def _gallery_fault(gallery: Gallery) -> str:
+    lengths = {len(row) for row in gallery.rows.values()}
+    if len(lengths) != 1 or 0 in lengths:
+        return f"gallery {gallery.title!r}: rows must have equal, nonzero length, got {lengths}"
+    if gallery.columns and len(gallery.columns) not in lengths:
+        return f"gallery {gallery.title!r}: {len(gallery.columns)} column labels, rows of {lengths}"
+    for name, row in gallery.rows.items():
+        for picture in row:
+            try:
+                good = base64.b64decode(picture, validate=True).startswith(PNG_MAGIC)
+            except (binascii.Error, ValueError):
+                good = False
+            if not good:
+                return f"gallery {gallery.title!r}, row {name!r}: a picture is not a PNG in base64"
+    return ""

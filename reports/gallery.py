@@ -1,0 +1,45 @@
+"""Galleries cut to the page: long rows become several strips of at most ten pictures."""
+
+import base64
+import io
+from dataclasses import dataclass
+
+from reports.result import Gallery
+
+PER_STRIP = 10
+
+
+@dataclass(frozen=True, kw_only=True)
+class Strip:
+    """Some columns of a gallery; pictures are PNG in base64, named rows in the gallery's order."""
+
+    columns: list[str]
+    rows: dict[str, list[str]]
+
+
+def strips(gallery: Gallery) -> list[Strip]:
+    """The gallery in strips of nearly equal length, so that the last is not a lone picture."""
+    length = len(next(iter(gallery.rows.values())))
+    columns = gallery.columns or [str(i + 1) for i in range(length)]
+    count = -(-length // PER_STRIP)
+    edges = [i * length // count for i in range(count + 1)]
+    return [
+        Strip(columns=columns[a:b], rows={k: row[a:b] for k, row in gallery.rows.items()})
+        for a, b in zip(edges, edges[1:], strict=False)
+    ]
+
+
+def enlarge(picture: str, side: int = 240) -> bytes:
+    """A PNG (base64) repeated pixel by pixel until its shorter side has at least `side` pixels.
+
+    Viewers smooth small pictures; copies of a pixel stay crisp. Returns PNG bytes.
+    """
+    from PIL import Image
+
+    with Image.open(io.BytesIO(base64.b64decode(picture)), formats=["PNG"]) as opened:
+        image = opened.convert("RGB" if opened.mode not in ("L", "1") else "L")
+    factor = max(1, -(-side // min(image.size)))
+    size = (image.width * factor, image.height * factor)
+    out = io.BytesIO()
+    image.resize(size, Image.Resampling.NEAREST).save(out, format="PNG", optimize=False)
+    return out.getvalue()

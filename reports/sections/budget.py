@@ -1,0 +1,55 @@
+"""Budget: an upper bound on the privacy loss towards each observer, or that there is none."""
+
+import math
+
+from reports.format import number
+from reports.result import AuditResult, Budget as BudgetRecord
+from reports.section import Block, Bullets, Card, Chart, Paragraph, Section, Table
+
+
+class Budget(Section):
+    card = Card(title="Differential privacy budget", order=50)
+
+    def build(self, result: AuditResult) -> list[Block]:
+        if not result.budgets:
+            return [
+                Paragraph(
+                    "No accountant was run. Without one, nothing bounds what an adversary with "
+                    "more effort than the attacks of this audit could learn."
+                )
+            ]
+        blocks: list[Block] = [
+            Paragraph(
+                "Upper bounds on the privacy loss. Smaller is more private; each holds for its "
+                "unit, its neighbouring datasets (adjacency) and its `delta` only."
+            ),
+            Table(
+                header=["Observer", "Epsilon at most", "Delta", "Unit", "Adjacency", "Accountant"],
+                rows=[
+                    [b.observer, epsilon(b), number(b.delta), b.unit, b.adjacency.replace("_", " "),
+                     f"{b.accountant}, {b.releases:,} releases"]
+                    for b in result.budgets
+                ],  # fmt: skip
+                align="llrlll",
+                widths=[1.5, 2.8, 0.9, 1, 1.7, 1.9],
+                caption="What each observer can learn at most, by the accountants.",
+            ),
+            Bullets([_assumptions(b) for b in result.budgets]),
+        ]
+        figures = [f for f in result.figures if not f.finding and f.id.startswith("budget")]
+        return [*blocks, *(Chart(f) for f in figures)]
+
+
+def epsilon(b: BudgetRecord) -> str:
+    """The bound, or in words why there is none."""
+    if math.isinf(b.epsilon_upper):
+        kinds = ", ".join(b.spoiled_by)
+        if not kinds:
+            return "no bound"
+        return f"no bound: {kinds} {'is' if len(b.spoiled_by) == 1 else 'are'} released without noise"
+    return number(b.epsilon_upper)
+
+
+def _assumptions(b: BudgetRecord) -> str:
+    text = f"Towards {b.observer} ({b.accountant}): assumes {b.assumes or 'nothing further'}."
+    return f"{text} {b.note}" if b.note else text

@@ -1,0 +1,45 @@
+"""Exposure: who saw what, before any attack is tried."""
+
+from reports.format import volume
+from reports.result import AuditResult, Exposure as ExposureRecord
+from reports.section import Block, Card, Paragraph, Section, Table
+
+
+class Exposure(Section):
+    card = Card(title="Who saw what", order=30)
+
+    def build(self, result: AuditResult) -> list[Block]:
+        if not result.exposures:
+            return [Paragraph("No message was recorded, so no party is known to have seen anything.")]
+        return [
+            Paragraph(
+                "Everything that crossed a trust boundary, by the party who could read it. "
+                "A kind that *tells clients apart* reaches its reader as one client's own; "
+                "most attacks need that."
+            ),
+            Table(
+                header=[
+                    "Party", "What it saw", "Tells clients apart", "Senders", "Messages", "Volume",
+                    "Rounds",
+                ],  # fmt: skip
+                rows=[_row(e) for e in result.exposures],
+                align="lllrrrr",
+                widths=[1.7, 4.6, 1.6, 1.4, 1.7, 1.5, 1.6],
+                caption="Artifacts by party and kind. Start with rows that tell clients apart.",
+            ),
+        ]
+
+
+def _row(e: ExposureRecord) -> list[str]:
+    first_to_last = (
+        f"{e.first_round}" if e.first_round == e.last_round else f"{e.first_round}–{e.last_round}"
+    )
+    return [
+        e.party,
+        f"{e.kind}: {e.description}" if e.description else e.kind,
+        "yes" if e.single_client else "no",
+        f"{e.senders:,}",
+        f"{e.messages:,}",
+        volume(e.bytes),
+        f"{e.rounds:,} ({first_to_last})" if e.rounds > 1 else first_to_last,
+    ]

@@ -1,0 +1,145 @@
+"""Findings: each conclusion with its evidence, its limits, and what to do about it."""
+
+from collections.abc import Sequence
+
+from reports import format as fmt
+from reports.result import AuditResult, Baseline, Evidence, Finding, Outcome, Severity
+from reports.section import (
+    Block,
+    Card,
+    Chart,
+    Heading,
+    KeyValues,
+    Paragraph,
+    Pictures,
+    Section,
+    Table,
+)
+
+ORDER = list(Outcome)[:1] + [Outcome.INCONCLUSIVE, Outcome.FAILED, Outcome.NOT_DEMONSTRATED]
+
+
+def reading_order(result: AuditResult) -> list[Finding]:
+    """Worst first; open questions before what showed nothing; what does not apply last."""
+    order = [*ORDER, Outcome.NOT_APPLICABLE]
+    return sorted(result.findings, key=lambda f: (-f.severity.rank, order.index(f.outcome)))
+
+
+class Findings(Section):
+    card = Card(title="Findings", order=40)
+
+    def build(self, result: AuditResult) -> list[Block]:
+        findings = reading_order(result)
+        if not findings:
+            return [Paragraph("No attack, accountant or lint was run, so nothing was found or ruled out.")]
+        blocks: list[Block] = []
+        for finding in findings:
+            if finding.outcome is not Outcome.NOT_APPLICABLE:
+                blocks += _finding(finding, result)
+        if not blocks:
+            blocks.append(Paragraph("No attack, accountant or lint applied to this federation."))
+        return [*blocks, *_not_applicable(findings)]
+
+
+def _finding(finding: Finding, result: AuditResult) -> list[Block]:
+    # an open question carries no "none" badge: it would read as good news
+    settled = finding.outcome in (Outcome.DEMONSTRATED, Outcome.NOT_DEMONSTRATED)
+    badge = finding.severity if settled or finding.severity is not Severity.NONE else None
+    facts = {"Outcome": fmt.OUTCOMES[finding.outcome]}
+    if finding.reason:
+        facts["Severity because"] = finding.reason
+    if finding.threat:
+        facts["Adversary"] = fmt.threat(finding.threat)
+    if finding.method:
+        source = f" ({finding.reference})" if finding.reference else ""
+        facts["Method"] = finding.method + source
+    facts["Identifier"] = finding.id
+    if finding.seconds:
+        facts["Time taken"] = fmt.duration(finding.seconds)
+    evidence = [e for e in finding.evidence if e.control == "none"]
+    controls = [e for e in finding.evidence if e.control != "none"]
+    blocks: list[Block] = [
+        Heading(finding.title, badge=badge),
+        Paragraph(finding.summary),
+        KeyValues(items=facts),
+    ]
+    if evidence:
+        blocks.append(_evidence(evidence, "Evidence"))
+    blocks += [Pictures(g) for g in result.galleries if g.finding == finding.id]
+    blocks += [Chart(f) for f in result.figures if f.finding == finding.id]
+    if controls:
+        blocks.append(
+            _evidence(
+                controls,
+                "Controls, where the answer is known. A positive control plants a leak that must "
+                "be found; a negative one uses data that was never trained on",
+            )
+        )
+    blocks += [
+        Paragraph(f"{fmt.measure(e.measure).capitalize()}: {e.note}")
+        for e in finding.evidence
+        if e.note
+    ]
+    if finding.does_not_show:
+        blocks += [Heading("What this does not show", level=3), Paragraph(finding.does_not_show)]
+    if finding.remedy:
+        blocks += [Heading("What to do about it", level=3), Paragraph(finding.remedy)]
+    return blocks
+
+
+def _evidence(evidence: Sequence[Evidence], caption: str) -> Table:
+    levels = {e.confidence for e in evidence if e.interval}
+    one_level = levels.pop() if len(levels) == 1 else None
+    controls = any(e.control != "none" for e in evidence)
+    rows = []
+    for e in evidence:
+        bounds = fmt.interval(e.interval, e.unit)
+        if e.interval and one_level is None:
+            bounds += f" ({fmt.percent(e.confidence)})"
+        name = fmt.measure(e.measure)
+        if where := fmt.condition(e):
+            name += f" ({where})"
+        if not e.higher_is_worse:
+            name += "; lower is worse"
+        row = [
+            name,
+            fmt.quantity(e.value, e.unit),
+            bounds,
+            "; ".join(_baseline(b, e.unit) for b in e.baselines) or "none",
+            f"{e.trials:,}",
+            f"{e.looks:,}",
+        ]
+        rows.append([e.control, *row] if controls else row)
+    level = f"{fmt.percent(one_level)} interval" if one_level else "Interval"
+    header = ["Measure", "Value", level, "Blind baselines", "Trials", "Looks"]
+    widths = [2.6, 1.25, 1.9, 3.1, 0.95, 0.9]
+    return Table(
+        header=["Control", *header] if controls else header,
+        rows=rows,
+        align="llrrlrr" if controls else "lrrlrr",
+        widths=[1.2, *widths] if controls else widths,
+        caption=f"{caption}. Intervals are already corrected for the number of looks.",
+    )
+
+
+def _baseline(baseline: Baseline, unit: str) -> str:
+    text = f"{baseline.name} {fmt.quantity(baseline.value, unit)}"
+    return f"{text} {fmt.interval(baseline.interval, unit)}" if baseline.interval else text
+
+
+def _not_applicable(findings: Sequence[Finding]) -> list[Block]:
+    rows = [
+        [f.method or f.title, f.summary] for f in findings if f.outcome is Outcome.NOT_APPLICABLE
+    ]
+    if not rows:
+        return []
+    return [
+        Heading("Not applicable"),
+        Table(
+            header=["Attack", "Why it means nothing here"],
+            rows=rows,
+            align="ll",
+            widths=[1, 2],
+            caption="Attacks that were considered and not run. They count neither for nor against.",
+        ),
+    ]

@@ -1,0 +1,120 @@
+"""Training: how well the audited model learned, and what it cost; a leak needs both sides."""
+
+from collections.abc import Sequence
+
+from reports import format as fmt
+from reports.result import AuditResult, Figure, History, Series
+from reports.section import Block, Card, Chart, Heading, KeyValues, Paragraph, Section, Table
+
+MOST_ROWS = 12
+
+
+class Training(Section):
+    card = Card(title="Training", order=60)
+
+    def build(self, result: AuditResult) -> list[Block]:
+        figures = [f for f in result.figures if not f.finding and not f.id.startswith("budget")]
+        blocks: list[Block] = []
+        if result.history:
+            blocks += [KeyValues(items=_facts(result.history)), *_curves(result), _rounds(result.history)]
+        else:
+            blocks.append(Paragraph("No round was measured, so there is no accuracy to show."))
+        if result.summary_metrics:
+            blocks += [
+                Heading("Summary measures"),
+                KeyValues(
+                    items={_name(k): _value(k, v) for k, v in result.summary_metrics.items()}
+                ),
+            ]
+        return [*blocks, *(Chart(f) for f in figures)]
+
+
+def _facts(history: Sequence[History]) -> dict[str, str]:
+    measured = [h for h in history if h.accuracy is not None]
+    facts = {}
+    if measured:
+        last = measured[-1]
+        facts[f"Accuracy, round {last.round}"] = fmt.percent(last.accuracy or 0.0)
+    asked, delivered = sum(h.asked for h in history), sum(h.delivered for h in history)
+    rejected = sum(h.rejected for h in history)
+    facts["Replies"] = f"{delivered:,} delivered of {asked:,} asked, {rejected:,} rejected"
+    facts["Uplink"] = fmt.volume(sum(h.bytes_up for h in history))
+    facts["Downlink"] = fmt.volume(sum(h.bytes_down for h in history))
+    facts["Counted over"] = fmt.plural(len(history), "measured round")
+    return facts
+
+
+def _curves(result: AuditResult) -> list[Block]:
+    """Accuracy over rounds, and at the end by class."""
+    measured = [h for h in result.history if h.accuracy is not None]
+    blocks: list[Block] = []
+    if len(measured) > 1:
+        accuracy = [100 * (h.accuracy or 0.0) for h in measured]
+        span = f"from {accuracy[0]:.1f} % to {accuracy[-1]:.1f} %"
+        blocks.append(
+            Chart(
+                Figure(
+                    id="training-accuracy",
+                    title="Accuracy over rounds",
+                    caption=f"Share of the whole test set classified rightly, {span}.",
+                    alt=f"Line chart: test accuracy over {len(measured)} measured rounds, {span}.",
+                    x_label="round",
+                    y_label="test accuracy (%)",
+                    series=[Series(name="accuracy", x=[h.round for h in measured], y=accuracy)],
+                )
+            )
+        )
+    last = next((h for h in reversed(result.history) if h.class_accuracy), None)
+    if last and last.class_accuracy:
+        names = result.scope.class_names
+        if len(names) != len(last.class_accuracy):
+            names = [f"class {i}" for i in range(len(last.class_accuracy))]
+        rows = [[n, fmt.percent(a)] for n, a in zip(names, last.class_accuracy, strict=True)]
+        half = -(-len(rows) // 2)  # two columns of classes side by side
+        blank = [["", ""]] * (2 * half - len(rows))
+        pairs = zip(rows[:half], [*rows[half:], *blank], strict=True)
+        blocks.append(
+            Table(
+                header=["Class", "Accuracy", "Class", "Accuracy"],
+                rows=[[*a, *b] for a, b in pairs],
+                align="lrlr",
+                widths=[2, 1, 2, 1],
+                caption=f"Accuracy by class, round {last.round}. Look for classes few clients hold.",
+            )
+        )
+    return blocks
+
+
+def _rounds(history: Sequence[History]) -> Table:
+    last = len(history) - 1
+    picked = sorted({round(i * last / (MOST_ROWS - 1)) for i in range(MOST_ROWS)})
+    chosen = list(history) if len(history) <= MOST_ROWS else [history[i] for i in picked]
+    names = sorted({k for h in chosen for k in h.values})[:3]
+    rows = [
+        [
+            str(h.round),
+            "–" if h.accuracy is None else fmt.percent(h.accuracy),
+            f"{h.asked:,}",
+            f"{h.delivered:,}",
+            f"{h.rejected:,}",
+            fmt.volume(h.bytes_up),
+            fmt.volume(h.bytes_down),
+            *(_value(k, h.values[k]) if k in h.values else "–" for k in names),
+        ]
+        for h in chosen
+    ]
+    caption = "Measured rounds: accuracy, clients asked and heard, bytes on the wire."
+    if len(chosen) < len(history):
+        caption += f" {len(chosen)} of {len(history):,}, evenly spaced; all are in audit.json."
+    header = ["Round", "Accuracy", "Asked", "Delivered", "Rejected", "Uplink", "Downlink"]
+    return Table(header=[*header, *map(_name, names)], rows=rows, caption=caption)
+
+
+def _name(key: str) -> str:
+    name = fmt.measure(key)
+    return name[:1].upper() + name[1:]
+
+
+def _value(key: str, value: float) -> str:
+    """Accuracies are fractions of the test set; other measures have units of their own."""
+    return fmt.percent(value) if "accuracy" in key else fmt.number(value)
