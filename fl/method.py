@@ -13,7 +13,7 @@ from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -22,7 +22,7 @@ from fl.aggregators.mean import WeightedMean
 from fl.artifact import Kind
 from fl.errors import UserError
 from fl.federation import Federation, Tally
-from fl.local import Constants, Handle, Params, Trained, normalise, snapshot, train
+from fl.local import Constants, Handle, Params, Trained, bind, train
 from fl.model import Net, State, head_names
 from fl.plugin import Plugin
 from fl.protection import Message
@@ -126,8 +126,6 @@ class Client:
 
 def evaluate(net: Net, part: str, state: State, x: Tensor, batch: int = 500) -> Tensor:
     """One part of a model on x [n, ...], in evaluation mode, `batch` examples at a time."""
-    from fl.local import bind
-
     bind(net, state)
     net.eval()
     with torch.no_grad():
@@ -240,11 +238,12 @@ class RoundMethod(Method):
         state: Tree = self.start(federation) if saved is None else saved.state
         memory: dict[int, Tree] = {} if saved is None else saved.memory
         for t in range(0 if saved is None else saved.round, self.config.rounds):
-            state = self._round(t, state, memory, federation)
+            state = self.round(t, state, memory, federation)
             federation.end_round(t, self.config.rounds, self.served(state), state, memory)
         return federation.finish(self.config.rounds, self.card, self.served(state), state, memory)
 
-    def _round(self, t: int, state: Tree, memory: dict[int, Tree], federation: Federation) -> Tree:
+    def round(self, t: int, state: Tree, memory: dict[int, Tree], federation: Federation) -> Tree:
+        """One round: the new server state. `memory` gains what delivered clients remember."""
         asked, answering = federation.participate(t, self.candidates(state, t, federation))
         tally = Tally(asked=len(asked))
         message = federation.wire.broadcast(t, self.download(state), asked)
@@ -282,53 +281,3 @@ class RoundMethod(Method):
 def count_of(n: int) -> dict[str, Tensor]:
     """The payload of num_examples."""
     return {"count": torch.tensor(n)}
-
-
-class Site:
-    """A worker's copy of what client work needs; its methods are called by name through Workers."""
-
-    def __init__(self, method: RoundMethod, federation_data: Any, net: Net, device: str) -> None:
-        self.method, self.data, self.net, self.device = method, federation_data, net, device
-        self.method.prepare(net, len(self.data.data.classes))
-        self.message: Message = {}
-        self.round = 0
-        self.model: State = {}
-
-    def begin(self, round: int, message: Message) -> None:
-        """A round's broadcast arrives."""
-        self.round = round
-        self.message = {k: {n: v.to(self.device) for n, v in p.items()} for k, p in message.items()}
-
-    def train(self, job: tuple[int, Tree, Message]) -> Reply:
-        """One client's work."""
-        k, memory, personal = job
-        index = self.data.parts[k]
-        x, y = self.examples(self.data.data.train, index)
-        client = Client(
-            index=k, round=self.round, x=x, y=y, classes=len(self.data.data.classes),
-            message=self.message | personal, memory=memory, net=self.net,
-            streams=self.data.streams, augment=self.data.data.augment,
-        )  # fmt: skip
-        return self.method.client(client)
-
-    def examples(self, arrays: Any, index: Any) -> tuple[Tensor, Tensor]:
-        x = torch.from_numpy(arrays.x[index]).to(self.device)
-        return normalise(x, self.data.data), torch.from_numpy(arrays.y[index]).to(self.device)
-
-    def serve(self, state: State) -> None:
-        """The model to evaluate next."""
-        self.model = {k: v.to(self.device) for k, v in state.items()}
-
-    def score(self, index: Any) -> tuple[Tensor, Tensor, float]:
-        """[C] correct and [C] seen per class, and the summed loss, on test examples `index`."""
-        x, y = self.examples(self.data.data.test, index)
-        logits = evaluate(self.net, "forward", self.model, x)
-        hit = logits.argmax(1) == y
-        classes = len(self.data.data.classes)
-        loss = torch.nn.functional.cross_entropy(logits, y, reduction="sum")
-        return (torch.bincount(y[hit], minlength=classes), torch.bincount(y, minlength=classes),
-                float(loss))  # fmt: skip
-
-    def initial(self, _: object = None) -> State:
-        """The model's weights as this site holds them."""
-        return snapshot(self.net)

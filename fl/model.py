@@ -71,12 +71,16 @@ class Adapted(Net):
         return out
 
 
-def initialise(make: Callable[[], nn.Module], streams: Streams) -> Net:
+def adapt(module: nn.Module) -> Net:
+    """Ours unchanged; a user's own module wrapped so that it has features and a head."""
+    return module if isinstance(module, Net) else Adapted(module)
+
+
+def initialise(make: Callable[[], Net], streams: Streams) -> Net:
     """Build a model with weights drawn from the stream "model", leaving the global generator alone."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(streams.key("model"))
-        module = make()
-    return module if isinstance(module, Net) else Adapted(module)
+        return make()
 
 
 def state_of(module: nn.Module) -> State:

@@ -7,6 +7,7 @@ emit an artifact, or smuggle one out.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from fl.artifact import PUBLIC, SERVER, Channel, Kind, Party, Role
 from fl.errors import UserError
@@ -22,14 +23,11 @@ CONTROL_PLANE = frozenset(
 )
 
 
-class Declared:
-    """What a card must say for the wire; fl.method.Card is the usual one."""
+class Declared(Protocol):
+    """What the wire reads of a method's card; fl.method.Card is the usual one."""
 
-    title: str
-    downlink: tuple[Kind, ...]
-    uplink: tuple[Kind, ...]
-    relay: tuple[Kind, ...]
-    release: tuple[Kind, ...]
+    @property
+    def title(self) -> str: ...
 
 
 @dataclass

@@ -18,12 +18,12 @@ from fl.artifact import Artifact
 from fl.checkpoint import Checkpoints
 from fl.dataset import Arrays, Data
 from fl.federation import Federation, Holdings
-from fl.local import channels_last
-from fl.method import RoundMethod, Site
+from fl.method import RoundMethod
 from fl.model import Net, State, initialise, state_of
 from fl.participation import Availability, Participation
 from fl.protection import Protection
 from fl.recorder import Log, Recorder, read
+from fl.site import build_site
 from fl.streams import Streams
 from fl.wire import Wire
 
@@ -135,7 +135,7 @@ def run(
             {"manifest": recorder.manifest, "metrics": metrics, "ledger": ledger},
         )
     wire = Wire(method.card, streams, protections, recorder, ledger)
-    with worker_kinds.start(workers, partial(make_site, method, holdings, make)) as pool:
+    with worker_kinds.start(workers, partial(build_site, method, holdings, make, "cpu")) as pool:
         federation = Federation(
             holdings=holdings, initial=start, availability=Scripted(script), wire=wire, workers=pool,
             metrics=metrics, checkpoints=checkpoints, empty_round=empty_round,  # type: ignore[arg-type]
@@ -156,12 +156,6 @@ class Stopped(Exception):
 def _stop(after: int | None, phase: str, done: int, total: int) -> None:
     if after is not None and done > after:
         raise Stopped
-
-
-def make_site(method: RoundMethod, holdings: Holdings, make: Any) -> Site:
-    net = make()
-    channels_last(net)
-    return Site(method, holdings, net, "cpu")
 
 
 def same(a: World | State, b: World | State) -> bool:

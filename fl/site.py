@@ -1,0 +1,76 @@
+"""A worker's side of a federation: the model, the data and the method, doing one client's work.
+
+Each worker has one site; fl/workers.py calls its methods by name.
+"""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+from torch.nn.functional import cross_entropy
+
+from fl.dataset import Arrays
+from fl.federation import Holdings
+from fl.local import channels_last, normalise
+from fl.method import Client, Reply, RoundMethod, evaluate
+from fl.model import Net, State
+from fl.partition import Index
+from fl.protection import Message
+from fl.tree import Tree
+
+
+def build_site(
+    method: RoundMethod, holdings: Holdings, make: Callable[[], Net], device: str
+) -> "Site":
+    """A site with its own model; top-level, so that spawned processes can import it."""
+    with torch.random.fork_rng(devices=[]):  # construction draws weights that nobody uses
+        net = make()
+    channels_last(net)
+    return Site(method, holdings, net.to(device), device)
+
+
+class Site:
+    """A worker's copy of what client work needs; its methods are called by name through Workers."""
+
+    def __init__(self, method: RoundMethod, holdings: Holdings, net: Net, device: str) -> None:
+        self.method, self.holdings, self.net, self.device = method, holdings, net, device
+        self.data, self.classes = holdings.data, len(holdings.data.classes)
+        method.prepare(net, self.classes)
+        self.message: Message = {}
+        self.round = 0
+        self.model: State = {}
+
+    def begin(self, round: int, message: Message) -> None:
+        """A round's broadcast arrives."""
+        self.round = round
+        self.message = {k: {n: v.to(self.device) for n, v in p.items()} for k, p in message.items()}
+
+    def train(self, job: tuple[int, Tree, Message]) -> Reply:
+        """One client's work."""
+        k, memory, personal = job
+        index = self.holdings.parts[k]
+        x, y = self.examples(self.data.train, index)
+        client = Client(
+            index=k, round=self.round, x=x, y=y, classes=self.classes,
+            message=self.message | personal, memory=memory, net=self.net,
+            streams=self.holdings.streams, augment=self.data.augment,
+        )  # fmt: skip
+        return self.method.client(client)
+
+    def examples(self, arrays: Arrays, index: Index) -> tuple[Tensor, Tensor]:
+        x = torch.from_numpy(arrays.x[index]).to(self.device)
+        return normalise(x, self.data), torch.from_numpy(arrays.y[index]).to(self.device)
+
+    def serve(self, state: State) -> None:
+        """The model to evaluate next."""
+        self.model = {k: v.to(self.device) for k, v in state.items()}
+
+    def score(self, index: Index) -> tuple[Tensor, Tensor, float]:
+        """[C] correct and [C] seen per class, and the summed loss, on test examples `index`."""
+        x, y = self.examples(self.data.test, index)
+        logits = evaluate(self.net, "forward", self.model, x)
+        hit = logits.argmax(1) == y
+        classes = self.classes
+        loss = cross_entropy(logits, y, reduction="sum")
+        return (torch.bincount(y[hit], minlength=classes), torch.bincount(y, minlength=classes),
+                float(loss))  # fmt: skip
