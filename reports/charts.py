@@ -8,6 +8,7 @@ import io
 import math
 from typing import TYPE_CHECKING, Any
 
+from reports.format import number
 from reports.result import Figure, Series
 
 if TYPE_CHECKING:
@@ -105,7 +106,11 @@ def _bars(axes: "Axes", figure: Figure) -> list[Any]:
     for i, s in enumerate(figure.series):
         at = [places.index(x) + (i - (len(figure.series) - 1) / 2) * width for x in s.x]
         if s.blind:
-            look = {"color": "#f0f0f0", "edgecolor": "#777777", "hatch": HATCHES[blind % 4]}
+            look: dict[str, Any] = {
+                "color": "#f0f0f0",
+                "edgecolor": "#777777",
+                "hatch": HATCHES[blind % 4],
+            }
             blind += 1
         else:
             look = {"color": COLOURS[shown % len(COLOURS)], "edgecolor": "white"}
@@ -127,15 +132,21 @@ def _errors(series: Series) -> list[list[float]] | None:
 
 def _scale(axes: "Axes", figure: Figure) -> None:
     """Log axes where asked (always for a ROC: low false-positive rates matter), whole rounds."""
-    from matplotlib.ticker import MaxNLocator
+    from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
     roc = figure.kind == "roc"
     for log, which in ((figure.x_log or roc, "x"), (figure.y_log or roc, "y")):
         values = [v for s in figure.series for v in getattr(s, which)]
         if log and any(v > 0 for v in values) and not (figure.kind == "bar" and which == "x"):
+            positive = [v for v in values if v > 0]
+            axis = axes.xaxis if which == "x" else axes.yaxis
             axes.set(**{f"{which}scale": "log"})
+            decades = math.log10(max(positive) / min(positive))
+            axis.set_major_locator(LogLocator(subs=(1, 2, 5) if decades < 2 else (1,)))
+            axis.set_major_formatter(FuncFormatter(lambda v, _: number(v)))
+            axis.set_minor_formatter(NullFormatter())
             if roc:
-                axes.set(**{f"{which}lim": (min(v for v in values if v > 0), 1.0)})
+                axes.set(**{f"{which}lim": (min(positive), 1.0)})
         elif which == "x" and figure.kind == "line" and all(_whole(v) for v in values):
             axes.xaxis.set_major_locator(MaxNLocator(integer=True))
 

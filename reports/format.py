@@ -39,14 +39,29 @@ def number(value: float) -> str:
     return re.sub(r"e([+-])0*(\d)", r"e\1\2", f"{value:.3g}")
 
 
+def measured(value: float) -> str:
+    """A measured number: as `number`, but 1.2 is 1.20, so that columns and brackets line up."""
+    if not math.isfinite(value) or value == int(value) or abs(value) >= 1000 or abs(value) < 1e-4:
+        return number(value)
+    return f"{value:#.3g}".removesuffix(".")
+
+
 def percent(fraction: float) -> str:
-    """A fraction as percent. 100 % is printed only when it is exactly that."""
+    """A measured fraction as percent. 100 % is printed only when it is exactly that."""
     if not math.isfinite(fraction):
         return number(fraction)
-    text = number(100 * fraction)
+    value = round(100 * fraction, 10)  # 0.07 * 100 is 7.000000000000001
+    text = (
+        "0" if value == 0 else f"{value:#.3g}".removesuffix(".") if value >= 1e-4 else number(value)
+    )
     if text == "100" and fraction < 1:
         text = f"{math.floor(1e6 * fraction) / 1e4:g}"
     return f"{text}{NBSP}%"
+
+
+def rate(fraction: float) -> str:
+    """A chosen fraction as percent, with no more digits than it was chosen with: 95 %, 0.1 %."""
+    return f"{100 * fraction:g}{NBSP}%"
 
 
 def quantity(value: float, unit: str) -> str:
@@ -54,8 +69,8 @@ def quantity(value: float, unit: str) -> str:
     if unit == "fraction":
         return percent(value)
     if unit in ("", "index", "count") or not math.isfinite(value):
-        return number(value)
-    return f"{number(value)}{NBSP}{unit}"
+        return measured(value)
+    return f"{measured(value)}{NBSP}{unit}"
 
 
 def interval(bounds: tuple[float, float] | None, unit: str) -> str:
@@ -66,7 +81,7 @@ def interval(bounds: tuple[float, float] | None, unit: str) -> str:
         low, high = (percent(b).removesuffix(f"{NBSP}%") for b in bounds)
         return f"[{low}, {high}]{NBSP}%"
     suffix = "" if unit in ("", "index", "count") else f"{NBSP}{unit}"
-    return f"[{number(bounds[0])}, {number(bounds[1])}]{suffix}"
+    return f"[{measured(bounds[0])}, {measured(bounds[1])}]{suffix}"
 
 
 def volume(size: int) -> str:
@@ -103,9 +118,15 @@ def date(text: str) -> str:
 
 def measure(name: str) -> str:
     """A measure's name in words: tpr_at_fpr_0.01 is "TPR at 1 % FPR"."""
-    if rate := _AT_RATE.match(name):
-        return f"{rate[1].upper()} at {percent(float(rate[3]))} {rate[2].upper()}"
-    return " ".join(w.upper() if w in _ACRONYMS else w for w in name.split("_"))
+    if at := _AT_RATE.match(name):
+        return f"{at[1].upper()} at {rate(float(at[3]))} {at[2].upper()}"
+    words = (re.sub(r"^(rank|top)(\d+)$", r"\1-\2", w) for w in name.split("_"))
+    return " ".join(w.upper() if w in _ACRONYMS else w for w in words)
+
+
+def sentence_case(text: str) -> str:
+    """The first letter large, the rest as it is: "PSNR" stays."""
+    return text[:1].upper() + text[1:]
 
 
 def condition(evidence: Evidence) -> str:

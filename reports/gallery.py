@@ -2,6 +2,7 @@
 
 import base64
 import io
+import itertools
 from dataclasses import dataclass
 
 from reports.result import Gallery
@@ -25,7 +26,7 @@ def strips(gallery: Gallery) -> list[Strip]:
     edges = [i * length // count for i in range(count + 1)]
     return [
         Strip(columns=columns[a:b], rows={k: row[a:b] for k, row in gallery.rows.items()})
-        for a, b in zip(edges, edges[1:], strict=False)
+        for a, b in itertools.pairwise(edges)
     ]
 
 

@@ -8,9 +8,11 @@ and matplotlib's DejaVu Sans for signs that they lack; a machine's own fonts are
 import dataclasses
 import functools
 import importlib.resources
+import itertools
 import json
 import re
 import tempfile
+import textwrap
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -22,7 +24,6 @@ from reports.markup import spans
 from reports.renderer import Renderer
 from reports.section import Block, Bullets, Callout, Chart, Code, Paragraph, Pictures, Table
 
-STANDARDS = ["ua-1", "a-2b"]
 LONG_TOKEN = 22  # characters; a longer one in a table cell may break inside
 LONG_LINE = 88  # of code: what fits the page
 
@@ -34,13 +35,18 @@ class Pdf(Renderer):
         import typst
 
         files: dict[str, bytes] = {}
-        chapters = [
-            {"title": c.card.title, "blocks": [_encode(b, files) for b in c.blocks]}
-            for c in document.chapters
-        ]
+        chapters = []
+        for chapter in document.chapters:
+            blocks = [_encode(b, files) for b in chapter.blocks]
+            for block, following in itertools.pairwise(blocks):
+                # a paragraph that leads to a table must not stay behind on the page before
+                block["leads"] = following["kind"] in ("table", "bullets", "code")
+            chapters.append({"title": chapter.card.title, "blocks": blocks})
         headline = document.result.headline
         content = {
             "title": document.result.title,
+            "running_title": textwrap.shorten(document.result.title, 80, placeholder=" …"),
+            "running_subject": textwrap.shorten(document.subject, 110, placeholder=" …"),
             "subject": document.subject,
             "date": document.date,
             "day": [document.created.year, document.created.month, document.created.day],
@@ -60,7 +66,7 @@ class Pdf(Renderer):
                 str(Path(folder, "report.typ")),
                 root=folder,  # typst reads nothing outside it
                 font_paths=fonts,
-                pdf_standards=STANDARDS,
+                pdf_standards=["ua-1", "a-2b"],
                 timestamp=document.created,
             )
         return out
@@ -76,8 +82,13 @@ def _encode(block: Block, files: dict[str, bytes]) -> dict[str, Any]:
             return {"kind": kind, "items": [spans(i) for i in items]}
         case Table():
             rows = [[_breakable(c) for c in row] for row in block.rows]
-            columns = _columns(block)
-            return {**dataclasses.asdict(block), "kind": kind, "rows": rows, "columns": columns}
+            return {
+                **dataclasses.asdict(block),
+                "kind": kind,
+                "rows": rows,
+                "columns": _columns(block),
+                "breakable": len(rows) > 12 or sum(len(c) for row in rows for c in row) > 1500,
+            }
         case Code(text=text):
             return {"kind": kind, "text": _breakable(text, LONG_LINE)}
         case Callout(title=title, text=text, severity=severity):
@@ -85,7 +96,13 @@ def _encode(block: Block, files: dict[str, bytes]) -> dict[str, Any]:
         case Chart(figure=figure):
             name = _add(files, charts.svg(figure), "svg")
             f = figure
-            return {"kind": kind, "title": f.title, "caption": f.caption, "alt": f.alt, "file": name}
+            return {
+                "kind": kind,
+                "title": f.title,
+                "caption": f.caption,
+                "alt": f.alt,
+                "file": name,
+            }
         case Pictures(gallery=gallery):
             parts = [
                 {
@@ -120,7 +137,9 @@ def _columns(table: Table) -> list[float]:
     ]
     # the square root keeps one very long column from squeezing the others to nothing
     shares = [0.0 if n <= 14 else min(n, 400) ** 0.5 for n in longest]
-    return shares if any(shares) else [1.0, *shares[1:]]
+    if any(shares):
+        return shares
+    return [3.0 + max(n, len(h)) for n, h in zip(longest, table.header, strict=True)]
 
 
 def _breakable(text: str, limit: int = LONG_TOKEN) -> str:

@@ -3,7 +3,8 @@
 import math
 
 from reports.format import number
-from reports.result import AuditResult, Budget as BudgetRecord
+from reports.result import AuditResult
+from reports.result import Budget as BudgetRecord
 from reports.section import Block, Bullets, Card, Chart, Paragraph, Section, Table
 
 
@@ -26,10 +27,16 @@ class Budget(Section):
             Table(
                 header=["Observer", "Epsilon at most", "Delta", "Unit", "Adjacency", "Accountant"],
                 rows=[
-                    [b.observer, epsilon(b), number(b.delta), b.unit, b.adjacency.replace("_", " "),
-                     f"{b.accountant}, {b.releases:,} releases"]
+                    [
+                        b.observer,
+                        epsilon(b),
+                        number(b.delta),
+                        b.unit,
+                        b.adjacency.replace("_", " "),
+                        f"{b.accountant}, {b.releases:,} releases",
+                    ]
                     for b in result.budgets
-                ],  # fmt: skip
+                ],
                 align="llrlll",
                 widths=[1.5, 2.8, 0.9, 1, 1.7, 1.9],
                 caption="What each observer can learn at most, by the accountants.",
@@ -46,7 +53,9 @@ def epsilon(b: BudgetRecord) -> str:
         kinds = ", ".join(b.spoiled_by)
         if not kinds:
             return "no bound"
-        return f"no bound: {kinds} {'is' if len(b.spoiled_by) == 1 else 'are'} released without noise"
+        return (
+            f"no bound: {kinds} {'is' if len(b.spoiled_by) == 1 else 'are'} released without noise"
+        )
     return number(b.epsilon_upper)
 
 

@@ -1,7 +1,8 @@
 """Exposure: who saw what, before any attack is tried."""
 
 from reports.format import volume
-from reports.result import AuditResult, Exposure as ExposureRecord
+from reports.result import AuditResult
+from reports.result import Exposure as ExposureRecord
 from reports.section import Block, Card, Paragraph, Section, Table
 
 
@@ -10,7 +11,9 @@ class Exposure(Section):
 
     def build(self, result: AuditResult) -> list[Block]:
         if not result.exposures:
-            return [Paragraph("No message was recorded, so no party is known to have seen anything.")]
+            return [
+                Paragraph("No message was recorded, so no party is known to have seen anything.")
+            ]
         return [
             Paragraph(
                 "Everything that crossed a trust boundary, by the party who could read it. "
@@ -19,9 +22,14 @@ class Exposure(Section):
             ),
             Table(
                 header=[
-                    "Party", "What it saw", "Tells clients apart", "Senders", "Messages", "Volume",
+                    "Party",
+                    "What it saw",
+                    "Tells clients apart",
+                    "Senders",
+                    "Messages",
+                    "Volume",
                     "Rounds",
-                ],  # fmt: skip
+                ],
                 rows=[_row(e) for e in result.exposures],
                 align="lllrrrr",
                 widths=[1.7, 4.6, 1.6, 1.4, 1.7, 1.5, 1.6],

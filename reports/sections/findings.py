@@ -16,13 +16,24 @@ from reports.section import (
     Table,
 )
 
-ORDER = list(Outcome)[:1] + [Outcome.INCONCLUSIVE, Outcome.FAILED, Outcome.NOT_DEMONSTRATED]
+ORDER = [
+    Outcome.DEMONSTRATED,
+    Outcome.INCONCLUSIVE,
+    Outcome.FAILED,
+    Outcome.NOT_DEMONSTRATED,
+    Outcome.NOT_APPLICABLE,
+]
 
 
 def reading_order(result: AuditResult) -> list[Finding]:
     """Worst first; open questions before what showed nothing; what does not apply last."""
-    order = [*ORDER, Outcome.NOT_APPLICABLE]
-    return sorted(result.findings, key=lambda f: (-f.severity.rank, order.index(f.outcome)))
+    return sorted(result.findings, key=lambda f: (-f.severity.rank, ORDER.index(f.outcome)))
+
+
+def is_open(finding: Finding) -> bool:
+    """A question the audit could not answer; calling its severity "none" would read as good news."""
+    unanswered = finding.outcome in (Outcome.INCONCLUSIVE, Outcome.FAILED)
+    return unanswered and finding.severity is Severity.NONE
 
 
 class Findings(Section):
@@ -31,7 +42,11 @@ class Findings(Section):
     def build(self, result: AuditResult) -> list[Block]:
         findings = reading_order(result)
         if not findings:
-            return [Paragraph("No attack, accountant or lint was run, so nothing was found or ruled out.")]
+            return [
+                Paragraph(
+                    "No attack, accountant or lint was run, so nothing was found or ruled out."
+                )
+            ]
         blocks: list[Block] = []
         for finding in findings:
             if finding.outcome is not Outcome.NOT_APPLICABLE:
@@ -42,9 +57,6 @@ class Findings(Section):
 
 
 def _finding(finding: Finding, result: AuditResult) -> list[Block]:
-    # an open question carries no "none" badge: it would read as good news
-    settled = finding.outcome in (Outcome.DEMONSTRATED, Outcome.NOT_DEMONSTRATED)
-    badge = finding.severity if settled or finding.severity is not Severity.NONE else None
     facts = {"Outcome": fmt.OUTCOMES[finding.outcome]}
     if finding.reason:
         facts["Severity because"] = finding.reason
@@ -59,7 +71,7 @@ def _finding(finding: Finding, result: AuditResult) -> list[Block]:
     evidence = [e for e in finding.evidence if e.control == "none"]
     controls = [e for e in finding.evidence if e.control != "none"]
     blocks: list[Block] = [
-        Heading(finding.title, badge=badge),
+        Heading(finding.title, badge=None if is_open(finding) else finding.severity),
         Paragraph(finding.summary),
         KeyValues(items=facts),
     ]
@@ -76,7 +88,7 @@ def _finding(finding: Finding, result: AuditResult) -> list[Block]:
             )
         )
     blocks += [
-        Paragraph(f"{fmt.measure(e.measure).capitalize()}: {e.note}")
+        Paragraph(f"{fmt.sentence_case(fmt.measure(e.measure))}: {e.note}")
         for e in finding.evidence
         if e.note
     ]
@@ -95,7 +107,7 @@ def _evidence(evidence: Sequence[Evidence], caption: str) -> Table:
     for e in evidence:
         bounds = fmt.interval(e.interval, e.unit)
         if e.interval and one_level is None:
-            bounds += f" ({fmt.percent(e.confidence)})"
+            bounds += f" ({fmt.rate(e.confidence)})"
         name = fmt.measure(e.measure)
         if where := fmt.condition(e):
             name += f" ({where})"
@@ -110,9 +122,9 @@ def _evidence(evidence: Sequence[Evidence], caption: str) -> Table:
             f"{e.looks:,}",
         ]
         rows.append([e.control, *row] if controls else row)
-    level = f"{fmt.percent(one_level)} interval" if one_level else "Interval"
+    level = f"{fmt.rate(one_level)} interval" if one_level else "Interval"
     header = ["Measure", "Value", level, "Blind baselines", "Trials", "Looks"]
-    widths = [2.6, 1.25, 1.9, 3.1, 0.95, 0.9]
+    widths = [2.4, 1.15, 1.75, 3.6, 0.95, 0.9]
     return Table(
         header=["Control", *header] if controls else header,
         rows=rows,

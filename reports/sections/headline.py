@@ -3,7 +3,7 @@
 from reports.format import OUTCOMES, SEVERITIES, plural
 from reports.result import AuditResult, Coverage, Outcome, Severity
 from reports.section import Block, Bullets, Callout, Card, Heading, Paragraph, Section, Table
-from reports.sections.findings import reading_order
+from reports.sections.findings import is_open, reading_order
 
 
 class Headline(Section):
@@ -21,7 +21,15 @@ class Headline(Section):
         ]
         shown = [f for f in reading_order(result) if f.outcome is not Outcome.NOT_APPLICABLE]
         if shown:
-            rows = [[f.title, SEVERITIES[f.severity], OUTCOMES[f.outcome], f.source] for f in shown]
+            rows = [
+                [
+                    f.title,
+                    "open" if is_open(f) else SEVERITIES[f.severity],
+                    OUTCOMES[f.outcome],
+                    f.source,
+                ]
+                for f in shown
+            ]
             blocks.append(
                 Table(
                     header=["Finding", "Severity", "Outcome", "From"],
@@ -29,11 +37,13 @@ class Headline(Section):
                     align="llll",
                     widths=[6, 1.1, 1.8, 1.4],
                     caption="All findings that apply, worst first. Severity is set by the policy "
-                    "printed in this report; an inconclusive row is an open question.",
+                    "printed in this report. An open row is a question without an answer, not good news.",
                 )
             )
         else:
-            blocks.append(Paragraph("No attack, accountant or lint applied, so there is no finding."))
+            blocks.append(
+                Paragraph("No attack, accountant or lint applied, so there is no finding.")
+            )
         return [
             *blocks,
             Heading("What this audit does not say"),

@@ -1,7 +1,8 @@
 """Scope: what was audited, in words and numbers that a reviewer can check."""
 
 from reports import format as fmt
-from reports.result import AuditResult, Scope as ScopeRecord
+from reports.result import AuditResult
+from reports.result import Scope as ScopeRecord
 from reports.section import Block, Bullets, Card, Heading, KeyValues, Paragraph, Section, Table
 
 MOST_CLIENTS = 20  # rows of a table; the whole is in audit.json

@@ -16,7 +16,11 @@ class Training(Section):
         figures = [f for f in result.figures if not f.finding and not f.id.startswith("budget")]
         blocks: list[Block] = []
         if result.history:
-            blocks += [KeyValues(items=_facts(result.history)), *_curves(result), _rounds(result.history)]
+            blocks += [
+                KeyValues(items=_facts(result.history)),
+                *_curves(result),
+                _rounds(result.history),
+            ]
         else:
             blocks.append(Paragraph("No round was measured, so there is no accuracy to show."))
         if result.summary_metrics:
@@ -111,10 +115,9 @@ def _rounds(history: Sequence[History]) -> Table:
 
 
 def _name(key: str) -> str:
-    name = fmt.measure(key)
-    return name[:1].upper() + name[1:]
+    return fmt.sentence_case(fmt.measure(key))
 
 
 def _value(key: str, value: float) -> str:
     """Accuracies are fractions of the test set; other measures have units of their own."""
-    return fmt.percent(value) if "accuracy" in key else fmt.number(value)
+    return fmt.percent(value) if "accuracy" in key else fmt.measured(value)

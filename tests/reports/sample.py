@@ -29,7 +29,9 @@ from reports.result import (
     Threat,
 )
 
-HOSTILE = "#strong[Leak] *bold* _x_ $x^2$ <script>alert(1)</script> \\ @ref `raw` {{ 7*7 }} [link](x)"
+HOSTILE = (
+    "#strong[Leak] *bold* _x_ $x^2$ <script>alert(1)</script> \\ @ref `raw` {{ 7*7 }} [link](x)"
+)
 FOREIGN = "naïve Größe, ε ≤ 1, 漢字 and 😀"
 CLASSES = ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"]
 SERVER = Threat(
@@ -61,7 +63,11 @@ def result() -> AuditResult:
         galleries=_galleries(),
         budgets=_budgets(),
         history=_history(),
-        summary_metrics={"final_accuracy": 0.9312, "worst_client_accuracy": 0.7105, "drift": 0.0213},
+        summary_metrics={
+            "final_accuracy": 0.9312,
+            "worst_client_accuracy": 0.7105,
+            "drift": 0.0213,
+        },
         limits=[
             "Attacks that combine several rounds were not run; each saw one round at a time.",
             "One seed. Another seed moves the numbers by an amount this audit did not measure.",
@@ -77,7 +83,7 @@ def png(seed: int, side: int = 16, blur: int = 0) -> str:
     rng = np.random.default_rng(seed)
     yy, xx = np.mgrid[:side, :side] / side
     cx, cy = rng.uniform(0.3, 0.7, 2)
-    image = np.exp(-(((xx - cx) ** 2 + (yy - cy) ** 2) ** 0.5 - 0.22) ** 2 / (0.004 * (1 + blur)))
+    image = np.exp(-((((xx - cx) ** 2 + (yy - cy) ** 2) ** 0.5 - 0.22) ** 2) / (0.004 * (1 + blur)))
     image = np.clip(image + 0.05 * blur * rng.standard_normal((side, side)), 0, 1)
     out = io.BytesIO()
     Image.fromarray((255 * image).astype(np.uint8), mode="L").save(out, format="PNG")
@@ -127,8 +133,12 @@ def _exposures() -> list[Exposure]:
         )
 
     return [
-        seen("server", "local_prototypes", "class-mean features of one client", True, 10, 20_480_000),
-        seen("server", "proto_counts", "how many examples each prototype averages", True, 10, 32_000),
+        seen(
+            "server", "local_prototypes", "class-mean features of one client", True, 10, 20_480_000
+        ),
+        seen(
+            "server", "proto_counts", "how many examples each prototype averages", True, 10, 32_000
+        ),
         seen("every client", "global_prototypes", "average prototypes", False, 1, 2_048_000),
         seen("public", "global_prototypes", "the final average prototypes", False, 1, 5_120),
     ]
@@ -211,7 +221,9 @@ def _findings() -> list[Finding]:
             outcome=Outcome.DEMONSTRATED,
             severity=Severity.MEDIUM,
             summary=f"Odd characters survive every format: {FOREIGN}. Path "
-            + "artifacts/" + "very_long_name_" * 6 + "/r00003.safetensors.",
+            + "artifacts/"
+            + "very_long_name_" * 6
+            + "/r00003.safetensors.",
             reason="rule R7: noise is calibrated to a norm that nothing is clipped to",
         ),
         Finding(
@@ -351,7 +363,13 @@ def _figures() -> list[Figure]:
             x_label="rounds",
             y_label="epsilon at most",
             series=[
-                Series(name="PLD", x=[10, 30, 50], y=[0.9, 1.8, 2.4], low=[0.8, 1.7, 2.3], high=[1.0, 1.9, 2.5]),
+                Series(
+                    name="PLD",
+                    x=[10, 30, 50],
+                    y=[0.9, 1.8, 2.4],
+                    low=[0.8, 1.7, 2.3],
+                    high=[1.0, 1.9, 2.5],
+                ),
                 Series(name="without sampling", x=[10, 30, 50], y=[1.4, 2.9, 3.8], blind=True),
             ],
         ),
@@ -456,7 +474,9 @@ def _reproduction() -> Reproduction:
         "federation:\n  clients: 10\n  rounds: 50\n"
         "  partition: {name: dirichlet, alpha: 0.5}\n"
         f"attacks:\n  - {{name: upcnn, auxiliary: public}}\n  - {{name: lira}}\n# {HOSTILE}\n"
-        + "# " + "long-" * 40 + "\n",
+        + "# "
+        + "long-" * 40
+        + "\n",
         seed=7,
         versions={"fedaudit": "0.1.0", "torch": "2.13.0", "numpy": "2.4.0"},
         hardware={"processor": "2 cores, x86_64", "memory": "8 GB", "accelerator": "none"},
