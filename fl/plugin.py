@@ -10,7 +10,7 @@ import importlib
 import importlib.util
 import inspect
 import pkgutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
 from fl.errors import UserError
@@ -31,25 +31,36 @@ class Plugin:
         self.config = self.Config() if config is None else config
 
 
-def names(package: str) -> list[str]:
-    """Names of the plugins in a package, from its file names."""
-    path = importlib.import_module(package).__path__
-    return sorted(m.name for m in pkgutil.iter_modules(path) if not m.name.startswith("_"))
+def names(*packages: str) -> list[str]:
+    """Names of the plugins in some packages, from their file names."""
+    return sorted(_homes(packages))
 
 
-def load(package: str, name: str, base: type[T]) -> type[T]:
-    """The plugin class called `name`: a file of `package`, or "module:Class".
+def _homes(packages: Sequence[str]) -> dict[str, str]:
+    """Plugin name -> package."""
+    return {
+        m.name: package
+        for package in packages
+        for m in pkgutil.iter_modules(importlib.import_module(package).__path__)
+        if not m.name.startswith("_")
+    }
+
+
+def load(packages: str | Sequence[str], name: str, base: type[T]) -> type[T]:
+    """The plugin class called `name`: a file of one of the packages, or "module:Class".
 
     Raises UserError where there is none, naming the nearest known name.
     """
     if ":" in name:
         return _load_dotted(name, base)
-    if name not in names(package):
-        near = difflib.get_close_matches(name, names(package), n=1)
-        where = package.replace(".", "/") + "/"
-        hint = f"did you mean {near[0]!r}?" if near else "known: " + ", ".join(names(package))
+    packages = [packages] if isinstance(packages, str) else list(packages)
+    homes = _homes(packages)
+    if name not in homes:
+        near = difflib.get_close_matches(name, homes, n=1)
+        where = " or ".join(p.replace(".", "/") + "/" for p in packages)
+        hint = f"did you mean {near[0]!r}?" if near else "known: " + ", ".join(sorted(homes))
         raise UserError(f"no {name!r} in {where}", hint=hint)
-    module = importlib.import_module(f"{package}.{name}")
+    module = importlib.import_module(f"{homes[name]}.{name}")
     found = [
         c
         for _, c in inspect.getmembers(module, inspect.isclass)
@@ -62,7 +73,7 @@ def load(package: str, name: str, base: type[T]) -> type[T]:
     exact = [c for c in found if c.__name__.lower() == name.replace("_", "")]
     if len(exact or found) != 1:
         raise UserError(
-            f"{package}.{name} must define one {base.__name__}, found {len(found)}",
+            f"{module.__name__} must define one {base.__name__}, found {len(found)}",
             hint="name the class as the file, in CamelCase",
         )
     return (exact or found)[0]
