@@ -45,17 +45,19 @@ class Site:
         self.round = round
         self.message = {k: {n: v.to(self.device) for n, v in p.items()} for k, p in message.items()}
 
-    def train(self, job: tuple[int, Tree, Message]) -> Reply:
-        """One client's work."""
+    def client(self, job: tuple[int, Tree, Message]) -> Client:
+        """One client with its data, ready to work."""
         k, memory, personal = job
-        index = self.holdings.parts[k]
-        x, y = self.examples(self.data.train, index)
-        client = Client(
+        x, y = self.examples(self.data.train, self.holdings.parts[k])
+        return Client(
             index=k, round=self.round, x=x, y=y, classes=self.classes,
             message=self.message | personal, memory=memory, net=self.net,
             streams=self.holdings.streams, augment=self.data.augment,
         )  # fmt: skip
-        return self.method.client(client)
+
+    def train(self, job: tuple[int, Tree, Message]) -> Reply:
+        """One client's work."""
+        return self.method.client(self.client(job))
 
     def examples(self, arrays: Arrays, index: Index) -> tuple[Tensor, Tensor]:
         x = torch.from_numpy(arrays.x[index]).to(self.device)

@@ -119,7 +119,7 @@ class ReBaFL(RoundMethod):
             h, y, const["table"], const["have"], const["offset"], self.config.strength,
             self.config.cycle,
         )  # fmt: skip
-        counts = torch.nn.functional.one_hot(target, self.classes).sum(0).double()
+        counts = (target[:, None] == torch.arange(self.classes, device=y.device)).sum(0).double()
         prior = relaxed_prior(counts, self.config.epsilon)
         loss = self._balanced(net.head(moved), target, prior.log().float())
         # With no prototypes at all nothing was moved, and there is nothing to learn from
