@@ -109,7 +109,7 @@ def _bars(axes: "Axes", figure: Figure) -> list[Any]:
             look: dict[str, Any] = {
                 "color": "#f0f0f0",
                 "edgecolor": "#777777",
-                "hatch": HATCHES[blind % 4],
+                "hatch": HATCHES[blind % len(HATCHES)],
             }
             blind += 1
         else:

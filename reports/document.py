@@ -85,6 +85,8 @@ def _check_result(result: AuditResult) -> None:
         moment(result.created)
     except ValueError as error:
         raise ReportError(f"`created` must be an ISO 8601 time, got {result.created!r}") from error
+    if not result.title.strip():
+        raise ReportError("`title` is empty; every page and the PDF's own title show it")
     known = {f.id for f in result.findings}
     for gallery in result.galleries:
         if gallery.finding not in known:

@@ -51,11 +51,10 @@ def percent(fraction: float) -> str:
     if not math.isfinite(fraction):
         return number(fraction)
     value = round(100 * fraction, 10)  # 0.07 * 100 is 7.000000000000001
-    text = (
-        "0" if value == 0 else f"{value:#.3g}".removesuffix(".") if value >= 1e-4 else number(value)
-    )
+    usual = 1e-4 <= abs(value) < 1000
+    text = f"{value:#.3g}".removesuffix(".") if usual else number(value)
     if text == "100" and fraction < 1:
-        text = f"{math.floor(1e6 * fraction) / 1e4:g}"
+        text = f"{math.floor(1e6 * fraction) / 1e4:g}"  # rounded down, so never up to all of it
     return f"{text}{NBSP}%"
 
 

@@ -5,6 +5,7 @@ import io
 import itertools
 from dataclasses import dataclass
 
+from reports.document import ReportError
 from reports.result import Gallery
 
 PER_STRIP = 10
@@ -34,11 +35,15 @@ def enlarge(picture: str, side: int = 240) -> bytes:
     """A PNG (base64) repeated pixel by pixel until its shorter side has at least `side` pixels.
 
     Viewers smooth small pictures; copies of a pixel stay crisp. Returns PNG bytes.
+    Raises ReportError for a damaged picture.
     """
     from PIL import Image
 
-    with Image.open(io.BytesIO(base64.b64decode(picture)), formats=["PNG"]) as opened:
-        image = opened.convert("RGB" if opened.mode not in ("L", "1") else "L")
+    try:
+        with Image.open(io.BytesIO(base64.b64decode(picture)), formats=["PNG"]) as opened:
+            image = opened.convert("L" if opened.mode in ("L", "1") else "RGB")
+    except (OSError, SyntaxError, Image.DecompressionBombError) as error:
+        raise ReportError(f"a gallery picture cannot be read as PNG: {error}") from error
     factor = max(1, -(-side // min(image.size)))
     size = (image.width * factor, image.height * factor)
     out = io.BytesIO()

@@ -1,0 +1,125 @@
+"""The parts: numbers in words, marks of a paragraph, charts, galleries, places to break a line."""
+
+import base64
+import io
+import math
+import xml.etree.ElementTree as ET
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from reports import charts
+from reports import format as fmt
+from reports.gallery import enlarge, strips
+from reports.markup import spans
+from reports.result import Gallery
+from reports.typeset import breakable, printable
+from tests.reports.sample import png, result
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (0, "0"), (12345, "12,345"), (0.12345, "0.123"), (12345.6, "12,346"), (1e-5, "1e-5"),
+        (-2.5, "-2.5"), (math.inf, "infinite"), (math.nan, "not defined"),
+    ],
+)  # fmt: skip
+def test_numbers_have_three_significant_digits(value, text):
+    assert fmt.number(value) == text
+
+
+@pytest.mark.parametrize(
+    ("fraction", "text"),
+    [(0.784, "78.4 %"), (1.0, "100 %"), (0.0, "0 %"), (0.99996, "99.996 %"), (0.07, "7.00 %"),
+     (0.00004, "0.00400 %"), (-0.021, "-2.10 %")],
+)  # fmt: skip
+def test_percent_never_rounds_up_to_all_of_it(fraction, text):
+    assert fmt.percent(fraction).replace("\u00a0", " ") == text
+
+
+def test_a_fraction_just_below_one_is_not_printed_as_all_of_it():
+    assert fmt.percent(1 - 1e-9) != fmt.percent(1.0)
+
+
+@pytest.mark.parametrize(
+    ("size", "text"),
+    [(0, "0 B"), (999, "999 B"), (1000, "1 kB"), (20_480_000, "20.5 MB"), (999_999, "1 MB")],
+)
+def test_bytes_are_in_decimal_units(size, text):
+    assert fmt.volume(size).replace("\u00a0", " ") == text
+
+
+def test_measures_and_intervals_read_as_words():
+    assert fmt.measure("tpr_at_fpr_0.001").replace("\u00a0", " ") == "TPR at 0.1 % FPR"
+    assert fmt.measure("rank1") == "rank-1"
+    assert fmt.interval((0.064, 0.14), "fraction").replace("\u00a0", " ") == "[6.40, 14.0] %"
+    assert fmt.interval(None, "dB") == "none"
+    assert fmt.date("2026-03-05T15:07:00+01:00") == "5 March 2026, 14:07 UTC"
+    assert fmt.duration(3725).replace("\u00a0", " ") == "1 h 2 min"
+
+
+def test_only_backticks_and_asterisks_mark_a_paragraph():
+    assert spans("say *so* in `x*y*z`!") == [
+        ("text", "say "), ("emphasis", "so"), ("text", " in "), ("code", "x*y*z"), ("text", "!"),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("text", ["3 * 4 * 5", "a*b*c", "one * alone", "`open", "#x _y_ $z$ **b**"])
+def test_everything_else_is_literal(text):
+    assert spans(text) == [("text", text)]
+
+
+@pytest.mark.parametrize("figure", result().figures, ids=lambda f: f.id)
+def test_a_chart_is_the_same_bytes_each_time_and_valid_xml(figure):
+    picture = charts.svg(figure)
+    assert picture == charts.svg(figure)
+    assert ET.fromstring(picture).tag.endswith("svg")
+    assert b"<dc:date>" not in picture and b"<text" not in picture
+
+
+def test_charts_leave_the_users_matplotlib_settings_alone():
+    import matplotlib
+
+    before = dict(matplotlib.rcParams)
+    charts.svg(result().figures[0])
+    assert dict(matplotlib.rcParams) == before
+
+
+def test_a_blind_baseline_is_drawn_dashed_and_grey():
+    figure = result().figures[0]
+    drawn = charts.svg(figure).decode()
+    assert charts.GREYS[0] in drawn and "stroke-dasharray" in drawn
+    figure.series = [s for s in figure.series if not s.blind]
+    assert charts.GREYS[0] not in charts.svg(figure).decode()
+
+
+def test_a_chart_of_infinities_is_drawn_without_them():
+    figure = result().figures[0].model_copy(deep=True)
+    figure.series[0].y[0] = math.inf
+    assert charts.svg(figure).startswith(b"<?xml")
+
+
+def test_enlarging_repeats_pixels_and_invents_none():
+    small = np.asarray(Image.open(io.BytesIO(base64.b64decode(png(3, side=16)))))
+    large = np.asarray(Image.open(io.BytesIO(enlarge(png(3, side=16), side=160))))
+    assert large.shape == (160, 160)
+    np.testing.assert_array_equal(large, np.kron(small, np.ones((10, 10), dtype=np.uint8)))
+
+
+def test_long_galleries_are_cut_into_even_strips_that_keep_every_picture():
+    names = [png(i) for i in range(23)]
+    cut = strips(Gallery(finding="f", title="t", caption="c", alt="a", rows={"original": names}))
+    assert [len(s.columns) for s in cut] == [7, 8, 8]
+    assert [p for s in cut for p in s.rows["original"]] == names
+
+
+def test_long_words_may_break_and_lose_nothing():
+    path = "artifacts/" + "long_name_" * 9
+    assert breakable("short words stay") == "short words stay"
+    assert "\u200b" in breakable(path)
+    assert breakable(path).replace("\u200b", "") == path
+
+
+def test_signs_no_font_has_are_written_as_code_points():
+    assert printable({"a": ["ok ≤ ε", "漢\x00\t"]}) == {"a": ["ok ≤ ε", "[U+6F22][U+0000]    "]}
