@@ -1,0 +1,257 @@
+"""Intervals, corrections and ROC numbers: the only place where attacks get them.
+
+An interval at 0 % or 100 % never has zero width, and a number that the sample is too small to give
+is None. Every function is calibrated on data without an effect in tests/attacks/test_stats.py.
+`alpha` is the chance of missing the truth that is allowed to one interval; divide it with
+`corrected` where several are compared. Hits may be fractions: tied ranks count in part.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy import optimize, special, stats
+
+Interval = tuple[float, float]
+Floats = NDArray[np.float64]
+
+ALPHA = 0.05
+
+
+@dataclass(frozen=True, kw_only=True)
+class Estimate:
+    value: float
+    interval: Interval
+
+
+@dataclass(frozen=True, kw_only=True)
+class Roc:
+    """Points of a ROC curve, both coordinates rising from 0 to 1."""
+
+    fpr: Floats
+    tpr: Floats
+
+
+def wilson(hits: float, trials: int, alpha: float = ALPHA) -> Interval:
+    """Score interval of a proportion (Wilson 1927); (0, 1) without trials.
+
+    Too narrow near 0 and 1: at a rate of 1 % in 100 trials its lower end is above the rate in 8 % of
+    samples. Against a chance that small use `clopper_pearson`.
+    """
+    if trials == 0:
+        return 0.0, 1.0
+    z = float(stats.norm.isf(alpha / 2))
+    p, z2 = hits / trials, z * z / trials
+    centre = (p + z2 / 2) / (1 + z2)
+    half = z * np.sqrt(p * (1 - p) / trials + z2 / (4 * trials)) / (1 + z2)
+    return max(0.0, float(centre - half)), min(1.0, float(centre + half))
+
+
+def clopper_pearson(hits: float, trials: int, alpha: float = ALPHA) -> Interval:
+    """Exact interval of a proportion (Clopper, Pearson 1934); (0, 1) without trials."""
+    low = stats.beta.ppf(alpha / 2, hits, trials - hits + 1) if hits > 0 else 0.0
+    high = stats.beta.isf(alpha / 2, hits + 1, trials - hits) if hits < trials else 1.0
+    return float(low), float(high)
+
+
+def corrected(alpha: float, looks: int) -> float:
+    """Bonferroni: the alpha of each of `looks` intervals so that all hold together."""
+    return alpha / max(1, looks)
+
+
+def holm(p_values: ArrayLike) -> Floats:
+    """Holm (1979) adjusted p-values, in the order given."""
+    p = np.asarray(p_values, dtype=np.float64)
+    order = np.argsort(p, kind="stable")
+    stepped = np.maximum.accumulate(p[order] * np.arange(len(p), 0, -1))
+    adjusted = np.empty_like(p)
+    adjusted[order] = np.minimum(stepped, 1.0)
+    return adjusted
+
+
+def mean_interval(
+    values: ArrayLike,
+    rng: np.random.Generator,
+    *,
+    alpha: float = ALPHA,
+    groups: ArrayLike | None = None,
+    bounds: Interval | None = None,
+    resamples: int = 4999,
+) -> Interval | None:
+    """Bootstrap interval of a mean; give paired differences for a paired comparison.
+
+    Whole groups are resampled where values of one group depend on each other. BCa (Efron 1987), or
+    percentile where a thousand values make them the same. Values that are all equal tell nothing
+    of their spread: then the Wilson interval of a proportion between `bounds` is given, which is
+    wider than that of any variable within them, or None where nothing bounds them.
+    """
+    x = np.asarray(values, dtype=np.float64)
+    sums, counts = _by_group(x, groups)
+    means = sums / counts
+    if len(means) < 3 or np.ptp(means) < 1e-12:
+        if bounds is None or len(means) == 0:
+            return None
+        low, width = bounds[0], bounds[1] - bounds[0]
+        a, b = wilson((x.mean() - low) / width * len(means), len(means), alpha)
+        return low + width * a, low + width * b
+
+    def statistic(s: Floats, c: Floats, axis: int) -> Floats:
+        ratio: Floats = s.sum(axis=axis) / c.sum(axis=axis)
+        return ratio
+
+    found: Any = stats.bootstrap(
+        (sums, counts), statistic, paired=True, vectorized=True, n_resamples=resamples, batch=500,
+        confidence_level=1 - alpha, method="BCa" if len(sums) <= 1000 else "percentile", rng=rng,
+    ).confidence_interval  # fmt: skip
+    return float(found.low), float(found.high)
+
+
+def auc(
+    members: ArrayLike,
+    others: ArrayLike,
+    *,
+    alpha: float = ALPHA,
+    groups: tuple[ArrayLike, ArrayLike] | None = None,
+) -> Estimate:
+    """Area under the ROC curve, ties count half.
+
+    DeLong (1988) variance, in the form of Obuchowski (Biometrics 1997) where scores come in groups
+    (`groups`: of members, of others) that depend on each other. The interval is taken on the logit
+    scale with Student's t. Perfect separation has no variance: then Clopper-Pearson over the groups.
+    """
+    x, y = np.asarray(members, np.float64), np.asarray(others, np.float64)
+    m, n = len(x), len(y)
+    if m == 0 or n == 0:
+        raise ValueError(f"AUC needs scores of both kinds, got {m} members and {n} others")
+    order_x, order_y = np.sort(x), np.sort(y)
+    # placements: how many of the other sample lie below (DeLong's V10) and above (V01)
+    v10 = (np.searchsorted(order_y, x) + np.searchsorted(order_y, x, "right")) / (2 * n)
+    v01 = 1 - (np.searchsorted(order_x, y) + np.searchsorted(order_x, y, "right")) / (2 * m)
+    area = float(v10.mean())
+    each = (np.arange(m), np.arange(m, m + n)) if groups is None else groups
+    names, index = np.unique(np.concatenate([np.asarray(g) for g in each]), return_inverse=True)
+    a = np.bincount(index[:m], v10 - area, len(names))
+    b = np.bincount(index[m:], v01 - area, len(names))
+    kx, ky = len(np.unique(index[:m])), len(np.unique(index[m:]))
+    least = min(kx, ky)
+    if area in (0.0, 1.0) or least < 2:
+        return Estimate(value=area, interval=clopper_pearson(area * least, least, alpha))
+    both = len(names) / (len(names) - 1)
+    variance = (
+        float(a @ a) * kx / (kx - 1) / m**2
+        + float(b @ b) * ky / (ky - 1) / n**2
+        + 2 * float(a @ b) * both / (m * n)
+    )
+    deviation = max(variance, 0.0) ** 0.5 / (area * (1 - area))
+    reach = deviation * float(stats.t.isf(alpha / 2, least - 1))
+    logit = special.logit(area)
+    return Estimate(
+        value=area,
+        interval=(float(special.expit(logit - reach)), float(special.expit(logit + reach))),
+    )
+
+
+def roc(members: ArrayLike, others: ArrayLike) -> Roc:
+    """The ROC curve of two samples of scores, higher for members."""
+    from sklearn.metrics import roc_curve
+
+    x, y = np.asarray(members, np.float64), np.asarray(others, np.float64)
+    truth = np.r_[np.ones(len(x)), np.zeros(len(y))]
+    fpr, tpr, _ = roc_curve(truth, np.r_[x, y])
+    return Roc(fpr=fpr, tpr=tpr)
+
+
+def tpr_at_fpr(
+    members: ArrayLike,
+    others: ArrayLike,
+    fpr: float,
+    *,
+    alpha: float = ALPHA,
+    groups: tuple[ArrayLike, ArrayLike] | None = None,
+) -> Estimate | None:
+    """True-positive rate at a false-positive rate; None where fewer than 1/fpr negatives exist.
+
+    Half of alpha goes to the threshold (the order statistics of the negatives between which the
+    wanted quantile lies), half to the hits at it (Clopper-Pearson). No distribution is assumed;
+    samples in groups count as fewer, by their design effect (Kish 1965).
+    """
+    x, y = np.asarray(members, np.float64), np.sort(np.asarray(others, np.float64))[::-1]
+    if len(x) == 0 or fpr * len(y) < 1:
+        return None
+    gx, gy = groups if groups is not None else (None, None)
+    cut = y[int(fpr * len(y))] if int(fpr * len(y)) < len(y) else -np.inf
+    size = max(1.0, len(y) / _design_effect(np.asarray(others) > cut, gy))
+    # ranks, from the top, that bracket the wanted quantile with confidence 1 - alpha / 2
+    reach = stats.binom(int(size), fpr).ppf
+    few, many = (float(reach(a)) * len(y) / int(size) for a in (alpha / 4, 1 - alpha / 4))
+    strict = y[int(few) - 1] if few >= 1 else np.inf
+    loose = y[min(len(y) - 1, int(np.ceil(many)))]
+    effect = _design_effect(x > cut, gx)
+    trials = max(1, int(len(x) / effect))
+    low, _ = clopper_pearson(float((x > strict).mean()) * trials, trials, alpha / 2)
+    _, high = clopper_pearson(float((x > loose).mean()) * trials, trials, alpha / 2)
+    return Estimate(value=float((x > cut).mean()), interval=(low, high))
+
+
+def residual_risk(
+    main: float, main_trials: int, control: float, control_trials: int, alpha: float = ALPHA
+) -> Estimate | None:
+    """R = (main - control) / (1 - control): success beyond what the control explains.
+
+    Anonymeter's residual (Giomi et al., PoPETs 2023, eq. 5). `main` and `control` are hits. Their
+    Wilson bounds are propagated each on its own side (Newcombe 1998), because near 0 % and 100 %
+    they are lopsided. None where the control always succeeds or has no trials.
+    """
+    if main_trials == 0 or control_trials == 0 or control >= control_trials:
+        return None
+    p, q = main / main_trials, control / control_trials
+    p_low, p_high = wilson(main, main_trials, alpha)
+    q_low, q_high = wilson(control, control_trials, alpha)
+    by_p, by_q = 1 / (1 - q), (1 - p) / (1 - q) ** 2  # partial derivatives of R, without sign
+    value = (p - q) / (1 - q)
+    low = value - np.hypot(by_p * (p - p_low), by_q * (q_high - q))
+    high = value + np.hypot(by_p * (p_high - p), by_q * (q - q_low))
+    return Estimate(value=float(value), interval=(float(low), min(1.0, float(high))))
+
+
+def minimum_detectable_effect(
+    trials: int, null: float, alpha: float = ALPHA, power: float = 0.8
+) -> float | None:
+    """Smallest residual risk that this many trials would show with that power.
+
+    The one-sided exact binomial test at alpha / 2 against the rate `null`; None where even success
+    in all trials would not be significant.
+    """
+    counts = np.arange(trials + 1)
+    rejecting = counts[stats.binom.sf(counts - 1, trials, null) <= alpha / 2]
+    if len(rejecting) == 0:
+        return None
+    least = int(rejecting[0])
+
+    def shortfall(rate: float) -> float:
+        return float(stats.binom.sf(least - 1, trials, rate)) - power
+
+    rate = 1.0 if shortfall(1.0) <= 0 else optimize.brentq(shortfall, null, 1.0)
+    return float((rate - null) / (1 - null))
+
+
+def _by_group(x: Floats, groups: ArrayLike | None) -> tuple[Floats, Floats]:
+    """Sum and size of each group."""
+    if groups is None:
+        return x, np.ones_like(x)
+    _, index = np.unique(np.asarray(groups), return_inverse=True)
+    return np.bincount(index, x).astype(np.float64), np.bincount(index).astype(np.float64)
+
+
+def _design_effect(hits: ArrayLike, groups: ArrayLike | None) -> float:
+    """How many grouped trials count as one independent trial; at least 1."""
+    x = np.asarray(hits, dtype=np.float64)
+    rate = float(x.mean())
+    if groups is None or rate in (0.0, 1.0):
+        return 1.0
+    sums, counts = _by_group(x, groups)
+    if len(sums) < 2:
+        return float(len(x))
+    variance = len(sums) / (len(sums) - 1) * float(((sums - rate * counts) ** 2).sum())
+    return max(1.0, variance / (len(x) * rate * (1 - rate)))

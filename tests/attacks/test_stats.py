@@ -1,0 +1,245 @@
+"""Intervals agree with tables and scipy, and raise no alarm where there is no effect."""
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from scipy import stats as scipy_stats
+from sklearn.metrics import roc_auc_score
+
+from attacks import stats
+
+RUNS, ALPHA = 200, 0.05
+MOST = ALPHA + 3 * np.sqrt(ALPHA * (1 - ALPHA) / RUNS)  # 0.096: false alarms allowed by chance
+
+
+def test_wilson_gives_the_numbers_of_newcombe_1998() -> None:
+    # Newcombe, Statistics in Medicine 17 (1998), table I, method 3
+    assert stats.wilson(81, 263) == pytest.approx((0.2553, 0.3662), abs=5e-5)
+    assert stats.wilson(15, 148) == pytest.approx((0.0624, 0.1605), abs=5e-5)
+    assert stats.wilson(0, 20) == pytest.approx((0.0, 0.1611), abs=5e-5)
+    assert stats.wilson(1, 29) == pytest.approx((0.0061, 0.1718), abs=5e-5)
+
+
+def test_clopper_pearson_gives_the_numbers_of_newcombe_1998() -> None:
+    assert stats.clopper_pearson(81, 263) == pytest.approx((0.2527, 0.3676), abs=5e-5)
+    assert stats.clopper_pearson(0, 20) == pytest.approx((0.0, 0.1684), abs=5e-5)
+
+
+@pytest.mark.parametrize("hits", [0, 3, 17, 40])
+def test_proportions_agree_with_scipy(hits: int) -> None:
+    test = scipy_stats.binomtest(hits, 40)
+    wilson, exact = test.proportion_ci(0.99, "wilson"), test.proportion_ci(0.99, "exact")
+    assert stats.wilson(hits, 40, 0.01) == pytest.approx((wilson.low, wilson.high))
+    assert stats.clopper_pearson(hits, 40, 0.01) == pytest.approx((exact.low, exact.high))
+
+
+def test_no_trials_say_nothing() -> None:
+    assert stats.wilson(0, 0) == stats.clopper_pearson(0, 0) == (0.0, 1.0)
+
+
+def test_holm_gives_the_worked_example() -> None:
+    # p = .01, .04, .03, .005: 4 x .005, 3 x .01, 2 x .03, then the running maximum
+    assert stats.holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
+
+
+def test_twenty_corrected_intervals_hold_together() -> None:
+    wrong = 0
+    for seed in range(RUNS):
+        hits = np.random.default_rng(seed).binomial(200, 0.5, size=20)
+        alpha = stats.corrected(ALPHA, 20)
+        bounds = [stats.clopper_pearson(h, 200, alpha) for h in hits]
+        wrong += any(not low <= 0.5 <= high for low, high in bounds)
+    assert wrong / RUNS <= MOST
+
+
+@pytest.mark.parametrize(
+    ("interval", "rate"),
+    [(stats.wilson, 0.1), (stats.wilson, 0.5)]
+    + [(stats.clopper_pearson, rate) for rate in (0.01, 0.1, 0.5)],
+)
+def test_proportions_cover_the_true_rate(
+    interval: Callable[[float, int, float], stats.Interval], rate: float
+) -> None:
+    low, high = np.array(
+        [
+            interval(np.random.default_rng(seed).binomial(100, rate), 100, ALPHA)
+            for seed in range(RUNS)
+        ]
+    ).T
+    assert np.mean((low > rate) | (high < rate)) <= MOST
+
+
+@pytest.mark.parametrize("skewed", [False, True])
+def test_bootstrap_of_paired_differences_is_silent_without_a_difference(skewed: bool) -> None:
+    alarms = 0
+    for seed in range(RUNS):
+        rng = np.random.default_rng(seed)
+        x = rng.exponential(size=40) - 1 if skewed else rng.normal(size=40)
+        low, high = stats.mean_interval(x, rng, resamples=999) or (np.nan, np.nan)
+        alarms += not low <= 0 <= high
+    assert alarms / RUNS <= MOST
+
+
+def test_bootstrap_resamples_whole_groups() -> None:
+    alarms, naive = 0, 0
+    for seed in range(RUNS):
+        rng = np.random.default_rng(seed)
+        groups = np.repeat(np.arange(25), 20)
+        x = rng.normal(size=25)[groups] + 0.1 * rng.normal(size=500)  # one draw a group
+        for grouped in (True, False):
+            low, high = stats.mean_interval(
+                x, rng, groups=groups if grouped else None, resamples=499
+            ) or (np.nan, np.nan)
+            alarms += grouped and not low <= 0 <= high
+            naive += not grouped and not low <= 0 <= high
+    assert alarms / RUNS <= MOST
+    assert naive / RUNS > 0.3  # the mistake that grouping prevents
+
+
+def test_equal_values_never_have_an_interval_of_zero_width() -> None:
+    rng = np.random.default_rng(0)
+    assert stats.mean_interval(np.zeros(20), rng) is None
+    low, high = stats.mean_interval(np.zeros(20), rng, bounds=(-1, 1)) or (0, 0)
+    assert low < 0 < high
+    assert stats.mean_interval(np.ones(20), rng, bounds=(0, 1)) == pytest.approx(
+        (0.8389, 1.0), 1e-4
+    )
+
+
+def test_auc_is_the_one_of_scikit_learn_with_ties() -> None:
+    rng = np.random.default_rng(1)
+    x, y = rng.integers(0, 9, 50), rng.integers(0, 7, 80)
+    expected = roc_auc_score(np.r_[np.ones(50), np.zeros(80)], np.r_[x, y])
+    assert stats.auc(x, y).value == pytest.approx(expected)
+
+
+def test_auc_interval_has_the_width_of_delong() -> None:
+    # DeLong's variance by its definition, on a sample small enough to write out
+    x, y = np.array([1.0, 2.5, 4.0]), np.array([0.0, 2.0, 3.0, 1.5])
+    wins = (x[:, None] > y).astype(float)
+    expected = wins.mean(1).var(ddof=1) / 3 + wins.mean(0).var(ddof=1) / 4
+    found = stats.auc(x, y)
+    area = found.value
+    reach = np.log(found.interval[1] / (1 - found.interval[1])) - np.log(area / (1 - area))
+    deviation = reach * area * (1 - area) / scipy_stats.t.isf(0.025, 2)
+    assert deviation**2 == pytest.approx(expected)
+
+
+def test_auc_is_silent_without_a_difference() -> None:
+    alarms = 0
+    for seed in range(RUNS):
+        rng = np.random.default_rng(seed)
+        low, high = stats.auc(rng.normal(size=60), rng.normal(size=90)).interval
+        alarms += not low <= 0.5 <= high
+    assert alarms / RUNS <= MOST
+
+
+def test_auc_of_grouped_scores_is_silent_without_a_difference() -> None:
+    alarms, naive = 0, 0
+    for seed in range(RUNS):
+        rng = np.random.default_rng(seed)
+        gx, gy = np.repeat(np.arange(20), 10), np.repeat(np.arange(20, 40), 10)
+        shift = rng.normal(size=40)
+        x, y = rng.normal(size=200) + shift[gx], rng.normal(size=200) + shift[gy]
+        low, high = stats.auc(x, y, groups=(gx, gy)).interval
+        alarms += not low <= 0.5 <= high
+        low, high = stats.auc(x, y).interval
+        naive += not low <= 0.5 <= high
+    assert alarms / RUNS <= MOST
+    assert naive / RUNS > 0.2
+
+
+def test_auc_of_perfect_separation_keeps_a_width() -> None:
+    found = stats.auc([2, 3, 4, 5], [0, 1, 1])
+    assert found.value == 1
+    assert found.interval == pytest.approx((0.2924, 1.0), abs=1e-4)  # 3 of 3, Clopper-Pearson
+
+
+def test_auc_refuses_an_empty_sample() -> None:
+    with pytest.raises(ValueError, match="got 0 members"):
+        stats.auc([], [1.0])
+
+
+@pytest.mark.parametrize("fpr", [0.01, 0.1])
+def test_tpr_is_silent_without_a_difference(fpr: float) -> None:
+    alarms = 0
+    for seed in range(RUNS):
+        rng = np.random.default_rng(seed)
+        found = stats.tpr_at_fpr(rng.normal(size=400), rng.normal(size=400), fpr)
+        assert found is not None
+        alarms += not found.interval[0] <= fpr <= found.interval[1]
+    assert alarms / RUNS <= MOST
+
+
+def test_tpr_of_grouped_scores_is_silent_without_a_difference() -> None:
+    alarms = 0
+    for seed in range(RUNS):
+        rng = np.random.default_rng(seed)
+        g = np.repeat(np.arange(30), 20)
+        x, y = (rng.normal(size=600) + rng.normal(size=30)[g] for _ in range(2))
+        found = stats.tpr_at_fpr(x, y, 0.1, groups=(g, g))
+        assert found is not None
+        alarms += not found.interval[0] <= 0.1 <= found.interval[1]
+    assert alarms / RUNS <= MOST
+
+
+def test_tpr_counts_members_above_the_allowed_false_alarms() -> None:
+    others = np.arange(100.0)  # one false alarm in 100 is allowed: the threshold is 98
+    found = stats.tpr_at_fpr([98.0, 98.5, 99.5, 200.0], others, 0.01)
+    assert found is not None and found.value == 0.75
+
+
+def test_tpr_below_one_over_the_negatives_does_not_exist() -> None:
+    assert stats.tpr_at_fpr(np.ones(50), np.zeros(999), 0.001) is None
+    assert stats.tpr_at_fpr(np.ones(50), np.zeros(1000), 0.001) is not None
+
+
+def test_roc_runs_from_corner_to_corner() -> None:
+    curve = stats.roc([1, 2, 3], [0, 1.5, 0.5])
+    assert (curve.fpr[0], curve.tpr[0], curve.fpr[-1], curve.tpr[-1]) == (0, 0, 1, 1)
+    assert np.trapezoid(curve.tpr, curve.fpr) == pytest.approx(
+        stats.auc([1, 2, 3], [0, 1.5, 0.5]).value
+    )
+
+
+def test_residual_risk_takes_the_control_out() -> None:
+    found = stats.residual_risk(60, 100, 20, 100)
+    assert found is not None and found.value == pytest.approx(0.5)  # (.6 - .2) / (1 - .2)
+    assert found.interval[0] < 0.5 < found.interval[1]
+
+
+def test_residual_risk_without_control_hits_is_nearly_the_wilson_interval() -> None:
+    found = stats.residual_risk(30, 60, 0, 100000)
+    assert found is not None and found.interval == pytest.approx(stats.wilson(30, 60), abs=1e-4)
+
+
+@pytest.mark.parametrize("rate", [0.01, 0.3])
+def test_residual_risk_is_silent_without_a_difference(rate: float) -> None:
+    alarms = 0
+    for seed in range(RUNS):
+        main, control = np.random.default_rng(seed).binomial(150, rate, size=2)
+        found = stats.residual_risk(main, 150, control, 150)
+        assert found is not None
+        alarms += not found.interval[0] <= 0 <= found.interval[1]
+    assert alarms / RUNS <= MOST
+
+
+def test_residual_risk_is_undefined_when_the_control_always_succeeds() -> None:
+    assert stats.residual_risk(5, 10, 10, 10) is None
+    assert stats.residual_risk(5, 10, 0, 0) is None
+
+
+def test_minimum_detectable_effect_is_found_as_often_as_it_says() -> None:
+    effect = stats.minimum_detectable_effect(100, 0.01)
+    assert effect is not None
+    rate = 0.01 + effect * 0.99
+    hits = np.random.default_rng(0).binomial(100, rate, size=20000)
+    rejected = [scipy_stats.binom.sf(h - 1, 100, 0.01) <= 0.025 for h in range(101)]
+    assert np.mean(np.array(rejected)[hits]) == pytest.approx(0.8, abs=0.01)
+
+
+def test_too_few_trials_detect_nothing() -> None:
+    assert stats.minimum_detectable_effect(3, 0.5) is None
+    small, large = (stats.minimum_detectable_effect(n, 0.01) for n in (30, 3000))
+    assert small is not None and large is not None and large < 0.02 < small
