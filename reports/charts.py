@@ -83,7 +83,7 @@ def _lines(axes: "Axes", figure: Figure) -> list[Any]:
             }
             if figure.kind == "line":
                 look |= {
-                    "marker": MARKERS[shown % len(MARKERS)],
+                    "marker": MARKERS[(shown + shown // len(DASHES)) % len(MARKERS)],
                     "markersize": 3.6,
                     "markevery": max(1, len(s.x) // 20),
                 }

@@ -1,4 +1,4 @@
-"""Compose: an audit result and some section classes to the ordered document that renderers print.
+"""Compose: an audit result and some sections to the ordered document that renderers print.
 
 Nothing is ever dropped: a section that raises, or returns something no renderer could print, fails
 the whole report and names itself.
@@ -52,7 +52,7 @@ class Document:
         return ", ".join([*parts, plural(scope.clients, "client"), plural(scope.rounds, "round")])
 
 
-def compose(result: AuditResult, sections: Sequence[type[Section]]) -> Document:
+def compose(result: AuditResult, sections: Sequence[Section]) -> Document:
     """Build every section and put them in reading order (card.order, then title).
 
     Raises ReportError, naming the section, when a section raises, says nothing or returns a block
@@ -65,11 +65,11 @@ def compose(result: AuditResult, sections: Sequence[type[Section]]) -> Document:
     return Document(result=result, chapters=tuple(_build(s, result) for s in ordered))
 
 
-def _build(section: type[Section], result: AuditResult) -> Chapter:
-    name = f"{section.__module__}.{section.__qualname__}"
+def _build(section: Section, result: AuditResult) -> Chapter:
+    name = f"{type(section).__module__}.{type(section).__qualname__}"
     where = f"report section {section.card.title!r} ({name})"
     try:
-        blocks = tuple(section().build(result))
+        blocks = tuple(section.build(result))
     except Exception as error:
         raise ReportError(f"{where} failed: {type(error).__name__}: {error}") from error
     if not blocks:

@@ -12,7 +12,7 @@ from reports.document import Document
 class Renderer(ABC):
     """Subclasses set `suffix` and write `render`; the file is reports/renderers/<name>.py."""
 
-    suffix: ClassVar[str]  # of the file: ".pdf"
+    suffix: ClassVar[str]  # of the file, without a dot: "pdf"
 
     @abstractmethod
     def render(self, document: Document) -> bytes: ...

@@ -27,7 +27,7 @@ _IDS = (
 
 
 class Html(Renderer):
-    suffix: ClassVar[str] = ".html"
+    suffix: ClassVar[str] = "html"
 
     def render(self, document: Document) -> bytes:
         templates = importlib.resources.files("reports") / "templates"

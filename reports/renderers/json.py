@@ -8,7 +8,7 @@ from reports.result import AuditResult
 
 
 class Json(Renderer):
-    suffix: ClassVar[str] = ".json"
+    suffix: ClassVar[str] = "json"
 
     def render(self, document: Document) -> bytes:
         text = document.result.model_dump_json(indent=2)

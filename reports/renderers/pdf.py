@@ -37,7 +37,7 @@ from reports.typeset import LONG_LINE, LONG_WORD, breakable, column_widths, font
 
 
 class Pdf(Renderer):
-    suffix: ClassVar[str] = ".pdf"
+    suffix: ClassVar[str] = "pdf"
 
     def render(self, document: Document) -> bytes:
         import typst
@@ -57,7 +57,7 @@ class Pdf(Renderer):
             "running_subject": textwrap.shorten(document.subject, 110, placeholder=" …"),
             "subject": document.subject,
             "date": document.date,
-            "day": [document.created.year, document.created.month, document.created.day],
+            "time": document.created.timetuple()[:6],
             "severity": headline.severity.value,
             "outcome": OUTCOMES[headline.outcome],
             "labels": {s.value: label for s, label in SEVERITIES.items()},
@@ -76,7 +76,6 @@ class Pdf(Renderer):
                     root=folder,  # typst reads nothing outside it
                     font_paths=fonts,
                     pdf_standards=["ua-1", "a-2b"],
-                    timestamp=document.created,
                 )
             except typst.TypstError as error:
                 raise ReportError(f"typst cannot set the PDF: {error.message}") from error

@@ -50,6 +50,7 @@ def test_the_pdf_is_tagged_titled_and_claims_both_standards(pdf):
     assert "/StructTreeRoot" in root
     assert root["/Lang"] == "en-GB"
     assert pdf.metadata.title == "Privacy audit of FedProto on handwritten digits"
+    assert pdf.metadata.creation_date.isoformat() == "2026-03-05T14:07:00+00:00"  # not the clock
     metadata = root["/Metadata"].get_data().decode()
     assert "<pdfuaid:part>1</pdfuaid:part>" in metadata
     assert "<pdfaid:part>2</pdfaid:part>" in metadata
