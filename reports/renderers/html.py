@@ -18,6 +18,7 @@ from reports.gallery import strips
 from reports.markup import spans
 from reports.renderer import Renderer
 from reports.result import Figure
+from reports.typeset import LONG_TOKEN
 
 _IDS = (
     (re.compile(r'\bid="([^"]+)"'), r'id="{prefix}-\1"'),
@@ -43,6 +44,7 @@ class Html(Renderer):
         environment.filters["kind"] = lambda block: type(block).__name__
         environment.filters["chart"] = inline_chart
         environment.filters["fail"] = _fail
+        environment.filters["long"] = lambda cell: any(len(w) > LONG_TOKEN for w in cell.split())
         template = environment.from_string((templates / "report.html").read_text("utf-8"))
         style = Markup((templates / "report.css").read_text("utf-8"))
         return template.render(document=document, result=document.result, style=style).encode()

@@ -9,9 +9,9 @@ from reports.section import Section
 from tests.reports.sample import result
 
 
-def sections() -> list[type[Section]]:
+def sections() -> list[Section]:
     names = plugin.names("reports.sections")
-    return [plugin.load("reports.sections", name, Section) for name in names]
+    return [plugin.load("reports.sections", name, Section)() for name in names]
 
 
 @pytest.fixture(scope="session")

@@ -14,14 +14,14 @@ from reports.sections.limits import Limits
 from tests.reports.sample import png, result
 
 
-def section_of(*blocks: Block) -> type[Section]:
+def section_of(*blocks: Block) -> Section:
     class Own(Section):
         card = Card(title="A section of my own", order=15)
 
         def build(self, result: AuditResult) -> list[Block]:
             return list(blocks)
 
-    return Own
+    return Own()
 
 
 class Broken(Section):
@@ -45,13 +45,13 @@ def gallery(rows: dict[str, list[str]], columns: tuple[str, ...] = ()) -> Galler
 
 def test_sections_come_in_the_order_of_their_cards_however_they_are_passed():
     own = section_of(Paragraph("mine"))
-    titles = [c.card.title for c in compose(result(), [Limits, own, Headline]).chapters]
+    titles = [c.card.title for c in compose(result(), [Limits(), own, Headline()]).chapters]
     assert titles == ["Headline", "A section of my own", "Limits of this audit"]
 
 
 def test_a_section_that_raises_fails_the_whole_report_and_is_named():
     with pytest.raises(ReportError, match="Broken by design") as caught:
-        compose(result(), [Headline, Broken])
+        compose(result(), [Headline(), Broken()])
     assert "Broken" in str(caught.value) and "KeyError: 'weights'" in str(caught.value)
     assert isinstance(caught.value.__cause__, KeyError)
 
@@ -94,18 +94,18 @@ def test_a_gallery_or_figure_of_no_finding_is_refused():
     changed = result()
     changed.galleries[0].finding = "ghost"
     with pytest.raises(ReportError, match="no finding 'ghost'"):
-        compose(changed, [Headline])
+        compose(changed, [Headline()])
     changed = result()
     changed.figures[0].finding = "ghost"
     with pytest.raises(ReportError, match="no finding 'ghost'"):
-        compose(changed, [Headline])
+        compose(changed, [Headline()])
 
 
 def test_a_creation_time_that_is_none_is_refused():
     changed = result()
     changed.created = "yesterday"
     with pytest.raises(ReportError, match="ISO 8601 time, got 'yesterday'"):
-        compose(changed, [Headline])
+        compose(changed, [Headline()])
 
 
 def test_a_report_without_sections_is_refused():
@@ -123,7 +123,7 @@ def test_a_section_of_ones_own_needs_no_change_to_a_renderer():
         def build(self, result: AuditResult) -> list[Block]:
             return [Paragraph(f"It is *{result.extra['answer']}*.")]
 
-    document = compose(extra, [Headline, Answer])
+    document = compose(extra, [Headline(), Answer()])
     assert b"It is <em>42</em>." in Html().render(document)
     assert Pdf().render(document).startswith(b"%PDF")
 

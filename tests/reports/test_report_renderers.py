@@ -25,7 +25,7 @@ def squeeze(text: str) -> str:
 
 @pytest.fixture(scope="module")
 def pdf(rendered):
-    return pypdf.PdfReader(io.BytesIO(rendered[".pdf"]))
+    return pypdf.PdfReader(io.BytesIO(rendered["pdf"]))
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +35,7 @@ def pdf_text(pdf):
 
 @pytest.fixture(scope="module")
 def page(rendered):
-    return rendered[".html"].decode()
+    return rendered["html"].decode()
 
 
 @pytest.fixture(scope="module")
@@ -161,8 +161,8 @@ def test_every_reference_inside_a_chart_finds_its_target(page):
 
 
 def test_the_json_reads_back_as_the_same_result(rendered):
-    assert AuditResult.model_validate_json(rendered[".json"]) == result()
-    assert b'"epsilon_upper": "Infinity"' in rendered[".json"]
+    assert AuditResult.model_validate_json(rendered["json"]) == result()
+    assert b'"epsilon_upper": "Infinity"' in rendered["json"]
 
 
 def test_the_schema_of_the_result_is_public_and_closed():
@@ -173,7 +173,7 @@ def test_the_schema_of_the_result_is_public_and_closed():
 
 @pytest.mark.parametrize("renderer", [Html, Json, Pdf])
 def test_the_same_result_gives_the_same_bytes(renderer, rendered):
-    again = compose(AuditResult.model_validate_json(rendered[".json"]), sections())
+    again = compose(AuditResult.model_validate_json(rendered["json"]), sections())
     assert renderer().render(again) == rendered[renderer.suffix]
 
 
@@ -181,5 +181,5 @@ def test_another_result_gives_other_bytes(rendered):
     changed = result()
     changed.created = "2026-03-05T14:08:00Z"
     document = compose(changed, sections())
-    assert Pdf().render(document) != rendered[".pdf"]
-    assert Html().render(document) != rendered[".html"]
+    assert Pdf().render(document) != rendered["pdf"]
+    assert Html().render(document) != rendered["html"]
