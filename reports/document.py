@@ -52,8 +52,8 @@ class Document:
         return ", ".join([*parts, plural(scope.clients, "client"), plural(scope.rounds, "round")])
 
 
-def compose(result: AuditResult, sections: Sequence[Section]) -> Document:
-    """Build every section and put them in reading order (card.order, then title).
+def compose(result: AuditResult, sections: Sequence[Section | type[Section]]) -> Document:
+    """Build every section, given as class or object, in reading order (card.order, then title).
 
     Raises ReportError, naming the section, when a section raises, says nothing or returns a block
     that cannot be printed; and naming the figure or gallery whose finding does not exist.
@@ -61,7 +61,8 @@ def compose(result: AuditResult, sections: Sequence[Section]) -> Document:
     _check_result(result)
     if not sections:
         raise ReportError("a report needs at least one section, got none")
-    ordered = sorted(sections, key=lambda s: (s.card.order, s.card.title))
+    built = [s() if isinstance(s, type) else s for s in sections]
+    ordered = sorted(built, key=lambda s: (s.card.order, s.card.title))
     return Document(result=result, chapters=tuple(_build(s, result) for s in ordered))
 
 

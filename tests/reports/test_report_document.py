@@ -45,7 +45,7 @@ def gallery(rows: dict[str, list[str]], columns: tuple[str, ...] = ()) -> Galler
 
 def test_sections_come_in_the_order_of_their_cards_however_they_are_passed():
     own = section_of(Paragraph("mine"))
-    titles = [c.card.title for c in compose(result(), [Limits(), own, Headline()]).chapters]
+    titles = [c.card.title for c in compose(result(), [Limits, own, Headline()]).chapters]
     assert titles == ["Headline", "A section of my own", "Limits of this audit"]
 
 
