@@ -1,0 +1,97 @@
+"""YAML as people should write it: duplicate keys, NaN and Python objects are refused by line number."""
+
+import math
+from collections.abc import Hashable
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from fl.errors import UserError
+
+MOST_BYTES = 1_000_000
+MOST_VALUES = 100_000
+DEEPEST = 40
+LARGEST = 2**63  # of a whole number
+
+
+class _Loader(yaml.SafeLoader):
+    """PyYAML's safe loader, which builds no Python objects, with duplicate keys refused."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
+        seen: dict[Hashable, int] = {}
+        for key_node, _ in node.value:
+            if key_node.tag == "tag:yaml.org,2002:merge":  # `<<: *base` may be overridden
+                continue
+            key = self.construct_object(key_node, deep=True)
+            line = key_node.start_mark.line + 1
+            if not isinstance(key, str | int | float | bool | None):
+                raise yaml.constructor.ConstructorError(
+                    None, None, "a key must be one word", key_node.start_mark
+                )
+            if key in seen:
+                raise yaml.constructor.ConstructorError(
+                    None, None, f"key {key!r} is already on line {seen[key]}", key_node.start_mark
+                )
+            seen[key] = line
+        return super().construct_mapping(node, deep)
+
+
+def read_yaml(path: Path) -> Any:
+    """The content of a YAML file.
+
+    Raises UserError, with the line where there is one, for a file that is missing, not text, not
+    YAML, too large or too deep, or that holds a duplicate key, NaN or a Python object.
+    """
+    if path.is_dir():
+        raise UserError(
+            f"{path} is a folder, not a file", hint=f"name a file in it: {_some_of(path)}"
+        )
+    if not path.is_file():
+        raise UserError(f"no file {path}", hint="check the path; configs/ has examples")
+    if path.stat().st_size > MOST_BYTES:
+        raise UserError(f"{path} is larger than 1 MB", hint="a config is a page of text")
+    try:
+        data = yaml.load(path.read_text(encoding="utf-8"), Loader=_Loader)
+    except UnicodeDecodeError as error:
+        raise UserError(f"{path} is not text: {error}", hint="save it as UTF-8") from error
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        where = f" line {mark.line + 1}" if mark else ""
+        what = (error.problem or error.context or "cannot be read").strip()
+        raise UserError(f"{path}{where} is not valid: {what}",
+                        hint="look at that line and the one before it") from error  # fmt: skip
+    except (yaml.YAMLError, ValueError) as error:  # ValueError: a date such as 2026-99-99
+        first = str(error).splitlines()[0]
+        raise UserError(f"{path} is not valid: {first}", hint="save it as plain YAML") from error
+    except RecursionError as error:
+        raise UserError(f"{path} is nested too deeply", hint="a config has few levels") from error
+    _check_values(data, path)
+    return data
+
+
+def _check_values(data: Any, path: Path) -> None:
+    """Refuse values that no setting can have, and aliases that unfold to a huge tree."""
+    stack: list[tuple[Any, str, int]] = [(data, "", 0)]
+    count = 0
+    while stack:
+        value, where, depth = stack.pop()
+        count += 1
+        if count > MOST_VALUES or depth > DEEPEST:
+            raise UserError(
+                f"{path} unfolds to too many values", hint="use fewer or smaller aliases (*name)"
+            )
+        if isinstance(value, float) and math.isnan(value):
+            raise UserError(f"{path}: {where} is NaN", hint="write a number")
+        if isinstance(value, int) and abs(value) >= LARGEST:
+            raise UserError(f"{path}: {where} has {len(str(value))} digits",
+                            hint="whole numbers must be below 2^63")  # fmt: skip
+        if isinstance(value, dict):
+            stack += [(v, f"{where}.{k}" if where else str(k), depth + 1) for k, v in value.items()]
+        elif isinstance(value, list):
+            stack += [(v, f"{where}[{i}]", depth + 1) for i, v in enumerate(value)]
+
+
+def _some_of(folder: Path) -> str:
+    found = sorted(p.name for p in folder.glob("*.y*ml"))[:5]
+    return ", ".join(found) or "it has no .yaml file"
