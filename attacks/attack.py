@@ -18,7 +18,9 @@ from fl.artifact import Artifact, Kind
 from fl.plugin import Plugin
 
 Floats = NDArray[np.floating[Any]]
-Claim = Mapping[str, NDArray[Any]]  # named arrays; the attack's docstring says which
+# Named arrays; the attack's docstring says which. A claim that is a rule rather than an answer
+# ("score any picture") holds the Extractors it needs as an object array; claims stay in memory.
+Claim = Mapping[str, NDArray[Any]]
 
 
 class Position(StrEnum):
@@ -162,6 +164,16 @@ class Gallery:
     columns: tuple[str, ...] = ()  # a label over each column
 
 
+@dataclass(frozen=True, kw_only=True)
+class Curve:
+    """One ROC curve for the report: false-positive against true-positive rate."""
+
+    name: str  # "n = 5"
+    x: tuple[float, ...]
+    y: tuple[float, ...]
+    blind: bool = False  # a baseline: drawn dashed and grey
+
+
 class Attack(Plugin):
     """A passive attack. Subclasses set `card` and write run and measure; see attacks/README.md."""
 
@@ -179,6 +191,10 @@ class Attack(Plugin):
 
     def galleries(self, claim: Claim, truth: Truth) -> list[Gallery]:
         """Pictures worth showing; none by default."""
+        return []
+
+    def curves(self, claim: Claim, truth: Truth) -> list[Curve]:
+        """ROC curves of a membership attack; none by default."""
         return []
 
     def not_applicable(self, view: Sequence[Artifact], knowledge: Knowledge) -> str:

@@ -1,0 +1,50 @@
+"""Look-up: the auxiliary picture whose features are nearest to the prototype.
+
+The strongest attacker that generates nothing: whatever a decoder gains over it comes from more
+than recognising a similar picture. Distance: Euclidean on standardised features, among auxiliary
+pictures of the prototype's class (its label is sent with it), or among all where there are none.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.spatial.distance import cdist
+
+from attacks.attack import Extractor, Knowledge
+from attacks.prototype_inversion import PrototypeInversion, Standard, Task
+from attacks.reconstruction.ridge import Ridge
+
+Floats = NDArray[np.floating[Any]]
+
+
+class Lookup(PrototypeInversion):
+    card = replace(
+        Ridge.card,
+        title="Nearest auxiliary image of prototypes",
+        source="nearest-neighbour baseline (Fix, Hodges, 1951) in feature space",
+        learns="a picture that resembles one a client trained on",
+        does_not_show="details that no auxiliary picture has; compare with a decoder",
+    )
+
+    @dataclass(frozen=True, kw_only=True)
+    class Config(PrototypeInversion.Config):
+        max_clients: int = 10
+
+    def invert(
+        self, tasks: Sequence[Task], first: Extractor, knowledge: Knowledge,
+        rng: np.random.Generator,
+    ) -> list[Floats]:  # fmt: skip
+        aux = knowledge.auxiliary
+        assert aux is not None
+        pictures = []
+        for task in tasks:
+            features = task.extractor.features(aux.x)
+            scale = Standard(features)
+            distance = cdist(scale(task.features), scale(features))
+            other = aux.y != task.labels[:, None]  # [k, aux]
+            other[other.all(axis=1)] = False
+            pictures.append(aux.x[np.where(other, np.inf, distance).argmin(axis=1)])
+        return pictures
