@@ -1,0 +1,109 @@
+"""Evidence into the numbers of figures: one figure a finding and measure, over the condition n."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from audit.wording import measure_name
+from reports.result import Evidence, Figure, Series
+
+_CURVES = ("rank1", "auc", "tpr_at_fpr_0.01", "ssim")  # drawn against n, in this order
+
+
+def by_samples(finding: str, evidence: Sequence[Evidence]) -> list[Figure]:
+    """Leakage against the number of samples behind an artifact, with every blind baseline."""
+    figures = []
+    for measure in _CURVES:
+        found = [
+            e
+            for e in evidence
+            if e.measure == measure and e.control != "negative" and "n" in e.condition
+        ]
+        if len({e.condition["n"] for e in found}) < 2:
+            continue
+        series = []
+        for origin in ("replayed", "recorded"):
+            points = _sorted([e for e in found if e.condition.get("origin", "recorded") == origin])
+            if points:
+                series.append(_series(f"attack ({origin} artifacts)", points))
+        curve = _sorted([e for e in found if e.condition.get("origin") == "replayed"]) or _sorted(
+            found
+        )
+        for name in dict.fromkeys(b.name for e in curve for b in e.baselines):
+            pairs = [(e, b) for e in curve for b in e.baselines if b.name == name]
+            series.append(
+                Series(
+                    name=name,
+                    x=[_n(e) for e, _ in pairs],
+                    y=[b.value for _, b in pairs],
+                    blind=True,
+                )
+            )
+        words = measure_name(measure)
+        figures.append(
+            Figure(
+                id=f"{finding}-{measure}",
+                finding=finding,
+                title=f"{words[0].upper()}{words[1:]} by number of samples",
+                caption=f"{words[0].upper()}{words[1:]} against the number of samples behind the artifact. "
+                "Where the attack's line meets the grey ones, it does no better than a blind adversary.",
+                alt=_alt(words, series),
+                x_label="samples behind the artifact",
+                y_label=words,
+                x_log=True,
+                series=series,
+            )
+        )
+    return figures
+
+
+def roc(finding: str, curves: Sequence[Mapping[str, Any]]) -> list[Figure]:
+    """ROC curves on log axes, from what the attack returned."""
+    if not curves:
+        return []
+    series = [
+        Series(name=c["name"], x=list(c["x"]), y=list(c["y"]), blind=bool(c.get("blind")))
+        for c in curves
+    ]
+    return [
+        Figure(
+            id=f"{finding}-roc",
+            finding=finding,
+            kind="roc",
+            title="Membership: true against false positives",
+            caption="Both axes are logarithmic: the left edge is where an attacker who must not be wrong "
+            "works. On the diagonal the attack does no better than guessing.",
+            alt=f"ROC curves of {len(series)} groups",
+            x_label="false-positive rate",
+            y_label="true-positive rate",
+            x_log=True,
+            y_log=True,
+            series=series,
+        )
+    ]
+
+
+def _n(evidence: Evidence) -> float:
+    return float(evidence.condition["n"])
+
+
+def _sorted(evidence: Sequence[Evidence]) -> list[Evidence]:
+    return sorted(evidence, key=_n)
+
+
+def _series(name: str, points: Sequence[Evidence]) -> Series:
+    bounded = all(e.interval for e in points)
+    return Series(
+        name=name,
+        x=[_n(e) for e in points],
+        y=[e.value for e in points],
+        low=[e.interval[0] for e in points if e.interval] if bounded else None,
+        high=[e.interval[1] for e in points if e.interval] if bounded else None,
+    )
+
+
+def _alt(words: str, series: Sequence[Series]) -> str:
+    parts = [
+        f"{s.name}: from {s.y[0]:.3g} at n = {s.x[0]:g} to {s.y[-1]:.3g} at n = {s.x[-1]:g}"
+        for s in series
+    ]
+    return f"{words}. " + "; ".join(parts)

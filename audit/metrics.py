@@ -1,0 +1,60 @@
+"""Summary metrics over the rounds (methods.md section 13). Accuracies are fractions of the test set."""
+
+import statistics
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+
+def summary(history: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    """Best, final and last-50 accuracy, round variance, class dispersion, traffic and diversity.
+
+    Drops and increases are differences of successive measured rounds (FedDC's round variance); an
+    empty set gives 0. class_std is the sample standard deviation of the per-class accuracies,
+    averaged over rounds: what FedDC prints as class variance.
+    """
+    measured = [r for r in history if r.get("accuracy") is not None]
+    found: dict[str, float] = {
+        "rounds": float(len(history)),
+        "bytes_up": float(sum(r.get("bytes_up", 0) for r in history)),
+        "bytes_down": float(sum(r.get("bytes_down", 0) for r in history)),
+        "samples_used": float(sum(r.get("samples_used", 0) for r in history)),
+        "participants_mean": statistics.fmean(r.get("delivered", 0) for r in history)
+        if history
+        else 0.0,
+        "weight_diversity_last": float(history[-1].get("weight_diversity", 0.0))
+        if history
+        else 0.0,
+    }
+    lengths = [r["round_length"] for r in history if "round_length" in r]
+    if lengths:
+        found |= {"round_length_mean": statistics.fmean(lengths), "simulated_time": sum(lengths)}
+    if not measured:
+        return found
+    accuracy = [float(r["accuracy"]) for r in measured]
+    last = accuracy[-50:]
+    found |= {
+        "accuracy_best": max(accuracy),
+        "accuracy_final": accuracy[-1],
+        "accuracy_last50_mean": statistics.fmean(last),
+        "accuracy_last50_std": statistics.pstdev(last),
+    } | round_variance(accuracy)
+    spreads = [
+        statistics.stdev(r["class_accuracy"])
+        for r in measured
+        if len(r.get("class_accuracy", [])) > 1
+    ]
+    if spreads:
+        found["class_std"] = statistics.fmean(spreads)
+        found["class_var"] = statistics.fmean(s * s for s in spreads)
+    return found
+
+
+def round_variance(accuracy: Sequence[float]) -> dict[str, float]:
+    """Largest drop (negative), mean drop and mean increase between successive rounds."""
+    steps = [b - a for a, b in zip(accuracy, accuracy[1:], strict=False)]
+    drops, rises = [d for d in steps if d < 0], [d for d in steps if d >= 0]
+    return {
+        "max_drop": min(drops, default=0.0),
+        "avg_drop": statistics.fmean(drops) if drops else 0.0,
+        "avg_increase": statistics.fmean(rises) if rises else 0.0,
+    }

@@ -1,0 +1,172 @@
+"""Phase 2: run every attack on what its adversary could see, and measure it against the truth.
+
+One JSON file an attack under evidence/. An attack that cannot run leaves a file that says why.
+"""
+
+import base64
+import dataclasses
+import io
+import json
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from PIL import Image
+
+from attacks.attack import Attack, Card, Gallery, Images, Knowledge
+from audit.config import Config
+from audit.extractor import KnownArchitecture
+from audit.replay import Replays, replay_prototypes
+from audit.rundir import RunDir
+from audit.truth import SimulatedTruth, images, shifted
+from audit.world import World, plugin
+from fl.artifact import Artifact
+from fl.errors import UserError
+from fl.recorder import manifest, read
+
+Progress = Callable[[str, int, int], None]
+
+
+def run(run: RunDir, config: Config, progress: Progress) -> None:
+    """Runs the attacks that config.attacks names; those already in evidence/ are made anew."""
+    world = World(config)
+    attacks = [
+        (plugin("attacks", spec, f"attacks[{i}]"), spec.name)
+        for i, spec in enumerate(config.attacks)
+    ]
+    artifacts = _latest(
+        run, {k for a, _ in attacks for k in (*a.card.requires, *a.card.also_reads)}
+    )
+    replays = (
+        replay_prototypes(world, artifacts)
+        if any(a.card.replays for a, _ in attacks)
+        else Replays([], {})
+    )
+    truth = SimulatedTruth(world.population, {a.id: a for a in artifacts}, replays.groups)
+    progress("attack", 0, len(attacks))
+    for number, (attack, name) in enumerate(attacks):
+        found = _one(attack, name, [*artifacts, *replays.artifacts], world, truth)
+        run.write_json(run.evidence / f"{number:02d}-{name.replace(':', '.')}.json", found)
+        progress("attack", number + 1, len(attacks))
+
+
+def _latest(run: RunDir, kinds: set[str]) -> list[Artifact]:
+    """Every sender's latest recorded message of each channel, and the broadcasts of those rounds."""
+    newest: dict[tuple[str, str], int] = {}
+    for line in manifest(run.artifacts):
+        if "message" in line:
+            key = (line["sender"], line["channel"])
+            newest[key] = max(newest.get(key, -1), line["round"])
+    rounds = {r for (sender, _), r in newest.items() if sender != "server"}
+
+    def wanted(line: Mapping[str, Any]) -> bool:
+        if not kinds & set(line["kinds"]):
+            return False
+        last = newest[(line["sender"], line["channel"])] == line["round"]
+        return last or (line["sender"] == "server" and line["round"] in rounds)
+
+    return [a for a in read(run.artifacts, wanted) if a.kind in kinds]
+
+
+def _one(
+    attack: Attack, name: str, artifacts: Sequence[Artifact], world: World, truth: SimulatedTruth
+) -> dict[str, Any]:
+    card, started = attack.card, time.perf_counter()
+    result: dict[str, Any] = {
+        "name": name,
+        "card": card_fields(card),
+        "status": "ran",
+        "reason": "",
+    }
+    view = visible(card, artifacts)
+    knowledge = granted(card, world)
+    missing = [k for k in card.requires if not any(a.kind == k for a in view)]
+    reason = ""
+    if missing:
+        reason = (
+            f"{world.method.card.title} sends no {' or '.join(missing)} that the "
+            f"{card.threat.position} could read"
+        )
+    reason = reason or attack.not_applicable(view, knowledge)
+    if reason:
+        return result | {"status": "not_applicable", "reason": reason}
+    try:
+        claim = attack.run(view, knowledge, world.streams.numpy("attack", name))
+        evidence = attack.measure(claim, truth, world.streams.numpy("measure", name))
+        result["evidence"] = [dataclasses.asdict(e) for e in evidence]
+        result["galleries"] = [_encode(g) for g in attack.galleries(claim, truth)]
+        result["curves"] = [dataclasses.asdict(c) for c in attack.curves(claim, truth)]
+    except UserError as error:
+        result |= {"status": "not_applicable", "reason": str(error.args[0])}
+    except Exception as error:
+        result |= {"status": "failed", "reason": f"{type(error).__name__}: {error}"}
+    return result | {"seconds": time.perf_counter() - started}
+
+
+def visible(card: Card, artifacts: Sequence[Artifact]) -> list[Artifact]:
+    """Artifacts both wanted by the card and readable from its position."""
+    wanted, position = {*card.requires, *card.also_reads}, card.threat.position.value
+    role = "client" if position == "next_client" else position
+    return [
+        a
+        for a in artifacts
+        if a.kind in wanted
+        and any(s.partition("/")[0] == role for s in a.seen_by)
+        and (card.replays or a.origin == "recorded")
+    ]
+
+
+def granted(card: Card, world: World) -> Knowledge:
+    """The prior knowledge the threat model grants, and nothing else."""
+    knows, auxiliary = card.threat.knows, None
+    if "auxiliary_data" in knows:
+        pictures: Images = images(world.population, world.population.auxiliary)
+        kind = world.config.federation.holdout.auxiliary_kind
+        auxiliary = shifted(pictures) if kind == "shifted" else pictures
+    local = world.method.config
+    training = {
+        f.name: float(v)
+        for f in dataclasses.fields(local)
+        if isinstance(v := getattr(local, f.name), int | float) and not isinstance(v, bool)
+    }
+    return Knowledge(
+        classes=len(world.data.classes),
+        image_shape=tuple(world.data.shape),  # type: ignore[arg-type]
+        architecture=KnownArchitecture(world.make_net, world.data)
+        if "architecture" in knows
+        else None,
+        auxiliary=auxiliary,
+        training=training,
+    )
+
+
+def card_fields(card: Card) -> dict[str, Any]:
+    """The card as JSON."""
+    fields = dataclasses.asdict(card)
+    fields["threat"]["knows"] = sorted(card.threat.knows)
+    return fields
+
+
+def _encode(gallery: Gallery) -> dict[str, Any]:
+    rows = {name: [png(p) for p in pictures] for name, pictures in gallery.rows.items()}
+    return {
+        "title": gallery.title,
+        "caption": gallery.caption,
+        "columns": list(gallery.columns),
+        "rows": rows,
+    }
+
+
+def png(picture: np.ndarray[Any, Any]) -> str:
+    """A picture [C, H, W] in [0, 1] as base64 PNG."""
+    pixels = (np.clip(picture, 0, 1) * 255).round().astype(np.uint8)
+    image = Image.fromarray(pixels[0] if len(pixels) == 1 else pixels.transpose(1, 2, 0))
+    buffer = io.BytesIO()
+    image.save(buffer, format="PNG")
+    return base64.b64encode(buffer.getvalue()).decode()
+
+
+def load_evidence(run: RunDir) -> list[dict[str, Any]]:
+    """What the attacks left, in the order they ran."""
+    return [json.loads(p.read_text()) for p in sorted(run.evidence.glob("[0-9]*.json"))]

@@ -1,0 +1,103 @@
+"""Phase 4: evidence and policy to findings; everything the report says goes into audit.json."""
+
+import json
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any
+
+from audit.config import Config
+from audit.exposure import exposures
+from audit.findings import figures_of, from_attack, from_budget, galleries_of, headline
+from audit.metrics import summary
+from audit.phases.attack import load_evidence
+from audit.plan import read_phases
+from audit.policy_rules import load_policy
+from audit.rundir import RunDir, sha256
+from audit.scope import scope
+from audit.world import World
+from fl.recorder import MANIFEST, manifest
+from reports.result import AuditResult, Budget, History, Outcome, Reproduction, Severity
+
+Progress = Callable[[str, int, int], None]
+
+LIMITS = [
+    "The audit covers the attacks it names, with the adversaries it states. Another attack, or one "
+    "with more data or computing time, may find more.",
+    "Nothing here says that the method is safe. A result of *not demonstrated* means that an attack "
+    "which does find planted leaks found none in this run.",
+    "The federation was simulated from one seed. Other seeds, data and hyperparameters give other numbers; "
+    "intervals cover the trials of this run, not the choice of the run.",
+    "Replayed artifacts were recomputed by the auditor with the models that clients really uploaded; "
+    "tables and figures mark them.",
+    "Availability is simulated. Timing, traffic analysis, side channels of the machines and the security "
+    "of the transport are outside the audit.",
+]
+
+
+def run(run: RunDir, config: Config, progress: Progress) -> None:
+    """Writes audit.json."""
+    world, policy = World(config), load_policy(config.policy)
+    progress("score", 0, 3)
+    counts = world.population.counts
+    smallest = int(counts[counts > 0].min()) if counts.any() else 0
+    evidence = load_evidence(run)
+    findings = [from_attack(found, policy, smallest) for found in evidence]
+    pictures = [g for e, f in zip(evidence, findings, strict=True) for g in galleries_of(e, f)]
+    drawn = [c for e, f in zip(evidence, findings, strict=True) for c in figures_of(e, f)]
+    budgets = [Budget(**b) for b in run.read_json(run.evidence / "budgets.json")]
+    findings += [from_budget(b, policy, i) for i, b in enumerate(budgets)]
+    findings.sort(key=lambda f: (-f.severity.rank, _ORDER[f.outcome], f.source != "attack"))
+    progress("score", 1, 3)
+    history = [json.loads(line) for line in run.metrics.read_text().splitlines()]
+    result = AuditResult(
+        title=config.title,
+        created=datetime.now(UTC).isoformat(timespec="seconds"),
+        headline=headline(findings),
+        scope=scope(world, findings),
+        exposures=exposures(manifest(run.artifacts)),
+        findings=findings,
+        figures=drawn,
+        galleries=pictures,
+        budgets=budgets,
+        history=[_history(r) for r in history],
+        summary_metrics=summary(history),
+        limits=LIMITS,
+        policy=policy.record(),
+        reproduction=_reproduction(run, config),
+    )
+    progress("score", 2, 3)
+    run.write_bytes(run.audit, result.model_dump_json(indent=1).encode() + b"\n")
+    progress("score", 3, 3)
+
+
+_ORDER = {
+    Outcome.DEMONSTRATED: 0,
+    Outcome.FAILED: 1,
+    Outcome.INCONCLUSIVE: 2,
+    Outcome.NOT_DEMONSTRATED: 3,
+    Outcome.NOT_APPLICABLE: 4,
+}
+assert Severity.NONE.rank == 0
+
+
+def _history(record: dict[str, Any]) -> History:
+    known = set(History.model_fields) - {"values"}
+    values = {
+        k: float(v) for k, v in record.items() if k not in known and isinstance(v, int | float)
+    }
+    return History(**{k: v for k, v in record.items() if k in known}, values=values)
+
+
+def _reproduction(run: RunDir, config: Config) -> Reproduction:
+    environment, phases = run.read_json(run.environment), read_phases(run)
+    kept = [run.artifacts / MANIFEST, run.ledger, run.metrics, run.config]
+    return Reproduction(
+        command="fedaudit run config.yaml",
+        config=run.config.read_text(encoding="utf-8"),
+        seed=config.seed,
+        versions=environment["versions"],
+        hardware=environment["hardware"],
+        hashes={str(p.relative_to(run.path)): sha256(p) for p in kept},
+        started=phases["simulate"]["started"],
+        seconds={name: p["seconds"] for name, p in phases.items() if p["seconds"] is not None},
+    )

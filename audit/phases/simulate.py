@@ -1,0 +1,92 @@
+"""Phase 1: train the federation and record what crosses the wire. Continues where it was killed."""
+
+from collections.abc import Callable
+from functools import partial
+
+import torch
+
+from audit.config import Config
+from audit.rundir import RunDir
+from audit.world import World
+from fl import workers as worker_kinds
+from fl.artifact import Kind
+from fl.batched import Batched
+from fl.checkpoint import Checkpoints, is_finished
+from fl.errors import UserError
+from fl.federation import Federation, Holdings
+from fl.recorder import Choice, Log, Recorder
+from fl.site import build_site
+from fl.wire import Wire
+
+Progress = Callable[[str, int, int], None]
+
+
+def run(run: RunDir, config: Config, progress: Progress) -> None:
+    """Leaves artifacts/, ledger.jsonl, metrics.jsonl and checkpoint/ in the run folder."""
+    if is_finished(run.checkpoint):
+        return
+    world = World(config)
+    recorder = Recorder(run.artifacts, _choice(config, world))
+    metrics, ledger = Log(run.metrics), Log(run.ledger)
+    logs = {"manifest": recorder.manifest, "metrics": metrics, "ledger": ledger}
+    settings, device = config.federation, device_of(config)
+    holdings = Holdings(world.data, world.population.parts, world.streams)
+    site = partial(build_site, world.method, holdings, world.make_net, device)
+    count = config.workers if isinstance(config.workers, int) else worker_kinds.auto_count(device)
+    pool = Batched(site) if device == "cuda" else worker_kinds.start(count, site)
+    with pool as workers:
+        federation = Federation(
+            holdings=holdings,
+            initial=world.initial(),
+            availability=world.availability,
+            wire=Wire(world.method.card, world.streams, world.protections, recorder, ledger),
+            workers=workers,
+            metrics=metrics,
+            checkpoints=Checkpoints(run.checkpoint, logs),
+            empty_round=settings.empty_round,
+            reply_loss=settings.reply_loss,
+            evaluate_every=config.evaluate_every,
+            checkpoint_every=config.checkpoint_every,
+            progress=progress,
+        )
+        world.method.run(federation)
+    for log in logs.values():
+        log.close()
+
+
+def device_of(config: Config) -> str:
+    """The device asked for, or CUDA where `auto` finds it."""
+    if config.device == "auto":
+        return "cuda" if torch.cuda.is_available() else "cpu"
+    if config.device == "cuda" and not torch.cuda.is_available():
+        raise UserError("device is cuda, and this machine has no CUDA device that torch can use",
+                        hint="set device: auto, or install a CUDA build of torch")  # fmt: skip
+    return config.device
+
+
+def _choice(config: Config, world: World) -> Choice:
+    """Which messages the recorder keeps."""
+    record, rounds, total = (
+        config.record,
+        config.record.rounds,
+        int(config.method.settings.get("rounds", 20)),
+    )
+    last = {total - 1, total}  # the final release has the number after the last round
+    if rounds == "all":
+        keep_round = lambda t: True  # noqa: E731
+    elif rounds == "last":
+        keep_round = lambda t: t in last  # noqa: E731
+    elif isinstance(rounds, int):
+        keep_round = lambda t: t % rounds == 0 or t in last  # noqa: E731
+    else:
+        keep_round = lambda t: t in set(rounds)  # noqa: E731
+    if record.clients == "all":
+        keep_client = lambda k: True  # noqa: E731
+    elif isinstance(record.clients, int):
+        everyone = world.streams.numpy("record").permutation(config.federation.clients)
+        chosen = set(everyone[: record.clients].tolist())
+        keep_client = chosen.__contains__
+    else:
+        keep_client = set(record.clients).__contains__
+    kinds = None if record.kinds is None else frozenset(Kind(k) for k in record.kinds)
+    return Choice(rounds=keep_round, clients=keep_client, kinds=kinds)
