@@ -163,7 +163,7 @@ def buckets(claim: Claim, truth: Truth, gallery: int, rng: np.random.Generator) 
             member=int(rng.integers(len(members))), unseen=unseen[rng.permutation(len(unseen))],
         )  # fmt: skip
         origin = str(claim["origin"][row])
-        trials.setdefault((origin, _group(origin, len(members))), []).append(trial)
+        trials.setdefault((origin, group(origin, len(members))), []).append(trial)
     # One gallery size for all, so that chance is one number; one unseen picture stays for the control
     size = min([gallery, *(len(t.unseen) for group in trials.values() for t in group)])
     return [
@@ -172,6 +172,6 @@ def buckets(claim: Claim, truth: Truth, gallery: int, rng: np.random.Generator) 
     ]
 
 
-def _group(origin: str, n: int) -> int:
+def group(origin: str, n: int) -> int:
     """Replayed prototypes have sizes of the auditor's choice, recorded ones are put into ranges."""
     return n if origin == "replayed" else next(low for low, high in RANGES if low <= n <= high)

@@ -44,7 +44,7 @@ class UpCNN(PrototypeInversion):
     class Config(PrototypeInversion.Config):
         epochs: int = 10  # passes over the auxiliary pictures on the global model's features
         fine_tune_epochs: int = 2  # more passes on the features of each client's model
-        least_steps: int = 600  # of training, where few auxiliary pictures make an epoch short
+        least_steps: int = 600  # where few pictures make an epoch short; half as many to fine-tune
         width: int = 512  # of the hidden layers; channels are width/8, width/16, width/32
         batch: int = 128
         lr: float = 2e-3  # peak of the one-cycle rate; half of it when fine-tuning
@@ -83,7 +83,7 @@ class UpCNN(PrototypeInversion):
             own = copy.deepcopy(decoder)
             if not np.array_equal(features, start):
                 self._train(own, scale(features), aux, settings.fine_tune_epochs, settings.lr / 2,
-                            generator, share=settings.fine_tune_epochs / settings.epochs)  # fmt: skip
+                            generator, share=0.5)  # fmt: skip
             with torch.no_grad():
                 inputs = torch.from_numpy(scale(task.features)).float().to(knowledge.device)
                 pictures.append(own.eval()(inputs).cpu().numpy())

@@ -89,7 +89,7 @@ class World:
         models = []
         for k in range(clients):
             noise = weights(seed + 1 + k)
-            local = {n: (v + 0.3 * noise[n]).astype(np.float32) for n, v in start.items()}
+            local = {n: (v + 0.6 * noise[n]).astype(np.float32) for n, v in start.items()}
             models.append(Architecture()(local))
             self._send(k, local, models[k])
         for n in sizes:

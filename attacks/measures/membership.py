@@ -1,0 +1,99 @@
+"""Evidence from membership scores: true positives at few false ones, with the AUC beside it.
+
+Carlini, Chien, Nasr, Song, Terzis, Tramer. Membership Inference Attacks From First Principles.
+IEEE S&P 2022. arXiv:2112.03570, sec. IV: an average over all examples hides the few that are exposed.
+A rate that needs more negatives than there are is not given at all.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from attacks import stats
+from attacks.attack import Baseline, Curve, Evidence
+
+CONFIDENCE = 0.95
+CONTROL_CONFIDENCE = 0.99  # an audit has many negative controls, and one that fires spoils a result
+LOW_RATES = (0.01, 0.001)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scores:
+    """Scores of members and of unseen pictures, higher for members, [m] and [o].
+
+    Scores of one group (one prototype, one client) depend on each other; intervals allow for that.
+    """
+
+    members: NDArray[np.floating[Any]]
+    others: NDArray[np.floating[Any]]
+    member_groups: NDArray[np.int64]
+    other_groups: NDArray[np.int64]
+
+    @property
+    def groups(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        return self.member_groups, self.other_groups
+
+
+def evidence(
+    scores: Scores, blind: Mapping[str, Scores], *, looks: int = 1, note: str = "",
+    condition: Mapping[str, float | str] | None = None,
+    control: Literal["none", "positive", "negative"] = "none",
+) -> list[Evidence]:  # fmt: skip
+    """AUC, and the true-positive rate at 1 % and 0.1 % where there are negatives enough.
+
+    `blind` holds the scores of adversaries that cannot know, by name; chance is added.
+    """
+    confidence = CONTROL_CONFIDENCE if control == "negative" else CONFIDENCE
+    alpha = stats.corrected(1 - confidence, looks)
+
+    def say(
+        measure: str, found: stats.Estimate, chance: float, others: list[Baseline], remark: str
+    ) -> Evidence:
+        return Evidence(
+            measure=measure, value=found.value, unit="fraction", trials=len(scores.members),
+            interval=found.interval, baselines=(Baseline(name="chance", value=chance), *others),
+            confidence=confidence, looks=looks, control=control, condition=condition or {},
+            note="; ".join(filter(None, (remark, note))),
+        )  # fmt: skip
+
+    negatives = len(scores.others)
+    areas = {k: stats.auc(s.members, s.others, alpha=alpha, groups=s.groups)
+             for k, s in {"": scores, **blind}.items()}  # fmt: skip
+    found = [say("auc", areas.pop(""), 0.5, _baselines(areas), f"{negatives} unseen pictures")]
+    for rate in LOW_RATES:
+        rates = {k: stats.tpr_at_fpr(s.members, s.others, rate, alpha=alpha, groups=s.groups)
+                 for k, s in {"": scores, **blind}.items()}  # fmt: skip
+        own = rates.pop("")
+        if own is not None:
+            few = "fewer than ten false positives behind it" if rate * negatives < 10 else ""
+            found.append(say(f"tpr_at_fpr_{rate}", own, rate, _baselines(rates), few))
+    return found
+
+
+def curve(name: str, scores: Scores, *, blind: bool = False) -> Curve:
+    """The ROC curve at a hundred false-positive rates, as dense on a logarithmic axis as the data."""
+    roc = stats.roc(scores.members, scores.others)
+    x = np.unique(np.r_[0.0, np.geomspace(1 / max(2, len(scores.others)), 1, 100)])
+    y = roc.tpr[np.searchsorted(roc.fpr, x + 1e-12, side="right") - 1]
+    return Curve(name=name, x=tuple(x.tolist()), y=tuple(y.tolist()), blind=blind)
+
+
+def pooled(scores: Sequence[Scores]) -> Scores:
+    """Samples of several buckets as one; groups stay apart."""
+    return Scores(
+        members=np.concatenate([s.members for s in scores]),
+        others=np.concatenate([s.others for s in scores]),
+        member_groups=np.concatenate([s.member_groups for s in scores]),
+        other_groups=np.concatenate([s.other_groups for s in scores]),
+    )
+
+
+def _baselines(found: Mapping[str, stats.Estimate | None]) -> list[Baseline]:
+    return [
+        Baseline(name=name, value=e.value, interval=e.interval)
+        for name, e in found.items()
+        if e is not None
+    ]
