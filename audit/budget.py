@@ -23,6 +23,8 @@ SEES = {
     "public": {"public"},
 }
 
+_NOISE = {"gaussian": "Gaussian", "laplace": "Laplace", "discrete_laplace": "discrete Laplace"}
+
 
 def budgets(
     releases: Sequence[Release], accountants: Sequence[PluginSpec], delta: float
@@ -121,8 +123,9 @@ def _assumes(group: Sequence[Release], bound: Bound) -> str:
         return "every release is in the ledger"
     if math.isinf(bound.epsilon):
         return ""
-    parts = [f"{len(group):,} releases of one {group[0].unit}, each in the ledger"]
-    levels = sorted({f"{r.mechanism.replace('_', ' ')} noise of multiplier {r.noise_multiplier:.3g}"
+    count = "1 release" if len(group) == 1 else f"all {len(group):,} releases"
+    parts = [f"{count} of one {group[0].unit} in the ledger"]
+    levels = sorted({f"{_NOISE[r.mechanism]} noise of multiplier {r.noise_multiplier:.3g}"
                      for r in group})  # fmt: skip
     parts.append(_few(levels))
     clips = sorted({r.clipped for r in group if r.clipped})

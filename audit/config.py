@@ -175,9 +175,10 @@ class Record(Group):
 
         if value is not None and not isinstance(value, list | tuple):
             raise ValueError("must be a list of artifact kinds")
+        known = [k.value for k in Kind]
         for kind in value or ():
-            if kind not in list(Kind):
-                near = difflib.get_close_matches(str(kind), list(Kind), n=1)
+            if kind not in known:
+                near = difflib.get_close_matches(str(kind), known, n=1)
                 raise ValueError(
                     f"must hold artifact kinds{f' (did you mean {near[0]!r}?)' if near else ''}"
                     f", got {kind!r}"

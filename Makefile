@@ -1,0 +1,37 @@
+# Each target makes the environment it needs. `make` alone prints this list.
+
+PYTHON ?= python3
+RUN := .venv/bin
+DONE := .venv/.installed
+
+.PHONY: help audit test check bench dev clean
+help:  ## this list
+	@sed -n 's/^\([a-z]*\):.*## /\1  /p' $(MAKEFILE_LIST) | expand -t 10
+
+audit: $(DONE)  ## a whole audit on pictures that ship with the package: runs/quickstart/report.pdf
+	$(RUN)/fedaudit run configs/quickstart.yaml --out runs/quickstart
+
+# One thread a process: two test processes with two threads each would fight over two cores.
+test: export OMP_NUM_THREADS = 1
+test: $(DONE)  ## all tests
+	$(RUN)/python -m pytest -n 2
+
+check: $(DONE)  ## ruff, formatting and types
+	$(RUN)/ruff check .
+	$(RUN)/ruff format --check .
+	$(RUN)/mypy
+
+bench: $(DONE)  ## speed, as ratios to a plain loop and to the hardware's limit
+	$(RUN)/python -m audit.bench
+
+dev: $(DONE)  ## the environment with the tools to work on it
+	@echo "activate it: . .venv/bin/activate"
+
+clean:  ## remove the environment and caches; run folders stay
+	rm -rf .venv .mypy_cache .ruff_cache *.egg-info
+
+# The stamp is newer than what decides the environment, so repeated targets start at once.
+$(DONE): pyproject.toml constraints.txt
+	test -x $(RUN)/python || $(PYTHON) -m venv .venv
+	$(RUN)/python -m pip install --quiet -c constraints.txt -e ".[dev]"
+	@touch $@

@@ -1,0 +1,259 @@
+"""Bad configs and damaged folders: one sentence, a hint, exit code 2, no traceback, nothing executed."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from audit.cli import app
+from tests.audit.tiny import HERE, TEXT
+
+RUNNER = CliRunner()
+
+
+def refused(arguments: list[str], phrase: str, hint: str = "") -> None:
+    """Run a command that must fail as a user may see it fail."""
+    result = RUNNER.invoke(app, arguments)
+    assert result.exit_code == 2, result.output
+    lines = result.stderr.strip().splitlines()
+    assert lines[0].startswith("error: ") and lines[1].startswith("  hint: "), result.stderr
+    assert len(lines) == 2 and len(lines[1]) > len("  hint: ")
+    assert phrase in lines[0], lines[0]
+    assert hint in lines[1], lines[1]
+    assert "Traceback" not in result.output
+
+
+CONFIGS = {  # what is wrong: (text, a phrase of the sentence, a phrase of the hint)
+    "empty": ("", "is empty", "federation"),
+    "only a comment": ("# nothing\n", "is empty", ""),
+    "a list": ("- 1\n- 2\n", "holds [1, 2], not keys with values", ""),
+    "a word": ("hello", "holds 'hello'", ""),
+    "unclosed bracket": ("seed: 7\nmethod: {name: fedavg\n", "line 3 is not valid", "one before it"),
+    "a tab": ("method:\n\tname: fedavg\n", "line 2 is not valid", ""),
+    "duplicate key": (TEXT + "seed: 1\nseed: 2\n", "key 'seed' is already on line 9", ""),
+    "duplicate inner key": (
+        "method: {name: fedavg, lr: 1, lr: 2}",
+        "line 1 is not valid: key 'lr'",
+        "",
+    ),
+    "python object": ("seed: !!python/object/apply:os.system ['touch owned']", "line 1", ""),
+    "key that is a list": ("? [a, b]\n: 1\n", "line 1 is not valid", ""),
+    "no such date": (TEXT + "title: 2026-99-99\n", "is not valid", ""),
+    "huge alias tree": (
+        "a: &a [1,1,1,1,1,1,1,1,1,1]\nb: &b [*a,*a,*a,*a,*a,*a,*a,*a,*a,*a]\n"
+        "c: &c [*b,*b,*b,*b,*b,*b,*b,*b,*b,*b]\nd: &d [*c,*c,*c,*c,*c,*c,*c,*c,*c,*c]\n"
+        "e: [*d,*d,*d,*d,*d,*d,*d,*d,*d,*d,*d]\n",
+        "unfolds to too many values", "aliases",
+    ),
+    "very deep": ("a: " + "[" * 3000 + "]" * 3000, "nested too deeply", ""),
+    "unknown key": (TEXT + "atacks: []\n", "unknown key atacks", "did you mean 'attacks'?"),
+    "unknown inner key": (
+        TEXT.replace("clients: 4", "client: 4"), "unknown key federation.client", "'clients'"
+    ),
+    "unknown deep key": (
+        TEXT.replace("clients: 4", "holdout: {auxilary: 0.1}"),
+        "unknown key federation.holdout.auxilary", "'auxiliary'",
+    ),
+    "no data set": ("federation: {clients: 2}\nmethod: fedavg\n", "federation.dataset is missing", ""),
+    "no method": (TEXT.partition("method")[0], "method is missing", "NAME"),
+    "method without a name": (
+        TEXT.replace("name: fedavg, ", ""), "method must have a name", ""
+    ),
+    "unknown method": (
+        TEXT.replace("fedavg", "fedagv"), "method: no 'fedagv' in fl/methods/", "'fedavg'"
+    ),
+    "unknown attack": (
+        TEXT + "attacks: [{name: nothing_like_this}]\n", "attacks[0]: no 'nothing_like_this' in", ""
+    ),
+    "unknown report": (TEXT + "report: [docx]\n", "report[0]: no 'docx'", "known: html"),
+    "unknown accountant": (TEXT + "accountants: [exakt]\n", "no 'exakt'", "'exact'"),
+    "unknown setting": (
+        TEXT.replace("rounds: 2", "round: 2"), "method: unknown key 'round'", "'rounds'"
+    ),
+    "setting of wrong type": (TEXT.replace("rounds: 2", "rounds: many"), "method.rounds", ""),
+    "setting out of range": (
+        TEXT.replace("rounds: 2", "momentum: 1.5"), "momentum must be < 1, got 1.5", ""
+    ),
+    "words for a number": (
+        TEXT.replace("clients: 4", "clients: ten"),
+        "federation.clients must be a whole number, got 'ten'", "how many clients",
+    ),
+    "half a client": (TEXT.replace("clients: 4", "clients: 2.5"), "must be a whole number", ""),
+    "true for a number": (TEXT.replace("clients: 4", "clients: true"), "must be a whole number", ""),
+    "no clients": (TEXT.replace("clients: 4", "clients: 0"), "must be >= 1, got 0", ""),
+    "absurdly many clients": (TEXT.replace("clients: 4", "clients: 1e9"), "must be <= 1000000", ""),
+    "absurdly many rounds": (
+        TEXT.replace("rounds: 2", "rounds: 99999999"), "method.rounds must be <= 1000000", ""
+    ),
+    "a number of 30 digits": (TEXT + f"seed: {'9' * 30}\n", "seed has 30 digits", "2^63"),
+    "negative seed": (TEXT + "seed: -1\n", "seed must be >= 0", ""),
+    "NaN": (TEXT.replace("rounds: 2", "lr: .nan"), "method.lr is NaN", ""),
+    "infinity": (TEXT + "delta: .inf\n", "delta must be", ""),
+    "delta 1": (TEXT + "delta: 1\n", "delta must be < 1", ""),
+    "unknown device": (TEXT + "device: tpu\n", "device must be 'auto', 'cpu' or 'cuda'", ""),
+    "negative workers": (TEXT + "workers: -1\n", "workers must be auto or a whole number", ""),
+    "no data left": (
+        TEXT.replace("clients: 4", "holdout: {auxiliary: 0.6, reference: 0.5}"),
+        "must leave data for the clients", "",
+    ),
+    "probability above 1": (TEXT.replace("clients: 4", "reply_loss: 1.5"), "must be <= 1", ""),
+    "group for a list": (TEXT + "attacks: {name: x}\n", "attacks must be a list", ""),
+    "number for a plugin": (TEXT + "protections: [3]\n", "protections[0] must be a name", ""),
+    "no such rounds": (TEXT + "record: {rounds: every 0}\n", "record.rounds must be all, last", ""),
+    "rounds as one number": (TEXT + "record: {rounds: 3}\n", "record.rounds must be all, last", ""),
+    "no such kind": (TEXT + "record: {kinds: [local_modal]}\n", "did you mean 'local_model'", ""),
+    "recording a client that is not there": (
+        TEXT + "record: {clients: [4]}\n", "must be below federation.clients (4), got 4", "",
+    ),
+    "module that is not there": (
+        TEXT.replace("name: fedavg", "name: 'no_such_module:X'"), "cannot load 'no_such_module:X'", ""
+    ),
+    "class that is not there": (
+        TEXT.replace("name: fedavg", f"name: '{HERE}:Absent'"), "cannot load", "module:Class"
+    ),
+    "class of another kind": (
+        TEXT.replace("name: fedavg", f"name: '{HERE}:NoPlugin'"), "is not a Method", "fl.method"
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_a_bad_config_is_refused_with_a_sentence_and_a_hint(name: str, tmp_path: Path) -> None:
+    text, phrase, hint = CONFIGS[name]
+    path = tmp_path / "bad.yaml"
+    path.write_text(text)
+    refused(["show", str(path)], phrase, hint)
+    assert [p.name for p in tmp_path.iterdir()] == ["bad.yaml"]
+
+
+@pytest.mark.parametrize("name", ["unknown key", "unknown setting", "NaN"])
+def test_run_refuses_before_it_makes_a_complete_folder(name: str, tmp_path: Path) -> None:
+    path = tmp_path / "bad.yaml"
+    path.write_text(CONFIGS[name][0])
+    refused(["run", str(path), "--out", str(tmp_path / "out")], CONFIGS[name][1])
+    assert not (tmp_path / "out" / "config.yaml").exists()
+
+
+def test_files_that_are_no_text_or_not_there(tmp_path: Path) -> None:
+    (tmp_path / "picture.yaml").write_bytes(b"\x89PNG\xff\xfe")
+    (tmp_path / "large.yaml").write_bytes(b"#" * 2_000_000)
+    refused(["show", str(tmp_path / "picture.yaml")], "is not text", "UTF-8")
+    refused(["show", str(tmp_path / "large.yaml")], "larger than 1 MB")
+    refused(["show", str(tmp_path / "absent.yaml")], "no file", "configs/")
+    refused(["show", str(tmp_path)], "is a folder", "large.yaml")
+    refused(["show"], "needs a config or --schema")
+
+
+def run_folder(tmp_path: Path, **changes: str) -> Path:
+    """A folder as a finished simulation leaves it, with some of its files replaced."""
+    from audit.config import load
+    from audit.plan import SIMULATED
+    from audit.resolve import resolve
+    from audit.rundir import RunDir
+
+    source = tmp_path / "config-source.yaml"
+    source.write_text(TEXT)
+    run = RunDir.create(tmp_path / "run")
+    config = load(source)
+    run.adopt(config, SIMULATED)
+    settings = {k: resolve(config)[k] for k in SIMULATED}
+    entry = {"started": "2026-01-01T00:00:00+00:00", "seconds": 1.0, "settings": settings}
+    run.write_json(run.phases, {"simulate": entry})
+    run.write_text(run.ledger, "")
+    for name, text in changes.items():
+        run.write_text(run.path / name.replace("_json", ".json").replace("_yaml", ".yaml"), text)
+    return run.path
+
+
+FOLDERS = {  # what is wrong: (files of the run folder, command, phrase)
+    "phases that are no JSON": ({"phases_json": "{"}, "account", "phases.json is damaged"),
+    "phases of another shape": ({"phases_json": "[1]"}, "account", "does not say which phases ran"),
+    "unknown phase": ({"phases_json": '{"x": {}}'}, "account", "does not say which phases ran"),
+    "simulation unfinished": ({"phases_json": "{}"}, "account", "needs a finished simulate"),
+    "ledger that is no JSON": ({"ledger_jsonl": "nonsense\n"}, "account", "line 1 is not a release"),
+    "ledger with a NaN": (
+        {"ledger_jsonl": '{"round": 0, "kind": "x", "sender": "client/0", "observers": ["server"], '
+         '"mechanism": "gaussian", "noise_std": NaN, "sensitivity": 1.0}\n'},
+        "account", "noise_std must be a finite number",
+    ),
+    "ledger with an unknown mechanism": (
+        {"ledger_jsonl": '{"round": 0, "kind": "x", "sender": "client/0", "observers": ["server"], '
+         '"mechanism": "magic", "noise_std": 1.0, "sensitivity": 1.0}\n'},
+        "account", "mechanism must be one of none, gaussian",
+    ),
+    "no audit.json": ({}, "check", "no audit.json"),
+    "audit.json that is no JSON": ({"audit_json": "{"}, "check", "is not an audit result"),
+    "audit.json of another shape": ({"audit_json": '{"title": 3}'}, "check", "is not an audit result"),
+    "config without a method": ({"config_yaml": "seed: 1"}, "account", "federation is missing"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", FOLDERS)
+def test_a_damaged_run_folder_is_refused(name: str, tmp_path: Path) -> None:
+    changes, command, phrase = FOLDERS[name]
+    changes = {k.replace("_jsonl", ".jsonl"): v for k, v in changes.items()}
+    folder = run_folder(tmp_path, **changes)
+    extra = [] if command == "check" else ["--trust-plugins"]
+    books = (".lock", "phases.json")  # the second says that a phase was begun
+    files = [p for p in folder.rglob("*") if p.is_file() and p.name not in books]
+    before = {p: p.read_bytes() for p in files}
+    refused([command, str(folder), *extra], phrase)
+    assert before == {p: p.read_bytes() for p in before}
+
+
+def test_a_folder_that_is_none_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("x")
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "thesis.txt").write_text("x")
+    (tmp_path / "c.yaml").write_text(TEXT)
+    refused(["attack", str(tmp_path / "absent")], "no run folder")
+    refused(["attack", str(tmp_path / "other")], "is not a run folder")
+    config = str(tmp_path / "c.yaml")
+    refused(["run", config, "--out", str(tmp_path / "file")], "is a file, not a run folder")
+    refused(["run", config, "--out", str(tmp_path / "other")], "holds 'thesis.txt'")
+    refused(
+        ["run", config, "--workers", "many", "--out", str(tmp_path / "o")], "workers must be auto"
+    )
+
+
+def test_a_received_folder_does_not_decide_what_code_runs(tmp_path: Path) -> None:
+    folder = run_folder(tmp_path)
+    (tmp_path / "owned.py").write_text("open('owned', 'w')\nclass X: pass\n")
+    config = folder / "config.yaml"
+    config.write_text(config.read_text().replace("sections: []", "sections: ['owned:X']"))
+    assert "owned:X" in config.read_text()
+    for command in ("attack", "account", "score", "report"):
+        refused([command, str(folder)], "names code of its own", "--trust-plugins")
+    assert "owned" not in sys.modules and not Path("owned").exists()
+
+
+def test_trusting_a_folder_runs_its_phases(tmp_path: Path) -> None:
+    folder = run_folder(tmp_path)
+    result = RUNNER.invoke(app, ["account", str(folder), "--trust-plugins"])
+    assert result.exit_code == 0, result.output
+    budgets = json.loads((folder / "evidence" / "budgets.json").read_text())
+    assert [b["epsilon_upper"] for b in budgets] == [0.0, 0.0, 0.0]  # an empty ledger costs nothing
+
+
+def test_other_settings_are_refused_by_key_and_both_values(tmp_path: Path) -> None:
+    folder = run_folder(tmp_path)
+    other = tmp_path / "other.yaml"
+    other.write_text(TEXT.replace("clients: 4", "clients: 5"))
+    phrase = "was made with federation.clients: 4, the config says 5"
+    refused(["account", str(folder), "--config", str(other)], phrase, "--out")
+    refused(["run", str(other), "--out", str(folder)], phrase)
+
+
+def test_the_installed_command_fails_the_same_way(tmp_path: Path) -> None:
+    path = tmp_path / "bad.yaml"
+    path.write_text(TEXT.replace("clients: 4", "clints: 4"))
+    done = subprocess.run(
+        [sys.executable, "-m", "audit.cli", "show", str(path)], capture_output=True, text=True
+    )
+    assert done.returncode == 2 and done.stdout == ""
+    assert done.stderr == (
+        f"error: {path}: unknown key federation.clints\n  hint: did you mean 'clients'?\n"
+    )

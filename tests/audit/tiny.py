@@ -1,0 +1,82 @@
+"""Plugins of a user's own, as a config names them by dotted path; small, and independent of fl/'s."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from torch import Tensor, nn
+
+from fl.dataset import Arrays, Data, Dataset
+from fl.model import Net
+from fl.participation import Availability, Participation
+from fl.partition import Index, Partition
+
+HERE = "tests.audit.tiny"
+TEXT = f"""
+federation:
+  dataset: {HERE}:TinyPictures
+  clients: 4
+  partition: {HERE}:Thirds
+  availability: {HERE}:Everyone
+  model: {{name: "{HERE}:Linear", width: 5}}
+method: {{name: fedavg, rounds: 2}}
+"""
+
+
+class TinyPictures(Dataset):
+    title = "Tiny pictures"
+
+    @dataclass(frozen=True, kw_only=True)
+    class Config:
+        examples: int = 60
+
+    def load(self) -> Data:
+        rng = np.random.default_rng(3)
+        n = self.config.examples
+        x = rng.random((n + 20, 1, 4, 4), dtype=np.float32)
+        y = np.arange(n + 20, dtype=np.int64) % 2
+        return Data(
+            train=Arrays(x=x[:n], y=y[:n]), test=Arrays(x=x[n:], y=y[n:]), classes=("even", "odd")
+        )
+
+
+class Thirds(Partition):
+    title, source = "By remainder", ""
+
+    def split(
+        self, labels: Index, classes: int, clients: int, rng: object, owner: object = None
+    ) -> list[Index]:
+        return [np.arange(len(labels), dtype=np.int64)[k::clients] for k in range(clients)]
+
+    def describe(self) -> str:
+        return "every client holds every n-th example"
+
+
+class Everyone(Availability):
+    title = "Everyone"
+
+    def draw(
+        self, round: int, candidates: object, streams: object, attempt: int = 0
+    ) -> Participation:
+        return Participation(tuple(candidates), tuple(candidates))  # type: ignore[call-overload]
+
+    def describe(self) -> str:
+        return "everyone answers"
+
+
+class Linear(Net):
+    @dataclass(frozen=True, kw_only=True)
+    class Config:
+        width: int = 3
+
+    def __init__(self, shape: tuple[int, ...], classes: int, config: "Linear.Config") -> None:
+        super().__init__(shape, classes, config)
+        self.body = nn.Linear(int(np.prod(shape)), config.width)
+        self.head = nn.Linear(config.width, classes)
+
+    def features(self, x: Tensor) -> Tensor:
+        out: Tensor = self.body(x.flatten(1)).relu()
+        return out
+
+
+class NoPlugin:
+    """Not a subclass of anything."""
