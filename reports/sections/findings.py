@@ -2,10 +2,12 @@
 
 from collections.abc import Sequence
 
+from reports import evidence_table
 from reports import format as fmt
-from reports.result import AuditResult, Baseline, Evidence, Finding, Outcome, Severity
+from reports.result import AuditResult, Finding, Outcome, Severity
 from reports.section import (
     Block,
+    Bullets,
     Card,
     Chart,
     Heading,
@@ -75,68 +77,27 @@ def _finding(finding: Finding, result: AuditResult) -> list[Block]:
         Paragraph(finding.summary),
         KeyValues(items=facts),
     ]
-    if evidence:
-        blocks.append(_evidence(evidence, "Evidence"))
+    if curve := evidence_table.over_samples(evidence):
+        blocks.append(curve)
+    elif evidence:
+        blocks.append(evidence_table.each(evidence, "Evidence"))
     blocks += [Pictures(g) for g in result.galleries if g.finding == finding.id]
     blocks += [Chart(f) for f in result.figures if f.finding == finding.id]
     if controls:
         blocks.append(
-            _evidence(
-                controls,
+            evidence_table.each(
+                evidence_table.telling(controls),
                 "Controls, where the answer is known. A positive control plants a leak that must "
                 "be found; a negative one uses data that was never trained on",
             )
         )
-    blocks += [
-        Paragraph(f"{fmt.sentence_case(fmt.measure(e.measure))}: {e.note}")
-        for e in finding.evidence
-        if e.note
-    ]
+    if notes := evidence_table.notes(finding.evidence):
+        blocks.append(Bullets(notes))
     if finding.does_not_show:
         blocks += [Heading("What this does not show", level=3), Paragraph(finding.does_not_show)]
     if finding.remedy:
         blocks += [Heading("What to do about it", level=3), Paragraph(finding.remedy)]
     return blocks
-
-
-def _evidence(evidence: Sequence[Evidence], caption: str) -> Table:
-    levels = {e.confidence for e in evidence if e.interval}
-    one_level = levels.pop() if len(levels) == 1 else None
-    controls = any(e.control != "none" for e in evidence)
-    rows = []
-    for e in evidence:
-        bounds = fmt.interval(e.interval, e.unit)
-        if e.interval and one_level is None:
-            bounds += f" ({fmt.rate(e.confidence)})"
-        name = fmt.measure(e.measure)
-        if where := fmt.condition(e):
-            name += f" ({where})"
-        if not e.higher_is_worse:
-            name += "; lower is worse"
-        row = [
-            name,
-            fmt.quantity(e.value, e.unit),
-            bounds,
-            "; ".join(_baseline(b, e.unit) for b in e.baselines) or "none",
-            f"{e.trials:,}",
-            f"{e.looks:,}",
-        ]
-        rows.append([e.control, *row] if controls else row)
-    level = f"{fmt.rate(one_level)} interval" if one_level else "Interval"
-    header = ["Measure", "Value", level, "Blind baselines", "Trials", "Looks"]
-    widths = [2.4, 1.15, 1.75, 3.6, 0.95, 0.9]
-    return Table(
-        header=["Control", *header] if controls else header,
-        rows=rows,
-        align="llrrlrr" if controls else "lrrlrr",
-        widths=[1.2, *widths] if controls else widths,
-        caption=f"{caption}. Intervals are already corrected for the number of looks.",
-    )
-
-
-def _baseline(baseline: Baseline, unit: str) -> str:
-    text = f"{baseline.name} {fmt.quantity(baseline.value, unit)}"
-    return f"{text} {fmt.interval(baseline.interval, unit)}" if baseline.interval else text
 
 
 def _not_applicable(findings: Sequence[Finding]) -> list[Block]:

@@ -1,0 +1,123 @@
+"""Evidence as tables: a compact one where a measure was taken at many n, a full one otherwise.
+
+Where measures form a curve, the report prints the telling ones, each with its strongest blind
+adversary, one row an n; every measurement with every baseline stays in audit.json.
+"""
+
+from collections.abc import Sequence
+
+from reports import format as fmt
+from reports.result import Baseline, Evidence
+from reports.section import Table
+
+# What a reader decides by, most telling first; at most three of them become columns
+TELLING = (
+    "rank1", "tpr_at_fpr_0.01", "auc", "ssim", "psnr", "tpr_at_fpr_0.001",
+    "count_exact_match", "count_overlap",
+)  # fmt: skip
+
+
+def telling(evidence: Sequence[Evidence]) -> list[Evidence]:
+    """The telling measures only, where there are any."""
+    return [e for e in evidence if e.measure in TELLING] or list(evidence)
+
+
+def over_samples(evidence: Sequence[Evidence]) -> Table | None:
+    """One row a condition, one column a telling measure; None where nothing was measured twice."""
+    columns = [m for m in TELLING if any(e.measure == m and "n" in e.condition for e in evidence)][
+        :3
+    ]
+    rows: dict[tuple[float, str], dict[str, Evidence]] = {}
+    for e in evidence:
+        if e.measure in columns and "n" in e.condition:
+            key = (float(e.condition["n"]), str(e.condition.get("origin", "recorded")))
+            rows.setdefault(key, {})[e.measure] = e
+    if len(rows) < 2:
+        return None
+    levels = {fmt.rate(e.confidence) for e in evidence if e.interval}
+    level = f"{levels.pop()} interval" if len(levels) == 1 else "interval"
+    return Table(
+        header=[
+            "Samples",
+            "Artifacts",
+            *(fmt.sentence_case(fmt.measure(m)) for m in columns),
+            "Trials",
+        ],
+        rows=[
+            [f"{n:g}", origin, *(_cell(found.get(m)) for m in columns), _trials(found)]
+            for (n, origin), found in sorted(rows.items())
+        ],
+        align="rl" + "l" * len(columns) + "r",
+        widths=[1, 1.2, *([2.6] * len(columns)), 0.9],
+        caption="By number of samples behind the artifact: value, "
+        f"[{level}, corrected for the number of looks], and the strongest blind adversary. Every "
+        "measurement with every baseline is in audit.json.",
+    )
+
+
+def _cell(e: Evidence | None) -> str:
+    if e is None:
+        return "not measured"
+    text = f"{fmt.quantity(e.value, e.unit)} {fmt.interval(e.interval, e.unit)}"
+    if not e.baselines:
+        return text
+    pick = max if e.higher_is_worse else min
+    blind = pick(e.baselines, key=lambda b: b.value)
+    return f"{text}; blind {fmt.quantity(blind.value, e.unit)}"
+
+
+def _trials(found: dict[str, Evidence]) -> str:
+    counts = sorted({e.trials for e in found.values()})
+    return f"{counts[0]:,}" if len(counts) == 1 else f"{counts[0]:,} to {counts[-1]:,}"
+
+
+def each(evidence: Sequence[Evidence], caption: str) -> Table:
+    """One row a measurement, with every baseline."""
+    levels = {e.confidence for e in evidence if e.interval}
+    one_level = levels.pop() if len(levels) == 1 else None
+    controls = any(e.control != "none" for e in evidence)
+    rows = []
+    for e in evidence:
+        bounds = fmt.interval(e.interval, e.unit)
+        if e.interval and one_level is None:
+            bounds += f" ({fmt.rate(e.confidence)})"
+        name = fmt.measure(e.measure)
+        if where := fmt.condition(e):
+            name += f" ({where})"
+        if not e.higher_is_worse:
+            name += "; lower is worse"
+        row = [
+            name,
+            fmt.quantity(e.value, e.unit),
+            bounds,
+            "; ".join(_baseline(b, e.unit) for b in e.baselines) or "none",
+            f"{e.trials:,}",
+            f"{e.looks:,}",
+        ]
+        rows.append([e.control, *row] if controls else row)
+    level = f"{fmt.rate(one_level)} interval" if one_level else "Interval"
+    header = ["Measure", "Value", level, "Blind baselines", "Trials", "Looks"]
+    widths = [2.4, 1.15, 1.75, 3.6, 0.95, 0.9]
+    return Table(
+        header=["Control", *header] if controls else header,
+        rows=rows,
+        align="llrrlrr" if controls else "lrrlrr",
+        widths=[1.2, *widths] if controls else widths,
+        caption=f"{caption}. Intervals are already corrected for the number of looks.",
+    )
+
+
+def _baseline(baseline: Baseline, unit: str) -> str:
+    text = f"{baseline.name} {fmt.quantity(baseline.value, unit)}"
+    return f"{text} {fmt.interval(baseline.interval, unit)}" if baseline.interval else text
+
+
+def notes(evidence: Sequence[Evidence]) -> list[str]:
+    """What has to be said of the telling measures, each remark once."""
+    said: dict[str, list[str]] = {}
+    for e in telling(evidence):
+        if e.note:
+            name = fmt.measure(e.measure)
+            if name not in said.setdefault(e.note, []):
+                said[e.note].append(name)
+    return [f"{fmt.sentence_case(', '.join(names))}: {note}" for note, names in said.items()]
