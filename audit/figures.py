@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from audit.wording import measure_name
+from reports import format as fmt
 from reports.result import Evidence, Figure, Series
 
 _CURVES = ("rank1", "auc", "tpr_at_fpr_0.01", "ssim")  # drawn against n, in this order
@@ -38,13 +38,13 @@ def by_samples(finding: str, evidence: Sequence[Evidence]) -> list[Figure]:
                     blind=True,
                 )
             )
-        words = measure_name(measure)
+        words = fmt.measure(measure)
         figures.append(
             Figure(
                 id=f"{finding}-{measure}",
                 finding=finding,
-                title=f"{words[0].upper()}{words[1:]} by number of samples",
-                caption=f"{words[0].upper()}{words[1:]} against the number of samples behind the artifact. "
+                title=f"{fmt.sentence_case(words)} by number of samples",
+                caption=f"{fmt.sentence_case(words)} against the number of samples behind the artifact. "
                 "Where the attack's line meets the grey ones, it does no better than a blind adversary.",
                 alt=_alt(words, series),
                 x_label="samples behind the artifact",

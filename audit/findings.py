@@ -7,7 +7,8 @@ from typing import Any
 from audit import figures
 from audit.judge import Verdict, judge, judge_bound
 from audit.policy_rules import Policy
-from audit.wording import condition, measure_name, number, sentence, title
+from audit.wording import sentence, title
+from reports import format as fmt
 from reports.result import (
     Budget,
     Coverage,
@@ -74,7 +75,7 @@ def _summary(evidence: Sequence[Evidence], verdict: Verdict, found: Mapping[str,
     real = [e for e in evidence if e.control == "none"]
     if not real:
         return "The attack ran; only its controls could be measured."
-    here = [e for e in real if condition(e) == verdict.where] or real
+    here = [e for e in real if fmt.condition(e) == verdict.where] or real
     text = f"{sentence(here[0])}."
     safest = _where_it_ends(real, here[0].measure)
     return f"{text} {safest}".strip()
@@ -97,11 +98,11 @@ def _where_it_ends(real: Sequence[Evidence], measure: str) -> str:
     beyond = [e for e in curve if float(e.condition["n"]) > float(last.condition["n"])]
     text = (
         f"It stays clear of every blind adversary up to n = {last.condition['n']:g} "
-        f"({number(last.value, last.unit)})"
+        f"({fmt.quantity(last.value, last.unit)})"
     )
     if beyond:
         first = beyond[0]
-        text += f"; at n = {first.condition['n']:g} the {measure_name(measure)} no longer is"
+        text += f"; at n = {first.condition['n']:g} the {fmt.measure(measure)} no longer is"
     return text + "."
 
 
@@ -126,7 +127,7 @@ def galleries_of(found: Mapping[str, Any], finding: Finding) -> list[Gallery]:
     ]
 
 
-def from_budget(budget: Budget, policy: Policy, number_: int) -> Finding:
+def from_budget(budget: Budget, policy: Policy, number: int) -> Finding:
     """One bound as a finding."""
     verdict = judge_bound(budget, policy)
     unbounded = math.isinf(budget.epsilon_upper)
@@ -140,7 +141,7 @@ def from_budget(budget: Budget, policy: Policy, number_: int) -> Finding:
         what = f"Towards {who} the run is ({budget.epsilon_upper:g}, {budget.delta:g})-DP per {budget.unit}"
         summary = f"Assuming: {budget.assumes}. Adjacency: {budget.adjacency.replace('_', ' ')}."
     return Finding(
-        id=f"dp-{number_}-{budget.observer.replace(' ', '-')}-{budget.unit}",
+        id=f"dp-{number}-{budget.observer.replace(' ', '-')}-{budget.unit}",
         title=what,
         source="accountant",
         method=budget.accountant,

@@ -1,5 +1,6 @@
 """Summary metrics over the rounds (methods.md section 13). Accuracies are fractions of the test set."""
 
+import itertools
 import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -51,7 +52,7 @@ def summary(history: Sequence[Mapping[str, Any]]) -> dict[str, float]:
 
 def round_variance(accuracy: Sequence[float]) -> dict[str, float]:
     """Largest drop (negative), mean drop and mean increase between successive rounds."""
-    steps = [b - a for a, b in zip(accuracy, accuracy[1:], strict=False)]
+    steps = [b - a for a, b in itertools.pairwise(accuracy)]
     drops, rises = [d for d in steps if d < 0], [d for d in steps if d >= 0]
     return {
         "max_drop": min(drops, default=0.0),
