@@ -112,7 +112,7 @@ def _complain(error: Exception) -> None:
 @command
 def run(config: ConfigFile, out: Out = None, workers: Workers = None) -> None:
     """Simulate, attack, account, score and report. Continues a run that was killed."""
-    from audit.gate import read_result
+    from audit.phases.report import read_result
 
     folder = _phases(config, out, workers, None)
     result = read_result(folder)
@@ -160,7 +160,8 @@ def check(
     fail_on: Annotated[Bar, typer.Option(help="lowest severity that fails")] = Bar.HIGH,
 ) -> None:
     """The deployment gate. Exit code 0 clean, 1 findings, 2 could not run, 3 inconclusive."""
-    from audit.gate import gate, read_result
+    from audit.gate import gate
+    from audit.phases.report import read_result
     from audit.rundir import RunDir
     from reports.result import Severity
 

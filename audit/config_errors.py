@@ -82,7 +82,7 @@ def _explained(model: type[BaseModel], error: ValidationError, where: str) -> Us
         return UserError(f"{where}: {path} is missing", hint=hint or f"add {path}")
     if kind == "value_error":  # one of our own validators: a whole phrase
         message = str(context["error"])
-    elif kind == "literal_error":
+    elif kind in ("literal_error", "enum"):
         message = f"must be {context['expected']}"
     elif kind in _BOUNDS:
         message = f"must be {_BOUNDS[kind]} {next(iter(context.values()))}"

@@ -3,8 +3,6 @@
 from enum import IntEnum
 from typing import NamedTuple
 
-from audit.rundir import RunDir
-from fl.errors import UserError
 from reports.result import AuditResult, Outcome, Severity
 
 
@@ -51,16 +49,3 @@ def gate(result: AuditResult, fail_on: Severity) -> Gate:
         f"nothing at or above {fail_on} was demonstrated by the {coverage.ran} of "
         f"{coverage.applicable} applicable attacks that ran",
     )
-
-
-def read_result(run: RunDir) -> AuditResult:
-    """audit.json, validated; raises UserError where it is missing or not an audit result."""
-    if not run.audit.exists():
-        raise UserError(f"no audit.json in {run.path}", hint="run `fedaudit score` first")
-    run.inside(run.audit.absolute())
-    try:
-        return AuditResult.model_validate_json(run.audit.read_bytes())
-    except ValueError as error:
-        text = " ".join(str(error).splitlines()[1:3]).strip() or str(error)
-        raise UserError(f"{run.audit} is not an audit result: {text}",
-                        hint="run `fedaudit score` again") from error  # fmt: skip

@@ -153,7 +153,11 @@ class RunDir:
             return
         # O_NOFOLLOW: a link in a received folder must not make us touch a file elsewhere
         flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW
-        handle = os.open(self.path / ".lock", flags, 0o644)
+        try:
+            handle = os.open(self.path / ".lock", flags, 0o644)
+        except OSError as error:
+            raise UserError(f"cannot lock {self.path}: {error.strerror}",
+                            hint="remove its file .lock, or check who may write there") from error  # fmt: skip
         try:
             try:
                 fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -178,7 +182,8 @@ def difference(left: Any, right: Any, key: str = "") -> Difference | None:
             if found := difference(a, b, f"{key}[{i}]"):
                 return found
         return None
-    return None if left == right and type(left) is type(right) else Difference(key, left, right)
+    same = left == right and isinstance(left, bool) == isinstance(right, bool)
+    return None if same else Difference(key, left, right)
 
 
 def sha256(path: Path) -> str:
