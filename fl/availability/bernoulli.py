@@ -1,0 +1,34 @@
+"""Bernoulli: everybody is asked, and each client answers with probability p (V-B).
+
+ReBaFL, p in {0.1, 0.3, 0.5}. Clients and rounds are independent. A client's draw depends on its
+number only, not on who else is asked.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated
+
+from pydantic import Field
+
+from fl.participation import Availability, Participation
+from fl.streams import Streams
+
+
+class Bernoulli(Availability):
+    title = "Bernoulli availability"
+    source = "ReBaFL"
+
+    @dataclass(frozen=True, kw_only=True)
+    class Config:
+        p: Annotated[float, Field(ge=0, le=1)] = 0.5
+
+    def draw(
+        self, round: int, candidates: Sequence[int], streams: Streams, attempt: int = 0
+    ) -> Participation:
+        u = streams.numpy("participation", round, attempt).random(max(candidates, default=-1) + 1)
+        return Participation(
+            tuple(candidates), tuple(k for k in candidates if u[k] < self.config.p)
+        )
+
+    def describe(self) -> str:
+        return f"each client answers with probability {self.config.p:g}, independently every round"

@@ -1,0 +1,41 @@
+"""Clustered: groups of clients that answer often, sometimes or seldom (V-C).
+
+ReBaFL: five clusters that answer with probability 0.5, 0.5, 0.3, 0.3 and 0.2; client k is in cluster
+k mod 5, as in fl/partitions/clustered.py. Clients and rounds are independent.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from fl.errors import UserError
+from fl.participation import Availability, Participation
+from fl.streams import Streams
+
+
+class Clustered(Availability):
+    title = "Clustered availability"
+    source = "ReBaFL"
+
+    @dataclass(frozen=True, kw_only=True)
+    class Config:
+        p: tuple[float, ...] = (0.5, 0.5, 0.3, 0.3, 0.2)  # of each cluster
+
+        def __post_init__(self) -> None:
+            if not self.p or not all(0 <= p <= 1 for p in self.p):
+                raise UserError(
+                    f"availability.p must list probabilities from 0 to 1, got {list(self.p)}",
+                    hint="the paper's are [0.5, 0.5, 0.3, 0.3, 0.2]",
+                )
+
+    def draw(
+        self, round: int, candidates: Sequence[int], streams: Streams, attempt: int = 0
+    ) -> Participation:
+        p = self.config.p
+        u = streams.numpy("participation", round, attempt).random(max(candidates, default=-1) + 1)
+        return Participation(
+            tuple(candidates), tuple(k for k in candidates if u[k] < p[k % len(p)])
+        )
+
+    def describe(self) -> str:
+        listed = ", ".join(f"{p:g}" for p in self.config.p)
+        return f"clients in {len(self.config.p)} clusters that answer with probability {listed}"

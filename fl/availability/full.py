@@ -1,0 +1,19 @@
+"""Full: everybody is asked and everybody answers, every round."""
+
+from collections.abc import Sequence
+
+from fl.participation import Availability, Participation
+from fl.streams import Streams
+
+
+class Full(Availability):
+    title = "Full participation"
+    source = ""
+
+    def draw(
+        self, round: int, candidates: Sequence[int], streams: Streams, attempt: int = 0
+    ) -> Participation:
+        return Participation(tuple(candidates), tuple(candidates))
+
+    def describe(self) -> str:
+        return "every client is asked and answers in every round"

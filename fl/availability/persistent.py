@@ -1,0 +1,37 @@
+"""Persistent: clients answer at random, and who answers stays the same for s rounds (V-S).
+
+ReBaFL, s in {2, 5, 10, 20}. The Bernoulli pattern is drawn in rounds 0, s, 2s, ... and kept in
+between; s = 1 is fl/availability/bernoulli.py exactly. An empty pattern that is drawn again (Z1) is
+replaced for its whole period.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated
+
+from pydantic import Field
+
+from fl.availability.bernoulli import Bernoulli
+from fl.participation import Participation
+from fl.streams import Streams
+
+
+class Persistent(Bernoulli):
+    title = "Persistent availability"
+    source = "ReBaFL"
+
+    @dataclass(frozen=True, kw_only=True)
+    class Config:
+        p: Annotated[float, Field(ge=0, le=1)] = 0.5
+        period: Annotated[int, Field(ge=1)] = 5  # s, rounds
+
+    def draw(
+        self, round: int, candidates: Sequence[int], streams: Streams, attempt: int = 0
+    ) -> Participation:
+        return super().draw(round - round % self.config.period, candidates, streams, attempt)
+
+    def describe(self) -> str:
+        return (
+            f"each client answers with probability {self.config.p:g}; who answers is drawn anew "
+            f"every {self.config.period} rounds"
+        )

@@ -1,0 +1,55 @@
+"""Uniform: the server asks a fixed number of clients, drawn without replacement (V-U).
+
+FedDC (10 of 50), FedRS (max(int(QK), 1) of K), Seol and Kim (10). All who are asked answer.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated
+
+from pydantic import Field
+
+from fl.errors import UserError
+from fl.participation import Availability, Participation
+from fl.streams import Streams
+
+
+class Uniform(Availability):
+    title = "Uniform sampling"
+    source = "McMahan et al., AISTATS 2017, arXiv:1602.05629, Algorithm 1"
+
+    @dataclass(frozen=True, kw_only=True)
+    class Config:
+        count: Annotated[int, Field(ge=1)] | None = None
+        fraction: Annotated[float, Field(gt=0, le=1)] | None = None  # Q; 0.1 unless count is given
+
+        def __post_init__(self) -> None:
+            if self.count is not None and self.fraction is not None:
+                raise UserError(
+                    f"availability has both count ({self.count}) and fraction ({self.fraction:g})",
+                    hint="keep one of them",
+                )
+
+    def draw(
+        self, round: int, candidates: Sequence[int], streams: Streams, attempt: int = 0
+    ) -> Participation:
+        order = streams.numpy("participation", round, attempt).permutation(
+            max(candidates, default=-1) + 1
+        )
+        allowed, asked = set(candidates), self._number(len(candidates))
+        chosen = tuple(sorted([int(k) for k in order if int(k) in allowed][:asked]))
+        return Participation(chosen, chosen)
+
+    def _number(self, candidates: int) -> int:
+        if self.config.count is not None:
+            return int(self.config.count)
+        share = 0.1 if self.config.fraction is None else self.config.fraction
+        return max(int(share * candidates + 1e-9), 1)  # 0.29 * 100 is a hair below 29
+
+    def describe(self) -> str:
+        if self.config.count is not None:
+            who = f"{self.config.count} clients (all, where there are fewer)"
+        else:
+            share = 0.1 if self.config.fraction is None else self.config.fraction
+            who = f"{share:.3g} of the clients"
+        return f"in each round {who} are asked, drawn uniformly without replacement, and answer"

@@ -1,0 +1,28 @@
+"""IID: a random equal split, so that clients differ by chance only.
+
+The P-IID of methods.md section 10. Sizes differ by one at most; with more clients than examples
+some clients hold nothing.
+"""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fl.partition import Index, Partition
+
+
+class IID(Partition):
+    title = "IID"
+    source = "McMahan et al., AISTATS 2017, arXiv:1602.05629"
+
+    def split(
+        self,
+        labels: NDArray[np.int64],
+        classes: int,
+        clients: int,
+        rng: np.random.Generator,
+        owner: NDArray[np.int64] | None = None,
+    ) -> list[Index]:
+        return [np.sort(p) for p in np.array_split(rng.permutation(len(labels)), clients)]
+
+    def describe(self) -> str:
+        return "a random equal split: every client's data come from the same distribution"
