@@ -90,7 +90,8 @@ class Extractor(Protocol):
 
     def logits(self, images: Floats) -> Floats: ...  # [N, C, H, W] in [0, 1] -> [N, classes]
 
-    def module(self) -> Any: ...  # the torch module itself, taking images in [0, 1]; for gradients
+    # the torch module itself, with features() and forward() of tensors in [0, 1]; for gradients
+    def module(self) -> Any: ...
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -41,11 +41,11 @@ class Standard:
     """
 
     def __init__(self, features: Floats) -> None:
-        self._mean = features.mean(axis=0, dtype=np.float64)
-        self._std = features.std(axis=0, dtype=np.float64) + 1e-3
+        self.mean = features.mean(axis=0, dtype=np.float64)
+        self.std = features.std(axis=0, dtype=np.float64) + 1e-3
 
     def __call__(self, features: Floats) -> Floats:
-        return np.asarray((features - self._mean) / self._std)
+        return np.asarray((features - self.mean) / self.std)
 
 
 class PrototypeInversion(Attack):

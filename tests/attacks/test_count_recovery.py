@@ -90,7 +90,7 @@ def test_classes_of_few_examples_are_named() -> None:
 
 def test_totals_are_spread_by_largest_remainders() -> None:
     assert spread(np.array([10, 7]), np.array([1.0, 1.0, 1.0])).tolist() == [[4, 3, 3], [3, 2, 2]]
-    assert spread(np.array([10]), np.array([0.5, 0.3, 0.2])).tolist() == [[5, 3, 2]]
+    assert spread(np.array([10]), np.array([0.46, 0.33, 0.21])).tolist() == [[5, 3, 2]]
 
 
 def test_overlap_is_the_share_in_the_right_class() -> None:

@@ -9,15 +9,24 @@ import pytest
 import torch
 
 from attacks.attack import Claim, Evidence
+from attacks.decoder import build
+from attacks.measures.prototype_trials import buckets
+from attacks.measures.reidentification import fingerprints
 from attacks.prototype_inversion import PrototypeInversion
 from attacks.reconstruction.lookup import Lookup
 from attacks.reconstruction.ridge import Ridge
-from attacks.reconstruction.upcnn import UpCNN, build
+from attacks.reconstruction.upcnn import UpCNN
+from attacks.reconstruction.vae import VAE
 from fl.artifact import Artifact, Kind
 from fl.errors import UserError
 from tests.attacks.world import World
 
-LEAST = {Ridge: 0.6, Lookup: 0.25, UpCNN: 0.7}  # rank-1 of the planted leak; chance is 1/38
+LEAST = {
+    Ridge: 0.6,
+    Lookup: 0.25,
+    UpCNN: 0.7,
+    VAE: 0.5,
+}  # rank-1 of the planted leak; chance is 1/38
 
 
 @cache
@@ -27,8 +36,9 @@ def world() -> World:
 
 @cache
 def claim_of(attack: type[PrototypeInversion]) -> Claim:
-    quick = UpCNN(UpCNN.Config(max_clients=2, least_steps=500, width=256))
-    chosen = quick if attack is UpCNN else attack()
+    quick = {"max_clients": 2, "least_steps": 500, "width": 256}
+    trained = attack in (UpCNN, VAE)
+    chosen = attack(attack.Config(**quick)) if trained else attack()
     return chosen.run(world().artifacts, world().knowledge, np.random.default_rng(0))
 
 
@@ -94,6 +104,27 @@ def test_shuffled_prototypes_leak_nothing() -> None:
     assert risk.interval is not None and risk.interval[0] <= 0
     gain = one(judged(claim), "ssim_gain", 1)
     assert gain.value < 0.05
+
+
+def test_residual_risk_is_rank_one_beyond_the_wrong_prototype() -> None:
+    found = judged(claim_of(Ridge))
+    rank1, risk = one(found, "rank1", 1), one(found, "residual_risk", 1)
+    wrong = blind(rank1, "wrong prototype, same class")
+    assert risk.value == pytest.approx((rank1.value - wrong) / (1 - wrong))
+
+
+def test_a_prototype_that_holds_the_member_is_never_the_wrong_one() -> None:
+    w, claim = world(), claim_of(Ridge)
+    for bucket in buckets(claim, w, 10, np.random.default_rng(2)):
+        if bucket.samples == 20:  # drawn from about forty pictures: many share the member
+            assert any(
+                fingerprints(t.target[None])[0] in other.marks
+                for t in bucket.trials
+                for other in bucket.trials
+                if other is not t
+            )
+        for t, j in zip(bucket.trials, bucket.same, strict=True):
+            assert j < 0 or fingerprints(t.target[None])[0] not in bucket.trials[j].marks
 
 
 def test_likeness_of_one_sample_is_measured_against_that_sample() -> None:

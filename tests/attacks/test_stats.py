@@ -150,6 +150,22 @@ def test_auc_of_grouped_scores_is_silent_without_a_difference() -> None:
     assert naive / RUNS > 0.2
 
 
+@pytest.mark.parametrize("shared", [False, True])
+def test_auc_interval_is_as_wide_as_the_area_varies(shared: bool) -> None:
+    # where both samples of a group move together the area varies less than where they do not
+    areas, widths = [], []
+    for seed in range(300):
+        rng = np.random.default_rng(seed)
+        g = np.repeat(np.arange(30), 10)
+        shift = rng.normal(size=60)
+        x = rng.normal(size=300) + shift[g]
+        y = rng.normal(size=300) + shift[g if shared else g + 30]
+        found = stats.auc(x, y, groups=(g, g if shared else g + 30))
+        areas.append(found.value)
+        widths.append((found.interval[1] - found.interval[0]) / 2 / scipy_stats.t.isf(0.025, 29))
+    assert np.mean(widths) == pytest.approx(np.std(areas), rel=0.15)
+
+
 def test_auc_of_perfect_separation_keeps_a_width() -> None:
     found = stats.auc([2, 3, 4, 5], [0, 1, 1])
     assert found.value == 1

@@ -37,6 +37,11 @@ def test_another_rounds_delta_is_not_used() -> None:
     assert found is not None and found.source == "global model" and not found.own
 
 
+def test_a_delta_is_not_added_to_an_older_global_model() -> None:
+    found = made_with(PROTOTYPE, [replace(GLOBAL, round=2), DELTA])
+    assert found is not None and found.source == "global model"
+
+
 def test_another_clients_model_is_not_used() -> None:
     stranger = replace(LOCAL, sender=Party.client(5))
     assert made_with(PROTOTYPE, [stranger]) is None
