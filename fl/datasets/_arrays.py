@@ -1,0 +1,52 @@
+"""From raw pixels and labels to checked arrays."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fl.dataset import Arrays
+from fl.errors import UserError
+
+
+def images(pixels: NDArray[np.uint8], labels: NDArray[np.integer]) -> Arrays:
+    """Bytes [N, H, W] or [N, C, H, W] and labels [N] as the contract wants them."""
+    x = pixels[:, None] if pixels.ndim == 3 else pixels
+    return Arrays(x=x.astype(np.float32) / np.float32(255), y=labels.astype(np.int64))
+
+
+def moments(x: NDArray[np.float32]) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Mean and standard deviation of each channel of [N, C, H, W], as Data wants them."""
+    mean, std = x.mean(axis=(0, 2, 3), dtype=np.float64), x.std(axis=(0, 2, 3), dtype=np.float64)
+    return tuple(map(float, mean)), tuple(float(s) if s > 0 else 1.0 for s in std)
+
+
+def hold_out(arrays: Arrays, fraction: float) -> tuple[Arrays, Arrays]:
+    """Training and test part: the same fraction of every class, the same examples on every call.
+
+    The split belongs to the data set, so it does not depend on the run's seed.
+    """
+    from sklearn.model_selection import train_test_split
+
+    try:
+        train, test = train_test_split(
+            np.arange(len(arrays)), test_size=fraction, stratify=arrays.y, random_state=0
+        )
+    except ValueError as error:
+        raise UserError(
+            f"test_fraction {fraction:g} cannot be held out of {len(arrays)} examples: {error}",
+            hint="every class needs at least two examples and both parts one of each class",
+        ) from error
+    return arrays.take(np.sort(train)), arrays.take(np.sort(test))
+
+
+def find(name: str, folders: Sequence[Path], files: Sequence[str], hint: str) -> list[Path]:
+    """The first of `folders` that has all `files`, each as it is or with .gz; UserError if none."""
+    for folder in folders:
+        found = [[p for p in (folder / f, folder / f"{f}.gz") if p.is_file()] for f in files]
+        if all(found):
+            return [p[0] for p in found]
+    looked = ", ".join(map(str, folders))
+    raise UserError(f"{name} is not there: looked for {files[0]}[.gz] and so on in {looked}",
+                    hint=hint)  # fmt: skip

@@ -1,0 +1,36 @@
+"""Digits: 1,797 handwritten digits of 8 x 8 pixels. Comes with scikit-learn, nothing is downloaded.
+
+The test part of the UCI "Optical Recognition of Handwritten Digits" set, values 0 to 16. A fifth of
+every class is held out for testing, always the same.
+"""
+
+from dataclasses import dataclass
+from typing import Annotated
+
+import numpy as np
+from pydantic import Field
+
+from fl.dataset import Arrays, Data, Dataset
+from fl.datasets._arrays import hold_out, moments
+
+
+class Digits(Dataset):
+    title = "Digits"
+    source = "scikit-learn; UCI Optical Recognition of Handwritten Digits"
+
+    @dataclass(frozen=True, kw_only=True)
+    class Config:
+        test_fraction: Annotated[float, Field(gt=0, lt=1)] = 0.2
+
+    def load(self) -> Data:
+        from sklearn.datasets import load_digits
+
+        bunch = load_digits()
+        x = (bunch.images[:, None] / 16).astype(np.float32)
+        everything = Arrays(x=x, y=bunch.target.astype(np.int64))
+        train, test = hold_out(everything, self.config.test_fraction)
+        mean, std = moments(train.x)
+        return Data(
+            train=train, test=test, classes=tuple("0123456789"), mean=mean, std=std,
+            about="Handwritten digits of 8 x 8 pixels that come with scikit-learn.",
+        )  # fmt: skip

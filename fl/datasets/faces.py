@@ -1,0 +1,36 @@
+"""Faces: 100 faces and 100 pieces of background, 25 x 25 grey pixels. Comes with scikit-image.
+
+A subset of Labeled Faces in the Wild (Huang et al.). The class is "face" or "no face"; who is shown
+is not known. A fifth of both classes is held out for testing, always the same.
+"""
+
+from dataclasses import dataclass
+from typing import Annotated
+
+import numpy as np
+from pydantic import Field
+
+from fl.dataset import Arrays, Data, Dataset
+from fl.datasets._arrays import hold_out, moments
+
+
+class Faces(Dataset):
+    title = "Faces"
+    source = "scikit-image; Labeled Faces in the Wild"
+
+    @dataclass(frozen=True, kw_only=True)
+    class Config:
+        test_fraction: Annotated[float, Field(gt=0, lt=1)] = 0.2
+
+    def load(self) -> Data:
+        from skimage.data import lfw_subset
+
+        x = lfw_subset()[:, None].astype(np.float32)  # [200, 1, 25, 25] in [0, 1], faces first
+        everything = Arrays(x=x, y=np.repeat(np.array([0, 1], dtype=np.int64), 100))
+        train, test = hold_out(everything, self.config.test_fraction)
+        mean, std = moments(train.x)
+        return Data(
+            train=train, test=test, classes=("face", "no face"), mean=mean, std=std,
+            about="Faces and pieces of background of 25 x 25 pixels from Labeled Faces in the Wild, "
+            "as they come with scikit-image.",
+        )  # fmt: skip

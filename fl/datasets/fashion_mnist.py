@@ -1,0 +1,38 @@
+"""Fashion-MNIST: 70,000 pictures of clothes of 28 x 28 grey pixels in ten classes.
+
+Xiao, Rasul, Vollgraf 2017, arXiv:1708.07747. Read from `path` (IDX files, plain or gzipped, also a
+folder that torchvision filled), or from where Debian's package dataset-fashion-mnist puts it.
+Normalised with MNIST's mean and deviation, as in ReBaFL's code.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from fl.dataset import Data, Dataset
+from fl.datasets._idx import read_four
+from fl.datasets._mnist import locate
+
+CLASSES = ("T-shirt", "trouser", "pullover", "dress", "coat",
+           "sandal", "shirt", "sneaker", "bag", "ankle boot")  # fmt: skip
+
+
+class FashionMNIST(Dataset):
+    title = "Fashion-MNIST"
+    source = "arXiv:1708.07747"
+
+    @dataclass(frozen=True, kw_only=True)
+    class Config:
+        path: str | None = None
+        download: bool = False
+
+    def load(self) -> Data:
+        paths = locate(
+            self.title, "FashionMNIST", self.config.path, self.config.download,
+            installed=Path("/usr/share/datasets/fashion-mnist"),
+            hint="install Debian's dataset-fashion-mnist, give `path`, or set `download: true`",
+        )  # fmt: skip
+        train, test = read_four(paths, len(CLASSES))
+        return Data(
+            train=train, test=test, classes=CLASSES, mean=(0.1307,), std=(0.3081,),
+            about="Pictures of clothes of 28 x 28 grey pixels (Fashion-MNIST).",
+        )  # fmt: skip

@@ -1,0 +1,37 @@
+"""Image folder: your own pictures, one folder a class: path/CLASS/anything.png.
+
+Pictures are resized to `size` x `size`. The same fraction of every class is held out for testing,
+always the same files.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import Field
+
+from fl.dataset import Data, Dataset
+from fl.datasets._arrays import hold_out, moments
+from fl.datasets._folders import read_folders
+
+
+class ImageFolder(Dataset):
+    title = "Pictures of your own"
+    source = ""
+
+    @dataclass(frozen=True, kw_only=True)
+    class Config:
+        path: str
+        size: Annotated[int, Field(ge=1)] = 32  # pixels
+        grayscale: bool = False
+        test_fraction: Annotated[float, Field(gt=0, lt=1)] = 0.2
+
+    def load(self) -> Data:
+        path = Path(self.config.path).expanduser()
+        everything, classes = read_folders(path, self.config.size, self.config.grayscale)
+        train, test = hold_out(everything, self.config.test_fraction)
+        mean, std = moments(train.x)
+        return Data(
+            train=train, test=test, classes=classes, mean=mean, std=std,
+            about=f"The pictures of the folder {path.name}.",
+        )  # fmt: skip

@@ -1,0 +1,116 @@
+"""NPZ: your own arrays, from one file that numpy.savez wrote.
+
+    numpy.savez("mine.npz", x_train=..., y_train=..., x_test=..., y_test=...)
+
+x is uint8 in 0..255 or floating point in [0, 1], shaped [N, H, W] or [N, channels, H, W]; or tokens, whole
+numbers shaped [N, T]. y is whole numbers 0..classes-1, shaped [N]. Optional: `classes`, names as
+text; `owner_train` and `owner_test`, the natural client of each example. Nothing is unpickled.
+"""
+
+import zipfile
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fl.dataset import Arrays, Data, Dataset
+from fl.datasets._arrays import moments
+from fl.errors import UserError
+
+_MOST_CLASSES = 10_000  # a larger label without `classes` is a mistake, or not a label
+
+
+class NPZ(Dataset):
+    title = "Arrays of your own"
+    source = ""
+
+    @dataclass(frozen=True, kw_only=True)
+    class Config:
+        path: str
+
+    def load(self) -> Data:
+        path = Path(self.config.path).expanduser()
+        arrays = _read(path)
+        names = tuple(map(str, arrays["classes"].tolist())) if "classes" in arrays else ()
+        labels = [_labels(arrays, f"y_{part}", len(names)) for part in ("train", "test")]
+        names = names or tuple(str(c) for c in range(max(int(y.max()) for y in labels) + 1))
+        train, test = (
+            _part(arrays, part, y) for part, y in zip(("train", "test"), labels, strict=True)
+        )
+        if train.x.shape[1:] != test.x.shape[1:] or train.x.dtype != test.x.dtype:
+            raise _bad("x_test", f"{test.x.dtype} {list(test.x.shape[1:])} an example",
+                       f"{train.x.dtype} {list(train.x.shape[1:])} as in x_train")  # fmt: skip
+        about = f"The arrays of {path.name}."
+        if train.x.ndim == 2:
+            return Data(train=train, test=test, classes=names, about=about)
+        mean, std = moments(train.x)
+        return Data(train=train, test=test, classes=names, mean=mean, std=std, about=about)
+
+
+def _read(path: Path) -> dict[str, NDArray[Any]]:
+    try:
+        file = np.load(path, allow_pickle=False)
+        if isinstance(file, np.ndarray):
+            raise ValueError("it holds one array; use numpy.savez, not numpy.save")
+        with file:
+            arrays = {k: file[k] for k in file.files}
+    except (OSError, ValueError, EOFError, zlib.error, zipfile.BadZipFile) as error:
+        raise UserError(
+            f"cannot read {path}: {error}",
+            hint="write it with numpy.savez; arrays of Python objects are refused",
+        ) from error
+    missing = [k for k in ("x_train", "y_train", "x_test", "y_test") if k not in arrays]
+    if missing:
+        raise UserError(
+            f"{path} has no {missing[0]}; it has {', '.join(arrays) or 'nothing'}",
+            hint="it needs x_train, y_train, x_test and y_test",
+        )
+    return arrays
+
+
+def _labels(arrays: Mapping[str, NDArray[Any]], key: str, classes: int) -> NDArray[np.int64]:
+    y = arrays[key]
+    if y.ndim != 1 or y.dtype.kind not in "iu" or not len(y):
+        raise _bad(key, f"{y.dtype} {list(y.shape)}", "whole numbers [N], at least one")
+    if y.min() < 0 or y.max() >= (classes or _MOST_CLASSES):
+        raise _bad(key, f"labels from {y.min()} to {y.max()}",
+                   f"0 to {(classes or _MOST_CLASSES) - 1}")  # fmt: skip
+    return y.astype(np.int64)
+
+
+def _part(arrays: Mapping[str, NDArray[Any]], part: str, y: NDArray[np.int64]) -> Arrays:
+    key, x = f"x_{part}", arrays[f"x_{part}"]
+    if len(x) != len(y):
+        raise _bad(key, f"{len(x)} examples", f"{len(y)} as in y_{part}")
+    owner = arrays.get(f"owner_{part}")
+    if owner is not None and (owner.shape != y.shape or owner.dtype.kind not in "iu"):
+        raise _bad(
+            f"owner_{part}", f"{owner.dtype} {list(owner.shape)}", f"whole numbers [{len(y)}]"
+        )
+    return Arrays(x=_examples(key, x), y=y, owner=None if owner is None else owner.astype(np.int64))
+
+
+def _examples(key: str, x: NDArray[Any]) -> NDArray[Any]:
+    if x.ndim == 2 and x.dtype.kind in "iu" and x.size:
+        if x.min() < 0:
+            raise _bad(key, f"token {x.min()}", "tokens >= 0")
+        return x.astype(np.int64)
+    if x.ndim not in (3, 4) or not (x.dtype == np.uint8 or x.dtype.kind == "f") or 0 in x.shape:
+        raise _bad(key, f"{x.dtype} {list(x.shape)}",
+                   "uint8 or floats [N, H, W] or [N, channels, H, W], or tokens [N, T]")  # fmt: skip
+    if x.dtype.kind == "f":
+        if not np.isfinite(x).all():
+            raise _bad(key, "NaN or infinite values", "finite ones")
+        if x.min() < 0 or x.max() > 1:
+            raise _bad(key, f"values from {x.min():g} to {x.max():g}", "0 to 1")
+    x = x[:, None] if x.ndim == 3 else x
+    return x.astype(np.float32) / np.float32(255) if x.dtype == np.uint8 else x.astype(np.float32)
+
+
+def _bad(key: str, found: str, expected: str) -> UserError:
+    return UserError(f"dataset npz: {key} has {found}, expected {expected}",
+                     hint="the head of fl/datasets/npz.py says what each array must be")  # fmt: skip

@@ -1,0 +1,30 @@
+"""What models of images share: their input is checked, and the flattened size computed from it."""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from fl.errors import UserError
+
+
+def channels(model: str, shape: tuple[int, ...]) -> int:
+    """The number of channels of [C, H, W] images; raises UserError where the data are no images."""
+    if len(shape) != 3:
+        raise UserError(
+            f"{model} takes images [C, H, W]; one example of this data set has shape {list(shape)}",
+            hint="choose a model for this kind of data: `fedaudit list models`",
+        )
+    return shape[0]
+
+
+def flat_size(model: str, maps: Callable[[Tensor], Tensor], shape: tuple[int, ...]) -> int:
+    """How many numbers `maps` makes of one image; raises UserError where the image is too small."""
+    try:
+        with torch.no_grad():
+            return maps(torch.zeros(1, *shape)).flatten(1).shape[1]
+    except RuntimeError as error:  # a kernel or a pooling window larger than what is left
+        raise UserError(
+            f"{model} cannot take images of {' x '.join(map(str, shape[1:]))} pixels: {error}",
+            hint="small_cnn, mlp and logreg take small images",
+        ) from error

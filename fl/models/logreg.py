@@ -1,0 +1,23 @@
+"""LogReg: one linear layer on the pixels. Seol and Kim's MNIST model, 7,850 weights."""
+
+from math import prod
+from typing import Any
+
+from torch import Tensor, nn
+
+from fl.model import Net
+from fl.models._images import channels
+
+
+class LogReg(Net):
+    """Its features are the pixels themselves."""
+
+    source = "Seol and Kim"
+
+    def __init__(self, shape: tuple[int, ...], classes: int, config: Any = None) -> None:
+        super().__init__(shape, classes)
+        channels("logreg", shape)
+        self.head = nn.Linear(prod(shape), classes)
+
+    def features(self, x: Tensor) -> Tensor:
+        return x.flatten(1)
