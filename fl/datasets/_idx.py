@@ -27,7 +27,7 @@ def read_idx(path: Path) -> NDArray[np.uint8]:
     except (OSError, EOFError, zlib.error) as error:
         raise UserError(f"cannot read {path}: {error}", hint="get the file again") from error
     dims = raw[3] if raw[:3] == b"\0\0\x08" and len(raw) > 3 else 0
-    shape = tuple(np.frombuffer(raw[4 : 4 + 4 * dims], dtype=">u4").astype(int).tolist())
+    shape = tuple(int.from_bytes(raw[4 + 4 * i : 8 + 4 * i], "big") for i in range(dims))
     if (
         not dims
         or len(shape) < dims

@@ -1,0 +1,136 @@
+"""Every model: its published number of weights, features before the head, and the layouts it runs in."""
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.func import functional_call, grad, vmap
+from torch.nn.functional import cross_entropy
+
+from fl.errors import UserError
+from fl.local import channels_last
+from fl.model import Net, count, initialise, state_of
+from fl.plugin import load, names
+from fl.streams import Streams
+
+MNIST, CIFAR, ALL = (1, 28, 28), (3, 32, 32), names("fl.models")
+
+
+def net(name: str, shape: tuple[int, ...], classes: int = 10, **settings: Any) -> Net:
+    cls = load("fl.models", name, Net)
+    return initialise(lambda: cls(shape, classes, cls.Config(**settings)), Streams(3))
+
+
+def shape_of(name: str) -> tuple[int, ...]:
+    return {"lenet_c": CIFAR}.get(name, MNIST)
+
+
+def batch(shape: tuple[int, ...], n: int) -> Tensor:
+    return torch.randn((n, *shape), generator=torch.Generator().manual_seed(1))
+
+
+# methods.md section 12; mlp: McMahan et al. 2017, section 3
+@pytest.mark.parametrize(
+    ("name", "shape", "settings", "weights"),
+    [
+        ("lenet_f", MNIST, {}, 117_066),
+        ("lenet_c", CIFAR, {}, 107_680),
+        ("logreg", MNIST, {}, 7_850),
+        ("mlp", MNIST, {"hidden": (200, 200)}, 199_210),
+        ("cnn_w", MNIST, {}, 80_202),
+        ("cnn_w", MNIST, {"padding": 2}, 215_370),
+    ],
+)
+def test_the_number_of_weights_is_the_published_one(
+    name: str, shape: tuple[int, ...], settings: dict[str, Any], weights: int
+) -> None:
+    assert count(state_of(net(name, shape, **settings))) == weights
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_the_head_applied_to_the_features_is_the_model(name: str) -> None:
+    model, x = net(name, shape_of(name)), batch(shape_of(name), 3)
+    h = model.features(x)
+    assert h.dim() == 2 and h.shape[1] == next(model.head.parameters()).shape[1]
+    assert torch.equal(model(x), model.head(h)) and model(x).shape == (3, 10)
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_channels_last_weights_give_the_same_logits_and_gradients(name: str) -> None:
+    plain, strided = net(name, shape_of(name)), net(name, shape_of(name))
+    channels_last(strided)
+    x, y = batch(shape_of(name), 4), torch.tensor([0, 1, 2, 3])
+    torch.testing.assert_close(plain(x), strided(x), rtol=1e-4, atol=1e-5)
+    for model in (plain, strided):
+        cross_entropy(model(x), y).backward()
+    for p, q in zip(plain.parameters(), strided.parameters(), strict=True):
+        torch.testing.assert_close(p.grad, q.grad, rtol=1e-3, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_stacked_clients_get_the_gradients_they_would_get_alone(name: str) -> None:
+    model, x, y = net(name, shape_of(name)), batch(shape_of(name), 4), torch.tensor([0, 1, 2, 3])
+    params = {k: p.detach() for k, p in model.named_parameters()}
+
+    def loss(p: dict[str, Tensor], x: Tensor, y: Tensor) -> Tensor:
+        return cross_entropy(functional_call(model, p, (x,)), y)
+
+    together = vmap(grad(loss), in_dims=(None, 0, 0))(params, x.reshape(2, 2, *x.shape[1:]),
+                                                      y.reshape(2, 2))  # fmt: skip
+    for i in range(2):
+        alone = grad(loss)(params, x[2 * i : 2 * i + 2], y[2 * i : 2 * i + 2])
+        for k in params:
+            torch.testing.assert_close(together[k][i], alone[k], rtol=1e-3, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("name", "shape", "classes"),
+    [("small_cnn", (1, 8, 8), 10), ("small_cnn", (1, 25, 25), 2), ("small_cnn", CIFAR, 47),
+     ("lenet_f", CIFAR, 100), ("lenet_c", MNIST, 3), ("cnn_w", (3, 64, 48), 5),
+     ("mlp", (1, 25, 25), 2), ("logreg", CIFAR, 10)],
+)  # fmt: skip
+def test_other_image_shapes_and_class_counts_fit(
+    name: str, shape: tuple[int, ...], classes: int
+) -> None:
+    assert net(name, shape, classes)(batch(shape, 2)).shape == (2, classes)
+
+
+@pytest.mark.parametrize("name", ["lenet_f", "lenet_c", "cnn_w"])
+def test_images_too_small_for_the_kernels_are_refused(name: str) -> None:
+    with pytest.raises(UserError, match=f"{name} cannot take images of 8 x 8 pixels"):
+        net(name, (1, 8, 8))
+
+
+@pytest.mark.parametrize("name", ["lenet_f", "lenet_c", "cnn_w", "small_cnn", "mlp", "logreg"])
+def test_token_sequences_are_refused_by_models_of_images(name: str) -> None:
+    with pytest.raises(UserError, match=rf"{name} takes images .* has shape \[80\]"):
+        net(name, (80,))
+
+
+def test_lenet_c_follows_its_fc_layer_with_an_activation_only_when_asked() -> None:
+    plain, rectified, x = (
+        net("lenet_c", CIFAR),
+        net("lenet_c", CIFAR, activation=True),
+        batch(CIFAR, 8),
+    )
+    h = plain.features(x)
+    assert (h < 0).any()
+    torch.testing.assert_close(rectified.features(x), torch.nn.functional.leaky_relu(h))
+
+
+def test_lenet_f_is_the_same_network_written_with_torch_layers() -> None:
+    model, x = net("lenet_f", MNIST), batch(MNIST, 2)
+    nn = torch.nn
+    layers = nn.Sequential(
+        nn.Conv2d(1, 16, 5), nn.LeakyReLU(), nn.MaxPool2d(2),
+        nn.Conv2d(16, 32, 5, padding=1), nn.LeakyReLU(), nn.MaxPool2d(2),
+        nn.Flatten(), nn.Linear(800, 128), nn.LeakyReLU(), nn.Linear(128, 10),
+    )  # fmt: skip
+    layers.load_state_dict(dict(zip(layers.state_dict(), model.state_dict().values(), strict=True)))
+    torch.testing.assert_close(model(x), layers(x))
+
+
+def test_mlp_refuses_having_no_hidden_layer() -> None:
+    with pytest.raises(UserError, match=r"must list widths >= 1, got \[\]"):
+        net("mlp", MNIST, hidden=())
