@@ -220,8 +220,10 @@ def doctor() -> None:
 def _load(path: Path) -> "Config":
     """A config of the user's own; plugins it names may lie beside it."""
     from audit.config import load
+    from audit.policy_rules import load_policy
 
     config = load(path)
+    load_policy(config.policy)  # now, not after an hour of training
     _importable(path.parent)
     return config
 

@@ -70,6 +70,8 @@ CONFIGS = {  # what is wrong: (text, a phrase of the sentence, a phrase of the h
     ),
     "unknown report": (TEXT + "report: [docx]\n", "report[0]: no 'docx'", "known: html"),
     "unknown accountant": (TEXT + "accountants: [exakt]\n", "no 'exakt'", "'exact'"),
+    "unknown policy": (TEXT + "policy: lax\n", "no policy 'lax'", "known: default"),
+    "policy that is not there": (TEXT + "policy: ./lax.yaml\n", "no file lax.yaml", ""),
     "unknown setting": (
         TEXT.replace("rounds: 2", "round: 2"), "method: unknown key 'round'", "'rounds'"
     ),

@@ -6,9 +6,12 @@ from pathlib import Path
 import pytest
 
 from audit.config import Config, load, plugins, with_workers
+from audit.policy_rules import load_policy
 from audit.resolve import config_schema, dump, resolve
 from fl.errors import UserError
 from tests.audit.tiny import HERE, TEXT
+
+CONFIGS = Path(__file__).parents[2] / "configs"
 
 
 def config(tmp_path: Path, extra: str = "", text: str = TEXT) -> Config:
@@ -116,3 +119,11 @@ def test_the_schema_offers_the_names_that_exist() -> None:
     assert schema["properties"]["delta"]["default"] == 1e-5
     assert schema["additionalProperties"] is False
     assert "PluginSpec" not in json.dumps(schema)
+
+
+@pytest.mark.parametrize("path", sorted(CONFIGS.glob("*.yaml")), ids=lambda p: p.stem)
+def test_every_config_that_ships_is_valid(path: Path) -> None:
+    c = load(path)
+    load_policy(c.policy)
+    assert set(resolve(c)) == set(Config.model_fields)
+    assert not any(p.spec.foreign for p in plugins(c)), "a shipped config needs nobody's own code"
