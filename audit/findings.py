@@ -127,19 +127,37 @@ def galleries_of(found: Mapping[str, Any], finding: Finding) -> list[Gallery]:
     ]
 
 
-def from_budget(budget: Budget, policy: Policy, number: int) -> Finding:
-    """One bound as a finding."""
+def from_budgets(budgets: Sequence[Budget], policy: Policy) -> list[Finding]:
+    """One finding a bound; observers for whom no bound holds for the same reason share one."""
+    groups: dict[object, list[Budget]] = {}
+    for i, b in enumerate(budgets):
+        unbounded = math.isinf(b.epsilon_upper)
+        key = (b.accountant, b.unit, tuple(b.spoiled_by)) if unbounded else i
+        groups.setdefault(key, []).append(b)
+    return [_from_bounds(found, policy, i) for i, found in enumerate(groups.values())]
+
+
+def _from_bounds(budgets: Sequence[Budget], policy: Policy, number: int) -> Finding:
+    budget = budgets[0]
     verdict = judge_bound(budget, policy)
-    unbounded = math.isinf(budget.epsilon_upper)
-    spoilers = ", ".join(budget.spoiled_by)
-    observer = {"server": "the server", "another client": "another client", "public": "the public"}
-    who = observer.get(budget.observer, budget.observer)
-    if unbounded:
+    articles = [
+        b.observer if b.observer.startswith("another") else f"the {b.observer}" for b in budgets
+    ]
+    who = " or ".join(articles)
+    if math.isinf(budget.epsilon_upper):
+        spoilers = budget.spoiled_by
         what = f"No differential-privacy bound holds towards {who}"
-        summary = f"No bound: {spoilers} {'is' if len(budget.spoiled_by) == 1 else 'are'} released without noise."
+        summary = (
+            f"No bound for a {budget.unit}: {', '.join(spoilers)} {'is' if len(spoilers) == 1 else 'are'} "
+            "released without noise."
+        )
+        limit = "A bound limits every attack; that there is none demonstrates no leak."
+        remedy = "Withhold what is released in clear, or protect it with `dp_gaussian`."
     else:
         what = f"Towards {who} the run is ({budget.epsilon_upper:g}, {budget.delta:g})-DP per {budget.unit}"
         summary = f"Assuming: {budget.assumes}. Adjacency: {budget.adjacency.replace('_', ' ')}."
+        limit = "The bound holds only while its assumptions do."
+        remedy = "More noise, or fewer rounds, lowers it."
     return Finding(
         id=f"dp-{number}-{budget.observer.replace(' ', '-')}-{budget.unit}",
         title=what,
@@ -149,12 +167,8 @@ def from_budget(budget: Budget, policy: Policy, number: int) -> Finding:
         severity=verdict.severity,
         summary=f"{summary} {budget.note}".strip(),
         reason=verdict.reason,
-        does_not_show="A bound limits every attack; that there is none demonstrates no leak."
-        if unbounded
-        else "The bound holds only while its assumptions do.",
-        remedy="Withhold what is released in clear, or protect it with `dp_gaussian`."
-        if unbounded
-        else "More noise, or fewer rounds, lowers it.",
+        does_not_show=limit,
+        remedy=remedy,
     )
 
 

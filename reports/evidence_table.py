@@ -113,10 +113,14 @@ def _baseline(baseline: Baseline, unit: str) -> str:
 
 
 def notes(evidence: Sequence[Evidence]) -> list[str]:
-    """What has to be said of the telling measures, each remark once."""
+    """What has to be said of the telling measures, each remark once.
+
+    Remarks on a single point of a curve stay in audit.json.
+    """
     said: dict[str, list[str]] = {}
+    remarks = [e.note for e in telling(evidence)]
     for e in telling(evidence):
-        if e.note:
+        if e.note and ("n" not in e.condition or remarks.count(e.note) > 1):
             name = fmt.measure(e.measure)
             if name not in said.setdefault(e.note, []):
                 said[e.note].append(name)

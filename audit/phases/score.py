@@ -7,7 +7,7 @@ from typing import Any
 
 from audit.config import Config
 from audit.exposure import exposures
-from audit.findings import figures_of, from_attack, from_budget, galleries_of, headline
+from audit.findings import figures_of, from_attack, from_budgets, galleries_of, headline
 from audit.metrics import summary
 from audit.phases.attack import load_evidence
 from audit.plan import read_phases
@@ -45,7 +45,7 @@ def run(run: RunDir, config: Config, progress: Progress) -> None:
     pictures = [g for e, f in zip(evidence, findings, strict=True) for g in galleries_of(e, f)]
     drawn = [c for e, f in zip(evidence, findings, strict=True) for c in figures_of(e, f)]
     budgets = [Budget(**b) for b in run.read_json(run.evidence / "budgets.json")]
-    findings += [from_budget(b, policy, i) for i, b in enumerate(budgets)]
+    findings += from_budgets(budgets, policy)
     findings.sort(key=lambda f: (-f.severity.rank, _ORDER[f.outcome], f.source != "attack"))
     progress("score", 1, 3)
     history = [json.loads(line) for line in run.metrics.read_text().splitlines()]
