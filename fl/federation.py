@@ -4,7 +4,7 @@ A method runs over one of these. Everything random comes from named streams, so 
 equal federations meet the same clients with the same batches.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
@@ -141,10 +141,36 @@ class Federation:
             "class_accuracy": by_class,
         }
 
+    def evaluate_own(self, models: Iterable[tuple[int, State]]) -> dict[str, Any]:
+        """Mean scores of clients' own models, as `client_*`, on the whole test set.
+
+        `personal_accuracy` weighs each model's accuracy by class with its owner's label
+        distribution: what the owner can expect on data like its own.
+        """
+        scores, personal, y = [], [], self.holdings.data.train.y
+        for k, model in models:
+            scores.append(self.evaluate(model))
+            mix = np.bincount(y[self.parts[k]], minlength=len(self.holdings.data.classes))
+            personal.append(float(mix @ np.array(scores[-1]["class_accuracy"]) / mix.sum()))
+        if not scores:
+            return {}
+        mean = {f"client_{name}": np.mean([s[name] for s in scores], 0).tolist()
+                for name in ("accuracy", "test_loss", "class_accuracy")}  # fmt: skip
+        return mean | {"personal_accuracy": float(np.mean(personal))}
+
     def end_round(
-        self, round: int, rounds: int, model: State, state: Tree, memory: dict[int, Tree]
+        self,
+        round: int,
+        rounds: int,
+        model: State,
+        state: Tree,
+        memory: dict[int, Tree],
+        own: Callable[[], Iterable[tuple[int, State]]] = tuple,
     ) -> None:
-        """Evaluate, write the round's metrics, and save where we are."""
+        """Evaluate, write the round's metrics, and save where we are.
+
+        Where there is no global model (`model` is empty), the clients' mean scores stand for it.
+        """
         tally, sent = self.tally, self.wire.end_round(round)
         record: dict[str, Any] = {
             "round": round,
@@ -162,7 +188,11 @@ class Federation:
         record |= {k: v / max(1, tally.delivered) for k, v in tally.stats.items()}
         last = round == rounds - 1
         if last or (round + 1) % self.evaluate_every == 0:
-            record |= self.evaluate(model)
+            record |= self.evaluate(model) if model else {}
+            clients = self.evaluate_own(own())
+            record |= clients
+            if not model:
+                record |= {k.removeprefix("client_"): v for k, v in clients.items()}
         self.history.append(record)
         if self.metrics is not None:
             self.metrics.add(record)

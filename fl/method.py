@@ -10,8 +10,9 @@ delivered (a lost reply never advances a control variate).
 """
 
 from abc import abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import chain
 from typing import Literal
 
@@ -22,7 +23,7 @@ from fl.aggregators.mean import WeightedMean
 from fl.artifact import Kind
 from fl.errors import UserError
 from fl.federation import Federation, Tally
-from fl.local import Constants, Handle, Params, Trained, bind, train
+from fl.local import Constants, Handle, Params, Trained, Training, bind, train
 from fl.model import Net, State, head_names
 from fl.plugin import Plugin
 from fl.protection import Message
@@ -96,6 +97,7 @@ class Client:
     net: Net  # weights are overwritten by train() and run()
     streams: Streams
     augment: str = "none"
+    initial: State = field(default_factory=dict)  # the model everybody knows before round 0
 
     @property
     def counts(self) -> Tensor:
@@ -111,7 +113,7 @@ class Client:
         """This client's own stream for this round; nobody else draws from it."""
         return self.streams.torch(name, self.round, self.index)
 
-    def train(self, method: "RoundMethod", const: Constants, start: State | None = None,
+    def train(self, method: Training, const: Constants, start: State | None = None,
               stream: str = "batches") -> Trained:  # fmt: skip
         """The shared local loop from `start` (default: the global model)."""
         return train(
@@ -167,9 +169,13 @@ class RoundMethod(Method):
 
     # What the server does -----------------------------------------------------------------
 
+    def initial(self, federation: Federation) -> State:
+        """The model everybody knows before round 0; it depends on no data."""
+        return federation.initial
+
     def start(self, federation: Federation) -> Tree:
         """Server state before round 0."""
-        return {"model": federation.initial}
+        return {"model": self.initial(federation)}
 
     def candidates(self, state: Tree, round: int, federation: Federation) -> Sequence[int]:
         """Whom the server would ask; availability draws among them."""
@@ -183,6 +189,15 @@ class RoundMethod(Method):
         """What it sends to one client besides; usually nothing."""
         return {}
 
+    def select(self, state: Tree, answering: Sequence[int], round: int, message: Message,
+               federation: Federation) -> Sequence[int]:  # fmt: skip
+        """Which of the clients that answer the server lets train; it may ask them something first."""
+        return answering
+
+    def reference(self, received: Message, sent: Message) -> Message:
+        """What a client's update is relative to, for protections; the server knows it too."""
+        return received
+
     def server(self, state: Tree, deliveries: Iterator[Delivery], round: int) -> Tree:
         """New server state from what arrived, one delivery at a time; never called with nobody."""
         mean = WeightedMean()
@@ -191,16 +206,25 @@ class RoundMethod(Method):
         return state | {"model": mean.value()}
 
     def served(self, state: Tree) -> State:
-        """The model that is evaluated and released."""
+        """The model that is evaluated and released; empty where a method has no global model."""
         model: State = state["model"]
         return model
+
+    def own_models(self, state: Tree, memory: Mapping[int, Tree]) -> Iterator[tuple[int, State]]:
+        """The models clients use themselves, with their owners, where these are not the served one."""
+        return iter(())
 
     # What a client does -------------------------------------------------------------------
 
     def prepare(self, net: Net, classes: int) -> None:
-        """Called once in every worker before the first round."""
+        """Called once in every worker before the first round; see also run() for the server."""
         self.head = head_names(net)
+        self.parameters = tuple(k for k, _ in net.named_parameters())
         self.classes = classes
+
+    def receive(self, client: Client) -> Client:
+        """Called first for every job: complete or replace what arrived (private layers, a choice)."""
+        return client
 
     def constants(self, client: Client) -> Constants:
         """Tensors the loss needs for this client, of the same shapes for every client."""
@@ -235,11 +259,18 @@ class RoundMethod(Method):
 
     def run(self, federation: Federation) -> State:
         saved = federation.restore()
+        # The server knows the architecture, and with it the names of the parameters
+        [(self.parameters, self.head)] = federation.workers.map("names", [None])
+        self.classes = len(federation.holdings.data.classes)
+        federation.workers.everywhere("install", self.initial(federation))
         state: Tree = self.start(federation) if saved is None else saved.state
         memory: dict[int, Tree] = {} if saved is None else saved.memory
         for t in range(0 if saved is None else saved.round, self.config.rounds):
             state = self.round(t, state, memory, federation)
-            federation.end_round(t, self.config.rounds, self.served(state), state, memory)
+            federation.end_round(
+                t, self.config.rounds, self.served(state), state, memory,
+                partial(self.own_models, state, memory),
+            )  # fmt: skip
         return federation.finish(self.config.rounds, self.card, self.served(state), state, memory)
 
     def round(self, t: int, state: Tree, memory: dict[int, Tree], federation: Federation) -> Tree:
@@ -251,6 +282,7 @@ class RoundMethod(Method):
         for k, extra in personal.items():
             federation.wire.downlink(t, extra, k)
         federation.workers.everywhere("begin", t, message)
+        answering = tuple(self.select(state, answering, t, message, federation))
         jobs = ((k, memory.get(k, {}), personal.get(k, {})) for k in answering)
 
         def arriving() -> Iterator[Delivery]:
@@ -259,7 +291,8 @@ class RoundMethod(Method):
                 if federation.loses_reply(t, k):
                     tally.lost += 1  # Z8: trained, never heard; its memory stays
                     continue
-                received = federation.wire.uplink(t, reply.message, k, message)
+                reference = self.reference(message | personal.get(k, {}), reply.message)
+                received = federation.wire.uplink(t, reply.message, k, reference)
                 if received is None:
                     tally.rejected += 1  # Z7
                     continue

@@ -9,7 +9,7 @@ however little is kept. docs/artifact-format.md describes the format and a 15-li
 import hashlib
 import json
 import os
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,7 +22,7 @@ from safetensors import SafetensorError
 from safetensors.numpy import load as load_bytes
 from safetensors.numpy import save as save_bytes
 
-from fl.artifact import Artifact, Channel, Kind, Party
+from fl.artifact import Artifact, Channel, Kind, Party, Role
 from fl.errors import UserError
 
 MANIFEST = "manifest.jsonl"
@@ -80,6 +80,7 @@ class Recorder:
         self.manifest = Log(self.folder / MANIFEST)
         self._traffic: dict[tuple[str, ...], list[int]] = defaultdict(lambda: [0, 0])
         self._senders: dict[tuple[str, ...], set[str]] = defaultdict(set)
+        self._names: Counter[str] = Counter()
 
     def message(
         self,
@@ -108,8 +109,11 @@ class Recorder:
         if not arrays:
             return
         name = f"r{round:05d}/{str(sender).replace('/', '-')}.{channel}"
-        if channel == Channel.RELAY:
+        if channel == Channel.RELAY or (sender.role == Role.SERVER and "/" in seen_by[0]):
             name += "." + "+".join(r.replace("/", "-") for r in receivers)
+        self._names[name] += 1
+        if self._names[name] > 1:  # a client may send twice in a round: first a loss, then a model
+            name += f".{self._names[name]}"
         data = save_bytes(arrays)
         path = self.folder / f"{name}.safetensors"
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -150,6 +154,7 @@ class Recorder:
             totals[channel] += nbytes
         self._traffic.clear()
         self._senders.clear()
+        self._names.clear()
         return totals
 
 

@@ -13,7 +13,7 @@ from fl.dataset import Arrays
 from fl.federation import Holdings
 from fl.local import channels_last, normalise
 from fl.method import Client, Reply, RoundMethod, evaluate
-from fl.model import Net, State
+from fl.model import Net, State, head_names
 from fl.partition import Index
 from fl.protection import Message
 from fl.tree import Tree
@@ -39,6 +39,15 @@ class Site:
         self.message: Message = {}
         self.round = 0
         self.model: State = {}
+        self.initial: State = {}
+
+    def names(self, _: None) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """Names of the parameters, and of those in the head."""
+        return tuple(k for k, _ in self.net.named_parameters()), head_names(self.net)
+
+    def install(self, initial: State) -> None:
+        """The model everybody knows before round 0."""
+        self.initial = {k: v.to(self.device) for k, v in initial.items()}
 
     def begin(self, round: int, message: Message) -> None:
         """A round's broadcast arrives."""
@@ -49,15 +58,24 @@ class Site:
         """One client with its data, ready to work."""
         k, memory, personal = job
         x, y = self.examples(self.data.train, self.holdings.parts[k])
-        return Client(
-            index=k, round=self.round, x=x, y=y, classes=self.classes,
-            message=self.message | personal, memory=memory, net=self.net,
-            streams=self.holdings.streams, augment=self.data.augment,
+        own = {q: {n: v.to(self.device) for n, v in p.items()} for q, p in personal.items()}
+        return self.method.receive(
+            Client(
+                index=k, round=self.round, x=x, y=y, classes=self.classes,
+                message=self.message | own, memory=memory, net=self.net,
+                streams=self.holdings.streams, augment=self.data.augment, initial=self.initial,
+            )
         )  # fmt: skip
 
     def train(self, job: tuple[int, Tree, Message]) -> Reply:
         """One client's work."""
         return self.method.client(self.client(job))
+
+    def work(self, named: tuple[str, tuple[int, Tree, Message]]) -> Reply:
+        """One client's work by another function of the method: (name, job)."""
+        name, job = named
+        reply: Reply = getattr(self.method, name)(self.client(job))
+        return reply
 
     def examples(self, arrays: Arrays, index: Index) -> tuple[Tensor, Tensor]:
         x = torch.from_numpy(arrays.x[index]).to(self.device)
