@@ -22,7 +22,7 @@ check: $(DONE)  ## ruff, formatting and types
 	$(RUN)/mypy
 
 bench: $(DONE)  ## speed, as ratios to a plain loop and to the hardware's limit
-	$(RUN)/python -m audit.bench
+	$(RUN)/python -m fl.bench
 
 dev: $(DONE)  ## the environment with the tools to work on it
 	@echo "activate it: . .venv/bin/activate"

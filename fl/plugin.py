@@ -10,6 +10,7 @@ import importlib
 import importlib.util
 import inspect
 import pkgutil
+import typing
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
@@ -113,6 +114,13 @@ def configure(cls: type[Any], settings: Mapping[str, Any], where: str) -> Any:
                 else "known: " + (", ".join(known) or "no settings")
             )
             raise UserError(f"{where}: unknown key {key!r}", hint=hint)
+    hints = typing.get_type_hints(cls.Config)
+    for key, value in settings.items():
+        if isinstance(value, bool) and hints[key] in (int, float):  # pydantic reads true as 1
+            raise UserError(
+                f"{where}.{key} must be a number, got {value}",
+                hint="`fedaudit show` prints every key with its default",
+            )
     try:
         config = TypeAdapter(cls.Config).validate_python(dict(settings))
     except ValidationError as error:

@@ -11,10 +11,11 @@ import ctypes
 import multiprocessing
 import os
 import pickle
+import signal
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from io import BytesIO
 from multiprocessing.connection import Connection, wait
 from typing import Any, cast
@@ -96,7 +97,7 @@ class Pool(Workers):
         for _ in range(count):
             ours, theirs = context.Pipe()
             process = context.Process(
-                target=_serve, args=(theirs, make_site, list(self._ends)), daemon=True
+                target=_serve, args=(theirs, make_site, [*self._ends, ours]), daemon=True
             )
             process.start()
             theirs.close()
@@ -168,9 +169,12 @@ class Pool(Workers):
         self._ends = []
 
 
-def _serve(end: Connection, make_site: Callable[[], Any], siblings: list[Connection]) -> None:
-    for sibling in siblings:  # a forked child holds its elder siblings' ends: let them close
-        sibling.close()
+def _serve(end: Connection, make_site: Callable[[], Any], inherited: list[Connection]) -> None:
+    for (
+        other
+    ) in inherited:  # a forked child holds the parent's ends: nobody would ever see them close
+        other.close()
+    _die_with_parent()
     torch.set_num_threads(1)
     tune_allocator()
     site = make_site()
@@ -189,6 +193,14 @@ def _serve(end: Connection, make_site: Callable[[], Any], siblings: list[Connect
             except Exception:
                 answer = _dump((False, RuntimeError(f"{type(error).__name__}: {error}")))
         end.send_bytes(answer)
+
+
+def _die_with_parent() -> None:
+    """A killed run must not leave workers behind that hold its files and its lock. Linux only;
+    elsewhere a worker ends when it next reads from its parent."""
+    if sys.platform == "linux":
+        with suppress(OSError, AttributeError):
+            ctypes.CDLL("libc.so.6").prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
 
 
 class _Pickler(pickle.Pickler):

@@ -44,6 +44,8 @@ def run(run: RunDir, config: Config, progress: Progress) -> None:
         else Replays([], {})
     )
     truth = SimulatedTruth(world.population, {a.id: a for a in artifacts}, replays.groups)
+    for stale in run.evidence.glob("[0-9]*.json"):  # of a longer or differently ordered list
+        stale.unlink()
     progress("attack", 0, len(attacks))
     for number, (attack, name) in enumerate(attacks):
         found = _one(attack, name, [*artifacts, *replays.artifacts], world, truth)

@@ -1,0 +1,202 @@
+"""A whole audit through the command line: on embedded pictures, with a user's own plugins, killed."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from pypdf import PdfReader
+from typer.testing import CliRunner
+
+from audit.cli import app
+from reports.result import AuditResult, Outcome
+
+ROOT = Path(__file__).parents[2]
+
+SMALL = """
+title: A small audit
+federation:
+  dataset: digits
+  clients: 8
+  partition: {name: dirichlet, alpha: 0.3}
+  availability: {name: bernoulli, p: 0.8}
+  model: {name: mlp, hidden: [24]}
+  holdout: {auxiliary: 0.35, reference: 0.25}
+method: {name: METHOD, rounds: 3, local_epochs: 1, lr: 0.05}
+workers: 0
+record: {rounds: all}
+replay: {sizes: [1, 2, 20], clients: 3, groups: 40}
+attacks: [ridge, prototype_membership, count_recovery]
+"""
+
+
+def audit(text: str, folder: Path) -> AuditResult:
+    """Run a config in this process; the run folder is folder/out."""
+    (folder / "config.yaml").write_text(text)
+    result = CliRunner().invoke(
+        app, ["--debug", "run", str(folder / "config.yaml"), "--out", str(folder / "out")]
+    )
+    assert result.exit_code == 0, result.output + repr(result.exception)
+    return AuditResult.model_validate_json((folder / "out" / "audit.json").read_bytes())
+
+
+@pytest.fixture(scope="module")
+def rebafl(tmp_path_factory: pytest.TempPathFactory) -> tuple[AuditResult, Path]:
+    folder = tmp_path_factory.mktemp("rebafl")
+    return audit(SMALL.replace("METHOD", "rebafl"), folder), folder / "out"
+
+
+def test_rebafl_prototypes_of_small_classes_are_a_demonstrated_finding(
+    rebafl: tuple[AuditResult, Path],
+) -> None:
+    result, _ = rebafl
+    found = {f.id: f for f in result.findings}
+    assert found["prototype_membership"].outcome is Outcome.DEMONSTRATED
+    assert found["count_recovery"].severity == "critical"
+    planted = [
+        e for e in found["ridge"].evidence if e.measure == "rank1" and e.control == "positive"
+    ]
+    assert planted and planted[0].value > 3 * max(b.value for b in planted[0].baselines)
+    assert result.headline.coverage.ran == 3
+
+
+def test_every_report_is_there_and_says_the_headline(rebafl: tuple[AuditResult, Path]) -> None:
+    result, folder = rebafl
+    pages = PdfReader(folder / "report.pdf").pages
+    text = " ".join("".join(p.extract_text() for p in pages).split())
+    assert result.title in text and "Who saw what" in text
+    assert result.findings[0].method in (folder / "report.html").read_text()
+
+
+def test_who_saw_what_follows_the_method(rebafl: tuple[AuditResult, Path], tmp_path: Path) -> None:
+    seen = {(e.party, e.kind) for e in rebafl[0].exposures}
+    assert ("server", "local_prototypes") in seen and (
+        "every asked client",
+        "global_prototypes",
+    ) in seen
+    plain = audit(SMALL.replace("METHOD", "fedavg"), tmp_path)
+    kinds = {e.kind for e in plain.exposures}
+    assert kinds == {"global_model", "local_model", "num_examples"}
+    reasons = {f.id: f.summary for f in plain.findings if f.outcome is Outcome.NOT_APPLICABLE}
+    assert "local_prototypes" in reasons["ridge"]
+
+
+def test_noise_and_clipping_give_a_bound_only_without_releases_in_clear(tmp_path: Path) -> None:
+    noised = SMALL.replace("METHOD", "fedavg") + (
+        "protections:\n  - {name: dp_gaussian, clip_norm: 1, noise_multiplier: 2}\n"
+    )
+    result = audit(noised, tmp_path)
+    assert {b.spoiled_by[0] for b in result.budgets} == {"num_examples"}
+    text = (tmp_path / "out" / "ledger.jsonl").read_text().splitlines()
+    releases = [json.loads(line) for line in text]
+    assert {r["mechanism"] for r in releases if r["kind"] == "local_model"} == {"gaussian"}
+
+
+def test_a_users_own_plugins_work_by_dotted_path(tmp_path: Path) -> None:
+    (tmp_path / "mine_e2e.py").write_text(MINE)
+    text = """
+federation:
+  dataset: "mine_e2e:Stripes"
+  clients: 3
+  model: "mine_e2e:Plain"
+  holdout: {auxiliary: 0.2, reference: 0.2}
+method: {name: "mine_e2e:Shrunk", rounds: 2, local_epochs: 1, factor: 0.5}
+attacks: ["mine_e2e:SizeReader"]
+sections: ["mine_e2e:Signature"]
+workers: 0
+"""
+    result = audit(text, tmp_path)
+    assert result.scope.method == "Shrunk FedAvg"
+    assert [f.outcome for f in result.findings if f.source == "attack"] == [Outcome.DEMONSTRATED]
+    assert "Signed by nobody" in (tmp_path / "out" / "report.html").read_text()
+
+
+def test_a_killed_run_continues_to_the_same_bits(tmp_path: Path) -> None:
+    config = tmp_path / "config.yaml"
+    config.write_text(SMALL.replace("METHOD", "rebafl").replace("workers: 0", "workers: 2"))
+    command = [sys.executable, "-m", "audit.cli", "simulate", str(config), "--out"]
+    subprocess.run([*command, str(tmp_path / "whole")], cwd=ROOT, check=True, timeout=120)
+    killer = KILLER.format(root=str(ROOT), config=str(config), out=str(tmp_path / "killed"))
+    killed = subprocess.run([sys.executable, "-c", killer], cwd=ROOT, timeout=120, check=False)
+    assert killed.returncode == -signal.SIGKILL
+    subprocess.run([*command, str(tmp_path / "killed")], cwd=ROOT, check=True, timeout=120)
+    for name in ("metrics.jsonl", "ledger.jsonl", "artifacts/manifest.jsonl",
+                 "checkpoint/state.safetensors"):  # fmt: skip
+        assert (tmp_path / "killed" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
+
+
+KILLER = """
+import os, signal, sys
+sys.path.insert(0, {root!r})
+from fl import wire
+uplink, seen = wire.Wire.uplink, []
+def dying(self, round, message, sender, reference):
+    seen.append(sender)
+    if round == 1 and len(seen) > 6:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return uplink(self, round, message, sender, reference)
+wire.Wire.uplink = dying
+from audit.cli import app
+app(["simulate", {config!r}, "--out", {out!r}])
+"""
+
+MINE = """
+from dataclasses import dataclass, replace
+import numpy as np
+from torch import nn
+from attacks.attack import (Attack, Baseline, Card, Evidence, Goal, Position, ThreatModel)
+from fl.artifact import Kind
+from fl.dataset import Arrays, Data, Dataset
+from fl.method import LocalConfig
+from fl.methods.fedavg import FedAvg
+from reports.section import Card as SectionCard, Paragraph, Section
+
+class Stripes(Dataset):
+    title = "Stripes"
+    def load(self):
+        rng = np.random.default_rng(0)
+        y = np.arange(80) % 2
+        x = rng.random((80, 1, 4, 4), dtype=np.float32)
+        return Data(train=Arrays(x=x[:60], y=y[:60]), test=Arrays(x=x[60:], y=y[60:]),
+                    classes=("a", "b"))
+
+class Plain(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.body = nn.Sequential(nn.Flatten(), nn.Linear(16, 8), nn.ReLU(), nn.Linear(8, 2))
+    def forward(self, x):
+        return self.body(x)
+
+class Shrunk(FedAvg):
+    card = replace(FedAvg.card, title="Shrunk FedAvg", source="ours")
+    @dataclass(frozen=True, kw_only=True)
+    class Config(LocalConfig):
+        factor: float = 0.99
+    def finish(self, client, trained):
+        small = {k: v * self.config.factor for k, v in trained.state.items()}
+        return super().finish(client, replace(trained, state=small))
+
+class SizeReader(Attack):
+    card = Card(title="Sizes", source="ours", goal=Goal.INFERENCE, learns="sizes",
+                threat=ThreatModel(position=Position.SERVER), requires=(Kind.NUM_EXAMPLES,),
+                does_not_show="which", remedy="send none")
+    def run(self, view, knowledge, rng):
+        return {"n": np.array([int(a.payload["count"]) for a in view]),
+                "client": np.array([a.sender.index for a in view])}
+    def measure(self, claim, truth, rng):
+        hit = [int(truth.label_counts(int(k)).sum()) == n
+               for k, n in zip(claim["client"], claim["n"])]
+        return [Evidence(measure="size_exact", value=float(np.mean(hit)), unit="fraction",
+                         trials=len(hit), interval=(0.3, 1.0),
+                         baselines=(Baseline(name="blind", value=0.0),))]
+
+class Signature(Section):
+    card = SectionCard(title="Signature", order=95)
+    def build(self, result):
+        return [Paragraph("Signed by nobody.")]
+"""
+
+assert os.name == "posix"  # SIGKILL
