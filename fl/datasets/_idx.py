@@ -7,6 +7,7 @@ big-endian 32-bit numbers, then the values. http://yann.lecun.com/exdb/mnist
 import gzip
 import zlib
 from collections.abc import Sequence
+from math import prod
 from pathlib import Path
 
 import numpy as np
@@ -28,11 +29,7 @@ def read_idx(path: Path) -> NDArray[np.uint8]:
         raise UserError(f"cannot read {path}: {error}", hint="get the file again") from error
     dims = raw[3] if raw[:3] == b"\0\0\x08" and len(raw) > 3 else 0
     shape = tuple(int.from_bytes(raw[4 + 4 * i : 8 + 4 * i], "big") for i in range(dims))
-    if (
-        not dims
-        or len(shape) < dims
-        or len(raw) != 4 + 4 * dims + int(np.prod(shape, dtype=object))
-    ):
+    if not dims or len(raw) != 4 + 4 * dims + prod(shape):
         raise UserError(
             f"{path} is not an IDX file of bytes, or is cut short ({len(raw)} bytes)",
             hint="get the file again",

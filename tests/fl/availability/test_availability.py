@@ -1,5 +1,6 @@
 """Who answers: frequencies, patterns that stay, and draws that depend on nothing else."""
 
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -75,7 +76,7 @@ def test_bernoulli_answers_with_probability_p_independently() -> None:
 def test_persistent_keeps_its_pattern_for_a_period_and_then_draws_anew() -> None:
     table = answers(model("persistent", p=0.5, period=4), 40, 30).reshape(10, 4, 30)
     assert (table == table[:, :1]).all()
-    assert all((a[0] != b[0]).any() for a, b in zip(table, table[1:], strict=False))
+    assert all((a[0] != b[0]).any() for a, b in pairwise(table))
     assert stats.binomtest(int(table[:, 0].sum()), 300, 0.5).pvalue > 1e-3
 
 
@@ -124,3 +125,27 @@ def test_settings_that_cannot_work_are_refused(
 ) -> None:
     with pytest.raises(UserError, match=message):
         model(name, **settings)
+
+
+def test_delays_beyond_the_limit_come_at_the_declared_rate() -> None:
+    for rate in (0.1, 0.4, 0.7):
+        table = answers(model("delay", rate=rate), 200, 50)
+        assert stats.binomtest(int((~table).sum()), table.size, rate).pvalue > 1e-3
+    quarter = answers(model("delay", rate=0.1, limit=0.25), 200, 50)  # P(delay > 1/4) = 0.1 ** 0.25
+    assert stats.binomtest(int((~quarter).sum()), quarter.size, 0.1**0.25).pvalue > 1e-3
+
+
+def test_markov_changes_state_at_the_declared_rates_from_the_stationary_start() -> None:
+    table = answers(model("markov", join=0.1, leave=0.3), 60, 400)
+    for row in (table[0], table[30]):
+        assert stats.binomtest(int(row.sum()), 400, 0.25).pvalue > 1e-3
+    before, after = table[:-1], table[1:]
+    left, stayed_off = before & ~after, ~before & ~after
+    assert stats.binomtest(int(left.sum()), int(before.sum()), 0.3).pvalue > 1e-3
+    joined = int((~before).sum()) - int(stayed_off.sum())
+    assert stats.binomtest(joined, int((~before).sum()), 0.1).pvalue > 1e-3
+
+
+def test_markov_that_forgets_is_bernoulli() -> None:
+    forgetful = answers(model("markov", join=0.25, leave=0.75), 20, 60)
+    assert (forgetful == answers(model("bernoulli", p=0.25), 20, 60)).all()

@@ -1,0 +1,39 @@
+"""Dirichlet, Hsu's parametrisation: alpha is the sum over the classes, not of each one (P-DB').
+
+Hsu, Qi, Brown 2019, arXiv:1909.06335, section 3. Client k draws
+
+    q_k ~ Dir(alpha * prior)        prior: the share of each class in the data, summing to one
+
+so that with C equal classes each has concentration alpha / C: the same alpha is C times more skewed
+than in fl/partitions/dirichlet_client.py, which is otherwise the same.
+"""
+
+from dataclasses import dataclass
+from typing import Annotated
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field
+
+from fl.partitions.dirichlet_client import DirichletClient
+
+
+class DirichletHsu(DirichletClient):
+    title = "Dirichlet over classes, Hsu's parametrisation"
+    source = "Hsu, Qi, Brown 2019, arXiv:1909.06335"
+
+    @dataclass(frozen=True, kw_only=True)
+    class Config:
+        alpha: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.5
+        examples_per_client: int | tuple[int, ...] | None = None  # list: cycled; null: equal split
+
+    def concentration(self, stock: NDArray[np.int64]) -> NDArray[np.float64]:
+        """[classes] alpha times the share of each class."""
+        result: NDArray[np.float64] = self.config.alpha * stock / max(1, stock.sum())
+        return result
+
+    def describe(self) -> str:
+        return (
+            "each client's class proportions are a Dirichlet draw around those of the data, its size "
+            f"is fixed (dirichlet_hsu, alpha={self.config.alpha:g} in all)"
+        )

@@ -1,0 +1,44 @@
+"""Natural: a client is a person, as the data say: the writer or the role (P-LEAF).
+
+LEAF (Caldas et al. 2018, arXiv:1812.01097): FEMNIST by writer, Shakespeare by role. With fewer
+clients than people, that many are drawn at random and the others' examples are not used.
+"""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fl.errors import UserError
+from fl.partition import Index, Partition
+
+
+class Natural(Partition):
+    title = "Natural clients"
+    source = "LEAF, arXiv:1812.01097"
+
+    def split(
+        self,
+        labels: NDArray[np.int64],
+        classes: int,
+        clients: int,
+        rng: np.random.Generator,
+        owner: NDArray[np.int64] | None = None,
+    ) -> list[Index]:
+        if owner is None:
+            raise UserError(
+                "partition natural: this data set does not say whose the examples are",
+                hint="femnist and shakespeare do; so does an npz with owner_train",
+            )
+        people = np.unique(owner)
+        if clients > len(people):
+            raise UserError(
+                f"partition natural: {clients} clients, but the data come from {len(people)} people",
+                hint=f"use at most {len(people)} clients (held-out people are not counted)",
+            )
+        chosen = np.sort(rng.permutation(people)[:clients])
+        order = np.argsort(owner, kind="stable")  # each person's examples, in their own order
+        starts = np.searchsorted(owner[order], chosen, side="left")
+        stops = np.searchsorted(owner[order], chosen, side="right")
+        return [order[a:b].astype(np.int64) for a, b in zip(starts, stops, strict=True)]
+
+    def describe(self) -> str:
+        return "each client is one person, as the data set records them (natural)"

@@ -1,0 +1,48 @@
+"""Quantity: clients hold more or less of the same mixture (P-Q).
+
+Sizes are proportional to draws from a log-normal distribution, as in FedDyn's code
+(arXiv:2111.04263), or are a Dirichlet draw, as in NIID-Bench (arXiv:2102.02079); labels are IID.
+"""
+
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field
+
+from fl.partition import Index, Partition
+from fl.partitions._shares import largest_remainder
+
+
+class Quantity(Partition):
+    title = "Unequal sizes"
+    source = "FedDyn, arXiv:2111.04263; NIID-Bench, arXiv:2102.02079"
+
+    @dataclass(frozen=True, kw_only=True)
+    class Config:
+        law: Literal["lognormal", "dirichlet"] = "lognormal"
+        sigma: Annotated[float, Field(ge=0, le=10)] = 1.0  # of the log-normal; 0: equal sizes
+        alpha: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 0.5  # of the Dirichlet
+
+    def split(
+        self,
+        labels: NDArray[np.int64],
+        classes: int,
+        clients: int,
+        rng: np.random.Generator,
+        owner: NDArray[np.int64] | None = None,
+    ) -> list[Index]:
+        if self.config.law == "lognormal":
+            shares = rng.lognormal(sigma=self.config.sigma, size=clients)
+        else:
+            shares = rng.dirichlet(np.full(clients, self.config.alpha))
+        counts = largest_remainder(len(labels), shares, rng)
+        return [np.sort(p) for p in np.split(rng.permutation(len(labels)), np.cumsum(counts)[:-1])]
+
+    def describe(self) -> str:
+        spread = (f"sigma={self.config.sigma:g}" if self.config.law == "lognormal"
+                  else f"alpha={self.config.alpha:g}")  # fmt: skip
+        return (
+            f"clients differ in size, not in what they hold (quantity, {self.config.law}, {spread})"
+        )

@@ -1,0 +1,35 @@
+"""Two halves: client 0 holds the first half of the classes, client 1 the second (P-2).
+
+FedRS's visualisation: classes 0 to 4 against 5 to 9.
+"""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fl.errors import UserError
+from fl.partition import Index, Partition
+
+
+class TwoHalves(Partition):
+    title = "Two halves"
+    source = "FedRS, KDD 2021"
+
+    def split(
+        self,
+        labels: NDArray[np.int64],
+        classes: int,
+        clients: int,
+        rng: np.random.Generator,
+        owner: NDArray[np.int64] | None = None,
+    ) -> list[Index]:
+        if clients != 2 or classes < 2:
+            raise UserError(
+                f"partition two_halves is for 2 clients and at least 2 classes, got {clients} and "
+                f"{classes}",
+                hint="set federation.clients: 2",
+            )
+        first = labels < classes // 2
+        return [np.flatnonzero(first), np.flatnonzero(~first)]
+
+    def describe(self) -> str:
+        return "client 0 holds the first half of the classes, client 1 the second (two_halves)"
