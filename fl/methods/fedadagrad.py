@@ -1,0 +1,35 @@
+"""FedAdagrad: FedAvg whose server steps like Adagrad.
+
+Reddi, Charles, Zaheer, Garrett, Rush, Konecny, Kumar, McMahan. Adaptive Federated Optimization.
+ICLR 2021. arXiv:2003.00295, Algorithm 2.
+
+Differs from FedAvg in the server's step, coordinate by coordinate. With the mean change delta,
+
+    v <- v + delta^2,    w <- w + server_lr * delta / (sqrt(v) + kappa)
+
+v starts at kappa^2 and never shrinks. Sends what FedAvg sends.
+"""
+
+from dataclasses import dataclass, replace
+
+from torch import Tensor
+
+from fl.methods.fedavg import FedAvg
+from fl.server_optimiser import AdaptiveOptimiser
+
+
+class FedAdagrad(AdaptiveOptimiser):
+    card = replace(
+        FedAvg.card,
+        title="FedAdagrad",
+        source="arXiv:2003.00295, Alg. 2",
+        text="FedAvg whose server adapts its step size to each weight, "
+        "from how much that weight changed in all rounds so far.",
+    )
+
+    @dataclass(frozen=True, kw_only=True)
+    class Config(AdaptiveOptimiser.Config):
+        beta1: float = 0.0  # the paper uses no first moment here
+
+    def second(self, v: Tensor, squared: Tensor) -> Tensor:
+        return v + squared

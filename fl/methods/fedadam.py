@@ -1,0 +1,38 @@
+"""FedAdam: FedAvg whose server steps like Adam.
+
+Reddi, Charles, Zaheer, Garrett, Rush, Konecny, Kumar, McMahan. Adaptive Federated Optimization.
+ICLR 2021. arXiv:2003.00295, Algorithm 2.
+
+Differs from FedAvg in the server's step, coordinate by coordinate. With the mean change delta,
+
+    m <- beta1 m + (1 - beta1) delta
+    v <- beta2 v + (1 - beta2) delta^2
+    w <- w + server_lr * m / (sqrt(v) + kappa)
+
+v starts at kappa^2; there is no bias correction. Sends what FedAvg sends.
+"""
+
+from dataclasses import dataclass, replace
+
+from torch import Tensor
+
+from fl.methods.fedavg import FedAvg
+from fl.server_optimiser import AdaptiveOptimiser
+
+
+class FedAdam(AdaptiveOptimiser):
+    card = replace(
+        FedAvg.card,
+        title="FedAdam",
+        source="arXiv:2003.00295, Alg. 2",
+        text="FedAvg whose server adapts its step size to each weight, "
+        "from how much that weight changed in recent rounds.",
+    )
+
+    @dataclass(frozen=True, kw_only=True)
+    class Config(AdaptiveOptimiser.Config):
+        beta2: float = 0.99  # second moment, 0 <= beta2 < 1
+
+    def second(self, v: Tensor, squared: Tensor) -> Tensor:
+        beta2: float = self.config.beta2
+        return beta2 * v + (1 - beta2) * squared

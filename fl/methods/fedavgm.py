@@ -1,0 +1,48 @@
+"""FedAvgM: FedAvg with momentum on the server.
+
+Hsu, Qi, Brown. Measuring the Effects of Non-Identical Data Distribution for Federated Visual
+Classification. 2019. arXiv:1909.06335, sec. 4.3.
+
+Differs from FedAvg in the server's step. With the mean change delta = mean of w_k - w,
+
+    v <- server_momentum * v + delta,    w <- w + server_lr * v
+
+so server_momentum = 0 and server_lr = 1 is FedAvg, bit for bit. Sends what FedAvg sends.
+"""
+
+from dataclasses import dataclass, replace
+
+from fl.errors import UserError
+from fl.methods.fedavg import FedAvg
+from fl.model import State
+from fl.server_optimiser import ServerOptimiser, Step
+
+
+class FedAvgM(ServerOptimiser):
+    card = replace(
+        FedAvg.card,
+        title="FedAvgM",
+        source="arXiv:1909.06335, sec. 4.3",
+        text="FedAvg whose server keeps part of the direction of earlier rounds, which smooths "
+        "out rounds with unusual clients.",
+    )
+
+    @dataclass(frozen=True, kw_only=True)
+    class Config(ServerOptimiser.Config):
+        server_momentum: float = 0.9  # rho_s, 0 <= rho_s < 1
+
+        def __post_init__(self) -> None:
+            super().__post_init__()
+            if not 0 <= self.server_momentum < 1:
+                raise UserError(
+                    f"fedavgm.server_momentum must be in 0..1 without 1, got {self.server_momentum}",
+                    hint="use 0 for FedAvg",
+                )
+
+    def moments(self, zeros: State) -> dict[str, State]:
+        return {"velocity": zeros}
+
+    def direction(self, delta: State, moments: dict[str, State]) -> Step:
+        keep = self.config.server_momentum
+        velocity = {k: keep * moments["velocity"][k] + d for k, d in delta.items()}
+        return Step(velocity, {"velocity": velocity})

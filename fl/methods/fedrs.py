@@ -1,0 +1,83 @@
+"""FedRS: clients hold back the softmax weights of classes they have no examples of.
+
+Li, Zhan. FedRS: Federated Learning with Restricted Softmax for Label Distribution Non-IID Data.
+KDD 2021. doi:10.1145/3447548.3467254, Algorithm 1.
+
+Differs from FedAvg in the local loss: cross-entropy on scaled logits
+
+    s_c z_c,    s_c = 1 for classes the client owns, alpha in [0, 1] for classes it misses
+
+so alpha = 1 is FedAvg, bit for bit, and small alpha keeps a missing class's row of the last layer
+from being pushed away by examples of other classes. alpha = 0 is not a masked softmax: a missing
+class still counts e^0 in the normaliser. The global model is evaluated without scaling.
+
+`soft` is the authors' public code, s_c = alpha + (1 - alpha) n_{k,c} / max_j n_{k,j}, which agrees
+with the printed rule only when all owned classes are equally large. The paper averages clients
+uniformly and its code by samples; `weighting` chooses. Left out: the public code's floor of five
+local steps (its gradient clipping at 100 is `grad_clip`). Heads with a bias have the whole logit scaled.
+"""
+
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+from torch.nn.functional import cross_entropy
+
+from fl.errors import UserError
+from fl.local import Constants, Handle, Params
+from fl.method import Client, LocalConfig
+from fl.methods.fedavg import FedAvg
+
+
+class FedRS(FedAvg):
+    card = replace(
+        FedAvg.card,
+        title="FedRS",
+        source="doi:10.1145/3447548.3467254, Alg. 1",
+        text="FedAvg whose clients scale down the scores of classes they have no examples of, so "
+        "that their training does not unlearn those classes.",
+    )
+
+    @dataclass(frozen=True, kw_only=True)
+    class Config(LocalConfig):
+        alpha: float = 0.5  # scale of missing classes, 0..1; the paper's grid {0, 0.1, 0.5, 0.9, 1}
+        soft: bool = False  # scale by class size, as the authors' code does
+        missing_below: int = 1  # a class with fewer examples counts as missing; 20 for Shakespeare
+        freeze_missing_wd: bool = False  # no weight decay on head rows of missing classes
+
+        def __post_init__(self) -> None:
+            super().__post_init__()
+            if not 0 <= self.alpha <= 1:
+                raise UserError(f"fedrs.alpha must be in 0..1, got {self.alpha}",
+                                hint="use alpha: 1 for FedAvg")  # fmt: skip
+            if self.missing_below < 1:
+                raise UserError(f"fedrs.missing_below must be >= 1, got {self.missing_below}",
+                                hint="1 means: classes without any example")  # fmt: skip
+
+    def constants(self, client: Client) -> Constants:
+        counts, alpha = client.counts, self.config.alpha
+        missing = counts < self.config.missing_below
+        if self.config.soft:
+            scale = alpha + (1 - alpha) * counts.double() / counts.max()
+        else:
+            scale = torch.where(missing, alpha, 1.0)
+        return {"scale": scale.float(), "missing": missing}
+
+    def loss(self, net: Handle, x: Tensor, y: Tensor, const: Constants) -> Tensor:
+        return cross_entropy(net(x) * const["scale"], y)
+
+    def correct(self, grads: Params, params: Params, start: Params, const: Constants) -> Params:
+        decay = self.config.weight_decay
+        if not (self.config.freeze_missing_wd and decay):
+            return grads
+        # The optimiser adds decay * w to every gradient; take it off the missing classes' rows.
+        return grads | {
+            k: grads[k] - decay * params[k] * _rows(const["missing"], params[k])
+            for k in self.head
+            if k in grads
+        }
+
+
+def _rows(mask: Tensor, like: Tensor) -> Tensor:
+    """[C] as [C, 1, ...], to multiply the rows of `like`."""
+    return mask.reshape(-1, *[1] * (like.dim() - 1))

@@ -1,0 +1,39 @@
+"""FedYogi: FedAvg whose server steps like Yogi.
+
+Reddi, Charles, Zaheer, Garrett, Rush, Konecny, Kumar, McMahan. Adaptive Federated Optimization.
+ICLR 2021. arXiv:2003.00295, Algorithm 2.
+
+Differs from FedAvg in the server's step, coordinate by coordinate. With the mean change delta,
+
+    m <- beta1 m + (1 - beta1) delta
+    v <- v - (1 - beta2) delta^2 sign(v - delta^2)
+    w <- w + server_lr * m / (sqrt(v) + kappa)
+
+so v changes by a share of delta^2 whatever its own size, where FedAdam forgets in proportion to v.
+v starts at kappa^2; there is no bias correction. Sends what FedAvg sends.
+"""
+
+from dataclasses import dataclass, replace
+
+from torch import Tensor
+
+from fl.methods.fedavg import FedAvg
+from fl.server_optimiser import AdaptiveOptimiser
+
+
+class FedYogi(AdaptiveOptimiser):
+    card = replace(
+        FedAvg.card,
+        title="FedYogi",
+        source="arXiv:2003.00295, Alg. 2",
+        text="FedAvg whose server adapts its step size to each weight, "
+        "from how much that weight changed in recent rounds, forgetting large changes slowly.",
+    )
+
+    @dataclass(frozen=True, kw_only=True)
+    class Config(AdaptiveOptimiser.Config):
+        beta2: float = 0.99  # second moment, 0 <= beta2 < 1
+
+    def second(self, v: Tensor, squared: Tensor) -> Tensor:
+        beta2: float = self.config.beta2
+        return v - (1 - beta2) * squared * (v - squared).sign()

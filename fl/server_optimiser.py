@@ -1,0 +1,115 @@
+"""Server optimisers: FedAvg whose server treats the mean change as a gradient to step along.
+
+Reddi, Charles, Zaheer, Garrett, Rush, Konecny, Kumar, McMahan. Adaptive Federated Optimization.
+ICLR 2021. arXiv:2003.00295, Algorithm 1 (FedOpt). With the weighted mean of the clients' models m,
+
+    delta = m - w,    w <- w + server_lr * direction(delta, moments)
+
+Clients do what FedAvg's do. Only parameters are stepped: running statistics of normalisation layers
+are averaged, because a momentum could make a variance negative.
+"""
+
+from abc import abstractmethod
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from fl.aggregators.mean import WeightedMean
+from fl.artifact import Kind
+from fl.errors import UserError
+from fl.federation import Federation
+from fl.method import Delivery, LocalConfig, RoundMethod
+from fl.model import State
+from fl.tree import Tree
+
+
+class Step(NamedTuple):
+    """What to add to the model (before the server's rate), and the new moments; double precision."""
+
+    direction: State
+    moments: dict[str, State]
+
+
+class ServerOptimiser(RoundMethod):
+    """Subclasses say with which moments they start, and the direction of a step."""
+
+    @dataclass(frozen=True, kw_only=True)
+    class Config(LocalConfig):
+        server_lr: float = 1.0  # eta_g
+
+        def __post_init__(self) -> None:
+            super().__post_init__()
+            if not 0 <= self.server_lr < float("inf"):
+                raise UserError(f"method.server_lr must be finite and >= 0, got {self.server_lr}",
+                                hint="1 is FedAvg's")  # fmt: skip
+
+    @abstractmethod
+    def moments(self, zeros: State) -> dict[str, State]:
+        """The moments before round 0; `zeros` has the parameters' shapes, in double precision."""
+
+    @abstractmethod
+    def direction(self, delta: State, moments: dict[str, State]) -> Step:
+        """One step from the mean change `delta`; both arguments stay as they are."""
+
+    def start(self, federation: Federation) -> Tree:
+        model = self.initial(federation)
+        zeros = {k: torch.zeros_like(model[k], dtype=torch.float64) for k in self.parameters}
+        return {"model": model, "moments": self.moments(zeros)}
+
+    def server(self, state: Tree, deliveries: Iterator[Delivery], round: int) -> Tree:
+        averaged = WeightedMean()
+        for delivery in deliveries:
+            averaged.add(delivery.message[Kind.LOCAL_MODEL], delivery.weight(self.config.weighting))
+        mean, model = averaged.value(), state["model"]
+        delta = {k: mean[k].double() - model[k].double() for k in self.parameters}
+        step = self.direction(delta, state["moments"])
+        moved = {k: self._move(mean[k], delta[k], step.direction[k]) for k in self.parameters}
+        return {"model": mean | moved, "moments": step.moments}
+
+    def _move(self, mean: Tensor, delta: Tensor, direction: Tensor) -> Tensor:
+        # w + rate * direction, counted from the mean: where the step is delta, what is added to the
+        # mean is exactly zero, and the result is FedAvg's to the last bit
+        rate: float = self.config.server_lr
+        return (mean.double() + (rate * direction - delta)).to(mean.dtype)
+
+
+class AdaptiveOptimiser(ServerOptimiser):
+    """Algorithm 2 of the paper: a first moment, divided by the root of a second one.
+
+        m <- beta1 m + (1 - beta1) delta,    w <- w + server_lr * m / (sqrt(v) + kappa)
+
+    v starts at kappa^2 and there is no bias correction, as in the paper. Subclasses say how v grows.
+    """
+
+    @dataclass(frozen=True, kw_only=True)
+    class Config(ServerOptimiser.Config):
+        server_lr: float = 0.1  # the paper tunes it; 0.1 or 0.01 are usual
+        beta1: float = 0.9  # first moment, 0 <= beta1 < 1
+        kappa: float = 1e-3  # tau in the paper: degree of adaptivity, > 0
+
+        def __post_init__(self) -> None:
+            super().__post_init__()
+            for name in ("beta1", "beta2"):  # not every subclass has a beta2
+                value = getattr(self, name, 0.0)
+                if not 0 <= value < 1:
+                    raise UserError(f"method.{name} must be in 0..1 without 1, got {value}",
+                                    hint="use 0 for no memory")  # fmt: skip
+            if not self.kappa > 0:
+                raise UserError(f"method.kappa must be > 0, got {self.kappa}", hint="1e-3 is usual")
+
+    @abstractmethod
+    def second(self, v: Tensor, squared: Tensor) -> Tensor:
+        """The new second moment of one parameter from the old one and delta^2."""
+
+    def moments(self, zeros: State) -> dict[str, State]:
+        return {"first": zeros, "second": {k: z + self.config.kappa**2 for k, z in zeros.items()}}
+
+    def direction(self, delta: State, moments: dict[str, State]) -> Step:
+        beta1, kappa = self.config.beta1, self.config.kappa
+        first = {k: beta1 * moments["first"][k] + (1 - beta1) * d for k, d in delta.items()}
+        second = {k: self.second(moments["second"][k], d * d) for k, d in delta.items()}
+        along = {k: m / (second[k].sqrt() + kappa) for k, m in first.items()}
+        return Step(along, {"first": first, "second": second})
