@@ -10,7 +10,7 @@ from torch.nn.functional import cross_entropy
 
 from fl.errors import UserError
 from fl.local import channels_last
-from fl.model import Net, count, initialise, state_of
+from fl.model import Net, count, head_names, initialise, state_of
 from fl.plugin import load, names
 from fl.streams import Streams
 
@@ -23,11 +23,17 @@ def net(name: str, shape: tuple[int, ...], classes: int = 10, **settings: Any) -
 
 
 def shape_of(name: str) -> tuple[int, ...]:
-    return {"lenet_c": CIFAR}.get(name, MNIST)
+    if name in ("char_lstm", "shakespeare_rnn"):
+        return (12,)
+    return CIFAR if name in ("lenet_c", "cnn3", "cnn5", "tfcnn", "vgg11", "resnet18") else MNIST
 
 
 def batch(shape: tuple[int, ...], n: int) -> Tensor:
-    return torch.randn((n, *shape), generator=torch.Generator().manual_seed(1))
+    """Random images, or tokens 0 to 9."""
+    generator = torch.Generator().manual_seed(1)
+    if len(shape) == 1:
+        return torch.randint(0, 10, (n, *shape), generator=generator)
+    return torch.randn((n, *shape), generator=generator)
 
 
 # methods.md section 12; mlp: McMahan et al. 2017, section 3
@@ -46,6 +52,31 @@ def test_the_number_of_weights_is_the_published_one(
     name: str, shape: tuple[int, ...], settings: dict[str, Any], weights: int
 ) -> None:
     assert count(state_of(net(name, shape, **settings))) == weights
+
+
+@pytest.mark.parametrize(
+    ("name", "shape", "classes", "weights"),
+    [("cnn3", CIFAR, 10, 319_242), ("femnist_cnn", MNIST, 62, 4_377_534),
+     ("shakespeare_rnn", (80,), 80, 817_872), ("resnet18", CIFAR, 10, 11_173_962)],
+)  # fmt: skip
+def test_the_number_of_weights_is_the_published_one_at_other_class_counts(
+    name: str, shape: tuple[int, ...], classes: int, weights: int
+) -> None:
+    assert count(state_of(net(name, shape, classes))) == weights
+
+
+@pytest.mark.parametrize(
+    ("name", "shape", "classes", "weights"),
+    [("tfcnn", CIFAR, 10, 56_320), ("vgg11", CIFAR, 10, 9_220_480), ("lenet_v", MNIST, 10, 33_654),
+     ("fecnn", MNIST, 62, 6_476_672), ("char_lstm", (80,), 81, 799_368)],
+)  # fmt: skip
+def test_the_number_of_weights_before_the_head_is_that_of_fedrs(
+    name: str, shape: tuple[int, ...], classes: int, weights: int
+) -> None:
+    model = net(name, shape, classes)
+    head = count({k: model.state_dict()[k] for k in head_names(model)})
+    assert count(state_of(model)) - head == weights
+    assert len(head_names(model)) == 1  # no bias
 
 
 @pytest.mark.parametrize("name", ALL)
@@ -96,13 +127,13 @@ def test_other_image_shapes_and_class_counts_fit(
     assert net(name, shape, classes)(batch(shape, 2)).shape == (2, classes)
 
 
-@pytest.mark.parametrize("name", ["lenet_f", "lenet_c", "cnn_w"])
+@pytest.mark.parametrize("name", ["lenet_f", "lenet_c", "cnn_w", "cnn5", "vgg11", "lenet_v"])
 def test_images_too_small_for_the_kernels_are_refused(name: str) -> None:
     with pytest.raises(UserError, match=f"{name} cannot take images of 8 x 8 pixels"):
         net(name, (1, 8, 8))
 
 
-@pytest.mark.parametrize("name", ["lenet_f", "lenet_c", "cnn_w", "small_cnn", "mlp", "logreg"])
+@pytest.mark.parametrize("name", [n for n in ALL if n not in ("char_lstm", "shakespeare_rnn")])
 def test_token_sequences_are_refused_by_models_of_images(name: str) -> None:
     with pytest.raises(UserError, match=rf"{name} takes images .* has shape \[80\]"):
         net(name, (80,))
@@ -134,3 +165,74 @@ def test_lenet_f_is_the_same_network_written_with_torch_layers() -> None:
 def test_mlp_refuses_having_no_hidden_layer() -> None:
     with pytest.raises(UserError, match=r"must list widths >= 1, got \[\]"):
         net("mlp", MNIST, hidden=())
+
+
+@pytest.mark.parametrize("name", ["char_lstm", "shakespeare_rnn"])
+def test_images_are_refused_by_models_of_token_sequences(name: str) -> None:
+    with pytest.raises(UserError, match=rf"{name} takes token sequences .* \[1, 28, 28\]"):
+        net(name, MNIST)
+
+
+@pytest.mark.parametrize("name", ["char_lstm", "shakespeare_rnn"])
+def test_a_vocabulary_may_be_larger_than_the_classes(name: str) -> None:
+    model = net(name, (12,), classes=3, vocabulary=50)
+    assert model(torch.tensor([[49] * 12])).shape == (1, 3)
+    with pytest.raises(IndexError):
+        net(name, (12,), classes=3)(torch.tensor([[49] * 12]))
+
+
+def test_the_input_that_is_always_one_is_the_bias_of_an_lstm() -> None:
+    model, x = net("shakespeare_rnn", (12,)), batch((12,), 3)
+    state = model.state_dict()
+    theirs = torch.nn.LSTM(8, 256, num_layers=2, batch_first=True)  # its second bias stays zero
+    loaded = {}
+    for i, layer in enumerate(("lstm1", "lstm2")):
+        weight = state[f"{layer}.weight_ih_l0"]
+        loaded |= {f"weight_ih_l{i}": weight[:, :-1], f"bias_ih_l{i}": weight[:, -1]}
+        loaded |= {f"weight_hh_l{i}": state[f"{layer}.weight_hh_l0"]}
+        loaded |= {f"bias_hh_l{i}": torch.zeros(4 * 256)}
+    theirs.load_state_dict(loaded)
+    expected = theirs(torch.nn.functional.embedding(x, state["embedding.weight"]))[0][:, -1]
+    torch.testing.assert_close(model.features(x), expected)
+
+
+def test_fedrs_convolutions_start_he_normal_by_fan_out_with_zero_biases() -> None:
+    for name in ("tfcnn", "vgg11", "fecnn"):
+        for module in net(name, shape_of(name)).modules():
+            if isinstance(module, torch.nn.Conv2d):
+                fan_out = module.out_channels * module.kernel_size[0] ** 2
+                n = module.weight.numel()
+                assert module.weight.std().item() == pytest.approx(
+                    (2 / fan_out) ** 0.5, rel=4 / n**0.5
+                )
+                assert module.bias is not None and not module.bias.any()
+
+
+def test_vgg11_is_torchvisions_with_its_adaptive_pool_left_out() -> None:
+    from fl.vision import torchvision
+
+    model, x = net("vgg11", CIFAR), batch(CIFAR, 2)
+    theirs = torchvision.models.vgg11(num_classes=10)
+    theirs.features.load_state_dict({k.removeprefix("convs."): v for k, v in model.state_dict().items()
+                                     if k.startswith("convs.")})  # fmt: skip
+    torch.testing.assert_close(model.features(x), theirs.features(x).flatten(1))
+
+
+def test_resnet18_with_groups_has_no_buffers_and_with_batches_has() -> None:
+    assert not list(net("resnet18", CIFAR).buffers())
+    assert list(net("resnet18", CIFAR, norm="batch").buffers())
+    with pytest.raises(UserError, match="must divide the 64 channels of the first layer, got 5"):
+        net("resnet18", CIFAR, groups=5)
+
+
+def test_resnet18_is_torchvisions_but_for_the_stem() -> None:
+    from fl.vision import torchvision
+
+    theirs = torchvision.models.resnet18(num_classes=10)
+    ours = net("resnet18", CIFAR, norm="batch")
+    names = {k.removeprefix("body.") for k in ours.state_dict()}
+    assert {k.replace("fc.", "head.") for k in theirs.state_dict()} == names
+    maps = []
+    ours.body.layer1.register_forward_pre_hook(lambda _, args: maps.append(args[0].shape))
+    ours(batch(CIFAR, 2))
+    assert maps == [(2, 64, 32, 32)]  # nothing was thrown away before the first block
