@@ -38,15 +38,19 @@ class Pool:
     def __init__(self, images: Floats) -> None:
         first = {mark: i for i, mark in reversed(list(enumerate(fingerprints(images))))}
         self._marks = sorted(first, key=first.__getitem__)
-        self._images = images[[first[m] for m in self._marks]]
+        self.images: Floats = images[[first[m] for m in self._marks]]
 
     def __len__(self) -> int:
-        return len(self._images)
+        return len(self.images)
+
+    def rows_without(self, marks: Iterable[bytes]) -> NDArray[np.int64]:
+        """Rows of the pictures that are no copies of those with these fingerprints."""
+        taken = set(marks)
+        return np.array([i for i, m in enumerate(self._marks) if m not in taken], np.int64)
 
     def without(self, marks: Iterable[bytes]) -> Floats:
-        """The pictures that are no copies of those with these fingerprints."""
-        taken = set(marks)
-        kept: Floats = self._images[[i for i, m in enumerate(self._marks) if m not in taken]]
+        """The pictures themselves."""
+        kept: Floats = self.images[self.rows_without(marks)]
         return kept
 
 

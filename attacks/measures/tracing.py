@@ -74,61 +74,86 @@ def traced(
     claim: Claim, truth: Truth, score: Score, limits: tuple[int, int], rng: np.random.Generator
 ) -> list[Bucket]:
     """Buckets by origin and number of samples; `limits`: members and unseen pictures of a prototype."""
-    cases: dict[tuple[str, int], list[_Case]] = {}
-    for row, (artifact, label) in enumerate(zip(claim["artifact"], claim["label"], strict=True)):
-        members = truth.members(str(artifact), int(label))
-        if len(members):
-            origin = str(claim["origin"][row])
-            case = _Case(row=row, members=members, marks=frozenset(fingerprints(members)))
-            cases.setdefault((origin, group(origin, len(members))), []).append(case)
-    reference = truth.reference
-    pools = {int(c): Pool(reference.of_class(int(c))) for c in np.unique(claim["label"])}
-    found = []
-    for (origin, _), some in sorted(cases.items(), key=lambda item: item[0]):
-        bucket = _bucket(origin, some, claim, pools, score, limits, rng)
-        if bucket is not None:
-            found.append(bucket)
-    return found
+    return _Tracer(claim, truth, score, limits, rng).buckets()
 
 
-def _bucket(
-    origin: str, cases: list[_Case], claim: Claim, pools: dict[int, Pool], score: Score,
-    limits: tuple[int, int], rng: np.random.Generator,
-) -> Bucket | None:  # fmt: skip
-    true, unseen, null = _Samples(), _Samples(), _Samples()
-    for case in cases:
-        row = case.row
-        others = pools[int(claim["label"][row])].without(case.marks)
-        others = others[rng.permutation(len(others))[: limits[1]]]
-        members = case.members[rng.permutation(len(case.members))[: limits[0]]]
-        if len(others) < 2:
-            continue
-        wrong = _another(case, cases, claim, rng)
-        for kind, by in ((true, row), (null, wrong)):
-            if by is not None:
-                extractor = claim["extractors"][claim["model"][by]]
-                scored = [score(claim, by, extractor.features(x)) for x in (members, others)]
-                kind.add(scored[0], scored[1], row)
-                if kind is true:
-                    half = len(others) // 2
-                    unseen.add(scored[1][:half], scored[1][half:], row)
-    if not true.names:
+class _Tracer:
+    def __init__(
+        self, claim: Claim, truth: Truth, score: Score, limits: tuple[int, int],
+        rng: np.random.Generator,
+    ) -> None:  # fmt: skip
+        self._claim, self._score, self._limits, self._rng = claim, score, limits, rng
+        reference = truth.reference
+        self._pools = {int(c): Pool(reference.of_class(int(c))) for c in np.unique(claim["label"])}
+        self._features: dict[tuple[int, int], Floats] = {}  # model, class -> those of the pool
+        self._cases: dict[tuple[str, int], list[_Case]] = {}
+        pairs = zip(claim["artifact"], claim["label"], strict=True)
+        for row, (artifact, label) in enumerate(pairs):
+            members = truth.members(str(artifact), int(label))
+            if len(members):
+                origin = str(claim["origin"][row])
+                case = _Case(row=row, members=members, marks=frozenset(fingerprints(members)))
+                self._cases.setdefault((origin, group(origin, len(members))), []).append(case)
+
+    def buckets(self) -> list[Bucket]:
+        keys = sorted(self._cases)
+        return [b for b in (self._bucket(k[0], self._cases[k]) for k in keys) if b is not None]
+
+    def _bucket(self, origin: str, cases: list[_Case]) -> Bucket | None:
+        true, unseen, null = _Samples(), _Samples(), _Samples()
+        for case in cases:
+            rows = self._pools[self._label(case)].rows_without(case.marks)
+            rows = rows[self._rng.permutation(len(rows))[: self._limits[1]]]
+            if len(rows) < 2:
+                continue
+            kept = self._rng.permutation(len(case.members))[: self._limits[0]]
+            members, others = self._scores(case.row, case.members[kept], rows)
+            true.add(members, others, case.row)
+            half = len(others) // 2
+            unseen.add(others[:half], others[half:], case.row)
+            wrong = self._another(case, cases)
+            if wrong is not None:
+                null.add(*self._scores(wrong, case.members[kept], rows), case.row)
+        if not true.names:
+            return None
+        return Bucket(
+            origin=origin, samples=float(np.median([len(c.members) for c in cases])),
+            prototypes=len(true.names), scores=true.scores(), unseen=unseen.scores(),
+            null={OTHER: null.scores()} if null.names else {},
+        )  # fmt: skip
+
+    def _scores(
+        self, row: int, members: Floats, unseen: NDArray[np.int64]
+    ) -> tuple[Floats, Floats]:
+        """How prototype `row` scores these members and these pictures of its class's pool."""
+        model, label = int(self._claim["model"][row]), int(self._claim["label"][row])
+        extractor = self._claim["extractors"][model]
+        if (model, label) not in self._features:  # hundreds of prototypes share a model
+            self._features[model, label] = extractor.features(self._pools[label].images)
+        features = self._features[model, label][unseen]
+        return (
+            self._score(self._claim, row, extractor.features(members)),
+            self._score(self._claim, row, features),
+        )
+
+    def _another(self, case: _Case, cases: list[_Case]) -> int | None:
+        """The row of a prototype of the class without any of these members.
+
+        Another client's with as many samples, else another client's, else the same client's.
+        """
+        sender = self._claim["sender"]
+        every = [c for group in self._cases.values() for c in group]
+        for some, strangers in ((cases, True), (every, True), (cases, False)):
+            fits = [
+                c.row
+                for c in some
+                if self._label(c) == self._label(case)
+                and (sender[c.row] != sender[case.row] or not strangers)
+                and not c.marks & case.marks
+            ]
+            if fits:
+                return int(self._rng.choice(fits))
         return None
-    return Bucket(
-        origin=origin, samples=float(np.median([len(c.members) for c in cases])),
-        prototypes=len(true.names), scores=true.scores(), unseen=unseen.scores(),
-        null={OTHER: null.scores()} if null.names else {},
-    )  # fmt: skip
 
-
-def _another(case: _Case, cases: list[_Case], claim: Claim, rng: np.random.Generator) -> int | None:
-    """The row of another prototype of the class without any of these members; other clients first."""
-    label, sender = claim["label"], claim["sender"]
-    fits = [
-        c.row
-        for c in cases
-        if label[c.row] == label[case.row] and c.row != case.row and not c.marks & case.marks
-    ]
-    strangers = [r for r in fits if sender[r] != sender[case.row]]
-    choice = strangers or fits
-    return int(rng.choice(choice)) if choice else None
+    def _label(self, case: _Case) -> int:
+        return int(self._claim["label"][case.row])

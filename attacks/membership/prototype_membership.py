@@ -70,7 +70,7 @@ class PrototypeMembership(Attack):
     class Config:
         max_clients: int = 20  # models to attack; those with replays and the smallest classes first
         members: int = 500  # members to score for one prototype, at most
-        others: int = 2000  # unseen pictures of the class to score for one prototype, at most
+        others: int = 1000  # unseen pictures of the class to score for one prototype, at most
         least_auxiliary: int = (
             20  # auxiliary pictures that a class needs for its mean and covariance
         )

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from scipy.spatial.distance import cdist
 
 from attacks.attack import Extractor, Knowledge
-from attacks.prototype_inversion import PrototypeInversion, Standard, Task
+from attacks.prototype_inversion import PrototypeInversion, Task
 from attacks.reconstruction.ridge import Ridge
 
 Floats = NDArray[np.floating[Any]]
@@ -37,13 +37,18 @@ class Lookup(PrototypeInversion):
         self, tasks: Sequence[Task], first: Extractor, knowledge: Knowledge,
         rng: np.random.Generator,
     ) -> list[Floats]:  # fmt: skip
+        from sklearn.covariance import ledoit_wolf
+
         aux = knowledge.auxiliary
         assert aux is not None
         pictures = []
         for task in tasks:
-            features = task.extractor.features(aux.x)
-            scale = Standard(features)
-            distance = cdist(scale(task.features), scale(features))
+            features = task.extractor.features(aux.x).astype(np.float64)
+            spread, axes = np.linalg.eigh(ledoit_wolf(features)[0])
+            whiten = axes / np.sqrt(
+                np.maximum(spread, 1e-6 * spread.mean())
+            )  # dead units: no variance
+            distance = cdist(task.features @ whiten, features @ whiten)
             other = aux.y != task.labels[:, None]  # [k, aux]
             other[other.all(axis=1)] = False
             pictures.append(aux.x[np.where(other, np.inf, distance).argmin(axis=1)])
