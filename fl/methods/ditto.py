@@ -1,0 +1,73 @@
+"""Ditto: every client keeps a model of its own, pulled towards the global one.
+
+Li, Hu, Beirami, Smith. Ditto: Fair and Robust Federated Learning Through Personalization.
+ICML 2021. arXiv:2012.04221, Algorithm 1.
+
+The global model w is FedAvg's, whatever `strength` (lambda) is. Each time a client takes part it also
+trains its own model v_k, for as many epochs over the same data, starting where it left off:
+
+    v_k <- v_k - eta ( grad F_k(v_k) + lambda (v_k - w) )
+
+v_k starts as the initial model and never leaves the client, so the traffic is FedAvg's. lambda = 0 is
+training alone. Evaluated and released is w; the v_k give `client_accuracy` and `personal_accuracy`.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from torch import Tensor
+
+from fl.errors import UserError
+from fl.local import Constants, Handle, Params, Trained
+from fl.method import Client, LocalConfig, Reply
+from fl.methods.fedavg import FedAvg
+from fl.model import State
+from fl.tree import Tree
+
+
+class Ditto(FedAvg):
+    card = replace(
+        FedAvg.card,
+        title="Ditto",
+        source="arXiv:2012.04221, Alg. 1",
+        text="FedAvg, beside which each client trains a private model of its own that is kept near "
+        "the shared one.",
+    )
+
+    @dataclass(frozen=True, kw_only=True)
+    class Config(LocalConfig):
+        strength: float = 1.0  # lambda >= 0; the paper's grid is {0.1, 1, 2}
+
+        def __post_init__(self) -> None:
+            super().__post_init__()
+            if not 0 <= self.strength < float("inf"):
+                raise UserError(f"ditto.strength must be finite and >= 0, got {self.strength}",
+                                hint="use strength: 0 for clients that train alone")  # fmt: skip
+
+    def finish(self, client: Client, trained: Trained) -> Reply:
+        own = client.memory.get("own") or client.initial
+        # A stream of its own: the global path draws what FedAvg draws
+        v = client.train(
+            _Own(self, self.config.strength), {"global": client.start}, own, stream="own_batches"
+        )
+        return replace(super().finish(client, trained), memory={"own": v.state})
+
+    def own_models(self, state: Tree, memory: Mapping[int, Tree]) -> Iterator[tuple[int, State]]:
+        return ((k, m["own"]) for k, m in sorted(memory.items()))
+
+
+class _Own:
+    """Training of v_k, as the local loop asks for it; const["global"] is w."""
+
+    def __init__(self, method: Ditto, strength: float) -> None:
+        self.config, self._method, self._strength = method.config, method, strength
+
+    def loss(self, net: Handle, x: Tensor, y: Tensor, const: Constants) -> Tensor:
+        return self._method.loss(net, x, y, const)
+
+    def correct(self, grads: Params, params: Params, start: Params, const: Constants) -> Params:
+        w = const["global"]
+        return {k: g + self._strength * (params[k] - w[k]) for k, g in grads.items()}
+
+    def trains(self, name: str) -> bool:
+        return True

@@ -1,0 +1,81 @@
+"""q-FFL: clients on which the model does badly count more.
+
+Li, Sanjabi, Beirami, Smith. Fair Resource Allocation in Federated Learning. ICLR 2020.
+arXiv:1905.10497, Algorithm 2 (q-FedAvg).
+
+Each client also sends F_k, the loss of the received model on all its training examples. With the
+client rate eta and u_k = (w - w_k) / eta, the server steps
+
+    w <- w - sum_k F_k^q u_k / sum_k [ q F_k^(q-1) ||u_k||^2 + F_k^q / eta ]
+
+so q = 0 is FedAvg with uniform weighting, bit for bit; larger q evens out the losses. 1e-10 is added
+to F_k, as in the authors' code. The method has its own weights, so `weighting` must be uniform.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import torch
+from torch.nn.functional import cross_entropy
+
+from fl.aggregators.mean import WeightedMean
+from fl.artifact import Kind
+from fl.errors import UserError
+from fl.local import Trained
+from fl.method import Client, Delivery, LocalConfig, Reply
+from fl.methods.fedavg import FedAvg
+from fl.tree import Tree
+
+
+class QFFL(FedAvg):
+    card = replace(
+        FedAvg.card,
+        title="q-FFL",
+        source="arXiv:1905.10497, Alg. 2",
+        text="FedAvg in which clients also report how badly the shared model does on their data, "
+        "and those with a larger loss get more weight.",
+        uplink=(Kind.LOCAL_MODEL, Kind.LOCAL_LOSS),
+    )
+
+    @dataclass(frozen=True, kw_only=True)
+    class Config(LocalConfig):
+        weighting: Literal["uniform"] = "uniform"
+        q: float = 1.0  # >= 0; the paper's grid is 0.001 to 5
+
+        def __post_init__(self) -> None:
+            super().__post_init__()
+            if not 0 <= self.q < float("inf"):
+                raise UserError(f"qffl.q must be finite and >= 0, got {self.q}",
+                                hint="use q: 0 for uniform FedAvg")  # fmt: skip
+            if not self.lr > 0:
+                raise UserError(f"qffl.lr must be > 0, got {self.lr}",
+                                hint="the server divides by the clients' rate")  # fmt: skip
+
+    def finish(self, client: Client, trained: Trained) -> Reply:
+        loss = cross_entropy(client.run("forward", client.start).double(), client.y)
+        message = {Kind.LOCAL_MODEL: trained.state, Kind.LOCAL_LOSS: {"loss": loss.cpu()}}
+        return Reply(
+            message=message,
+            examples=len(client.y),
+            stats={"train_loss": trained.loss, "steps": float(trained.steps), "loss_at_start": float(loss)},
+        )  # fmt: skip
+
+    def server(self, state: Tree, deliveries: Iterator[Delivery], round: int) -> Tree:
+        q, rate = self.config.q, self.config.lr * self.config.lr_decay**round
+        mean, curvature, w = WeightedMean(), 0.0, state["model"]
+        for delivery in deliveries:
+            model = delivery.message[Kind.LOCAL_MODEL]
+            loss = float(delivery.message[Kind.LOCAL_LOSS]["loss"]) + 1e-10
+            mean.add(model, loss**q)
+            squared = sum(float((model[k].double() - w[k].double()).square().sum())
+                          for k in self.parameters)  # fmt: skip
+            curvature += q * loss ** (q - 1) * squared / rate  # eta times the first term
+        # The printed step is a share of the one to the mean weighted by F_k^q; q = 0 takes it whole
+        average, share = mean.value(), mean.total / (mean.total + curvature)
+        moved = {k: self._towards(w[k], average[k], share) for k in self.parameters}
+        return {"model": average | moved}
+
+    def _towards(self, w: torch.Tensor, mean: torch.Tensor, share: float) -> torch.Tensor:
+        # w + share (mean - w), counted from the mean so that share 1 is the mean to the last bit
+        return (mean.double() + (share - 1) * (mean.double() - w.double())).to(w.dtype)
