@@ -3,6 +3,7 @@
 `run(method)` runs a method through the public entry points and returns what happened.
 """
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -15,6 +16,7 @@ from torch import nn
 
 from fl import workers as worker_kinds
 from fl.artifact import Artifact
+from fl.batched import Batched
 from fl.checkpoint import Checkpoints
 from fl.dataset import Arrays, Data
 from fl.federation import Federation, Holdings
@@ -89,7 +91,7 @@ def parts(
         rank = {0: 0, 1: 1, 2: 1, 3: 2}
         order = np.array(sorted(order, key=lambda i: (rank[int(d.train.y[i])], i)))
     cuts = np.cumsum([0, *sizes])
-    return [order[a:b] for a, b in zip(cuts, cuts[1:], strict=False)]
+    return [order[a:b] for a, b in itertools.pairwise(cuts)]
 
 
 @dataclass
@@ -109,7 +111,7 @@ def run(
     method: RoundMethod,
     *,
     folder: Path | None = None,
-    workers: int = 0,
+    workers: int | str = 0,
     d: Data | None = None,
     index: list[np.ndarray] | None = None,
     script: Sequence[tuple[Sequence[int], Sequence[int]]] = SCRIPT,
@@ -121,7 +123,10 @@ def run(
     stop_after: int | None = None,
     initial: State | None = None,
 ) -> World:
-    """Run a method on a small world. With `folder`, everything is recorded there."""
+    """Run a method on a small world. With `folder`, everything is recorded there.
+
+    `workers` is a number of processes, or "batched" for stacked clients.
+    """
     d = d or data()
     streams = Streams(seed)
     holdings = Holdings(d, index if index is not None else parts(d), streams)
@@ -135,7 +140,9 @@ def run(
             {"manifest": recorder.manifest, "metrics": metrics, "ledger": ledger},
         )
     wire = Wire(method.card, streams, protections, recorder, ledger)
-    with worker_kinds.start(workers, partial(build_site, method, holdings, make, "cpu")) as pool:
+    site = partial(build_site, method, holdings, make, "cpu")
+    kind = Batched(site) if isinstance(workers, str) else worker_kinds.start(workers, site)
+    with kind as pool:
         federation = Federation(
             holdings=holdings, initial=start, availability=Scripted(script), wire=wire, workers=pool,
             metrics=metrics, checkpoints=checkpoints, empty_round=empty_round,  # type: ignore[arg-type]
