@@ -18,7 +18,11 @@ def images(pixels: NDArray[np.uint8], labels: NDArray[np.integer]) -> Arrays:
 
 def moments(x: NDArray[np.float32]) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """Mean and standard deviation of each channel of [N, C, H, W], as Data wants them."""
-    mean, std = x.mean(axis=(0, 2, 3), dtype=np.float64), x.std(axis=(0, 2, 3), dtype=np.float64)
+    mean = x.mean(axis=(0, 2, 3), dtype=np.float64)
+    # in pieces: x.std makes a copy in double precision, several gigabytes for FEMNIST
+    squares = [((x[i : i + 4096] - mean[:, None, None]) ** 2).sum((0, 2, 3))
+               for i in range(0, len(x), 4096)]  # fmt: skip
+    std = np.sqrt(np.sum(squares, axis=0) / (x.size / x.shape[1]))
     return tuple(map(float, mean)), tuple(float(s) if s > 0 else 1.0 for s in std)
 
 

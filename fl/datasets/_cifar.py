@@ -1,0 +1,74 @@
+"""CIFAR's files: the official binary version with numpy, the Python version through torchvision.
+
+A record of the binary version is one label byte (two in CIFAR-100: coarse, fine) and 3,072 bytes of
+red, green and blue rows. The Python version is a pickle; torchvision opens it only where its MD5 is
+the published one.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fl.dataset import Arrays, Data
+from fl.datasets._arrays import images
+from fl.datasets._mnist import CACHE
+from fl.errors import UserError
+
+PIXELS = 3 * 32 * 32
+
+
+def read_binary(paths: Sequence[Path], label_bytes: int, classes: int) -> Arrays:
+    """The records of some files; the last label byte is the class."""
+    raw = []
+    for path in paths:
+        data = np.fromfile(path, dtype=np.uint8)
+        if not len(data) or len(data) % (label_bytes + PIXELS):
+            raise UserError(
+                f"{path} has {len(data)} bytes, expected a multiple of {label_bytes + PIXELS}",
+                hint="get the binary version again",
+            )
+        raw.append(data.reshape(-1, label_bytes + PIXELS))
+    records = np.concatenate(raw)
+    labels = records[:, label_bytes - 1]
+    if labels.max() >= classes:
+        raise UserError(
+            f"{paths[0].parent} has label {labels.max()}, expected 0 to {classes - 1}",
+            hint="is this the right data set?",
+        )
+    return images(records[:, label_bytes:].reshape(-1, 3, 32, 32), labels)
+
+
+def read_cifar(
+    name: str, path: str | None, download: bool,
+    *, folder: str, train: Sequence[str], test: Sequence[str], label_bytes: int, classes: tuple[str, ...],
+) -> Data:  # fmt: skip
+    """The data set `name` of torchvision, from `path` or the cache; downloaded only if asked to."""
+    root = Path(path).expanduser() if path else CACHE
+    for place in (root, root / folder):
+        files = [place / f for f in (*train, *test)]
+        if all(f.is_file() for f in files):
+            parts = [read_binary([place / f for f in names], label_bytes, len(classes))
+                     for names in (train, test)]  # fmt: skip
+            break
+    else:
+        parts = [_read_python(name, root, download, part, folder) for part in (True, False)]
+    return Data(
+        train=parts[0], test=parts[1], classes=classes, mean=(0.4914, 0.4822, 0.4465),
+        std=(0.2023, 0.1994, 0.2010), augment="crop_flip",
+        about=f"Small colour pictures of {len(classes)} kinds of thing, 32 x 32 pixels ({name}).",
+    )  # fmt: skip
+
+
+def _read_python(name: str, root: Path, download: bool, train: bool, folder: str) -> Arrays:
+    from fl.vision import torchvision
+
+    try:
+        found: Any = getattr(torchvision.datasets, name)(str(root), train=train, download=download)
+    except (OSError, RuntimeError) as error:
+        raise UserError(
+            f"{name} is not there: looked for {folder} and for torchvision's files in {root}",
+            hint="give `path`, the folder that holds them, or set `download: true`",
+        ) from error
+    return images(found.data.transpose(0, 3, 1, 2), np.array(found.targets))

@@ -1,0 +1,47 @@
+"""CINIC-10: 270,000 colour pictures of 32 x 32 pixels, CIFAR-10's classes with ImageNet's pictures.
+
+Darlow, Crowley, Antoniou, Storkey 2018, arXiv:1810.03505. Read from `path`, the unpacked archive
+with the folders train, valid and test. Training uses `train` only (90,000 pictures, as in GANDALF)
+unless `with_valid` is on. Values go to [-1, 1], as in GANDALF.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from fl.dataset import Arrays, Data, Dataset
+from fl.datasets._folders import read_folders
+from fl.errors import UserError
+
+
+class CINIC10(Dataset):
+    title = "CINIC-10"
+    source = "arXiv:1810.03505"
+
+    @dataclass(frozen=True, kw_only=True)
+    class Config:
+        path: str
+        with_valid: bool = False  # train on train and valid
+
+    def load(self) -> Data:
+        root = Path(self.config.path).expanduser()
+        names = ["train", "test"] + ["valid"] * self.config.with_valid
+        read = {name: read_folders(root / name, 32, grayscale=False) for name in names}
+        train, classes = read["train"]
+        for name in names[1:]:
+            if read[name][1] != classes:
+                raise UserError(
+                    f"{root / name} has classes {list(read[name][1])}, {root / 'train'} has "
+                    f"{list(classes)}",
+                    hint="unpack the archive again",
+                )
+        if self.config.with_valid:
+            valid = read["valid"][0]
+            train = Arrays(
+                x=np.concatenate([train.x, valid.x]), y=np.concatenate([train.y, valid.y])
+            )
+        return Data(
+            train=train, test=read["test"][0], classes=classes, mean=(0.5,) * 3, std=(0.5,) * 3,
+            about="Small colour pictures of ten kinds of thing, 32 x 32 pixels (CINIC-10).",
+        )  # fmt: skip

@@ -1,0 +1,46 @@
+"""EMNIST balanced: 131,600 handwritten letters and digits of 28 x 28 grey pixels in 47 classes.
+
+Cohen, Afshar, Tapson, van Schaik 2017, arXiv:1702.05373. Letters that look alike in both cases are
+one class. Read from `path`: the four IDX files emnist-balanced-*, plain or gzipped, also a folder
+that torchvision filled. The files hold the pictures transposed; here they stand upright. Values go
+to [-1, 1], as in GANDALF.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from fl.dataset import Arrays, Data, Dataset
+from fl.datasets._idx import read_four
+from fl.datasets._mnist import locate
+
+FILES = tuple(
+    f"emnist-balanced-{part}-{kind}-ubyte"
+    for part in ("train", "test")
+    for kind in ("images-idx3", "labels-idx1")
+)
+CLASSES = tuple("0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabdefghnqrt")
+
+
+class EMNIST(Dataset):
+    title = "EMNIST balanced"
+    source = "arXiv:1702.05373"
+
+    @dataclass(frozen=True, kw_only=True)
+    class Config:
+        path: str | None = None
+        download: bool = False
+
+    def load(self) -> Data:
+        paths = locate(
+            self.title, "EMNIST", self.config.path, self.config.download, files=FILES,
+            hint="give `path`, or set `download: true` (562 MB)", split="balanced",
+        )  # fmt: skip
+        train, test = (
+            Arrays(x=np.ascontiguousarray(a.x.transpose(0, 1, 3, 2)), y=a.y)
+            for a in read_four(paths, len(CLASSES))
+        )
+        return Data(
+            train=train, test=test, classes=CLASSES, mean=(0.5,), std=(0.5,),
+            about="Handwritten letters and digits of 28 x 28 grey pixels (EMNIST balanced).",
+        )  # fmt: skip
