@@ -110,6 +110,7 @@ def ours(work: Workload, method: RoundMethod, workers: int) -> Iterator[float]:
             holdings=holdings, initial=start, availability=HalfOfThem(),
             wire=Wire(method.card, streams), workers=pool,
         )  # fmt: skip
+        method.open(federation)
         state, t = method.start(federation), 0
         memory: dict[int, Tree] = {}
         while True:

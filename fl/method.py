@@ -72,7 +72,7 @@ class LocalConfig:
         for name, low in (("rounds", 1), ("local_epochs", 0), ("batch_size", 1)):
             if getattr(self, name) < low:
                 raise UserError(f"method.{name} must be >= {low}, got {getattr(self, name)}",
-                                hint="see docs/configuration.md")  # fmt: skip
+                                hint="`fedaudit show` prints every setting with its default")  # fmt: skip
         for name in ("lr", "momentum", "weight_decay", "grad_clip", "lr_decay"):
             if not 0 <= getattr(self, name) < float("inf"):
                 raise UserError(f"method.{name} must be finite and >= 0, got {getattr(self, name)}",
@@ -257,12 +257,16 @@ class RoundMethod(Method):
 
     # The loop: the edge cases Z1-Z8 of methods.md 0.4 are handled here, once -----------------
 
-    def run(self, federation: Federation) -> State:
-        saved = federation.restore()
+    def open(self, federation: Federation) -> None:
+        """Before the first round: what server and workers know of the model."""
         # The server knows the architecture, and with it the names of the parameters
         [(self.parameters, self.head)] = federation.workers.map("names", [None])
         self.classes = len(federation.holdings.data.classes)
         federation.workers.everywhere("install", self.initial(federation))
+
+    def run(self, federation: Federation) -> State:
+        saved = federation.restore()
+        self.open(federation)
         state: Tree = self.start(federation) if saved is None else saved.state
         memory: dict[int, Tree] = {} if saved is None else saved.memory
         for t in range(0 if saved is None else saved.round, self.config.rounds):
