@@ -1,0 +1,87 @@
+"""LG-FedAvg: clients keep their own representation and average the last layer.
+
+Liang, Liu, Ziyin, Allen, Auerbach, Brent, Salakhutdinov, Morency. Think Locally, Act Globally:
+Federated Learning with Local and Global Representations. 2020. arXiv:2001.01523, Algorithm 1.
+
+The opposite split of FedPer: the extractor is private, the head is averaged,
+
+    head <- sum_k p_k head_k,    extractor of client k: trained with the head, never sent
+
+so with nothing private (`private: []`) it is FedAvg, bit for bit. The paper starts from a model trained
+with FedAvg: `warm_start` counts the rounds of FedAvg before the split. A client that was not heard
+since then is sent the whole model, once, in place of the head. Left out: the paper's unsupervised
+and fairness losses on the local representation.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import torch
+
+from fl.artifact import Kind
+from fl.errors import UserError
+from fl.federation import Federation
+from fl.local import Trained
+from fl.method import Client, Delivery, Reply, RoundMethod
+from fl.methods.fedavg import FedAvg
+from fl.protection import Message
+from fl.split import SplitMethod
+from fl.tree import Tree
+
+
+class LGFedAvg(SplitMethod):
+    card = replace(
+        FedAvg.card,
+        title="LG-FedAvg",
+        source="arXiv:2001.01523, Alg. 1",
+        text="Clients keep their own feature layers and average only the last layer.",
+    )
+
+    @dataclass(frozen=True, kw_only=True)
+    class Config(SplitMethod.Config):
+        private: tuple[str, ...] = ("body",)
+        warm_start: int = 0  # rounds of FedAvg before the extractors part ways
+
+        def __post_init__(self) -> None:
+            super().__post_init__()
+            if self.warm_start < 0:
+                raise UserError(f"lg_fedavg.warm_start must be >= 0, got {self.warm_start}",
+                                hint="0 splits the model from the first round")  # fmt: skip
+
+    # Server ------------------------------------------------------------------------------
+
+    def start(self, federation: Federation) -> Tree:
+        heard = torch.zeros(len(federation.parts), dtype=torch.bool)  # since the warm start
+        return super().start(federation) | {"heard": heard}
+
+    def round(self, t: int, state: Tree, memory: dict[int, Tree], federation: Federation) -> Tree:
+        return super().round(t, state | {"warm": t < self.config.warm_start}, memory, federation)
+
+    def download(self, state: Tree) -> Message:
+        return {Kind.GLOBAL_MODEL: state["model"]} if state["warm"] else super().download(state)
+
+    def personal(self, state: Tree, client: int) -> Message:
+        if state["warm"] or not self.config.warm_start or state["heard"][client]:
+            return {}
+        return {Kind.GLOBAL_MODEL: state["model"]}
+
+    def server(self, state: Tree, deliveries: Iterator[Delivery], round: int) -> Tree:
+        heard = state["heard"].clone()
+
+        def noting() -> Iterator[Delivery]:
+            for delivery in deliveries:
+                heard[delivery.client] = not state["warm"]
+                yield delivery
+
+        return super().server(state, noting(), round) | {"heard": heard}
+
+    # Client ------------------------------------------------------------------------------
+
+    def receive(self, client: Client) -> Client:
+        # A whole model arrives during the warm start, and once after it
+        return client if self.private(client.start) else super().receive(client)
+
+    def finish(self, client: Client, trained: Trained) -> Reply:
+        if client.round < self.config.warm_start:
+            return RoundMethod.finish(self, client, trained)
+        return super().finish(client, trained)
