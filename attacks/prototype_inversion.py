@@ -73,10 +73,14 @@ class PrototypeInversion(Attack):
     ) -> list[Floats]:  # fmt: skip
         """Pictures [k, C, H, W] in [0, 1] for each task; `first` is the model all tasks came from."""
 
+    def choose(self, sources: Sequence[Source]) -> list[Source]:
+        """Which prototypes to attack, of all in the order of their worth."""
+        return list(sources[: self.config.max_clients])
+
     def run(
         self, view: Sequence[Artifact], knowledge: Knowledge, rng: np.random.Generator
     ) -> Claim:
-        sources = prototypes(view)[: self.config.max_clients]
+        sources = self.choose(prototypes(view))
         if not sources:
             raise UserError(
                 "no model was recorded that could have made the prototypes",
