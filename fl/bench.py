@@ -18,6 +18,7 @@ import multiprocessing
 import resource
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from multiprocessing.connection import Connection
@@ -167,9 +168,10 @@ def apart(epochs: int) -> Iterator[float]:
 
 def _serve_plain(end: Connection, epochs: int) -> None:
     rounds = plain(workload(), epochs)
-    while True:
-        end.recv()
-        end.send(next(rounds))
+    with suppress(EOFError):  # the bench is over
+        while True:
+            end.recv()
+            end.send(next(rounds))
 
 
 def matrix_limit(seconds: float = 1.0) -> float:
