@@ -55,6 +55,8 @@ def read(path: Path) -> list[Release]:
     for number, line in enumerate(_lines(path), start=1):
         try:
             fields = json.loads(line)
+            if not isinstance(fields["observers"], list):
+                raise ValueError("observers must be a list")
             releases.append(Release(**(fields | {"observers": tuple(fields["observers"])})))
         except (ValueError, TypeError, KeyError) as error:
             raise UserError(
@@ -64,7 +66,7 @@ def read(path: Path) -> list[Release]:
     return releases
 
 
-def _lines(path: Path) -> Iterable[str]:
-    if not path.exists():
+def _lines(path: Path) -> Iterable[bytes]:
+    if not path.is_file():
         raise UserError(f"no ledger at {path}", hint="run `fedaudit simulate` first")
-    return (line for line in path.read_text().splitlines() if line)
+    return (line for line in path.read_bytes().splitlines() if line)

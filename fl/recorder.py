@@ -146,7 +146,7 @@ class Recorder:
                     "channel": channel,
                     "sender": sender,
                     "senders": len(self._senders[group]),
-                    "seen_by": seen.split(","),
+                    "seen_by": seen.split(",") if seen else [],  # nobody: secure aggregation
                     "messages": messages,
                     "bytes": nbytes,
                 }
@@ -165,7 +165,7 @@ def _role(seen: str) -> str:
 def manifest(folder: Path) -> Iterator[dict[str, Any]]:
     """The lines of a manifest, messages and traffic; raises UserError naming a bad line."""
     path = folder / MANIFEST
-    if not path.exists():
+    if not path.is_file():
         raise UserError(
             f"no {MANIFEST} in {folder}",
             hint="run `fedaudit simulate`, or see docs/artifact-format.md",
@@ -175,7 +175,7 @@ def manifest(folder: Path) -> Iterator[dict[str, Any]]:
             record = json.loads(line)
             if not isinstance(record, dict) or not ({"message", "traffic"} & record.keys()):
                 raise ValueError("neither a message nor a traffic line")
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise UserError(
                 f"{path} line {number} is not a manifest line: {error}",
                 hint="restore the file; docs/artifact-format.md describes each line",
@@ -200,20 +200,22 @@ def _read_message(folder: Path, line: Mapping[str, Any]) -> list[Artifact]:
     try:
         name, digest = str(line["message"]), line["sha256"]
         round, channel = int(line["round"]), Channel(line["channel"])
-        sender, seen = Party.parse(line["sender"]), tuple(map(str, line["seen_by"]))
+        sender, seen = Party.parse(str(line["sender"])), tuple(map(str, line["seen_by"]))
         kinds = [Kind(k) for k in line["kinds"]]
-    except (KeyError, ValueError, TypeError) as error:
+        if not (isinstance(line["seen_by"], list) and isinstance(line["kinds"], list)):
+            raise ValueError("seen_by and kinds must be lists")
+        path = (folder / f"{name}.safetensors").resolve()
+    except (KeyError, ValueError, TypeError, OverflowError, OSError) as error:
         raise UserError(
             f"{folder / MANIFEST}: message {line.get('message')!r} is not valid: {error}",
             hint="docs/artifact-format.md describes each line",
         ) from error
-    path = (folder / f"{name}.safetensors").resolve()
     if not path.is_relative_to(folder.resolve()):
         raise UserError(
             f"{folder / MANIFEST}: {name!r} leads outside the run folder",
             hint="do not trust this folder; paths must stay inside artifacts/",
         )
-    if not path.exists():
+    if not path.is_file():  # nor a folder, nor a pipe that would never end
         raise UserError(f"artifact {path} is missing", hint="restore it, or simulate again")
     data = path.read_bytes()
     if hashlib.sha256(data).hexdigest() != digest:
@@ -235,7 +237,7 @@ def _read_message(folder: Path, line: Mapping[str, Any]) -> list[Artifact]:
                 f"artifact {path} holds {key!r}, which its manifest line does not list",
                 hint="arrays are named kind/name, with kind in the line's kinds",
             )
-        if np.issubdtype(array.dtype, np.floating) and not np.isfinite(array).all():
+        if np.issubdtype(array.dtype, np.inexact) and not np.isfinite(array).all():
             raise UserError(
                 f"artifact {path}: {key!r} holds NaN or infinity",
                 hint="a message that is not finite is rejected, as the server would",

@@ -107,9 +107,10 @@ class Pool(Workers):
     def everywhere(self, name: str, *args: Any) -> None:
         data = _dump((name, args))
         for end in self._ends:
-            end.send_bytes(data)
-        for end in self._ends:
-            self._receive(end)
+            _send(end, data)
+        answers = [_answer(end) for end in self._ends]  # all of them, before one is raised
+        for answer in answers:
+            _value(answer)
 
     def map(self, name: str, items: Iterable[Any]) -> Iterator[Any]:
         # A worker gets its next item only after its last result was read: neither side can then
@@ -128,7 +129,7 @@ class Pool(Workers):
                         exhausted = True
                         break
                     end = idle.pop()
-                    end.send_bytes(_dump((name, (item,))))
+                    _send(end, _dump((name, (item,))))
                     working[end] = number
                     asked += 1
                 while position in done:
@@ -140,24 +141,12 @@ class Pool(Workers):
                     continue
                 for ready in wait(list(working)):
                     end = cast(Connection, ready)
-                    done[working.pop(end)] = self._receive(end)
+                    number = working.pop(end)
+                    done[number] = _value(_answer(end))
                     idle.append(end)
         finally:
-            for end in list(working):  # the caller stopped early: leave no answer behind
-                self._receive(end)
-
-    def _receive(self, end: Connection) -> Any:
-        try:
-            data = end.recv_bytes()
-        except (EOFError, ConnectionResetError) as error:
-            raise UserError(
-                "a worker process ended unexpectedly, probably for lack of memory",
-                hint="use fewer workers (workers: 1), or workers: 0 to run in this process",
-            ) from error
-        ok, value = pickle.loads(data)  # our own process wrote this
-        if not ok:
-            raise value
-        return value
+            for end in working:  # stopped early, or work failed elsewhere: leave no answer behind
+                _answer(end)
 
     def close(self) -> None:
         for end in self._ends:
@@ -167,6 +156,36 @@ class Pool(Workers):
             if process.is_alive():
                 process.terminate()
         self._ends = []
+
+
+def _send(end: Connection, data: bytes) -> None:
+    try:
+        end.send_bytes(data)
+    except (BrokenPipeError, ConnectionResetError) as error:
+        raise _ended() from error
+
+
+def _answer(end: Connection) -> tuple[bool, Any]:
+    """(True, result), or (False, what the work or the process died of)."""
+    try:
+        answer: tuple[bool, Any] = pickle.loads(end.recv_bytes())  # our own process wrote this
+    except (EOFError, ConnectionResetError):
+        return False, _ended()
+    return answer
+
+
+def _value(answer: tuple[bool, Any]) -> Any:
+    ok, value = answer
+    if not ok:
+        raise value
+    return value
+
+
+def _ended() -> UserError:
+    return UserError(
+        "a worker process ended unexpectedly, probably for lack of memory",
+        hint="use fewer workers (workers: 1), or workers: 0 to run in this process",
+    )
 
 
 def _serve(end: Connection, make_site: Callable[[], Any], inherited: list[Connection]) -> None:
@@ -190,6 +209,7 @@ def _serve(end: Connection, make_site: Callable[[], Any], inherited: list[Connec
         except BaseException as error:
             try:
                 answer = _dump((False, error))
+                pickle.loads(answer)  # some exceptions can be written and not read back
             except Exception:
                 answer = _dump((False, RuntimeError(f"{type(error).__name__}: {error}")))
         end.send_bytes(answer)

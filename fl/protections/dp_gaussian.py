@@ -3,8 +3,8 @@
 Dwork, Roth. The Algorithmic Foundations of Differential Privacy. 2014, A.1; with client-level
 clipping as in McMahan, Ramage, Talwar, Zhang. ICLR 2018. arXiv:1710.06963, sec. 2.
 
-Everything the chosen kinds hold is one vector v per message: a model counts as its change from the
-model received (w_k - w), other kinds as they are.
+Everything one chosen kind holds is one vector v per message, and each kind is a release of its own: a
+model counts as its change from the model received (w_k - w), other kinds as they are.
 
     v <- v * min(1, clip_norm / ||v||) + N(0, (noise_multiplier * clip_norm)^2)   per coordinate
 
