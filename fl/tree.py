@@ -34,7 +34,14 @@ def leaves(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any
 def save(path: Path, tree: Mapping[str, Any]) -> None:
     """Write a tree so that the file is either the old one or the whole new one."""
     flat = list(leaves(tree))
-    tensors = {k: v.detach().cpu().contiguous() for k, v in flat if isinstance(v, Tensor)}
+    tensors: dict[str, Tensor] = {}
+    stored: set[int] = set()  # safetensors refuses tensors that share memory
+    for key, value in flat:
+        if isinstance(value, Tensor):
+            own = value.detach().cpu().contiguous()
+            place = own.untyped_storage().data_ptr()
+            tensors[key] = own.clone() if place in stored else own
+            stored.add(place)
     plain = {k: v for k, v in flat if not isinstance(v, Tensor)}
     aside = path.with_name(path.name + ".partial")
     save_file(tensors, aside, metadata={"plain": json.dumps(plain)})

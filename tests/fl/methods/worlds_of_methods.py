@@ -41,7 +41,7 @@ def logit_gradient(
     z = torch.tensor([logits], requires_grad=True)
     value = loss(z)
     (grad,) = torch.autograd.grad(value, [z])
-    return float(value), grad[0].tolist()
+    return float(value.detach()), grad[0].tolist()
 
 
 def continues(make: Callable[[], RoundMethod], folder: Path, **world: Any) -> bool:

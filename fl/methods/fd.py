@@ -1,0 +1,57 @@
+"""FD: federated distillation; clients exchange mean outputs by class instead of models.
+
+Jeong, Oh, Kim, Park, Bennis, Kim. Communication-Efficient On-Device Machine Learning: Federated
+Distillation and Augmentation under Non-IID Private Data. 2018. arXiv:1811.11479, Algorithm 1.
+
+Differs from FedAvg in what is exchanged (fl/distillation.py has the formulas): a table of mean outputs
+by class instead of a model. Every client trains a model of its own, all starting from the initial
+one. There is no global model: `accuracy` is the mean over the clients' models, each on the whole
+test set. gamma = 0 is training alone. Left out: the paper's augmentation by a generator (FAug).
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+
+from fl.artifact import Kind
+from fl.distillation import Distilling
+from fl.local import Trained
+from fl.method import Card, Client, Delivery, Reply
+from fl.model import State
+from fl.protection import Message
+from fl.tree import Tree
+
+
+class FD(Distilling):
+    card = Card(
+        title="Federated distillation",
+        source="arXiv:1811.11479, Alg. 1",
+        text="Clients keep their models and exchange only the average output of their model for "
+        "each class, from which they learn besides their own labels.",
+        downlink=(Kind.GLOBAL_LOGIT_TABLE,),
+        uplink=(Kind.MEAN_LOGIT_TABLE,),
+        release=(),
+    )
+
+    def download(self, state: Tree) -> Message:
+        return {}
+
+    def average(self, state: Tree, deliveries: Iterator[Delivery], round: int) -> Tree:
+        for _ in deliveries:
+            pass
+        return state
+
+    def served(self, state: Tree) -> State:
+        return {}
+
+    def own_models(self, state: Tree, memory: Mapping[int, Tree]) -> Iterator[tuple[int, State]]:
+        return ((k, m["own"]) for k, m in sorted(memory.items()))
+
+    def receive(self, client: Client) -> Client:
+        """The client starts from its own model, where others start from a received one."""
+        own = client.memory.get("own") or client.initial
+        return replace(client, message=client.message | {Kind.GLOBAL_MODEL: own})
+
+    def finish(self, client: Client, trained: Trained) -> Reply:
+        reply = super().finish(client, trained)
+        table = {Kind.MEAN_LOGIT_TABLE: reply.message[Kind.MEAN_LOGIT_TABLE]}
+        return replace(reply, message=table, memory={"own": trained.state})

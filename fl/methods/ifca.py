@@ -1,0 +1,134 @@
+"""IFCA: several global models; each client trains the one that fits its data best.
+
+Ghosh, Chung, Yin, Ramchandran. An Efficient Framework for Clustered Federated Learning. NeurIPS 2020.
+arXiv:2006.04088, Algorithm 1 (model averaging).
+
+The server sends all models w_1 .. w_m. Client k takes the one with the smallest loss on its training
+examples, trains it as FedAvg does, and returns it with its number:
+
+    j_k = argmin_j F_k(w_j),    w_j <- sum of p_k w_k over the clients with j_k = j
+
+A model nobody chose stays as it is. One cluster is FedAvg, bit for bit. `shared_extractor` averages
+all layers but the head over everybody (the paper's sec. 6.3). The first model is the initial one; the
+others are the same weights, shuffled within each parameter: other draws from the same distribution.
+
+Evaluated and released is the model with the most examples behind it so far; `client_accuracy` and
+`personal_accuracy` are those of the models the clients last chose. Left out: the variant that
+averages gradients, and restarts.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+
+import torch
+from torch.nn.functional import cross_entropy
+
+from fl.aggregators.mean import WeightedMean
+from fl.artifact import Kind
+from fl.errors import UserError
+from fl.federation import Federation
+from fl.local import Trained
+from fl.method import Client, Delivery, LocalConfig, Reply, evaluate
+from fl.methods.fedavg import FedAvg
+from fl.model import State
+from fl.protection import Message, Payload
+from fl.tree import Tree
+
+
+class IFCA(FedAvg):
+    card = replace(
+        FedAvg.card,
+        title="IFCA",
+        source="arXiv:2006.04088, Alg. 1",
+        text="The server keeps several models; each client trains the one that fits its data best, "
+        "and says which one it chose.",
+        uplink=(Kind.LOCAL_MODEL, Kind.NUM_EXAMPLES, Kind.CLUSTER_ID),
+    )
+
+    @dataclass(frozen=True, kw_only=True)
+    class Config(LocalConfig):
+        clusters: int = 2  # number of models
+        shared_extractor: bool = False  # one extractor for all; the models differ in their heads
+
+        def __post_init__(self) -> None:
+            super().__post_init__()
+            if self.clusters < 1:
+                raise UserError(f"ifca.clusters must be >= 1, got {self.clusters}",
+                                hint="use clusters: 1 for FedAvg")  # fmt: skip
+
+    # Server ------------------------------------------------------------------------------
+
+    def start(self, federation: Federation) -> Tree:
+        first = self.initial(federation)
+        varies = self.head if self.config.shared_extractor else self.parameters
+        models = {"0": first}
+        for j in range(1, self.config.clusters):
+            rng = federation.streams.torch("ifca", j)
+            models[str(j)] = first | {k: shuffled(first[k], rng) for k in varies}
+        members = torch.zeros(self.config.clusters, dtype=torch.float64)
+        return {"models": models, "members": members}
+
+    def download(self, state: Tree) -> Message:
+        models = state["models"]
+        return {Kind.GLOBAL_MODEL: {f"{j}/{k}": v for j in models for k, v in models[j].items()}}
+
+    def reference(self, received: Message, sent: Message) -> Message:
+        chosen = int(sent[Kind.CLUSTER_ID]["cluster"])
+        return {Kind.GLOBAL_MODEL: model_of(received[Kind.GLOBAL_MODEL], chosen)}
+
+    def server(self, state: Tree, deliveries: Iterator[Delivery], round: int) -> Tree:
+        means, everybody = [WeightedMean() for _ in range(self.config.clusters)], WeightedMean()
+        for delivery in deliveries:
+            chosen = int(delivery.message[Kind.CLUSTER_ID]["cluster"])
+            model, weight = (
+                delivery.message[Kind.LOCAL_MODEL],
+                delivery.weight(self.config.weighting),
+            )
+            means[chosen].add(model, weight)
+            everybody.add({k: v for k, v in model.items() if k not in self.head}, weight)
+        models = {j: means[int(j)].value() if means[int(j)].total else model
+                  for j, model in state["models"].items()}  # fmt: skip
+        if self.config.shared_extractor:
+            extractor = everybody.value()
+            models = {j: model | extractor for j, model in models.items()}
+        behind = torch.tensor([m.total for m in means], dtype=torch.float64)
+        return {"models": models, "members": state["members"] + behind}
+
+    def served(self, state: Tree) -> State:
+        model: State = state["models"][str(int(state["members"].argmax()))]
+        return model
+
+    def own_models(self, state: Tree, memory: Mapping[int, Tree]) -> Iterator[tuple[int, State]]:
+        return ((k, state["models"][str(m["cluster"])]) for k, m in sorted(memory.items()))
+
+    # Client ------------------------------------------------------------------------------
+
+    def receive(self, client: Client) -> Client:
+        """Choose one of the models that arrived."""
+        models = [model_of(client.start, j) for j in range(self.config.clusters)]
+        losses = [
+            cross_entropy(evaluate(client.net, "forward", m, client.x).double(), client.y)
+            for m in models
+        ]
+        chosen = torch.stack(losses).argmin().cpu()
+        own: Message = {
+            Kind.GLOBAL_MODEL: models[int(chosen)],
+            Kind.CLUSTER_ID: {"cluster": chosen},
+        }
+        return replace(client, message=client.message | own)
+
+    def finish(self, client: Client, trained: Trained) -> Reply:
+        reply, chosen = super().finish(client, trained), client.message[Kind.CLUSTER_ID]
+        message = reply.message | {Kind.CLUSTER_ID: chosen}
+        return replace(reply, message=message, memory={"cluster": int(chosen["cluster"])})
+
+
+def model_of(models: Payload, j: int) -> State:
+    """The j-th of several models in one payload, whose names begin with its number."""
+    start = f"{j}/"
+    return {k.removeprefix(start): v for k, v in models.items() if k.startswith(start)}
+
+
+def shuffled(value: torch.Tensor, rng: torch.Generator) -> torch.Tensor:
+    """The entries of a tensor in another order."""
+    return value.flatten()[torch.randperm(value.numel(), generator=rng)].reshape(value.shape)

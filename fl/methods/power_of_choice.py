@@ -1,0 +1,80 @@
+"""Power-of-choice: of d candidates, the server lets those with the largest loss train.
+
+Cho, Wang, Joshi. Towards Understanding Biased Client Selection in Federated Learning. AISTATS 2022.
+arXiv:2010.01243, sec. 4 (pow-d).
+
+Differs from FedAvg in who trains. Each round
+
+    draw d candidates without replacement, with probability in proportion to n_k
+    send them w; each answers with F_k(w) over all its training examples
+    the m with the largest loss train; their models are averaged uniformly
+
+so d = m is FedAvg over clients drawn in proportion to n_k. Availability draws among the candidates,
+and those who do not answer are not waited for. Left out: the variants that estimate F_k from a
+mini-batch (cpow-d) or from the last round (rpow-d).
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+from torch.nn.functional import cross_entropy
+
+from fl.artifact import Kind
+from fl.errors import UserError
+from fl.federation import Federation
+from fl.method import Client, LocalConfig, Reply
+from fl.methods.fedavg import FedAvg
+from fl.protection import Message
+from fl.tree import Tree
+
+
+class PowerOfChoice(FedAvg):
+    card = replace(
+        FedAvg.card,
+        title="Power-of-choice",
+        source="arXiv:2010.01243, sec. 4",
+        text="FedAvg whose server first asks some clients how badly the model does on their data, "
+        "and lets the worst of them train.",
+        uplink=(Kind.LOCAL_MODEL, Kind.NUM_EXAMPLES, Kind.LOCAL_LOSS),
+    )
+
+    @dataclass(frozen=True, kw_only=True)
+    class Config(LocalConfig):
+        candidates: int = 6  # d
+        chosen: int = 3  # m, the clients that train
+        weighting: Literal["samples", "uniform"] = "uniform"
+
+        def __post_init__(self) -> None:
+            super().__post_init__()
+            if not 1 <= self.chosen <= self.candidates:
+                raise UserError(
+                    "power_of_choice needs 1 <= chosen <= candidates, got "
+                    f"chosen {self.chosen}, candidates {self.candidates}",
+                    hint="candidates = chosen is FedAvg; 2 to 10 times as many is usual",
+                )
+
+    def candidates(self, state: Tree, round: int, federation: Federation) -> Sequence[int]:
+        sizes = np.array([len(part) for part in federation.parts], dtype=np.float64)
+        d = min(self.config.candidates, int((sizes > 0).sum()))
+        rng = federation.streams.numpy("power_of_choice", round)
+        drawn = rng.choice(len(sizes), d, replace=False, p=sizes / sizes.sum())
+        return sorted(drawn.tolist())
+
+    def select(self, state: Tree, answering: Sequence[int], round: int, message: Message,
+               federation: Federation) -> Sequence[int]:  # fmt: skip
+        losses: dict[int, float] = {}
+        jobs = [("report_loss", (k, Tree(), Message())) for k in answering]
+        replies = federation.workers.map("work", jobs)
+        for k, reply in zip(answering, replies, strict=True):
+            heard = federation.wire.uplink(round, reply.message, k, message)
+            if heard is not None:
+                losses[k] = float(heard[Kind.LOCAL_LOSS]["loss"])
+        worst = sorted(losses, key=lambda k: (-losses[k], k))[: self.config.chosen]
+        return sorted(worst)
+
+    def report_loss(self, client: Client) -> Reply:
+        """F_k(w) on all training examples, in evaluation mode."""
+        loss = cross_entropy(client.run("forward", client.start).double(), client.y)
+        return Reply(message={Kind.LOCAL_LOSS: {"loss": loss.cpu()}}, examples=len(client.y))
