@@ -18,7 +18,7 @@ def largest_remainder(
     equal ones in random order.
     """
     quota = total * (shares / shares.sum())
-    counts = np.floor(quota + 1e-9).astype(np.int64)  # 0.3 * 10 is a hair below 3
+    counts = np.floor(quota).astype(np.int64)
     order = np.lexsort((rng.random(len(shares)), -(quota - counts).round(9)))
     counts[order[: total - int(counts.sum())]] += 1
     result: NDArray[np.int64] = counts
