@@ -205,9 +205,10 @@ def _read_message(folder: Path, line: Mapping[str, Any]) -> list[Artifact]:
         if not (isinstance(line["seen_by"], list) and isinstance(line["kinds"], list)):
             raise ValueError("seen_by and kinds must be lists")
         path = (folder / f"{name}.safetensors").resolve()
+        present = path.is_file()  # a folder is none, nor a pipe that would never end
     except (KeyError, ValueError, TypeError, OverflowError, OSError) as error:
         raise UserError(
-            f"{folder / MANIFEST}: message {line.get('message')!r} is not valid: {error}",
+            f"{folder / MANIFEST}: message {line.get('message')!r:.80} is not valid: {error}",
             hint="docs/artifact-format.md describes each line",
         ) from error
     if not path.is_relative_to(folder.resolve()):
@@ -215,7 +216,7 @@ def _read_message(folder: Path, line: Mapping[str, Any]) -> list[Artifact]:
             f"{folder / MANIFEST}: {name!r} leads outside the run folder",
             hint="do not trust this folder; paths must stay inside artifacts/",
         )
-    if not path.is_file():  # nor a folder, nor a pipe that would never end
+    if not present:
         raise UserError(f"artifact {path} is missing", hint="restore it, or simulate again")
     data = path.read_bytes()
     if hashlib.sha256(data).hexdigest() != digest:

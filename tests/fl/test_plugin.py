@@ -1,0 +1,190 @@
+"""Plugins: found by file name or by dotted path, checked against their Config, errors with hints."""
+
+import dataclasses
+import itertools
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import pytest
+
+from fl import plugin
+from fl.errors import UserError
+from fl.method import Method
+from fl.methods.fedavg import FedAvg
+from fl.participation import Availability
+from fl.plugin import Plugin
+
+_fresh = itertools.count()
+Write = Callable[..., str]
+
+
+@pytest.fixture
+def user_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Write:
+    """write("class ...") -> the name of a module of the user's own, on sys.path."""
+    monkeypatch.syspath_prepend(str(tmp_path))
+
+    def write(text: str) -> str:
+        name = f"users_own_{next(_fresh)}"
+        (tmp_path / f"{name}.py").write_text(text)
+        return name
+
+    return write
+
+
+@pytest.fixture
+def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Write:
+    """package(one="...") -> the name of a package with a file one.py."""
+    monkeypatch.syspath_prepend(str(tmp_path))
+
+    def write(**files: str) -> str:
+        folder = tmp_path / f"plugins_{next(_fresh)}"
+        folder.mkdir()
+        for name, text in {"__init__": "", **files}.items():
+            (folder / f"{name}.py").write_text(text)
+        return folder.name
+
+    return write
+
+
+BASE = "from fl.plugin import Plugin\n"
+
+
+# Finding ------------------------------------------------------------------------------------
+
+
+def test_a_file_is_a_plugin() -> None:
+    assert plugin.load("fl.methods", "fedavg", Method) is FedAvg
+
+
+def test_a_near_miss_names_the_nearest() -> None:
+    with pytest.raises(UserError) as error:
+        plugin.load("fl.methods", "fedagv", Method)
+    assert str(error.value) == "no 'fedagv' in fl/methods/\n  hint: did you mean 'fedavg'?"
+
+
+def test_a_far_miss_lists_what_there_is() -> None:
+    with pytest.raises(UserError) as error:
+        plugin.load("fl.methods", "zzzzzz", Method)
+    known = ", ".join(plugin.names("fl.methods"))
+    assert error.value.hint == f"known: {known}" and "fedavg" in known
+
+
+def test_several_folders_are_searched_and_named() -> None:
+    both = ("fl.availability", "fl.methods")
+    assert plugin.load(both, "fedavg", Method) is FedAvg
+    with pytest.raises(UserError, match=r"no 'fulll' in fl/availability/ or fl/methods/"):
+        plugin.load(both, "fulll", Availability)
+
+
+def test_files_with_an_underscore_are_no_plugins(package: Write) -> None:
+    assert plugin.names(package(_helper="", one="", two="")) == ["one", "two"]
+
+
+def test_a_dotted_path_is_a_users_own_file(user_file: Write) -> None:
+    name = user_file("from fl.methods.fedavg import FedAvg\nclass Mine(FedAvg): ...\n")
+    found = plugin.load("fl.methods", f"{name}:Mine", Method)
+    assert (found.__name__, found.__bases__) == ("Mine", (FedAvg,))
+
+
+def test_a_dotted_path_to_nothing_says_what_to_write(user_file: Write) -> None:
+    name = user_file("x = 1\n")
+    for path in (f"{name}:Absent", "no.such.module:Class", ":Class", f"{name}:"):
+        with pytest.raises(UserError, match="cannot load") as error:
+            plugin.load("fl.methods", path, Method)
+        assert error.value.hint.startswith("write module:Class")
+
+
+def test_a_dotted_path_to_another_kind_of_thing_is_refused(user_file: Write) -> None:
+    name = user_file("class Mine: ...\nvalue = 3\n")
+    for part in ("Mine", "value"):
+        with pytest.raises(UserError, match="is not a Method") as error:
+            plugin.load("fl.methods", f"{name}:{part}", Method)
+        assert error.value.hint == "derive it from fl.method:Method"
+
+
+def test_two_classes_are_told_apart_by_the_file_name(package: Write) -> None:
+    two = BASE + "class Other(Plugin): ...\nclass MyThing(Plugin): ...\nclass _Base(Plugin): ...\n"
+    assert plugin.load(package(my_thing=two), "my_thing", Plugin).__name__ == "MyThing"
+
+
+def test_two_classes_of_other_names_are_refused(package: Write) -> None:
+    two = package(thing=BASE + "class A(Plugin): ...\nclass B(Plugin): ...\n")
+    with pytest.raises(UserError, match=r"thing must define one Plugin, found 2"):
+        plugin.load(two, "thing", Plugin)
+
+
+def test_a_file_without_the_class_is_refused(package: Write) -> None:
+    imported = package(fedavg="from fl.methods.fedavg import FedAvg\nclass Other: ...\n")
+    with pytest.raises(UserError, match=r"fedavg must define one Method, found 0"):
+        plugin.load(imported, "fedavg", Method)  # an imported class is somebody else's plugin
+
+
+# Settings -----------------------------------------------------------------------------------
+
+
+class Example(Plugin):
+    @dataclass(frozen=True, kw_only=True)
+    class Config:
+        rate: float = 0.1
+        count: int = 3
+        on: bool = False
+        form: Literal["square", "abs"] = "square"
+        sizes: tuple[int, ...] = ()
+
+        def __post_init__(self) -> None:
+            if self.rate < 0:
+                raise UserError(f"example.rate must be >= 0, got {self.rate}", hint="use 0")
+
+
+def refusal(**settings: object) -> UserError:
+    with pytest.raises(UserError) as error:
+        plugin.configure(Example, settings, "attacks[2]")
+    return error.value
+
+
+def test_defaults_are_the_configs() -> None:
+    assert plugin.configure(Example, {}, "x").config == Example().config == Example.Config()
+
+
+def test_text_is_converted_by_declared_type() -> None:
+    # YAML 1.1 reads 1e-5 as text
+    settings = {"rate": "1e-5", "count": "7", "on": "true", "sizes": [1, "2"]}
+    config = plugin.configure(Example, settings, "x").config
+    assert config == Example.Config(rate=1e-5, count=7, on=True, sizes=(1, 2))
+    assert isinstance(config.rate, float) and isinstance(config.count, int)
+
+
+def test_an_unknown_key_names_the_nearest() -> None:
+    error = refusal(ratee=1)
+    assert str(error) == "attacks[2]: unknown key 'ratee'\n  hint: did you mean 'rate'?"
+    assert refusal(zzz=1).hint == "known: rate, count, on, form, sizes"
+
+
+def test_a_plugin_without_settings_says_so() -> None:
+    with pytest.raises(UserError) as error:
+        plugin.configure(Plugin, {"x": 1}, "here")
+    assert error.value.hint == "known: no settings"
+
+
+def test_a_wrong_value_is_named_with_its_place() -> None:
+    assert str(refusal(rate="fast")).startswith("attacks[2].rate: ")
+    assert "got 'fast'" in str(refusal(rate="fast"))
+    assert "attacks[2].form" in str(refusal(form="cube"))
+    assert "attacks[2].sizes.1" in str(refusal(sizes=[1, "b"]))
+    assert "attacks[2].count" in str(refusal(count=2.5))
+
+
+def test_yes_is_not_a_number() -> None:
+    assert "attacks[2].count must be a number, got True" in str(refusal(count=True))
+    assert "attacks[2].rate must be a number, got False" in str(refusal(rate=False))
+
+
+def test_a_plugins_own_check_is_heard() -> None:
+    assert str(refusal(rate=-1)) == "example.rate must be >= 0, got -1.0\n  hint: use 0"
+
+
+def test_settings_cannot_be_changed_afterwards() -> None:
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        Example().config.rate = 2.0
