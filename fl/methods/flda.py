@@ -1,0 +1,93 @@
+"""FLDA: each client mixes the shared model with a private one, and a gate chooses between them.
+
+Peterson, Kanani, Marathe. Private Federated Learning with Domain Adaptation. 2019. arXiv:1912.06733,
+sec. 3. (Compared with in the FedRS paper, doi:10.1145/3447548.3467254.)
+
+Client k has a private model P_k and a gate a(x) = sigmoid(u_k h(x) + b_k), with h the head's input
+under the shared model G. All three are trained together on -log of
+
+    a(x) softmax(G(x))_y + (1 - a(x)) softmax(P_k(x))_y
+
+Only G is sent, and averaged as in FedAvg; P_k, u_k and b_k stay. P_k starts as a copy of the initial
+model, the gate at one half. With `gate: one` (the gate fixed at 1) it is FedAvg, bit for bit.
+
+Evaluated and released is G alone. Changed: the gate reads h, where the original linear model reads x.
+Left out: the variant with noise on the gradients of G (a protection on the wire does as much).
+"""
+
+import copy
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import log_softmax, logsigmoid, nll_loss
+
+from fl.local import Constants, Handle
+from fl.method import Client, LocalConfig, Reply
+from fl.methods.fedavg import FedAvg
+from fl.model import Net, State
+
+
+class FLDA(FedAvg):
+    card = replace(
+        FedAvg.card,
+        title="FLDA (mixture of experts)",
+        source="arXiv:1912.06733, sec. 3",
+        text="Each client learns when to trust the shared model and when a private model of its own; "
+        "only the shared model is sent and averaged.",
+    )
+
+    @dataclass(frozen=True, kw_only=True)
+    class Config(LocalConfig):
+        gate: Literal["learned", "one"] = "learned"  # one: the shared model alone, which is FedAvg
+
+    def prepare(self, net: Net, classes: int) -> None:
+        super().prepare(net, classes)
+        self.mixture = Mixture(net, gated=self.config.gate == "learned")
+
+    def loss(self, net: Handle, x: Tensor, y: Tensor, const: Constants) -> Tensor:
+        return nll_loss(net(x), y)
+
+    def client(self, client: Client) -> Reply:
+        own = client.memory.get("own") or self._first(client)
+        start = under("shared", client.start) | own
+        trained = replace(client, net=self.mixture).train(self, {}, start)
+        shared = inside("shared", trained.state)
+        kept = {k: v for k, v in trained.state.items() if not k.startswith("shared.")}
+        reply = self.finish(client, replace(trained, state=shared))
+        return replace(reply, memory={"own": kept})
+
+    def _first(self, client: Client) -> State:
+        gate = {k: torch.zeros_like(v) for k, v in self.mixture.gate.state_dict().items()}
+        return under("private", client.initial) | under("gate", gate)
+
+
+class Mixture(Net):
+    """Shared model, private model and gate as one network; [b, ...] -> [b, C] log-probabilities."""
+
+    def __init__(self, net: Net, gated: bool = True) -> None:
+        super().__init__((), 0)
+        width = next(p.shape[1] for p in net.head.parameters() if p.dim() == 2)
+        self.shared, self.private = copy.deepcopy(net), copy.deepcopy(net)
+        self.gate = nn.Linear(width, 1, device=next(net.parameters()).device)
+        self._gated = gated
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = self.shared.features(x)
+        shared = log_softmax(self.shared.head(h), 1)
+        if not self._gated:
+            return shared
+        private, a = log_softmax(self.private(x), 1), self.gate(h)  # [b, C], [b, 1]
+        return torch.logaddexp(shared + logsigmoid(a), private + logsigmoid(-a))
+
+
+def under(part: str, state: State) -> State:
+    """A state with the names it has inside a part of the mixture."""
+    return {f"{part}.{k}": v for k, v in state.items()}
+
+
+def inside(part: str, state: State) -> State:
+    """The converse."""
+    start = f"{part}."
+    return {k.removeprefix(start): v for k, v in state.items() if k.startswith(start)}
