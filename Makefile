@@ -4,7 +4,7 @@ PYTHON ?= python3
 RUN := .venv/bin
 DONE := .venv/.installed
 
-.PHONY: help audit test check bench dev clean
+.PHONY: help audit test check bench paper dev clean
 help:  ## this list
 	@sed -n 's/^\([a-z]*\):.*## /\1  /p' $(MAKEFILE_LIST) | expand -t 10
 
@@ -23,6 +23,11 @@ check: $(DONE)  ## ruff, formatting and types
 
 bench: $(DONE)  ## speed, as ratios to a plain loop and to the hardware's limit
 	$(RUN)/python -m fl.bench
+
+paper: $(DONE)  ## a published table: TABLE=rebafl-1 ROUNDS=200 SEEDS=7,8 COLUMN=fmnist-m20 ROWS=FedAvg,ReBaFL
+	$(RUN)/python -m audit.papers $(or $(TABLE),--list) $(if $(ROUNDS),--rounds $(ROUNDS)) \
+	  $(if $(SEEDS),--seeds $(SEEDS)) $(if $(COLUMN),--column $(COLUMN)) $(if $(ROWS),--rows $(ROWS)) \
+	  $(foreach entry,$(DATA),--data $(entry))
 
 dev: $(DONE)  ## the environment with the tools to work on it
 	@echo "activate it: . .venv/bin/activate"
