@@ -43,16 +43,15 @@ class Majors(Partition):
     ) -> list[Index]:
         config = self.config
         major = windows(classes, clients, config.majors)
-        holders = major.sum(axis=0)  # kappa, [classes]
         if config.mode == "ratio":
-            shares = np.where(major, config.ratio, 1.0) / (clients + (config.ratio - 1) * holders)
-            return by_shares(labels, shares, rng)
+            # by_shares divides each column by its sum, K + (rho - 1) kappa_c
+            return by_shares(labels, np.where(major, config.ratio, 1.0), rng)
         if config.minor * clients > 1:
             raise UserError(
                 f"partition.minor: {clients} clients x {config.minor:g} is more than the whole class",
                 hint=f"use at most {1 / clients:g}, or mode: ratio",
             )
-        extra = (1 - config.minor * clients) / holders
+        extra = (1 - config.minor * clients) / major.sum(axis=0)  # kappa, [classes]
         return by_shares(labels, config.minor + np.where(major, extra, 0.0), rng)
 
     def describe(self) -> str:
