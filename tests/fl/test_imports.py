@@ -1,0 +1,114 @@
+"""Which file imports which: the direction of the folders, no cycles, empty __init__ files, short files."""
+
+import ast
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+FOLDERS = ("fl", "attacks", "audit", "reports")
+# What a folder may import of ours, itself aside. attacks reads records, never the simulator.
+ALLOWED = {
+    "fl": (),
+    "reports": (),
+    "attacks": ("fl.artifact", "fl.ledger", "fl.errors", "fl.plugin", "fl.streams"),
+    "audit": ("fl", "attacks", "reports"),
+}
+FILES = sorted(p for folder in FOLDERS for p in (ROOT / folder).rglob("*.py"))
+
+
+def module_name(path: Path) -> str:
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+MODULES = {module_name(p): p for p in FILES}
+
+
+@cache
+def imports(module: str) -> frozenset[str]:
+    """Modules of ours that a file imports, wherever in the file."""
+    tree = ast.parse(MODULES[module].read_text())
+    found = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{module}: relative imports hide where a name comes from"
+            names = {f"{node.module}.{alias.name}" for alias in node.names}
+            found |= {n if n in MODULES else str(node.module) for n in names}
+    return frozenset(n for n in found if n.split(".")[0] in FOLDERS)
+
+
+def test_there_is_something_to_read() -> None:
+    assert {"fl.wire", "fl.methods.fedavg", "attacks.attack", "reports.result"} <= set(MODULES)
+    assert "fl.recorder" in imports("fl.wire") and "fl.artifact" in imports("attacks.attack")
+
+
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_imports_go_in_one_direction(folder: str) -> None:
+    allowed = (folder, *ALLOWED[folder])
+    wrong = [
+        f"{module} imports {target}"
+        for module in MODULES
+        if module.split(".")[0] == folder
+        for target in imports(module)
+        if not any(target == a or target.startswith(f"{a}.") for a in allowed)
+    ]
+    assert not wrong
+
+
+def test_every_import_of_ours_exists() -> None:
+    missing = {t for m in MODULES for t in imports(m) if t not in MODULES}
+    assert not missing
+
+
+def cycle() -> list[str]:
+    """The first cycle of imports, or nothing. Depth first; grey modules are on the path."""
+    state: dict[str, str] = {}
+    path: list[str] = []
+
+    def visit(module: str) -> list[str]:
+        state[module] = "grey"
+        path.append(module)
+        for target in sorted(imports(module) & MODULES.keys()):
+            if state.get(target) == "grey":
+                return [*path[path.index(target) :], target]
+            if target not in state and (found := visit(target)):
+                return found
+        path.pop()
+        state[module] = "black"
+        return []
+
+    for module in MODULES:
+        if module not in state and (found := visit(module)):
+            return found
+    return []
+
+
+def test_no_file_imports_itself_in_a_circle() -> None:
+    assert cycle() == []
+
+
+def test_every_init_is_empty_and_there() -> None:
+    for folder in {p.parent for p in FILES}:
+        assert (folder / "__init__.py").read_bytes() == b"", folder
+
+
+def test_no_file_is_longer_than_400_lines() -> None:
+    lengths = {m: len(p.read_text().splitlines()) for m, p in MODULES.items()}
+    assert {m: n for m, n in lengths.items() if n > 400} == {}
+
+
+def test_no_module_stands_beside_a_folder_of_its_name() -> None:
+    # fl/availability.py beside fl/availability/ would be hidden by the folder
+    assert not [p for p in FILES if p.with_suffix("").is_dir()]
+
+
+def test_every_file_says_what_it_is() -> None:
+    assert not [m for m, p in MODULES.items() if p.read_bytes() and not _docstring(p)]
+
+
+def _docstring(path: Path) -> str | None:
+    return ast.get_docstring(ast.parse(path.read_text()))

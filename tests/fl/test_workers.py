@@ -1,0 +1,268 @@
+"""Workers: order, exceptions, dead processes, early stops; one process or three give the same bits."""
+
+import os
+import signal
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+import torch
+
+from fl import workers
+from fl.errors import UserError
+from fl.workers import Pool, Workers
+
+
+class Awkward(Exception):
+    """Can be written by pickle and not read back."""
+
+    def __init__(self, a: int, b: int) -> None:
+        super().__init__(f"{a} and {b}")
+
+
+class OwnError(UserError):
+    pass
+
+
+@dataclass
+class Site:
+    told: int = 0
+
+    def tell(self, number: int) -> None:
+        if number < 0:
+            raise UserError("a number below 0", hint="tell another")
+        self.told += number
+
+    def add(self, item: int) -> int:
+        return self.told + item
+
+    def slow(self, item: float) -> float:
+        time.sleep(item)
+        return item
+
+    def fail(self, item: int) -> int:
+        if item == 2:
+            raise OwnError("item 2 is no good", hint="leave it out")
+        if item == 3:
+            raise ZeroDivisionError("three")
+        if item == 4:
+            raise Awkward(1, 2)
+        return item
+
+    def die(self, item: int) -> int:
+        if item == 1:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return item
+
+    def echo(self, item: object) -> object:
+        return item
+
+    def pid(self, _: object) -> int:
+        return os.getpid()
+
+    def threads(self, _: object) -> int:
+        return torch.get_num_threads()
+
+    def noise(self, item: int) -> torch.Tensor:
+        x = torch.randn(40, 40, generator=torch.Generator().manual_seed(item))
+        return (x @ x.T).softmax(0)
+
+
+@pytest.fixture(params=[0, 2])
+def pool(request: pytest.FixtureRequest) -> Iterator[Workers]:
+    with workers.start(request.param, Site) as started:
+        yield started
+
+
+@pytest.fixture
+def two() -> Iterator[Workers]:
+    with workers.start(2, Site) as started:
+        yield started
+
+
+def usable(pool: Workers) -> bool:
+    pool.everywhere("tell", 1)
+    return [x - y for x, y in zip(pool.map("add", range(5)), range(5), strict=True)] == [1] * 5
+
+
+# Order and results --------------------------------------------------------------------------
+
+
+def test_results_come_in_the_order_asked_for(pool: Workers) -> None:
+    waits = [0.05, 0.0, 0.03, 0.0, 0.0, 0.01]  # later ones are ready first
+    assert list(pool.map("slow", waits)) == waits
+    assert list(pool.map("add", range(200))) == list(range(200))
+    assert list(pool.map("add", [])) == []
+
+
+def test_a_broadcast_reaches_every_site(pool: Workers) -> None:
+    pool.everywhere("tell", 10)
+    pool.everywhere("tell", 5)
+    assert set(pool.map("add", [0] * 50)) == {15}
+
+
+def test_work_is_spread_over_the_processes(two: Workers) -> None:
+    pids = set(two.map("pid", range(40)))
+    assert len(pids) == 2 and os.getpid() not in pids
+
+
+def test_every_site_runs_one_thread_and_this_process_gets_its_own_back(pool: Workers) -> None:
+    before = torch.get_num_threads()
+    try:
+        torch.set_num_threads(2)
+        assert set(pool.map("threads", range(4))) == {1}
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)
+
+
+def test_any_number_of_processes_gives_the_same_bits() -> None:
+    results = []
+    for count in (0, 1, 2, 3):
+        with workers.start(count, Site) as started:
+            results.append(torch.stack(list(started.map("noise", range(7)))))
+    assert all(torch.equal(results[0], r) for r in results[1:])
+
+
+def test_few_items_are_taken_ahead_of_what_was_asked_for(two: Workers) -> None:
+    taken = []
+
+    def source() -> Iterator[int]:
+        for i in range(1000):
+            taken.append(i)
+            yield i
+
+    results = two.map("add", source())
+    for _ in range(3):
+        next(results)
+    assert len(taken) <= 3 + 8 * 2  # a round of 10,000 clients is never held whole
+
+
+def test_tensors_travel_exactly(pool: Workers) -> None:
+    base = torch.arange(24.0).reshape(2, 3, 4)
+    tensors = {
+        "scalar": torch.tensor(-0.0),
+        "count": torch.tensor(2**62 + 1),
+        "empty": torch.empty(0, 5),
+        "transposed": base.transpose(0, 2),
+        "slice": base[:, 1, ::2],
+        "channels_last": torch.randn(2, 3, 4, 5).contiguous(memory_format=torch.channels_last),
+        "bool": torch.tensor([True, False]),
+        "half": torch.tensor([1e-7, 65504.0], dtype=torch.float16),
+        "double": torch.tensor([1 / 3], dtype=torch.float64),
+        "odd": torch.tensor([float("nan"), float("inf"), 1e-45]),
+        "graph": torch.nn.Parameter(torch.ones(2)),
+    }
+    [back] = pool.map("echo", [tensors])
+    for name, tensor in tensors.items():
+        assert (back[name].dtype, back[name].shape) == (tensor.dtype, tensor.shape), name
+        plain = tensor.detach().contiguous().numpy().tobytes()
+        assert back[name].detach().contiguous().numpy().tobytes() == plain, name
+
+
+def test_what_arrived_may_be_changed(two: Workers) -> None:
+    sent = torch.zeros(3)
+    [back] = two.map("echo", [{"t": sent, "n": np.zeros(2)}])
+    back["t"] += 1
+    back["n"] += 1
+    assert back["t"].tolist() == [1, 1, 1] and sent.tolist() == [0, 0, 0]
+
+
+def test_large_messages_both_ways_do_not_block(two: Workers) -> None:
+    big = torch.zeros(500_000)  # 2 MB: more than a pipe holds
+    assert sum(t.numel() for t in two.map("echo", [big] * 6)) == 3_000_000  # type: ignore[attr-defined]
+
+
+# Failure ------------------------------------------------------------------------------------
+
+
+def test_an_exception_arrives_with_its_type_and_hint(pool: Workers) -> None:
+    with pytest.raises(OwnError) as error:
+        list(pool.map("fail", range(4)))
+    assert str(error.value) == "item 2 is no good\n  hint: leave it out"
+    with pytest.raises(ZeroDivisionError, match="three"):
+        list(pool.map("fail", [0, 3]))
+    assert usable(pool)
+
+
+def test_an_exception_that_cannot_be_read_back_arrives_as_text(two: Workers) -> None:
+    with pytest.raises(RuntimeError, match="Awkward: 1 and 2"):
+        list(two.map("fail", [4]))
+    assert usable(two)
+
+
+def test_results_before_a_failure_are_delivered(pool: Workers) -> None:
+    heard = []
+    with pytest.raises(OwnError):
+        for result in pool.map("fail", [0, 1, 2]):
+            heard.append(result)
+    assert heard == [0, 1]
+
+
+def test_several_failures_at_once_leave_the_pool_usable(two: Workers) -> None:
+    with pytest.raises((OwnError, ZeroDivisionError)):
+        list(two.map("fail", [2, 3, 2, 3, 2, 3]))
+    assert usable(two)
+
+
+def test_a_failing_broadcast_leaves_no_answers_behind(two: Workers) -> None:
+    with pytest.raises(UserError, match="a number below 0"):
+        two.everywhere("tell", -1)
+    assert usable(two)
+
+
+def test_a_source_that_fails_leaves_the_pool_usable(pool: Workers) -> None:
+    def source() -> Iterator[int]:
+        yield from range(5)
+        raise KeyError("source")
+
+    with pytest.raises(KeyError):
+        list(pool.map("add", source()))
+    assert usable(pool)
+
+
+def test_stopping_early_leaves_the_pool_usable(pool: Workers) -> None:
+    results = pool.map("add", range(1000))
+    assert [next(results) for _ in range(3)] == [0, 1, 2]
+    results.close()  # type: ignore[attr-defined]
+    assert usable(pool)
+
+
+def test_a_dead_worker_is_a_user_error(two: Workers) -> None:
+    with pytest.raises(UserError, match="a worker process ended unexpectedly") as error:
+        list(two.map("die", range(20)))
+    assert "workers: 0" in error.value.hint
+    with pytest.raises(UserError, match="ended unexpectedly"):  # and stays one
+        list(two.map("add", range(20)))
+    with pytest.raises(UserError, match="ended unexpectedly"):
+        two.everywhere("tell", 1)
+
+
+def test_a_worker_that_died_while_idle_is_a_user_error() -> None:
+    with workers.start(1, Site) as one:
+        [pid] = one.map("pid", [None])
+        os.kill(pid, signal.SIGKILL)
+        time.sleep(0.2)
+        with pytest.raises(UserError, match="ended unexpectedly"):
+            one.everywhere("tell", 1)
+        with pytest.raises(UserError, match="ended unexpectedly"):
+            list(one.map("add", [1]))
+
+
+def test_closing_ends_the_processes() -> None:
+    pool = Pool(2, Site)
+    pids = set(pool.map("pid", range(30)))
+    began = time.monotonic()
+    pool.close()
+    assert time.monotonic() - began < 4  # nobody holds an end open, so none had to be killed
+    for pid in pids:
+        with pytest.raises(ProcessLookupError):
+            os.kill(pid, 0)
+
+
+def test_cuda_keeps_its_work_in_this_process() -> None:
+    assert workers.auto_count("cuda") == 0
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    assert workers.auto_count("cpu") == (cores if (cores or 1) > 1 else 0)
