@@ -1,6 +1,6 @@
 """Dirichlet, Hsu's parametrisation: alpha is the sum over the classes, not of each one (P-DB').
 
-Hsu, Qi, Brown 2019, arXiv:1909.06335, section 3. Client k draws
+Hsu, Qi, Brown 2019, arXiv:1909.06335. Client k draws
 
     q_k ~ Dir(alpha * prior)        prior: the share of each class in the data, summing to one
 
