@@ -54,8 +54,12 @@ def train_together(site: Site, jobs: list[Any]) -> list[Reply]:
     """Clients of equal size, side by side; the same draws and steps as one by one."""
     method, clients = site.method, [site.client(job) for job in jobs]
     consts = [method.constants(c) for c in clients]
-    if len(clients) == 1:
-        return [method.finish(clients[0], clients[0].train(method, consts[0]))]
+    rates = {method.config.lr_decay**c.round for c in clients}  # asynchronous rounds may differ
+    if len(clients) == 1 or len(rates) > 1:
+        return [
+            method.finish(c, c.train(method, const))
+            for c, const in zip(clients, consts, strict=True)
+        ]
     const = tree_map(
         lambda *leaves: torch.stack([v.to(site.device) for v in leaves]), consts[0], *consts[1:]
     )

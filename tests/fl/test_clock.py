@@ -1,75 +1,40 @@
-"""The simulated clock against the figures of FreezeFL's code."""
+"""The clock answers in order of time, fills freed places, and goes on where it was left."""
 
-import numpy as np
-import pytest
+from typing import Any
 
-from fl.clock import (
-    FEMNIST_CNN,
-    MEGABYTE,
-    SHAKESPEARE_RNN,
-    Clock,
-    Workload,
-    analytic_profile,
-    capabilities,
-    round_length,
-)
-from fl.errors import UserError
+from fl.clock import Arrival, Clock
 
-CNN, RNN = 4 * 4_377_534, 4 * 817_872  # bytes
+PACE = {0: 1.0, 1: 3.5, 2: 1.0, 3: 0.25}
 
 
-def clock(workload: Workload = FEMNIST_CNN) -> Clock:
-    return Clock(capability=np.array([1.0, 0.5, 3.0]), workload=workload)
+def clock(**settings: Any) -> Clock:
+    usual: dict[str, Any] = {"now": 0.0, "flight": {}, "version": 7, "places": 2, "waiting": [0, 1, 2, 3],
+                             "duration": PACE.__getitem__, "loses": lambda k: False}  # fmt: skip
+    usual |= settings
+    return Clock(usual.pop("now"), usual.pop("flight"), **usual)
 
 
-def test_the_models_have_their_published_sizes() -> None:
-    assert pytest.approx(16.7, abs=0.05) == CNN / MEGABYTE
-    assert pytest.approx(3.1, abs=0.05) == RNN / MEGABYTE
+def test_places_are_filled_in_order_as_they_become_free() -> None:
+    c = clock()
+    assert c.take_started() == [0, 1]
+    assert [(a.client, a.time) for a in c.next(3)] == [(0, 1.0), (2, 2.0), (3, 2.25)]
+    assert c.take_started() == [2, 3] and c.take_started() == []
+    assert c.flight == {"1": {"version": 7, "due": 3.5}}
 
 
-def test_a_known_task_time_by_hand() -> None:
-    time = clock().task_time(
-        1, bytes_down=3 * MEGABYTE, bytes_up=MEGABYTE, examples=100, epochs=2, frozen=3
-    )
-    assert time == pytest.approx(4 / (100 * 0.5) + 1.44e-4 * 100 * 2 / (0.4 * 0.5))
+def test_lost_answers_take_time_and_do_not_count() -> None:
+    arrivals = clock(loses=lambda k: k == 0).next(1)
+    assert arrivals == [Arrival(0, 7, 1.0, True), Arrival(2, 7, 2.0, False)]
 
 
-def test_communication_and_computation_are_equal_at_227_examples_of_the_cnn() -> None:
-    exchange = clock().task_time(0, bytes_down=CNN, bytes_up=CNN, examples=0, epochs=3)
-    training = clock().task_time(0, bytes_down=0, bytes_up=0, examples=227, epochs=3)
-    assert training == pytest.approx(exchange, rel=0.03)
+def test_it_ends_when_nobody_is_left() -> None:
+    c = clock()
+    assert len(c.next(9)) == 4 and c.next(1) == [] and c.now == 3.5
 
 
-def test_the_slowest_client_takes_six_times_as_long_as_the_fastest() -> None:
-    times = {
-        k: clock().task_time(k, bytes_down=CNN, bytes_up=9, examples=50, epochs=3)
-        for k in (0, 1, 2)
-    }
-    assert times[1] / times[2] == pytest.approx(6)
-    assert round_length(times) == times[1] and round_length({}) == 0
-
-
-def test_freezing_saves_time_and_never_costs_any() -> None:
-    for workload in (FEMNIST_CNN, SHAKESPEARE_RNN):
-        times = [clock(workload).task_time(0, bytes_down=RNN, bytes_up=RNN, examples=100, epochs=3,
-                                           frozen=n) for n in range(6)]  # fmt: skip
-        assert times == sorted(times, reverse=True) and times[0] > times[3]
-
-
-def test_capabilities_are_eight_shuffled_tiers_of_equal_size() -> None:
-    kappa = capabilities(80, np.random.default_rng(1))
-    values, counts = np.unique(kappa, return_counts=True)
-    assert values == pytest.approx(0.5 + np.arange(8) * 2.5 / 7)
-    assert set(counts) == {10} and not (np.diff(kappa) >= 0).all()
-    assert len(capabilities(3, np.random.default_rng(1))) == 3
-
-
-def test_the_analytic_profile_is_a_third_forward_and_two_thirds_of_what_is_not_frozen() -> None:
-    assert analytic_profile([1, 2, 1], 12.0) == pytest.approx((12, 10, 6))
-    with pytest.raises(UserError, match=r"layer costs must be >= 0 and not all 0, got \[0, 0\]"):
-        analytic_profile([0, 0], 1.0)
-
-
-def test_a_workload_without_bandwidth_is_refused() -> None:
-    with pytest.raises(UserError, match="bandwidth, compute and profile must be > 0"):
-        Workload(bandwidth=0, compute=1, profile=(1.0,))
+def test_tasks_of_earlier_rounds_keep_their_version_and_ties_go_to_the_lower_number() -> None:
+    flight = {"5": {"version": 2, "due": 4.0}, "4": {"version": 3, "due": 4.0}}
+    c = clock(now=3.75, flight=flight, places=3, waiting=[3])
+    assert c.soonest() == [(3, 7), (4, 3), (5, 2)]
+    assert [a.version for a in c.next(3)] == [7, 3, 2]
+    assert len(flight) == 2  # the state it was made from stays as it is

@@ -1,0 +1,83 @@
+"""FedAsync: the server mixes every answer into the global model as it arrives.
+
+Xie, Koyejo, Gupta. Asynchronous Federated Optimization. 2019. arXiv:1903.03934, Algorithm 1.
+
+Nobody waits (fl/asynchronous.py has the clock). When client k answers with w_k, trained from the model
+of step s, the server's step t is
+
+    w <- (1 - alpha_t) w + alpha_t w_k,    alpha_t = alpha * S(t - s)
+
+with S(x) = 1 (constant), (x + 1)^-a (polynomial), or 1 up to b and 1 / (a (x - b) + 1) beyond (hinge).
+Clients minimise F_k + (rho / 2) ||w - w_s||^2. With one client at a time, alpha = 1 and rho = 0 the
+model is trained by one client after the other.
+
+`rounds` counts answers, so evaluate seldom. The server reads every single upload: there is
+no sum for secure aggregation to hide it in.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+from fl.artifact import Kind
+from fl.asynchronous import Asynchronous
+from fl.errors import UserError
+from fl.local import Constants, Params
+from fl.method import Card, Delivery
+from fl.tree import Tree
+
+
+class FedAsync(Asynchronous):
+    card = Card(
+        title="FedAsync",
+        source="arXiv:1903.03934, Alg. 1",
+        text="The server does not wait: it mixes each client's model into the shared one when it "
+        "arrives, the less the older it is.",
+        downlink=(Kind.GLOBAL_MODEL, Kind.STALENESS),
+        uplink=(Kind.LOCAL_MODEL, Kind.STALENESS),
+    )
+
+    @dataclass(frozen=True, kw_only=True)
+    class Config(Asynchronous.Config):
+        alpha: float = 0.6  # weight of a fresh answer, 0 < alpha <= 1
+        decay: Literal["constant", "polynomial", "hinge"] = "polynomial"  # S
+        exponent: float = 0.5  # a of the polynomial
+        hinge_slope: float = 10.0  # a of the hinge
+        hinge_after: int = 4  # b of the hinge
+        rho: float = 0.005  # pull towards the received model, >= 0
+
+        def __post_init__(self) -> None:
+            super().__post_init__()
+            if not 0 < self.alpha <= 1:
+                raise UserError(f"fedasync.alpha must be above 0 and at most 1, got {self.alpha}",
+                                hint="0.6 is the paper's")  # fmt: skip
+            for name in ("exponent", "hinge_slope", "hinge_after", "rho"):
+                if not 0 <= getattr(self, name) < float("inf"):
+                    raise UserError(f"fedasync.{name} must be finite and >= 0, got {getattr(self, name)}",
+                                    hint="use decay: constant to ignore staleness")  # fmt: skip
+
+    def correct(self, grads: Params, params: Params, start: Params, const: Constants) -> Params:
+        rho = self.config.rho
+        return {k: g + rho * (params[k] - start[k]) for k, g in grads.items()} if rho else grads
+
+    def weight_of(self, staleness: int) -> float:
+        """S(x)."""
+        c, x = self.config, staleness
+        if c.decay == "constant":
+            return 1.0
+        if c.decay == "polynomial":
+            return float((x + 1) ** -c.exponent)
+        return 1.0 if x <= c.hinge_after else 1 / (c.hinge_slope * (x - c.hinge_after) + 1)
+
+    def server(self, state: Tree, deliveries: Iterator[Delivery], round: int) -> Tree:
+        model = state["model"]
+        for delivery in deliveries:
+            alpha = self.config.alpha * self.weight_of(self.staleness(delivery, round))
+            answer = delivery.message[Kind.LOCAL_MODEL]
+            model = {
+                k: ((1 - alpha) * w.double() + alpha * answer[k].double()).to(w.dtype)
+                if w.is_floating_point()
+                else answer[k]
+                for k, w in model.items()
+            }
+        return state | {"model": model}

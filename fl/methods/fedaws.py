@@ -1,0 +1,171 @@
+"""FedAwS: the server pushes the rows of the last layer apart after averaging.
+
+Yu, Rawat, Menon, Kumar. Federated Learning with Only Positive Labels. ICML 2020. arXiv:2004.10342,
+Algorithm 1.
+
+Differs from FedAvg in the server's second half. On the averaged head rows W (proxies of the classes),
+`steps` of SGD with momentum 0.9 on the spreadout regulariser
+
+    R(W) = sum over c != c' of max(0, margin - d(W_c, W_c'))^2 / C^2,    d = (1 - cosine) / 2
+
+so steps = 0 is FedAvg, bit for bit. Orthogonal rows have d = 1/2; the largest common d of C rows is
+C / (2 (C - 1)), and a margin above that never lets go. d and the division by C^2 are those of the
+public code of the FedRS paper, the default margin, steps and rate too.
+
+`positive_only` is the original setting, clients with few classes that may not see other classes'
+proxies. Messages then hold the model without the head's weight and, apart from it, the rows of the
+client's own classes, of unit length; clients minimise mean of max(0, 0.9 - cos(W_y, h))^2. A client that was
+not heard yet starts from its rows of the initial model, because the server does not know its classes.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+from torch.nn.functional import cosine_similarity, cross_entropy, normalize
+
+from fl.aggregators.mean import WeightedMean
+from fl.artifact import Kind
+from fl.errors import UserError
+from fl.federation import Federation
+from fl.local import Constants, Handle, Trained
+from fl.method import Client, Delivery, LocalConfig, Reply
+from fl.methods.fedavg import FedAvg
+from fl.model import State
+from fl.protection import Message
+from fl.tree import Tree
+
+
+class FedAwS(FedAvg):
+    card = replace(
+        FedAvg.card,
+        title="FedAwS",
+        source="arXiv:2004.10342, Alg. 1",
+        text="FedAvg whose server keeps the classes apart in the last layer, for clients that hold "
+        "very few classes each.",
+        downlink=(Kind.GLOBAL_MODEL, Kind.PROXIES),
+        uplink=(Kind.LOCAL_MODEL, Kind.NUM_EXAMPLES, Kind.PROXIES),
+    )
+
+    @dataclass(frozen=True, kw_only=True)
+    class Config(LocalConfig):
+        margin: float = 0.5  # nu, 0..1; (0.8, 30 steps, 0.1) is the other published setting
+        steps: int = 50  # of spreading; 0 switches it off
+        spread_lr: float = 0.01
+        positive_only: bool = False  # clients see the proxies of their own classes only
+        orthogonal_head: bool = False  # start from orthonormal head rows, as recommended
+
+        def __post_init__(self) -> None:
+            super().__post_init__()
+            if not 0 <= self.margin <= 1:
+                raise UserError(f"fedaws.margin must be in 0..1, got {self.margin}",
+                                hint="it is compared with (1 - cosine) / 2")  # fmt: skip
+            if self.steps < 0:
+                raise UserError(f"fedaws.steps must be >= 0, got {self.steps}",
+                                hint="use steps: 0 for FedAvg")  # fmt: skip
+
+    def proxy_name(self, state: State) -> str:
+        """The head's weight [C, D] in a whole state."""
+        return next(k for k in self.head if state[k].dim() == 2)
+
+    # Server ------------------------------------------------------------------------------
+
+    def initial(self, federation: Federation) -> State:
+        model = federation.initial
+        if self.config.orthogonal_head:
+            name, rng = self.proxy_name(model), federation.streams.torch("fedaws")
+            rows = torch.nn.init.orthogonal_(torch.empty_like(model[name]), generator=rng)
+            model = model | {name: rows}
+        return model
+
+    def start(self, federation: Federation) -> Tree:
+        return super().start(federation) | {"owned": {}}
+
+    def download(self, state: Tree) -> Message:
+        model = state["model"]
+        if self.config.positive_only:
+            hidden = self.proxy_name(model)
+            model = {k: v for k, v in model.items() if k != hidden}
+        return {Kind.GLOBAL_MODEL: model}
+
+    def personal(self, state: Tree, client: int) -> Message:
+        owned = state["owned"].get(str(client))
+        if owned is None:
+            return {}
+        rows = state["model"][self.proxy_name(state["model"])][owned]
+        return {Kind.PROXIES: {"classes": owned, "rows": rows}}
+
+    def server(self, state: Tree, deliveries: Iterator[Delivery], round: int) -> Tree:
+        model, owned = state["model"], dict(state["owned"])
+        name, mean = self.proxy_name(model), WeightedMean()
+        rows, weights = model[name].double() * 0, torch.zeros(self.classes, dtype=torch.float64)
+        for delivery in deliveries:
+            weight = delivery.weight(self.config.weighting)
+            mean.add(delivery.message[Kind.LOCAL_MODEL], weight)
+            if self.config.positive_only:
+                sent = delivery.message[Kind.PROXIES]
+                owned[str(delivery.client)] = sent["classes"]
+                rows[sent["classes"]] += weight * sent["rows"].double()
+                weights[sent["classes"]] += weight
+        model = model | mean.value()
+        if self.config.positive_only:  # a class nobody sent keeps its row
+            heard = (weights > 0)[:, None]
+            averaged = rows / weights.clamp(min=1e-12)[:, None]
+            model[name] = normalize(torch.where(heard, averaged, model[name].double())).float()
+        if self.config.steps:
+            model[name] = spread(
+                model[name], self.config.margin, self.config.steps, self.config.spread_lr
+            )
+            if self.config.positive_only:
+                model[name] = normalize(model[name])
+        return {"model": model, "owned": owned}
+
+    # Client ------------------------------------------------------------------------------
+
+    def receive(self, client: Client) -> Client:
+        """Own rows stand in a head whose other rows are zero."""
+        if not self.config.positive_only:
+            return client
+        name = self.proxy_name(client.initial)
+        owned = client.counts.nonzero().flatten()
+        rows = torch.zeros_like(client.initial[name])
+        rows[owned] = normalize(client.initial[name][owned])
+        if Kind.PROXIES in client.message:
+            proxies = client.message[Kind.PROXIES]
+            rows[proxies["classes"]] = proxies["rows"]
+        whole = client.start | {name: rows}
+        return replace(client, message=client.message | {Kind.GLOBAL_MODEL: whole})
+
+    def loss(self, net: Handle, x: Tensor, y: Tensor, const: Constants) -> Tensor:
+        if not self.config.positive_only:
+            return cross_entropy(net(x), y)
+        cosine = cosine_similarity(net.head_weight()[y], net.features(x), dim=1)
+        return (0.9 - cosine).clamp(min=0).square().mean()
+
+    def finish(self, client: Client, trained: Trained) -> Reply:
+        reply = super().finish(client, trained)
+        if not self.config.positive_only:
+            return reply
+        name, owned = self.proxy_name(trained.state), client.counts.nonzero().flatten().cpu()
+        shared = {k: v for k, v in trained.state.items() if k != name}
+        own = {"classes": owned, "rows": trained.state[name][owned]}
+        message = reply.message | {Kind.LOCAL_MODEL: shared, Kind.PROXIES: own}
+        return replace(reply, message=message)
+
+
+def spread(rows: Tensor, margin: float, steps: int, lr: float) -> Tensor:
+    """Rows [C, D] after some steps down the spreadout regulariser."""
+    w = rows.double().requires_grad_()
+    optimiser = torch.optim.SGD([w], lr=lr, momentum=0.9)
+    for _ in range(steps):
+        (w.grad,) = torch.autograd.grad(spreadout(w, margin), [w])
+        optimiser.step()
+    return w.detach().to(rows.dtype)
+
+
+def spreadout(rows: Tensor, margin: float) -> Tensor:
+    """R(W): how much pairs of rows are nearer than the margin, [C, D] -> []."""
+    unit = normalize(rows)
+    near = (margin - (1 - unit @ unit.T) / 2).clamp(min=0).square()
+    return (near.sum() - near.diagonal().sum()) / len(rows) ** 2

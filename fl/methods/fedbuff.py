@@ -1,0 +1,73 @@
+"""FedBuff: the server collects a buffer of answers, however old, and steps by their mean.
+
+Nguyen, Malik, Zhan, Yousefpour, Rabbat, Malek, Huba. Federated Learning with Buffered Asynchronous
+Aggregation. AISTATS 2022. arXiv:2106.06639, Algorithm 1.
+
+Nobody waits (fl/asynchronous.py has the clock). When the buffer holds B answers, trained from the
+models w_s of earlier steps s,
+
+    w <- w + server_lr * (1/B) sum_k S(t - s_k) (w_k - w_{s_k}),    S(x) = 1 / sqrt(1 + x)
+
+Where all clients start together and B is their number, nothing is stale, and with server_lr = 1 it
+is FedAvg with uniform weighting, bit for bit. Only sums of B answers are needed, so secure
+aggregation applies to each buffer.
+
+Clients answer at most once in a buffer. Where fewer than B can answer, the buffer closes with those.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from fl.aggregators.mean import WeightedMean
+from fl.artifact import Kind
+from fl.asynchronous import Asynchronous
+from fl.errors import UserError
+from fl.method import Card, Delivery
+from fl.tree import Tree
+
+
+class FedBuff(Asynchronous):
+    card = Card(
+        title="FedBuff",
+        source="arXiv:2106.06639, Alg. 1",
+        text="The server does not wait for slow clients: it steps whenever a buffer of answers is "
+        "full, and lets old answers count less.",
+        downlink=(Kind.GLOBAL_MODEL, Kind.STALENESS),
+        uplink=(Kind.LOCAL_MODEL, Kind.STALENESS),
+    )
+
+    @dataclass(frozen=True, kw_only=True)
+    class Config(Asynchronous.Config):
+        buffer: int = 10  # B, answers that make a step
+        concurrency: int = 20  # clients that train at a time
+        server_lr: float = 1.0  # eta_g
+
+        def __post_init__(self) -> None:
+            super().__post_init__()
+            if self.buffer < 1:
+                raise UserError(f"fedbuff.buffer must be >= 1, got {self.buffer}",
+                                hint="10 is the paper's")  # fmt: skip
+            if not 0 <= self.server_lr < float("inf"):
+                raise UserError(f"fedbuff.server_lr must be finite and >= 0, got {self.server_lr}",
+                                hint="1 is FedAvg's")  # fmt: skip
+
+    def wanted(self) -> int:
+        size: int = self.config.buffer
+        return size
+
+    def server(self, state: Tree, deliveries: Iterator[Delivery], round: int) -> Tree:
+        answers, starts, count = WeightedMean(), WeightedMean(), 0
+        for delivery in deliveries:
+            weight = (1 + self.staleness(delivery, round)) ** -0.5
+            version = round - self.staleness(delivery, round)
+            answers.add(delivery.message[Kind.LOCAL_MODEL], weight)
+            starts.add(state["versions"][str(version)], weight)
+            count += 1
+        mean, start, w = answers.value(), starts.value(), state["model"]
+        share = self.config.server_lr * answers.total / count
+        moved = {}
+        for k in self.parameters:
+            m, s = mean[k].double(), start[k].double()
+            # w + share (m - s), counted from the mean so that FedAvg's case is the mean exactly
+            moved[k] = (m + (w[k].double() - s) + (share - 1) * (m - s)).to(w[k].dtype)
+        return state | {"model": mean | moved}
