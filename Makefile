@@ -24,10 +24,10 @@ check: $(DONE)  ## ruff, formatting and types
 bench: $(DONE)  ## speed, as ratios to a plain loop and to the hardware's limit
 	$(RUN)/python -m fl.bench
 
-paper: $(DONE)  ## a published table: TABLE=rebafl-1 ROUNDS=200 SEEDS=7,8 COLUMN=fmnist-m20 ROWS=FedAvg,ReBaFL
+paper: $(DONE)  ## a published table: TABLE=rebafl-1 ROUNDS=200 SEEDS=7,8 COLUMN=fmnist-m20
 	$(RUN)/python -m audit.papers $(or $(TABLE),--list) $(if $(ROUNDS),--rounds $(ROUNDS)) \
 	  $(if $(SEEDS),--seeds $(SEEDS)) $(if $(COLUMN),--column $(COLUMN)) $(if $(ROWS),--rows $(ROWS)) \
-	  $(foreach entry,$(DATA),--data $(entry))
+	  $(foreach entry,$(DATA),--data $(entry)) $(if $(DOWNLOAD),--download)
 
 dev: $(DONE)  ## the environment with the tools to work on it
 	@echo "activate it: . .venv/bin/activate"

@@ -55,6 +55,7 @@ class Collected(NamedTuple):
 class Block:
     """One statistic of one column, at one number of rounds."""
 
+    column: str
     title: str
     text: str
     header: tuple[str, ...]
@@ -124,13 +125,16 @@ def _block(
         if last:
             cells.append(_mean_sd(_values(table, row, "accuracy_last50_mean", runs).values()))
         cells.append(NONE if published is None else f"{published:g}")
-        compared = values and published is not None
-        cells.append(f"{statistics.fmean(values.values()) - published:+.2f}"  # type: ignore[operator]
-                     if compared else NONE)  # fmt: skip
+        gap = NONE
+        if values and published is not None:
+            gap = f"{statistics.fmean(values.values()) - published:+.2f}"
+        cells.append(gap)
         cells.append(", ".join(map(str, sorted(values))) or "not run")
         lines.append(cells)
-    return Block(title=f"{column}, {statistic}, {rounds} rounds", text=_rounds(table, rounds),
-                 header=header, rows=lines)  # fmt: skip
+    return Block(
+        column=column, title=f"{column}, {statistic}, {rounds} rounds",
+        text=_rounds(table, rounds), header=header, rows=lines,
+    )  # fmt: skip
 
 
 def _values(table: Table, row: str, statistic: str, runs: list[Finished]) -> dict[int, float]:
@@ -172,8 +176,10 @@ def markdown(table: Table, collected: Collected, found: Sequence[Block]) -> str:
     for block in found:
         lines += [f"## {block.title}", "", block.text, "", _line(block.header),
                   _line(["---"] * len(block.header)), *map(_line, block.rows), ""]  # fmt: skip
-    notes = {**{f"column {k}": c.note for k, c in table.columns.items()},
-             **{f"row {k}": r.note for k, r in table.rows.items()}}  # fmt: skip
+    shown = {b.column for b in found}
+    rows = {line[0].partition(" minus ")[0] for b in found for line in b.rows}
+    notes = {f"column {k}": c.note for k, c in table.columns.items() if k in shown}
+    notes |= {f"row {k}": r.note for k, r in table.rows.items() if k in rows}
     if any(notes.values()):
         lines += ["## Notes", "", *(f"* {k}: {' '.join(n.split())}" for k, n in notes.items() if n)]
         lines += [""]

@@ -180,12 +180,11 @@ def merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
     out = dict(below)
     for key, value in above.items():
         old = out.get(key)
-        same = (
-            isinstance(old, Mapping)
-            and isinstance(value, Mapping)
-            and ("name" not in old or value.get("name", old["name"]) == old["name"])
-        )
-        out[key] = merge(old, value) if same else value  # type: ignore[arg-type]
+        if isinstance(old, Mapping) and isinstance(value, Mapping):
+            other = "name" in old and value.get("name", old["name"]) != old["name"]
+            out[key] = value if other else merge(old, value)
+        else:
+            out[key] = value
     return out
 
 

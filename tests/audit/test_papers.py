@@ -128,6 +128,17 @@ def test_a_plugin_of_another_name_brings_none_of_the_old_settings() -> None:
     }
 
 
+def test_a_plain_number_belongs_to_the_first_statistic(tiny: Path) -> None:
+    two = "statistics: [accuracy_final, accuracy_best]\n"
+    tiny.write_text(TINY.replace("even: 12.5", "even: {accuracy_best: 3}") + two)
+    table = load_table(str(tiny))
+    assert table.published("even", "FedAvg", "accuracy_final") == 90
+    assert table.published("even", "FedAvg", "accuracy_best") is None
+    assert table.published("half", "FedAvg", "accuracy_final") is None
+    assert table.published("even", "FedRS", "accuracy_final") is None
+    assert table.published("even", "FedRS", "accuracy_best") == 3
+
+
 def history(*accuracy: float) -> list[dict[str, object]]:
     return [{"accuracy": a, "class_accuracy": [a, a]} for a in accuracy]
 
@@ -181,9 +192,7 @@ def test_a_table_runs_prints_differences_and_runs_nothing_twice(tiny: Path) -> N
     assert f"| 90 | {avg - 90:+.2f} | 7, 8 |" in text
     assert f"| 12.5 | {gain - 12.5:+.2f} | 7, 8 |" in text
     assert "2 of the paper's 4 rounds were run" in text and "Everybody answers." in text
-    assert not list(out.rglob("*.safetensors.*")) and not list(
-        out.glob("tiny/*/*/*/artifacts/*.saf*")
-    )
+    assert not list(out.glob("tiny/*/*/*/artifacts/*.safetensors"))
     before = {p: os.stat(p).st_mtime_ns for p in metrics}
     assert call(*words, "--column", "even,half", "--rows", "FedAvg")[0] == 0
     assert {p: os.stat(p).st_mtime_ns for p in metrics} == before
@@ -237,6 +246,7 @@ def test_wrong_numbers_and_folders_are_refused(tiny: Path) -> None:
     [
         ("published: {even: 90", "published: {evn: 90", "did you mean 'even'?"),
         ("relative_to: FedAvg", "relative_to: FedAv", "did you mean 'FedAvg'?"),
+        ("published: {even: 90, half: }", "published: {half: }", "no column (rows.FedAvg)"),
         ("rounds: 4, ", "", "base.method.rounds is missing"),
         ("  FedRS: {", "  Fed/RS: {", "cannot name a folder"),
         ("note: Everybody", "notes: Everybody", "unknown key notes"),
