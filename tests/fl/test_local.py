@@ -1,6 +1,6 @@
 """The shared local loop: batches, momentum, clipping, hooks, memory layout and augmentation."""
 
-from itertools import product
+from itertools import chain, product
 
 import numpy as np
 import pytest
@@ -98,7 +98,7 @@ def test_every_epoch_visits_everything_once_and_keeps_the_last_partial_batch() -
     method = Watch(config(local_epochs=2))
     trained = on_line(method, n=10)
     assert [len(b) for b in method.batches] == [4, 4, 2, 4, 4, 2] and trained.steps == 6
-    first, second = sum(method.batches[:3], []), sum(method.batches[3:], [])
+    first, second = list(chain(*method.batches[:3])), list(chain(*method.batches[3:]))
     assert sorted(first) == sorted(second) == list(range(10))
     assert first != second and first != sorted(first)  # a fresh random order each time
 
