@@ -74,8 +74,7 @@ class ReBaFL(RoundMethod):
     # Client ------------------------------------------------------------------------------
 
     def constants(self, client: Client) -> Constants:
-        prior = relaxed_prior(client.counts.double(), self.config.epsilon)
-        const = {"log_prior": prior.log().float()}
+        const = {"shift": prior_shift(client.counts, self.config.epsilon)}
         if self.config.mu > 0:
             const |= self._usable_prototypes(client)
         return const
@@ -104,24 +103,21 @@ class ReBaFL(RoundMethod):
 
     def loss(self, net: Handle, x: Tensor, y: Tensor, const: Constants) -> Tensor:
         h = net.features(x)
-        loss = self._balanced(net.head(h), y, const["log_prior"])
+        loss = self._balanced(net.head(h), y, const["shift"])
         if self.config.mu > 0:
             loss = loss + self.config.mu * self._augmented(net, h.detach(), y, const)
         return loss
 
-    def _balanced(self, logits: Tensor, y: Tensor, log_prior: Tensor) -> Tensor:
-        # Subtracting the largest makes a uniform prior add exact zeros (4.4 #9)
-        shifted = logits + (log_prior - log_prior.max())
-        return cross_entropy(shifted, y, label_smoothing=self.config.label_smoothing)
+    def _balanced(self, logits: Tensor, y: Tensor, shift: Tensor) -> Tensor:
+        return cross_entropy(logits + shift, y, label_smoothing=self.config.label_smoothing)
 
     def _augmented(self, net: Handle, h: Tensor, y: Tensor, const: Constants) -> Tensor:
         moved, target = augment(
             h, y, const["table"], const["have"], const["offset"], self.config.strength,
             self.config.cycle,
         )  # fmt: skip
-        counts = (target[:, None] == torch.arange(self.classes, device=y.device)).sum(0).double()
-        prior = relaxed_prior(counts, self.config.epsilon)
-        loss = self._balanced(net.head(moved), target, prior.log().float())
+        counts = (target[:, None] == torch.arange(self.classes, device=y.device)).sum(0)
+        loss = self._balanced(net.head(moved), target, prior_shift(counts, self.config.epsilon))
         # With no prototypes at all nothing was moved, and there is nothing to learn from
         return torch.where(const["have"].any(), loss, torch.zeros_like(loss))
 
@@ -157,9 +153,13 @@ class ReBaFL(RoundMethod):
         return {"model": mean.value(), "prototypes": pooled.value(before)}
 
 
-def relaxed_prior(counts: Tensor, epsilon: float) -> Tensor:
-    """pi [C], double: counts [C] mixed with the uniform distribution."""
-    return (1 - epsilon) * counts / counts.sum() + epsilon / len(counts)
+def prior_shift(counts: Tensor, epsilon: float) -> Tensor:
+    """What is added to the logits: log pi [C] less its largest, pi being counts mixed with uniform.
+
+    Less its largest, a uniform prior adds exact zeros (4.4 #9).
+    """
+    prior = (1 - epsilon) * counts.double() / counts.sum() + epsilon / len(counts)
+    return (prior.log() - prior.max().log()).float()
 
 
 def augment(

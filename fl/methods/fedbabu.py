@@ -1,0 +1,61 @@
+"""FedBABU: only the body of the model is trained; the head stays at its shared random start.
+
+Oh, Kim, Yun. FedBABU: Toward Enhanced Representation for Federated Image Classification. ICLR 2022.
+arXiv:2106.06042, Algorithm 1. Clients train all parameters but the head's (no weight decay on it
+either) and send the body alone, so that nothing of the head can tell which classes a client owns.
+`head_init: orthogonal` starts with orthonormal rows. Left out: fine-tuning for personal evaluation.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import torch
+
+from fl.aggregators.mean import WeightedMean
+from fl.artifact import Kind
+from fl.federation import Federation
+from fl.local import Trained
+from fl.method import Client, Delivery, LocalConfig, Reply
+from fl.methods.fedavg import FedAvg
+from fl.model import State
+from fl.tree import Tree
+
+
+class FedBABU(FedAvg):
+    card = replace(
+        FedAvg.card,
+        title="FedBABU",
+        source="arXiv:2106.06042, Alg. 1",
+        text="FedAvg on all layers but the last, which keeps its random start and is never sent back; "
+        "clients share what pictures look like, not how classes are told apart.",
+    )
+
+    @dataclass(frozen=True, kw_only=True)
+    class Config(LocalConfig):
+        head_init: Literal["default", "orthogonal"] = "default"
+
+    def initial(self, federation: Federation) -> State:
+        model = dict(federation.initial)
+        if self.config.head_init == "orthogonal":
+            for name in self.head:
+                if model[name].dim() == 2:
+                    rows = torch.empty_like(model[name])
+                    model[name] = torch.nn.init.orthogonal_(
+                        rows, generator=federation.streams.torch("fedbabu_head")
+                    )
+        return model
+
+    def trains(self, name: str) -> bool:
+        return name not in self.head
+
+    def finish(self, client: Client, trained: Trained) -> Reply:
+        reply = super().finish(client, trained)
+        body = {k: v for k, v in trained.state.items() if k not in self.head}
+        return replace(reply, message=reply.message | {Kind.LOCAL_MODEL: body})
+
+    def server(self, state: Tree, deliveries: Iterator[Delivery], round: int) -> Tree:
+        mean = WeightedMean()
+        for delivery in deliveries:
+            mean.add(delivery.message[Kind.LOCAL_MODEL], delivery.weight(self.config.weighting))
+        return state | {"model": state["model"] | mean.value()}

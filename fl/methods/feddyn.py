@@ -1,0 +1,110 @@
+"""FedDyn: each client carries a linear term that makes its optimum agree with everybody's.
+
+Acar, Zhao, Navarro, Mattina, Whatmough, Saligrama. Federated Learning Based on Dynamic Regularization.
+ICLR 2021. arXiv:2111.04263, Algorithm 1. Client k keeps a dual g_k and minimises
+
+    F_k(v) - <g_k, v> + (alpha / 2) ||v - w||^2,   then   g_k <- g_k - alpha (w_k - w)
+
+The server keeps h with h <- h - (alpha / K) sum_k (w_k - w) and serves mean(w_k) - h / alpha. Stored
+here is h / alpha, so that alpha = 0 has a meaning: even then it is not FedAvg, because the server's
+correction does not depend on alpha. K counts all clients, uniform weights.
+`eval_model: mean_all_latest` serves the mean of every client's latest model, as the authors' code
+reports; the default is the model that is really sent.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import torch
+
+from fl.aggregators.mean import WeightedMean
+from fl.artifact import Kind
+from fl.errors import UserError
+from fl.federation import Federation
+from fl.local import Constants, Params, Trained
+from fl.method import Client, Delivery, LocalConfig, Reply
+from fl.methods.fedavg import FedAvg
+from fl.model import State
+from fl.tree import Tree
+
+
+class FedDyn(FedAvg):
+    card = replace(
+        FedAvg.card,
+        title="FedDyn",
+        source="arXiv:2111.04263, Alg. 1",
+        text="Each client remembers how its own data pulls the model and compensates for it, and the "
+        "server adds up what clients compensated.",
+        uplink=(Kind.LOCAL_MODEL,),
+    )
+
+    @dataclass(frozen=True, kw_only=True)
+    class Config(LocalConfig):
+        weighting: Literal["uniform"] = "uniform"
+        alpha: float = 0.01  # the paper searches {0.1, 0.01, 0.001}
+        server_correction: bool = True
+        eval_model: Literal["served", "mean_all_latest"] = "served"
+
+        def __post_init__(self) -> None:
+            super().__post_init__()
+            if not 0 <= self.alpha < float("inf"):
+                raise UserError(f"feddyn.alpha must be >= 0, got {self.alpha}",
+                                hint="with alpha: 0 and server_correction: false it is FedAvg")  # fmt: skip
+
+    def start(self, federation: Federation) -> Tree:
+        model = self.initial(federation)
+        return {
+            "model": model,
+            "correction": {
+                k: torch.zeros_like(v) for k, v in model.items() if v.is_floating_point()
+            },
+            "clients": len(federation.parts),
+            "latest": {},
+            "initial": model if self.config.eval_model == "mean_all_latest" else {},
+        }
+
+    def constants(self, client: Client) -> Constants:
+        zero = {k: torch.zeros_like(p) for k, p in client.start.items() if k in self.parameters}
+        dual = client.memory.get("dual", zero)
+        return {"dual": {k: g.to(client.y.device) for k, g in dual.items()}}
+
+    def correct(self, grads: Params, params: Params, start: Params, const: Constants) -> Params:
+        alpha, dual = self.config.alpha, const["dual"]
+        return {k: g - dual[k] + alpha * (params[k] - start[k]) for k, g in grads.items()}
+
+    def finish(self, client: Client, trained: Trained) -> Reply:
+        dual, start = self.constants(client)["dual"], client.start
+        after = {
+            k: g.cpu() - self.config.alpha * (trained.state[k] - start[k].cpu())
+            for k, g in dual.items()
+        }
+        return Reply(
+            message={Kind.LOCAL_MODEL: trained.state},
+            examples=len(client.y),
+            memory={"dual": after},
+            stats={"train_loss": trained.loss, "steps": float(trained.steps)},
+        )
+
+    def server(self, state: Tree, deliveries: Iterator[Delivery], round: int) -> Tree:
+        mean, latest = WeightedMean(), dict(state["latest"])
+        for delivery in deliveries:
+            mean.add(delivery.message[Kind.LOCAL_MODEL], 1.0)
+            if self.config.eval_model == "mean_all_latest":
+                latest[str(delivery.client)] = delivery.message[Kind.LOCAL_MODEL]
+        average, before, share = mean.value(), state["model"], mean.total / state["clients"]
+        correction = {
+            k: u - share * (average[k] - before[k]) for k, u in state["correction"].items()
+        }
+        model = average
+        if self.config.server_correction:
+            model = {k: v - correction[k] if k in correction else v for k, v in average.items()}
+        return state | {"model": model, "correction": correction, "latest": latest}
+
+    def served(self, state: Tree) -> State:
+        if self.config.eval_model == "served":
+            return super().served(state)
+        mean = WeightedMean()
+        for k in range(state["clients"]):
+            mean.add(state["latest"].get(str(k), state["initial"]), 1.0)
+        return mean.value()

@@ -1,0 +1,57 @@
+"""FedLC: FedAvg whose clients need larger margins for the classes they seldom see.
+
+Zhang, Li, Li, Xu, Wu, Ding, Wu. Federated Learning with Label Distribution Skew via Logits Calibration.
+ICML 2022. arXiv:2209.00189, eq. 6. Cross-entropy on z_c - tau n_{k,c}^(-1/4); classes the client lacks
+have an infinite offset and are masked. The paper leaves the true class out of the denominator, which
+others report to collapse; it is kept unless `exclude_true_class`. tau = 0 with every class present is
+FedAvg; with missing classes it is the softmax over the client's own classes. Offsets use raw counts, so
+the same label distribution with more data has smaller margins.
+"""
+
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+from torch.nn.functional import cross_entropy
+
+from fl.errors import UserError
+from fl.local import Constants, Handle
+from fl.method import Client, LocalConfig
+from fl.methods.fedavg import FedAvg
+
+
+class FedLC(FedAvg):
+    card = replace(
+        FedAvg.card,
+        title="FedLC",
+        source="arXiv:2209.00189, eq. 6",
+        text="FedAvg whose clients must be more certain of classes they have few examples of, and leave "
+        "classes alone that they have none of.",
+    )
+
+    @dataclass(frozen=True, kw_only=True)
+    class Config(LocalConfig):
+        tau: float = 1.0  # >= 0
+        exclude_true_class: bool = False
+
+        def __post_init__(self) -> None:
+            super().__post_init__()
+            if not 0 <= self.tau < float("inf"):
+                raise UserError(f"fedlc.tau must be >= 0, got {self.tau}", hint="1 is the paper's")
+
+    def constants(self, client: Client) -> Constants:
+        counts = client.counts.double()
+        offset = self.config.tau * counts.clamp(min=1).pow(-0.25)
+        offset = torch.where(counts > 0, offset, torch.inf)
+        # Only differences matter; with equal counts they are exact zeros
+        return {"offset": (offset - offset.min()).float()}
+
+    def loss(self, net: Handle, x: Tensor, y: Tensor, const: Constants) -> Tensor:
+        logits = net(x) - const["offset"]
+        if not self.config.exclude_true_class:
+            return cross_entropy(logits, y)
+        own = logits.gather(1, y[:, None])[:, 0]
+        classes = torch.arange(logits.shape[1], device=y.device)
+        others = logits.masked_fill(classes == y[:, None], -torch.inf)
+        loss: Tensor = (others.logsumexp(1) - own).mean()
+        return loss

@@ -1,0 +1,76 @@
+"""MOON: clients keep their features near the global model's and away from their own previous ones.
+
+Li, He, Song. Model-Contrastive Federated Learning. CVPR 2021. arXiv:2103.16257, eq. 3 and Algorithm 1.
+
+    loss = cross-entropy - mu log( e^{s(z, z_glob)/T} / (e^{s(z, z_glob)/T} + e^{s(z, z_prev)/T}) )
+
+with cosine similarity s, z the model's features, z_glob and z_prev those of the received and of the
+client's previous model, both frozen. mu = 0 is FedAvg. The previous model starts as the initial one and
+advances only when an answer was received. Changed: z is the input of the last layer; the paper's
+projection head can be part of a model's features. Dropout and BatchNorm, which our reference models
+have not, would run in training mode for the frozen models too.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+from torch.nn.functional import cosine_similarity, cross_entropy, softplus
+
+from fl.errors import UserError
+from fl.local import Constants, Handle, Trained
+from fl.method import Client, LocalConfig, Reply
+from fl.methods.fedavg import FedAvg
+
+
+class MOON(FedAvg):
+    card = replace(
+        FedAvg.card,
+        title="MOON",
+        source="arXiv:2103.16257, Alg. 1",
+        text="FedAvg whose clients are also trained to see pictures as the shared model sees them, and "
+        "unlike their own model of the last time.",
+    )
+
+    @dataclass(frozen=True, kw_only=True)
+    class Config(LocalConfig):
+        mu: float = 1.0  # weight of the contrast; the paper searches {0.1, 1, 5, 10}
+        temperature: float = 0.5
+
+        def __post_init__(self) -> None:
+            super().__post_init__()
+            if not 0 <= self.mu < float("inf"):
+                raise UserError(f"moon.mu must be >= 0, got {self.mu}", hint="use mu: 0 for FedAvg")
+            if not self.temperature > 0:
+                raise UserError(f"moon.temperature must be > 0, got {self.temperature}",
+                                hint="0.5 is the paper's")  # fmt: skip
+
+    def constants(self, client: Client) -> Constants:
+        if not self.config.mu:
+            return {}
+        previous = client.memory.get("previous") or client.initial
+        return {"global": _laid_out(client, client.start), "previous": _laid_out(client, previous)}
+
+    def loss(self, net: Handle, x: Tensor, y: Tensor, const: Constants) -> Tensor:
+        if not self.config.mu:
+            return cross_entropy(net(x), y)
+        h = net.features(x)
+        with torch.no_grad():
+            ahead, behind = (
+                net.at(const["global"]).features(x),
+                net.at(const["previous"]).features(x),
+            )
+        near, far = cosine_similarity(h, ahead), cosine_similarity(h, behind)
+        contrast = softplus((far - near) / self.config.temperature).mean()
+        loss: Tensor = cross_entropy(net.head(h), y) + self.config.mu * contrast
+        return loss
+
+    def finish(self, client: Client, trained: Trained) -> Reply:
+        return replace(super().finish(client, trained), memory={"previous": trained.state})
+
+
+def _laid_out(client: Client, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """A state in the memory layout of the client's model: its frozen passes are then as quick."""
+    own = dict(client.net.named_parameters()) | dict(client.net.named_buffers())
+    return {k: torch.empty_like(own[k]).copy_(v).detach() for k, v in state.items()}

@@ -1,0 +1,132 @@
+"""SCAFFOLD: control variates cancel the drift of each client from the others.
+
+Karimireddy, Kale, Mohri, Reddi, Stich, Suresh. SCAFFOLD: Stochastic Controlled Averaging for Federated
+Learning. ICML 2020. arXiv:1910.06378, Algorithm 1. Each local step goes along g(y) + c - c_k, and
+
+    option II:  c_k+ = c_k - c + (w - y) / (tau eta)          option I:  c_k+ = full local gradient at w
+    w <- w + eta_g mean(y - w),   c <- c + (|S| / K) mean(c_k+ - c_k)
+
+Uniform weights, as in the theory. With momentum the displacement is longer than tau eta gradients, so
+it is divided by eta ||a||_1 (FedNova) instead. `literal_public_code` imitates the ReBaFL and FedRS
+repositories, which divide by tau eta all the same and leave out the factor |S| / K.
+A client's c_k lives in its memory and advances only when its answer was received.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from fl.aggregators.mean import WeightedMean
+from fl.artifact import Kind
+from fl.errors import UserError
+from fl.federation import Federation
+from fl.local import Constants, Handle, Params, Trained, bind
+from fl.method import Card, Client, Delivery, LocalConfig, Reply, RoundMethod
+from fl.methods.fednova import step_weight
+from fl.protection import Message
+from fl.tree import Tree
+
+
+class Scaffold(RoundMethod):
+    card = Card(
+        title="SCAFFOLD",
+        source="arXiv:1910.06378, Alg. 1",
+        text="Clients correct every training step by the difference between the average direction of "
+        "all clients and their own, which the server keeps track of.",
+        downlink=(Kind.GLOBAL_MODEL, Kind.CONTROL_GLOBAL),
+        uplink=(Kind.MODEL_DELTA, Kind.CONTROL_DELTA),
+    )
+
+    @dataclass(frozen=True, kw_only=True)
+    class Config(LocalConfig):
+        weighting: Literal["uniform"] = "uniform"
+        option: Literal["I", "II"] = "II"
+        server_lr: float = 1.0  # eta_g
+        literal_public_code: bool = False
+
+        def __post_init__(self) -> None:
+            super().__post_init__()
+            if not 0 < self.server_lr < float("inf"):
+                raise UserError(f"scaffold.server_lr must be > 0, got {self.server_lr}",
+                                hint="1 is usual")  # fmt: skip
+
+    def start(self, federation: Federation) -> Tree:
+        model = self.initial(federation)
+        control = {k: torch.zeros_like(model[k]) for k in self.parameters}
+        return {"model": model, "control": control, "clients": len(federation.parts)}
+
+    def download(self, state: Tree) -> Message:
+        return {Kind.GLOBAL_MODEL: state["model"], Kind.CONTROL_GLOBAL: state["control"]}
+
+    def constants(self, client: Client) -> Constants:
+        common, own = client.message[Kind.CONTROL_GLOBAL], self._own(client)
+        return {"shift": {k: c - own[k].to(c.device) for k, c in common.items()}}
+
+    def correct(self, grads: Params, params: Params, start: Params, const: Constants) -> Params:
+        return {k: g + const["shift"][k] for k, g in grads.items()}
+
+    def finish(self, client: Client, trained: Trained) -> Reply:
+        start = {k: v.cpu() for k, v in client.start.items()}
+        change = {k: v - start[k] for k, v in trained.state.items()}
+        before = self._own(client)
+        after = self._renewed(client, before, change, trained.steps) if trained.steps else before
+        return Reply(
+            message={
+                Kind.MODEL_DELTA: change,
+                Kind.CONTROL_DELTA: {k: after[k] - before[k] for k in after},
+            },
+            examples=len(client.y),
+            memory={"control": after},
+            stats={"train_loss": trained.loss, "steps": float(trained.steps)},
+        )
+
+    def _own(self, client: Client) -> dict[str, Tensor]:
+        """c_k: zero until the client's first answer is received."""
+        common = client.message[Kind.CONTROL_GLOBAL]
+        zero = {k: torch.zeros(c.shape, dtype=c.dtype) for k, c in common.items()}
+        own: dict[str, Tensor] = client.memory.get("control", zero)
+        return own
+
+    def _renewed(self, client: Client, before: Params, change: Params, steps: int) -> Params:
+        if self.config.option == "I":
+            return self._full_gradient(client)
+        rate = self.config.lr * self.config.lr_decay**client.round
+        momentum = 0.0 if self.config.literal_public_code else self.config.momentum
+        length = rate * step_weight(steps, momentum)
+        common = client.message[Kind.CONTROL_GLOBAL]
+        return {k: c - common[k].cpu() - change[k] / length for k, c in before.items()}
+
+    def _full_gradient(self, client: Client) -> Params:
+        """Gradient of the mean loss over all local examples at the received model."""
+        bind(client.net, client.start)
+        params = dict(client.net.named_parameters())
+        const, total = self.constants(client), {k: torch.zeros_like(p) for k, p in params.items()}
+        for x, y in zip(torch.split(client.x, 500), torch.split(client.y, 500), strict=True):
+            loss = self.loss(Handle(client.net), x, y, const) * (len(y) / len(client.y))
+            for k, g in zip(params, torch.autograd.grad(loss, list(params.values())), strict=True):
+                total[k] = total[k] + g
+        decay = self.config.weight_decay
+        return {
+            k: (t + decay * params[k].detach()).cpu().clone(memory_format=torch.contiguous_format)
+            for k, t in total.items()
+        }
+
+    def server(self, state: Tree, deliveries: Iterator[Delivery], round: int) -> Tree:
+        change, control = WeightedMean(), WeightedMean()
+        for delivery in deliveries:
+            change.add(delivery.message[Kind.MODEL_DELTA], 1.0)
+            control.add(delivery.message[Kind.CONTROL_DELTA], 1.0)
+        share = 1.0 if self.config.literal_public_code else control.total / state["clients"]
+        step = change.value()
+        model = {
+            k: w + self.config.server_lr * step[k] if w.is_floating_point() else w + step[k]
+            for k, w in state["model"].items()
+        }
+        move = control.value()
+        return state | {
+            "model": model,
+            "control": {k: c + share * move[k] for k, c in state["control"].items()},
+        }

@@ -1,0 +1,66 @@
+"""FedDyn: FedAvg without its terms, a hand-derived first round, and an invariant of the duals."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from fl.errors import UserError
+from fl.methods.fedavg import FedAvg
+from fl.methods.feddyn import FedDyn
+from fl.methods.fedprox import FedProx
+from tests.fl.worlds import EVERYONE, Stopped, close, run, same
+
+SAME = {"rounds": 3, "local_epochs": 2, "batch_size": 8, "lr": 0.05, "momentum": 0.5}
+
+
+def dyn(**settings: object) -> FedDyn:
+    return FedDyn(FedDyn.Config(**(SAME | settings)))  # type: ignore[arg-type]
+
+
+def test_without_alpha_and_correction_it_is_uniform_fedavg_to_the_last_bit() -> None:
+    plain = FedAvg(FedAvg.Config(weighting="uniform", **SAME))  # type: ignore[arg-type]
+    assert same(
+        run(dyn(alpha=0.0, server_correction=False), reply_loss=0.2), run(plain, reply_loss=0.2)
+    )
+
+
+def test_alpha_zero_alone_is_not_fedavg() -> None:
+    plain = FedAvg(FedAvg.Config(weighting="uniform", **SAME))  # type: ignore[arg-type]
+    assert not close(run(dyn(alpha=0.0)), run(plain), tolerance=1e-4)
+
+
+def test_the_first_round_extrapolates_a_fedprox_round() -> None:
+    """All duals are 0: local loss is FedProx with mu = alpha, and w1 = m + (|S|/K)(m - w0)."""
+    script = [([0, 1, 2], [0, 1, 2])]
+    first = run(dyn(rounds=1, alpha=0.3), script=script)
+    prox = FedProx(FedProx.Config(mu=0.3, weighting="uniform", **(SAME | {"rounds": 1})))  # type: ignore[arg-type]
+    m = run(prox, script=script)
+    for k in first.model:
+        expected = m[k] + (3 / 5) * (m[k] - m.initial[k])
+        torch.testing.assert_close(first[k], expected, rtol=0, atol=1e-5)
+
+
+def test_the_gradient_carries_the_dual_and_the_pull() -> None:
+    grads = {"w": torch.tensor([1.0, 1.0])}
+    now, start = {"w": torch.tensor([3.0, 0.0])}, {"w": torch.tensor([1.0, 1.0])}
+    dual = {"dual": {"w": torch.tensor([0.5, -2.0])}}
+    assert dyn(alpha=0.5).correct(grads, now, start, dual)["w"].tolist() == [1.5, 2.5]
+
+
+def test_the_mean_of_all_latest_models_is_another_model() -> None:
+    served, mean = run(dyn()), run(dyn(eval_model="mean_all_latest"))
+    assert served.history[0]["delivered"] == 4
+    assert not close(served, mean, tolerance=1e-4)
+
+
+def test_a_stopped_run_continues_to_the_same_bits(tmp_path: Path) -> None:
+    whole = run(dyn(rounds=4), script=EVERYONE)
+    with pytest.raises(Stopped):
+        run(dyn(rounds=4), folder=tmp_path, stop_after=1, script=EVERYONE)
+    assert same(run(dyn(rounds=4), folder=tmp_path, script=EVERYONE), whole)
+
+
+def test_a_negative_alpha_is_refused() -> None:
+    with pytest.raises(UserError, match=r"feddyn.alpha must be >= 0, got -0.1"):
+        dyn(alpha=-0.1)
