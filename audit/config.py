@@ -97,6 +97,9 @@ class Holdout(Group):
     reference: Number = Field(
         default=0.2, ge=0, lt=1, description="share nobody ever sees, for controls"
     )
+    server: Number = Field(
+        0.0, ge=0, lt=1, description="share the server trains on itself, if it does"
+    )
     auxiliary_kind: Literal["same", "shifted"] = Field(
         default="same",
         description="whether the attacker's pictures come from the clients' distribution",
@@ -104,8 +107,8 @@ class Holdout(Group):
 
     @model_validator(mode="after")
     def _leaves_data(self) -> "Holdout":
-        if self.auxiliary + self.reference >= 1:
-            raise ValueError("must leave data for the clients: auxiliary + reference < 1")
+        if self.auxiliary + self.reference + self.server >= 1:
+            raise ValueError("must leave data for the clients: auxiliary + reference + server < 1")
         return self
 
 

@@ -70,7 +70,7 @@ class World:
         holdout = self.config.federation.holdout
         return populate(
             self.data, self.partition, self.config.federation.clients, self.streams,
-            auxiliary=holdout.auxiliary, reference=holdout.reference,
+            auxiliary=holdout.auxiliary, reference=holdout.reference, server=holdout.server,
         )  # fmt: skip
 
     @cached_property

@@ -35,6 +35,7 @@ class Holdings:
     data: Data
     parts: Sequence[Index]
     streams: Streams
+    spare: Index = field(default_factory=lambda: np.zeros(0, np.int64))  # the server's own examples
 
 
 @dataclass

@@ -19,12 +19,13 @@ from fl.streams import Streams
 
 @dataclass(frozen=True, kw_only=True)
 class Population:
-    """`parts`, `auxiliary` and `reference` index into data.train."""
+    """`parts` and the three held-out pools index into data.train and are pairwise disjoint."""
 
     data: Data
     parts: Sequence[Index]
     auxiliary: Index
     reference: Index
+    server: Index  # a small set of the server's own, for methods that train there
 
     @property
     def counts(self) -> np.ndarray[tuple[int, int], np.dtype[np.int64]]:
@@ -40,16 +41,17 @@ def populate(
     *,
     auxiliary: float = 0.0,
     reference: float = 0.0,
+    server: float = 0.0,
 ) -> Population:
     """Hold out fractions of the training set, split the rest among the clients.
 
     Where examples have natural owners, whole owners are held out. Raises UserError where nothing is
     left for the clients.
     """
-    if auxiliary + reference >= 1:
+    if auxiliary + reference + server >= 1:
         raise UserError(
-            f"federation.holdout: auxiliary {auxiliary:g} + reference {reference:g} leave no data "
-            "for the clients",
+            f"federation.holdout: auxiliary {auxiliary:g} + reference {reference:g} + server {server:g} "
+            "leave no data for the clients",
             hint="their sum must stay below 1",
         )
     rng = streams.numpy("holdout")
@@ -57,11 +59,11 @@ def populate(
     owner = data.train.owner
     groups = unique if owner is None else np.unique(owner[unique])
     groups = rng.permutation(groups)
-    first, second = round(auxiliary * len(groups)), round((auxiliary + reference) * len(groups))
-    pools = [np.sort(g) for g in (groups[:first], groups[first:second], groups[second:])]
+    cuts = np.round(np.cumsum([auxiliary, reference, server]) * len(groups)).astype(int)
+    pools = [np.sort(g) for g in np.split(groups, cuts)]
     if owner is not None:
         pools = [unique[np.isin(owner[unique], g)] for g in pools]
-    aux, ref, rest = pools
+    aux, ref, own, rest = pools
     split = partition.split(
         data.train.y[rest],
         len(data.classes),
@@ -69,7 +71,8 @@ def populate(
         streams.numpy("partition"),
         None if owner is None else owner[rest],
     )
-    return Population(data=data, parts=[rest[i] for i in split], auxiliary=aux, reference=ref)
+    parts = [rest[i] for i in split]
+    return Population(data=data, parts=parts, auxiliary=aux, reference=ref, server=own)
 
 
 def _without_duplicates(data: Data) -> Index:

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
+from fl.artifact import Kind
 from fl.dataset import Arrays
 from fl.federation import Holdings
 from fl.local import channels_last, normalise
@@ -70,6 +71,19 @@ class Site:
     def train(self, job: tuple[int, Tree, Message]) -> Reply:
         """One client's work."""
         return self.method.client(self.client(job))
+
+    def pooled(self, job: tuple[str, int, State, Index]) -> Reply:
+        """Work on examples that are no client's: (function of the method, round, model, examples)."""
+        name, round, model, index = job
+        x, y = self.examples(self.data.train, index)
+        start = {k: v.to(self.device) for k, v in model.items()}
+        server = Client(
+            index=-1, round=round, x=x, y=y, classes=self.classes,
+            message={Kind.GLOBAL_MODEL: start}, memory={}, net=self.net,
+            streams=self.holdings.streams, augment=self.data.augment, initial=self.initial,
+        )  # fmt: skip
+        reply: Reply = getattr(self.method, name)(server)
+        return reply
 
     def work(self, named: tuple[str, tuple[int, Tree, Message]]) -> Reply:
         """One client's work by another function of the method: (name, job)."""

@@ -30,7 +30,8 @@ def run(run: RunDir, config: Config, progress: Progress) -> None:
     metrics, ledger = Log(run.metrics), Log(run.ledger)
     logs = {"manifest": recorder.manifest, "metrics": metrics, "ledger": ledger}
     settings, device = config.federation, device_of(config)
-    holdings = Holdings(world.data, world.population.parts, world.streams)
+    population = world.population
+    holdings = Holdings(world.data, population.parts, world.streams, population.server)
     site = partial(build_site, world.method, holdings, world.make_net, device)
     count = config.workers if isinstance(config.workers, int) else worker_kinds.auto_count(device)
     pool = Batched(site) if device == "cuda" else worker_kinds.start(count, site)

@@ -28,7 +28,7 @@ def method(name: str) -> Method:
 def world(name: str, folder: Path | None = None, workers: int | str = 0) -> World:
     """Clients 0..4 of unequal size; the last examples belong to nobody (some servers need them)."""
     return run(method(name), folder=folder, workers=workers, reply_loss=0.2, empty_round="skip",
-               d=data(n=100), index=parts(data(n=100)))  # fmt: skip
+               d=data(n=100), index=parts(data(n=80)))  # fmt: skip
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -59,7 +59,7 @@ def test_two_processes_give_the_bits_of_one(name: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_stacked_clients_agree_with_one_by_one(name: str) -> None:
-    equal = [i[:7] for i in parts(data(n=100), sizes=(7, 7, 7, 0, 7))]
+    equal = [i[:7] for i in parts(data(n=80), sizes=(7, 7, 7, 0, 7))]
     alone = run(method(name), d=data(n=100), index=equal, reply_loss=0.2)
     together = run(method(name), d=data(n=100), index=equal, reply_loss=0.2, workers="batched")
     assert close(alone, together, tolerance=1e-4)

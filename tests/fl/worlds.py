@@ -129,7 +129,9 @@ def run(
     """
     d = d or data()
     streams = Streams(seed)
-    holdings = Holdings(d, index if index is not None else parts(d), streams)
+    index = index if index is not None else parts(d)
+    spare = np.setdiff1d(np.arange(len(d.train)), np.concatenate(index))
+    holdings = Holdings(d, index, streams, spare)
     start = initial or state_of(initialise(make, streams))
     recorder = metrics = ledger = checkpoints = None
     if folder is not None:

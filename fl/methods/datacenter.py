@@ -1,0 +1,35 @@
+"""Datacenter: no federation at all, ordinary training on everybody's pooled data. The upper reference.
+
+The comparison of GANDALF (sec. 4). Nothing is sent; each round is `local_epochs` passes over the pooled
+examples with the clients' optimiser, whose momentum starts anew every round. With one client that
+always answers it is FedAvg to the last bit.
+"""
+
+import numpy as np
+
+from fl.artifact import Kind
+from fl.federation import Federation, Tally
+from fl.method import Card, Client, Reply, RoundMethod
+from fl.tree import Tree
+
+
+class Datacenter(RoundMethod):
+    card = Card(
+        title="Datacenter",
+        source="GANDALF, sec. 4 (centralised training)",
+        text="Ordinary training on all clients' data brought to one place: what federated methods are "
+        "compared with, and what they exist to avoid.",
+        downlink=(),
+        uplink=(),
+    )
+
+    def round(self, t: int, state: Tree, memory: dict[int, Tree], federation: Federation) -> Tree:
+        everyone = np.concatenate(federation.parts)
+        [reply] = federation.workers.map("pooled", [("pool", t, state["model"], everyone)])
+        federation.tally = Tally(examples=reply.examples, stats=reply.stats)
+        federation.redraws = 0
+        return {"model": reply.message[Kind.LOCAL_MODEL]}
+
+    def pool(self, everybody: Client) -> Reply:
+        """One round of central training."""
+        return self.finish(everybody, everybody.train(self, {}))

@@ -1,0 +1,88 @@
+"""FedAvg-FT: after every average the server trains the last layer on a small balanced set of its own.
+
+The preliminary experiment of ReBaFL (sec. 3); its public code uses 300 images, 5 epochs, rate 0.01,
+momentum 0.5, weight decay 5e-4, and leaves the feature extractor as it is. That code takes the 300
+images from the test set. Here they come from training examples that no client holds
+(`federation.holdout.server`), as many of each class as possible. `server_epochs: 0` is FedAvg.
+"""
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from fl.artifact import Kind
+from fl.errors import UserError
+from fl.federation import Federation
+from fl.local import Constants, Params
+from fl.method import Client, LocalConfig, Reply
+from fl.methods.fedavg import FedAvg
+from fl.partition import Index
+from fl.tree import Tree
+
+
+class FedAvgFT(FedAvg):
+    card = replace(
+        FedAvg.card,
+        title="FedAvg-FT",
+        source="ReBaFL, sec. 3 (FedAvg with fine-tuning)",
+        text="FedAvg whose server owns a few labelled examples of every class and re-trains the last "
+        "layer on them after each average.",
+    )
+
+    @dataclass(frozen=True, kw_only=True)
+    class Config(LocalConfig):
+        server_examples: int = 300  # at most; equally many of each class
+        server_epochs: int = 5
+        server_lr: float = 0.01
+        server_momentum: float = 0.5
+        server_weight_decay: float = 5e-4
+
+        def __post_init__(self) -> None:
+            super().__post_init__()
+            for name in ("server_examples", "server_epochs", "server_lr"):
+                if getattr(self, name) < 0:
+                    raise UserError(f"fedavg_ft.{name} must be >= 0, got {getattr(self, name)}",
+                                    hint="server_epochs: 0 is FedAvg")  # fmt: skip
+
+    def round(self, t: int, state: Tree, memory: dict[int, Tree], federation: Federation) -> Tree:
+        state = super().round(t, state, memory, federation)
+        if not (self.config.server_epochs and federation.tally.delivered):
+            return state
+        job = ("fine_tune", t, state["model"], self._balanced(federation))
+        [reply] = federation.workers.map("pooled", [job])
+        return state | {"model": reply.message[Kind.LOCAL_MODEL]}
+
+    def fine_tune(self, server: Client) -> Reply:
+        """The server's own step: SGD on the head alone."""
+        return self.finish(server, server.train(_HeadOnly(self), {}, stream="fine_tune"))
+
+    def _balanced(self, federation: Federation) -> Index:
+        """Equally many spare examples of each class, the same in every round."""
+        spare, labels = federation.holdings.spare, federation.holdings.data.train.y
+        classes = len(federation.holdings.data.classes)
+        by_class = [spare[labels[spare] == c] for c in range(classes)]
+        each = min(min(len(c) for c in by_class), self.config.server_examples // classes)
+        if each == 0:
+            raise UserError("fedavg_ft: the server owns no example of some class to fine-tune on",
+                            hint="set federation.holdout.server, for example to 0.02")  # fmt: skip
+        rng = federation.streams.numpy("fedavg_ft")
+        return np.sort(np.concatenate([rng.permutation(c)[:each] for c in by_class]))
+
+
+class _HeadOnly:
+    """The method as the training loop sees it when the server trains: other settings, head only."""
+
+    def __init__(self, method: FedAvgFT) -> None:
+        c, self._method = method.config, method
+        self.config: Any = LocalConfig(
+            local_epochs=c.server_epochs, batch_size=c.batch_size, lr=c.server_lr,
+            momentum=c.server_momentum, weight_decay=c.server_weight_decay, lr_decay=c.lr_decay,
+        )  # fmt: skip
+        self.loss = method.loss
+
+    def correct(self, grads: Params, params: Params, start: Params, const: Constants) -> Params:
+        return grads
+
+    def trains(self, name: str) -> bool:
+        return name in self._method.head
