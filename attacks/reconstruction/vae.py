@@ -152,7 +152,8 @@ class VAE(PrototypeInversion):
             total = misfit(mean + noise(mean) * (log_var / 2).exp(), rows) + c.beta * divergence
             if c.hybrid < 1:
                 total = c.hybrid * total + (1 - c.hybrid) * misfit(noise(mean), rows)
-            return total.mean()
+            average: Tensor = total.mean()
+            return average
 
         fit(pair, loss, len(x), training, generator)
 
