@@ -53,5 +53,8 @@ class FedLC(FedAvg):
         own = logits.gather(1, y[:, None])[:, 0]
         classes = torch.arange(logits.shape[1], device=y.device)
         others = logits.masked_fill(classes == y[:, None], -torch.inf)
-        loss: Tensor = (others.logsumexp(1) - own).mean()
-        return loss
+        # A client of one class has no others, and nothing to tell its class from
+        several = const["offset"].isfinite().sum() > 1
+        others = torch.where(several, others, torch.zeros_like(others))
+        loss: Tensor = torch.where(several, others.logsumexp(1) - own, torch.zeros_like(own))
+        return loss.mean()

@@ -60,7 +60,7 @@ class FedNova(FedAvg):
     def finish(self, client: Client, trained: Trained) -> Reply:
         rate = self.config.lr * self.config.lr_decay**client.round
         norm = step_weight(trained.steps, self.config.momentum, rate * self.config.mu)
-        scale = rate * norm if trained.steps else 1.0
+        scale = rate * norm or 1.0  # a client that could not move has no change to divide
         start = client.start
         change = {
             k: (start[k].cpu() - v) / scale
@@ -71,7 +71,10 @@ class FedNova(FedAvg):
         return Reply(
             message={
                 Kind.NORMALIZED_DELTA: change,
-                Kind.NUM_STEPS: {"steps": torch.tensor(trained.steps), "norm": torch.tensor(norm)},
+                Kind.NUM_STEPS: {
+                    "steps": torch.tensor(trained.steps),
+                    "norm": torch.tensor(norm, dtype=torch.float64),
+                },
                 Kind.NUM_EXAMPLES: count_of(n),
             },
             examples=n,

@@ -72,7 +72,7 @@ class Scaffold(RoundMethod):
         start = {k: v.cpu() for k, v in client.start.items()}
         change = {k: v - start[k] for k, v in trained.state.items()}
         before = self._own(client)
-        after = self._renewed(client, before, change, trained.steps) if trained.steps else before
+        after = self._renewed(client, before, change, trained.steps)
         return Reply(
             message={
                 Kind.MODEL_DELTA: change,
@@ -96,6 +96,8 @@ class Scaffold(RoundMethod):
         rate = self.config.lr * self.config.lr_decay**client.round
         momentum = 0.0 if self.config.literal_public_code else self.config.momentum
         length = rate * step_weight(steps, momentum)
+        if not length:  # it could not move, and learnt nothing about its gradient
+            return before
         common = client.message[Kind.CONTROL_GLOBAL]
         return {k: c - common[k].cpu() - change[k] / length for k, c in before.items()}
 
