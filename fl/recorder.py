@@ -26,6 +26,11 @@ from fl.artifact import Artifact, Channel, Kind, Party, Role
 from fl.errors import UserError
 
 MANIFEST = "manifest.jsonl"
+_COMMON = {"round", "channel", "sender", "seen_by"}
+_FIELDS = {  # what each sort of line must hold
+    "message": _COMMON | {"kinds", "sha256"},
+    "traffic": _COMMON | {"senders", "messages", "bytes"},
+}
 
 
 class Log:
@@ -173,8 +178,11 @@ def manifest(folder: Path) -> Iterator[dict[str, Any]]:
     for number, line in enumerate(path.read_bytes().splitlines(), start=1):
         try:
             record = json.loads(line)
-            if not isinstance(record, dict) or not ({"message", "traffic"} & record.keys()):
+            sort = next((s for s in _FIELDS if isinstance(record, dict) and s in record), None)
+            if sort is None:
                 raise ValueError("neither a message nor a traffic line")
+            if missing := sorted(_FIELDS[sort] - record.keys()):
+                raise ValueError(f"{missing[0]!r} is missing")
         except (ValueError, RecursionError) as error:
             raise UserError(
                 f"{path} line {number} is not a manifest line: {error}",
@@ -189,10 +197,17 @@ def read(folder: Path, wanted: Callable[[dict[str, Any]], bool] = lambda _: True
     Raises UserError where a file is missing, leads outside the folder, was changed, is damaged or
     holds NaN; the sentence names the file.
     """
-    artifacts = []
+    artifacts: list[Artifact] = []
+    names: set[str] = set()
     for line in manifest(folder):
         if "message" in line and wanted(line):
             artifacts += _read_message(folder, line)
+            if line["message"] in names:
+                raise UserError(
+                    f"{folder / MANIFEST} lists message {line['message']!r} twice",
+                    hint="give every message a name of its own",
+                )
+            names.add(line["message"])
     return artifacts
 
 
@@ -206,7 +221,7 @@ def _read_message(folder: Path, line: Mapping[str, Any]) -> list[Artifact]:
             raise ValueError("seen_by and kinds must be lists")
         path = (folder / f"{name}.safetensors").resolve()
         present = path.is_file()  # a folder is none, nor a pipe that would never end
-    except (KeyError, ValueError, TypeError, OverflowError, OSError) as error:
+    except (ValueError, TypeError, OverflowError, OSError) as error:
         raise UserError(
             f"{folder / MANIFEST}: message {line.get('message')!r:.80} is not valid: {error}",
             hint="docs/artifact-format.md describes each line",

@@ -288,7 +288,7 @@ def test_a_manifest_field_that_is_missing_is_named(folder: Path, field: str) -> 
     line = json.loads((folder / MANIFEST).read_text().splitlines()[0])
     del line[field]
     (folder / MANIFEST).write_text(json.dumps(line))
-    assert refusal(folder).endswith(f"is not valid: '{field}'")
+    assert refusal(folder).endswith(f"line 1 is not a manifest line: '{field}' is missing")
 
 
 @pytest.mark.parametrize("bad", ["{", "[]", "3", '{"a": 1}', "\xff", "[" * 100_000])
@@ -297,6 +297,13 @@ def test_a_line_that_is_not_a_manifest_line_is_named_by_number(folder: Path, bad
         file.write(bad.encode("latin-1") + b"\n")
     lines = len((folder / MANIFEST).read_bytes().splitlines())
     assert refusal(folder).startswith(f"{folder / MANIFEST} line {lines} is not a manifest line: ")
+
+
+def test_a_message_listed_twice_is_refused(folder: Path) -> None:
+    line = (folder / MANIFEST).read_bytes().splitlines(keepends=True)[0]
+    with open(folder / MANIFEST, "ab") as file:
+        file.write(line)
+    assert refusal(folder) == (f"{folder / MANIFEST} lists message 'r00000/client-3.uplink' twice")
 
 
 def test_a_folder_without_a_manifest_says_so(tmp_path: Path) -> None:
