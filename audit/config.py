@@ -98,7 +98,7 @@ class Holdout(Group):
         default=0.2, ge=0, lt=1, description="share nobody ever sees, for controls"
     )
     server: Number = Field(
-        0.0, ge=0, lt=1, description="share the server trains on itself, if it does"
+        default=0.0, ge=0, lt=1, description="share the server trains on itself, if it does"
     )
     auxiliary_kind: Literal["same", "shifted"] = Field(
         default="same",
