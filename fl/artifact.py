@@ -54,7 +54,7 @@ class Kind(StrEnum):
     SEED_SAMPLES = "seed_samples"
     CLUSTER_ID = "cluster_id"
     LOCAL_LOSS = "local_loss"
-    STALENESS = "staleness"  # {"version": []}: the server's step whose model the client started from
+    STALENESS = "staleness"  # {"version": []}: the server step the client started from
     PROXIES = "proxies"  # FedAwS {"classes": [m], "rows": [m, D]}: head rows of a client's classes
     GRADIENT = "gradient"  # the gradient of one batch, where a method sends it
 

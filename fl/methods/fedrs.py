@@ -47,21 +47,12 @@ class FedRS(FedAvg):
 
         def __post_init__(self) -> None:
             super().__post_init__()
-            if not 0 <= self.alpha <= 1:
-                raise UserError(f"fedrs.alpha must be in 0..1, got {self.alpha}",
-                                hint="use alpha: 1 for FedAvg")  # fmt: skip
-            if self.missing_below < 1:
-                raise UserError(f"fedrs.missing_below must be >= 1, got {self.missing_below}",
-                                hint="1 means: classes without any example")  # fmt: skip
+            check_restriction(self.alpha, self.missing_below)
 
     def constants(self, client: Client) -> Constants:
-        counts, alpha = client.counts, self.config.alpha
-        missing = counts < self.config.missing_below
-        if self.config.soft:
-            scale = alpha + (1 - alpha) * counts.double() / counts.max()
-        else:
-            scale = torch.where(missing, alpha, 1.0)
-        return {"scale": scale.float(), "missing": missing}
+        c = self.config
+        scale = logit_scale(client.counts, c.alpha, c.soft, c.missing_below)
+        return {"scale": scale, "missing": client.counts < c.missing_below}
 
     def loss(self, net: Handle, x: Tensor, y: Tensor, const: Constants) -> Tensor:
         return cross_entropy(net(x) * const["scale"], y)
@@ -76,6 +67,23 @@ class FedRS(FedAvg):
             for k in self.head
             if k in grads
         }
+
+
+def logit_scale(counts: Tensor, alpha: float, soft: bool, missing_below: int) -> Tensor:
+    """s [C] from the class counts [C] of a client."""
+    if soft:
+        return (alpha + (1 - alpha) * counts.double() / counts.max()).float()
+    return torch.where(counts < missing_below, alpha, 1.0)
+
+
+def check_restriction(alpha: float, missing_below: int) -> None:
+    """Raises UserError where these are no settings of a restricted softmax."""
+    if not 0 <= alpha <= 1:
+        raise UserError(f"method.alpha must be in 0..1, got {alpha}",
+                        hint="use alpha: 1 for the plain softmax")  # fmt: skip
+    if missing_below < 1:
+        raise UserError(f"method.missing_below must be >= 1, got {missing_below}",
+                        hint="1 means: classes without any example")  # fmt: skip
 
 
 def _rows(mask: Tensor, like: Tensor) -> Tensor:

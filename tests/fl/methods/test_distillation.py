@@ -85,6 +85,7 @@ def test_rows_are_distributions_of_owned_classes_only(tmp_path: Path) -> None:
 def test_the_loss_by_hand() -> None:
     """Two examples, the second of a class without a row: half of CE(g, softmax z); gradient (p - g) / 2."""
     g = table([0.25, 0.75], None)
+    g["table"][1] = 9.0  # a row that is not there is not read, whatever it holds
     y = torch.tensor([0])
     p = [0.5, 0.5]
     value, slope = logit_gradient(

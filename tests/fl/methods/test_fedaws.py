@@ -94,6 +94,18 @@ def test_clients_see_the_rows_of_their_own_classes_only(tmp_path: Path) -> None:
         assert a.payload["rows"].shape == (len(a.payload["classes"]), 8)
 
 
+def test_clients_start_from_the_rows_the_server_spread(tmp_path: Path) -> None:
+    """With a rate of zero a client returns the rows it got; those of round 0 are the initial ones."""
+    world = run(fedaws(positive_only=True, lr=0.0, margin=0.9, spread_lr=0.1), folder=tmp_path,
+                script=[([4], [4])])  # fmt: skip
+    rows = {(a.round, a.channel): torch.from_numpy(a.payload["rows"])
+            for a in world.artifacts if a.kind == Kind.PROXIES}  # fmt: skip
+    assert (0, Channel.DOWNLINK) not in rows
+    for t in (1, 2):
+        assert torch.equal(rows[t, Channel.DOWNLINK], rows[t, Channel.UPLINK])
+        assert not torch.allclose(rows[t, Channel.UPLINK], rows[t - 1, Channel.UPLINK])
+
+
 def test_spreading_keeps_one_class_clients_from_collapsing() -> None:
     """With one class a client and no spreading all rows may drift together; the margin holds them."""
     world = one_class_each()

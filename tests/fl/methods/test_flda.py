@@ -15,7 +15,7 @@ from fl.methods.fedavg import FedAvg
 from fl.methods.flda import FLDA, Mixture
 from fl.plugin import configure
 from tests.fl.methods.worlds_of_methods import SETTINGS, WORLD, continues
-from tests.fl.worlds import EVERYONE, TinyNet, run, same
+from tests.fl.worlds import EVERYONE, TinyNet, close, run, same
 
 
 def flda(**settings: Any) -> FLDA:
@@ -77,6 +77,18 @@ def test_private_model_and_gate_are_in_no_artifact(tmp_path: Path) -> None:
         if "fc.weight" in a.payload:
             assert not np.array_equal(a.payload["fc.weight"], private["private.fc.weight"])
     assert private["gate.weight"].any()  # it was trained
+
+
+def test_the_private_model_and_the_gate_go_on_where_they_were(tmp_path: Path) -> None:
+    """Full batches without momentum: two rounds of one epoch are one round of two."""
+    plain = {"batch_size": 100, "momentum": 0.0}
+    ends = []
+    for rounds, epochs in ((2, 1), (1, 2)):
+        folder = tmp_path / str(rounds)
+        world = run(flda(rounds=rounds, local_epochs=epochs, **plain), folder=folder,
+                    script=[([4], [4])])  # fmt: skip
+        ends.append(world.model | kept(folder)["4"])
+    assert close(ends[0], ends[1])
 
 
 def test_a_lost_reply_does_not_advance_the_private_model(tmp_path: Path) -> None:

@@ -81,7 +81,12 @@ def test_a_model_nobody_chose_stays_and_others_average_their_own_clients() -> No
               "members": torch.zeros(3, dtype=torch.float64)}  # fmt: skip
     after = method.server(before, iter(arrived), 0)
     assert [float(after["models"][str(j)]["w"]) for j in range(3)] == [4.0, -1.0, 7.0]
-    assert float(method.served(after)["w"]) == 4.0
+    assert (
+        float(method.served(after)["w"]) == 4.0
+    )  # four examples are behind it, two behind the last
+    later = Delivery(client=0, examples=3, message=arrived[2].message)
+    after = method.server(after, iter([later]), 1)
+    assert float(method.served(after)["w"]) == 7.0  # now five are
 
 
 def test_a_shared_extractor_is_the_same_in_every_model(tmp_path: Path) -> None:

@@ -98,6 +98,16 @@ def test_fedper_trains_all_layers_together() -> None:
     assert all(torch.equal(per[k], avg[k]) for k in BODY)
 
 
+def test_a_client_alone_goes_on_from_its_own_parts(tmp_path: Path) -> None:
+    """Then keeping a part and averaging the other are the same: FedAvg, after several rounds."""
+    script = [([4], [4])]
+    avg = run(fedavg(), script=script)
+    for i, cls in enumerate((FedPer, LGFedAvg)):
+        world = run(make(cls), folder=tmp_path / str(i), script=script)
+        whole = world.model | memories(tmp_path / str(i))["4"]["private"]
+        assert same(whole, avg)
+
+
 def test_fedrep_fits_the_head_before_the_base(tmp_path: Path) -> None:
     """Without head epochs the head stays; without base epochs the base does."""
     run(make(FedRep, head_epochs=0), folder=tmp_path / "a", script=EVERYONE)

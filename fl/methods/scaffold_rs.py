@@ -1,0 +1,47 @@
+"""Scaffold/RS: SCAFFOLD whose local loss is FedRS's restricted softmax.
+
+Li, Zhan. FedRS: Federated Learning with Restricted Softmax for Label Distribution Non-IID Data.
+KDD 2021. doi:10.1145/3447548.3467254 (the combination is one of its compared methods).
+
+Differs from SCAFFOLD (arXiv:1910.06378, Alg. 1) in the local gradient, which is that of cross-entropy on
+s_c z_c as in fl/methods/fedrs.py. alpha = 1 is SCAFFOLD, bit for bit; the first round, in which all
+control variates are zero, is FedRS with uniform weighting. The authors' code leaves out the factor
+|S| / K of the server's control variate (`literal_public_code`) and takes server rates of 0.1 to 0.5.
+"""
+
+from dataclasses import dataclass, replace
+
+from torch import Tensor
+from torch.nn.functional import cross_entropy
+
+from fl.local import Constants, Handle
+from fl.method import Client
+from fl.methods.fedrs import check_restriction, logit_scale
+from fl.methods.scaffold import Scaffold
+
+
+class ScaffoldRS(Scaffold):
+    card = replace(
+        Scaffold.card,
+        title="Scaffold/RS",
+        source="doi:10.1145/3447548.3467254; arXiv:1910.06378, Alg. 1",
+        text="SCAFFOLD whose clients also scale down the scores of classes they have no examples of.",
+    )
+
+    @dataclass(frozen=True, kw_only=True)
+    class Config(Scaffold.Config):
+        alpha: float = 0.5  # scale of missing classes, 0..1
+        soft: bool = False  # scale by class size, as the authors' code does
+        missing_below: int = 1  # a class with fewer examples counts as missing
+
+        def __post_init__(self) -> None:
+            super().__post_init__()
+            check_restriction(self.alpha, self.missing_below)
+
+    def constants(self, client: Client) -> Constants:
+        c = self.config
+        scale = logit_scale(client.counts, c.alpha, c.soft, c.missing_below)
+        return {**super().constants(client), "scale": scale}
+
+    def loss(self, net: Handle, x: Tensor, y: Tensor, const: Constants) -> Tensor:
+        return cross_entropy(net(x) * const["scale"], y)
