@@ -1,7 +1,7 @@
 """FedAvgM: FedAvg with momentum on the server.
 
 Hsu, Qi, Brown. Measuring the Effects of Non-Identical Data Distribution for Federated Visual
-Classification. 2019. arXiv:1909.06335, sec. 4.3.
+Classification. 2019. arXiv:1909.06335 (FedAvgM).
 
 Differs from FedAvg in the server's step. With the mean change delta = mean of w_k - w,
 
@@ -22,7 +22,7 @@ class FedAvgM(ServerOptimiser):
     card = replace(
         FedAvg.card,
         title="FedAvgM",
-        source="arXiv:1909.06335, sec. 4.3",
+        source="arXiv:1909.06335",
         text="FedAvg whose server keeps part of the direction of earlier rounds, which smooths "
         "out rounds with unusual clients.",
     )

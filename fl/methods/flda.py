@@ -1,7 +1,7 @@
 """FLDA: each client mixes the shared model with a private one, and a gate chooses between them.
 
-Peterson, Kanani, Marathe. Private Federated Learning with Domain Adaptation. 2019. arXiv:1912.06733,
-sec. 3. (Compared with in the FedRS paper, doi:10.1145/3447548.3467254.)
+Peterson, Kanani, Marathe. Private Federated Learning with Domain Adaptation. 2019. arXiv:1912.06733.
+(Compared with in the FedRS paper, doi:10.1145/3447548.3467254.)
 
 Client k has a private model P_k and a gate a(x) = sigmoid(u_k h(x) + b_k), with h the head's input
 under the shared model G. All three are trained together on -log of
@@ -33,7 +33,7 @@ class FLDA(FedAvg):
     card = replace(
         FedAvg.card,
         title="FLDA (mixture of experts)",
-        source="arXiv:1912.06733, sec. 3",
+        source="arXiv:1912.06733",
         text="Each client learns when to trust the shared model and when a private model of its own; "
         "only the shared model is sent and averaged.",
     )

@@ -9,7 +9,7 @@ examples, trains it as FedAvg does, and returns it with its number:
     j_k = argmin_j F_k(w_j),    w_j <- sum of p_k w_k over the clients with j_k = j
 
 A model nobody chose stays as it is. One cluster is FedAvg, bit for bit. `shared_extractor` averages
-all layers but the head over everybody (the paper's sec. 6.3). The first model is the initial one; the
+all layers but the head over everybody. The first model is the initial one; the
 others are the same weights, shuffled within each parameter: other draws from the same distribution.
 
 Evaluated and released is the model with the most examples behind it so far; `client_accuracy` and

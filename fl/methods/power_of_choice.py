@@ -1,7 +1,7 @@
 """Power-of-choice: of d candidates, the server lets those with the largest loss train.
 
 Cho, Wang, Joshi. Towards Understanding Biased Client Selection in Federated Learning. AISTATS 2022.
-arXiv:2010.01243, sec. 4 (pow-d).
+arXiv:2010.01243 (pow-d).
 
 Differs from FedAvg in who trains. Each round
 
@@ -34,7 +34,7 @@ class PowerOfChoice(FedAvg):
     card = replace(
         FedAvg.card,
         title="Power-of-choice",
-        source="arXiv:2010.01243, sec. 4",
+        source="arXiv:2010.01243, pow-d",
         text="FedAvg whose server first asks some clients how badly the model does on their data, "
         "and lets the worst of them train.",
         uplink=(Kind.LOCAL_MODEL, Kind.NUM_EXAMPLES, Kind.LOCAL_LOSS),
