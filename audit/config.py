@@ -136,6 +136,9 @@ class Federation(Group):
     empty_round: Literal["redraw", "skip"] = Field(
         default="redraw", description="what to do when nobody answers"
     )
+    time_model: Literal["none", "femnist_cnn", "shakespeare_rnn"] = Field(
+        default="none", description="simulated time of a client's work, with FreezeFL's constants"
+    )
     reply_loss: Number = Field(
         default=0.0, ge=0, le=1, description="probability that a trained reply is lost"
     )

@@ -21,7 +21,8 @@ from fl.partition import Index
 from fl.protection import Message
 from fl.recorder import Log
 from fl.streams import Streams
-from fl.tree import Tree
+from fl.time_model import TimeModel, round_length
+from fl.tree import Tree, size_bytes
 from fl.wire import Wire
 from fl.workers import Workers
 
@@ -48,6 +49,7 @@ class Tally:
     delivered: int = 0
     examples: int = 0
     stats: dict[str, float] = field(default_factory=dict)
+    times: dict[int, float] = field(default_factory=dict)  # simulated, of the clients heard
     _sum: Tensor | None = None  # of the delivered models, flat, double precision
     _squares: float = 0.0
 
@@ -91,6 +93,7 @@ class Federation:
     checkpoints: Checkpoints | None = None
     empty_round: Literal["redraw", "skip"] = "redraw"
     reply_loss: float = 0.0  # probability that a trained client's reply is lost
+    time_model: TimeModel | None = None
     evaluate_every: int = 1
     checkpoint_every: int = 1
     progress: Callable[[str, int, int], None] = lambda *_: None
@@ -126,6 +129,17 @@ class Federation:
         if not self.reply_loss:
             return False
         return bool(self.streams.numpy("reply_loss", round, client).random() < self.reply_loss)
+
+    def task_time(
+        self, client: int, down: Message, up: Message, examples: int, epochs: int
+    ) -> float:
+        """Simulated time of one client's download, training and upload; 0 without a time model."""
+        if self.time_model is None:
+            return 0.0
+        return self.time_model.task_time(
+            client, bytes_down=sum(size_bytes(p) for p in down.values()),
+            bytes_up=sum(size_bytes(p) for p in up.values()), examples=examples, epochs=epochs,
+        )  # fmt: skip
 
     def evaluate(self, model: State) -> dict[str, Any]:
         """Accuracy (fraction) and loss of a model on the whole test set, and accuracy by class."""
@@ -187,6 +201,8 @@ class Federation:
             "weight_diversity": tally.diversity(),
         }
         record |= {k: v / max(1, tally.delivered) for k, v in tally.stats.items()}
+        if self.time_model is not None:
+            record["round_length"] = round_length(tally.times)
         last = round == rounds - 1
         if last or (round + 1) % self.evaluate_every == 0:
             record |= self.evaluate(model) if model else {}

@@ -303,6 +303,9 @@ class RoundMethod(Method):
                 if reply.memory is not None:
                     memory[k] = reply.memory
                 tally.add(received, reply.examples, reply.stats)
+                down = message | personal.get(k, {})
+                epochs = self.config.local_epochs
+                tally.times[k] = federation.task_time(k, down, received, reply.examples, epochs)
                 yield Delivery(client=k, message=received, examples=reply.examples)
 
         deliveries = arriving()

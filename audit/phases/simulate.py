@@ -16,6 +16,7 @@ from fl.errors import UserError
 from fl.federation import Federation, Holdings
 from fl.recorder import Choice, Log, Recorder
 from fl.site import build_site
+from fl.time_model import FEMNIST_CNN, SHAKESPEARE_RNN, TimeModel, capabilities
 from fl.wire import Wire
 
 Progress = Callable[[str, int, int], None]
@@ -46,6 +47,7 @@ def run(run: RunDir, config: Config, progress: Progress) -> None:
             checkpoints=Checkpoints(run.checkpoint, logs),
             empty_round=settings.empty_round,
             reply_loss=settings.reply_loss,
+            time_model=_time_model(config, world),
             evaluate_every=config.evaluate_every,
             checkpoint_every=config.checkpoint_every,
             progress=progress,
@@ -53,6 +55,15 @@ def run(run: RunDir, config: Config, progress: Progress) -> None:
         world.method.run(federation)
     for log in logs.values():
         log.close()
+
+
+def _time_model(config: Config, world: World) -> TimeModel | None:
+    workloads = {"femnist_cnn": FEMNIST_CNN, "shakespeare_rnn": SHAKESPEARE_RNN}
+    workload = workloads.get(config.federation.time_model)
+    if workload is None:
+        return None
+    rng = world.streams.numpy("capability")
+    return TimeModel(capability=capabilities(config.federation.clients, rng), workload=workload)
 
 
 def device_of(config: Config) -> str:

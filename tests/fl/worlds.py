@@ -122,6 +122,7 @@ def run(
     make: Any = TinyNet,
     stop_after: int | None = None,
     initial: State | None = None,
+    time_model: Any = None,
 ) -> World:
     """Run a method on a small world. With `folder`, everything is recorded there.
 
@@ -148,7 +149,7 @@ def run(
         federation = Federation(
             holdings=holdings, initial=start, availability=Scripted(script), wire=wire, workers=pool,
             metrics=metrics, checkpoints=checkpoints, empty_round=empty_round,  # type: ignore[arg-type]
-            reply_loss=reply_loss, progress=partial(_stop, stop_after),
+            reply_loss=reply_loss, time_model=time_model, progress=partial(_stop, stop_after),
         )  # fmt: skip
         model = method.run(federation)
     for log in (metrics, ledger, recorder and recorder.manifest):
