@@ -57,7 +57,9 @@ class ReBaFL(RoundMethod):
         proto_source: Literal["local_override", "global_only"] = "local_override"
         proto_memory: bool = False  # keep the last prototype of a class nobody reported
         cycle: Literal["all", "available"] = "all"  # targets run over all classes, or those in Q
-        cycle_offset: bool = True  # with a batch smaller than C, start each client elsewhere
+        cycle_offset: bool = (
+            True  # where a batch is smaller than C: start each client and round elsewhere
+        )
         aug_min_classes: int = 2  # clients with fewer classes do not augment
         proto_min_classes: int = 1  # clients with fewer classes send no prototypes
         label_smoothing: float = 0.0
@@ -67,9 +69,15 @@ class ReBaFL(RoundMethod):
             if not 0 <= self.epsilon <= 1:
                 raise UserError(f"rebafl.epsilon must be in 0..1, got {self.epsilon}",
                                 hint="use epsilon: 1 to switch re-balancing off")  # fmt: skip
-            if self.mu < 0:
+            if not 0 <= self.mu < float("inf"):
                 raise UserError(f"rebafl.mu must be >= 0, got {self.mu}",
                                 hint="use mu: 0 to switch the augmentation off")  # fmt: skip
+            if not 0 <= self.label_smoothing <= 1:
+                raise UserError(f"rebafl.label_smoothing must be in 0..1, got {self.label_smoothing}",
+                                hint="use label_smoothing: 0 to switch it off")  # fmt: skip
+            if self.label_smoothing and not self.epsilon:
+                raise UserError("rebafl.label_smoothing with epsilon: 0 asks for masked classes",
+                                hint="use epsilon > 0, or epsilon: 1 for plain label smoothing")  # fmt: skip
 
     # Client ------------------------------------------------------------------------------
 
@@ -83,23 +91,19 @@ class ReBaFL(RoundMethod):
         """Q and which classes it holds: the received prototypes, overwritten by local ones (4.4 #1)."""
         received = client.message.get(Kind.GLOBAL_PROTOTYPES, {})
         owned = client.counts > 0
-        have = torch.zeros(client.classes, dtype=torch.bool)
-        dim = _feature_dim(client)
-        table = torch.zeros(client.classes, dim)
+        table = torch.zeros(client.classes, _feature_dim(client), device=client.y.device)
+        have = torch.zeros_like(owned)
         if received and int(owned.sum()) >= self.config.aug_min_classes:  # none in round 0 (#3)
             table[received["classes"]] = received["features"]
             have[received["classes"]] = True
             if self.config.proto_source == "local_override":
-                local = client_prototypes(client, client.start)
-                table[local["classes"]] = local["features"]
-                have[local["classes"]] = True
-        # Batches smaller than C would only ever visit the low labels
-        offset = (
-            client.index
-            if self.config.cycle_offset and self.config.batch_size < client.classes
-            else 0
-        )
-        return {"table": table, "have": have, "offset": torch.tensor(offset)}
+                table[owned] = client_prototypes(client, client.start)["features"].to(table)
+                have = have | owned
+        # Batches smaller than C would only ever visit the low labels: each client starts elsewhere,
+        # and goes on in every round
+        small = self.config.cycle_offset and self.config.batch_size < client.classes
+        offset = client.index + client.round * self.config.batch_size if small else 0
+        return {"table": table, "have": have, "offset": torch.tensor(offset).to(table.device)}
 
     def loss(self, net: Handle, x: Tensor, y: Tensor, const: Constants) -> Tensor:
         h = net.features(x)
@@ -124,17 +128,18 @@ class ReBaFL(RoundMethod):
     def finish(self, client: Client, trained: Trained) -> Reply:
         n, message = len(client.y), {Kind.LOCAL_MODEL: trained.state}
         message[Kind.NUM_EXAMPLES] = count_of(n)
-        owned = client.counts.nonzero().flatten()
+        counts = client.counts.cpu()
+        owned = counts.nonzero().flatten()
         if len(owned) >= self.config.proto_min_classes:
             message[Kind.LOCAL_PROTOTYPES] = client_prototypes(client, trained.state)
-            message[Kind.PROTO_COUNTS] = {"classes": owned, "counts": client.counts[owned]}
+            message[Kind.PROTO_COUNTS] = {"classes": owned, "counts": counts[owned]}
         stats = {"train_loss": trained.loss, "steps": float(trained.steps)}
         return Reply(message=message, examples=n, stats=stats)
 
     # Server ------------------------------------------------------------------------------
 
     def start(self, federation: Federation) -> Tree:
-        return {"model": federation.initial, "prototypes": {}}
+        return {"model": self.initial(federation), "prototypes": {}}
 
     def download(self, state: Tree) -> Message:
         message: Message = {Kind.GLOBAL_MODEL: state["model"]}
@@ -183,10 +188,12 @@ def augment(
 
 def client_prototypes(client: Client, state: dict[str, Tensor]) -> Payload:
     """Mean of the head's input over each owned class, in evaluation mode, un-augmented images."""
-    features = client.run("features", state)
-    classes = client.counts.nonzero().flatten()
-    means = torch.stack([features[client.y == c].double().mean(0) for c in classes])
-    return {"classes": classes, "features": means.float()}
+    features, y = client.run("features", state).cpu().double(), client.y.cpu()
+    classes = client.counts.cpu().nonzero().flatten()
+    return {
+        "classes": classes,
+        "features": torch.stack([features[y == c].mean(0) for c in classes]).float(),
+    }
 
 
 def _feature_dim(client: Client) -> int:
