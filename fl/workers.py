@@ -117,7 +117,7 @@ class Pool(Workers):
         # wait on a full pipe for the other.
         source, idle = enumerate(items), list(self._ends)
         working: dict[Connection, int] = {}
-        done: dict[int, Any] = {}
+        done: dict[int, tuple[bool, Any]] = {}
         position, asked, ahead = 0, 0, 8 * self.count
         exhausted = False
         try:
@@ -133,7 +133,7 @@ class Pool(Workers):
                     working[end] = number
                     asked += 1
                 while position in done:
-                    yield done.pop(position)
+                    yield _value(done.pop(position))  # or raise, as a single process would
                     position += 1
                 if not working:
                     if exhausted:
@@ -142,7 +142,7 @@ class Pool(Workers):
                 for ready in wait(list(working)):
                     end = cast(Connection, ready)
                     number = working.pop(end)
-                    done[number] = _value(_answer(end))
+                    done[number] = _answer(end)
                     idle.append(end)
         finally:
             for end in working:  # stopped early, or work failed elsewhere: leave no answer behind
