@@ -107,6 +107,9 @@ def test_noise_is_added_after_clipping_and_not_scaled_with_it() -> None:
     loud, _ = send(far, zeros, clip_norm=1.0, noise_multiplier=0.3)
     clipped, _ = send(far, zeros, clip_norm=1.0, noise_multiplier=0.0)
     torch.testing.assert_close(loud["w"] - clipped["w"], quiet["w"], rtol=0, atol=1e-6)
+    near = {"w": torch.full((1000,), -0.01)}  # norm 0.32: within the clip, so not scaled either
+    noised, _ = send(near, zeros, clip_norm=1.0, noise_multiplier=0.3)
+    torch.testing.assert_close(noised["w"] - near["w"], quiet["w"], rtol=0, atol=1e-6)
 
 
 def test_noise_differs_by_round_and_client(tmp_path: Path) -> None:
