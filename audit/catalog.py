@@ -50,6 +50,7 @@ class Entry:
     title: str
     source: str  # the paper; for a section its place in the report
     text: str  # one line
+    more: dict[str, str] = dataclasses.field(default_factory=dict)  # further columns
 
 
 def names(kind: str) -> list[str]:
@@ -134,4 +135,18 @@ def _entry(name: str, cls: type[Any]) -> Entry:
         title=str(getattr(card, "title", "") or cls.__name__),
         source=str(source),
         text=first.partition(": ")[2] or first,
+        more=_more(card),
     )
+
+
+def _more(card: Any) -> dict[str, str]:
+    """What a method sends and receives; from where an attack works, with what, and what it needs."""
+    if hasattr(card, "uplink"):
+        sent = {"sends": card.uplink, "receives": card.downlink}
+        return {name: ", ".join(kinds) or "nothing" for name, kinds in sent.items()}
+    if hasattr(card, "threat"):
+        threat, knows = card.threat, ", ".join(sorted(card.threat.knows)).replace("_", " ")
+        adversary = f"{threat.position}, {threat.conduct}".replace("_", " ")
+        needs = ", ".join(card.requires or card.also_reads)
+        return {"adversary": adversary + (f"; knows {knows}" if knows else ""), "needs": needs}
+    return {}

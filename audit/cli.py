@@ -176,8 +176,10 @@ def list_(kind: Annotated[Kind, typer.Argument(help="what to list")]) -> None:
     from audit.catalog import entries
     from audit.show import print_table
 
-    rows = [[e.name, e.title, e.text, e.source] for e in entries(kind.value)]
-    print_table(["name", "title", "what it is", "source"], rows)
+    found = entries(kind.value)
+    more = list(dict.fromkeys(name for e in found for name in e.more))
+    rows = [[e.name, e.title, e.text, *(e.more.get(m, "") for m in more), e.source] for e in found]
+    print_table(["name", "title", "what it is", *more, "source"], rows)
 
 
 @command
