@@ -1,5 +1,8 @@
 """FedNova: FedAvg where all took equally many steps; norms and steps known by hand."""
 
+from pathlib import Path
+from typing import Any
+
 import pytest
 import torch
 
@@ -8,7 +11,9 @@ from fl.errors import UserError
 from fl.method import Delivery
 from fl.methods.fedavg import FedAvg
 from fl.methods.fednova import FedNova, step_weight
-from tests.fl.worlds import EVERYONE, close, data, parts, run
+from tests.fl.methods import by_hand
+from tests.fl.methods.worlds_of_methods import continues
+from tests.fl.worlds import EVERYONE, close, data, parts, run, same
 
 SAME = {"rounds": 3, "local_epochs": 2, "batch_size": 8, "lr": 0.05}
 
@@ -57,6 +62,76 @@ def test_equal_steps_are_fedavg(momentum: float) -> None:
 
 def test_unequal_steps_are_not() -> None:
     assert not close(run(nova()), run(avg()), tolerance=1e-4)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"momentum": 0.5, "weighting": "uniform"},
+        {"mu": 2.0, "lr_decay": 0.7},
+        {"server_momentum": 0.6, "lr_decay": 0.7, "momentum": 0.5},
+    ],
+)
+def test_it_is_the_algorithm_written_out(settings: dict[str, Any]) -> None:
+    """Clients of 7, 20, 11 and 30 examples take 2, 6, 4 and 8 steps; norms by the recursions."""
+    method = nova(rounds=5, **settings)
+    c = method.config
+    world = run(method, **by_hand.WORLD)
+    w = by_hand.vector(world.initial)
+    buffer = torch.zeros_like(w)
+    for t, heard in by_hand.rounds():
+        rate, total, effective = c.lr * c.lr_decay**t, 0.0, 0.0
+        mean = torch.zeros_like(w)
+        for k in heard:
+            drawn = by_hand.batches(t, k, 8, 2)
+            after = by_hand.descend(
+                w, k, rate, c.momentum, lambda v, w=w: c.mu * (v - w), batches=drawn
+            )
+            norm = step = 0.0
+            for _ in drawn:
+                step = c.momentum * step + 1
+                norm = norm * (1 - rate * c.mu) + step
+            p = 1.0 if c.weighting == "uniform" else by_hand.SIZES[k]
+            mean = mean + p * (w - after) / (rate * norm)
+            effective += p * (len(drawn) if c.mu else norm)
+            total += p
+        buffer = c.server_momentum * buffer + effective / total * mean / total
+        w = w - rate * buffer
+    by_hand.agree(world, w)
+
+
+def test_twice_as_many_steps_down_a_slope_go_twice_as_far() -> None:
+    def end(tau: int) -> float:
+        sent = {
+            Kind.NORMALIZED_DELTA: {"w": torch.tensor([1.5])},  # a linear loss has one gradient
+            Kind.NUM_STEPS: {"steps": torch.tensor(tau), "norm": torch.tensor(float(tau))},
+        }
+        start = {"model": {"w": torch.zeros(1)}, "buffer": {}}
+        state = nova().server(start, iter([Delivery(client=0, examples=3, message=sent)]), 0)
+        return float(state["model"]["w"])
+
+    assert end(1) == pytest.approx(-0.05 * 1.5) and end(2) == pytest.approx(2 * end(1))
+
+
+def test_a_stopped_run_continues_to_the_same_bits(tmp_path: Path) -> None:
+    assert continues(lambda: nova(server_momentum=0.6), tmp_path, reply_loss=0.25)
+
+
+def test_two_processes_agree_with_one() -> None:
+    assert same(run(nova(), workers=2), run(nova()))
+
+
+@pytest.mark.parametrize("nothing", [{"lr": 0.0}, {"lr": 0.1, "lr_decay": 0.0}])
+def test_a_rate_of_zero_divides_by_nothing(nothing: dict[str, float]) -> None:
+    world = run(nova(**nothing))
+    assert all(r["rejected"] == 0 for r in world.history)
+
+
+@pytest.mark.parametrize("bad", [{"mu": -1.0}, {"server_momentum": 1.0}])
+def test_settings_out_of_range_are_refused(bad: dict[str, float]) -> None:
+    with pytest.raises(UserError, match="fednova needs mu >= 0"):
+        nova(**bad)
 
 
 def test_a_client_that_took_no_step_is_left_out() -> None:

@@ -2,13 +2,15 @@
 
 import pytest
 import torch
+from torch.nn.functional import smooth_l1_loss
 
 from fl.errors import UserError
 from fl.methods.fedavg import FedAvg
 from fl.methods.fedprox import FedProx
 from tests.fl.worlds import close, run, same
 
-SAME = {"rounds": 3, "local_epochs": 2, "batch_size": 8, "lr": 0.05, "momentum": 0.5}
+SAME = {"rounds": 3, "local_epochs": 2, "batch_size": 8, "lr": 0.05, "momentum": 0.5,
+        "weight_decay": 0.01}  # fmt: skip
 
 
 def prox(**settings: object) -> FedProx:
@@ -37,9 +39,19 @@ def test_the_pull_is_mu_times_the_gap_with_its_sign() -> None:
     start, now = {"w": torch.tensor([1.0, -2.0])}, {"w": torch.tensor([4.0, -3.0])}
     zero = {"w": torch.zeros(2)}
     assert prox(mu=0.5).correct(zero, now, start, {})["w"].tolist() == [1.5, -0.5]
-    # smooth L1: gap 3 is cut to 1, gap -1 stays; mean over 2 elements of 1 tensor
-    l1 = prox(mu=0.5, prox_form="smooth_l1_mean").correct(zero, now, start, {})
-    assert l1["w"].tolist() == [0.25, -0.25]
+
+
+def test_the_smooth_l1_pull_is_the_derivative_torch_finds() -> None:
+    """mu times the mean over two tensors of torch's own element-wise mean smooth-L1 distance."""
+    start = {"w": torch.tensor([1.0, -2.0]), "b": torch.tensor([[0.5, 0.5, 3.0]])}
+    now = {"w": torch.tensor([4.0, -2.5]), "b": torch.tensor([[0.0, 0.75, -1.0]])}
+    leaves = {k: v.clone().requires_grad_() for k, v in now.items()}
+    distance = 0.6 * sum(smooth_l1_loss(leaves[k], start[k]) for k in leaves) / 2
+    expected = torch.autograd.grad(distance, list(leaves.values()))
+    zero = {k: torch.zeros_like(v) for k, v in now.items()}
+    found = prox(mu=0.6, prox_form="smooth_l1_mean").correct(zero, now, start, {})
+    for a, b in zip(found.values(), expected, strict=True):
+        torch.testing.assert_close(a, b)
 
 
 def test_a_larger_mu_moves_the_model_less() -> None:

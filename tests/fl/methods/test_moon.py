@@ -2,16 +2,18 @@
 
 import math
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
-from torch.nn.functional import cross_entropy
+from torch.nn.functional import cross_entropy, normalize
 
 from fl.errors import UserError
 from fl.local import Handle
 from fl.methods.fedavg import FedAvg
 from fl.methods.moon import MOON
 from fl.model import state_of
+from tests.fl.methods import by_hand
 from tests.fl.worlds import EVERYONE, Stopped, TinyNet, close, run, same
 
 SAME = {"rounds": 3, "local_epochs": 2, "batch_size": 8, "lr": 0.05, "momentum": 0.5}
@@ -46,7 +48,7 @@ def test_the_contrast_is_ln_2_where_both_models_agree_and_known_where_not() -> N
     method, now, then = moon(mu=2.0, temperature=0.5), state_of(net), state_of(other)
     plain = cross_entropy(net(x), y)
     agree = method.loss(Handle(net), x, y, {"global": then, "previous": then})
-    assert float(agree - plain) == pytest.approx(2.0 * math.log(2), abs=1e-5)
+    assert float((agree - plain).detach()) == pytest.approx(2.0 * math.log(2), abs=1e-5)
     differ = method.loss(Handle(net), x, y, {"global": now, "previous": then})
     with torch.no_grad():
         a, b = net.features(x).numpy(), other.features(x).numpy()
@@ -54,7 +56,30 @@ def test_the_contrast_is_ln_2_where_both_models_agree_and_known_where_not() -> N
     for u, v in zip(a, b, strict=True):
         far = float(u @ v) / math.sqrt(float(u @ u) * float(v @ v))
         terms.append(-math.log(math.exp(1 / 0.5) / (math.exp(1 / 0.5) + math.exp(far / 0.5))))
-    assert float(differ - plain) == pytest.approx(2.0 * sum(terms) / 5, abs=1e-5)
+    assert float((differ - plain).detach()) == pytest.approx(2.0 * sum(terms) / 5, abs=1e-5)
+
+
+def test_it_is_the_algorithm_written_out() -> None:
+    """Algorithm 1; a client's previous model is the last it was heard with, the initial one before."""
+    method = MOON(MOON.Config(mu=3.0, temperature=0.4, momentum=0.5, **by_hand.FULL))
+    world = run(method, **by_hand.WORLD)
+    w = by_hand.vector(world.initial)
+    previous = [w] * by_hand.K
+    for _, heard in by_hand.rounds():
+        total, examples = torch.zeros_like(w), 0
+        for k in heard:
+            frozen = by_hand.net_at(w), by_hand.net_at(previous[k])
+
+            def contrast(net: TinyNet, x: torch.Tensor, frozen: Any = frozen) -> torch.Tensor:
+                z, ahead, behind = (normalize(m.features(x)) for m in (net, *frozen))
+                near, far = (z * ahead).sum(1) / 0.4, (z * behind).sum(1) / 0.4
+                return -3.0 * torch.log(near.exp() / (near.exp() + far.exp())).mean()
+
+            previous[k] = by_hand.descend(w, k, 0.1, 0.5, extra=contrast)
+            total = total + by_hand.SIZES[k] * previous[k]
+            examples += by_hand.SIZES[k]
+        w = total / examples
+    by_hand.agree(world, w)
 
 
 def test_a_stopped_run_continues_to_the_same_bits(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """SCAFFOLD: FedAvg in its first round, an invariant ever after, and memory that waits for delivery."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -9,6 +10,7 @@ from fl.artifact import Kind
 from fl.errors import UserError
 from fl.methods.fedavg import FedAvg
 from fl.methods.scaffold import Scaffold
+from tests.fl.methods import by_hand
 from tests.fl.worlds import EVERYONE, SCRIPT, Stopped, World, close, run, same
 
 SAME = {"rounds": 3, "local_epochs": 2, "batch_size": 8, "lr": 0.05}
@@ -49,13 +51,46 @@ def test_c_is_the_mean_of_all_c_k_also_when_replies_are_lost(option: str, tmp_pa
         torch.testing.assert_close(value, mean[name], rtol=0, atol=1e-6)
 
 
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"option": "I", "weight_decay": 0.1, "server_lr": 0.5},
+        {"momentum": 0.5, "lr_decay": 0.7, "weight_decay": 0.1},
+        {"momentum": 0.5, "literal_public_code": True},
+    ],
+)
+def test_it_is_the_algorithm_written_out(settings: dict[str, Any]) -> None:
+    """Algorithm 1, with c_k advancing only where the answer arrived."""
+    method = Scaffold(Scaffold.Config(**(by_hand.FULL | settings)))
+    world, config = run(method, **by_hand.WORLD), method.config
+    w = by_hand.vector(world.initial)
+    c, own = torch.zeros_like(w), [torch.zeros_like(w) for _ in range(by_hand.K)]
+    for t, heard in by_hand.rounds():
+        rate, moves, learnt = config.lr * config.lr_decay**t, [], []
+        for k in heard:
+            decay, shift = config.weight_decay, c - own[k]
+            y = by_hand.descend(w, k, rate, config.momentum, lambda y, s=shift, d=decay: d * y + s)
+            length = 3 if config.literal_public_code or not config.momentum else 1 + 1.5 + 1.75
+            after = own[k] - c + (w - y) / (length * rate)
+            if config.option == "I":
+                after = by_hand.gradient(w, k) + decay * w
+            moves.append(y - w)
+            learnt.append(after - own[k])
+            own[k] = after
+        share = 1 if config.literal_public_code else len(heard) / by_hand.K
+        w = w + config.server_lr * torch.stack(moves).mean(0)
+        c = c + share * torch.stack(learnt).mean(0)
+    by_hand.agree(world, w)
+
+
 def test_the_public_code_breaks_that_invariant(tmp_path: Path) -> None:
     world = run(scaffold(literal_public_code=True), folder=tmp_path)
     common, mean = controls(world)
     assert not torch.allclose(common["head.weight"], mean["head.weight"], atol=1e-4)
 
 
-def test_a_single_full_batch_step_gives_the_negative_gradient_as_c_k(tmp_path: Path) -> None:
+def test_a_single_full_batch_step_gives_the_gradient_as_c_k(tmp_path: Path) -> None:
     """tau = 1, c = c_k = 0: c_k+ = (w - y) / eta, the gradient; option I computes the same directly."""
     one = {"rounds": 1, "local_epochs": 1, "batch_size": 1000}
     direct = run(scaffold(option="I", **one), folder=tmp_path / "I", script=EVERYONE)
@@ -80,6 +115,12 @@ def test_two_processes_give_the_same_bits() -> None:
     assert same(run(scaffold(), workers=2, script=SCRIPT), run(scaffold()))
 
 
-def test_weighting_by_samples_and_a_rate_of_zero_are_refused() -> None:
+@pytest.mark.parametrize("nothing", [{"lr": 0.0}, {"local_epochs": 0}])
+def test_a_client_that_cannot_move_learns_nothing(nothing: dict[str, float]) -> None:
+    world = run(scaffold(**nothing))
+    assert world.history[0]["rejected"] == 0 and same(world.model, world.initial)
+
+
+def test_a_server_rate_of_zero_is_refused() -> None:
     with pytest.raises(UserError, match="server_lr must be > 0"):
         scaffold(server_lr=0.0)
