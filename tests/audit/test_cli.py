@@ -60,7 +60,7 @@ def test_every_kind_of_plugin_can_be_listed(kind: Kind) -> None:
     assert done.exit_code == 0, done.output
     assert "cannot be loaded" not in done.stdout
     for line in done.stdout.splitlines():
-        name, title, text, _source = line.split("\t")
+        name, title, text, *_more = line.split("\t")
         assert name and title and text, line
 
 
@@ -71,6 +71,12 @@ def test_each_kind_that_can_be_listed_has_a_shelf() -> None:
 def test_cards_are_printed() -> None:
     methods = RUNNER.invoke(app, ["list", "methods"]).stdout
     assert "fedavg\tFedAvg\t" in methods and "arXiv:1602.05629" in methods
+    assert "\tmodel_delta, control_delta\tglobal_model, control_global\t" in methods  # SCAFFOLD
+    attacks = RUNNER.invoke(app, ["list", "attacks"]).stdout
+    assert (
+        "\tserver, honest but curious; knows architecture, auxiliary data\tlocal_prototypes\t"
+        in attacks
+    )
 
 
 def test_schemas_are_json() -> None:

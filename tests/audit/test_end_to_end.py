@@ -71,15 +71,39 @@ def test_every_report_is_there_and_says_the_headline(rebafl: tuple[AuditResult, 
     assert result.findings[0].method in (folder / "report.html").read_text()
 
 
-def test_who_saw_what_follows_the_method(rebafl: tuple[AuditResult, Path], tmp_path: Path) -> None:
-    seen = {(e.party, e.kind) for e in rebafl[0].exposures}
-    assert ("server", "local_prototypes") in seen and (
-        "every asked client",
-        "global_prototypes",
-    ) in seen
+SEEN = {
+    "fedavg": {"server": {"local_model", "num_examples"}, "every asked client": {"global_model"}},
+    "scaffold": {
+        "server": {"model_delta", "control_delta"},
+        "every asked client": {"global_model", "control_global"},
+    },
+    "fd": {"server": {"mean_logit_table"}, "every asked client": {"global_logit_table"}},
+    "rebafl": {
+        "server": {"local_model", "num_examples", "local_prototypes", "proto_counts"},
+        "every asked client": {"global_model", "global_prototypes"},
+    },
+    "fedasync": {
+        "server": {"local_model", "staleness"},
+        "every asked client": {"global_model", "staleness"},
+    },
+}
+
+
+@pytest.mark.parametrize("name", SEEN)
+def test_who_saw_what_follows_the_method(name: str, tmp_path: Path) -> None:
+    plain = SMALL.replace("METHOD", name).replace(
+        "[ridge, prototype_membership, count_recovery]", "[]"
+    )
+    rows = audit(plain.replace("rounds: 3", "rounds: 4"), tmp_path).exposures
+    for party, kinds in SEEN[name].items():
+        assert {e.kind for e in rows if e.party == party} == kinds
+    assert all(e.single_client == (e.party == "server") for e in rows)
+    released = {e.kind for e in rows if e.party == "whoever gets the release"}
+    assert released == (set() if name == "fd" else {"global_model"})  # FD has no global model
+
+
+def test_an_attack_that_means_nothing_says_why(tmp_path: Path) -> None:
     plain = audit(SMALL.replace("METHOD", "fedavg"), tmp_path)
-    kinds = {e.kind for e in plain.exposures}
-    assert kinds == {"global_model", "local_model", "num_examples"}
     reasons = {f.id: f.summary for f in plain.findings if f.outcome is Outcome.NOT_APPLICABLE}
     assert "local_prototypes" in reasons["ridge"]
 
