@@ -24,12 +24,14 @@ from audit.world import World, plugin
 from fl.artifact import Artifact
 from fl.errors import UserError
 from fl.recorder import manifest, read
+from fl.workers import tune_allocator
 
 Progress = Callable[[str, int, int], None]
 
 
 def run(run: RunDir, config: Config, progress: Progress) -> None:
     """Runs the attacks that config.attacks names; those already in evidence/ are made anew."""
+    tune_allocator()  # decoders and shadow models train in this process
     world = World(config)
     attacks = [
         (plugin("attacks", spec, f"attacks[{i}]"), spec.name)
