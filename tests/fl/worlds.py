@@ -123,6 +123,7 @@ def run(
     stop_after: int | None = None,
     initial: State | None = None,
     time_model: Any = None,
+    device: str = "cpu",
 ) -> World:
     """Run a method on a small world. With `folder`, everything is recorded there.
 
@@ -143,7 +144,7 @@ def run(
             {"manifest": recorder.manifest, "metrics": metrics, "ledger": ledger},
         )
     wire = Wire(method.card, streams, protections, recorder, ledger)
-    site = partial(build_site, method, holdings, make, "cpu")
+    site = partial(build_site, method, holdings, make, device)
     kind = Batched(site) if isinstance(workers, str) else worker_kinds.start(workers, site)
     with kind as pool:
         federation = Federation(
