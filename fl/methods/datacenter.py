@@ -5,6 +5,8 @@ examples with the clients' optimiser, whose momentum starts anew every round. Wi
 always answers it is FedAvg to the last bit.
 """
 
+from dataclasses import replace
+
 import numpy as np
 
 from fl.artifact import Kind
@@ -31,5 +33,6 @@ class Datacenter(RoundMethod):
         return {"model": reply.message[Kind.LOCAL_MODEL]}
 
     def pool(self, everybody: Client) -> Reply:
-        """One round of central training."""
-        return self.finish(everybody, everybody.train(self, {}))
+        """One round of central training, with the batches the first of the clients would draw."""
+        first = replace(everybody, index=0)
+        return self.finish(first, first.train(self, {}))

@@ -7,6 +7,7 @@ images from the test set. Here they come from training examples that no client h
 """
 
 from dataclasses import dataclass, replace
+from math import inf
 from typing import Any
 
 import numpy as np
@@ -40,16 +41,22 @@ class FedAvgFT(FedAvg):
 
         def __post_init__(self) -> None:
             super().__post_init__()
-            for name in ("server_examples", "server_epochs", "server_lr"):
-                if getattr(self, name) < 0:
-                    raise UserError(f"fedavg_ft.{name} must be >= 0, got {getattr(self, name)}",
+            for name in ("examples", "epochs", "lr", "momentum", "weight_decay"):
+                value, end = getattr(self, f"server_{name}"), 1 if name == "momentum" else inf
+                if not 0 <= value < end:
+                    bound = f"in [0, {end:g})"
+                    raise UserError(f"fedavg_ft.server_{name} must be {bound}, got {value}",
                                     hint="server_epochs: 0 is FedAvg")  # fmt: skip
+
+    def open(self, federation: Federation) -> None:
+        super().open(federation)
+        self.own = self._balanced(federation) if self.config.server_epochs else None
 
     def round(self, t: int, state: Tree, memory: dict[int, Tree], federation: Federation) -> Tree:
         state = super().round(t, state, memory, federation)
-        if not (self.config.server_epochs and federation.tally.delivered):
+        if self.own is None or not federation.tally.delivered:
             return state
-        job = ("fine_tune", t, state["model"], self._balanced(federation))
+        job = ("fine_tune", t, state["model"], self.own)
         [reply] = federation.workers.map("pooled", [job])
         return state | {"model": reply.message[Kind.LOCAL_MODEL]}
 
@@ -60,12 +67,17 @@ class FedAvgFT(FedAvg):
     def _balanced(self, federation: Federation) -> Index:
         """Equally many spare examples of each class, the same in every round."""
         spare, labels = federation.holdings.spare, federation.holdings.data.train.y
-        classes = len(federation.holdings.data.classes)
-        by_class = [spare[labels[spare] == c] for c in range(classes)]
-        each = min(min(len(c) for c in by_class), self.config.server_examples // classes)
-        if each == 0:
+        by_class = [spare[labels[spare] == c] for c in range(self.classes)]
+        wanted, fewest = self.config.server_examples, min(len(c) for c in by_class)
+        if wanted < self.classes:
+            raise UserError(
+                f"fedavg_ft.server_examples must be >= {self.classes}, one of each class, got {wanted}",
+                hint="300 is the authors'",
+            )
+        if not fewest:
             raise UserError("fedavg_ft: the server owns no example of some class to fine-tune on",
                             hint="set federation.holdout.server, for example to 0.02")  # fmt: skip
+        each = min(fewest, wanted // self.classes)
         rng = federation.streams.numpy("fedavg_ft")
         return np.sort(np.concatenate([rng.permutation(c)[:each] for c in by_class]))
 
