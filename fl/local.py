@@ -45,6 +45,10 @@ class Handle:
         """The same model with other weights."""
         return Handle(self._net, params)
 
+    def frozen(self, params: Mapping[str, Tensor]) -> "Handle":
+        """The same model with other weights, as it is used: evaluation mode, without gradients."""
+        return _Frozen(self._net, params)
+
     def head_weight(self) -> Tensor:
         """[C, D]: the proxies."""
         name = next(n for n, p in self._net.named_parameters() if p is _head_weight(self._net))
@@ -59,6 +63,17 @@ class Handle:
         )
         result: Tensor = called
         return result
+
+
+class _Frozen(Handle):
+    def _call(self, part: str, x: Tensor) -> Tensor:
+        training = self._net.training
+        self._net.eval()
+        try:
+            with torch.no_grad():
+                return super()._call(part, x)
+        finally:
+            self._net.train(training)
 
 
 class _Part(nn.Module):

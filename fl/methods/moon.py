@@ -6,9 +6,8 @@ Li, He, Song. Model-Contrastive Federated Learning. CVPR 2021. arXiv:2103.16257,
 
 with cosine similarity s, z the model's features, z_glob and z_prev those of the received and of the
 client's previous model, both frozen. mu = 0 is FedAvg. The previous model starts as the initial one and
-advances only when an answer was received. Changed: z is the input of the last layer; the paper's
-projection head can be part of a model's features. Dropout and BatchNorm, which our reference models
-have not, would run in training mode for the frozen models too.
+advances only when an answer was received. Changed: z is the input of the last layer; a model with the
+paper's projection head has it inside its features.
 """
 
 from collections.abc import Mapping
@@ -56,11 +55,8 @@ class MOON(FedAvg):
         if not self.config.mu:
             return cross_entropy(net(x), y)
         h = net.features(x)
-        with torch.no_grad():
-            ahead, behind = (
-                net.at(const["global"]).features(x),
-                net.at(const["previous"]).features(x),
-            )
+        ahead = net.frozen(const["global"]).features(x)
+        behind = net.frozen(const["previous"]).features(x)
         near, far = cosine_similarity(h, ahead), cosine_similarity(h, behind)
         contrast = softplus((far - near) / self.config.temperature).mean()
         loss: Tensor = cross_entropy(net.head(h), y) + self.config.mu * contrast

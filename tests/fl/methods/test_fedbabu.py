@@ -1,26 +1,24 @@
 """FedBABU: the head never moves and never crosses the wire back; the body trains as without it."""
 
 from pathlib import Path
+from typing import Any
 
+import pytest
 import torch
 
 from fl.artifact import Channel, Kind
 from fl.methods.fedavg import FedAvg
 from fl.methods.fedbabu import FedBABU
-from tests.fl.worlds import close, run, same
-
-SAME = {
-    "rounds": 3,
-    "local_epochs": 2,
-    "batch_size": 8,
-    "lr": 0.05,
-    "momentum": 0.5,
-    "weight_decay": 0.01,
-}
+from tests.fl.methods.worlds_of_methods import SETTINGS, WORLD, continues
+from tests.fl.worlds import EVERYONE, close, run, same
 
 
-def babu(**settings: object) -> FedBABU:
-    return FedBABU(FedBABU.Config(**(SAME | settings)))  # type: ignore[arg-type]
+def babu(**settings: Any) -> FedBABU:
+    return FedBABU(FedBABU.Config(**(SETTINGS | settings)))
+
+
+def fedavg() -> FedAvg:
+    return FedAvg(FedAvg.Config(**SETTINGS))
 
 
 class HeadStill(FedAvg):
@@ -38,16 +36,16 @@ def test_the_head_is_the_initial_one_after_any_number_of_rounds() -> None:
 
 
 def test_the_body_trains_as_if_the_heads_gradient_were_zero() -> None:
-    still = HeadStill(FedAvg.Config(**SAME))  # type: ignore[arg-type]
-    assert close(run(babu()), run(still))
+    assert close(run(babu(), **WORLD), run(HeadStill(FedAvg.Config(**SETTINGS)), **WORLD))
 
 
 def test_it_is_not_fedavg() -> None:
-    assert not close(run(babu()), run(FedAvg(FedAvg.Config(**SAME))), tolerance=1e-4)  # type: ignore[arg-type]
+    assert not close(run(babu()), run(fedavg()), tolerance=1e-4)
 
 
 def test_no_head_goes_up(tmp_path: Path) -> None:
-    up = [a for a in run(babu(), folder=tmp_path).artifacts
+    world = run(babu(), folder=tmp_path)
+    up = [a for a in world.artifacts
           if a.channel is Channel.UPLINK and a.kind is Kind.LOCAL_MODEL]  # fmt: skip
     assert up and all(not any(k.startswith("head") for k in a.payload) for a in up)
 
@@ -57,3 +55,18 @@ def test_orthogonal_rows_are_orthonormal_and_the_same_for_everybody() -> None:
     rows = world["head.weight"]
     torch.testing.assert_close(rows @ rows.T, torch.eye(len(rows)), atol=1e-5, rtol=0)
     assert same(world, run(babu(head_init="orthogonal")))
+
+
+def test_the_released_model_has_its_head(tmp_path: Path) -> None:
+    world = run(babu(), folder=tmp_path)
+    (released,) = [a for a in world.artifacts if a.channel is Channel.RELEASE]
+    assert released.payload.keys() == world.initial.keys()
+
+
+@pytest.mark.parametrize("head_init", ["default", "orthogonal"])
+def test_a_run_that_was_stopped_continues_to_the_same_bits(head_init: str, tmp_path: Path) -> None:
+    assert continues(lambda: babu(head_init=head_init), tmp_path, **WORLD)
+
+
+def test_two_processes_agree_with_one() -> None:
+    assert same(run(babu(), script=EVERYONE), run(babu(), script=EVERYONE, workers=2))

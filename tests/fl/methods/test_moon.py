@@ -59,6 +59,25 @@ def test_the_contrast_is_ln_2_where_both_models_agree_and_known_where_not() -> N
     assert float((differ - plain).detach()) == pytest.approx(2.0 * sum(terms) / 5, abs=1e-5)
 
 
+def test_frozen_models_are_used_as_in_evaluation() -> None:
+    """Dropout and the running statistics of BatchNorm stay out of the two frozen passes."""
+
+    class Noisy(TinyNet):
+        def __init__(self) -> None:
+            super().__init__()
+            self.norm, self.drop = torch.nn.BatchNorm1d(8), torch.nn.Dropout(0.5)
+
+        def features(self, x: torch.Tensor) -> torch.Tensor:
+            return self.drop(self.norm(super().features(x)))
+
+    net, x = Noisy(), torch.rand(6, 1, 6, 6)
+    weights = state_of(net)
+    frozen = Handle(net).frozen(weights)
+    first = frozen.features(x)
+    assert torch.equal(first, frozen.features(x)) and not first.requires_grad
+    assert int(weights["norm.num_batches_tracked"]) == 0 and net.training and net.drop.training
+
+
 def test_it_is_the_algorithm_written_out() -> None:
     """Algorithm 1; a client's previous model is the last it was heard with, the initial one before."""
     method = MOON(MOON.Config(mu=3.0, temperature=0.4, momentum=0.5, **by_hand.FULL))
