@@ -86,6 +86,13 @@ def test_leaving_out_the_true_class_is_the_printed_form() -> None:
     assert gradient == pytest.approx([-1.0, 0.622459, 0.377541, 0.0], abs=1e-5)
 
 
+def test_the_printed_form_is_a_mean_over_the_batch() -> None:
+    method, const = lc(exclude_true_class=True), {"offset": torch.zeros(4)}
+    z, y = torch.tensor([V1, V1[::-1]]), torch.tensor([0, 1])
+    one, other = (method.loss(direct(), z[i : i + 1], y[i : i + 1], const) for i in (0, 1))
+    assert float(method.loss(direct(), z, y, const)) == pytest.approx(float(one + other) / 2)
+
+
 @pytest.mark.parametrize("make", [bsm, lc, lambda: lc(tau=0.0)])
 def test_equal_counts_over_all_classes_are_fedavg_to_the_last_bit(make: Any) -> None:
     world = balanced()

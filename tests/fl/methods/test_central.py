@@ -56,7 +56,7 @@ def test_fine_tuning_moves_the_head_and_nothing_else() -> None:
 
 def test_fine_tuning_is_torch_sgd_on_the_head() -> None:
     """By hand with torch's optimiser, from FedAvg's first model, in the batches of the server's stream."""
-    method = Watched(Watched.Config(**(SETTINGS | {"rounds": 1, "server_epochs": 2, "server_lr": 0.2,
+    method = Watched(Watched.Config(**(SETTINGS | {"rounds": 1, "server_epochs": 3, "server_lr": 0.2,
                                                    "server_momentum": 0.9}), server_examples=24,
                                     server_weight_decay=0.3))  # fmt: skip
     tuned = run(method, **SPARE)
@@ -64,7 +64,7 @@ def test_fine_tuning_is_torch_sgd_on_the_head() -> None:
     net.load_state_dict(run(fedavg(rounds=1), **SPARE).model)
     optimiser = torch.optim.SGD(net.head.parameters(), lr=0.2, momentum=0.9, weight_decay=0.3)
     order = Streams(5).torch("fine_tune", 0, -1)
-    for _ in range(2):
+    for _ in range(3):
         for batch in torch.randperm(24, generator=order).split(8):
             optimiser.zero_grad()
             cross_entropy(net(method.x[batch]), method.y[batch]).backward()
