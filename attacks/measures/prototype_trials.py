@@ -41,7 +41,7 @@ class Trial:
     members: Floats  # [n, C, H, W]
     marks: frozenset[bytes]  # fingerprints of the members
     member: int  # the one that is looked for
-    unseen: Floats  # [m, C, H, W] of the class, in random order; the gallery is cut from its start
+    unseen: Floats  # [m, C, H, W] of the class, at random; the gallery is cut from its start
 
     @property
     def target(self) -> Floats:
@@ -83,12 +83,11 @@ class Bucket:
         """Name of a blind adversary -> the trials it takes part in and the pictures it claims."""
         everyone = np.arange(len(self))
         aux = self._truth.auxiliary
-        means, drawn = [], []
-        for t in self.trials:
-            known = aux.of_class(t.label)
-            known = known if len(known) else aux.x
-            means.append(known.mean(axis=0))
-            drawn.append(known[self._rng.integers(len(known))])
+        known = {t.label: aux.of_class(t.label) for t in self.trials}
+        known = {c: x if len(x) else aux.x for c, x in known.items()}
+        mean = {c: x.mean(axis=0) for c, x in known.items()}
+        means = [mean[t.label] for t in self.trials]
+        drawn = [known[t.label][self._rng.integers(len(known[t.label]))] for t in self.trials]
         found = {
             CLASS_MEAN: (everyone, np.stack(means)),
             RANDOM: (everyone, np.stack(drawn)),
@@ -160,7 +159,8 @@ def buckets(claim: Claim, truth: Truth, gallery: int, rng: np.random.Generator) 
             continue
         trial = Trial(
             row=row, label=int(label), members=members, marks=marks,
-            member=int(rng.integers(len(members))), unseen=unseen[rng.permutation(len(unseen))],
+            member=int(rng.integers(len(members))),
+            unseen=unseen[rng.permutation(len(unseen))[: max(gallery, BEST_OF) + 1]],
         )  # fmt: skip
         origin = str(claim["origin"][row])
         trials.setdefault((origin, group(origin, len(members))), []).append(trial)
