@@ -22,16 +22,22 @@ def telling(evidence: Sequence[Evidence]) -> list[Evidence]:
     return [e for e in evidence if e.measure in TELLING] or list(evidence)
 
 
+def on_curve(e: Evidence) -> bool:
+    """Whether it is a point of a curve over n, planted leaks included."""
+    return "n" in e.condition and e.control != "negative"
+
+
 def over_samples(evidence: Sequence[Evidence]) -> Table | None:
     """One row a condition, one column a telling measure; None where nothing was measured twice."""
-    columns = [m for m in TELLING if any(e.measure == m and "n" in e.condition for e in evidence)][
-        :3
-    ]
+    evidence = [e for e in evidence if on_curve(e)]
+    columns = [m for m in TELLING if any(e.measure == m for e in evidence)][:3]
     rows: dict[tuple[float, str], dict[str, Evidence]] = {}
     for e in evidence:
-        if e.measure in columns and "n" in e.condition:
-            key = (float(e.condition["n"]), str(e.condition.get("origin", "recorded")))
-            rows.setdefault(key, {})[e.measure] = e
+        if e.measure in columns:
+            origin = str(e.condition.get("origin", "recorded"))
+            if e.control == "positive":
+                origin += ", control"
+            rows.setdefault((float(e.condition["n"]), origin), {})[e.measure] = e
     if len(rows) < 2:
         return None
     levels = {fmt.rate(e.confidence) for e in evidence if e.interval}
@@ -48,10 +54,11 @@ def over_samples(evidence: Sequence[Evidence]) -> Table | None:
             for (n, origin), found in sorted(rows.items())
         ],
         align="rl" + "l" * len(columns) + "r",
-        widths=[1, 1.2, *([2.6] * len(columns)), 0.9],
+        widths=[1, 1.3, *([2.6] * len(columns)), 0.9],
         caption="By number of samples behind the artifact: value, "
-        f"[{level}, corrected for the number of looks], and the strongest blind adversary. Every "
-        "measurement with every baseline is in audit.json.",
+        f"[{level}, corrected for the number of looks], and the strongest blind adversary. Controls "
+        "are artifacts no client of this federation sent. Every measurement with every baseline is "
+        "in audit.json.",
     )
 
 

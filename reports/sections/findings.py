@@ -77,8 +77,9 @@ def _finding(finding: Finding, result: AuditResult) -> list[Block]:
         Paragraph(finding.summary),
         KeyValues(items=facts),
     ]
-    if curve := evidence_table.over_samples(evidence):
+    if curve := evidence_table.over_samples(finding.evidence):
         blocks.append(curve)
+        controls = [e for e in controls if not evidence_table.on_curve(e)]
     elif evidence:
         blocks.append(evidence_table.each(evidence, "Evidence"))
     blocks += [Pictures(g) for g in result.galleries if g.finding == finding.id]
