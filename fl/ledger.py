@@ -17,11 +17,23 @@ Mechanism = Literal["none", "gaussian", "laplace", "discrete_laplace"]
 Unit = Literal["record", "client"]
 Adjacency = Literal["add_or_remove_one", "replace_one"]
 Sampling = Literal["none", "poisson", "fixed_without_replacement", "shuffle", "unknown"]
+ClipOf = Literal["", "record", "update"]
+Derived = Literal["clip", "declared", "measured"]
+Normaliser = Literal["public", "private"]
+Threshold = Literal["fixed", "noised_quantile", "from_data"]
+EVERYONE = ("server", "client", "public")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Release:
-    """One release of one unit's data. Noise standard deviation / sensitivity is the multiplier z."""
+    """One release of one unit's data. Noise standard deviation / sensitivity is the multiplier z.
+
+    Amplification by sampling needs two things: noise that is there whether or not the unit takes
+    part, and an observer who cannot tell. Only then may a release leave a role out of
+    `participation_seen_by`. Noise that each client adds to its own upload is absent with the client,
+    so such releases keep the default. Amplified releases count in every round, taking part or not:
+    for the unit "client" they are lines of the sender "client/*", one a round.
+    """
 
     round: int
     kind: str  # artifact kind released
@@ -36,6 +48,20 @@ class Release:
     sample_rate: float = 1.0
     clipped: str = ""  # where the clip is enforced, in words; empty: nowhere
     source: str = ""  # the protection that made it, empty for none
+    participation_seen_by: tuple[str, ...] = (
+        EVERYONE  # roles that can tell whether the unit took part
+    )
+    count: int = 1  # equal releases that this line stands for, such as the steps of DP-SGD
+    steps: int = 1  # steps that really touched the data between them; more than `count` is a fault
+    clip_norm: float | None = None  # the norm enforced, where one is
+    clip_of: ClipOf = ""  # what the clip bounds: one record's gradient, or the whole update
+    threshold: Threshold = "fixed"  # how the clip's norm was chosen
+    derived: Derived = "declared"  # where the sensitivity comes from
+    aggregated: int = 1  # contributions summed before an observer reads them
+    normaliser: Normaliser = "public"  # whether weights or the denominator depend on private data
+    stream: str = (
+        ""  # name of the random stream of the noise; a name used twice is noise used twice
+    )
 
     @property
     def noise_multiplier(self) -> float:
@@ -55,9 +81,12 @@ def read(path: Path) -> list[Release]:
     for number, line in enumerate(_lines(path), start=1):
         try:
             fields = json.loads(line)
-            if not isinstance(fields["observers"], list):
-                raise ValueError("observers must be a list")
-            releases.append(Release(**(fields | {"observers": tuple(fields["observers"])})))
+            for name in ("observers", "participation_seen_by"):
+                if not isinstance(fields.get(name, []), list):
+                    raise ValueError(f"{name} must be a list")
+            seen = tuple(fields.get("participation_seen_by", EVERYONE))
+            tuples = {"observers": tuple(fields["observers"]), "participation_seen_by": seen}
+            releases.append(Release(**(fields | tuples)))
         except (ValueError, TypeError, KeyError) as error:
             raise UserError(
                 f"{path} line {number} is not a release: {error}",

@@ -6,7 +6,9 @@ A client that does not answer neither trains nor uploads. That is not the server
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
+from fl.ledger import Sampling
 from fl.plugin import Plugin
 from fl.streams import Streams
 
@@ -17,6 +19,13 @@ class Participation:
 
     asked: tuple[int, ...]
     answering: tuple[int, ...]
+
+
+class Drawn(NamedTuple):
+    """How one client's participation is decided, as the ledger records it."""
+
+    sampling: Sampling = "none"
+    rate: float = 1.0
 
 
 class Availability(Plugin):
@@ -37,3 +46,20 @@ class Availability(Plugin):
     @abstractmethod
     def describe(self) -> str:
         """One sentence for the report."""
+
+    def sampling(self, client: int | None, clients: int) -> Drawn:
+        """How a client of `clients` is drawn, independently in each round; None: the likeliest one.
+
+        "unknown" where rounds depend on each other or the law is not one that accounting knows.
+        """
+        return Drawn("unknown", 1.0)
+
+
+def drawn(availability: Availability, clients: int, empty_round: str, client: int | None) -> Drawn:
+    """As above, in a federation. Drawing an empty round again is no Poisson sampling any more."""
+    found = availability.sampling(client, clients)
+    if found.sampling == "poisson" and found.rate == 1:
+        return Drawn()
+    if found.sampling == "poisson" and empty_round == "redraw":
+        return Drawn("unknown", found.rate)
+    return found

@@ -5,13 +5,14 @@ could see the message, records it, and lists every release in the ledger. A meth
 emit an artifact, or smuggle one out.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from fl.artifact import PUBLIC, SERVER, Channel, Kind, Party, Role
 from fl.errors import UserError
 from fl.ledger import Release, to_line
+from fl.participation import Drawn
 from fl.protection import Message, Protection, Sending
 from fl.recorder import Log, Recorder
 from fl.streams import Streams
@@ -39,6 +40,7 @@ class Wire:
     protections: Sequence[Protection] = ()
     recorder: Recorder | None = None
     ledger: Log | None = None
+    sampling: Callable[[int | None], Drawn] = lambda _: Drawn()  # how a client comes to take part
     sent: dict[Channel, int] = field(default_factory=lambda: dict.fromkeys(Channel, 0))  # bytes
     _listed: set[tuple[int, Kind]] = field(default_factory=set)
 
@@ -120,8 +122,16 @@ class Wire:
             )  # fmt: skip
         if self.ledger is not None:
             for release in sending.releases:
-                self.ledger.add(to_line(release))
+                self.ledger.add(to_line(self._with_sampling(release)))
         return sending.message
+
+    def _with_sampling(self, release: Release) -> Release:
+        """How the client was drawn, where the protection said nothing of its own on that."""
+        if release.unit != "client" or release.sampling != "none" or release.mechanism == "none":
+            return release
+        index = release.sender.partition("/")[2]
+        drawn = self.sampling(int(index) if index.isdecimal() else None)
+        return replace(release, sampling=drawn.sampling, sample_rate=drawn.rate)
 
     def _keep(
         self,

@@ -10,7 +10,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from fl.participation import Availability, Participation
+from fl.participation import Availability, Drawn, Participation
 from fl.streams import Streams
 
 
@@ -29,6 +29,9 @@ class Bernoulli(Availability):
         return Participation(
             tuple(candidates), tuple(k for k in candidates if u[k] < self.config.p)
         )
+
+    def sampling(self, client: int | None, clients: int) -> Drawn:
+        return Drawn("poisson", float(self.config.p))
 
     def describe(self) -> str:
         return f"each client answers with probability {self.config.p:g}, independently every round"

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fl.errors import UserError
-from fl.participation import Availability, Participation
+from fl.participation import Availability, Drawn, Participation
 from fl.streams import Streams
 
 
@@ -35,6 +35,10 @@ class Clustered(Availability):
         return Participation(
             tuple(candidates), tuple(k for k in candidates if u[k] < p[k % len(p)])
         )
+
+    def sampling(self, client: int | None, clients: int) -> Drawn:
+        p = self.config.p
+        return Drawn("poisson", float(max(p) if client is None else p[client % len(p)]))
 
     def describe(self) -> str:
         listed = ", ".join(f"{p:g}" for p in self.config.p)

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from fl.participation import Availability, Participation
+from fl.participation import Availability, Drawn, Participation
 from fl.streams import Streams
 
 
@@ -14,6 +14,9 @@ class Full(Availability):
         self, round: int, candidates: Sequence[int], streams: Streams, attempt: int = 0
     ) -> Participation:
         return Participation(tuple(candidates), tuple(candidates))
+
+    def sampling(self, client: int | None, clients: int) -> Drawn:
+        return Drawn()
 
     def describe(self) -> str:
         return "every client is asked and answers in every round"

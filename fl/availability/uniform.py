@@ -10,7 +10,7 @@ from typing import Annotated
 from pydantic import Field
 
 from fl.errors import UserError
-from fl.participation import Availability, Participation
+from fl.participation import Availability, Drawn, Participation
 from fl.streams import Streams
 
 
@@ -45,6 +45,10 @@ class Uniform(Availability):
             return int(self.config.count)
         share = 0.1 if self.config.fraction is None else self.config.fraction
         return max(int(share * candidates + 1e-9), 1)  # 0.29 * 100 is a hair below 29
+
+    def sampling(self, client: int | None, clients: int) -> Drawn:
+        rate = min(1.0, self._number(clients) / clients)
+        return Drawn("fixed_without_replacement", rate) if rate < 1 else Drawn()
 
     def describe(self) -> str:
         if self.config.count is not None:

@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 import torch
 from torch import Tensor
+from torch.nn.functional import max_pool2d
 
 from fl.errors import UserError
 
@@ -28,3 +29,12 @@ def flat_size(model: str, maps: Callable[[Tensor], Tensor], shape: tuple[int, ..
             f"{model} cannot take images of {' x '.join(map(str, shape[1:]))} pixels: {error}",
             hint="small_cnn, mlp and logreg take small images",
         ) from error
+
+
+def pool_then(activation: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
+    """2 x 2 max-pooling of the activation of [b, C, H, W].
+
+    The activation comes last: a non-decreasing function commutes with the maximum, values and
+    gradients alike, and then has a quarter of the numbers to work on.
+    """
+    return activation(max_pool2d(x, 2))

@@ -8,10 +8,10 @@ at 3 x 32 x 32 and 10 classes.
 from typing import Any
 
 from torch import Tensor, nn
-from torch.nn.functional import max_pool2d, relu
+from torch.nn.functional import relu
 
 from fl.model import Net
-from fl.models._images import channels, flat_size
+from fl.models._images import channels, flat_size, pool_then
 
 
 class CNN5(Net):
@@ -29,8 +29,8 @@ class CNN5(Net):
 
     def maps(self, x: Tensor) -> Tensor:
         """[b, C, H, W] -> [b, 128, h, w]."""
-        x = max_pool2d(relu(self.conv1(x)), 2)
-        return max_pool2d(relu(self.conv2(x)), 2)
+        x = pool_then(relu, self.conv1(x))
+        return pool_then(relu, self.conv2(x))
 
     def features(self, x: Tensor) -> Tensor:
         return relu(self.fc2(relu(self.fc1(self.maps(x).flatten(1)))))

@@ -9,10 +9,10 @@ from typing import Annotated
 
 from pydantic import Field
 from torch import Tensor, nn
-from torch.nn.functional import max_pool2d, relu
+from torch.nn.functional import relu
 
 from fl.model import Net
-from fl.models._images import channels, flat_size
+from fl.models._images import channels, flat_size, pool_then
 
 
 class CnnW(Net):
@@ -34,8 +34,8 @@ class CnnW(Net):
 
     def maps(self, x: Tensor) -> Tensor:
         """[b, C, H, W] -> [b, 32, h, w]."""
-        x = max_pool2d(relu(self.conv1(x)), 2)
-        return max_pool2d(relu(self.conv2(x)), 2)
+        x = pool_then(relu, self.conv1(x))
+        return pool_then(relu, self.conv2(x))
 
     def features(self, x: Tensor) -> Tensor:
         return relu(self.fc(self.maps(x).flatten(1)))

@@ -3,11 +3,11 @@
 from typing import Any
 
 from torch import Tensor, nn
-from torch.nn.functional import max_pool2d, relu
+from torch.nn.functional import relu
 
 from fl.model import Net
 from fl.models._fedrs import he_normal
-from fl.models._images import channels, flat_size
+from fl.models._images import channels, flat_size, pool_then
 
 
 class FeCNN(Net):
@@ -25,8 +25,8 @@ class FeCNN(Net):
 
     def maps(self, x: Tensor) -> Tensor:
         """[b, C, H, W] -> [b, 64, H/4, W/4]."""
-        x = max_pool2d(relu(self.conv1(x)), 2)
-        return max_pool2d(relu(self.conv2(x)), 2)
+        x = pool_then(relu, self.conv1(x))
+        return pool_then(relu, self.conv2(x))
 
     def features(self, x: Tensor) -> Tensor:
         return relu(self.fc(self.maps(x).flatten(1)))

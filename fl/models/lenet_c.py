@@ -3,10 +3,10 @@
 from dataclasses import dataclass
 
 from torch import Tensor, nn
-from torch.nn.functional import leaky_relu, max_pool2d
+from torch.nn.functional import leaky_relu
 
 from fl.model import Net
-from fl.models._images import channels, flat_size
+from fl.models._images import channels, flat_size, pool_then
 
 
 class LeNetC(Net):
@@ -34,7 +34,7 @@ class LeNetC(Net):
     def maps(self, x: Tensor) -> Tensor:
         """[b, C, H, W] -> [b, 64, h, w]."""
         for conv in (self.conv1, self.conv2, self.conv3):
-            x = max_pool2d(leaky_relu(conv(x)), 2)
+            x = pool_then(leaky_relu, conv(x))
         return x
 
     def features(self, x: Tensor) -> Tensor:

@@ -3,10 +3,10 @@
 from typing import Any
 
 from torch import Tensor, nn
-from torch.nn.functional import leaky_relu, max_pool2d
+from torch.nn.functional import leaky_relu
 
 from fl.model import Net
-from fl.models._images import channels, flat_size
+from fl.models._images import channels, flat_size, pool_then
 
 
 class LeNetF(Net):
@@ -23,8 +23,8 @@ class LeNetF(Net):
 
     def maps(self, x: Tensor) -> Tensor:
         """[b, C, H, W] -> [b, 32, h, w]."""
-        x = max_pool2d(leaky_relu(self.conv1(x)), 2)
-        return max_pool2d(leaky_relu(self.conv2(x)), 2)
+        x = pool_then(leaky_relu, self.conv1(x))
+        return pool_then(leaky_relu, self.conv2(x))
 
     def features(self, x: Tensor) -> Tensor:
         return leaky_relu(self.fc(self.maps(x).flatten(1)))

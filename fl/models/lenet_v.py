@@ -7,11 +7,11 @@ LeNet's, and nothing follows the two features. The head has no bias, as FedRS's 
 from typing import Any
 
 from torch import Tensor, nn
-from torch.nn.functional import max_pool2d, relu
+from torch.nn.functional import relu
 
 from fl.model import Net
 from fl.models._fedrs import he_normal
-from fl.models._images import channels, flat_size
+from fl.models._images import channels, flat_size, pool_then
 
 
 class LeNetV(Net):
@@ -30,8 +30,8 @@ class LeNetV(Net):
 
     def maps(self, x: Tensor) -> Tensor:
         """[b, C, H, W] -> [b, 16, h, w]."""
-        x = max_pool2d(relu(self.conv1(x)), 2)
-        return max_pool2d(relu(self.conv2(x)), 2)
+        x = pool_then(relu, self.conv1(x))
+        return pool_then(relu, self.conv2(x))
 
     def features(self, x: Tensor) -> Tensor:
         plane: Tensor = self.fc2(relu(self.fc1(self.maps(x).flatten(1))))

@@ -4,11 +4,11 @@ from itertools import pairwise
 from typing import Any
 
 from torch import Tensor, nn
-from torch.nn.functional import max_pool2d, relu
+from torch.nn.functional import relu
 
 from fl.model import Net
 from fl.models._fedrs import he_normal
-from fl.models._images import channels, flat_size
+from fl.models._images import channels, flat_size, pool_then
 
 
 class TFCNN(Net):
@@ -25,5 +25,5 @@ class TFCNN(Net):
 
     def features(self, x: Tensor) -> Tensor:
         for conv in self.convs:
-            x = max_pool2d(relu(conv(x)), 2)
+            x = pool_then(relu, conv(x))
         return x.flatten(1)

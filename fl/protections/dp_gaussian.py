@@ -98,6 +98,9 @@ class DPGaussian(Protection):
             adjacency=c.adjacency,
             clipped="on the client's whole vector, before noise" if bounded else "",
             source="dp_gaussian",
+            clip_norm=c.clip_norm if bounded else None,
+            clip_of="update" if bounded else "",
+            derived="clip" if bounded else "declared",
         )
         integers = [k for k, v in sending.message[kind].items() if not v.is_floating_point()]
         clear = [

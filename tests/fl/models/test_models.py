@@ -1,16 +1,18 @@
 """Every model: its published number of weights, features before the head, and the layouts it runs in."""
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 from torch.func import functional_call, grad, vmap
-from torch.nn.functional import cross_entropy
+from torch.nn.functional import cross_entropy, leaky_relu, max_pool2d
 
 from fl.errors import UserError
 from fl.local import channels_last
 from fl.model import Net, count, head_names, initialise, state_of
+from fl.models._images import pool_then
 from fl.plugin import load, names
 from fl.streams import Streams
 
@@ -160,6 +162,22 @@ def test_lenet_f_is_the_same_network_written_with_torch_layers() -> None:
     )  # fmt: skip
     layers.load_state_dict(dict(zip(layers.state_dict(), model.state_dict().values(), strict=True)))
     torch.testing.assert_close(model(x), layers(x))
+
+
+@pytest.mark.parametrize("activation", [torch.relu, leaky_relu])
+def test_pooling_before_the_activation_changes_no_bit(
+    activation: Callable[[Tensor], Tensor],
+) -> None:
+    x = torch.randn(5, 3, 8, 8, generator=torch.Generator().manual_seed(1))
+    x[:, :, :2] = -x[:, :, :2].abs()  # windows in which ReLU leaves nothing but zeros
+    after, before = x.clone().requires_grad_(), x.clone().requires_grad_()
+    ours, theirs = pool_then(activation, after), max_pool2d(activation(before), 2)
+    weight = torch.randn(ours.shape, generator=torch.Generator().manual_seed(2))
+    (ours * weight).sum().backward()
+    (theirs * weight).sum().backward()
+    assert torch.equal(ours, theirs)
+    assert after.grad is not None and before.grad is not None
+    assert torch.equal(after.grad, before.grad)
 
 
 def test_mlp_refuses_having_no_hidden_layer() -> None:

@@ -1,0 +1,78 @@
+"""The ledger: what a line says, and how a client's draw enters it."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from fl.artifact import Kind
+from fl.availability.bernoulli import Bernoulli
+from fl.availability.clustered import Clustered
+from fl.availability.full import Full
+from fl.availability.markov import Markov
+from fl.availability.uniform import Uniform
+from fl.errors import UserError
+from fl.ledger import EVERYONE, Release, read, to_line
+from fl.participation import Drawn, drawn
+from fl.protections.dp_gaussian import DPGaussian
+from fl.recorder import Log
+from fl.streams import Streams
+from fl.wire import Wire
+from tests.fl.test_wire import CARD
+
+LINE = Release(round=0, kind="model_delta", sender="client/0", observers=("server",),
+               mechanism="gaussian", noise_std=1.0, sensitivity=1.0,
+               participation_seen_by=("server",), count=3)  # fmt: skip
+
+
+def test_a_line_reads_back_as_it_was_written(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.jsonl"
+    path.write_text(to_line(LINE) + "\n")
+    assert read(path) == [LINE]
+
+
+def test_a_line_of_an_older_writer_credits_nothing(tmp_path: Path) -> None:
+    fields = {k: v for k, v in json.loads(to_line(LINE)).items() if k in (
+        "round", "kind", "sender", "observers", "mechanism", "noise_std", "sensitivity")}  # fmt: skip
+    (tmp_path / "ledger.jsonl").write_text(json.dumps(fields))
+    (found,) = read(tmp_path / "ledger.jsonl")
+    assert found.participation_seen_by == EVERYONE and found.sampling == "none"
+    assert found.derived == "declared"
+
+
+def test_a_list_that_is_text_is_refused_by_its_line(tmp_path: Path) -> None:
+    bad = to_line(LINE).replace('["server"],"count"', '"server","count"')
+    (tmp_path / "ledger.jsonl").write_text(to_line(LINE) + "\n" + bad)
+    with pytest.raises(UserError, match=r"line 2 .*participation_seen_by must be a list"):
+        read(tmp_path / "ledger.jsonl")
+
+
+def test_availability_says_how_a_client_is_drawn() -> None:
+    assert Bernoulli(Bernoulli.Config(p=0.3)).sampling(4, 10) == Drawn("poisson", 0.3)
+    clustered = Clustered()
+    assert clustered.sampling(4, 10).rate == 0.2 and clustered.sampling(None, 10).rate == 0.5
+    nine = Uniform(Uniform.Config(count=9))
+    assert nine.sampling(0, 89) == Drawn("fixed_without_replacement", 9 / 89)
+    assert nine.sampling(0, 9) == Full().sampling(0, 9) == Drawn("none", 1.0)
+    assert Markov().sampling(0, 10).sampling == "unknown"  # its rounds depend on each other
+
+
+def test_drawing_an_empty_round_again_is_not_poisson_sampling() -> None:
+    coin = Bernoulli(Bernoulli.Config(p=0.3))
+    assert drawn(coin, 10, "skip", 0) == Drawn("poisson", 0.3)
+    assert drawn(coin, 10, "redraw", 0) == Drawn("unknown", 0.3)
+    assert drawn(Bernoulli(Bernoulli.Config(p=1.0)), 10, "redraw", 0) == Drawn()
+
+
+def test_the_wire_enters_how_the_client_was_drawn(tmp_path: Path) -> None:
+    noise = DPGaussian(DPGaussian.Config(kinds=(Kind.LOCAL_MODEL,)))
+    log = Log(tmp_path / "ledger.jsonl")
+    wire = Wire(CARD, Streams(1), [noise], None, log, lambda k: Drawn("poisson", 0.1 * (k or 9)))
+    model = {"w": torch.ones(3)}
+    wire.uplink(0, {Kind.LOCAL_MODEL: model}, 2, {Kind.GLOBAL_MODEL: model})
+    log.offset()
+    (found,) = read(tmp_path / "ledger.jsonl")
+    assert (found.sampling, found.sample_rate) == ("poisson", 0.2)
+    assert found.participation_seen_by == EVERYONE  # its own noise is absent with the client
+    assert (found.derived, found.clip_of, found.clip_norm) == ("clip", "update", 1.0)
