@@ -14,6 +14,7 @@ from fl.batched import Batched
 from fl.checkpoint import Checkpoints, is_finished
 from fl.errors import UserError
 from fl.federation import Federation, Holdings
+from fl.participation import drawn
 from fl.recorder import Choice, Log, Recorder
 from fl.site import build_site
 from fl.time_model import FEMNIST_CNN, SHAKESPEARE_RNN, TimeModel, capabilities
@@ -41,7 +42,14 @@ def run(run: RunDir, config: Config, progress: Progress) -> None:
             holdings=holdings,
             initial=world.initial(),
             availability=world.availability,
-            wire=Wire(world.method.card, world.streams, world.protections, recorder, ledger),
+            wire=Wire(
+                world.method.card,
+                world.streams,
+                world.protections,
+                recorder,
+                ledger,
+                partial(drawn, world.availability, settings.clients, settings.empty_round),
+            ),
             workers=workers,
             metrics=metrics,
             checkpoints=Checkpoints(run.checkpoint, logs),
