@@ -101,8 +101,8 @@ def network() -> Net:
 
 
 def ours(work: Workload, method: RoundMethod, workers: int) -> Iterator[float]:
-    """Client-samples per second of each further round; start-up is outside."""
-    streams = Streams(7)
+    """First the seconds that starting takes, then client-samples per second of each further round."""
+    began, streams = time.perf_counter(), Streams(7)
     holdings = Holdings(work.data, work.parts, streams)
     start = state_of(initialise(network, streams))
     site = partial(build_site, method, holdings, network, "cpu")
@@ -114,6 +114,7 @@ def ours(work: Workload, method: RoundMethod, workers: int) -> Iterator[float]:
         method.open(federation)
         state, t = method.start(federation), 0
         memory: dict[int, Tree] = {}
+        yield time.perf_counter() - began
         while True:
             began = time.perf_counter()
             state = method.round(t, state, memory, federation)
@@ -123,12 +124,13 @@ def ours(work: Workload, method: RoundMethod, workers: int) -> Iterator[float]:
 
 
 def plain(work: Workload, epochs: int) -> Iterator[float]:
-    """FedAvg as a plain loop writes it."""
-    streams = Streams(7)
+    """FedAvg as a plain loop writes it; yields as `ours` does."""
+    began, streams = time.perf_counter(), Streams(7)
     model, availability = initialise(network, streams), HalfOfThem()
     everything = normalise(torch.from_numpy(work.data.train.x), work.data)
     data = [(everything[p], torch.from_numpy(work.data.train.y[p])) for p in work.parts]
     t = 0
+    yield time.perf_counter() - began
     while True:
         began = time.perf_counter()
         states, sizes = [], []
@@ -201,8 +203,9 @@ def main() -> None:
         method = configure(plugin, LOCAL | {"local_epochs": options.epochs}, "method")
         runs[name] = ours(work, method, options.workers)
     runs["plain loop"] = apart(options.epochs)
+    starts = {name: next(run) for name, run in runs.items()}
     for run in runs.values():
-        next(run)  # warm-up: start the workers, fill the caches
+        next(run)  # warm-up: fill the caches
     speeds: dict[str, list[float]] = {name: [] for name in runs}
     limits = []
     for _ in range(options.rounds):
@@ -215,9 +218,10 @@ def main() -> None:
         f"{work.name}; {options.workers} worker processes, {torch.get_num_threads()} threads for the"
     )
     print(f"plain loop; E = {options.epochs}; median of {options.rounds} interleaved rounds\n")
-    print(f"{'':<14}{'samples/s':>11}{'x plain FedAvg':>16}{'of the limit':>14}")
+    print(f"{'':<14}{'samples/s':>11}{'x plain FedAvg':>16}{'of the limit':>14}{'start-up, s':>13}")
     for name, speed in middle.items():
-        print(f"{name:<14}{speed:>11,.0f}{speed / base:>16.2f}{speed / limit:>14.0%}")
+        shares = f"{speed / base:>16.2f}{speed / limit:>14.0%}"
+        print(f"{name:<14}{speed:>11,.0f}{shares}{starts[name]:>13.2f}")
     print(f"{'matrix limit':<14}{limit:>11,.0f}{limit / base:>16.2f}{1:>14.0%}")
     peak = max(
         resource.getrusage(who).ru_maxrss
