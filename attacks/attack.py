@@ -66,6 +66,7 @@ class Card:
     remedy: str  # what to do about a finding, naming the protection
     also_reads: tuple[Kind, ...] = ()  # used where visible
     replays: bool = False  # asks the auditor for replayed artifacts (controls and dose response)
+    rounds: Literal["latest", "all"] = "latest"  # "all": every recorded round, and replayed pairs
 
 
 @dataclass(frozen=True, kw_only=True)
