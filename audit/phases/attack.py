@@ -8,8 +8,8 @@ import dataclasses
 import io
 import json
 import time
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Literal
 
 import numpy as np
 from PIL import Image
@@ -18,6 +18,7 @@ from attacks.attack import Attack, Card, Gallery, Images, Knowledge
 from audit.config import Config
 from audit.extractor import KnownArchitecture
 from audit.replay import Replays, replay_prototypes
+from audit.replay_pairs import replay_pairs
 from audit.rundir import RunDir
 from audit.truth import SimulatedTruth, images, shifted
 from audit.world import World, plugin
@@ -37,38 +38,49 @@ def run(run: RunDir, config: Config, progress: Progress) -> None:
         (plugin("attacks", spec, f"attacks[{i}]"), spec.name)
         for i, spec in enumerate(config.attacks)
     ]
-    artifacts = _latest(
-        run, {k for a, _ in attacks for k in (*a.card.requires, *a.card.also_reads)}
+    artifacts = _recorded(run, _kinds(a for a, _ in attacks), "latest")
+    historians = [a for a, _ in attacks if a.card.rounds == "all"]
+    history = _recorded(run, _kinds(historians), "all") if historians else []
+    replays, pairs = Replays([], {}), Replays([], {})
+    if any(a.card.replays and a.card.rounds == "latest" for a, _ in attacks):
+        replays = replay_prototypes(world, artifacts)
+    if any(a.card.replays for a in historians):
+        pairs = replay_pairs(world, history)
+    truth = SimulatedTruth(
+        world.population, {a.id: a for a in (*artifacts, *history)}, replays.groups | pairs.groups
     )
-    replays = (
-        replay_prototypes(world, artifacts)
-        if any(a.card.replays for a, _ in attacks)
-        else Replays([], {})
-    )
-    truth = SimulatedTruth(world.population, {a.id: a for a in artifacts}, replays.groups)
     for stale in run.evidence.glob("[0-9]*.json"):  # of a longer or differently ordered list
         stale.unlink()
     progress("attack", 0, len(attacks))
     for number, (attack, name) in enumerate(attacks):
-        found = _one(attack, name, [*artifacts, *replays.artifacts], world, truth)
+        every = attack.card.rounds == "all"
+        seen = [*history, *pairs.artifacts] if every else [*artifacts, *replays.artifacts]
+        found = _one(attack, name, seen, world, truth)
         run.write_json(run.evidence / f"{number:02d}-{name.replace(':', '.')}.json", found)
         progress("attack", number + 1, len(attacks))
 
 
-def _latest(run: RunDir, kinds: set[str]) -> list[Artifact]:
-    """Every sender's latest recorded message of each channel, and the broadcasts of those rounds."""
+def _kinds(attacks: Iterable[Attack]) -> set[str]:
+    return {k for a in attacks for k in (*a.card.requires, *a.card.also_reads)}
+
+
+def _recorded(run: RunDir, kinds: set[str], rounds: Literal["latest", "all"]) -> list[Artifact]:
+    """Recorded artifacts of these kinds: all, or the latest ones.
+
+    Latest: every sender's latest message of each channel, and the broadcasts of those rounds.
+    """
     newest: dict[tuple[str, str], int] = {}
     for line in manifest(run.artifacts):
         if "message" in line:
             key = (line["sender"], line["channel"])
             newest[key] = max(newest.get(key, -1), line["round"])
-    rounds = {r for (sender, _), r in newest.items() if sender != "server"}
+    last = {r for (sender, _), r in newest.items() if sender != "server"}
 
     def wanted(line: Mapping[str, Any]) -> bool:
         if not kinds & set(line["kinds"]):
             return False
-        last = newest[(line["sender"], line["channel"])] == line["round"]
-        return last or (line["sender"] == "server" and line["round"] in rounds)
+        own = newest[(line["sender"], line["channel"])] == line["round"]
+        return rounds == "all" or own or (line["sender"] == "server" and line["round"] in last)
 
     return [a for a in read(run.artifacts, wanted) if a.kind in kinds]
 
