@@ -88,6 +88,7 @@ class Prototype:
     label: int
     samples: int | None
     feature: NDArray[np.float32]  # [D]
+    pair: str = ""  # of a replayed pair: its name
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -126,6 +127,7 @@ def prototypes(view: Sequence[Artifact]) -> list[Source]:
                 Prototype(
                     artifact=a.id, sender=a.sender, round=a.round, origin=a.origin,
                     label=int(label), samples=samples_behind(a, int(label), view), feature=found,
+                    pair=str(a.note.get("pair", "")),
                 )
             )  # fmt: skip
 
