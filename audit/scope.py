@@ -41,7 +41,7 @@ def scope(world: World, findings: Sequence[Finding]) -> Scope:
             f"controls, {test:,} for the test of accuracy; all disjoint, duplicates removed."
         ),
         clients=federation.clients,
-        clients_text=". ".join(text) + ".",
+        clients_text=" ".join(f"{sentence[0].upper()}{sentence[1:]}." for sentence in text),
         rounds=method.config.rounds,
         model=federation.model.name,
         parameters=count(world.initial()),
@@ -54,4 +54,9 @@ def scope(world: World, findings: Sequence[Finding]) -> Scope:
 
 
 def _settings(config: Any) -> dict[str, str]:
-    return {f.name: str(getattr(config, f.name)) for f in dataclasses.fields(config)}
+    """Settings of the method; `rounds` has a line of its own."""
+    return {
+        f.name: str(getattr(config, f.name))
+        for f in dataclasses.fields(config)
+        if f.name != "rounds"
+    }
