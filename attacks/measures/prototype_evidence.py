@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from attacks import stats
 from attacks.attack import Baseline, Evidence
 from attacks.measures import images
+from attacks.measures.audit_net import audit_net
 from attacks.measures.prototype_trials import WRONG_SAME, Bucket
 from attacks.measures.reidentification import Ranks
 
@@ -42,6 +43,10 @@ class _Judge:
         rank5 = {name: r.rank5 for name, r in ranks.items()}
         decibel = {name: images.psnr(x, b.targets[w]) for name, (w, x) in pairs.items()}
         to_mean = {name: images.ssim(x, means[w]) for name, (w, x) in pairs.items()}
+        net = audit_net(b.truth)
+        apart = {n: net.distance(x, b.targets[w]) for n, (w, x) in pairs.items()}
+        named = {n: (net.classes(x) == b.labels[w]).astype(float) for n, (w, x) in pairs.items()}
+        skill = f"the audit net is right on {net.accuracy:.0%} of unseen pictures"
         control = rank1[WRONG_SAME] if WRONG_SAME in rank1 else b.ranks_of_unseen().rank1
         found = [
             self._proportion("rank1", rank1, 1 / b.size),
@@ -51,7 +56,10 @@ class _Judge:
             self._mean("ssim", "index", likeness, (-1, 1)),
             self._mean("psnr", "dB", decibel),
             self._mean("ssim_member_mean", "index", to_mean, (-1, 1)),
-        ]
+            self._mean("audit_net_distance", "index", apart, higher_is_worse=False,
+                       note=f"in features of an independent classifier; {skill}"),
+            self._mean("class_consistency", "fraction", named, (0, 1), note=skill),
+        ]  # fmt: skip
         if WRONG_SAME in b.blind:
             which, wrong = b.blind[WRONG_SAME]
             gain = likeness[""][which] - likeness[WRONG_SAME]
@@ -91,14 +99,14 @@ class _Judge:
 
     def _mean(
         self, measure: str, unit: str, values: dict[str, Values],
-        bounds: stats.Interval | None = None, note: str = "",
+        bounds: stats.Interval | None = None, note: str = "", higher_is_worse: bool = True,
     ) -> Evidence:  # fmt: skip
         own = values[""]
         return self._say(
             measure, float(own.mean()), unit,
             stats.mean_interval(own, self.rng, alpha=self.alpha, bounds=bounds),
             tuple(Baseline(name=n, value=float(v.mean())) for n, v in values.items() if n),
-            note=note, trials=len(own),
+            note=note, trials=len(own), higher_is_worse=higher_is_worse,
         )  # fmt: skip
 
     def _residual_risk(self, main: Values, control: Values) -> Evidence:

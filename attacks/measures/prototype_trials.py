@@ -61,7 +61,8 @@ class Bucket:
         self.claimed: Floats = claim["images"][rows]
         self.extractors = claim["extractor"][rows]
         self.targets = np.stack([t.target for t in trials])
-        self._truth, self._rng = truth, rng
+        self.labels = np.array([t.label for t in trials])
+        self.truth, self._rng = truth, rng
         self.same = self._partners(same_class=True)
         self.any = self._partners(same_class=False)
 
@@ -82,7 +83,7 @@ class Bucket:
     def blind(self) -> Mapping[str, tuple[Indices, Floats]]:
         """Name of a blind adversary -> the trials it takes part in and the pictures it claims."""
         everyone = np.arange(len(self))
-        aux = self._truth.auxiliary
+        aux = self.truth.auxiliary
         known = {t.label: aux.of_class(t.label) for t in self.trials}
         known = {c: x if len(x) else aux.x for c, x in known.items()}
         mean = {c: x.mean(axis=0) for c, x in known.items()}
