@@ -47,6 +47,7 @@ def from_attack(found: Mapping[str, Any], policy: Policy, smallest_cell: int) ->
         summary=_summary(evidence, verdict, found),
         reason=verdict.reason,
         threat=Threat(**card["threat"]),
+        artifacts=[str(kind) for kind in card["requires"] or card["also_reads"]],
         evidence=evidence,
         does_not_show=card["does_not_show"],
         remedy=card["remedy"],

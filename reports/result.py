@@ -81,6 +81,7 @@ class Finding(Record):
     summary: str  # what was done, what came out, compared with what
     reason: str = ""
     threat: Threat | None = None
+    artifacts: list[str] = Field(default_factory=list)  # the kinds an attack reads
     evidence: list[Evidence] = Field(default_factory=list)
     does_not_show: str = ""
     remedy: str = ""
