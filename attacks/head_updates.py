@@ -1,0 +1,114 @@
+"""What an upload did to the last layer: the change of its bias and of its rows, with the models around.
+
+For softmax cross-entropy the gradient of the bias is the mean of p - onehot(y), and that of row c of
+the weights the mean of (p_c - [y = c]) h with h the input of the layer, which a ReLU keeps >= 0. So
+the last layer alone says which labels were trained on, and how often. Weight decay, which pulls rows
+of every class alike, is taken off, as far as the known rate tells it.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from attacks.attack import Extractor, Knowledge
+from attacks.weights import global_model, sent_with
+from fl.artifact import Artifact, Kind, Role
+
+Arrays = Mapping[str, NDArray[Any]]
+Values = NDArray[np.float64]
+UPLOADS = (Kind.LOCAL_MODEL, Kind.MODEL_DELTA)
+
+
+@dataclass(frozen=True, kw_only=True)
+class HeadUpdate:
+    """One client's upload, seen at the last layer."""
+
+    client: int
+    artifact: str
+    round: int
+    bias: Values | None  # [C] change, after minus before; None where the layer has no bias
+    rows: Values  # [C] sum over the layer's inputs of the change of each row
+    norms: Values  # [C] Euclidean length of the change of each row
+    before: Arrays
+    after: Arrays
+    examples: int | None  # that the client says it has
+    reach: float  # change per unit of a constant gradient: rate * steps / (1 - momentum); 0 unknown
+
+
+def head_updates(view: Sequence[Artifact], knowledge: Knowledge) -> list[HeadUpdate]:
+    """Every recorded upload that holds the last layer, and whose starting model was seen."""
+    found = []
+    for a in view:
+        if a.kind not in UPLOADS or a.sender.role != Role.CLIENT or a.origin != "recorded":
+            continue
+        start = global_model(view, a.round)
+        if start is None or start.round != a.round:
+            continue
+        before = start.payload
+        sent = {k: v for k, v in a.payload.items() if k in before}
+        if a.kind == Kind.MODEL_DELTA:
+            sent = {k: np.add(before[k], v, dtype=before[k].dtype) for k, v in sent.items()}
+        weight, bias = head_names(before, knowledge)
+        if weight not in sent:
+            continue
+        assert a.sender.index is not None
+        count = sent_with(a, Kind.NUM_EXAMPLES, view)
+        n = None if count is None else max(1, round(float(count.payload["count"])))
+        rate, steps, slow = _schedule(knowledge.training, a.round, n)
+        kept = (1 - rate * knowledge.training.get("weight_decay", 0.0) / slow) ** steps
+        moved = {
+            k: np.asarray(sent[k], np.float64) - kept * np.asarray(before[k], np.float64)
+            for k in (weight, bias)
+            if k in sent
+        }
+        found.append(
+            HeadUpdate(
+                client=a.sender.index, artifact=a.id, round=a.round, bias=moved.get(bias),
+                rows=moved[weight].sum(axis=1), norms=np.linalg.norm(moved[weight], axis=1),
+                before=before, after={**before, **sent}, examples=n, reach=rate * steps / slow,
+            )
+        )  # fmt: skip
+    return found
+
+
+def head_names(weights: Arrays, knowledge: Knowledge) -> tuple[str, str]:
+    """Names of the last layer's weight and bias; "" where it has none of that shape."""
+    assert knowledge.architecture is not None
+    module = knowledge.architecture(weights).module()
+    weight = bias = ""
+    for name, p in module.named_parameters():
+        own = next((k for k in weights if name == k or name.endswith(f".{k}")), None)
+        if own is not None and len(p) == knowledge.classes:
+            if p.dim() == 2:
+                weight, bias = own, ""
+            elif p.dim() == 1:
+                bias = own
+    return weight, bias
+
+
+def confusion(extractor: Extractor, pictures: NDArray[Any], labels: NDArray[np.int64], classes: int,
+              most: int = 100) -> Values:  # fmt: skip
+    """Mean softmax output for pictures of each class, [C, C]; rows of absent classes are the mean."""
+    from scipy.special import softmax
+
+    chosen = np.concatenate([np.flatnonzero(labels == c)[:most] for c in range(classes)])
+    outputs = softmax(extractor.logits(pictures[chosen]).astype(np.float64), axis=1)
+    found = np.tile(outputs.mean(axis=0), (classes, 1))
+    for c in np.unique(labels[chosen]):
+        found[c] = outputs[labels[chosen] == c].mean(axis=0)
+    return found
+
+
+def _schedule(
+    training: Mapping[str, float], round: int, examples: int | None
+) -> tuple[float, int, float]:
+    """Learning rate, number of steps (0: unknown) and 1 - momentum of this round."""
+    rate = training.get("lr", 0.0) * training.get("lr_decay", 1.0) ** round
+    slow = 1 - training.get("momentum", 0.0)
+    if examples is None or "batch_size" not in training:
+        return rate, 0, slow
+    batches = -(-examples // int(training["batch_size"]))
+    return rate, int(training.get("local_epochs", 1)) * batches, slow
