@@ -89,6 +89,44 @@ def head_names(weights: Arrays, knowledge: Knowledge) -> tuple[str, str]:
     return weight, bias
 
 
+def head_unseen(view: Sequence[Artifact], knowledge: Knowledge) -> str:
+    """Why the last layer says nothing here, as a sentence; empty where it may."""
+    if not any(a.kind in UPLOADS and a.sender.role == Role.CLIENT for a in view):
+        return "no client sends its model, or what changed in it, that the server could read"
+    updates = head_updates(view, knowledge)
+    if not updates:
+        return (
+            "no upload holds the last layer together with the model it started from, so its rows "
+            "say nothing"
+        )
+    if not any(u.norms.any() for u in updates):
+        return "the last layer is frozen: it did not change in any upload"
+    return ""
+
+
+def starting_models(
+    updates: Sequence[HeadUpdate], knowledge: Knowledge
+) -> tuple[NDArray[Any], NDArray[np.int64]]:
+    """The models that training started from, as objects, and which of them each update did."""
+    assert knowledge.architecture is not None
+    starts = {u.round: u.before for u in updates}
+    models = np.empty(len(starts), dtype=object)
+    models[:] = [knowledge.architecture(w) for w in starts.values()]
+    return models, np.array([list(starts).index(u.round) for u in updates])
+
+
+def one_step(
+    extractor: Extractor, picture: NDArray[Any], label: int
+) -> tuple[Values, Values, Values]:
+    """Change of bias, row sums and row lengths by a step of rate 1 on one picture, [C] each."""
+    from scipy.special import softmax
+
+    bias = -softmax(extractor.logits(picture)[0].astype(np.float64))
+    bias[label] += 1
+    features = extractor.features(picture)[0].astype(np.float64)
+    return bias, bias * features.sum(), np.abs(bias) * float(np.linalg.norm(features))
+
+
 def confusion(extractor: Extractor, pictures: NDArray[Any], labels: NDArray[np.int64], classes: int,
               most: int = 100) -> Values:  # fmt: skip
     """Mean softmax output for pictures of each class, [C, C]; rows of absent classes are the mean."""

@@ -20,7 +20,6 @@ known), model [k]; extractors [models], objects: the models before training.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,17 +29,24 @@ from attacks.attack import (
     Card,
     Claim,
     Evidence,
-    Extractor,
     Goal,
     Knowledge,
     Position,
     ThreatModel,
     Truth,
 )
-from attacks.head_updates import UPLOADS, HeadUpdate, confusion, head_updates
+from attacks.head_updates import (
+    UPLOADS,
+    HeadUpdate,
+    confusion,
+    head_unseen,
+    head_updates,
+    one_step,
+    starting_models,
+)
 from attacks.label_rules import far_moved, present, proportions
 from attacks.measures.label_sets import set_evidence, share_evidence, wrong_client
-from fl.artifact import Artifact, Kind, Role
+from fl.artifact import Artifact, Kind
 from fl.errors import UserError
 
 RULES = ("bias", "row sums", "row norms")
@@ -82,10 +88,7 @@ class LabelCountsFromUpdate(Attack):
         self, view: Sequence[Artifact], knowledge: Knowledge, rng: np.random.Generator
     ) -> Claim:
         updates = head_updates(view, knowledge)
-        assert knowledge.architecture is not None, "granted by the threat model"
-        starts = {u.round: u.before for u in updates}
-        extractors = np.empty(len(starts), dtype=object)
-        extractors[:] = [knowledge.architecture(w) for w in starts.values()]
+        extractors, model = starting_models(updates, knowledge)
         share = np.full((len(updates), knowledge.classes), np.nan)
         for i, u in enumerate(updates[: self.config.max_clients]):
             if u.bias is not None and u.reach > 0 and len(knowledge.auxiliary or ()):
@@ -94,7 +97,7 @@ class LabelCountsFromUpdate(Attack):
             "client": np.array([u.client for u in updates]),
             "present": np.stack([self.present(u.bias, u.rows, u.norms) for u in updates]),
             "share": share,
-            "model": np.array([list(starts).index(u.round) for u in updates]),
+            "model": model,
             "extractors": extractors,
         }
 
@@ -130,15 +133,7 @@ class LabelCountsFromUpdate(Attack):
         return found
 
     def not_applicable(self, view: Sequence[Artifact], knowledge: Knowledge) -> str:
-        if not any(a.kind in UPLOADS and a.sender.role == Role.CLIENT for a in view):
-            return "no client sends its model, or what changed in it, that the server could read"
-        updates = head_updates(view, knowledge)
-        if not updates:
-            return "no upload holds the last layer together with the model it started from, so its "\
-                "rows say nothing"  # fmt: skip
-        if all(not u.norms.any() for u in updates):
-            return "the last layer is frozen: it did not change in any upload"
-        return ""
+        return head_unseen(view, knowledge)
 
     def _share(self, u: HeadUpdate, bias: Values, knowledge: Knowledge) -> Values:
         """Proportions of one client, [C]."""
@@ -165,13 +160,3 @@ class LabelCountsFromUpdate(Attack):
             said.append(self.present(bias, rows, norms))
             labels.append(np.arange(len(bias)) == own.y[i])
         return np.stack(said), np.stack(labels)
-
-
-def one_step(extractor: Extractor, picture: NDArray[Any], label: int) -> tuple[Values, Values, Values]:
-    """Change of bias, row sums and row lengths by a step of rate 1 on one picture, [C] each."""
-    from scipy.special import softmax
-
-    bias = -softmax(extractor.logits(picture)[0].astype(np.float64))
-    bias[label] += 1
-    features = extractor.features(picture)[0].astype(np.float64)
-    return bias, bias * features.sum(), np.abs(bias) * float(np.linalg.norm(features))

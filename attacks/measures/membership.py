@@ -40,21 +40,22 @@ class Scores:
 def evidence(
     scores: Scores, blind: Mapping[str, Scores], *, looks: int = 1, note: str = "",
     condition: Mapping[str, float | str] | None = None,
-    control: Literal["none", "positive", "negative"] = "none",
+    control: Literal["none", "positive", "negative"] = "none", others: str = "unseen pictures",
 ) -> list[Evidence]:  # fmt: skip
     """AUC, and the true-positive rate at 1 % and 0.1 % where there are negatives enough.
 
-    `blind` holds the scores of adversaries that cannot know, by name; chance is added.
+    `blind` holds the scores of adversaries that cannot know, by name; chance is added. `others` says
+    what the negatives are.
     """
     confidence = CONTROL_CONFIDENCE if control == "negative" else CONFIDENCE
     alpha = stats.corrected(1 - confidence, looks)
 
     def say(
-        measure: str, found: stats.Estimate, chance: float, others: list[Baseline], remark: str
+        measure: str, found: stats.Estimate, chance: float, blind: list[Baseline], remark: str
     ) -> Evidence:
         return Evidence(
             measure=measure, value=found.value, unit="fraction", trials=len(scores.members),
-            interval=found.interval, baselines=(Baseline(name="chance", value=chance), *others),
+            interval=found.interval, baselines=(Baseline(name="chance", value=chance), *blind),
             confidence=confidence, looks=looks, control=control, condition=condition or {},
             note="; ".join(filter(None, (remark, note))),
         )  # fmt: skip
@@ -62,7 +63,7 @@ def evidence(
     negatives = len(scores.others)
     areas = {k: stats.auc(s.members, s.others, alpha=alpha, groups=s.groups)
              for k, s in {"": scores, **blind}.items()}  # fmt: skip
-    found = [say("auc", areas.pop(""), 0.5, _baselines(areas), f"{negatives} unseen pictures")]
+    found = [say("auc", areas.pop(""), 0.5, _baselines(areas), f"{negatives} {others}")]
     for rate in LOW_RATES:
         rates = {k: stats.tpr_at_fpr(s.members, s.others, rate, alpha=alpha, groups=s.groups)
                  for k, s in {"": scores, **blind}.items()}  # fmt: skip

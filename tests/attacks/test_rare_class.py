@@ -1,0 +1,82 @@
+"""Whether a client owns a class is seen in its update; shuffled owners and frozen heads are not."""
+
+from functools import cache
+
+import numpy as np
+import pytest
+
+from attacks.attack import Evidence
+from attacks.inference.rare_class import RareClass, relative
+from fl.errors import UserError
+from tests.attacks.updates import Updates
+
+
+@cache
+def world(second: int, masked: bool = False) -> Updates:
+    return Updates(second=second, masked=masked)
+
+
+@cache
+def judged(second: int, masked: bool = False) -> list[Evidence]:
+    attack, rng = RareClass(), np.random.default_rng(0)
+    claim = attack.run(world(second, masked).artifacts, world(second, masked).knowledge, rng)
+    return attack.measure(claim, world(second, masked), rng)
+
+
+def auc(second: int, **condition: float) -> Evidence:
+    return next(e for e in judged(second) if e.measure == "auc" and e.condition == condition
+                and e.control == "none")  # fmt: skip
+
+
+def test_classes_are_seen_even_with_two_examples_of_forty_two() -> None:
+    many, few = auc(20, n=40), auc(2, n=2)
+    assert many.value > 0.98
+    assert many.interval is not None and many.interval[0] > 0.5
+    assert few.value > 0.9 and few.trials == 10
+    assert [b.name for b in many.baselines] == [
+        "chance", "how frequent the class is in auxiliary data"
+    ]  # fmt: skip
+
+
+def test_a_masked_softmax_is_read_by_the_length_of_rows() -> None:
+    assert all(e.value == 1 for e in judged(20, masked=True)
+               if e.measure == "auc" and e.control == "none")  # fmt: skip
+
+
+def test_owners_shuffled_among_clients_are_not_found_and_the_planted_ones_are() -> None:
+    (control,) = [e for e in judged(20) if e.control == "negative"]
+    assert control.interval is not None and control.interval[0] <= 0.5 <= control.interval[1]
+    (planted,) = [e for e in judged(20) if e.control == "positive"]
+    assert planted.value > 0.99
+
+
+def test_the_control_keeps_within_its_interval_over_many_shuffles() -> None:
+    attack, fired = RareClass(), 0
+    rng = np.random.default_rng(0)
+    claim = attack.run(world(20).artifacts, world(20).knowledge, rng)
+    for _ in range(100):
+        (e,) = [e for e in attack.measure(claim, world(20), rng) if e.control == "negative"]
+        assert e.interval is not None
+        fired += e.interval[0] > 0.5
+    assert fired <= 3  # 0.5 % a side is promised
+
+
+def test_one_class_is_asked_about_by_itself() -> None:
+    attack, rng = RareClass(RareClass.Config(label=4)), np.random.default_rng(0)
+    found = attack.measure(
+        attack.run(world(20).artifacts, world(20).knowledge, rng), world(20), rng
+    )
+    own = next(e for e in found if e.condition == {"class": "4"})
+    assert own.trials == 2  # clients 2 and 5 own it
+    with pytest.raises(UserError, match="the model has 10 classes"):
+        RareClass(RareClass.Config(label=10)).run(world(20).artifacts, world(20).knowledge, rng)
+
+
+def test_without_uploads_it_does_not_apply() -> None:
+    assert "no client sends" in RareClass().not_applicable([], world(20).knowledge)
+    assert RareClass().not_applicable(world(20).artifacts, world(20).knowledge) == ""
+
+
+def test_scores_of_an_upload_do_not_depend_on_its_size() -> None:
+    change = np.array([0.5, -1.0, 0.1])
+    np.testing.assert_allclose(relative(7 * change), [0.5, -1.0, 0.1])
