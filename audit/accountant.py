@@ -6,12 +6,26 @@ for, never guess: a release it cannot cover has no bound. Bounds have one direct
 
 import math
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
-from typing import get_args
+from typing import Annotated, get_args
 
+from pydantic import Field
+
+from audit.child import Exceeded, call
+from audit.terms import CREDITED, Terms, terms
 from fl.errors import UserError
-from fl.ledger import Adjacency, Mechanism, Release, Sampling, Unit
+from fl.ledger import (
+    Adjacency,
+    ClipOf,
+    Derived,
+    Mechanism,
+    Normaliser,
+    Release,
+    Sampling,
+    Threshold,
+    Unit,
+)
 from fl.plugin import Plugin
 
 
@@ -31,6 +45,10 @@ class Bound:
     epsilon: float
     spoiled_by: tuple[str, ...] = ()  # kinds released without noise, or without a clip
     note: str = ""
+    engine: str = ""  # title of the accountant that computed it, where another one chose
+    lower: float | None = None  # no bound below this can hold, where an engine knows one
+    inconclusive: bool = False  # past a cap: the engine says nothing, the loss may well be bounded
+    disagrees: str = ""  # how another engine contradicts it, as a sentence; empty: none does
 
 
 class Accountant(Plugin):
@@ -45,6 +63,10 @@ class Accountant(Plugin):
     @abstractmethod
     def compose(self, releases: Sequence[Release], delta: float) -> Bound:
         """The cost of noised releases that refuses() accepts, all of one unit and adjacency."""
+
+    def checked(self, bound: Bound, releases: Sequence[Release], delta: float) -> Bound:
+        """The bound with what other engines say of it; asked for the worst sender only."""
+        return bound
 
     def epsilon(self, releases: Sequence[Release], delta: float) -> Bound:
         """The cost of all releases of one sender that one observer could read.
@@ -68,16 +90,53 @@ class Accountant(Plugin):
         return self.compose(releases, delta)
 
 
+class Numerical(Accountant):
+    """An accountant that computes in a child process with a cap, past which it is inconclusive.
+
+    Subclasses set `card` and `function`, a module-level function of (terms, delta) to a Bound.
+    """
+
+    @dataclass(frozen=True, kw_only=True)
+    class Config:
+        seconds: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 60.0  # wall time of one bound
+        gigabytes: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 8.0  # address space
+
+    function: Callable[[Terms, float], Bound]
+
+    def compose(self, releases: Sequence[Release], delta: float) -> Bound:
+        return self.cost(terms(releases), delta)
+
+    def cost(self, counts: Terms, delta: float) -> Bound:
+        """The bound of terms that refuses() accepts."""
+        if not counts:
+            return Bound(epsilon=0.0)
+        if delta == 0:
+            return Bound(epsilon=math.inf, note=f"{self.card.title} needs a delta above 0.")
+        try:
+            return call(
+                type(self).function, self.config.seconds, self.config.gigabytes, counts, delta
+            )
+        except Exceeded as reason:
+            note = f"{self.card.title} is inconclusive: {reason}."
+            return Bound(epsilon=math.inf, inconclusive=True, note=note)
+
+
 def invalid(release: Release) -> str | None:
     """What is wrong with a release's fields, which come from a file that anyone may have written."""
     for name, known in (("mechanism", Mechanism), ("unit", Unit), ("adjacency", Adjacency),
-                        ("sampling", Sampling)):  # fmt: skip
+                        ("sampling", Sampling), ("clip_of", ClipOf), ("derived", Derived),
+                        ("normaliser", Normaliser), ("threshold", Threshold)):  # fmt: skip
         value = getattr(release, name)
         if value not in get_args(known):
             return f"{name} must be one of {', '.join(get_args(known))}, got {value!r}"
-    for name, most in (("noise_std", math.inf), ("sensitivity", math.inf), ("sample_rate", 1.0)):
+    for name in ("count", "steps", "aggregated"):
         value = getattr(release, name)
-        if value is None and name == "sensitivity":
+        if type(value) is not int or not 0 <= value <= 10**12:
+            return f"{name} must be a whole number >= 0, got {value!r}"
+    for name, most in (("noise_std", math.inf), ("sensitivity", math.inf), ("sample_rate", 1.0),
+                       ("clip_norm", math.inf)):  # fmt: skip
+        value = getattr(release, name)
+        if value is None and name in ("sensitivity", "clip_norm"):
             continue
         number = isinstance(value, int | float) and not isinstance(value, bool)
         if not (number and 0 <= value <= min(most, 1e300)):
@@ -90,7 +149,8 @@ def seen_as(release: Release, unit: Unit, adjacency: Adjacency) -> Release:
 
     Replacing is removing and adding, so it doubles an add-or-remove sensitivity. Changing one record
     leaves its client in place with another vector inside the same clip: a replacement as well. Noise
-    for one record says nothing about a whole client: such a release counts as not noised.
+    for one record says nothing about a whole client: such a release counts as not noised. Poisson
+    sampling is not credited for a replacement: its amplification is known for add-or-remove only.
     """
     if release.mechanism == "none" or release.sensitivity is None:
         return release
@@ -98,10 +158,26 @@ def seen_as(release: Release, unit: Unit, adjacency: Adjacency) -> Release:
         return replace(
             release, mechanism="none", kind=f"{release.kind} (noised for one record only)"
         )
-    if release.adjacency == "replace_one":
-        factor = 1.0
-    else:
-        factor = 2.0 if adjacency == "replace_one" or release.unit != unit else 1.0
-    return replace(
+    replaced = adjacency == "replace_one" or release.unit != unit
+    factor = 2.0 if replaced and release.adjacency != "replace_one" else 1.0
+    found = replace(
         release, unit=unit, adjacency=adjacency, sensitivity=release.sensitivity * factor
     )
+    if release.sampling == "poisson" and (replaced or release.adjacency == "replace_one"):
+        return replace(found, sampling="unknown")
+    return found
+
+
+def as_observed(release: Release, roles: Collection[str]) -> Release:
+    """The release towards an observer of these roles: sampling it can see through is not credited.
+
+    A line of one named client exists only because that client took part, so for clients as the unit
+    only lines of "client/*" can be amplified. Fixed-size sampling is credited for a replacement
+    only: with one client less, the number drawn from is another one.
+    """
+    seen = any(role in roles for role in release.participation_seen_by)
+    named = release.unit == "client" and not release.sender.endswith("/*")
+    sized = release.sampling == "fixed_without_replacement" and release.adjacency != "replace_one"
+    if release.sampling in CREDITED and (seen or named or sized):
+        return replace(release, sampling="unknown")
+    return release

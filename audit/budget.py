@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from decimal import ROUND_CEILING, Decimal
 
 from audit import catalog
-from audit.accountant import Accountant, Bound, seen_as
+from audit.accountant import Accountant, Bound, as_observed, seen_as
 from audit.config import PluginSpec
 from fl.ledger import Adjacency, Release, Unit
 from fl.plugin import configure
@@ -23,7 +23,11 @@ SEES = {
     "public": {"public"},
 }
 
-_NOISE = {"gaussian": "Gaussian", "laplace": "Laplace", "discrete_laplace": "discrete Laplace"}
+_NOISE = {"gaussian": "Gaussian noise", "laplace": "Laplace noise",
+          "discrete_laplace": "discrete Laplace noise", "randomized_response": "randomised response"}  # fmt: skip
+_DRAWN = {"poisson": "each client drawn by a coin of its own",
+          "fixed_without_replacement": "a fixed number of clients drawn without replacement"}  # fmt: skip
+Cost = frozenset[object]  # all that an accountant may look at, of one sender
 
 
 def budgets(
@@ -36,10 +40,25 @@ def budgets(
     for number, spec in enumerate(accountants):
         cls = catalog.load("accountants", spec.name)
         accountant: Accountant = configure(cls, spec.settings, f"accountants[{number}]")
-        for observer, reads in SEES.items():
-            visible = [r for r in releases if _visible(r, reads)]
-            found += [_budget(accountant, observer, unit, visible, delta) for unit in units]
+        known: dict[Cost, Bound] = {}  # observers who read the same share a bound
+        for observer in SEES:
+            found += [_budget(accountant, observer, unit, releases, delta, known) for unit in units]
     return found
+
+
+def towards(
+    observer: str, releases: Iterable[Release], unit: Unit
+) -> tuple[Adjacency, dict[str, list[Release]]]:
+    """What one observer reads of each sender, as it protects `unit`, and the adjacency of that."""
+    reads = SEES[observer]
+    visible = [as_observed(r, reads) for r in releases if _visible(r, reads)]
+    replaced = any(
+        r.noise_multiplier
+        and (r.adjacency == "replace_one" or r.sampling == "fixed_without_replacement")
+        for r in visible
+    )
+    adjacency: Adjacency = "replace_one" if replaced else "add_or_remove_one"
+    return adjacency, per_sender([seen_as(r, unit, adjacency) for r in visible])
 
 
 def _visible(release: Release, reads: set[str]) -> bool:
@@ -52,28 +71,46 @@ def _visible(release: Release, reads: set[str]) -> bool:
 
 
 def _budget(
-    accountant: Accountant, observer: str, unit: Unit, visible: Sequence[Release], delta: float
+    accountant: Accountant,
+    observer: str,
+    unit: Unit,
+    releases: Sequence[Release],
+    delta: float,
+    known: dict[Cost, Bound],
 ) -> Budget:
-    replaced = any(r.adjacency == "replace_one" for r in visible if r.noise_multiplier)
-    adjacency: Adjacency = "replace_one" if replaced else "add_or_remove_one"
-    if adjacency not in accountant.card.adjacency:
-        adjacency = accountant.card.adjacency[0]
-    groups = per_sender([seen_as(r, unit, adjacency) for r in visible])
-    bounds: dict[frozenset[object], Bound] = {}  # clients with equal releases cost the same
+    adjacency, groups = towards(observer, releases, unit)
     sender, worst = "", Bound(epsilon=0.0)
-    for name, group in groups.items():
-        key = frozenset(Counter(_terms(r) for r in group).items())
-        if key not in bounds:
-            bounds[key] = accountant.epsilon(group, delta)
-        if not sender or bounds[key].epsilon > worst.epsilon:
-            sender, worst = name, bounds[key]
+    for name, cost in _costliest(groups).items():
+        if cost not in known:
+            known[cost] = accountant.epsilon(groups[name], delta)
+        if not sender or known[cost].epsilon > worst.epsilon:
+            sender, worst = name, known[cost]
     group = groups.get(sender, [])
+    if math.isfinite(worst.epsilon):
+        worst = accountant.checked(worst, group, delta)
     return Budget(
         observer=observer, unit=unit, adjacency=adjacency, delta=delta,
-        epsilon_upper=rounded_up(worst.epsilon), accountant=accountant.card.title,
-        releases=len(group), assumes=_assumes(group, worst), spoiled_by=list(worst.spoiled_by),
-        note=_note(worst, sender, delta),
+        epsilon_upper=rounded_up(worst.epsilon), accountant=worst.engine or accountant.card.title,
+        releases=sum(r.count for r in group), assumes=_assumes(group, worst),
+        spoiled_by=list(worst.spoiled_by), note=_note(worst, sender, delta),
+        inconclusive=worst.inconclusive, disagrees=worst.disagrees,
     )  # fmt: skip
+
+
+def _costliest(groups: dict[str, list[Release]]) -> dict[str, Cost]:
+    """Senders whose releases are not among those of another sender, with their costs.
+
+    A bound never falls when a release is added, so the others cannot be the worst.
+    """
+    found: dict[str, Cost] = {}
+    counted = {name: Counter(_terms(r) for r in group) for name, group in groups.items()}
+    kept: list[Counter[object]] = []
+    for name in sorted(counted, key=lambda n: -counted[n].total()):
+        mine: Counter[object] = Counter(counted[name])
+        if not any(mine <= other for other in kept):
+            kept.append(mine)
+            found[name] = frozenset(mine.items())
+    return found
 
 
 def per_sender(releases: Iterable[Release]) -> dict[str, list[Release]]:
@@ -97,7 +134,8 @@ def _terms(r: Release) -> tuple[object, ...]:
     """All that an accountant may look at."""
     spoils = "" if r.noise_multiplier else r.kind
     return (
-        r.mechanism, r.noise_std, r.sensitivity, r.unit, r.adjacency, r.sampling, r.sample_rate, spoils,
+        r.mechanism, r.noise_std, r.sensitivity, r.unit, r.adjacency, r.sampling, r.sample_rate,
+        r.count, spoils,
     )  # fmt: skip
 
 
@@ -123,13 +161,17 @@ def _assumes(group: Sequence[Release], bound: Bound) -> str:
         return "every release is in the ledger"
     if math.isinf(bound.epsilon):
         return ""
-    count = "1 release" if len(group) == 1 else f"all {len(group):,} releases"
+    total = sum(r.count for r in group)
+    count = "1 release" if total == 1 else f"all {total:,} releases"
     parts = [f"{count} of one {group[0].unit} in the ledger"]
-    levels = sorted({f"{_NOISE[r.mechanism]} noise of multiplier {r.noise_multiplier:.3g}"
+    levels = sorted({f"{_NOISE[r.mechanism]} of multiplier {r.noise_multiplier:.3g}"
                      for r in group})  # fmt: skip
     parts.append(_few(levels))
     clips = sorted({r.clipped for r in group if r.clipped})
     parts.append(f"clipped {_few(clips)}" if clips else "no clip is recorded in the ledger")
+    rates = sorted({(r.sampling, r.sample_rate) for r in group if r.sampling in _DRAWN})
+    parts += [f"{_DRAWN[how]} with probability {q:.3g}, hidden from the observer" for how, q in rates
+              if q < 1]  # fmt: skip
     return "; ".join(parts)
 
 
@@ -139,7 +181,9 @@ def _few(texts: Sequence[str]) -> str:
 
 
 def _note(bound: Bound, sender: str, delta: float) -> str:
-    parts = [bound.note] if bound.note else []
+    parts = [text for text in (bound.note, bound.disagrees) if text]
+    if bound.lower is not None and math.isfinite(bound.epsilon):
+        parts.append(f"No analysis can go below {bound.lower:.3g} here.")
     if math.isfinite(bound.epsilon) and sender:
         ceiling = highest_tpr(bound.epsilon, delta, 0.01)
         if ceiling < 0.9995:

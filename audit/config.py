@@ -228,7 +228,7 @@ class Config(Group):
     )
     replay: Replay = Field(default=Replay(), description="controls that the auditor recomputes")
     accountants: tuple[PluginSpec, ...] = Field(
-        default=(PluginSpec(name="exact"),), max_length=50, description="a list of plugins"
+        default=(PluginSpec(name="auto"),), max_length=50, description="a list of plugins"
     )
     delta: Number = Field(
         default=1e-5, ge=0, lt=1, description="of every (epsilon, delta) bound, below 1"

@@ -133,7 +133,8 @@ def from_budgets(budgets: Sequence[Budget], policy: Policy) -> list[Finding]:
     groups: dict[object, list[Budget]] = {}
     for i, b in enumerate(budgets):
         unbounded = math.isinf(b.epsilon_upper)
-        key = (b.accountant, b.unit, tuple(b.spoiled_by)) if unbounded else i
+        grouped = unbounded and not b.inconclusive
+        key = (b.accountant, b.unit, tuple(b.spoiled_by)) if grouped else i
         groups.setdefault(key, []).append(b)
     return [_from_bounds(found, policy, i) for i, found in enumerate(groups.values())]
 
@@ -145,7 +146,12 @@ def _from_bounds(budgets: Sequence[Budget], policy: Policy, number: int) -> Find
         b.observer if b.observer.startswith("another") else f"the {b.observer}" for b in budgets
     ]
     who = " or ".join(articles)
-    if math.isinf(budget.epsilon_upper):
+    if budget.inconclusive:
+        what = f"Whether a differential-privacy bound holds towards {who} is open"
+        summary = f"{budget.accountant} did not come to an end; the loss may well be bounded."
+        limit = "That no bound was found says nothing about whether one exists."
+        remedy = "Give the accountant more time or memory, or use `auto`."
+    elif math.isinf(budget.epsilon_upper):
         spoilers = budget.spoiled_by
         what = f"No differential-privacy bound holds towards {who}"
         summary = (

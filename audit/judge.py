@@ -103,6 +103,8 @@ def judge(evidence: Sequence[Measured], policy: Policy) -> Verdict:
 
 def judge_bound(budget: Budget, policy: Policy) -> Verdict:
     """What an accountant's bound means. A bound is proved, so a rule that holds is demonstrated."""
+    if budget.inconclusive:
+        return _inconclusive("The accountant ran past its cap of time or memory.")
     for rule in policy.worst_first():
         if all(c.measure == "epsilon_upper" and c.holds(budget.epsilon_upper) for c in rule.all):
             return Verdict(

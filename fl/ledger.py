@@ -13,7 +13,7 @@ from typing import Literal
 
 from fl.errors import UserError
 
-Mechanism = Literal["none", "gaussian", "laplace", "discrete_laplace"]
+Mechanism = Literal["none", "gaussian", "laplace", "discrete_laplace", "randomized_response"]
 Unit = Literal["record", "client"]
 Adjacency = Literal["add_or_remove_one", "replace_one"]
 Sampling = Literal["none", "poisson", "fixed_without_replacement", "shuffle", "unknown"]
@@ -40,7 +40,8 @@ class Release:
     sender: str  # party whose data it is: "client/3"
     observers: tuple[str, ...]  # who could read it, as Artifact.seen_by
     mechanism: Mechanism
-    noise_std: float = 0.0  # standard deviation (Gaussian) or scale (Laplace) per coordinate
+    noise_std: float = 0.0  # standard deviation (Gaussian) or scale (Laplace) per coordinate;
+    # for randomised response 1 / epsilon of one answer, at sensitivity 1
     sensitivity: float | None = None  # L2 (Gaussian) or L1 (Laplace); None: nothing bounds it
     unit: Unit = "client"
     adjacency: Adjacency = "add_or_remove_one"

@@ -154,6 +154,8 @@ class Budget(Record):
     assumes: str
     spoiled_by: list[str] = Field(default_factory=list)  # kinds released without noise
     note: str = ""
+    inconclusive: bool = False  # the accountant ran past its cap: nothing is said
+    disagrees: str = ""  # how another accountant contradicts it, as a sentence; empty: none does
 
 
 class History(Record):

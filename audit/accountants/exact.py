@@ -6,8 +6,9 @@ mu-GDP with mu = 1/z, and releases compose exactly (Dong, Roth, Su. arXiv:1905.0
 
     mu = sqrt(sum 1/z_t^2),   delta(eps) = Phi(mu/2 - eps/mu) - e^eps Phi(-mu/2 - eps/mu).
 
-A Laplace or discrete Laplace release of scale b and L1 sensitivity s costs s/b at delta = 0, and such
-costs add up. One Laplace release alone costs s/b + 2 ln(1 - delta), which is exact.
+A Laplace or discrete Laplace release of scale b and L1 sensitivity s costs s/b at delta = 0, randomised
+response its own epsilon, and such costs add up. One Laplace release alone costs
+s/b + 2 ln(1 - delta), which is exact.
 
 Sampling is not credited: each release counts as if its client had surely taken part (q = 1), which
 is right for an observer who sees who takes part and an upper bound for all others.
@@ -17,6 +18,7 @@ import math
 from collections.abc import Sequence
 
 from audit.accountant import Accountant, Bound, Card
+from audit.terms import Terms, terms, total_mu, unsampled
 from fl.ledger import Release
 
 LARGE_MU = 1e4  # beyond it, the tail bound below is exact to 8 digits and the search is not
@@ -33,16 +35,21 @@ class Exact(Accountant):
         return None  # without credit for sampling, every mechanism of the ledger has a closed form
 
     def compose(self, releases: Sequence[Release], delta: float) -> Bound:
-        normal = [r for r in releases if r.mechanism == "gaussian"]
-        laplace = [r for r in releases if r.mechanism != "gaussian"]
-        pure = math.fsum(1 / r.noise_multiplier for r in laplace)
-        if len(releases) == 1 and laplace and laplace[0].mechanism == "laplace":
-            total = max(0.0, pure + 2 * math.log1p(-delta))
-        else:
-            total = pure + gaussian(math.hypot(*(1 / r.noise_multiplier for r in normal)), delta)
-        sampled = any(r.sampling != "none" and r.sample_rate < 1 for r in releases)
         note = "Sampling of clients is not credited: every release counts in full."
-        return Bound(epsilon=total, note=note if sampled else "")
+        sampled = any(r.sampling != "none" and r.sample_rate < 1 for r in releases)
+        return Bound(
+            epsilon=closed_form(unsampled(terms(releases)), delta), note=note if sampled else ""
+        )
+
+
+def closed_form(counts: Terms, delta: float) -> float:
+    """epsilon of unsampled terms at `delta`."""
+    normal = {t: n for t, n in counts.items() if t.mechanism == "gaussian"}
+    pure = {t: n for t, n in counts.items() if t.mechanism != "gaussian"}
+    total = math.fsum(n / t.z for t, n in pure.items())
+    if not normal and sum(pure.values()) == 1 and next(iter(pure)).mechanism == "laplace":
+        return max(0.0, total + 2 * math.log1p(-delta))
+    return total + gaussian(total_mu(normal), delta)
 
 
 def gaussian(mu: float, delta: float) -> float:

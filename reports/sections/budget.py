@@ -49,6 +49,8 @@ class Budget(Section):
 
 def epsilon(b: BudgetRecord) -> str:
     """The bound, or in words why there is none."""
+    if b.inconclusive:
+        return "inconclusive"
     if math.isinf(b.epsilon_upper):
         kinds = ", ".join(b.spoiled_by)
         if not kinds:

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from audit.budget import budgets, highest_tpr, per_sender, rounded_up
+from audit.budget import _costliest, budgets, highest_tpr, per_sender, rounded_up
 from audit.config import PluginSpec
 from fl.ledger import Release
 from reports.result import Budget
@@ -71,6 +71,39 @@ def test_noise_for_one_record_bounds_nothing_for_its_client() -> None:
     # for a record the client's own release is a replacement, z = 2: 1/1^2 + 1/2^2
     expected = towards("server", [release(1 / math.sqrt(1.25), observers=ALL)])
     assert towards("server", both, "record").epsilon_upper == expected.epsilon_upper
+
+
+def test_only_an_observer_who_cannot_see_who_takes_part_meets_an_amplified_bound() -> None:
+    lines = [
+        release(1.0, sender="client/*", observers=ALL, round=t, sampling="poisson",
+                sample_rate=0.1, participation_seen_by=("server",))
+        for t in range(100)
+    ]  # fmt: skip
+    auto = [PluginSpec(name="auto", settings={"cross_check": False})]
+    found = {b.observer: b for b in budgets(lines, auto, 1e-5)}
+    assert found["public"].epsilon_upper == found["another client"].epsilon_upper == 7.05
+    assert found["public"].accountant == "PLD" and "probability 0.1" in found["public"].assumes
+    assert found["server"].accountant == "Exact Gaussian composition"
+    assert found["server"].epsilon_upper == towards("server", lines).epsilon_upper == 91.9
+
+
+def test_a_client_whose_releases_another_one_made_too_is_not_accounted_for_twice() -> None:
+    def group(*zs: float) -> list[Release]:
+        return [release(z) for z in zs]
+
+    groups = {
+        "client/0": group(1, 2),
+        "client/1": group(1, 1, 2),
+        "client/2": group(3),
+        "client/3": group(2, 1),
+    }
+    assert set(_costliest(groups)) == {"client/1", "client/2"}
+
+
+def test_a_bound_past_its_cap_is_no_statement() -> None:
+    short = [PluginSpec(name="pld", settings={"seconds": 0.01})]
+    found = budgets([release(1.0, observers=ALL)], short, 1e-5)[0]
+    assert found.inconclusive and found.epsilon_upper == math.inf and not found.spoiled_by
 
 
 def test_an_empty_ledger_costs_nothing_to_anybody() -> None:

@@ -24,7 +24,7 @@ def test_everything_but_the_subject_has_a_default(tmp_path: Path) -> None:
     c = config(tmp_path)
     assert (c.seed, c.device, c.workers, c.delta) == (7, "auto", "auto", 1e-5)
     assert (c.record.rounds, c.record.clients, c.record.kinds) == ("last", "all", None)
-    assert [a.name for a in c.accountants] == ["exact"] and c.report == ("json", "html", "pdf")
+    assert [a.name for a in c.accountants] == ["auto"] and c.report == ("json", "html", "pdf")
     assert c.federation.holdout.auxiliary == 0.2 and c.federation.empty_round == "redraw"
 
 
