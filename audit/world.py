@@ -20,6 +20,7 @@ from fl.participation import Availability
 from fl.partition import Partition
 from fl.plugin import configure
 from fl.population import Population, populate
+from fl.private import PrivateTraining
 from fl.protection import Protection
 from fl.streams import Streams
 
@@ -84,6 +85,24 @@ class World:
             plugin("protections", spec, f"protections[{i}]")
             for i, spec in enumerate(self.config.protections)
         ]
+
+    @cached_property
+    def private(self) -> PrivateTraining | None:
+        """How clients train, where a protection says so; raises UserError where it could not hold."""
+        asked = [p for p in self.protections if p.training() is not None]
+        if not asked:
+            return None
+        if len(asked) > 1:
+            raise UserError("protections: two of them say how clients train",
+                            hint="keep one of them")  # fmt: skip
+        if not self.method.bounded_by_training():
+            raise UserError(
+                f"{asked[0].title} does not bound what {self.method.card.title} sends: its clients use "
+                "their data outside of local training too",
+                hint="use fedavg, fedprox or another method that only averages trained models, or "
+                "clip and noise the messages with dp_gaussian",
+            )
+        return asked[0].training()
 
     @cached_property
     def make_net(self) -> "partial[Net]":

@@ -6,7 +6,7 @@ many clients fall out of cache), so there the pool is used; the code is the same
 the CPU against the serial loop.
 
 Clients are stacked when they hold equally many examples, because their batches then have equal
-shapes. Others, and methods with a client() of their own, are trained one by one.
+shapes. Others, methods with a client() of their own, and DP-SGD are trained one by one.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -38,7 +38,7 @@ class Batched(Workers):
         getattr(self._site, name)(*args)
 
     def map(self, name: str, items: Iterable[Any]) -> Iterator[Any]:
-        stacks = type(self._site.method).client is RoundMethod.client
+        stacks = type(self._site.method).client is RoundMethod.client and not self._site.private
         if name != "train" or not stacks:
             yield from map(getattr(self._site, name), items)
             return

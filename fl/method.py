@@ -26,6 +26,8 @@ from fl.federation import Federation, Tally
 from fl.local import Constants, Handle, Params, Trained, Training, bind, train
 from fl.model import Net, State, head_names
 from fl.plugin import Plugin
+from fl.private import PrivateTraining
+from fl.private import train as train_privately
 from fl.protection import Message
 from fl.streams import Streams
 from fl.tree import Tree
@@ -98,6 +100,7 @@ class Client:
     streams: Streams
     augment: str = "none"
     initial: State = field(default_factory=dict)  # the model everybody knows before round 0
+    private: PrivateTraining | None = None  # set where a protection acts during training
 
     @property
     def counts(self) -> Tensor:
@@ -116,9 +119,11 @@ class Client:
     def train(self, method: Training, const: Constants, start: State | None = None,
               stream: str = "batches") -> Trained:  # fmt: skip
         """The shared local loop from `start` (default: the global model)."""
-        return train(
-            method, self.net, start or self.start, self.x, self.y, const,
-            self.generator(stream), self.augment, method.config.lr_decay**self.round,
+        loop = train if self.private is None else partial(train_privately, private=self.private)
+        return loop(
+            method, net=self.net, start=start or self.start, x=self.x, y=self.y, const=const,
+            order=self.generator(stream), augment=self.augment,
+            scale=method.config.lr_decay**self.round,
         )  # fmt: skip
 
     def run(self, part: Literal["features", "forward"], state: State) -> Tensor:
@@ -249,11 +254,23 @@ class RoundMethod(Method):
     def finish(self, client: Client, trained: Trained) -> Reply:
         """What leaves the client after training."""
         n = len(client.y)
+        message: Message = {Kind.LOCAL_MODEL: trained.state}
+        if self.config.weighting == "samples":  # nobody else asks for the number
+            message[Kind.NUM_EXAMPLES] = count_of(n)
         return Reply(
-            message={Kind.LOCAL_MODEL: trained.state, Kind.NUM_EXAMPLES: count_of(n)},
+            message=message,
             examples=n,
             stats={"train_loss": trained.loss, "steps": float(trained.steps)},
         )
+
+    def bounded_by_training(self) -> bool:
+        """Whether the model a client sends depends on its data through the shared loop alone.
+
+        Only then does DP-SGD bound what the model tells of a record: a loss with the client's class
+        counts in it, or weights changed after training, would go round it.
+        """
+        hooks = ("client", "finish", "constants", "receive")
+        return all(getattr(type(self), h) is getattr(RoundMethod, h) for h in hooks)
 
     # The loop: the edge cases Z1-Z8 of methods.md 0.4 are handled here, once -----------------
 

@@ -14,6 +14,7 @@ from torch import Tensor
 from fl.artifact import Kind, Party
 from fl.ledger import Release
 from fl.plugin import Plugin
+from fl.private import PrivateTraining
 
 Payload = dict[str, Tensor]
 Message = dict[Kind, Payload]
@@ -46,6 +47,10 @@ class Protection(Plugin):
     @abstractmethod
     def describe(self) -> str:
         """One sentence for the report, with its parameters."""
+
+    def training(self) -> PrivateTraining | None:
+        """How clients have to train, where the protection acts before there is a message."""
+        return None
 
     def hides_single_uploads(self) -> bool:
         """True for secure aggregation: the server reads only sums."""

@@ -16,25 +16,31 @@ from fl.local import channels_last, normalise
 from fl.method import Client, Reply, RoundMethod, evaluate
 from fl.model import Net, State, head_names
 from fl.partition import Index
+from fl.private import PrivateTraining
 from fl.protection import Message
 from fl.tree import Tree
 
 
 def build_site(
-    method: RoundMethod, holdings: Holdings, make: Callable[[], Net], device: str
-) -> "Site":
+    method: RoundMethod, holdings: Holdings, make: Callable[[], Net], device: str,
+    private: PrivateTraining | None = None,
+) -> "Site":  # fmt: skip
     """A site with its own model; top-level, so that spawned processes can import it."""
     with torch.random.fork_rng(devices=[]):  # construction draws weights that nobody uses
         net = make()
     channels_last(net)
-    return Site(method, holdings, net.to(device), device)
+    return Site(method, holdings, net.to(device), device, private)
 
 
 class Site:
     """A worker's copy of what client work needs; its methods are called by name through Workers."""
 
-    def __init__(self, method: RoundMethod, holdings: Holdings, net: Net, device: str) -> None:
+    def __init__(
+        self, method: RoundMethod, holdings: Holdings, net: Net, device: str,
+        private: PrivateTraining | None = None,
+    ) -> None:  # fmt: skip
         self.method, self.holdings, self.net, self.device = method, holdings, net, device
+        self.private = private
         self.data, self.classes = holdings.data, len(holdings.data.classes)
         method.prepare(net, self.classes)
         self.message: Message = {}
@@ -65,6 +71,7 @@ class Site:
                 index=k, round=self.round, x=x, y=y, classes=self.classes,
                 message=self.message | own, memory=memory, net=self.net,
                 streams=self.holdings.streams, augment=self.data.augment, initial=self.initial,
+                private=self.private,
             )
         )  # fmt: skip
 

@@ -34,7 +34,7 @@ def run(run: RunDir, config: Config, progress: Progress) -> None:
     settings, device = config.federation, device_of(config)
     population = world.population
     holdings = Holdings(world.data, population.parts, world.streams, population.server)
-    site = partial(build_site, world.method, holdings, world.make_net, device)
+    site = partial(build_site, world.method, holdings, world.make_net, device, world.private)
     count = config.workers if isinstance(config.workers, int) else worker_kinds.auto_count(device)
     pool = Batched(site) if device == "cuda" else worker_kinds.start(count, site)
     with pool as workers:

@@ -144,7 +144,8 @@ def run(
             {"manifest": recorder.manifest, "metrics": metrics, "ledger": ledger},
         )
     wire = Wire(method.card, streams, protections, recorder, ledger)
-    site = partial(build_site, method, holdings, make, device)
+    private = next((t for p in protections if (t := p.training())), None)
+    site = partial(build_site, method, holdings, make, device, private)
     kind = Batched(site) if isinstance(workers, str) else worker_kinds.start(workers, site)
     with kind as pool:
         federation = Federation(

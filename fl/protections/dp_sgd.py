@@ -1,0 +1,67 @@
+"""DP-SGD: clients train with clipped, noised steps, so that no single record shows in what they send.
+
+Abadi et al., CCS 2016, arXiv:1607.00133, Alg. 1; see fl/private.py for the training itself, and for
+what is changed. The unit is the record: one client's bound holds for each of its examples, and clients
+with disjoint data are not added up. Which records a step used is seen by nobody. What the same client
+sends beside its model (counts, prototypes) is not covered, and the ledger lists it.
+"""
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from pydantic import Field
+
+from fl.artifact import Kind
+from fl.ledger import Release
+from fl.private import PrivateTraining
+from fl.protection import Protection, Sending
+
+TRAINED = (Kind.LOCAL_MODEL, Kind.MODEL_DELTA)
+
+
+class DPSGD(Protection):
+    title = "DP-SGD in local training"
+    source = "arXiv:1607.00133, Alg. 1"
+    kinds = TRAINED
+
+    @dataclass(frozen=True, kw_only=True)
+    class Config:
+        clip_norm: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 1.0  # C, of one gradient
+        noise_multiplier: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 1.0  # z
+        sample_rate: Annotated[float, Field(gt=0, le=1)] = 0.05  # q of every step
+        steps: Annotated[int, Field(ge=1)] = 20  # of one local training, instead of local_epochs
+
+    def training(self) -> PrivateTraining:
+        c = self.config
+        return PrivateTraining(
+            clip_norm=c.clip_norm, noise_multiplier=c.noise_multiplier,
+            sample_rate=c.sample_rate, steps=c.steps,
+        )  # fmt: skip
+
+    def describe(self) -> str:
+        c = self.config
+        return (
+            f"Local training by DP-SGD: {c.steps} steps a round, each on every example with probability "
+            f"{c.sample_rate:g}, gradients clipped to {c.clip_norm:g}, Gaussian noise of standard "
+            f"deviation {c.noise_multiplier * c.clip_norm:g} on their sum"
+        )
+
+    def apply(self, sending: Sending) -> None:
+        c = self.config
+        for kind in TRAINED:
+            if kind not in sending.message:
+                continue
+            sending.protected.add(kind)
+            sending.releases.append(
+                Release(
+                    round=sending.round, kind=kind, sender=str(sending.sender),
+                    observers=sending.observers,
+                    mechanism="gaussian" if c.noise_multiplier else "none",
+                    noise_std=c.noise_multiplier * c.clip_norm, sensitivity=c.clip_norm,
+                    unit="record", adjacency="add_or_remove_one",
+                    sampling="poisson", sample_rate=c.sample_rate, participation_seen_by=(),
+                    count=c.steps, steps=c.steps, clip_norm=c.clip_norm, clip_of="record",
+                    derived="clip", clipped="on each example's gradient, in every local step",
+                    source="dp_sgd",
+                )
+            )  # fmt: skip

@@ -1,0 +1,187 @@
+"""DP-SGD: without clip and noise it is SGD, with them it is Opacus's, and the ledger says what it is."""
+
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+
+from audit.config import Config
+from audit.world import World
+from fl.errors import UserError
+from fl.ledger import read
+from fl.local import train as train_plainly
+from fl.methods.fedavg import FedAvg
+from fl.methods.fedprox import FedProx
+from fl.model import Net, State, initialise, state_of
+from fl.private import PrivateTraining, train
+from fl.protections.dp_sgd import DPSGD
+from fl.streams import Streams
+from tests.fl.worlds import CLASSES, TinyNet, run, same
+
+N, LR = 20, 0.1
+HUGE = 1e6
+
+
+def examples(n: int = N) -> tuple[Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(1)
+    x = torch.rand(n, 1, 6, 6, generator=generator)
+    return x, torch.randint(0, CLASSES, (n,), generator=generator)
+
+
+def net() -> Net:
+    return initialise(TinyNet, Streams(3))
+
+
+def method(**settings: Any) -> FedAvg:
+    return FedAvg(FedAvg.Config(lr=LR, batch_size=N, **settings))
+
+
+def privately(
+    n: int = N, seed: int = 4, how: FedAvg | None = None, **settings: Any
+) -> tuple[State, State]:
+    """The start, and the state after private training."""
+    usual = {"clip_norm": HUGE, "noise_multiplier": 0.0, "sample_rate": 1.0, "steps": 3}
+    model, (x, y) = net(), examples(n)
+    start, order = state_of(model), torch.Generator().manual_seed(seed)
+    private = PrivateTraining(**(usual | settings))
+    return start, train(how or method(), private, model, start, x, y, {}, order).state
+
+
+def moved(start: State, end: State) -> Tensor:
+    return torch.cat([(end[k] - start[k]).flatten() for k in start])
+
+
+def test_without_clip_and_noise_and_with_every_example_it_is_gradient_descent() -> None:
+    start, ours = privately(steps=3)
+    x, y = examples()
+    plain = train_plainly(method(local_epochs=3), net(), start, x, y, {}, torch.Generator())
+    assert all(torch.allclose(ours[k], plain.state[k], atol=1e-6) for k in ours)
+
+
+def test_a_penalty_on_the_weights_is_in_every_examples_gradient() -> None:
+    prox = FedProx(FedProx.Config(lr=LR, batch_size=N, mu=2.0, local_epochs=3))
+    start, ours = privately(steps=3, how=prox)
+    x, y = examples()
+    plain = train_plainly(prox, net(), start, x, y, {}, torch.Generator())
+    assert all(torch.allclose(ours[k], plain.state[k], atol=1e-6) for k in ours)
+
+
+def test_one_example_moves_the_model_by_the_clip_and_no_more() -> None:
+    start, end = privately(n=1, clip_norm=0.01, steps=1)
+    assert float(moved(start, end).norm()) == pytest.approx(LR * 0.01 / N, rel=1e-3)
+    start, free = privately(n=1, steps=1)
+    assert float(moved(start, free).norm()) > 2 * LR * 0.01 / N
+
+
+def test_a_step_is_that_of_opacus_on_the_same_examples() -> None:
+    from opacus import GradSampleModule
+    from opacus.optimizers import DPOptimizer
+
+    start, ours = privately(clip_norm=0.05, noise_multiplier=1.5, steps=1)
+    torch_net = net()
+    module = GradSampleModule(_Plain(torch_net))
+    optimiser = DPOptimizer(
+        torch.optim.SGD(module.parameters(), lr=LR), noise_multiplier=1.5, max_grad_norm=0.05,
+        expected_batch_size=N, generator=torch.Generator().manual_seed(4),
+    )  # fmt: skip
+    torch.rand(N, generator=optimiser.generator)  # the draw of the batch
+    x, y = examples()
+    cross_entropy(module(x), y).backward()
+    optimiser.step()
+    theirs = state_of(torch_net)
+    assert all(torch.allclose(ours[k], theirs[k], atol=1e-6) for k in ours)
+    assert not all(torch.equal(ours[k], start[k]) for k in ours)
+
+
+class _Plain(nn.Module):
+    def __init__(self, inner: Net) -> None:
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = self.inner(x)
+        return out
+
+
+def test_the_noise_has_the_deviation_that_the_ledger_states(tmp_path: Path) -> None:
+    start, end = privately(clip_norm=1e-6, noise_multiplier=3e6, steps=1)  # nothing but noise
+    expected = LR * 3.0 / N
+    noise = moved(start, end)
+    assert float(noise.std()) == pytest.approx(expected, rel=4 / math.sqrt(2 * len(noise)))
+    protection = DPSGD(DPSGD.Config(clip_norm=1e-6, noise_multiplier=3e6, steps=1, sample_rate=1.0))
+    run(FedAvg(FedAvg.Config(rounds=2, weighting="uniform")), folder=tmp_path,
+        protections=[protection])  # fmt: skip
+    releases = read(tmp_path / "ledger.jsonl")
+    assert {r.kind for r in releases} == {"local_model"}
+    assert {(r.noise_std, r.noise_multiplier, r.unit, r.count) for r in releases} == {
+        (3.0, 3e6, "record", 1)
+    }
+
+
+def test_a_batch_may_be_empty_and_a_client_may_have_no_example() -> None:
+    start, end = privately(sample_rate=1e-9, noise_multiplier=0.0)
+    assert torch.equal(moved(start, end), torch.zeros_like(moved(start, end)))
+    start, end = privately(n=0, clip_norm=1.0, noise_multiplier=1.0)
+    assert torch.isfinite(moved(start, end)).all() and moved(start, end).norm() > 0
+
+
+def test_how_often_an_example_is_used_is_the_sample_rate() -> None:
+    """Copies of one example each move the model alike, so the way it goes counts them."""
+    x, y = examples(1)
+    many, target, start = x.repeat(N, 1, 1, 1), y.repeat(N), state_of(net())
+    clip, used = 1e-4, []
+    for seed in range(60):
+        private = PrivateTraining(clip_norm=clip, noise_multiplier=0.0, sample_rate=0.3, steps=1)
+        order = torch.Generator().manual_seed(seed)
+        end = train(method(), private, net(), start, many, target, {}, order).state
+        used.append(round(float(moved(start, end).norm()) / (LR * clip / N)))
+    deviation = math.sqrt(60 * N * 0.3 * 0.7)
+    assert abs(sum(used) - 60 * N * 0.3) < 4 * deviation
+    assert len(set(used)) > 5  # every example is drawn on its own, not a batch of fixed size
+
+
+def test_workers_and_this_process_give_the_same_numbers() -> None:
+    protection = DPSGD(DPSGD.Config(steps=2, sample_rate=0.5))
+    fedavg = FedAvg(FedAvg.Config(rounds=2))
+    here = run(fedavg, protections=[protection])
+    assert same(here, run(fedavg, protections=[protection], workers=2))
+    assert same(here, run(fedavg, protections=[protection], workers="batched"))
+    assert not same(here, run(fedavg))
+
+
+def world(method: str, protections: list[Any]) -> World:
+    federation = {"dataset": "digits", "clients": 3, "model": "small_cnn"}
+    return World(Config(federation=federation, method=method, protections=protections))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("name", ["rebafl", "bsm_fedavg", "scaffold", "fedlc", "fedrs"])
+def test_methods_that_use_their_data_outside_of_training_are_refused(name: str) -> None:
+    with pytest.raises(UserError, match="does not bound"):
+        _ = world(name, ["dp_sgd"]).private
+
+
+@pytest.mark.parametrize("name", ["fedavg", "fedprox", "fedavgm", "fedadam"])
+def test_methods_that_average_trained_models_are_bounded(name: str) -> None:
+    private = world(name, ["dp_sgd"]).private
+    assert private is not None and private.noise_multiplier == 1.0
+    assert world(name, []).private is None
+
+
+def test_batch_normalisation_and_two_trainings_are_refused() -> None:
+    class Normed(TinyNet):
+        def __init__(self, *args: Any) -> None:
+            super().__init__(*args)
+            self.norm = nn.BatchNorm1d(3)
+
+    x, y = examples()
+    private = DPSGD(DPSGD.Config()).training()
+    with pytest.raises(UserError, match="batch normalisation"):
+        train(method(), private, Normed(), {}, x, y, {}, torch.Generator())
+    with pytest.raises(UserError, match="two of them"):
+        _ = world("fedavg", ["dp_sgd", "dp_sgd"]).private
+    with pytest.raises(UserError, match="grad_clip"):
+        privately(how=method(grad_clip=1.0))
