@@ -55,6 +55,11 @@ def clopper_pearson(hits: float, trials: int, alpha: float = ALPHA) -> Interval:
     return float(low), float(high)
 
 
+def normal_reach(alpha: float = ALPHA) -> float:
+    """How many standard deviations a two-sided normal interval reaches to either side."""
+    return float(stats.norm.isf(alpha / 2))
+
+
 def corrected(alpha: float, looks: int) -> float:
     """Bonferroni: the alpha of each of `looks` intervals so that all hold together."""
     return alpha / max(1, looks)

@@ -1,17 +1,25 @@
 """Count recovery: how many examples of each class a client owns, read from the counts it sends.
 
-ReBaFL (proto_counts) and Seol & Kim (label_counts) send class counts beside their updates, to weigh
-clients. Nothing has to be inferred: the attack writes down what the message says, rounds what noise
-made fractional, takes what is not listed as 0, and averages over the rounds it saw. It is measured
-like any inference attack, because "the server needs it" does not make it less of a disclosure. A
-class with five examples or fewer is one whose prototype or condensed image shows a single picture.
+ReBaFL (proto_counts), Seol & Kim (class_volume) and GANDALF (noised_label_dist) send class counts
+beside their updates, to weigh clients. Little has to be inferred: the attack writes down what the
+message says, rounds what noise made fractional, takes what is not listed as 0, and
 
-Claim: counts int64 [k, C], read float64 [k, C] (before rounding), client [k], kind [k] as text.
+* averages noised counts over the rounds it saw, which divides the noise by the root of their number;
+* takes the least of the class volumes: oversampling only adds, and less in every round;
+* multiplies a noised distribution by the number of examples, which is sent as well.
+
+What is left of a count after Gaussian noise is the number of whole numbers in its interval, with the
+deviation that was published or that the rounds show. It is measured like any inference attack, because
+"the server needs it" does not make it less of a disclosure. A class with five examples or fewer is one
+whose prototype or condensed image shows a single picture.
+
+Claim: counts int64 [k, C], read float64 [k, C] (before rounding), deviation float64 [k] of read (NaN:
+not known), client [k], kind [k] as text.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,7 +27,6 @@ from numpy.typing import NDArray
 from attacks import stats
 from attacks.attack import (
     Attack,
-    Baseline,
     Card,
     Claim,
     Evidence,
@@ -29,54 +36,75 @@ from attacks.attack import (
     ThreatModel,
     Truth,
 )
+from attacks.measures.counts import (
+    Condition,
+    Counts,
+    blind_counts,
+    count_error,
+    exact_match,
+    overlap_evidence,
+    possible_values,
+)
 from fl.artifact import Artifact, Channel, Kind, Party, Role
 from fl.errors import UserError
 
-Counts = NDArray[np.int64]
-CONFIDENCE = 0.95
+Values = NDArray[np.float64]
 LISTED = 20  # small cells that a note names, at most
 
 
 class CountRecovery(Attack):
     card = Card(
         title="Class counts read from messages",
-        source="the counts of ReBaFL (Alg. 1) and of Seol & Kim (Alg. 2), as sent",
+        source="the counts of ReBaFL (Alg. 1), Seol & Kim (Alg. 2) and GANDALF (Alg. 1), as sent",
         goal=Goal.INFERENCE,
         threat=ThreatModel(position=Position.SERVER),
         requires=(),
-        also_reads=(Kind.PROTO_COUNTS, Kind.LABEL_COUNTS),
+        also_reads=(
+            Kind.PROTO_COUNTS, Kind.LABEL_COUNTS, Kind.CLASS_VOLUME, Kind.NOISED_LABEL_DIST,
+            Kind.NUM_EXAMPLES,
+        ),
+        rounds="all",
         learns="how many examples of each class a client owns",
         does_not_show="which examples those are, nor whether a client reported its counts truthfully",
         remedy="send no counts, aggregate them securely, or release them with calibrated noise",
-    )
+    )  # fmt: skip
 
     @dataclass(frozen=True, kw_only=True)
     class Config:
-        kinds: tuple[Literal["proto_counts", "label_counts"], ...] = (
-            "proto_counts",
-            "label_counts",
-        )
+        kinds: tuple[
+            Literal["proto_counts", "label_counts", "class_volume", "noised_label_dist"], ...
+        ] = ("proto_counts", "label_counts", "class_volume", "noised_label_dist")
         small: int = 5  # a class with this many examples or fewer is listed
+        noise_std: float = 0.0  # of the published noise on each number sent; 0: none is published
 
         def __post_init__(self) -> None:
-            if not self.kinds or self.small < 1:
+            if not self.kinds or self.small < 1 or self.noise_std < 0:
                 raise UserError(
-                    f"count_recovery needs kinds and small >= 1, got {self.kinds} and {self.small}",
+                    "count_recovery needs kinds, small >= 1 and noise_std >= 0, got "
+                    f"{self.kinds}, {self.small} and {self.noise_std}",
                     hint="leave them out for the defaults",
                 )
 
     def run(
         self, view: Sequence[Artifact], knowledge: Knowledge, rng: np.random.Generator
     ) -> Claim:
-        heard: dict[tuple[str, int], list[NDArray[np.float64]]] = {}
-        for a in self._counts(view):
+        heard: dict[tuple[str, int], list[Values]] = {}
+        scale: dict[tuple[str, int], float] = {}
+        for a in sorted(self._counts(view), key=lambda a: a.round):
             assert a.sender.index is not None
             key = (a.kind.value, a.sender.index)
-            heard.setdefault(key, []).append(decode(a, knowledge.classes))
-        read = np.stack([np.mean(rounds, axis=0) for rounds in heard.values()])
+            factor = 1.0 if a.kind != Kind.NOISED_LABEL_DIST else _examples(a, view)
+            heard.setdefault(key, []).append(decode(a, knowledge.classes) * factor)
+            scale[key] = factor
+        if not heard:
+            raise UserError("noised distributions came without the number of examples",
+                            hint="record num_examples as well")  # fmt: skip
+        read = np.stack([_combined(rounds, kind) for (kind, _), rounds in heard.items()])
+        noise = [_deviation(heard[key], self.config.noise_std * scale[key]) for key in heard]
         return {
             "counts": np.maximum(np.rint(read), 0).astype(np.int64),
             "read": read,
+            "deviation": np.array(noise),
             "client": np.array([client for _, client in heard]),
             "kind": np.array([kind for kind, _ in heard]),
         }
@@ -101,6 +129,7 @@ class CountRecovery(Attack):
             if a.kind.value in self.config.kinds
             and a.sender.role == Role.CLIENT
             and a.origin == "recorded"
+            and (a.kind != Kind.NOISED_LABEL_DIST or _examples(a, view) > 0)
         ]
 
     def _evidence(
@@ -108,15 +137,9 @@ class CountRecovery(Attack):
         rng: np.random.Generator,
     ) -> list[Evidence]:  # fmt: skip
         claimed, clients = claim["counts"][rows], claim["client"][rows]
-        total = true.sum(axis=1)
-        # Blind adversaries are told each client's total, which most methods send anyway
         prior = np.bincount(truth.auxiliary.y, minlength=true.shape[1]).astype(np.float64)
-        blind = {
-            "uniform": spread(total, np.ones(true.shape[1])),
-            "global prior": spread(total, prior),
-        }
-        here: dict[str, float | str] = {"kind": kind}
-        error = np.abs(claim["read"][rows] - true).mean(axis=1)  # a client's mean over classes
+        blind = blind_counts(true, prior)
+        here: Condition = {"kind": kind}
         small = (true > 0) & (true <= self.config.small)
         found_small = small & (claimed > 0) & (claimed <= self.config.small)
         listed = [
@@ -124,18 +147,17 @@ class CountRecovery(Attack):
         ]
         more = f" and {len(listed) - LISTED} more" if len(listed) > LISTED else ""
         result = [
-            _exact(claimed, true, blind, here),
-            _overlap(claimed, true, blind, here, rng),
-            Evidence(
-                measure="count_abs_error", value=float(error.mean()), unit="examples",
-                trials=len(true), interval=stats.mean_interval(error, rng),
-                baselines=tuple(
-                    Baseline(name=name, value=float(np.abs(guess - true).mean()))
-                    for name, guess in blind.items()
-                ),
-                condition=here, higher_is_worse=False, note="mean over classes, before rounding",
-            ),
+            exact_match(claimed, true, blind, here),
+            overlap_evidence(claimed, true, blind, here, rng),
+            count_error("count_abs_error", claim["read"][rows], true, blind, here, rng,
+                   "mean over classes, before rounding"),
+            count_error("count_abs_error_rounded", claimed, true, blind, here, rng,
+                   "mean over classes, as whole numbers >= 0"),
         ]  # fmt: skip
+        known = np.isfinite(claim["deviation"][rows]) & (claim["deviation"][rows] > 0)
+        if known.any():
+            read, noise = claim["read"][rows][known], claim["deviation"][rows][known]
+            result.append(possible_values(read, noise, true[known], here, rng))
         if small.any():
             k, n = int(found_small.sum()), int(small.sum())
             result.append(
@@ -164,52 +186,44 @@ def decode(artifact: Artifact, classes: int) -> NDArray[np.float64]:
     return found
 
 
-def spread(totals: Counts, shares: NDArray[np.float64]) -> Counts:
-    """Each total split over the classes in proportion, by largest remainders; [k] -> [k, C]."""
-    exact = totals[:, None] * shares / shares.sum()
-    parts = np.floor(exact).astype(np.int64)
-    order = np.argsort(parts - exact, axis=1, kind="stable")  # largest remainder first
-    place = np.argsort(order, axis=1)
-    return np.asarray(parts + (place < (totals - parts.sum(axis=1))[:, None]))
+def _examples(artifact: Artifact, view: Sequence[Artifact]) -> float:
+    """The latest number of examples that the sender stated; 0 where it stated none."""
+    said = [a for a in view if a.kind == Kind.NUM_EXAMPLES and a.sender == artifact.sender]
+    return float(max(said, key=lambda a: a.round).payload["count"]) if said else 0.0
 
 
-def overlap(claimed: Counts, true: Counts) -> NDArray[np.float64]:
-    """Share of a client's examples that the claim places in the right class, [k]."""
-    larger = np.maximum(np.maximum(claimed.sum(axis=1), true.sum(axis=1)), 1)
-    return np.asarray(np.minimum(claimed, true).sum(axis=1) / larger)
+def _combined(rounds: Sequence[Values], kind: str) -> Values:
+    """One reading of several messages, oldest first: the least volume, the mean of noised ones."""
+    if kind == Kind.CLASS_VOLUME:
+        return np.asarray(np.min(rounds, axis=0))
+    noised = any((r != np.rint(r)).any() for r in rounds)
+    return np.asarray(np.mean(rounds, axis=0) if noised else rounds[-1])
 
 
-def _exact(
-    claimed: Counts, true: Counts, blind: dict[str, Counts], condition: dict[str, float | str],
-    control: Literal["none", "positive", "negative"] = "none",
-    note: str = "clients with all classes right",
-) -> Evidence:  # fmt: skip
-    def hits(guess: Counts) -> int:
-        return int((guess == true).all(axis=1).sum())
-
-    n = len(true)
-    return Evidence(
-        measure="count_exact_match", value=hits(claimed) / n, unit="fraction", trials=n,
-        interval=stats.clopper_pearson(hits(claimed), n),
-        baselines=tuple(
-            Baseline(name=k, value=hits(g) / n, interval=stats.clopper_pearson(hits(g), n))
-            for k, g in blind.items()
-        ),
-        confidence=CONFIDENCE, control=control, condition=condition, note=note,
-    )  # fmt: skip
+def _deviation(rounds: Sequence[Values], published: float) -> float:
+    """Of the mean over rounds: as published, or as three rounds or more show; NaN where unknown."""
+    if published > 0:
+        return float(published / np.sqrt(len(rounds)))
+    if len(rounds) < 3:
+        return np.nan
+    spreads = np.var(rounds, axis=0, ddof=1)
+    varied = spreads[spreads > 0]  # classes that are not listed have no noise
+    return float(np.sqrt(varied.mean() / len(rounds))) if len(varied) else np.nan
 
 
-def _controls(claimed: Counts, true: Counts, blind: dict[str, Counts], kind: str) -> list[Evidence]:
+def _controls(
+    claimed: Counts, true: Counts, blind: Mapping[str, Counts], kind: str
+) -> list[Evidence]:
     """Planted: the true counts in clear, read back. Negative: claims against another client's counts."""
     classes, here = true.shape[1], {"kind": kind}
     planted = np.stack([decode(_in_clear(row, kind), classes) for row in true]).astype(np.int64)
-    found = [_exact(planted, true, blind, {**here}, "positive", "true counts sent in clear")]
+    found = [exact_match(planted, true, blind, here, "positive", "true counts sent in clear")]
     different = (true[:, None] != true).any(axis=2)  # [k, k]
     have = np.flatnonzero(different.any(axis=1))
     if len(have):
         other = true[different[have].argmax(axis=1)]
         nothing = {"counts of nobody": np.full_like(other, -1)}
-        found.append(_exact(claimed[have], other, nothing, {**here}, "negative",
+        found.append(exact_match(claimed[have], other, nothing, here, "negative",
                             "claims against the counts of another client"))  # fmt: skip
     return found
 
@@ -217,26 +231,10 @@ def _controls(claimed: Counts, true: Counts, blind: dict[str, Counts], kind: str
 def _in_clear(counts: Counts, kind: str) -> Artifact:
     """The message that an unprotected client with these counts would send."""
     owned = np.flatnonzero(counts)
-    payload = {"counts": counts} if kind == Kind.LABEL_COUNTS else {
-        "classes": owned, "counts": counts[owned],
-    }  # fmt: skip
+    payload = {"counts": counts}
+    if kind == Kind.PROTO_COUNTS:
+        payload = {"classes": owned, "counts": counts[owned]}
     return Artifact(
         id="planted", kind=Kind(kind), channel=Channel.UPLINK, round=0, sender=Party.client(0),
         seen_by=(), payload=payload, origin="replayed",
-    )  # fmt: skip
-
-
-def _overlap(
-    claimed: Counts, true: Counts, blind: dict[str, Counts], condition: dict[str, float | str],
-    rng: np.random.Generator,
-) -> Evidence:  # fmt: skip
-    values: NDArray[Any] = overlap(claimed, true)
-    return Evidence(
-        measure="count_overlap", value=float(values.mean()), unit="fraction", trials=len(true),
-        interval=stats.mean_interval(values, rng, bounds=(0, 1)),
-        baselines=tuple(
-            Baseline(name=k, value=float(overlap(g, true).mean())) for k, g in blind.items()
-        ),
-        confidence=CONFIDENCE, condition=condition,
-        note="share of a client's examples placed in the right class",
     )  # fmt: skip

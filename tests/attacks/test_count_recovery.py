@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from attacks.attack import Evidence
-from attacks.inference.count_recovery import CountRecovery, decode, overlap, spread
-from fl.artifact import Artifact, Kind
+from attacks.inference.count_recovery import CountRecovery, decode
+from attacks.measures.counts import overlap, spread
+from fl.artifact import Artifact, Channel, Kind, Party
 from fl.errors import UserError
 from tests.attacks.world import World
 
@@ -109,3 +110,79 @@ def test_without_counts_it_does_not_apply() -> None:
     silent = [a for a in WORLD.artifacts if a.kind != Kind.PROTO_COUNTS]
     assert "no client sends" in CountRecovery().not_applicable(silent, WORLD.knowledge)
     assert CountRecovery().not_applicable(WORLD.artifacts, WORLD.knowledge) == ""
+
+
+def repeated(rounds: int, scale: float, seed: int = 0) -> list[Artifact]:
+    """Label counts of every client in several rounds, each with fresh noise on them."""
+    rng = np.random.default_rng(seed)
+    return [
+        Artifact(
+            id=f"r{t}/{k}", kind=Kind.LABEL_COUNTS, channel=Channel.UPLINK, round=t,
+            sender=Party.client(k), seen_by=("server",),
+            payload={"counts": WORLD.label_counts(k) + scale * rng.normal(size=10)},
+        )
+        for t in range(rounds) for k in range(6)
+    ]  # fmt: skip
+
+
+def test_noise_is_averaged_away_over_rounds() -> None:
+    one, many = judged(repeated(1, 2.0)), judged(repeated(50, 2.0))
+    assert one["count_exact_match", "none"].value == 0
+    assert many["count_exact_match", "none"].value >= 0.5
+    assert many["count_abs_error", "none"].value < 0.2 * one["count_abs_error", "none"].value
+
+
+def test_what_is_left_after_noise_is_its_interval() -> None:
+    attack = CountRecovery(CountRecovery.Config(noise_std=3.0))
+    claim = attack.run(repeated(4, 3.0), WORLD.knowledge, np.random.default_rng(0))
+    assert claim["deviation"].tolist() == [1.5] * 6
+    found = attack.measure(claim, WORLD, np.random.default_rng(1))
+    (left,) = [e for e in found if e.measure == "count_possible_values"]
+    # +- 1.96 * 1.5 around each count holds 5.9 whole numbers, fewer at counts of 0
+    assert 3 < left.value < 5.9 and not left.higher_is_worse
+    assert left.baselines[0].value > 50
+
+
+def test_the_rounds_themselves_show_the_noise_where_none_is_published() -> None:
+    attack = CountRecovery()
+    claim = attack.run(repeated(40, 3.0), WORLD.knowledge, np.random.default_rng(0))
+    np.testing.assert_allclose(claim["deviation"], 3 / np.sqrt(40), rtol=0.15)
+    clear = attack.run(repeated(40, 0.0), WORLD.knowledge, np.random.default_rng(0))
+    assert np.isnan(clear["deviation"]).all()
+
+
+def test_the_interval_holds_as_many_true_counts_as_it_says() -> None:
+    inside = []
+    for seed in range(30):
+        attack = CountRecovery(CountRecovery.Config(noise_std=20.0))
+        claim = attack.run(repeated(2, 20.0, seed), WORLD.knowledge, np.random.default_rng(0))
+        true = np.stack([WORLD.label_counts(k) for k in range(6)])
+        reach = 1.96 * claim["deviation"][:, None]
+        inside.append((np.abs(claim["read"] - true) <= reach).mean())
+    assert np.mean(inside) == pytest.approx(0.95, abs=0.015)
+
+
+def test_oversampled_volumes_show_the_least_of_all_rounds() -> None:
+    true = WORLD.label_counts(0)
+    raised = np.where(true > 0, np.maximum(true, 60), 0)
+    view = [
+        replace(repeated(1, 0.0)[0], id=f"v{t}", round=t, kind=Kind.CLASS_VOLUME,
+                payload={"counts": counts})
+        for t, counts in enumerate((raised, true, raised))
+    ]  # fmt: skip
+    claim = CountRecovery().run(view, WORLD.knowledge, np.random.default_rng(0))
+    assert claim["counts"].tolist() == [true.tolist()]
+
+
+def test_a_noised_distribution_is_scaled_by_the_number_of_examples() -> None:
+    counts = WORLD.label_counts(0)
+    first = replace(
+        repeated(1, 0.0)[0], kind=Kind.NOISED_LABEL_DIST,
+        payload={"counts": counts / counts.sum() + 1e-5},
+    )  # fmt: skip
+    total = replace(first, kind=Kind.NUM_EXAMPLES, payload={"count": np.array(counts.sum())})
+    attack = CountRecovery(CountRecovery.Config(noise_std=1e-5))
+    claim = attack.run([first, total], WORLD.knowledge, np.random.default_rng(0))
+    assert claim["counts"].tolist() == [counts.tolist()]
+    assert claim["deviation"][0] == pytest.approx(1e-5 * counts.sum())
+    assert "no client sends" in attack.not_applicable([first], WORLD.knowledge)

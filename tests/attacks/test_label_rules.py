@@ -6,8 +6,8 @@ import torch
 from sklearn.datasets import load_digits
 from torch.nn.functional import cross_entropy, softmax
 
-from attacks.inference.count_recovery import spread
 from attacks.label_rules import far_moved, llg, present, proportions
+from attacks.measures.counts import spread
 from tests.attacks.world import Net
 
 DIGITS = load_digits()
