@@ -206,7 +206,11 @@ def headline(findings: Sequence[Finding]) -> Headline:
         text = "No leak was demonstrated by the attacks that ran. That is not a proof of privacy."
         return Headline(severity=Severity.NONE, outcome=Outcome.NOT_DEMONSTRATED,
                         sentence=text, coverage=coverage)  # fmt: skip
-    text = "The audit is inconclusive: no leak was demonstrated, and not every attack could have shown one."
+    text = (
+        "The audit is inconclusive: no leak was demonstrated, and not every attack could have shown one."
+        if coverage.applicable
+        else "The audit is inconclusive: no attack was tried on what this federation sends."
+    )
     return Headline(
         severity=Severity.NONE, outcome=Outcome.INCONCLUSIVE, sentence=text, coverage=coverage
     )
