@@ -22,7 +22,7 @@ from audit.replay_pairs import replay_pairs
 from audit.rundir import RunDir
 from audit.truth import SimulatedTruth, images, shifted
 from audit.world import World, plugin
-from fl.artifact import Artifact
+from fl.artifact import Artifact, Party
 from fl.errors import UserError
 from fl.recorder import manifest, read
 from fl.workers import tune_allocator
@@ -121,16 +121,21 @@ def _one(
 
 
 def visible(card: Card, artifacts: Sequence[Artifact]) -> list[Artifact]:
-    """Artifacts both wanted by the card and readable from its position."""
+    """Artifacts both wanted by the card and readable from its position; the server knows its own."""
     wanted, position = {*card.requires, *card.also_reads}, card.threat.position.value
     role = "client" if position == "next_client" else position
     return [
         a
         for a in artifacts
         if a.kind in wanted
-        and any(s.partition("/")[0] == role for s in a.seen_by)
+        and any(s.partition("/")[0] == role for s in (*a.seen_by, _single(a.sender)))
         and (card.replays or a.origin == "recorded")
     ]
+
+
+def _single(sender: Party) -> str:
+    """A sender of whom there is one: "server". Which client or mediator attacks is not said."""
+    return "" if sender.index is not None else sender.role.value
 
 
 def granted(card: Card, world: World) -> Knowledge:
