@@ -2,20 +2,21 @@
 
 For every client and class a score says how much the row of that class in the last layer moved, beside
 the other rows of the upload and beside the same row of the other clients (who serve as the reference,
-as in Zhu et al., FedMIA, CVPR 2025, arXiv:2402.06289). By default the sum of the row moves up; where
-rows stand still, because the loss leaves missing classes out, its length. Clients that own the class
-are compared with those that own none of it, by how many examples they own: few are harder to see.
+as in Zhu et al., FedMIA, CVPR 2025, arXiv:2402.06289). Two scores, because the loss decides which one
+works: the row's sum, which goes up under a plain softmax, and the row's length, where the loss leaves
+missing classes alone. Clients that own the class are compared with those that own none of it, by how
+many examples they own: few are harder to see.
 
 The planted leak is one step on one picture of each client. The negative control shuffles, class by
 class, which client owns it.
 
-Claim: client [k], score [k, C], model [k], rule [k]; extractors [models], objects; rare [1].
+Claim: client [k], score [k, R, C] in the order of RULES, model [k]; extractors [models], objects;
+rare [1].
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,7 +34,6 @@ from attacks.attack import (
     Truth,
 )
 from attacks.head_updates import UPLOADS, head_unseen, head_updates, one_step, starting_models
-from attacks.label_rules import STILL
 from attacks.measures import membership
 from attacks.measures.membership import Scores, curve
 from attacks.measures.prototype_trials import RANGES
@@ -41,6 +41,7 @@ from fl.artifact import Artifact, Kind
 from fl.errors import UserError
 
 Values = NDArray[np.float64]
+RULES = ("row sums", "row norms")
 PRIOR = "how frequent the class is in auxiliary data"
 
 
@@ -62,7 +63,6 @@ class RareClass(Attack):
 
     @dataclass(frozen=True, kw_only=True)
     class Config:
-        rule: Literal["auto", "row sums", "row norms"] = "auto"
         label: int = -1  # the class that is asked about by itself; -1: the rarest auxiliary one
 
         def __post_init__(self) -> None:
@@ -75,21 +75,17 @@ class RareClass(Attack):
     ) -> Claim:
         updates = head_updates(view, knowledge)
         extractors, model = starting_models(updates, knowledge)
-        rules = [self._rule(u.norms) for u in updates]
-        raw = [relative(u.rows if r == "row sums" else u.norms)
-               for u, r in zip(updates, rules, strict=True)]  # fmt: skip
         aux = knowledge.auxiliary
         frequency = np.bincount(() if aux is None else aux.y, minlength=knowledge.classes)
         rare = int(frequency.argmin()) if self.config.label < 0 else self.config.label
         if rare >= knowledge.classes:
             raise UserError(f"rare_class.label is {rare}, the model has {knowledge.classes} classes",
                             hint="classes are counted from 0")  # fmt: skip
-        score = np.stack(raw)
+        score = np.stack([_relative(u.rows, u.norms) for u in updates])
         return {
             "client": np.array([u.client for u in updates]),
             "score": score - np.median(score, axis=0),
             "model": model,
-            "rule": np.array(rules),
             "extractors": extractors,
             "rare": np.array([rare]),
         }
@@ -105,61 +101,59 @@ class RareClass(Attack):
         single = np.arange(counts.shape[1]) == rare
         apart = 0 < int((counts[:, rare] > 0).sum()) < len(counts)
         looks = len(ranges) + apart
-        found: list[Evidence] = []
-        evidence = partial(membership.evidence, others="clients and classes without examples")
-        for wanted in ranges:
-            these = _within(counts, wanted)
-            found += evidence(
-                _scores(claim["score"], these, counts == 0),
-                {PRIOR: _scores(blind, these, counts == 0)}, looks=looks,
-                condition={"n": float(np.median(counts[these]))},
-                note=f"clients with {_range(wanted)} examples of the class",
-            )  # fmt: skip
-        if apart:
-            found += evidence(
-                _scores(claim["score"], (counts > 0) & single, (counts == 0) & single), {},
-                looks=looks, condition={"class": f"{rare}"},
-            )  # fmt: skip
         shuffled = rng.permuted(counts > 0, axis=0)
-        found += evidence(_scores(claim["score"], shuffled, ~shuffled), {}, control="negative",
-                          note="owners shuffled among clients")[:1]  # fmt: skip
         planted, own = self._planted(claim, truth, rng)
-        found += evidence(_scores(planted, own, ~own), {}, control="positive",
-                          note="one step on one picture of each client")[:1]  # fmt: skip
+        found: list[Evidence] = []
+        for r, rule in enumerate(RULES):
+            score, here = claim["score"][:, r], {"rule": rule}
+            say = partial(membership.evidence, others="clients and classes without examples",
+                          looks=looks * len(RULES))  # fmt: skip
+            for wanted in ranges:
+                these = _within(counts, wanted)
+                found += say(
+                    _scores(score, these, counts == 0),
+                    {PRIOR: _scores(blind, these, counts == 0)},
+                    condition={"n": float(np.median(counts[these])), **here},
+                    note=f"clients with {_range(wanted)} examples of the class",
+                )
+            if apart:
+                asked = _scores(score, (counts > 0) & single, (counts == 0) & single)
+                found += say(asked, {}, condition={"class": f"{rare}", **here})
+            found += say(_scores(score, shuffled, ~shuffled), {}, condition=here,
+                         control="negative", note="owners shuffled among clients")[:1]  # fmt: skip
+            found += say(_scores(planted[:, r], own, ~own), {}, condition=here,
+                         control="positive", note="one step on one picture of each client")[:1]  # fmt: skip
         return found
 
     def curves(self, claim: Claim, truth: Truth) -> list[Curve]:
         counts = np.stack([truth.label_counts(int(k)) for k in claim["client"]])
         if (counts > 0).all():
             return []
-        return [curve("all classes", _scores(claim["score"], counts > 0, counts == 0))]
+        return [
+            curve(rule, _scores(claim["score"][:, r], counts > 0, counts == 0))
+            for r, rule in enumerate(RULES)
+        ]
 
     def not_applicable(self, view: Sequence[Artifact], knowledge: Knowledge) -> str:
         return head_unseen(view, knowledge)
-
-    def _rule(self, norms: Values) -> str:
-        chosen: str = self.config.rule
-        if chosen != "auto":
-            return chosen
-        return "row norms" if (norms <= STILL * norms.max()).any() else "row sums"
 
     def _planted(
         self, claim: Claim, truth: Truth, rng: np.random.Generator
     ) -> tuple[Values, NDArray[np.bool_]]:
         scores, own = [], []
-        for k, m, rule in zip(claim["client"], claim["model"], claim["rule"], strict=True):
+        for k, m in zip(claim["client"], claim["model"], strict=True):
             pictures = truth.client_images(int(k))
             i = int(rng.integers(len(pictures)))
             label = int(pictures.y[i])
             _, rows, norms = one_step(claim["extractors"][m], pictures.x[i : i + 1], label)
-            scores.append(relative(rows if rule == "row sums" else norms))
+            scores.append(_relative(rows, norms))
             own.append(np.arange(len(rows)) == label)
         return np.stack(scores), np.stack(own)
 
 
-def relative(change: Values) -> Values:
-    """Changes of one upload beside its largest, so that clients of any size compare."""
-    return change / max(float(np.abs(change).max()), 1e-30)
+def _relative(*changes: Values) -> Values:
+    """Changes of one upload beside its largest, so that clients of any size compare; [R, C]."""
+    return np.stack([c / max(float(np.abs(c).max()), 1e-30) for c in changes])
 
 
 def _within(counts: NDArray[np.int64], wanted: tuple[int, int]) -> NDArray[np.bool_]:
