@@ -113,8 +113,7 @@ class RareClass(Attack):
                 found += say(
                     _scores(score, these, counts == 0),
                     {PRIOR: _scores(blind, these, counts == 0)},
-                    condition={"n": float(np.median(counts[these])), **here},
-                    note=f"clients with {_range(wanted)} examples of the class",
+                    condition={"examples": _range(wanted), **here},
                 )
             if apart:
                 asked = _scores(score, (counts > 0) & single, (counts == 0) & single)

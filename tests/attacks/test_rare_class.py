@@ -25,14 +25,14 @@ def judged(second: int, masked: bool = False) -> list[Evidence]:
     return attack.measure(claim, world(second, masked), rng)
 
 
-def auc(second: int, **condition: float) -> Evidence:
+def auc(second: int, **condition: str) -> Evidence:
     wanted = {**condition, "rule": "row sums"}
     return next(e for e in judged(second) if e.measure == "auc" and e.condition == wanted
                 and e.control == "none")  # fmt: skip
 
 
 def test_classes_are_seen_even_with_two_examples_of_forty_two() -> None:
-    many, few = auc(20, n=40), auc(2, n=2)
+    many, few = auc(20, examples="21 to 100"), auc(2, examples="2")
     assert many.value > 0.98
     assert many.interval is not None and many.interval[0] > 0.5
     assert few.value > 0.9 and few.trials == 10
