@@ -134,9 +134,10 @@ def invalid(release: Release) -> str | None:
         if type(value) is not int or not 0 <= value <= 10**12:
             return f"{name} must be a whole number >= 0, got {value!r}"
     for name, most in (("noise_std", math.inf), ("sensitivity", math.inf), ("sample_rate", 1.0),
-                       ("clip_norm", math.inf)):  # fmt: skip
+                       ("clip_norm", math.inf), ("resolution", math.inf),
+                       ("claimed_epsilon", math.inf), ("claimed_delta", 1.0)):  # fmt: skip
         value = getattr(release, name)
-        if value is None and name in ("sensitivity", "clip_norm"):
+        if value is None and name not in ("noise_std", "sample_rate", "resolution"):
             continue
         number = isinstance(value, int | float) and not isinstance(value, bool)
         if not (number and 0 <= value <= min(most, 1e300)):

@@ -40,8 +40,9 @@ class Release:
     sender: str  # party whose data it is: "client/3"
     observers: tuple[str, ...]  # who could read it, as Artifact.seen_by
     mechanism: Mechanism
-    noise_std: float = 0.0  # standard deviation (Gaussian) or scale (Laplace) per coordinate;
-    # for randomised response 1 / epsilon of one answer, at sensitivity 1
+    # standard deviation (Gaussian) or scale (Laplace) per coordinate; of randomised response
+    # 1 / epsilon of one answer, at sensitivity 1
+    noise_std: float = 0.0
     sensitivity: float | None = None  # L2 (Gaussian) or L1 (Laplace); None: nothing bounds it
     unit: Unit = "client"
     adjacency: Adjacency = "add_or_remove_one"
@@ -49,9 +50,7 @@ class Release:
     sample_rate: float = 1.0
     clipped: str = ""  # where the clip is enforced, in words; empty: nowhere
     source: str = ""  # the protection that made it, empty for none
-    participation_seen_by: tuple[str, ...] = (
-        EVERYONE  # roles that can tell whether the unit took part
-    )
+    participation_seen_by: tuple[str, ...] = EVERYONE  # roles that can tell who took part
     count: int = 1  # equal releases that this line stands for, such as the steps of DP-SGD
     steps: int = 1  # steps that really touched the data between them; more than `count` is a fault
     clip_norm: float | None = None  # the norm enforced, where one is
@@ -60,9 +59,10 @@ class Release:
     derived: Derived = "declared"  # where the sensitivity comes from
     aggregated: int = 1  # contributions summed before an observer reads them
     normaliser: Normaliser = "public"  # whether weights or the denominator depend on private data
-    stream: str = (
-        ""  # name of the random stream of the noise; a name used twice is noise used twice
-    )
+    claimed_epsilon: float | None = None  # what the mechanism says one release costs,
+    claimed_delta: float | None = None  # and at which delta
+    resolution: float = 0.0  # spacing of the numbers sent, where they were rounded after the noise
+    stream: str = ""  # random stream of the noise; a name used twice is noise used twice
 
     @property
     def noise_multiplier(self) -> float:

@@ -8,6 +8,7 @@ from typing import Any
 from audit.config import Config
 from audit.exposure import exposures
 from audit.findings import figures_of, from_attack, from_budgets, galleries_of, headline
+from audit.lint_findings import books, from_disagreements, from_lints
 from audit.metrics import summary
 from audit.phases.attack import load_evidence
 from audit.plan import read_phases
@@ -15,6 +16,7 @@ from audit.policy_rules import load_policy
 from audit.rundir import RunDir, sha256
 from audit.scope import scope
 from audit.world import World
+from fl import ledger
 from fl.recorder import MANIFEST, manifest
 from reports.result import AuditResult, Budget, History, Outcome, Reproduction, Severity
 
@@ -44,11 +46,14 @@ def run(run: RunDir, config: Config, progress: Progress) -> None:
     findings = [from_attack(found, policy, smallest) for found in evidence]
     pictures = [g for e, f in zip(evidence, findings, strict=True) for g in galleries_of(e, f)]
     drawn = [c for e, f in zip(evidence, findings, strict=True) for c in figures_of(e, f)]
+    history = [json.loads(line) for line in run.metrics.read_text().splitlines()]
     budgets = [Budget(**b) for b in run.read_json(run.evidence / "budgets.json")]
     findings += from_budgets(budgets, policy)
+    findings += from_disagreements(budgets, policy)
+    delivered = [int(r.get("delivered", 0)) for r in history]
+    findings += from_lints(books(world, ledger.read(run.ledger), budgets, delivered), policy)
     findings.sort(key=lambda f: (-f.severity.rank, _ORDER[f.outcome], f.source != "attack"))
     progress("score", 1, 3)
-    history = [json.loads(line) for line in run.metrics.read_text().splitlines()]
     result = AuditResult(
         title=config.title,
         created=datetime.now(UTC).isoformat(timespec="seconds"),

@@ -55,7 +55,7 @@ def test_evidence_gets_the_severity_of_the_worst_rule_that_holds(
     assert (verdict.outcome, verdict.severity, verdict.rule) == (
         Outcome.DEMONSTRATED, severity, rule,
     )  # fmt: skip
-    assert rule in verdict.reason and "policy default 1" in verdict.reason
+    assert rule in verdict.reason and "policy default 2" in verdict.reason
 
 
 def test_the_lower_end_decides_and_not_the_value() -> None:

@@ -1,0 +1,66 @@
+"""Composition: whether everything that was released is counted, once and with fresh noise."""
+
+from collections import Counter
+
+from audit.budget import SEES
+from audit.lint import Books, Flaw, listed
+
+
+def l6_missing_releases(books: Books) -> Flaw | None:
+    """Steps or rounds that touched the data are not accounted for."""
+    bad = [r for r in books.noised if r.steps > r.count]
+    if bad:
+        r = bad[0]
+        return Flaw(
+            what=f"{listed(bad).capitalize()}: {r.steps:,} steps on the data, {r.count:,} of them accounted.",
+            remedy="Count every step that reads the data.",
+            count=len(bad),
+        )
+    ran = {t for t, n in enumerate(books.delivered) if n}
+    for kind in sorted({r.kind for r in books.noised if r.unit == "client"}):
+        listed_rounds = {r.round for r in books.noised if r.kind == kind}
+        missing = sorted(ran - listed_rounds)
+        if missing and len(listed_rounds) > 1:  # a kind released once is no composition
+            return Flaw(
+                what=f"{kind} is in the ledger for {len(listed_rounds):,} of {len(ran):,} rounds in which "
+                f"clients answered; round {missing[0]} is missing.",
+                remedy="Restore the ledger; every round's release composes.",
+                count=len(missing),
+            )
+    return None
+
+
+def l10_companions(books: Books) -> Flaw | None:
+    """Something is sent in clear beside what is noised."""
+    kinds: dict[str, str] = {}
+    for observer, reads in SEES.items():
+        seen = [r for r in books.releases if {o.partition("/")[0] for o in r.observers} & reads]
+        if any(r.noise_multiplier for r in seen):
+            for r in seen:
+                if not r.noise_multiplier:
+                    kinds.setdefault(r.kind, observer)
+    if not kinds:
+        return None
+    named = ", ".join(list(kinds)[:5])
+    return Flaw(
+        what=f"{named} {'is' if len(kinds) == 1 else 'are'} released without noise to "
+        f"{' and '.join(sorted(set(kinds.values())))}, who also get noised releases; their noise bounds "
+        "nothing there.",
+        remedy="Noise, withhold or fix the companions: counts, numbers of examples, buffers, losses.",
+        count=len(kinds),
+    )
+
+
+def l11_reused_noise(books: Books) -> Flaw | None:
+    """The same noise is added more than once, so that it can be subtracted."""
+    named = [r for r in books.noised if r.stream]
+    twice = {name for name, n in Counter(r.stream for r in named).items() if n > 1}
+    bad = [r for r in named if r.stream in twice]
+    if not bad:
+        return None
+    return Flaw(
+        what=f"{listed(bad).capitalize()}: {len(bad)} releases take their noise from "
+        f"{len(twice)} stream{'s' if len(twice) > 1 else ''}, {sorted(twice)[0]!r} first.",
+        remedy="Derive the stream of the noise from round, sender and kind.",
+        count=len(bad),
+    )
