@@ -50,6 +50,7 @@ class Tally:
     examples: int = 0
     stats: dict[str, float] = field(default_factory=dict)
     times: dict[int, float] = field(default_factory=dict)  # simulated, of the clients heard
+    notes: dict[str, Any] = field(default_factory=dict)  # more for the round's line of the metrics
     _sum: Tensor | None = None  # of the delivered models, flat, double precision
     _squares: float = 0.0
 
@@ -200,7 +201,7 @@ class Federation:
             "bytes_relay": sent[Channel.RELAY],
             "weight_diversity": tally.diversity(),
         }
-        record |= {k: v / max(1, tally.delivered) for k, v in tally.stats.items()}
+        record |= {k: v / max(1, tally.delivered) for k, v in tally.stats.items()} | tally.notes
         if self.time_model is not None:
             record["round_length"] = round_length(tally.times)
         last = round == rounds - 1

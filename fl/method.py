@@ -99,6 +99,8 @@ class Client:
     net: Net  # weights are overwritten by train() and run()
     streams: Streams
     augment: str = "none"
+    mean: tuple[float, ...] = (0.0,)  # x is (pixels - mean) / std, channel by channel
+    std: tuple[float, ...] = (1.0,)
     initial: State = field(default_factory=dict)  # the model everybody knows before round 0
     private: PrivateTraining | None = None  # set where a protection acts during training
 

@@ -70,8 +70,8 @@ class Site:
             Client(
                 index=k, round=self.round, x=x, y=y, classes=self.classes,
                 message=self.message | own, memory=memory, net=self.net,
-                streams=self.holdings.streams, augment=self.data.augment, initial=self.initial,
-                private=self.private,
+                streams=self.holdings.streams, augment=self.data.augment, mean=self.data.mean,
+                std=self.data.std, initial=self.initial, private=self.private,
             )
         )  # fmt: skip
 

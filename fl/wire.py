@@ -5,7 +5,7 @@ could see the message, records it, and lists every release in the ledger. A meth
 emit an artifact, or smuggle one out.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
@@ -60,30 +60,35 @@ class Wire:
         return message
 
     def uplink(
-        self, round: int, message: Message, sender: int, reference: Message
-    ) -> Message | None:
-        """Client to server. None where the answer is not finite: the server rejects all of it (Z7)."""
+        self, round: int, message: Message, sender: int, reference: Message,
+        settled: Collection[Kind] = (),
+    ) -> Message | None:  # fmt: skip
+        """Client to server. None where the answer is not finite: the server rejects all of it (Z7).
+
+        `settled` are kinds that the method protects itself, whose releases it enters itself.
+        """
         party = Party.client(sender)
         self._check(message, Channel.UPLINK, party)
         if not all(finite(p) for p in message.values()):
             return None
         hidden = any(p.hides_single_uploads() for p in self.protections)
         seen = () if hidden else (SERVER.role.value,)
-        message = self._protect(round, party, seen, message, reference)
+        message = self._protect(round, party, seen, message, reference, settled)
         self._keep(round, Channel.UPLINK, party, ("server",), seen, message)
         return message
 
     def relay(
-        self, round: int, message: Message, sender: int, receiver: int, mediator: int | None = None
-    ) -> Message | None:
-        """Client to the next client; a mediator on the path sees it too."""
+        self, round: int, message: Message, sender: int, receiver: int,
+        mediator: int | None = None, settled: Collection[Kind] = (),
+    ) -> Message | None:  # fmt: skip
+        """Client to the next client; a mediator on the path sees it too. `settled` as in uplink()."""
         party = Party.client(sender)
         self._check(message, Channel.RELAY, party)
         if not all(finite(p) for p in message.values()):
             return None
         to = str(Party.client(receiver))
         seen = (to,) if mediator is None else (to, str(Party(Role.MEDIATOR, mediator)))
-        message = self._protect(round, party, seen, message, {})
+        message = self._protect(round, party, seen, message, {}, settled)
         self._keep(round, Channel.RELAY, party, (to,), seen, message)
         return message
 
@@ -102,13 +107,20 @@ class Wire:
                     hint=f"add Kind.{kind.name} to card.{channel.value}, or stop sending it",
                 )
 
+    def enter(self, release: Release) -> None:
+        """A release of a method's own mechanism, into the ledger."""
+        if self.ledger is not None:
+            self.ledger.add(to_line(self._with_sampling(release)))
+
     def _protect(
-        self, round: int, sender: Party, seen: tuple[str, ...], message: Message, reference: Message
-    ) -> Message:
+        self, round: int, sender: Party, seen: tuple[str, ...], message: Message,
+        reference: Message, settled: Collection[Kind],
+    ) -> Message:  # fmt: skip
         # What a client uploads reaches other clients and the public through the global model, so
         # by post-processing they are observers of the release as well.
         observers = tuple(dict.fromkeys((*seen, "client", "public")))
-        sending = Sending(round, sender, observers, dict(message), reference, rng=None)  # type: ignore[arg-type]
+        sending = Sending(round, sender, observers, dict(message), reference, rng=None,  # type: ignore[arg-type]
+                          protected=set(settled))  # fmt: skip
         for number, protection in enumerate(self.protections):
             sending.rng = self.streams.torch("protection", number, round, str(sender))
             protection.apply(sending)
@@ -120,9 +132,8 @@ class Wire:
                 Release(round=round, kind=kind, sender=f"{sender.role}/*", observers=observers,
                         mechanism="none")
             )  # fmt: skip
-        if self.ledger is not None:
-            for release in sending.releases:
-                self.ledger.add(to_line(self._with_sampling(release)))
+        for release in sending.releases:
+            self.enter(release)
         return sending.message
 
     def _with_sampling(self, release: Release) -> Release:
