@@ -18,7 +18,7 @@ from statistics import NormalDist
 import numpy as np
 
 from audit.empirical.columns import Fitted
-from audit.empirical.scores import Floats
+from audit.empirical.scores import Floats, Scored
 
 MOST = 1e4
 _Z95 = NormalDist().inv_cdf(0.95)
@@ -79,6 +79,20 @@ def estimate(cosines: Sequence[float] | Floats, dimension: int, delta: float) ->
         delta=delta,
         trials=len(scaled),
         model=f"N(0, 1) without the canary, N({mean:.3f}, {spread:.3f}^2) with it",
+    )
+
+
+def fitted(scored: Scored, delta: float) -> Fitted:
+    """Two Gaussians fitted to the scores of canaries that were out and in, in one run."""
+    out, kept = scored.score[~scored.inside], scored.score[scored.inside]
+    unit = float(out.std())
+    shift, spread = float(kept.mean() - out.mean()) / unit, float(kept.std()) / unit
+    return Fitted(
+        audit="one shot",
+        epsilon=epsilon((0.0, 1.0), (shift, spread), delta),
+        delta=delta,
+        trials=len(scored),
+        model=f"N(0, 1) without the canary, N({shift:.3f}, {spread:.3f}^2) with it",
     )
 
 

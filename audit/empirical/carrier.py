@@ -1,0 +1,113 @@
+"""Carriers: a vector as a message of some kind, through the wire with its protections, and back.
+
+The auditor's canaries travel like any client's message: the same wire, the same protection objects,
+the same named streams for their noise. Only the vector is chosen.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from fl.artifact import Kind
+from fl.ledger import Release, read
+from fl.protection import Message, Payload, Protection
+from fl.recorder import Log
+from fl.streams import Streams
+from fl.wire import Wire
+
+Floats = NDArray[np.float64]
+TAIL = 16  # coordinates of the second tensor, so that what acts per tensor shows
+COUNTS = (Kind.LABEL_COUNTS, Kind.PROTO_COUNTS, Kind.NUM_EXAMPLES)
+COUNT_BASE = 1000  # examples of each class before a canary is added
+
+
+@dataclass(frozen=True)
+class _Card:
+    """What the wire reads of a method's card: one kind upwards."""
+
+    title: str
+    uplink: tuple[Kind, ...]
+
+
+@dataclass(frozen=True)
+class Carrier:
+    """Vectors [d] as payloads of one kind. Counts are whole numbers above COUNT_BASE."""
+
+    kind: Kind
+    d: int
+
+    def payload(self, vector: Floats) -> Payload:
+        if self.kind in COUNTS:
+            counts = torch.from_numpy(np.round(vector)).long() + COUNT_BASE
+            if self.kind == Kind.PROTO_COUNTS:
+                return {"classes": torch.arange(self.d), "counts": counts}
+            return {"counts": counts}
+        x = torch.from_numpy(vector).float()
+        if self.kind == Kind.LOCAL_PROTOTYPES:
+            return {"classes": torch.arange(1), "features": x[None]}
+        return {"weight": x[:-TAIL], "bias": x[-TAIL:]}
+
+    def vector(self, payload: Payload) -> Floats:
+        """[d] the inverse of payload(), of what was received."""
+        if self.kind in COUNTS:
+            found = payload["counts"].double() - COUNT_BASE
+        elif self.kind == Kind.LOCAL_PROTOTYPES:
+            found = payload["features"].double()[0]
+        else:
+            found = torch.cat([payload["weight"], payload["bias"]]).double()
+        return np.asarray(found.numpy())
+
+    def reference(self) -> Message:
+        """What the sender had received: a model of zeros."""
+        if self.kind in (Kind.LOCAL_MODEL, Kind.MODEL_DELTA):
+            return {Kind.GLOBAL_MODEL: self.payload(np.zeros(self.d))}
+        return {}
+
+
+@dataclass
+class Channel:
+    """A wire for one carrier, with a ledger of its own that `close` reads back."""
+
+    carrier: Carrier
+    protections: Sequence[Protection]
+    streams: Streams
+    _folder: TemporaryDirectory[str] = field(default_factory=TemporaryDirectory)
+
+    def __post_init__(self) -> None:
+        self._ledger = Log(Path(self._folder.name) / "ledger.jsonl")
+        card = _Card("Audit", (self.carrier.kind,))
+        self._wire = Wire(card, self.streams, self.protections, None, self._ledger)
+
+    def send(self, round: int, client: int, vector: Floats) -> Floats:
+        """[d] as the server receives it."""
+        message = {self.carrier.kind: self.carrier.payload(vector)}
+        received = self._wire.uplink(round, message, client, self.carrier.reference())
+        assert received is not None  # canaries are finite
+        return self.carrier.vector(received[self.carrier.kind])
+
+    def end_round(self, round: int) -> None:
+        self._wire.end_round(round)
+
+    def close(self) -> list[Release]:
+        """What the ledger says of all that was sent."""
+        self._ledger.close()
+        found = read(self._ledger.path)
+        self._folder.cleanup()
+        return found
+
+
+def declared(
+    carrier: Carrier, protections: Sequence[Protection], streams: Streams
+) -> Release | None:
+    """The noised release that protections declare for one message of this kind; None for no noise."""
+    channel = Channel(carrier, protections, streams)
+    channel.send(0, 0, np.zeros(carrier.d))
+    for release in channel.close():
+        if release.noise_multiplier and release.kind == carrier.kind.value:
+            return release
+    return None

@@ -1,0 +1,134 @@
+"""Protections with a fault, as programs have them: what each does differs from what its ledger says."""
+
+import dataclasses
+
+import torch
+
+from fl.ledger import Release
+from fl.protection import Payload, Sending
+from fl.protections.dp_gaussian import DPGaussian
+
+CLIP, Z = 2.0, 1.5
+
+
+def correct(adjacency: str = "add_or_remove_one") -> DPGaussian:
+    return _configured(DPGaussian, adjacency)
+
+
+def _configured(cls: type[DPGaussian], adjacency: str = "add_or_remove_one") -> DPGaussian:
+    return cls(
+        DPGaussian.Config(clip_norm=CLIP, noise_multiplier=Z, adjacency=adjacency)  # type: ignore[arg-type]
+    )
+
+
+class _Scaled(DPGaussian):
+    """Clips as it says, and adds less noise than it says."""
+
+    share = 1.0
+
+    def _noised(self, payload: Payload, base: Payload, rng: torch.Generator) -> Payload:
+        honest = self.config
+        self.config = dataclasses.replace(honest, noise_multiplier=Z * self.share)
+        try:
+            return super()._noised(payload, base, rng)
+        finally:
+            self.config = honest
+
+
+class HalfTheNoise(_Scaled):
+    """Noise for half the sensitivity."""
+
+    share = 0.5
+
+
+class TenthOfTheNoise(_Scaled):
+    share = 0.1
+
+
+class SlightlyLess(_Scaled):
+    """A twentieth less noise: no guessing adversary sees that."""
+
+    share = 0.95
+
+
+class HalfTheSensitivity(DPGaussian):
+    """The ledger says that a client moves the sum by half of what it does."""
+
+    def _releases(self, kind, sending):  # type: ignore[no-untyped-def]
+        said = super()._releases(kind, sending)
+        return [dataclasses.replace(r, sensitivity=CLIP / 2) for r in said]
+
+
+class NoClip(DPGaussian):
+    def _noised(self, payload: Payload, base: Payload, rng: torch.Generator) -> Payload:
+        return {k: v + torch.randn(v.shape, generator=rng) * (CLIP * Z) for k, v in payload.items()}
+
+
+class ClipPerTensor(DPGaussian):
+    """Every tensor is clipped alone, so the whole vector is longer than the clip."""
+
+    def _noised(self, payload: Payload, base: Payload, rng: torch.Generator) -> Payload:
+        out: Payload = {}
+        for name, value in payload.items():
+            out |= super()._noised({name: value}, {k: v for k, v in base.items() if k == name}, rng)
+        return out
+
+
+class _Reseeded(DPGaussian):
+    def seed(self, sending: Sending) -> int:
+        raise NotImplementedError
+
+    def apply(self, sending: Sending) -> None:
+        sending.rng = torch.Generator().manual_seed(self.seed(sending))
+        super().apply(sending)
+
+
+class SameEveryRound(_Reseeded):
+    def seed(self, sending: Sending) -> int:
+        return int(sending.sender.index or 0)
+
+
+class SameForEveryClient(_Reseeded):
+    def seed(self, sending: Sending) -> int:
+        return sending.round
+
+
+class SameInEveryTensor(DPGaussian):
+    def _noised(self, payload: Payload, base: Payload, rng: torch.Generator) -> Payload:
+        seed, out = int(torch.randint(2**31, (), generator=rng)), {}
+        whole = super()._noised(payload, base, torch.Generator().manual_seed(seed))
+        n = len(whole["bias"])
+        noise = torch.randn(n, generator=torch.Generator().manual_seed(seed)) * (CLIP * Z)
+        for name, value in whole.items():
+            out[name] = value.clone()
+            out[name][:n] = payload[name][:n].clamp(-CLIP, CLIP) + noise
+        return out
+
+
+class DroppedComposition(DPGaussian):
+    """Only the first round is in the ledger."""
+
+    def _releases(self, kind, sending) -> list[Release]:  # type: ignore[no-untyped-def]
+        return super()._releases(kind, sending) if sending.round == 0 else []
+
+
+class GrowsWithTheUpdate(DPGaussian):
+    """Noise in proportion to the message, as "1 % of the update": it says how large that is."""
+
+    def _noised(self, payload: Payload, base: Payload, rng: torch.Generator) -> Payload:
+        norm = min(CLIP, float(torch.cat(list(payload.values())).norm()))
+        spread = CLIP * Z * (1 + norm / CLIP)
+        return {
+            k: v * min(1.0, CLIP / max(norm, 1e-9)) + torch.randn(v.shape, generator=rng) * spread
+            for k, v in payload.items()
+        }
+
+
+FAULTS = {
+    cls.__name__: _configured(cls)
+    for cls in (
+        HalfTheNoise, TenthOfTheNoise, SlightlyLess, HalfTheSensitivity, NoClip, ClipPerTensor,
+        SameEveryRound, SameForEveryClient, SameInEveryTensor, DroppedComposition,
+        GrowsWithTheUpdate,
+    )
+}  # fmt: skip
