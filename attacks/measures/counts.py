@@ -42,7 +42,7 @@ def overlap(claimed: Counts, true: Counts) -> NDArray[np.float64]:
 def exact_match(
     claimed: Counts, true: Counts, blind: Mapping[str, Counts], condition: Condition,
     control: Literal["none", "positive", "negative"] = "none",
-    note: str = "clients with all classes right",
+    note: str = "clients with all classes right", looks: int = 1,
 ) -> Evidence:  # fmt: skip
     """How often all counts of a row are right; controls have the confidence of controls."""
 
@@ -53,28 +53,32 @@ def exact_match(
     confidence = CONTROL_CONFIDENCE if control == "negative" else CONFIDENCE
     return Evidence(
         measure="count_exact_match", value=hits(claimed) / n, unit="fraction", trials=n,
-        interval=stats.clopper_pearson(hits(claimed), n, 1 - confidence),
+        interval=stats.clopper_pearson(
+            hits(claimed), n, stats.corrected(1 - confidence, looks)
+        ),
         baselines=tuple(
             Baseline(name=k, value=hits(g) / n, interval=stats.clopper_pearson(hits(g), n))
             for k, g in blind.items()
         ),
-        confidence=confidence, control=control, condition=condition, note=note,
+        confidence=confidence, looks=looks, control=control, condition=condition, note=note,
     )  # fmt: skip
 
 
 def overlap_evidence(
     claimed: Counts, true: Counts, blind: Mapping[str, Counts], condition: Condition,
-    rng: np.random.Generator,
+    rng: np.random.Generator, looks: int = 1,
 ) -> Evidence:  # fmt: skip
     """The mean share of examples that are placed in the right class."""
     values: NDArray[Any] = overlap(claimed, true)
     return Evidence(
         measure="count_overlap", value=float(values.mean()), unit="fraction", trials=len(true),
-        interval=stats.mean_interval(values, rng, bounds=(0, 1)),
+        interval=stats.mean_interval(
+            values, rng, bounds=(0, 1), alpha=stats.corrected(1 - CONFIDENCE, looks)
+        ),
         baselines=tuple(
             Baseline(name=k, value=float(overlap(g, true).mean())) for k, g in blind.items()
         ),
-        confidence=CONFIDENCE, condition=condition,
+        confidence=CONFIDENCE, looks=looks, condition=condition,
         note="share of a client's examples placed in the right class",
     )  # fmt: skip
 
