@@ -4,7 +4,7 @@ PYTHON ?= python3
 RUN := .venv/bin
 DONE := .venv/.installed
 
-.PHONY: help audit test check bench paper dev clean
+.PHONY: help audit test check bench paper claims dev clean
 help:  ## this list
 	@sed -n 's/^\([a-z]*\):.*## /\1  /p' $(MAKEFILE_LIST) | expand -t 10
 
@@ -28,6 +28,9 @@ paper: $(DONE)  ## a published table: TABLE=rebafl-1 ROUNDS=200 SEEDS=7,8 COLUMN
 	$(RUN)/python -m audit.papers $(or $(TABLE),--list) $(if $(ROUNDS),--rounds $(ROUNDS)) \
 	  $(if $(SEEDS),--seeds $(SEEDS)) $(if $(COLUMN),--column $(COLUMN)) $(if $(ROWS),--rows $(ROWS)) \
 	  $(foreach entry,$(DATA),--data $(entry)) $(if $(DOWNLOAD),--download)
+
+claims: $(DONE)  ## published claims of privacy, re-scored: runs/claims.pdf
+	$(RUN)/fedaudit claims configs/claims/*.yaml --out runs/claims.pdf
 
 dev: $(DONE)  ## the environment with the tools to work on it
 	@echo "activate it: . .venv/bin/activate"

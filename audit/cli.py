@@ -171,6 +171,26 @@ def check(
 
 
 @command
+def claims(
+    files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="claims in YAML")],
+    out: Annotated[Path, typer.Option(help="the PDF to write")] = Path("claims.pdf"),
+) -> None:
+    """Re-score published or contractual claims of privacy; writes a PDF with a page a claim."""
+    from audit.claims_report import pdf, score_files
+    from audit.show import print_table, progress
+    from reports.sections.claims import table
+
+    with progress() as report_progress:
+        title, found = score_files(files, report_progress)
+    out.parent.mkdir(parents=True, exist_ok=True)
+    out.write_bytes(pdf(title, found, f"fedaudit claims {' '.join(map(str, files))}"))
+    shown = table(found)
+    print_table([*shown.header, "verdict"],
+                [[*row, c.verdict] for row, c in zip(shown.rows, found, strict=True)])  # fmt: skip
+    typer.echo(f"report: {out}")
+
+
+@command
 def list_(kind: Annotated[Kind, typer.Argument(help="what to list")]) -> None:
     """Print the cards of all plugins of a kind."""
     from audit.catalog import entries

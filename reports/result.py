@@ -158,6 +158,50 @@ class Budget(Record):
     disagrees: str = ""  # how another accountant contradicts it, as a sentence; empty: none does
 
 
+class ClaimCondition(Record):
+    """One thing a cited theorem needs, and whether it was there."""
+
+    text: str
+    holds: bool
+    because: str
+
+
+class ClaimRow(Record):
+    """One claim re-computed under one set of assumptions."""
+
+    name: str
+    delta: float
+    multiplier: float  # z; 0 where nothing is noised
+    epsilon: list[float]  # exact, rounded up, in the order of ClaimRecord.releases
+    formula: float | None = None  # what the cited theorem gives for one release
+    recovered: float | None = None  # probability that rounding gives the number back
+    lower: float | None = None  # no analysis can go below this, where that is known
+    how: str = ""  # how it was computed, where sampling is credited
+
+
+class ClaimRecord(Record):
+    """A published or contractual claim, re-scored. inf: nothing bounds the loss."""
+
+    id: str
+    title: str
+    source: str
+    words: str  # what is claimed, in the claim's own terms
+    verdict: str  # one sentence
+    severity: Severity
+    claimed: str  # "(3, 0.01)"
+    claimed_epsilon: float | None
+    exact: float  # one release, at the true sensitivity
+    composed: float  # over the stated rounds
+    empirical: float | None = None  # a lower bound shown by measurement
+    empirical_text: str = ""
+    conditions: list[ClaimCondition] = Field(default_factory=list)
+    releases: list[str] = Field(default_factory=list)  # headings of the epsilons of a row
+    rows: list[ClaimRow] = Field(default_factory=list)
+    sampled: list[ClaimRow] = Field(default_factory=list)
+    needed: list[list[str]] = Field(default_factory=list)  # target, setting, noise
+    notes: list[str] = Field(default_factory=list)
+
+
 class History(Record):
     """One measured round. Accuracy is a fraction of the whole test set."""
 
@@ -242,6 +286,7 @@ class AuditResult(Record):
     figures: list[Figure] = Field(default_factory=list)
     galleries: list[Gallery] = Field(default_factory=list)
     budgets: list[Budget] = Field(default_factory=list)
+    claims: list[ClaimRecord] = Field(default_factory=list)
     history: list[History] = Field(default_factory=list)
     summary_metrics: dict[str, float] = Field(default_factory=dict)
     limits: list[str] = Field(default_factory=list)

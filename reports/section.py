@@ -15,6 +15,7 @@ from reports.result import AuditResult, Figure, Gallery, Severity
 class Card:
     title: str  # the section's heading
     order: int  # gaps of 10 leave room
+    new_page: bool = False  # where pages exist
 
 
 @dataclass(frozen=True)

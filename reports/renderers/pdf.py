@@ -49,7 +49,8 @@ class Pdf(Renderer):
             for block, following in itertools.pairwise(blocks):
                 # a paragraph that leads to a table must not stay behind on the page before
                 block["leads"] = following["kind"] in ("table", "bullets", "code")
-            chapters.append({"title": chapter.card.title, "blocks": blocks})
+            card = chapter.card
+            chapters.append({"title": card.title, "new_page": card.new_page, "blocks": blocks})
         headline = document.result.headline
         content = {
             "title": document.result.title,

@@ -1,0 +1,143 @@
+"""Claims: what was promised, what the noise is worth, and what was measured, a page a claim."""
+
+import math
+from collections.abc import Sequence
+
+from reports.format import number, percent
+from reports.result import AuditResult, ClaimRecord, ClaimRow
+from reports.section import (
+    Block,
+    Bullets,
+    Callout,
+    Card,
+    Heading,
+    KeyValues,
+    Paragraph,
+    Section,
+    Table,
+)
+
+
+class Claims(Section):
+    card = Card(title="Claims of privacy, re-scored", order=55)
+
+    def build(self, result: AuditResult) -> list[Block]:
+        if not result.claims:
+            return [
+                Paragraph(
+                    "No claim about privacy was given to this audit. `fedaudit claims` re-scores the "
+                    "claims of papers and contracts."
+                )
+            ]
+        blocks: list[Block] = [table(result.claims)]
+        for claim in result.claims:
+            blocks += [Heading(claim.title, badge=claim.severity), *page(claim)]
+        return blocks
+
+
+def table(claims: Sequence[ClaimRecord]) -> Table:
+    """Claimed beside exact beside composed beside empirical."""
+    return Table(
+        header=["Claim", "Claimed", "Exact, one release", "Composed", "Empirical, at least"],
+        rows=[
+            [
+                c.title,
+                c.claimed,
+                digits(c.exact),
+                digits(c.composed),
+                "not measured" if c.empirical is None else number(c.empirical),
+            ]
+            for c in claims
+        ],
+        align="lrrrr",
+        widths=[3.2, 1.4, 1.6, 1.6, 1.5],
+        caption="Epsilon. Exact and composed are upper bounds for what ran, at the sensitivity that is "
+        "enforced; empirical is a lower bound from a measurement.",
+    )
+
+
+def page(claim: ClaimRecord) -> list[Block]:
+    """One claim: verdict, conditions, numbers under each assumption, the noise that would do."""
+    blocks: list[Block] = [
+        Paragraph(claim.words),
+        Callout(title="Verdict", text=claim.verdict, severity=claim.severity),
+        KeyValues(items={"Source": claim.source, "Claimed": claim.claimed}),
+        Table(
+            header=["Condition", "Holds", "Because"],
+            rows=[[c.text, "yes" if c.holds else "no", c.because] for c in claim.conditions],
+            align="lll",
+            widths=[3, 0.7, 4],
+            caption="What the claim needs.",
+        ),
+        _numbers(claim),
+    ]
+    if claim.sampled:
+        blocks.append(_sampled(claim.sampled))
+    if claim.empirical_text:
+        blocks.append(Paragraph(claim.empirical_text))
+    if claim.needed:
+        blocks.append(
+            Table(
+                header=["To be true", "Sensitivity", "Over", "Noise needed"],
+                rows=claim.needed,
+                align="lrlr",
+                caption="Standard deviation of the Gaussian noise that would keep each guarantee.",
+            )
+        )
+    if claim.notes:
+        blocks.append(Bullets(claim.notes))
+    return blocks
+
+
+def _numbers(claim: ClaimRecord) -> Table:
+    formula = any(r.formula is not None for r in claim.rows)
+    recovered = any(r.recovered is not None for r in claim.rows)
+    header = ["Assumption", "Delta", "Noise / sensitivity", *claim.releases]
+    header += ["Cited formula, one release"] if formula else []
+    header += ["Recovered by rounding"] if recovered else []
+    rows = []
+    for r in claim.rows:
+        cells = [r.name, number(r.delta), f"{r.multiplier:.4g}", *map(digits, r.epsilon)]
+        cells += ["none" if r.formula is None else f"{r.formula:.4g}"] if formula else []
+        cells += ["" if r.recovered is None else percent(r.recovered)] if recovered else []
+        rows.append(cells)
+    return Table(
+        header=header, rows=rows, widths=[3.0, 0.9, *[1.3] * (len(header) - 2)],
+        caption="Epsilon under each assumption: exact, rounded up.",
+    )  # fmt: skip
+
+
+def _sampled(rows: Sequence[ClaimRow]) -> Table:
+    return Table(
+        header=[
+            "With sampling credited",
+            "Delta",
+            "Noise / sensitivity",
+            "Epsilon at most",
+            "Computed by",
+        ],
+        rows=[
+            [
+                r.name,
+                number(r.delta),
+                f"{r.multiplier:.4g}",
+                digits(r.epsilon[0]) + ("" if r.lower is None else f", at least {number(r.lower)}"),
+                r.how,
+            ]
+            for r in rows
+        ],
+        align="lrrrl",
+        widths=[4, 0.8, 1.2, 2, 1],
+        caption="If nobody who reads the releases could tell who took part.",
+    )
+
+
+def digits(value: float) -> str:
+    """Six significant digits, trailing zeros dropped; eight and a power of ten beyond ten million."""
+    if math.isinf(value):
+        return "infinite"
+    if value >= 1e7:
+        mantissa, _, power = f"{value:.7e}".partition("e+")
+        return f"{mantissa.rstrip('0').rstrip('.')}e{int(power)}"
+    text = f"{value:,.{max(0, 5 - math.floor(math.log10(value)))}f}" if value > 0 else "0"
+    return text.rstrip("0").rstrip(".") if "." in text else text
