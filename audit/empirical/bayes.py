@@ -24,21 +24,21 @@ _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(200)
 
 def share_inside(errors: Errors, epsilon: float, delta: float) -> float:
     """Posterior probability that the rates are ones that (epsilon, delta)-DP allows."""
-    from scipy import stats
+    from scipy.special import betainc, betaincinv
 
     fp, fn = errors.false_positives, errors.false_negatives
-    fpr = stats.beta(fp + 0.5, errors.outside - fp + 0.5)
-    fnr = stats.beta(fn + 0.5, errors.inside - fn + 0.5)
+    fpr = (fp + 0.5, errors.outside - fp + 0.5)
+    fnr = (fn + 0.5, errors.inside - fn + 0.5)
     grown = math.exp(epsilon)
     # Quantiles of one rate, in pieces: at these rates another side of the region takes over
     corners = ((1 - delta) / (1 + grown), 1 - delta, (grown + delta) / (1 + grown), delta)
-    cuts = sorted({0.0, 1.0, *(float(fpr.cdf(x)) for x in corners)})
+    cuts = sorted({0.0, 1.0, *(float(betainc(*fpr, x)) for x in corners)})
     total = 0.0
     for start, end in pairwise(cuts):
-        x = fpr.ppf(start + (end - start) * (_NODES + 1) / 2)
+        x = betaincinv(*fpr, start + (end - start) * (_NODES + 1) / 2)
         low = np.maximum(1 - delta - grown * x, (1 - delta - x) / grown)
         high = np.minimum(grown + delta - grown * x, 1 - (x - delta) / grown)
-        inside = fnr.cdf(np.clip(high, 0, 1)) - fnr.cdf(np.clip(low, 0, 1))
+        inside = betainc(*fnr, np.clip(high, 0, 1)) - betainc(*fnr, np.clip(low, 0, 1))
         total += (end - start) / 2 * float((_WEIGHTS * np.maximum(inside, 0)).sum())
     return total
 
@@ -48,7 +48,7 @@ def epsilon(errors: Errors, delta: float, level: float = 0.95) -> float:
     low, high = 0.0, MOST
     if share_inside(errors, 0.0, delta) > 1 - level:
         return 0.0
-    while high - low > 1e-8:
+    while high - low > 1e-7:
         middle = (low + high) / 2
         inside = share_inside(errors, middle, delta) > 1 - level
         low, high = (low, middle) if inside else (middle, high)

@@ -24,18 +24,20 @@ MOST = 100.0  # epsilon beyond it is not searched
 
 def p_value(guesses: Guesses, epsilon: float, delta: float) -> float:
     """The largest probability of guessing this well that an (epsilon, delta)-DP run allows."""
-    from scipy import stats
+    from scipy.special import bdtrc, gammaln, xlog1py, xlogy
 
     m, r, v = guesses.canaries, guesses.made, guesses.right
     if v == 0:
         return 1.0
     q = 1 / (1 + math.exp(-epsilon))
-    above = float(stats.binom.sf(v - 1, r, q))
+    above = float(bdtrc(v - 1, r, q))
     if delta == 0:
         return min(1.0, above)
     i = np.arange(1, v + 1)
     # P[v > B >= v - i], by summing probabilities: the difference of two tails would cancel
-    mass = np.cumsum(stats.binom.pmf(v - i, r, q))
+    k = v - i
+    ways = gammaln(r + 1) - gammaln(k + 1) - gammaln(r - k + 1)
+    mass = np.cumsum(np.exp(ways + xlogy(k, q) + xlog1py(r - k, -q)))
     return min(1.0, above + 2 * m * delta * float((mass / i).max()))
 
 

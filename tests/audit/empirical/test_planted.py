@@ -1,6 +1,7 @@
 """Planted faults are found, and correct runs are not refuted more often than the stated rate."""
 
 import dataclasses
+from functools import cache
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from audit.empirical.game import KEPT, Played, play
 from audit.empirical.neighbours import replay
 from audit.empirical.panel import Panel, judge
 from fl.artifact import Kind
+from fl.ledger import Release
 from fl.protection import Protection
 from fl.streams import Streams
 from tests.audit.empirical.planted import CLIP, FAULTS, Z, correct
@@ -91,16 +93,21 @@ def test_a_protection_without_noise_is_no_game() -> None:
 # 200 correct runs ----------------------------------------------------------------------------
 
 
-def simulated(seed: int, canaries: int = 300, rounds: int = 4) -> Played:
+@cache
+def said_by_a_correct_protection() -> Release:
+    real = play(KIND, [correct()], Streams(0), canaries=2, rounds=1, honest=0)
+    assert real is not None
+    return real.declared
+
+
+def simulated(seed: int, canaries: int = 200, rounds: int = 4) -> Played:
     """What the game gives with a correct protection, drawn at once; the test below compares them."""
     rng = np.random.default_rng(seed)
     inside = rng.random(canaries) < 0.5
     noise = rng.normal(0, CLIP * Z, (rounds, canaries, KEPT + 1)).astype(np.float32).astype(float)
     own = noise[:, :, -1] + CLIP * inside
     others = rng.normal(0, CLIP * Z * (canaries - 1) ** 0.5, (rounds, canaries))
-    real = play(KIND, [correct()], Streams(0), canaries=2, rounds=1, honest=0)
-    assert real is not None
-    said = real.declared
+    said = said_by_a_correct_protection()
     return Played(
         inside=inside, own=own, total=own + others, honest=np.zeros_like(own),
         residuals=noise[:, :, :-1], low=0.0, high=CLIP, hidden=False, declared=said,
@@ -110,7 +117,7 @@ def simulated(seed: int, canaries: int = 300, rounds: int = 4) -> Played:
 
 def test_the_drawn_game_is_the_played_one() -> None:
     real = play(KIND, [correct()], Streams(4), canaries=300, rounds=4, honest=0)
-    drawn = simulated(4)
+    drawn = simulated(4, canaries=300)
     assert real is not None
     assert real.residuals.shape == drawn.residuals.shape and real.middle == drawn.middle
     for a, b in (
