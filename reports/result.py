@@ -202,6 +202,54 @@ class ClaimRecord(Record):
     notes: list[str] = Field(default_factory=list)
 
 
+class DPNumber(Record):
+    """What one empirical audit says of the loss. Only a bound can refute a claim."""
+
+    audit: str
+    observer: str
+    column: Literal["bound", "estimate", "credible"]
+    epsilon: float  # a bound is rounded down
+    level: float | None = None  # confidence of a bound, posterior mass of a credible value
+    trials: int
+    ceiling: float | None = None  # the most a bound could have shown with these trials
+    assumes: str = ""  # what a bound is conditional on, or the model or prior of the others
+    note: str = ""
+
+
+class DPCheck(Record):
+    """One test of the noise itself."""
+
+    name: str
+    passed: bool
+    text: str
+    failure_rate: float  # chance that a correct mechanism fails; 0: the test is certain
+
+
+class DPAudit(Record):
+    """One noised artifact kind: what the ledger says of it, beside what could be shown."""
+
+    id: str
+    kind: str
+    protection: str
+    mechanism: str
+    unit: str
+    adjacency: str
+    delta: float
+    multiplier: float  # noise / sensitivity, as the ledger has it
+    claimed: float | None = None  # epsilon that the protection advertises, where it does
+    single: float  # exact, one release
+    composed: float  # exact, the releases that were audited: at most this if the ledger is right
+    rounds: int  # how many were audited
+    run_releases: int  # how many the run's worst sender made
+    run_composed: float  # exact, all of them
+    failure_rate: float  # chance that a correct mechanism is refuted by anything here
+    refuted: bool
+    sentence: str
+    numbers: list[DPNumber] = Field(default_factory=list)
+    checks: list[DPCheck] = Field(default_factory=list)
+    not_audited: str = ""  # why nothing could be tried, as a sentence
+
+
 class History(Record):
     """One measured round. Accuracy is a fraction of the whole test set."""
 
@@ -287,6 +335,7 @@ class AuditResult(Record):
     galleries: list[Gallery] = Field(default_factory=list)
     budgets: list[Budget] = Field(default_factory=list)
     claims: list[ClaimRecord] = Field(default_factory=list)
+    dp_audits: list[DPAudit] = Field(default_factory=list)
     history: list[History] = Field(default_factory=list)
     summary_metrics: dict[str, float] = Field(default_factory=dict)
     limits: list[str] = Field(default_factory=list)
