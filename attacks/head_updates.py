@@ -19,7 +19,7 @@ from fl.artifact import Artifact, Kind, Role
 
 Arrays = Mapping[str, NDArray[Any]]
 Values = NDArray[np.float64]
-UPLOADS = (Kind.LOCAL_MODEL, Kind.MODEL_DELTA)
+UPLOADS = (Kind.LOCAL_MODEL, Kind.MODEL_DELTA, Kind.NORMALIZED_DELTA)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,9 +48,7 @@ def head_updates(view: Sequence[Artifact], knowledge: Knowledge) -> list[HeadUpd
         if start is None or start.round != a.round:
             continue
         before = start.payload
-        sent = {k: v for k, v in a.payload.items() if k in before}
-        if a.kind == Kind.MODEL_DELTA:
-            sent = {k: np.add(before[k], v, dtype=before[k].dtype) for k, v in sent.items()}
+        sent = _after(a, before, knowledge.training, view)
         weight, bias = head_names(before, knowledge)
         if weight not in sent:
             continue
@@ -72,6 +70,22 @@ def head_updates(view: Sequence[Artifact], knowledge: Knowledge) -> list[HeadUpd
             )
         )  # fmt: skip
     return found
+
+
+def _after(
+    a: Artifact, before: Arrays, training: Mapping[str, float], view: Sequence[Artifact]
+) -> Arrays:
+    """The parameters a client ended with, as far as it sent them."""
+    sent = {k: v for k, v in a.payload.items() if k in before}
+    if a.kind == Kind.LOCAL_MODEL:
+        return sent
+    scale = 1.0
+    if a.kind == Kind.NORMALIZED_DELTA:  # before minus after, over rate times ||a||_1 (FedNova)
+        steps = sent_with(a, Kind.NUM_STEPS, view)
+        norm = 1.0 if steps is None else float(steps.payload.get("norm", steps.payload["steps"]))
+        scale = -norm * training.get("lr", 1.0) * training.get("lr_decay", 1.0) ** a.round
+    return {k: np.add(before[k], scale * v, dtype=before[k].dtype, casting="unsafe")
+            for k, v in sent.items()}  # fmt: skip
 
 
 def head_names(weights: Arrays, knowledge: Knowledge) -> tuple[str, str]:

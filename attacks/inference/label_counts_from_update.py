@@ -62,7 +62,7 @@ class LabelCountsFromUpdate(Attack):
             position=Position.SERVER, knows=frozenset({"architecture", "auxiliary_data"})
         ),
         requires=(Kind.GLOBAL_MODEL,),
-        also_reads=(*UPLOADS, Kind.NUM_EXAMPLES),
+        also_reads=(*UPLOADS, Kind.NUM_EXAMPLES, Kind.NUM_STEPS),
         learns="which classes a client owns, and how much of each",
         does_not_show="which pictures those are; nor proportions under a loss other than the plain softmax",
         remedy="aggregate updates securely, keep the last layer private or frozen, or noise updates with a "

@@ -55,7 +55,7 @@ class RareClass(Attack):
             position=Position.SERVER, knows=frozenset({"architecture", "auxiliary_data"})
         ),
         requires=(Kind.GLOBAL_MODEL,),
-        also_reads=(*UPLOADS, Kind.NUM_EXAMPLES),
+        also_reads=(*UPLOADS, Kind.NUM_EXAMPLES, Kind.NUM_STEPS),
         learns="whether a client owns any example of a class",
         does_not_show="which examples those are, nor how many",
         remedy="aggregate updates securely, keep the last layer private or frozen, or noise updates with a "

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from attacks.attack import Evidence
+from attacks.head_updates import head_updates
 from attacks.inference.label_counts_from_update import LabelCountsFromUpdate
 from attacks.measures.label_sets import f1
 from fl.artifact import Kind
@@ -71,6 +72,23 @@ def test_a_delta_says_what_the_model_says() -> None:
     np.testing.assert_allclose(a["share"], b["share"], atol=1e-3)
 
 
+def test_a_normalised_delta_says_what_the_model_says() -> None:
+    start = next(a for a in world().artifacts if a.kind == Kind.GLOBAL_MODEL)
+    view = [start]
+    for a in world().artifacts:
+        if a.kind == Kind.LOCAL_MODEL:  # FedNova: before minus after, over rate times 18 steps
+            change = {k: (start.payload[k] - v) / (0.05 * 18) for k, v in a.payload.items()}
+            steps = {"steps": np.array(18), "norm": np.array(18.0)}
+            view += [replace(a, kind=Kind.NORMALIZED_DELTA, payload=change),
+                     replace(a, kind=Kind.NUM_STEPS, payload=steps)]  # fmt: skip
+        elif a.kind == Kind.NUM_EXAMPLES:
+            view.append(a)
+    attack, rng = LabelCountsFromUpdate(), np.random.default_rng(0)
+    a, b = (attack.run(v, world().knowledge, rng) for v in (view, world().artifacts))
+    assert np.array_equal(a["present"], b["present"])
+    np.testing.assert_allclose(a["share"], b["share"], atol=1e-3)
+
+
 def test_weight_decay_is_taken_off() -> None:
     # a head that only decayed, by lr 0.05 and decay 0.1 over 18 steps, did not move
     knowledge = replace(
@@ -82,8 +100,6 @@ def test_weight_decay_is_taken_off() -> None:
         if a.kind == Kind.LOCAL_MODEL else a
         for a in world().artifacts
     ]  # fmt: skip
-    from attacks.head_updates import head_updates
-
     assert np.abs(head_updates(view, knowledge)[0].rows).max() < 1e-5
     assert np.abs(head_updates(view, world().knowledge)[0].rows).max() > 1e-3
 
