@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from audit.config import Config
+from audit.dp_audit_findings import from_dp_audits
 from audit.exposure import exposures
 from audit.findings import figures_of, from_attack, from_budgets, galleries_of, headline
 from audit.lint_findings import books, from_disagreements, from_lints
@@ -15,10 +16,11 @@ from audit.plan import read_phases
 from audit.policy_rules import load_policy
 from audit.rundir import RunDir, sha256
 from audit.scope import scope
+from audit.spending import over_rounds
 from audit.world import World
 from fl import ledger
 from fl.recorder import MANIFEST, manifest
-from reports.result import AuditResult, Budget, History, Outcome, Reproduction, Severity
+from reports.result import AuditResult, Budget, DPAudit, History, Outcome, Reproduction, Severity
 
 Progress = Callable[[str, int, int], None]
 
@@ -48,10 +50,14 @@ def run(run: RunDir, config: Config, progress: Progress) -> None:
     drawn = [c for e, f in zip(evidence, findings, strict=True) for c in figures_of(e, f)]
     history = [json.loads(line) for line in run.metrics.read_text().splitlines()]
     budgets = [Budget(**b) for b in run.read_json(run.evidence / "budgets.json")]
+    releases = ledger.read(run.ledger)
+    drawn += over_rounds(releases, budgets, config.delta)
     findings += from_budgets(budgets, policy)
     findings += from_disagreements(budgets, policy)
     delivered = [int(r.get("delivered", 0)) for r in history]
-    findings += from_lints(books(world, ledger.read(run.ledger), budgets, delivered), policy)
+    findings += from_lints(books(world, releases, budgets, delivered), policy)
+    audits = [DPAudit(**a) for a in run.read_json(run.evidence / "dp_audits.json")]
+    findings += from_dp_audits(audits, policy)
     findings.sort(key=lambda f: (-f.severity.rank, _ORDER[f.outcome], f.source != "attack"))
     progress("score", 1, 3)
     result = AuditResult(
@@ -64,6 +70,7 @@ def run(run: RunDir, config: Config, progress: Progress) -> None:
         figures=drawn,
         galleries=pictures,
         budgets=budgets,
+        dp_audits=audits,
         history=[_history(r) for r in history],
         summary_metrics=summary(history),
         limits=LIMITS,
