@@ -14,7 +14,11 @@ from fl.method import LocalConfig, Method
 from tests.fl.worlds import World, close, data, parts, run, same
 
 NAMES = plugin.names("fl.methods")
-COMMON = {"rounds": 3, "local_epochs": 1, "batch_size": 8, "lr": 0.05}
+COMMON = {
+    "rounds": 3, "local_epochs": 1, "batch_size": 8, "lr": 0.05,
+    "gan": {"cycles": 3, "least_cycles": 2, "local": 2, "width": 4, "latent": 6, "batch_size": 4},
+    "labeler_rounds": 2,
+}  # fmt: skip
 
 
 def method(name: str) -> Method:

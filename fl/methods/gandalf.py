@@ -1,0 +1,235 @@
+"""GANDALF: generators trained in groups balance the clients' data; groups then train the model in turn.
+
+The paper of bundle 003 (b), Algorithms 1 and 2. Clients send noised label distributions and sizes, then
+
+1. clients of similar distributions (k-means) pass a WGAN-GP around, generator and critic, cycle by
+   cycle, until both losses stay: |now - 10 visits ago| / 10 <= 0.2 (the paper's code);
+2. each client gets the generators that differ most from its own distribution, makes as many pictures as
+   the plan of fl/augmentation_plan.py asks for and labels them; they stay with it;
+3. clients of complementary distributions train the model in relays (fl/relaying.py), after faults of
+   their own (fl/relay.py), and the server averages the groups.
+
+The generators are unconditional, and how their pictures get labels is the paper's open question. `fedavg`
+labels with a model that the same clients train by FedAvg first; `oracle` with one trained on everybody's
+pooled data, which no federation has: an advantage and a leak, for comparison only; `conditional` trains
+conditional networks instead. Noise is added to all weights handed on (fl/visit_noise.py has both modes).
+
+Who sees what: the next client reads generator and critic of its predecessor alone, the server all
+generators, distributions and sizes, and every client the generators it is given. Without augmentation,
+with as many mediators as clients and without noise, this is FedAvg, bit for bit. Mediators hear losses
+through the server here. Phase 2 has everybody answer. Noise mode `accounted` sends no losses and, with
+weighting `uniform`, no sizes, so that nothing spoils its bound.
+"""
+
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from fl import gan as wgan
+from fl import generating
+from fl.artifact import Kind
+from fl.augmentation_plan import Solver
+from fl.balancing import Balancing, Offered, numbered
+from fl.errors import UserError
+from fl.federation import Federation, Tally
+from fl.grouping import similar
+from fl.method import Card, Client, Reply
+from fl.model import State
+from fl.protection import Message
+from fl.relay import Task
+from fl.tree import Tree
+
+_SETTLED, _LOOK_BACK = 0.2, 10  # of the losses; visits
+
+
+class Gandalf(Balancing):
+    card = Card(
+        title="GANDALF",
+        source="GANDALF, Alg. 1 and 2",
+        text="Groups of clients hand a picture generator round, fill their rare classes with what it "
+        "makes, and then train the model one after the other.",
+        downlink=(Kind.GLOBAL_MODEL, Kind.GAN_G, Kind.GAN_D, Kind.NOISED_LABEL_DIST),
+        uplink=(
+            Kind.LOCAL_MODEL, Kind.NUM_EXAMPLES, Kind.NOISED_LABEL_DIST, Kind.GAN_G, Kind.LOCAL_LOSS,
+        ),
+        relay=(Kind.RELAY_MODEL, Kind.GAN_G, Kind.GAN_D),
+    )  # fmt: skip
+
+    @dataclass(frozen=True, kw_only=True)
+    class Config(Balancing.Config):
+        augmentation: Literal["gan", "static", "none"] = "gan"
+        groups: int = 2  # M_g, of similar clients with a generator each
+        gan: wgan.GanConfig = field(default_factory=wgan.GanConfig)
+        generators: int = 0  # J, generators a client gets; 0: all
+        solver: Solver = "nnls"
+        labeler: Literal["fedavg", "oracle", "conditional"] = "fedavg"
+        labeler_rounds: int = 10
+
+        def __post_init__(self) -> None:
+            super().__post_init__()
+            for name, low in (("groups", 1), ("generators", 0), ("labeler_rounds", 1)):
+                if getattr(self, name) < low:
+                    raise UserError(f"gandalf.{name} must be >= {low}, got {getattr(self, name)}",
+                                    hint="leave it out for the default")  # fmt: skip
+
+    # Server and mediators ----------------------------------------------------------------
+
+    def left(self, state: Tree) -> dict[str, int]:
+        c, done = self.config, state["done"]
+        gans = c.augmentation == "gan"
+        labels = 1 if c.labeler == "oracle" else c.labeler_rounds
+        labels *= gans and c.labeler != "conditional"
+        first = {"gan": c.gan.cycles * gans - done["gan"], "label": labels - done["label"]}
+        rest = super().left(state)
+        return first | (rest | {"augment": 0} if c.augmentation == "none" else rest)
+
+    def start(self, federation: Federation) -> Tree:
+        """As ever; then groups of similar clients and their generators."""
+        state = super().start(federation)
+        members, rng = state["members"], federation.streams.numpy("similar")
+        groups = similar(state["mixes"].numpy(), self.config.groups, rng)
+        state |= {"similar": [[members[i] for i in g] for g in groups], "pairs": {}, "losses": {},
+                  "labeler": state["model"], "done": state["done"] | {"gan": 0, "label": 0}}  # fmt: skip
+        if self.config.augmentation == "gan":
+            shape, classes = federation.holdings.data.shape, self._gan_classes()
+            for g in range(len(groups)):
+                rng_g = federation.streams.torch("gan", g)
+                state["pairs"][str(g)] = _tree(
+                    wgan.initial(shape, self.config.gan, rng_g, classes), -1
+                )
+        return state
+
+    def _gan(self, t: int, state: Tree, memory: dict[int, Tree], federation: Federation) -> Tree:
+        """One cycle: every group that has not converged passes its pair along its clients once."""
+        active = [g for g in range(len(state["similar"])) if not self._converged(state, g)]
+        relays, tally, books = self.schedule(
+            t, [state["similar"][g] for g in active], state, federation
+        )
+        pairs, losses = dict(state["pairs"]), dict(state["losses"])
+
+        def first(i: int, task: Task, step: int) -> Message:
+            own = pairs[str(active[i])]
+            message: Message = {Kind.GAN_G: own["generator"], Kind.GAN_D: own["critic"]}
+            if step or own["holder"] < 0:  # from the mediator, who keeps what a cycle starts with
+                federation.wire.downlink(t, message, task.client)
+            elif own["holder"] != task.client:
+                settled = self.settled(message)
+                return (
+                    federation.wire.relay(
+                        t, message, own["holder"], task.client, active[i], settled
+                    )
+                    or message
+                )
+            return message
+
+        outcomes = self.pass_around(t, "visit_gan", relays, first, memory, federation, tally)
+        for g, outcome in zip(active, outcomes, strict=True):
+            if outcome.contributors:
+                made = outcome.content
+                pairs[str(g)] = _tree(wgan.Pair(made[Kind.GAN_G], made[Kind.GAN_D]), outcome.sender)
+                both = [
+                    [r.stats["critic_loss"], r.stats["generator_loss"]] for r in outcome.replies
+                ]
+                losses[str(g)] = [*losses.get(str(g), []), *both][-_LOOK_BACK - 1 :]
+                tally.delivered += 1
+                for name, value in outcome.mean_stats().items():
+                    tally.stats[name] = tally.stats.get(name, 0.0) + value
+        federation.tally = tally
+        done = state["done"] | {"gan": state["done"]["gan"] + 1}
+        after = state | books | {"pairs": pairs, "losses": losses, "done": done}
+        if all(self._converged(after, g) for g in range(len(state["similar"]))):
+            after["done"] = done | {"gan": self.config.gan.cycles}
+        return after
+
+    def _asks_losses(self) -> bool:
+        c = self.config
+        return c.gan.least_cycles < c.gan.cycles and not c.noise.clips
+
+    def _converged(self, state: Tree, g: int) -> bool:
+        found = state["losses"].get(str(g), [])
+        if not self._asks_losses() or len(found) <= _LOOK_BACK:
+            return False
+        change = np.abs(np.subtract(found[-1], found[0])) / _LOOK_BACK
+        return bool(
+            state["done"]["gan"] >= self.config.gan.least_cycles and (change <= _SETTLED).all()
+        )
+
+    def _label(self, t: int, state: Tree, memory: dict[int, Tree], federation: Federation) -> Tree:
+        """A round of FedAvg for the labeler; or, of the oracle, all of its training."""
+        model, done = state["labeler"], state["done"]["label"]
+        books: Tree = {}
+        if self.config.labeler == "oracle":
+            everyone = np.concatenate([federation.parts[k] for k in state["members"]])
+            for i in range(self.config.labeler_rounds):
+                [reply] = federation.workers.map("pooled", [("pool", i, model, everyone)])
+                model = reply.message[Kind.LOCAL_MODEL]
+            federation.tally = Tally(examples=reply.examples, stats=reply.stats)
+        else:
+            alone, sizes = [[k] for k in state["members"]], numbered(state["sizes"])
+            model, books = self.averaged_round(t, model, alone, sizes, state, memory, federation)
+        return state | books | {"labeler": model, "done": state["done"] | {"label": done + 1}}
+
+    def offers(self, t: int, state: Tree, federation: Federation) -> list[Offered]:
+        """The generators, which the last client of each group sends to the server."""
+        found = []
+        for g, own in sorted(state["pairs"].items(), key=lambda item: int(item[0])):
+            up: Message = {Kind.GAN_G: own["generator"]}
+            if own["holder"] >= 0 and (
+                heard := federation.wire.uplink(t, up, own["holder"], {}, settled=self.settled(up))
+            ):
+                mix = self._mix(state, state["similar"][int(g)])
+                found.append(Offered(heard[Kind.GAN_G], mix))
+        return found
+
+    def _augment(
+        self, t: int, state: Tree, memory: dict[int, Tree], federation: Federation
+    ) -> Tree:
+        """As ever; then the generators have done their work, and checkpoints need not hold them."""
+        after = super()._augment(t, state, memory, federation)
+        return after | {"pairs": {}, "labeler": {}, "losses": {}}
+
+    def labeler(self, state: Tree) -> State:
+        found: State = {} if self.config.labeler == "conditional" else state["labeler"]
+        return found
+
+    def most_offers(self) -> int:
+        return int(self.config.generators)
+
+    def plan(self) -> tuple[wgan.GanConfig, float, Solver]:
+        return self.config.gan, self.config.share, self.config.solver
+
+    def _mix(self, state: Tree, group: list[int]) -> NDArray[Any]:
+        """[C] what a group's generator was trained on, as reported: its size-weighted distribution."""
+        rows = [state["members"].index(k) for k in group]
+        weights = np.array([state["sizes"][str(k)] for k in group])
+        return np.asarray(weights @ state["mixes"][rows].double().numpy() / weights.sum())
+
+    # Clients -----------------------------------------------------------------------------
+
+    def _gan_classes(self) -> int:
+        return self.classes if self.config.labeler == "conditional" else 0
+
+    def visit_gan(self, client: Client) -> Reply:
+        """Train generator and critic that were handed on."""
+        sent, turn = client.message, int(client.message[Kind.TRAIN_ORDER]["visit"])
+        pair = wgan.Pair(sent[Kind.GAN_G], sent[Kind.GAN_D])
+        found = generating.visit(client, pair, self.config.gan, turn, bool(self._gan_classes()))
+        message = self.hand_on(
+            client, {Kind.GAN_G: found.pair.generator, Kind.GAN_D: found.pair.critic}
+        )
+        if self._asks_losses():
+            losses = [found.critic_loss, found.generator_loss]
+            message[Kind.LOCAL_LOSS] = {"loss": torch.tensor(losses)}
+        stats = {"critic_loss": found.critic_loss, "generator_loss": found.generator_loss}
+        return Reply(message=message, examples=len(client.y), stats=stats)
+
+    def pool(self, everybody: Client) -> Reply:
+        """The oracle's training, on everybody's data."""
+        return self.finish(everybody, everybody.train(self, {}))
+
+
+def _tree(pair: wgan.Pair, holder: int) -> Tree:
+    return {"generator": pair.generator, "critic": pair.critic, "holder": holder}

@@ -1,0 +1,116 @@
+"""Noise on what a client hands on in a relay, as GANDALF states it and as it would have to be.
+
+GANDALF, sec. 3.5 and Theorem 1: std = sigma * s with the sensitivity s of the weights, sigma >= c / epsilon,
+c = sqrt(2 ln(1.25 / delta)).
+
+    printed     w + N(0, (sigma s)^2). Nothing clips to s, so it bounds nothing: not private,
+                whatever sigma is. The formula is for epsilon < 1 besides: the paper's sigma = 1e-5
+                would give 484,000, and an exact account of it 5.0e9 for every visit.
+    accounted   received + clip(w - received, s) + N(0, (sigma s)^2): one visit's change of all weights
+                of a network, as one vector, has at most norm s with the client and is 0 without.
+
+Every visit is a release of its own in the ledger, to be composed over visits and rounds.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import torch
+from torch import Tensor
+
+from fl.artifact import Kind, Party
+from fl.errors import UserError
+from fl.ledger import Release
+from fl.model import State
+
+STATED_DELTA = 1e-5
+
+
+@dataclass(frozen=True, kw_only=True)
+class NoiseConfig:
+    """Noise deviations are `scale` times the sensitivities; the paper states none of the latter."""
+
+    __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "forbid"}
+
+    mode: Literal["printed", "accounted"] = "printed"
+    scale: float = 1e-5  # sigma_n; 0: no noise
+    generator: float = 1.0  # s_g: L2 norm of one visit's change, or what it is declared to be
+    critic: float = 1.0  # s_d
+    model: float = 1.0  # s_c
+    labels_scale: float = 1e-5  # sigma of the label distribution
+    labels: float = 1.0  # its norm: at most 1 for any distribution
+
+    def __post_init__(self) -> None:
+        for name in ("scale", "labels_scale"):
+            if not 0 <= getattr(self, name) < math.inf:
+                raise UserError(f"noise.{name} must be finite and >= 0, got {getattr(self, name)}",
+                                hint="use 0 for no noise")  # fmt: skip
+        for name in ("generator", "critic", "model", "labels"):
+            if not 0 < getattr(self, name) < math.inf:
+                raise UserError(f"noise.{name} must be finite and > 0, got {getattr(self, name)}",
+                                hint="it is the L2 norm that the noise is calibrated to")  # fmt: skip
+
+    @property
+    def clips(self) -> bool:
+        return self.mode == "accounted"
+
+    def sensitivity(self, kind: Kind) -> float:
+        """s of a kind."""
+        return {Kind.GAN_G: self.generator, Kind.GAN_D: self.critic,
+                Kind.NOISED_LABEL_DIST: self.labels}.get(kind, self.model)  # fmt: skip
+
+    def deviation(self, kind: Kind) -> float:
+        """Standard deviation of the noise on each number."""
+        scale = self.labels_scale if kind == Kind.NOISED_LABEL_DIST else self.scale
+        return scale * self.sensitivity(kind)
+
+
+def protected(
+    kind: Kind, sent: State, received: Mapping[str, Tensor], config: NoiseConfig,
+    rng: torch.Generator,
+) -> State:  # fmt: skip
+    """What is handed on of `sent`; without noise and clipping the very same tensors."""
+    deviation = config.deviation(kind)
+    if not config.clips and not deviation:
+        return sent
+    base = {k: received[k].cpu() if k in received else torch.zeros_like(v) for k, v in sent.items()}
+    factor = 1.0
+    if config.clips:
+        gaps = (sent[k].double() - base[k].double() for k in sent if sent[k].is_floating_point())
+        norm = math.sqrt(sum(float(gap.square().sum()) for gap in gaps))
+        factor = min(1.0, config.sensitivity(kind) / norm) if norm > 0 else 1.0
+    out = {}
+    for name, value in sent.items():
+        if not value.is_floating_point():
+            out[name] = value
+            continue
+        moved = value if factor == 1.0 else base[name] + factor * (value - base[name])
+        noise = torch.randn(value.shape, generator=rng, dtype=value.dtype)
+        out[name] = moved + deviation * noise
+    return out
+
+
+def release(
+    kind: Kind,
+    round: int,
+    client: int,
+    config: NoiseConfig,
+    observers: tuple[str, ...],
+    stream: str,
+) -> Release | None:
+    """The ledger's line for one visit; None where there is neither noise nor clipping."""
+    deviation, bound = config.deviation(kind), config.sensitivity(kind)
+    if not deviation and not config.clips:
+        return None
+    stated = math.sqrt(2 * math.log(1.25 / STATED_DELTA)) * bound / deviation if deviation else None
+    return Release(
+        round=round, kind=kind, sender=str(Party.client(client)), observers=observers,
+        mechanism="gaussian" if deviation else "none", noise_std=deviation, sensitivity=bound,
+        clipped="on one visit's change of all weights, before noise" if config.clips else "",
+        clip_norm=bound if config.clips else None, clip_of="update" if config.clips else "",
+        derived="clip" if config.clips else "declared", source="gandalf",
+        claimed_epsilon=None if config.clips else stated,
+        claimed_delta=None if config.clips or stated is None else STATED_DELTA, stream=stream,
+    )  # fmt: skip
