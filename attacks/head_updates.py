@@ -84,8 +84,11 @@ def _after(
         steps = sent_with(a, Kind.NUM_STEPS, view)
         norm = 1.0 if steps is None else float(steps.payload.get("norm", steps.payload["steps"]))
         scale = -norm * training.get("lr", 1.0) * training.get("lr_decay", 1.0) ** a.round
-    return {k: np.add(before[k], scale * v, dtype=before[k].dtype, casting="unsafe")
-            for k, v in sent.items()}  # fmt: skip
+    return {
+        k: np.asarray(np.asarray(before[k], np.float64) + scale * np.asarray(v, np.float64),
+                      before[k].dtype)
+        for k, v in sent.items()
+    }  # fmt: skip
 
 
 def head_names(weights: Arrays, knowledge: Knowledge) -> tuple[str, str]:
