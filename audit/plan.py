@@ -30,7 +30,7 @@ class Phase:
 PHASES = (
     Phase("simulate", ("seed", "federation", "method", "protections", "record", "evaluate_every")),
     Phase("attack", ("attacks", "replay"), reads=("simulate",)),
-    Phase("account", ("accountants", "delta"), reads=("simulate",)),
+    Phase("account", ("accountants", "delta", "dp_audit"), reads=("simulate",)),
     Phase("score", ("policy", "title"), reads=("simulate", "attack", "account")),
     Phase("report", ("report", "sections"), reads=("score",)),
 )

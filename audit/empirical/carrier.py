@@ -21,7 +21,7 @@ from fl.streams import Streams
 from fl.wire import Wire
 
 Floats = NDArray[np.float64]
-TAIL = 16  # coordinates of the second tensor, so that what acts per tensor shows
+SPARE = 16  # coordinates without canaries, at each end
 COUNTS = (Kind.LABEL_COUNTS, Kind.PROTO_COUNTS, Kind.NUM_EXAMPLES)
 COUNT_BASE = 1000  # examples of each class before a canary is added
 
@@ -36,26 +36,49 @@ class _Card:
 
 @dataclass(frozen=True)
 class Carrier:
-    """Vectors [d] as payloads of one kind. Counts are whole numbers above COUNT_BASE."""
+    """Vectors [d] as payloads of one kind. Counts are whole numbers above COUNT_BASE.
+
+    Models come as two tensors, so that a fault that acts on each tensor shows.
+    """
 
     kind: Kind
     d: int
+
+    @classmethod
+    def of(cls, kind: Kind, canaries: int) -> "Carrier":
+        """With room for that many canaries, each on a coordinate of its own."""
+        return cls(kind, SPARE + canaries + SPARE)
+
+    def canary(self, number: int, size: float) -> Floats:
+        """[d] a canary's message."""
+        vector = np.zeros(self.d)
+        vector[SPARE + number] = size
+        return vector
+
+    def seats(self, vector: Floats) -> Floats:
+        """[canaries] the coordinates that canaries own."""
+        return vector[SPARE : self.d - SPARE]
+
+    def spare(self, vector: Floats) -> Floats:
+        """[2 * SPARE] those that nobody owns: noise alone, where the message was a canary's."""
+        return np.concatenate([vector[:SPARE], vector[-SPARE:]])
 
     def payload(self, vector: Floats) -> Payload:
         if self.kind in COUNTS:
             counts = torch.from_numpy(np.round(vector)).long() + COUNT_BASE
             if self.kind == Kind.PROTO_COUNTS:
                 return {"classes": torch.arange(self.d), "counts": counts}
-            return {"counts": counts}
+            return {"count" if self.kind == Kind.NUM_EXAMPLES else "counts": counts}
         x = torch.from_numpy(vector).float()
         if self.kind == Kind.LOCAL_PROTOTYPES:
             return {"classes": torch.arange(1), "features": x[None]}
-        return {"weight": x[:-TAIL], "bias": x[-TAIL:]}
+        return {"weight": x[:-SPARE], "bias": x[-SPARE:]}
 
     def vector(self, payload: Payload) -> Floats:
         """[d] the inverse of payload(), of what was received."""
         if self.kind in COUNTS:
-            found = payload["counts"].double() - COUNT_BASE
+            name = "count" if self.kind == Kind.NUM_EXAMPLES else "counts"
+            found = payload[name].double() - COUNT_BASE
         elif self.kind == Kind.LOCAL_PROTOTYPES:
             found = payload["features"].double()[0]
         else:

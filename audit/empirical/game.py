@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from audit.empirical.carrier import COUNTS, TAIL, Carrier, Channel, Floats, declared
+from audit.empirical.carrier import COUNTS, SPARE, Carrier, Channel, Floats, declared
 from audit.empirical.scores import Scored
 from fl.artifact import Kind
 from fl.ledger import Release
@@ -26,7 +26,6 @@ from fl.protection import Protection
 from fl.streams import Streams
 
 BOLD = 10.0  # how many times the clip a canary sends
-KEPT = 2 * TAIL  # coordinates of every residual that are kept
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,7 +36,7 @@ class Played:
     own: Floats  # [T, m] each canary's coordinate in its own upload
     total: Floats  # [T, m] each canary's coordinate in the sum
     honest: Floats  # [T, m] what honest clients put there
-    residuals: Floats  # [T, m, k] uploads minus what a correct clip makes of them
+    residuals: Floats  # [T, m, k] uploads where a canary sends zeros and a clip leaves them: noise
     low: float  # what a canary that is out contributes to its coordinate, after a correct clip
     high: float  # and one that is in
     hidden: bool  # single uploads are read by nobody
@@ -74,37 +73,34 @@ def play(
     honest: int = 20,
 ) -> Played | None:
     """One run of the game; None where nothing noises this kind."""
-    carrier = Carrier(kind, canaries + TAIL)
+    carrier = Carrier.of(kind, canaries)
     said = declared(carrier, protections, streams)
     if said is None or not said.sensitivity:
         return None
     replaced = said.adjacency == "replace_one"
-    high = said.sensitivity / 2 if replaced and kind not in COUNTS else said.sensitivity
-    low = -high if replaced and kind not in COUNTS else 0.0
+    high = said.sensitivity / 2 if replaced else said.sensitivity
+    low = -high if replaced and kind not in COUNTS else 0.0  # examples do not turn negative
+    bold = 1.0 if kind in COUNTS else BOLD
     inside = streams.numpy("canaries").random(canaries) < 0.5
-    kept = np.r_[:TAIL, carrier.d - TAIL : carrier.d]
     shape = (rounds, canaries)
     own, total, known = np.zeros(shape), np.zeros(shape), np.zeros(shape)
-    residuals = np.zeros((*shape, KEPT))
+    residuals = np.zeros((*shape, 2 * SPARE))
     channel = Channel(carrier, protections, streams)
-    bold = 1.0 if kind in COUNTS else BOLD
     for t in range(rounds):
         summed = np.zeros(carrier.d)
         for j in range(canaries):
-            vector = np.zeros(carrier.d)
-            vector[j] = high if inside[j] else low
-            received = channel.send(t, j, bold * vector)
-            own[t, j] = received[j]
-            residuals[t, j] = (received - vector)[kept]
+            received = channel.send(t, j, carrier.canary(j, bold * (high if inside[j] else low)))
+            own[t, j] = carrier.seats(received)[j]
+            residuals[t, j] = carrier.spare(received)
             summed += received
         for i in range(honest):  # they drift together, as clients do
             update = streams.numpy("honest", t, i).normal(0.5, 1.0, carrier.d)
             update *= high / np.linalg.norm(update)
             if kind in COUNTS:
                 update = np.round(update)
-            known[t] += update[:canaries]
+            known[t] += carrier.seats(update)
             summed += channel.send(t, canaries + i, update)
-        total[t] = summed[:canaries]
+        total[t] = carrier.seats(summed)
         channel.end_round(t)
     listed = [r for r in channel.close() if r.sender in ("client/0", "client/*")]
     return Played(

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from audit.empirical.carrier import COUNTS, TAIL, Carrier, Channel, Floats
+from audit.empirical.carrier import COUNTS, SPARE, Carrier, Channel, Floats
 from audit.empirical.residuals import Check
 from fl.ledger import Release
 from fl.protection import Protection
@@ -38,10 +38,7 @@ def pairs(carrier: Carrier, declared: Release) -> list[tuple[Floats, Floats]]:
     d, reach = carrier.d, (declared.sensitivity or 1.0)
     zero = np.zeros(d)
     if carrier.kind in COUNTS:
-        one = np.zeros(d)
-        one[0] = 1
-        other = np.zeros(d)
-        other[min(1, d - 1)] = 1
+        one, other = carrier.canary(0, 1), carrier.canary(1, 1)
         replaced = declared.adjacency == "replace_one"
         return [(one, other)] if replaced else [(one, zero), (other, zero)]
     rng = np.random.default_rng(0)  # fixed: the measurement is the same wherever it is repeated
@@ -49,7 +46,7 @@ def pairs(carrier: Carrier, declared: Release) -> list[tuple[Floats, Floats]]:
     first[0], last[-1] = 1, 1
     spread = np.ones(d)
     both = np.concatenate(
-        [np.ones(d - TAIL) / math.sqrt(d - TAIL), np.ones(TAIL) / math.sqrt(TAIL)]
+        [np.ones(d - SPARE) / math.sqrt(d - SPARE), np.ones(SPARE) / math.sqrt(SPARE)]
     )
     found = []
     for direction in (first, last, spread, both, rng.normal(size=d)):

@@ -22,6 +22,7 @@ from audit.empirical.scores import Scored
 from fl.ledger import Release
 
 Observer = Literal["single uploads", "aggregate, informed", "aggregate, agnostic"]
+ADDITIVE = ("gaussian", "laplace", "discrete_laplace")
 LOOKS = 7  # lower bounds of one panel, at most
 
 
@@ -77,7 +78,7 @@ def judge(
     """All audits of one game. `measured` is the sensitivity found by replay, `certain` its check."""
     said = played.declared
     tests = [*certain, listed(played)]
-    if not played.hidden:
+    if not played.hidden and said.mechanism in ADDITIVE:
         tests += residuals.checks(played.residuals, said.mechanism, said.noise_std, rng, alpha / 2)
     return Panel(
         upper=upper(played.releases, delta),

@@ -1,18 +1,27 @@
-"""Phase 3: add up what the ledger says, per observer and unit. Leaves evidence/budgets.json."""
+"""Phase 3: add up what the ledger says, per observer and unit, and test it on canaries.
+
+Leaves evidence/budgets.json and evidence/dp_audits.json.
+"""
 
 from collections.abc import Callable
 
 from audit.budget import budgets
 from audit.config import Config
+from audit.dp_audit import dp_audits
 from audit.rundir import RunDir
+from audit.world import World
 from fl.ledger import read
 
 Progress = Callable[[str, int, int], None]
 
 
 def run(run: RunDir, config: Config, progress: Progress) -> None:
-    """Bounds from every accountant the config names."""
-    progress("account", 0, 1)
-    bounds = budgets(read(run.ledger), config.accountants, config.delta)
+    """Bounds from every accountant the config names, and lower bounds by experiment."""
+    progress("account", 0, 2)
+    releases = read(run.ledger)
+    bounds = budgets(releases, config.accountants, config.delta)
     run.write_json(run.evidence / "budgets.json", [b.model_dump(mode="json") for b in bounds])
-    progress("account", 1, 1)
+    progress("account", 1, 2)
+    audits = dp_audits(World(config), releases, config.dp_audit)
+    run.write_json(run.evidence / "dp_audits.json", [a.model_dump(mode="json") for a in audits])
+    progress("account", 2, 2)

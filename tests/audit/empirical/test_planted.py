@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from audit.accountants.exact import gaussian
-from audit.empirical.carrier import TAIL, Carrier
+from audit.empirical.carrier import SPARE, Carrier
 from audit.empirical.columns import Lower
-from audit.empirical.game import KEPT, Played, play
+from audit.empirical.game import Played, play
 from audit.empirical.neighbours import replay
 from audit.empirical.panel import Panel, judge
 from fl.artifact import Kind
@@ -27,7 +27,7 @@ def panel(
     streams = Streams(seed)
     played = play(KIND, [protection], streams, canaries=canaries, rounds=rounds, honest=honest)
     assert played is not None
-    carrier = Carrier(KIND, canaries + TAIL)
+    carrier = Carrier.of(KIND, canaries)
     measured, check = replay(carrier, [protection], streams, played.declared)
     rng = streams.numpy("panel")
     return judge(played, measured, DELTA, rng, certain=[check])
@@ -104,7 +104,9 @@ def simulated(seed: int, canaries: int = 200, rounds: int = 4) -> Played:
     """What the game gives with a correct protection, drawn at once; the test below compares them."""
     rng = np.random.default_rng(seed)
     inside = rng.random(canaries) < 0.5
-    noise = rng.normal(0, CLIP * Z, (rounds, canaries, KEPT + 1)).astype(np.float32).astype(float)
+    noise = (
+        rng.normal(0, CLIP * Z, (rounds, canaries, 2 * SPARE + 1)).astype(np.float32).astype(float)
+    )
     own = noise[:, :, -1] + CLIP * inside
     others = rng.normal(0, CLIP * Z * (canaries - 1) ** 0.5, (rounds, canaries))
     said = said_by_a_correct_protection()
