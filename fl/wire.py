@@ -43,6 +43,7 @@ class Wire:
     sampling: Callable[[int | None], Drawn] = lambda _: Drawn()  # how a client comes to take part
     sent: dict[Channel, int] = field(default_factory=lambda: dict.fromkeys(Channel, 0))  # bytes
     _listed: set[tuple[int, Kind]] = field(default_factory=set)
+    _sent: dict[tuple[int, str], int] = field(default_factory=dict)  # messages of each sender in this round
 
     def broadcast(self, round: int, message: Message, receivers: Sequence[int]) -> Message:
         """Server to every asked client: the same content for all of them."""
@@ -121,9 +122,19 @@ class Wire:
         observers = tuple(dict.fromkeys((*seen, "client", "public")))
         sending = Sending(round, sender, observers, dict(message), reference, rng=None,  # type: ignore[arg-type]
                           protected=set(settled))  # fmt: skip
+        # a second message of a sender in a round must not carry the noise of the first once more
+        again = self._sent.get((round, str(sender)), 0)
+        self._sent[round, str(sender)] = again + 1
         for number, protection in enumerate(self.protections):
-            sending.rng = self.streams.torch("protection", number, round, str(sender))
+            keys = (number, round, str(sender), *([again] if again else []))
+            sending.rng = self.streams.torch("protection", *keys)
+            before = len(sending.releases)
             protection.apply(sending)
+            stream = "/".join(map(str, ("protection", *keys)))
+            sending.releases[before:] = [
+                replace(r, stream=f"{stream}/{i}") if r.mechanism != "none" and not r.stream else r
+                for i, r in enumerate(sending.releases[before:])
+            ]
         for kind in sending.message:
             if kind in CONTROL_PLANE or kind in sending.protected or (round, kind) in self._listed:
                 continue
@@ -167,4 +178,5 @@ class Wire:
             self.recorder.end_round(round)
         sent, self.sent = self.sent, dict.fromkeys(Channel, 0)
         self._listed.clear()
+        self._sent.clear()
         return sent

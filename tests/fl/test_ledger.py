@@ -76,3 +76,21 @@ def test_the_wire_enters_how_the_client_was_drawn(tmp_path: Path) -> None:
     assert (found.sampling, found.sample_rate) == ("poisson", 0.2)
     assert found.participation_seen_by == EVERYONE  # its own noise is absent with the client
     assert (found.derived, found.clip_of, found.clip_norm) == ("clip", "update", 1.0)
+
+
+def test_two_messages_of_a_client_in_a_round_carry_different_noise(tmp_path: Path) -> None:
+    def sent(twice: bool) -> tuple[list[torch.Tensor], list[str]]:
+        log = Log(tmp_path / f"{twice}.jsonl")
+        noise = DPGaussian(DPGaussian.Config(kinds=(Kind.LOCAL_MODEL, Kind.RELAY_MODEL)))
+        wire, model = Wire(CARD, Streams(1), [noise], None, log), {"w": torch.zeros(50)}
+        found = [wire.uplink(0, {Kind.LOCAL_MODEL: model}, 2, {})]
+        if twice:
+            found.append(wire.relay(0, {Kind.RELAY_MODEL: model}, 2, 3))
+        log.offset()
+        read_back = read(tmp_path / f"{twice}.jsonl")
+        return [next(iter(m.values()))["w"] for m in found if m], [r.stream for r in read_back]
+
+    (alone,), _ = sent(False)
+    (first, second), streams = sent(True)
+    assert torch.equal(alone, first) and not torch.allclose(first, second)
+    assert len(set(streams)) == 2 and all(streams)
