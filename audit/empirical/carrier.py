@@ -28,7 +28,7 @@ COUNT_BASE = 1000  # examples of each class before a canary is added
 
 @dataclass(frozen=True)
 class _Card:
-    """What the wire reads of a method's card: one kind upwards."""
+    """What the wire reads of a method's card."""
 
     title: str
     uplink: tuple[Kind, ...]
@@ -85,6 +85,14 @@ class Carrier:
             found = torch.cat([payload["weight"], payload["bias"]]).double()
         return np.asarray(found.numpy())
 
+    def message(self, vector: Floats) -> Message:
+        """The payload, with the counts that go with prototypes: some protections read them."""
+        found: Message = {self.kind: self.payload(vector)}
+        if self.kind == Kind.LOCAL_PROTOTYPES:
+            many = torch.tensor([COUNT_BASE])
+            found[Kind.PROTO_COUNTS] = {"classes": torch.arange(1), "counts": many}
+        return found
+
     def reference(self) -> Message:
         """What the sender had received: a model of zeros."""
         if self.kind in (Kind.LOCAL_MODEL, Kind.MODEL_DELTA):
@@ -103,13 +111,14 @@ class Channel:
 
     def __post_init__(self) -> None:
         self._ledger = Log(Path(self._folder.name) / "ledger.jsonl")
-        card = _Card("Audit", (self.carrier.kind,))
+        kinds = self.carrier.message(np.zeros(self.carrier.d))
+        card = _Card("Audit", tuple(kinds))
         self._wire = Wire(card, self.streams, self.protections, None, self._ledger)
 
     def send(self, round: int, client: int, vector: Floats) -> Floats:
         """[d] as the server receives it."""
-        message = {self.carrier.kind: self.carrier.payload(vector)}
-        received = self._wire.uplink(round, message, client, self.carrier.reference())
+        message, reference = self.carrier.message(vector), self.carrier.reference()
+        received = self._wire.uplink(round, message, client, reference)
         assert received is not None  # canaries are finite
         return self.carrier.vector(received[self.carrier.kind])
 
