@@ -3,30 +3,20 @@
 Exit codes: 0 clean, 1 findings (`check` only), 2 could not run, 3 inconclusive (`check` only).
 """
 
-import functools
 import os
 import sys
-from collections.abc import Callable
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Optional
+from typing import TYPE_CHECKING, Annotated, Optional
 
 import typer
 
+from audit.command import app, command
 from fl.errors import UserError
 
 if TYPE_CHECKING:
     from audit.config import Config
     from audit.rundir import RunDir
-
-app = typer.Typer(
-    name="fedaudit",
-    help="Privacy and robustness audits for federated learning.",
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    rich_markup_mode=None,
-)
 
 
 class Kind(StrEnum):
@@ -47,13 +37,6 @@ class Kind(StrEnum):
 class Schema(StrEnum):
     CONFIG = "config"
     RESULT = "result"
-
-
-class Drawing(StrEnum):
-    """How clients are drawn."""
-
-    POISSON = "poisson"
-    FIXED = "fixed"
 
 
 class Bar(StrEnum):
@@ -84,36 +67,6 @@ def _root(
 ) -> None:
     if debug:
         os.environ["FEDAUDIT_DEBUG"] = "1"
-
-
-def command(function: Callable[..., None]) -> Callable[..., None]:
-    """A command whose errors are one sentence and a hint; exit code 2, and 130 when interrupted."""
-
-    @functools.wraps(function)
-    def guarded(*args: Any, **kwargs: Any) -> None:
-        try:
-            function(*args, **kwargs)
-        except (typer.Exit, BrokenPipeError):
-            raise
-        except KeyboardInterrupt:
-            typer.echo("\nstopped; the same command continues", err=True)
-            raise typer.Exit(130) from None
-        except Exception as error:
-            if os.environ.get("FEDAUDIT_DEBUG"):
-                raise
-            _complain(error)
-            raise typer.Exit(2) from None
-
-    return app.command(name=function.__name__.removesuffix("_"))(guarded)
-
-
-def _complain(error: Exception) -> None:
-    if isinstance(error, UserError):
-        typer.echo(f"error: {error}", err=True)
-        return
-    text = " ".join(str(error).split())[:300]
-    typer.echo(f"error: unexpected {type(error).__name__}: {text}", err=True)
-    typer.echo("  hint: `fedaudit --debug ...` shows the traceback; please report it", err=True)
 
 
 @command
@@ -175,61 +128,6 @@ def check(
     code, sentence = gate(read_result(RunDir.open(run)), Severity(fail_on.value))
     typer.echo(f"{code.name.lower().replace('_', ' ')}: {sentence}")
     raise typer.Exit(int(code))
-
-
-@command
-def claims(
-    files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="claims in YAML")],
-    out: Annotated[Path, typer.Option(help="the PDF to write")] = Path("claims.pdf"),
-) -> None:
-    """Re-score published or contractual claims of privacy; writes a PDF with a page a claim."""
-    from audit.claims_report import pdf, score_files
-    from audit.show import print_table, progress
-    from reports.sections.claims import table
-
-    with progress() as report_progress:
-        title, found = score_files(files, report_progress)
-    out.parent.mkdir(parents=True, exist_ok=True)
-    out.write_bytes(pdf(title, found, f"fedaudit claims {' '.join(map(str, files))}"))
-    shown = table(found)
-    print_table([*shown.header, "verdict"],
-                [[*row, c.verdict] for row, c in zip(shown.rows, found, strict=True)])  # fmt: skip
-    typer.echo(f"report: {out}")
-
-
-@command
-def budget(
-    run: Annotated[Optional[Path], typer.Argument(metavar="RUN", help="what it spent")] = None,  # noqa: UP045
-    epsilon: Annotated[Optional[float], typer.Option(help="plan: the budget to keep")] = None,  # noqa: UP045
-    delta: Annotated[Optional[float], typer.Option(help="default: the run's, or 1e-5")] = None,  # noqa: UP045
-    rounds: Annotated[int, typer.Option(help="plan: over how many rounds")] = 100,
-    rate: Annotated[float, typer.Option(help="plan: probability that a client takes part")] = 1.0,
-    sampling: Annotated[
-        Drawing, typer.Option(help="plan: how clients are drawn")
-    ] = Drawing.POISSON,
-    per_round: Annotated[int, typer.Option(help="plan: noised releases of a client a round")] = 1,
-    replace: Annotated[bool, typer.Option(help="plan: a client replaced, not removed")] = False,
-    figure: Annotated[Optional[Path], typer.Option(help="write the curve as SVG")] = None,  # noqa: UP045
-) -> None:
-    """What a run spent, or the noise for an epsilon: per observer, with its curve over rounds."""
-    from audit.budget_text import plan, spending
-    from audit.show import print_table
-
-    if (run is None) == (epsilon is None):
-        raise UserError("budget needs a run folder or --epsilon, one of them",
-                        hint="fedaudit budget --epsilon 8 --rounds 200 --rate 0.1")  # fmt: skip
-    if run is not None:
-        text = spending(run, delta)
-    else:
-        assert epsilon is not None
-        text = plan(epsilon, 1e-5 if delta is None else delta, rounds, rate, sampling.value,
-                    per_round, replace)  # fmt: skip
-    print_table(text.header, text.rows)
-    for line in text.lines:
-        typer.echo(line)
-    if figure is not None:
-        text.draw(figure)
-        typer.echo(f"figure: {figure}")
 
 
 @command
@@ -331,6 +229,9 @@ def _again(path: Path, phase: str, other: Path | None, trust: bool) -> None:
     with progress() as report_progress:
         execute(folder, config, [phase], report_progress, skip_finished=False)
     typer.echo(f"{phase}: done, {folder.path}")
+
+
+from audit import privacy_commands as _more  # noqa: E402, F401  (adds its commands after these)
 
 
 def main() -> None:
