@@ -38,6 +38,7 @@ _TEXT = {
     Kind.STALENESS: "how old the model was that one client trained from",
     Kind.GAN_G: "weights of a picture generator trained on clients' data",
     Kind.GAN_D: "weights of a critic trained on clients' data",
+    Kind.AGGREGATE: "the sum of all uploads of a round, for each array in them",
 }
 
 
@@ -59,7 +60,9 @@ def exposures(lines: Iterable[Mapping[str, Any]]) -> list[Exposure]:
                 party=_PARTIES.get(role, role),
                 kind=kind,
                 description=_TEXT.get(Kind(kind), kind.replace("_", " ")),
-                single_client=channel in (Channel.UPLINK, Channel.RELAY) and role != "",
+                single_client=channel in (Channel.UPLINK, Channel.RELAY)
+                and role != ""
+                and kind != Kind.AGGREGATE,
                 senders=max(int(line["senders"]) for line in found),
                 messages=sum(int(line["messages"]) for line in found),
                 bytes=sum(int(line["bytes"]) for line in found),

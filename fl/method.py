@@ -325,7 +325,10 @@ class RoundMethod(Method):
                 down = message | personal.get(k, {})
                 epochs = self.config.local_epochs
                 tally.times[k] = federation.task_time(k, down, received, reply.examples, epochs)
-                yield Delivery(client=k, message=received, examples=reply.examples)
+                # a protection may have changed the number that the server weights by
+                told = received.get(Kind.NUM_EXAMPLES)
+                examples = reply.examples if told is None else int(told["count"])
+                yield Delivery(client=k, message=received, examples=examples)
 
         deliveries = arriving()
         first = next(deliveries, None)

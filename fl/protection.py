@@ -6,6 +6,7 @@ protection touched.
 """
 
 from abc import abstractmethod
+from collections.abc import Collection
 from dataclasses import dataclass, field
 
 import torch
@@ -51,6 +52,10 @@ class Protection(Plugin):
     def training(self) -> PrivateTraining | None:
         """How clients have to train, where the protection acts before there is a message."""
         return None
+
+    def refuses(self, uplink: Collection[Kind]) -> str:
+        """Why it cannot work with a method whose clients send these kinds; empty where it can."""
+        return ""
 
     def hides_single_uploads(self) -> bool:
         """True for secure aggregation: the server reads only sums."""

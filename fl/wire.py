@@ -16,6 +16,7 @@ from fl.participation import Drawn
 from fl.protection import Message, Protection, Sending
 from fl.recorder import Log, Recorder
 from fl.streams import Streams
+from fl.sums import Sums
 from fl.tree import finite, size_bytes
 
 # Kinds that say nothing about a client's examples: no release of data.
@@ -43,7 +44,18 @@ class Wire:
     sampling: Callable[[int | None], Drawn] = lambda _: Drawn()  # how a client comes to take part
     sent: dict[Channel, int] = field(default_factory=lambda: dict.fromkeys(Channel, 0))  # bytes
     _listed: set[tuple[int, Kind]] = field(default_factory=set)
-    _sent: dict[tuple[int, str], int] = field(default_factory=dict)  # messages of each sender in this round
+    _sent: dict[tuple[int, str], int] = field(
+        default_factory=dict
+    )  # messages of each sender in this round
+    _hidden: Sums = field(default_factory=Sums)  # uploads of the round that the server reads summed
+    _first: tuple[Party, Message] | None = None  # the first of them
+
+    def __post_init__(self) -> None:
+        uplink: Collection[Kind] = getattr(self.card, Channel.UPLINK.value)
+        for protection in self.protections:
+            if reason := protection.refuses(uplink):
+                raise UserError(f"{protection.title} cannot protect {self.card.title}: {reason}",
+                                hint="leave the protection out, or choose another method")  # fmt: skip
 
     def broadcast(self, round: int, message: Message, receivers: Sequence[int]) -> Message:
         """Server to every asked client: the same content for all of them."""
@@ -76,6 +88,9 @@ class Wire:
         seen = () if hidden else (SERVER.role.value,)
         message = self._protect(round, party, seen, message, reference, settled)
         self._keep(round, Channel.UPLINK, party, ("server",), seen, message)
+        if hidden and self.recorder is not None:
+            self._first = self._first or (party, message)
+            self._hidden.add(message)
         return message
 
     def relay(
@@ -175,8 +190,21 @@ class Wire:
     def end_round(self, round: int) -> dict[Channel, int]:
         """Close the books of a round; returns its bytes by channel."""
         if self.recorder is not None:
+            self._record_sum(round)
             self.recorder.end_round(round)
         sent, self.sent = self.sent, dict.fromkeys(Channel, 0)
         self._listed.clear()
         self._sent.clear()
         return sent
+
+    def _record_sum(self, round: int) -> None:
+        """What secure aggregation left the server: the sum; of one upload, that upload itself."""
+        if self.recorder is None or self._first is None:
+            return
+        party, message = self._first
+        if self._hidden.messages > 1:
+            party, message = Party(Role.CLIENT), {Kind.AGGREGATE: self._hidden.value()}
+        server = (SERVER.role.value,)
+        self.recorder.message(round=round, channel=Channel.UPLINK, sender=party, receivers=server,
+                              seen_by=server, payloads=message)  # fmt: skip
+        self._hidden, self._first = Sums(), None

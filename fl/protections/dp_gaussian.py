@@ -8,6 +8,10 @@ model counts as its change from the model received (w_k - w), other kinds as the
 
     v <- v * min(1, clip_norm / ||v||) + N(0, (noise_multiplier * clip_norm)^2)   per coordinate
 
+With `clip: row` every row is a vector of its own and clipped alone, such as one prototype of [c, D]: one
+class with large features then does not shrink the others. The whole message of r rows has sensitivity
+sqrt(r) * clip_norm, which is what the ledger gets; r is the largest number of rows, `most_rows`.
+
 The noise is added on the way to the server, so the guarantee is local: the unit is the client, and
 the server itself is an observer. Integer arrays beside the vector (which classes a client has) are
 not noised, and the ledger says so. noise_multiplier 0 with clip_norm inf changes nothing.
@@ -15,13 +19,14 @@ not noised, and the ledger says so. noise_multiplier 0 with clip_norm inf change
 
 import math
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
-from torch import Tensor
 
 from fl.artifact import Kind
 from fl.errors import UserError
 from fl.ledger import Adjacency, Release
+from fl.noising import base_of, in_clear, perturbed
 from fl.protection import Payload, Protection, Sending
 
 
@@ -35,6 +40,8 @@ class DPGaussian(Protection):
         clip_norm: float = 1.0  # C: largest L2 norm of what one client sends
         noise_multiplier: float = 1.0  # z: noise standard deviation / C
         adjacency: Adjacency = "add_or_remove_one"
+        clip: Literal["message", "row"] = "message"  # what has a norm of at most C
+        most_rows: int = 10  # with clip: row, rows that a message may have; more are refused
 
         def __post_init__(self) -> None:
             if not self.clip_norm > 0:
@@ -48,11 +55,15 @@ class DPGaussian(Protection):
             if self.noise_multiplier and math.isinf(self.clip_norm):
                 raise UserError("dp_gaussian: noise without a finite clip_norm protects nothing",
                                 hint="set clip_norm, or noise_multiplier: 0")  # fmt: skip
+            if self.most_rows < 1:
+                raise UserError(f"dp_gaussian.most_rows must be >= 1, got {self.most_rows}",
+                                hint="use the number of classes")  # fmt: skip
 
     def describe(self) -> str:
         c = self.config
         return (
-            f"{', '.join(c.kinds)} clipped to norm {c.clip_norm:g} with Gaussian noise of "
+            f"{', '.join(c.kinds)} clipped to norm {c.clip_norm:g}"
+            f"{', row by row,' if c.clip == 'row' else ''} with Gaussian noise of "
             f"standard deviation {c.noise_multiplier * c.clip_norm:g} (multiplier "
             f"{c.noise_multiplier:g}), added before the server receives it"
         )
@@ -60,33 +71,29 @@ class DPGaussian(Protection):
     def apply(self, sending: Sending) -> None:
         for kind in self.config.kinds:
             if kind in sending.message:
-                base = (
-                    sending.reference.get(Kind.GLOBAL_MODEL, {}) if kind == Kind.LOCAL_MODEL else {}
-                )
+                base = base_of(kind, sending)
                 sending.message[kind] = self._noised(sending.message[kind], base, sending.rng)
                 sending.protected.add(kind)
                 sending.releases += self._releases(kind, sending)
 
     def _noised(self, payload: Payload, base: Payload, rng: torch.Generator) -> Payload:
-        clip, z = self.config.clip_norm, self.config.noise_multiplier
-        moving = {
-            k: v - base[k] if k in base else v for k, v in payload.items() if v.is_floating_point()
-        }
-        norm = math.sqrt(sum(float(v.double().square().sum()) for v in moving.values()))
-        if norm <= clip and not z:
-            return payload  # bit for bit: nothing to clip, nothing to add
-        factor = min(1.0, clip / norm) if norm > 0 else 1.0
-        out = dict(payload)
-        for name, value in moving.items():
-            noise = torch.randn(value.shape, generator=rng) * (z * clip) if z else 0.0
-            protected: Tensor = value * factor + noise
-            out[name] = base[name] + protected if name in base else protected
-        return out
+        c = self.config
+        std, rows = c.noise_multiplier * c.clip_norm if c.noise_multiplier else 0.0, c.clip == "row"
+        longest = max((len(v) for v in payload.values() if v.dim()), default=0)
+        if rows and longest > c.most_rows:
+            raise UserError(f"dp_gaussian: a message has {longest} rows, most_rows is {c.most_rows}",
+                            hint="set most_rows to the number of classes")  # fmt: skip
+
+        def draw(shape: torch.Size) -> torch.Tensor:
+            return torch.randn(shape, generator=rng) * std
+
+        return perturbed(payload, base, c.clip_norm, draw if std else None, rows=rows)
 
     def _releases(self, kind: Kind, sending: Sending) -> list[Release]:
         c = self.config
         factor = 1.0 if c.adjacency == "add_or_remove_one" else 2.0
         bounded = not math.isinf(c.clip_norm)
+        bound = c.clip_norm * (math.sqrt(c.most_rows) if c.clip == "row" else 1.0)
         noised = Release(
             round=sending.round,
             kind=kind,
@@ -94,20 +101,18 @@ class DPGaussian(Protection):
             observers=sending.observers,
             mechanism="gaussian" if c.noise_multiplier else "none",
             noise_std=c.noise_multiplier * c.clip_norm if c.noise_multiplier else 0.0,
-            sensitivity=factor * c.clip_norm if bounded else None,
+            sensitivity=factor * bound if bounded else None,
             adjacency=c.adjacency,
-            clipped="on the client's whole vector, before noise" if bounded else "",
+            clipped=_WHERE[c.clip] if bounded else "",
             source="dp_gaussian",
-            clip_norm=c.clip_norm if bounded else None,
+            clip_norm=bound if bounded else None,
             clip_of="update" if bounded else "",
             derived="clip" if bounded else "declared",
         )
-        integers = [k for k, v in sending.message[kind].items() if not v.is_floating_point()]
-        clear = [
-            Release(
-                round=sending.round, kind=f"{kind}.{name}", sender=str(sending.sender),
-                observers=sending.observers, mechanism="none", source="dp_gaussian",
-            )
-            for name in integers
-        ]  # fmt: skip
-        return [noised, *clear]
+        return [noised, *in_clear(kind, sending, "dp_gaussian")]
+
+
+_WHERE = {
+    "message": "on the client's whole vector, before noise",
+    "row": "on each row of the client's array, before noise; the norm is that of all rows",
+}

@@ -197,10 +197,13 @@ def test_secure_aggregation_hides_single_uploads_and_nothing_else(tmp_path: Path
     books = Books(tmp_path, Scales(1.0), Hides())
     books.wire.broadcast(0, DOWN, [0])
     assert books.wire.uplink(0, UP, 0, DOWN) is not None  # the sum still needs it
+    assert books.wire.uplink(0, UP, 1, DOWN) is not None
     assert seen_by(books)["client-0.uplink/local_model"] == ()
     assert seen_by(books)["server.downlink/global_model"] == ("client",)
-    uplink = [line for line in books.traffic() if line["channel"] == "uplink"]
-    assert [line["seen_by"] for line in uplink] == [[], []]
+    uplink = {
+        line["traffic"]: line["seen_by"] for line in books.traffic() if line["channel"] == "uplink"
+    }
+    assert uplink == {"local_model": [], "num_examples": [], "aggregate": ["server"]}
     # what is learned from the sum is still a release of the client's data
     assert all(r.observers == ("client", "public") for r in books.releases())
 

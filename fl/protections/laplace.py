@@ -1,0 +1,84 @@
+"""Laplace protection: clip what a client sends in the L1 norm, add Laplace noise, say what that is worth.
+
+Dwork, McSherry, Nissim, Smith. Calibrating Noise to Sensitivity in Private Data Analysis. TCC 2006,
+Prop. 1. Everything one chosen kind holds is one vector v per message, as for dp_gaussian:
+
+    v <- v * min(1, clip_norm / ||v||_1) + Laplace(0, scale)   per coordinate,
+
+and one release costs a client epsilon = clip_norm / scale at delta = 0. The guarantee is local. The L1
+norm of a vector of D numbers is up to sqrt(D) times its L2 norm: for models and prototypes Gaussian noise
+is nearly always the better bargain; this is for short vectors. scale 0 with clip_norm inf changes
+nothing. Counts, which must stay whole numbers, have discrete_laplace.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Annotated
+
+import torch
+from pydantic import Field
+
+from fl.artifact import Kind
+from fl.errors import UserError
+from fl.ledger import Adjacency, Release
+from fl.noising import base_of, in_clear, perturbed
+from fl.protection import Protection, Sending
+
+
+class Laplace(Protection):
+    title = "Clipping and Laplace noise"
+    source = "Dwork et al., TCC 2006, Prop. 1"
+
+    @dataclass(frozen=True, kw_only=True)
+    class Config:
+        kinds: tuple[Kind, ...]
+        clip_norm: Annotated[float, Field(gt=0)] = 1.0  # largest L1 norm of what one client sends
+        scale: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 1.0  # b; sd is sqrt(2) b
+        adjacency: Adjacency = "add_or_remove_one"
+
+        def __post_init__(self) -> None:
+            if self.scale and math.isinf(self.clip_norm):
+                raise UserError("laplace: noise without a finite clip_norm protects nothing",
+                                hint="set clip_norm, or scale: 0")  # fmt: skip
+
+    def describe(self) -> str:
+        c = self.config
+        return (
+            f"{', '.join(c.kinds)} clipped to L1 norm {c.clip_norm:g} with Laplace noise of scale "
+            f"{c.scale:g}, added before the server receives it"
+        )
+
+    def apply(self, sending: Sending) -> None:
+        c = self.config
+
+        def draw(shape: torch.Size) -> torch.Tensor:
+            # The difference of two exponentials; log of a uniform on (0, 1] is never infinite
+            uniform = 1 - torch.rand((2, *shape), generator=sending.rng, dtype=torch.float64)
+            logs = uniform.log()
+            noise: torch.Tensor = (logs[0] - logs[1]) * c.scale
+            return noise.float()
+
+        for kind in c.kinds:
+            if kind in sending.message:
+                sending.message[kind] = perturbed(
+                    sending.message[kind], base_of(kind, sending), c.clip_norm,
+                    draw if c.scale else None, order=1,
+                )  # fmt: skip
+                sending.protected.add(kind)
+                sending.releases += [
+                    self._release(kind, sending),
+                    *in_clear(kind, sending, "laplace"),
+                ]
+
+    def _release(self, kind: Kind, sending: Sending) -> Release:
+        c = self.config
+        bounded = not math.isinf(c.clip_norm)
+        factor = 1.0 if c.adjacency == "add_or_remove_one" else 2.0
+        return Release(
+            round=sending.round, kind=kind, sender=str(sending.sender), observers=sending.observers,
+            mechanism="laplace" if c.scale else "none", noise_std=c.scale,
+            sensitivity=factor * c.clip_norm if bounded else None, adjacency=c.adjacency,
+            clipped="on the client's whole vector in the L1 norm, before noise" if bounded else "",
+            clip_norm=c.clip_norm if bounded else None, clip_of="update" if bounded else "",
+            derived="clip" if bounded else "declared", source="laplace",
+        )  # fmt: skip

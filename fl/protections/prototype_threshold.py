@@ -1,0 +1,61 @@
+"""Prototype threshold: a client says nothing of a class of which it holds fewer than `least` examples.
+
+The minimum-frequency rule for small cells in official statistics (Hundepool et al., Statistical
+Disclosure Control, Wiley 2012), for prototypes: the prototype, its class and its count are withheld. A
+message that is left with no class is sent without prototypes. The prototype of one example is that
+example's features, so this removes the worst leak; it is no differential privacy: two releases of a
+class that grew by one in between still differ by that one example, and a class that is missing is
+known to be small. Other counts that a method sends (num_examples, label_counts) stay. least 1 changes
+nothing.
+"""
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from pydantic import Field
+from torch import Tensor
+
+from fl.artifact import Kind
+from fl.errors import UserError
+from fl.protection import Payload, Protection, Sending
+
+
+class PrototypeThreshold(Protection):
+    title = "Prototypes of small classes withheld"
+    source = "Hundepool et al., Statistical Disclosure Control, 2012 (minimum frequency)"
+    kinds = (Kind.LOCAL_PROTOTYPES, Kind.PROTO_COUNTS)
+
+    @dataclass(frozen=True, kw_only=True)
+    class Config:
+        least: Annotated[int, Field(ge=1)] = 20  # k: examples that a class needs
+
+    def describe(self) -> str:
+        return (
+            f"prototype, label and count of a class are withheld by clients with fewer than "
+            f"{self.config.least} examples of it"
+        )
+
+    def apply(self, sending: Sending) -> None:
+        sent, least = [k for k in self.kinds if k in sending.message], self.config.least
+        if not sent or least == 1:
+            return
+        if Kind.PROTO_COUNTS not in sending.message:
+            raise UserError("prototype_threshold: the message does not say how many examples are "
+                            "behind its prototypes", hint="use a method that sends proto_counts")  # fmt: skip
+        counts = sending.message[Kind.PROTO_COUNTS]
+        large = dict(
+            zip(counts["classes"].tolist(), (counts["counts"] >= least).tolist(), strict=True)
+        )
+        for kind in sent:
+            payload = sending.message[kind]
+            kept = [i for i, c in enumerate(payload["classes"].tolist()) if large.get(c, False)]
+            if not kept:
+                del sending.message[kind]
+            elif len(kept) < len(payload["classes"]):
+                sending.message[kind] = _rows(payload, kept)
+
+
+def _rows(payload: Payload, kept: list[int]) -> Payload:
+    """Every array of the payload has one row a class."""
+    out: dict[str, Tensor] = {name: value[kept] for name, value in payload.items()}
+    return out

@@ -1,0 +1,40 @@
+"""Secure aggregation: the server reads the sum of a round's uploads and no single one.
+
+Bonawitz et al. Practical Secure Aggregation for Privacy-Preserving Machine Learning. CCS 2017. What
+that protocol achieves is simulated, not its cryptography: uploads reach the method's server code as
+before, which computes what it would compute from the sums, and the wire takes the server out of those
+who saw them. What the server saw instead is recorded as one `aggregate` a round (fl/sums.py). Where a
+single client answered, the sum is that client's upload, and the record says so.
+
+The sum is exact and enters the ledger as released without noise: everybody who gets the next model
+sees what it tells, and rounds that differ in one client can be subtracted. Methods whose server looks
+at one client's answer (a loss, a cluster, the age of its model) cannot work on sums and are refused.
+Clients are taken to be honest but curious, and the server not to collude with any of them. What travels
+from client to client (relay) is not hidden.
+"""
+
+from collections.abc import Collection
+
+from fl.artifact import Kind
+from fl.protection import Protection, Sending
+from fl.sums import SUMMED
+
+
+class SecureAggregation(Protection):
+    title = "Secure aggregation"
+    source = "Bonawitz et al., CCS 2017"
+
+    def describe(self) -> str:
+        return "secure aggregation: the server reads the sum of a round's uploads and no single one"
+
+    def apply(self, sending: Sending) -> None:
+        """Nothing in a message changes."""
+
+    def hides_single_uploads(self) -> bool:
+        return True
+
+    def refuses(self, uplink: Collection[Kind]) -> str:
+        single = [k for k in uplink if k not in SUMMED]
+        if not single:
+            return ""
+        return f"its server reads each client's {' and '.join(single)}, of which there is no useful sum"
