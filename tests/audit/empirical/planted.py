@@ -28,7 +28,9 @@ class _Scaled(DPGaussian):
 
     def _noised(self, payload: Payload, base: Payload, rng: torch.Generator) -> Payload:
         honest = self.config
-        self.config = dataclasses.replace(honest, noise_multiplier=Z * self.share)
+        self.config = dataclasses.replace(
+            honest, noise_multiplier=honest.noise_multiplier * self.share
+        )
         try:
             return super()._noised(payload, base, rng)
         finally:
@@ -132,3 +134,10 @@ FAULTS = {
         GrowsWithTheUpdate,
     )
 }  # fmt: skip
+
+
+class Refusing(DPGaussian):
+    """Takes no message but those of one model."""
+
+    def apply(self, sending: Sending) -> None:
+        raise ValueError("unknown layers")
