@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import NamedTuple
 
 from audit.claim_scores import rescored
 from audit.claims import load
@@ -48,10 +49,15 @@ class Overview(Section):
         ]
 
 
+class Scored(NamedTuple):
+    title: str
+    claims: list[ClaimRecord]
+
+
 def score_files(
     paths: Sequence[Path], progress: Callable[[str, int, int], None] = lambda *_: None
-) -> tuple[str, list[ClaimRecord]]:
-    """The title for these files, and every claim in them re-scored. Raises UserError for a bad file."""
+) -> Scored:
+    """Every claim in these files, re-scored. Raises UserError for a bad file."""
     files = [load(p) for p in paths]
     claims = [c for f in files for c in f.claims]
     found = []
@@ -59,7 +65,8 @@ def score_files(
         progress("claims", number, len(claims))
         found.append(rescored(claim))
     progress("claims", len(claims), len(claims))
-    return files[0].title if len(files) == 1 else "Claims of privacy, re-scored", found
+    title = files[0].title if len(files) == 1 else "Claims of privacy, re-scored"
+    return Scored(title, found)
 
 
 def pdf(title: str, claims: Sequence[ClaimRecord], command: str) -> bytes:

@@ -181,11 +181,14 @@ def doctor() -> None:
 
 def _load(path: Path) -> "Config":
     """A config of the user's own; plugins it names may lie beside it."""
+    from audit.claims import load as load_claims
     from audit.config import load
     from audit.policy_rules import load_policy
 
     config = load(path)
     load_policy(config.policy)  # now, not after an hour of training
+    for claims in config.claims:
+        load_claims(Path(claims))
     _importable(path.parent)
     return config
 

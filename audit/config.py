@@ -266,6 +266,9 @@ class Config(Group):
     dp_audit: DPAuditSettings = Field(
         default=DPAuditSettings(), description="lower bounds on epsilon by experiment"
     )
+    claims: tuple[Text, ...] = Field(
+        default=(), max_length=50, description="files of claims to re-score in the report"
+    )
     policy: Text = Field(default="default", description="a file of audit/policy/, or a path to one")
     report: tuple[Text, ...] = Field(
         default=("json", "html", "pdf"), description="formats to write"

@@ -31,7 +31,7 @@ PHASES = (
     Phase("simulate", ("seed", "federation", "method", "protections", "record", "evaluate_every")),
     Phase("attack", ("attacks", "replay"), reads=("simulate",)),
     Phase("account", ("accountants", "delta", "dp_audit"), reads=("simulate",)),
-    Phase("score", ("policy", "title"), reads=("simulate", "attack", "account")),
+    Phase("score", ("policy", "title", "claims"), reads=("simulate", "attack", "account")),
     Phase("report", ("report", "sections"), reads=("score",)),
 )
 SIMULATED = PHASES[0].keys  # what a run folder can never change

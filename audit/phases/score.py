@@ -3,8 +3,10 @@
 import json
 from collections.abc import Callable
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
+from audit.claims_report import score_files
 from audit.config import Config
 from audit.dp_audit_findings import from_dp_audits
 from audit.exposure import exposures
@@ -70,6 +72,7 @@ def run(run: RunDir, config: Config, progress: Progress) -> None:
         figures=drawn,
         galleries=pictures,
         budgets=budgets,
+        claims=score_files([Path(p) for p in config.claims]).claims,
         dp_audits=audits,
         history=[_history(r) for r in history],
         summary_metrics=summary(history),

@@ -15,6 +15,7 @@ from audit.cli import app
 from fl.errors import UserError
 from reports.result import ClaimRecord, ClaimRow, Severity
 from reports.sections.claims import digits
+from tests.audit.tiny import TEXT
 
 FOLDER = Path(__file__).parents[2] / "configs" / "claims"
 
@@ -213,3 +214,22 @@ def test_digits_are_those_of_the_tables() -> None:
         "infinite",
         "0",
     ]
+
+
+def test_a_run_s_report_re_scores_the_claims_its_config_names(tmp_path: Path) -> None:
+    from reports.sections.claims import Claims as ClaimsSection
+    from tests.reports.sample import result
+
+    path = tmp_path / "c.yaml"
+    path.write_text(TINY.replace("CLAIMS", str(FOLDER / "class_counts.yaml")))
+    out = tmp_path / "run"
+    done = CliRunner().invoke(app, ["run", str(path), "--out", str(out)])
+    assert done.exit_code == 0, done.output
+    assert '"class-counts"' in (out / "audit.json").read_text()
+    path.write_text(TINY.replace("CLAIMS", "missing.yaml"))
+    refused = CliRunner().invoke(app, ["run", str(path), "--out", str(tmp_path / "other")])
+    assert refused.exit_code == 2 and "no file missing.yaml" in refused.output
+    assert "No claim" in ClaimsSection().build(result())[0].text  # type: ignore[union-attr]
+
+
+TINY = TEXT + "workers: 0\nreport: [json]\nclaims: [CLAIMS]\n"
