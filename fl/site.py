@@ -92,6 +92,18 @@ class Site:
         reply: Reply = getattr(self.method, name)(server)
         return reply
 
+    def received(self, job: tuple[str, int, State, Tensor, Tensor]) -> Reply:
+        """Work of the server on normalised examples that clients sent: (function, round, model, x, y)."""
+        name, round, model, x, y = job
+        start = {k: v.to(self.device) for k, v in model.items()}
+        server = Client(
+            index=-1, round=round, x=x.to(self.device), y=y.to(self.device), classes=self.classes,
+            message={Kind.GLOBAL_MODEL: start}, memory={}, net=self.net,
+            streams=self.holdings.streams, initial=self.initial,
+        )  # fmt: skip
+        reply: Reply = getattr(self.method, name)(server)
+        return reply
+
     def work(self, named: tuple[str, tuple[int, Tree, Message]]) -> Reply:
         """One client's work by another function of the method: (name, job)."""
         name, job = named

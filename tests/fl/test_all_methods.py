@@ -17,7 +17,7 @@ NAMES = plugin.names("fl.methods")
 COMMON = {
     "rounds": 3, "local_epochs": 1, "batch_size": 8, "lr": 0.05,
     "gan": {"cycles": 3, "least_cycles": 2, "local": 2, "width": 4, "latent": 6, "batch_size": 4},
-    "labeler_rounds": 2,
+    "labeler_rounds": 2, "iterations": 5,
 }  # fmt: skip
 
 
