@@ -141,7 +141,8 @@ class Wire:
         again = self._sent.get((round, str(sender)), 0)
         self._sent[round, str(sender)] = again + 1
         for number, protection in enumerate(self.protections):
-            keys = (number, round, str(sender), *([again] if again else []))
+            keys: tuple[int | str, ...] = (number, round, str(sender))
+            keys += (again,) if again else ()
             sending.rng = self.streams.torch("protection", *keys)
             before = len(sending.releases)
             protection.apply(sending)
