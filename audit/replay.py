@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from audit.extractor import KnownArchitecture
 from audit.world import World
-from fl.artifact import Artifact, Channel, Kind
+from fl.artifact import Array, Artifact, Channel, Kind
 from fl.protection import Message
 from fl.streams import Streams
 from fl.tree import to_numpy
@@ -60,17 +60,10 @@ def replay_prototypes(world: World, recorded: Sequence[Artifact]) -> Replays:
             group = np.sort(rng.choice(members, n, replace=False))
             index, all_features = features[k]
             rows = all_features[np.isin(index, group)]
-            message: Message = {
-                Kind.LOCAL_PROTOTYPES: {
-                    "classes": torch.tensor([label]),
-                    "features": torch.from_numpy(rows.astype(np.float64).mean(0)[None]).float(),
-                }
-            }
-            model = models[k]
             # A stream of its own, so that two replays of one client meet different noise
             streams = Streams(world.streams.key("replay", n, i))
-            wire = Wire(world.method.card, streams, world.protections)
-            sent = wire.uplink(model.round, message, k, {})
+            model, mean = models[k], rows.astype(np.float64).mean(0)
+            sent = sent_prototype(world, streams, model, recorded, label, n, mean)
             if sent is None:
                 continue
             name = f"replay/n{n}/{i}"
@@ -79,7 +72,36 @@ def replay_prototypes(world: World, recorded: Sequence[Artifact]) -> Replays:
                 Artifact(
                     id=name, kind=Kind.LOCAL_PROTOTYPES, channel=Channel.UPLINK, round=model.round,
                     sender=model.sender, seen_by=model.seen_by,
-                    payload=to_numpy(sent[Kind.LOCAL_PROTOTYPES]), origin="replayed", note={"n": n},
+                    payload=sent, origin="replayed", note={"n": n},
                 )
             )  # fmt: skip
     return made
+
+
+def sent_prototype(
+    world: World, streams: Streams, model: Artifact, recorded: Sequence[Artifact], label: int, n: int,
+    mean: NDArray[np.float64],
+) -> dict[str, Array] | None:  # fmt: skip
+    """What arrives when the sender of `model` sends this one prototype [D] over n of its examples.
+
+    None where a protection withholds it. `recorded` holds the global prototypes it had received.
+    """
+    assert model.sender.index is not None
+    classes = torch.tensor([label])
+    message: Message = {
+        Kind.LOCAL_PROTOTYPES: {
+            "classes": classes,
+            "features": torch.from_numpy(mean[None]).float(),
+        }
+    }
+    if Kind.PROTO_COUNTS in world.method.card.uplink:
+        message[Kind.PROTO_COUNTS] = {"classes": classes, "counts": torch.tensor([n])}
+    received: Message = {}
+    for a in recorded:
+        if (a.kind, a.round) == (Kind.GLOBAL_PROTOTYPES, model.round):
+            received[a.kind] = {k: torch.from_numpy(np.array(v)) for k, v in a.payload.items()}
+    wire = Wire(world.method.card, streams, world.protections)
+    sent = wire.uplink(model.round, message, model.sender.index, received)
+    if sent is None or Kind.LOCAL_PROTOTYPES not in sent:
+        return None
+    return dict(to_numpy(sent[Kind.LOCAL_PROTOTYPES]))

@@ -9,17 +9,12 @@ against n. Only attacks that read all rounds are given them.
 from collections.abc import Sequence
 
 import numpy as np
-import torch
-from numpy.typing import NDArray
 
 from audit.extractor import KnownArchitecture
-from audit.replay import Replays
+from audit.replay import Replays, sent_prototype
 from audit.world import World
-from fl.artifact import Array, Artifact, Channel, Kind
-from fl.protection import Message
+from fl.artifact import Artifact, Channel, Kind
 from fl.streams import Streams
-from fl.tree import to_numpy
-from fl.wire import Wire
 
 
 def replay_pairs(world: World, recorded: Sequence[Artifact]) -> Replays:
@@ -48,7 +43,10 @@ def replay_pairs(world: World, recorded: Sequence[Artifact]) -> Replays:
             chosen = rng.choice(members, n + 1, replace=False)
             features = extractors[k].features(world.data.train.x[chosen]).astype(np.float64)
             for size, name in ((n, "before"), (n + 1, "after")):
-                sent = _sent(world, latest[k], label, features[:size].mean(0), (n, i, name))
+                # A stream of its own, so that two replays of one client meet different noise
+                streams = Streams(world.streams.key("replay_pairs", n, i, name))
+                mean = features[:size].mean(0)
+                sent = sent_prototype(world, streams, latest[k], recorded, label, size, mean)
                 if sent is None:
                     continue
                 made.groups[f"replay/pair{n}/{i}/{name}"] = chosen[:size]
@@ -61,22 +59,3 @@ def replay_pairs(world: World, recorded: Sequence[Artifact]) -> Replays:
                     )
                 )  # fmt: skip
     return made
-
-
-def _sent(
-    world: World, model: Artifact, label: int, mean: NDArray[np.float64], key: tuple[int | str, ...]
-) -> dict[str, Array] | None:
-    """What arrives when a client sends this one prototype; None where it is withheld."""
-    message: Message = {
-        Kind.LOCAL_PROTOTYPES: {
-            "classes": torch.tensor([label]),
-            "features": torch.from_numpy(mean[None]).float(),
-        }
-    }
-    assert model.sender.index is not None
-    # A stream of its own, so that two replays of one client meet different noise
-    streams = Streams(world.streams.key("replay_pairs", *key))
-    sent = Wire(world.method.card, streams, world.protections).uplink(
-        model.round, message, model.sender.index, {}
-    )
-    return None if sent is None else dict(to_numpy(sent[Kind.LOCAL_PROTOTYPES]))

@@ -5,8 +5,9 @@ worth in the ledger; the wire enters an un-noised release for every data-depende
 protection touched.
 """
 
+import math
 from abc import abstractmethod
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
 import torch
@@ -49,6 +50,10 @@ class Protection(Plugin):
     def describe(self) -> str:
         """One sentence for the report, with its parameters."""
 
+    def noise_std(self, kind: Kind) -> float:
+        """Standard deviation of the noise on each number of that kind; public, as its law is."""
+        return 0.0
+
     def training(self) -> PrivateTraining | None:
         """How clients have to train, where the protection acts before there is a message."""
         return None
@@ -60,3 +65,8 @@ class Protection(Plugin):
     def hides_single_uploads(self) -> bool:
         """True for secure aggregation: the server reads only sums."""
         return False
+
+
+def published_noise(protections: Iterable[Protection], kind: Kind) -> float:
+    """Standard deviation of all their noise on each number of a kind, which an adversary knows."""
+    return math.hypot(*(p.noise_std(kind) for p in protections))

@@ -74,7 +74,7 @@ class PrototypeMembership(Attack):
         least_auxiliary: int = (
             20  # auxiliary pictures that a class needs for its mean and covariance
         )
-        noise_std: float = 0.0  # of published noise on each feature, where a protection adds some
+        noise_std: float = 0.0  # of noise on each feature, unless a protection publishes its own
         assumed_samples: int = 100  # n where nothing visible tells it
 
         def __post_init__(self) -> None:
@@ -140,6 +140,9 @@ class PrototypeMembership(Attack):
             "mean": np.stack(means),
             "axes": np.stack(axes),
             "spread": np.stack(spreads),
+            "noise_std": np.array(
+                knowledge.training.get(f"noise_std.{Kind.LOCAL_PROTOTYPES}", self.config.noise_std)
+            ),
         }
 
     def score(self, claim: Claim, row: int, features: Floats) -> Floats:
@@ -147,7 +150,7 @@ class PrototypeMembership(Attack):
         q, n = claim["population"][row], int(claim["n"][row])
         return log_likelihood_ratio(
             features, claim["prototype"][row], claim["mean"][q], claim["axes"][q],
-            claim["spread"][q], n if n > 0 else self.config.assumed_samples, self.config.noise_std,
+            claim["spread"][q], n if n > 0 else self.config.assumed_samples, float(claim["noise_std"]),
         )  # fmt: skip
 
     def measure(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[Evidence]:

@@ -19,15 +19,18 @@ from audit.config import Config
 from audit.extractor import KnownArchitecture
 from audit.replay import Replays, replay_prototypes
 from audit.replay_pairs import replay_pairs
+from audit.replay_updates import UPDATES, replay_updates
 from audit.rundir import RunDir
 from audit.truth import SimulatedTruth, images, shifted
 from audit.world import World, plugin
-from fl.artifact import Artifact, Party
+from fl.artifact import Artifact, Kind, Party
 from fl.errors import UserError
+from fl.protection import published_noise
 from fl.recorder import manifest, read
 from fl.workers import tune_allocator
 
 Progress = Callable[[str, int, int], None]
+REPLAYED_FROM = {Kind.GLOBAL_PROTOTYPES}  # a protection may mix with what the client had received
 
 
 def run(run: RunDir, config: Config, progress: Progress) -> None:
@@ -38,30 +41,49 @@ def run(run: RunDir, config: Config, progress: Progress) -> None:
         (plugin("attacks", spec, f"attacks[{i}]"), spec.name)
         for i, spec in enumerate(config.attacks)
     ]
-    artifacts = _recorded(run, _kinds(a for a, _ in attacks), "latest")
+    kinds = _kinds(a for a, _ in attacks)
+    inverting = any(_inverts_updates(a.card) for a, _ in attacks)
+    if inverting:  # what clients received, to train them anew with
+        kinds |= set(world.method.card.downlink)
+    artifacts = _recorded(run, kinds, "latest")
     historians = [a for a, _ in attacks if a.card.rounds == "all"]
     history = _recorded(run, _kinds(historians), "all") if historians else []
-    replays, pairs = Replays([], {}), Replays([], {})
+    replays, pairs, updates = Replays([], {}), Replays([], {}), Replays([], {})
     if any(a.card.replays and a.card.rounds == "latest" for a, _ in attacks):
         replays = replay_prototypes(world, artifacts)
     if any(a.card.replays for a in historians):
         pairs = replay_pairs(world, history)
+    if inverting:
+        updates = replay_updates(world, artifacts)
     truth = SimulatedTruth(
-        world.population, {a.id: a for a in (*artifacts, *history)}, replays.groups | pairs.groups
-    )
+        world.population, {a.id: a for a in (*artifacts, *history)},
+        replays.groups | pairs.groups | updates.groups,
+    )  # fmt: skip
     for stale in run.evidence.glob("[0-9]*.json"):  # of a longer or differently ordered list
         stale.unlink()
     progress("attack", 0, len(attacks))
     for number, (attack, name) in enumerate(attacks):
         every = attack.card.rounds == "all"
         seen = [*history, *pairs.artifacts] if every else [*artifacts, *replays.artifacts]
+        if _inverts_updates(attack.card):
+            seen = [*artifacts, *updates.artifacts]
         found = _one(attack, name, seen, world, truth)
         run.write_json(run.evidence / f"{number:02d}-{name.replace(':', '.')}.json", found)
         progress("attack", number + 1, len(attacks))
 
 
 def _kinds(attacks: Iterable[Attack]) -> set[str]:
-    return {k for a in attacks for k in (*a.card.requires, *a.card.also_reads)}
+    """Kinds that some attack reads, and what replays have to go by."""
+    return {k for a in attacks for k in (*a.card.requires, *a.card.also_reads)} | REPLAYED_FROM
+
+
+def _inverts_updates(card: Card) -> bool:
+    """Whether its planted leaks are replayed updates: it reads uploads, and not for prototypes."""
+    reads = {*card.requires, *card.also_reads}
+    return (
+        card.replays and card.rounds == "latest" and bool(reads & set(UPDATES))
+        and Kind.LOCAL_PROTOTYPES not in reads
+    )  # fmt: skip
 
 
 def _recorded(run: RunDir, kinds: set[str], rounds: Literal["latest", "all"]) -> list[Artifact]:
@@ -151,6 +173,9 @@ def granted(card: Card, world: World) -> Knowledge:
         for f in dataclasses.fields(local)
         if isinstance(v := getattr(local, f.name), int | float) and not isinstance(v, bool)
     }
+    for required in card.requires:
+        if std := published_noise(world.protections, required):
+            training[f"noise_std.{required}"] = std
     return Knowledge(
         classes=len(world.data.classes),
         image_shape=tuple(world.data.shape),  # type: ignore[arg-type]

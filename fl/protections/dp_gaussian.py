@@ -68,6 +68,10 @@ class DPGaussian(Protection):
             f"{c.noise_multiplier:g}), added before the server receives it"
         )
 
+    def noise_std(self, kind: Kind) -> float:
+        c = self.config
+        return c.noise_multiplier * c.clip_norm if c.noise_multiplier and kind in c.kinds else 0.0
+
     def apply(self, sending: Sending) -> None:
         for kind in self.config.kinds:
             if kind in sending.message:

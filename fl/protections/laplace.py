@@ -48,6 +48,9 @@ class Laplace(Protection):
             f"{c.scale:g}, added before the server receives it"
         )
 
+    def noise_std(self, kind: Kind) -> float:
+        return math.sqrt(2) * self.config.scale if kind in self.config.kinds else 0.0
+
     def apply(self, sending: Sending) -> None:
         c = self.config
 

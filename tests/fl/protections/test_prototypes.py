@@ -7,7 +7,9 @@ import torch
 
 from fl.artifact import Kind
 from fl.errors import UserError
+from fl.protection import published_noise
 from fl.protections.dp_gaussian import DPGaussian
+from fl.protections.laplace import Laplace
 from fl.protections.prototype_mixing import PrototypeMixing
 from fl.protections.prototype_threshold import PrototypeThreshold
 from tests.fl.protections.sends import PROTOTYPES, make, send
@@ -99,3 +101,10 @@ def test_more_rows_than_the_sensitivity_covers_are_refused() -> None:
         send(make(DPGaussian, kinds=(LOCAL,), clip="row", most_rows=2), PROTOTYPES)
     with pytest.raises(UserError, match="most_rows must be >= 1"):
         make(DPGaussian, most_rows=0)
+
+
+def test_the_published_noise_of_several_protections_adds_up_in_squares() -> None:
+    gaussian = make(DPGaussian, kinds=(LOCAL,), clip_norm=2.0, noise_multiplier=1.5)
+    laplace = make(Laplace, kinds=(LOCAL,), clip_norm=1.0, scale=4 / math.sqrt(2))
+    assert published_noise([gaussian, laplace], LOCAL) == pytest.approx(5.0)
+    assert published_noise([gaussian, make(PrototypeThreshold)], Kind.LOCAL_MODEL) == 0
