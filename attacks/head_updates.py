@@ -111,11 +111,10 @@ def head_unseen(view: Sequence[Artifact], knowledge: Knowledge) -> str:
     if not any(a.kind in UPLOADS and a.sender.role == Role.CLIENT for a in view):
         return "no client sends its model, or what changed in it, that the server could read"
     updates = head_updates(view, knowledge)
+    if not updates and any(a.kind == Kind.GLOBAL_MODEL for a in view):
+        return "clients keep the last layer: no upload holds it, so nothing is read off its rows"
     if not updates:
-        return (
-            "no upload holds the last layer together with the model it started from, so its rows "
-            "say nothing"
-        )
+        return "the model that uploads started from was not recorded"
     if not any(u.norms.any() for u in updates):
         return "the last layer is frozen: it did not change in any upload"
     return ""

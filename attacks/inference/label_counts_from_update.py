@@ -44,7 +44,7 @@ from attacks.head_updates import (
     one_step,
     starting_models,
 )
-from attacks.label_rules import far_moved, present, proportions
+from attacks.label_rules import STILL, far_moved, present, proportions
 from attacks.measures.label_sets import set_evidence, share_evidence, wrong_client
 from fl.artifact import Artifact, Kind
 from fl.errors import UserError
@@ -91,8 +91,9 @@ class LabelCountsFromUpdate(Attack):
         extractors, model = starting_models(updates, knowledge)
         share = np.full((len(updates), knowledge.classes), np.nan)
         for i, u in enumerate(updates[: self.config.max_clients]):
-            if u.bias is not None and u.reach > 0 and len(knowledge.auxiliary or ()):
-                share[i] = self._share(u, u.bias, knowledge)
+            moved = u.bias is not None and u.norms.any()
+            if moved and u.reach > 0 and len(knowledge.auxiliary or ()):
+                share[i] = self._share(u, knowledge)
         return {
             "client": np.array([u.client for u in updates]),
             "present": np.stack([self.present(u.bias, u.rows, u.norms) for u in updates]),
@@ -135,18 +136,21 @@ class LabelCountsFromUpdate(Attack):
     def not_applicable(self, view: Sequence[Artifact], knowledge: Knowledge) -> str:
         return head_unseen(view, knowledge)
 
-    def _share(self, u: HeadUpdate, bias: Values, knowledge: Knowledge) -> Values:
+    def _share(self, u: HeadUpdate, knowledge: Knowledge) -> Values:
         """Proportions of one client, [C]."""
         aux = knowledge.auxiliary
-        assert aux is not None and knowledge.architecture is not None
+        assert aux is not None and knowledge.architecture is not None and u.bias is not None
         outputs = []
+        # Rows that stand still belong to classes that the loss leaves out of the softmax
+        trained = u.norms > STILL * u.norms.max()
         for s in np.linspace(0, 1, self.config.points):
             weights = {
                 k: np.asarray((1 - s) * v + s * u.after[k], v.dtype) for k, v in u.before.items()
             }
             model = knowledge.architecture(weights)
-            outputs.append(confusion(model, aux.x, aux.y, knowledge.classes))
-        return proportions(bias / u.reach, outputs)
+            means = confusion(model, aux.x, aux.y, knowledge.classes)
+            outputs.append(means * trained / (means * trained).sum(axis=1, keepdims=True))
+        return proportions(u.bias / u.reach, outputs)
 
     def _planted(
         self, claim: Claim, truth: Truth, rng: np.random.Generator

@@ -107,8 +107,8 @@ class RareClass(Attack):
         found: list[Evidence] = []
         for r, rule in enumerate(RULES):
             score, here = claim["score"][:, r], {"rule": rule}
-            say = partial(membership.evidence, others="clients and classes without examples",
-                          looks=looks * len(RULES))  # fmt: skip
+            tell = partial(membership.evidence, others="clients and classes without examples")
+            say = partial(tell, looks=looks * len(RULES))
             for wanted in ranges:
                 these = _within(counts, wanted)
                 found += say(
@@ -119,10 +119,10 @@ class RareClass(Attack):
             if apart:
                 asked = _scores(score, (counts > 0) & single, (counts == 0) & single)
                 found += say(asked, {}, condition={"class": f"{rare}", **here})
-            found += say(_scores(score, shuffled, ~shuffled), {}, condition=here,
-                         control="negative", note="owners shuffled among clients")[:1]  # fmt: skip
-            found += say(_scores(planted[:, r], own, ~own), {}, condition=here,
-                         control="positive", note="one step on one picture")[:1]  # fmt: skip
+            found += tell(_scores(score, shuffled, ~shuffled), {}, condition=here, looks=len(RULES),
+                          control="negative", note="owners shuffled among clients")[:1]  # fmt: skip
+            found += tell(_scores(planted[:, r], own, ~own), {}, condition=here, looks=len(RULES),
+                          control="positive", note="one step on one picture")[:1]  # fmt: skip
         return found
 
     def curves(self, claim: Claim, truth: Truth) -> list[Curve]:

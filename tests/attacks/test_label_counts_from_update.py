@@ -49,6 +49,8 @@ def test_proportions_are_nearer_than_the_blind_guesses() -> None:
     share = judged()["label_share_l1", "", "none"]
     assert share.value < 0.3 * min(b.value for b in share.baselines)
     assert not share.higher_is_worse
+    masked = judged(masked=True)["label_share_l1", "", "none"]
+    assert masked.value < 0.5 * min(b.value for b in masked.baselines)
 
 
 def test_the_planted_picture_is_found_and_another_clients_classes_are_not() -> None:
@@ -113,7 +115,7 @@ def test_a_frozen_or_private_head_says_nothing() -> None:
         if a.kind == Kind.LOCAL_MODEL else a
         for a in world().artifacts
     ]  # fmt: skip
-    assert "no upload holds the last layer" in attack.not_applicable(private, world().knowledge)
+    assert "keep the last layer" in attack.not_applicable(private, world().knowledge)
     silent = [a for a in world().artifacts if a.kind != Kind.LOCAL_MODEL]
     assert "no client sends its model" in attack.not_applicable(silent, world().knowledge)
     assert attack.not_applicable(world().artifacts, world().knowledge) == ""

@@ -71,8 +71,9 @@ def test_llg_counts_most_of_a_batch_from_row_sums() -> None:
 
 
 def test_llg_by_hand() -> None:
-    # m = -3/4 * (1 + 1/3) = -1: first each negative class once, leaving -1, 0; then class 0 twice
-    assert llg(np.array([-2.0, -1.0, 0.5]), 4).tolist() == [3, 1, 0]
+    # m = -4/6 * (1 + 1/3) = -0.89; each negative class once: -2.11, -0.11; then class 0 three times, to
+    # 0.56, and class 1; without the 1/3 it would be 5 and 1
+    assert llg(np.array([-3.0, -1.0, 1.0]), 6).tolist() == [4, 2, 0]
 
 
 def test_proportions_solve_the_balance_of_the_bias() -> None:

@@ -119,3 +119,10 @@ def test_without_two_counted_prototypes_it_does_not_apply() -> None:
     assert attack.not_applicable([*world().artifacts, *pairs()], world().knowledge) == ""
     with pytest.raises(UserError, match="gallery must be at least 3"):
         PrototypeDifference.Config(gallery=2)
+
+
+def test_the_error_is_relative_to_the_length_of_the_true_features() -> None:
+    attack, rng = PrototypeDifference(), np.random.default_rng(0)
+    claim = attack.run([*world().artifacts, *pairs()], world().knowledge, rng)
+    doubled = attack.measure({**claim, "feature": 2 * claim["feature"]}, world(), rng)
+    assert one(doubled, "feature_relative_error", 10).value == pytest.approx(1, abs=1e-3)
