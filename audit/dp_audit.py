@@ -120,7 +120,7 @@ def _record(
         single=rounded_up(panel.single),
         composed=rounded_up(panel.upper),
         rounds=rounds,
-        failure_rate=panel.alpha,
+        failure_rate=round(panel.alpha, 12),
         refuted=panel.refuted,
         sentence=sentence(panel, rounds),
         numbers=[number(s) for s in panel.shown],

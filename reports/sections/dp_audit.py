@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 
-from reports.format import number, percent, sentence_case
+from reports.format import measured, number, rate, sentence_case
 from reports.result import AuditResult, DPNumber
 from reports.result import DPAudit as Record
 from reports.section import Block, Bullets, Card, Chart, Heading, Paragraph, Section, Table
@@ -64,17 +64,17 @@ def _overview(audits: Sequence[Record]) -> Table:
             [
                 a.kind,
                 "none stated" if a.claimed is None else number(a.claimed),
-                number(a.single),
-                f"{number(a.composed)} ({a.rounds:,})" if a.rounds else "not audited",
+                measured(a.single),
+                f"{measured(a.composed)} ({a.rounds:,})" if a.rounds else "not audited",
                 _largest(a),
-                f"{number(a.run_composed)} ({a.run_releases:,})",
+                f"{measured(a.run_composed)} ({a.run_releases:,})",
             ]
             for a in audits
         ],
         align="lrrrrr",
         widths=[1.6, 1.2, 1.3, 1.7, 1.3, 1.6],
         caption="Epsilon; in brackets how many releases of one client. The first bounds are the "
-        "ledger's, computed exactly; `at least` is the largest bound of the audits.",
+        "ledger's, computed exactly; the audited one is the largest lower bound.",
     )
 
 
@@ -82,7 +82,7 @@ def _largest(audit: Record) -> str:
     bounds = [n.epsilon for n in audit.numbers if n.column == "bound"]
     if not bounds:
         return "not audited"
-    return number(max(bounds)) + (" (refuted)" if audit.refuted else "")
+    return measured(max(bounds)) + (" (refuted)" if audit.refuted else "")
 
 
 def _numbers(audit: Record) -> Table:
@@ -96,7 +96,7 @@ def _numbers(audit: Record) -> Table:
             [
                 n.audit,
                 n.observer,
-                *(number(n.epsilon) if n.column == column else "" for column in COLUMNS),
+                *(measured(n.epsilon) if n.column == column else "" for column in COLUMNS),
                 _ceiling(n),
                 _assumes(n),
             ]
@@ -106,7 +106,7 @@ def _numbers(audit: Record) -> Table:
         widths=[1.6, 1.5, 0.8, 0.9, 0.9, 0.9, 2.4],
         caption=f"Epsilon at delta {number(audit.delta)}, {audit.adjacency.replace('_', ' ')}, per "
         f"{audit.unit}, from {audit.rounds:,} releases. Bounds and tests together refute a correct "
-        f"mechanism with a chance of {percent(audit.failure_rate)} at most. Estimates and credible "
+        f"mechanism with a chance of {rate(audit.failure_rate)} at most. Estimates and credible "
         "values are no bounds.",
     )
 
@@ -114,7 +114,7 @@ def _numbers(audit: Record) -> Table:
 def _ceiling(n: DPNumber) -> str:
     if n.ceiling is None:
         return ""
-    return "no limit" if math.isinf(n.ceiling) else number(n.ceiling)
+    return "no limit" if math.isinf(n.ceiling) else measured(n.ceiling)
 
 
 def _assumes(n: DPNumber) -> str:
