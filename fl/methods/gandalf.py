@@ -51,7 +51,9 @@ class Gandalf(Balancing):
         source="GANDALF, Alg. 1 and 2",
         text="Groups of clients hand a picture generator round, fill their rare classes with what it "
         "makes, and then train the model one after the other.",
-        downlink=(Kind.GLOBAL_MODEL, Kind.GAN_G, Kind.GAN_D, Kind.NOISED_LABEL_DIST),
+        downlink=(
+            Kind.GLOBAL_MODEL, Kind.GAN_G, Kind.GAN_D, Kind.NOISED_LABEL_DIST, Kind.GROUP_MAP,
+        ),
         uplink=(
             Kind.LOCAL_MODEL, Kind.NUM_EXAMPLES, Kind.NOISED_LABEL_DIST, Kind.GAN_G, Kind.LOCAL_LOSS,
         ),
@@ -61,7 +63,7 @@ class Gandalf(Balancing):
     @dataclass(frozen=True, kw_only=True)
     class Config(Balancing.Config):
         augmentation: Literal["gan", "static", "none"] = "gan"
-        groups: int = 2  # M_g, of similar clients with a generator each
+        groups: int = 2  # M_g, of similar clients with a generator each; 0: every client alone
         gan: wgan.GanConfig = field(default_factory=wgan.GanConfig)
         generators: int = 0  # J, generators a client gets; 0: all
         solver: Solver = "nnls"
@@ -70,7 +72,7 @@ class Gandalf(Balancing):
 
         def __post_init__(self) -> None:
             super().__post_init__()
-            for name, low in (("groups", 1), ("generators", 0), ("labeler_rounds", 1)):
+            for name, low in (("groups", 0), ("generators", 0), ("labeler_rounds", 1)):
                 if getattr(self, name) < low:
                     raise UserError(f"gandalf.{name} must be >= {low}, got {getattr(self, name)}",
                                     hint="leave it out for the default")  # fmt: skip
@@ -90,10 +92,14 @@ class Gandalf(Balancing):
         """As ever; then groups of similar clients and their generators."""
         state = super().start(federation)
         members, rng = state["members"], federation.streams.numpy("similar")
-        groups = similar(state["mixes"].numpy(), self.config.groups, rng)
+        groups = similar(state["mixes"].numpy(), self.config.groups or len(members), rng)
         state |= {"similar": [[members[i] for i in g] for g in groups], "pairs": {}, "losses": {},
                   "labeler": state["model"], "done": state["done"] | {"gan": 0, "label": 0}}  # fmt: skip
         if self.config.augmentation == "gan":
+            placed = [[k, g] for g, group in enumerate(state["similar"]) for k in group]
+            who, where = torch.tensor(placed, dtype=torch.int64).reshape(-1, 2).T.contiguous()
+            told: Message = {Kind.GROUP_MAP: {"client": who, "group": where}}
+            federation.wire.broadcast(0, told, members)  # who is next, for those who hand on
             shape, classes = federation.holdings.data.shape, self._gan_classes()
             for g in range(len(groups)):
                 rng_g = federation.streams.torch("gan", g)
