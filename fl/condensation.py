@@ -199,15 +199,16 @@ def clip(gradient: Tensor, most: float) -> Tensor:
     if most <= 0:
         return gradient
     norms = gradient.flatten(1).norm(dim=1)
-    scale = (most / norms.clamp(min=1e-12)).clamp(max=1)
+    scale: Tensor = (most / norms.clamp(min=1e-12)).clamp(max=1)
     return gradient * scale.view(-1, *[1] * (gradient.dim() - 1))
 
 
 def _distance(made: Tensor, real: Tensor, epsilon: float) -> Tensor:
     """Sum of 1 - cosine over the rows, [m, rows, columns] twice -> [m]; a row without gradient is 1."""
     product = (made * real).sum(2)
-    lengths = made.norm(dim=2) * real.norm(dim=2)
-    return (1 - product / (lengths + epsilon)).sum(1)
+    lengths: Tensor = made.norm(dim=2) * real.norm(dim=2)
+    total: Tensor = (1 - product / (lengths + epsilon)).sum(1)
+    return total
 
 
 def _batch(real: Tensor, most: int, rng: torch.Generator) -> Tensor:
@@ -229,14 +230,14 @@ def _chunks(sizes: Sequence[int]) -> Iterator[slice]:
 def _products(slope: Tensor, patches: Tensor, sizes: Sequence[int]) -> Tensor:
     """Sum over a cell's pictures and places; [n, out, L] and [n, in, L] -> [m, out, in]."""
     if len(set(sizes)) == 1:
-        a, b = (t.unflatten(0, (len(sizes), sizes[0])) for t in (slope, patches))
+        a, b = (t.reshape(len(sizes), sizes[0], *t.shape[1:]) for t in (slope, patches))
         return torch.einsum("mnol,mnil->moi", a, b)
-    pairs = zip(slope.split(list(sizes)), patches.split(list(sizes)), strict=True)
+    pairs = zip(torch.split(slope, list(sizes)), torch.split(patches, list(sizes)), strict=True)
     return torch.stack([torch.einsum("nol,nil->oi", a, b) for a, b in pairs])
 
 
 def _sums(rows: Tensor, sizes: Sequence[int]) -> Tensor:
-    return torch.stack([part.sum(0) for part in rows.split(list(sizes))])
+    return torch.stack([part.sum(0) for part in torch.split(rows, list(sizes))])
 
 
 def _padding(layer: nn.Conv2d) -> tuple[int, ...]:

@@ -193,7 +193,7 @@ class RoundMethod(Method):
         return {Kind.GLOBAL_MODEL: state["model"]}
 
     def personal(self, state: Tree, client: int) -> Message:
-        """What it sends to one client besides; usually nothing."""
+        """What it sends to one client besides, after select(); usually nothing."""
         return {}
 
     def select(self, state: Tree, answering: Sequence[int], round: int, message: Message,
@@ -301,11 +301,11 @@ class RoundMethod(Method):
         asked, answering = federation.participate(t, self.candidates(state, t, federation))
         tally = Tally(asked=len(asked))
         message = federation.wire.broadcast(t, self.download(state), asked)
+        federation.workers.everywhere("begin", t, message)
+        answering = tuple(self.select(state, answering, t, message, federation))
         personal = {k: m for k in asked if (m := self.personal(state, k))}
         for k, extra in personal.items():
             federation.wire.downlink(t, extra, k)
-        federation.workers.everywhere("begin", t, message)
-        answering = tuple(self.select(state, answering, t, message, federation))
         jobs = ((k, memory.get(k, {}), personal.get(k, {})) for k in answering)
 
         def arriving() -> Iterator[Delivery]:

@@ -1,0 +1,80 @@
+"""Class counts evened out: within a client by duplicates, over clients by choice (Seol & Kim).
+
+Pure arithmetic on class counts, int64 [C]; fl/methods/seol_kim.py says where it departs from the print.
+"""
+
+from collections.abc import Mapping
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+Counts = NDArray[np.int64]
+
+
+def oversampled(
+    counts: Counts, decay: float, round: int, rule: Literal["target", "amount"] = "target"
+) -> Counts:
+    """Counts after oversampling; empty classes stay empty and nothing is removed.
+
+    "target" raises small classes to mean * exp(-decay * round), "amount" closes that share of their
+    gap to the mean.
+    """
+    mean, left = counts.sum() / len(counts), np.exp(-decay * round)
+    if rule == "target":
+        raised = np.maximum(counts, np.ceil(mean * left))
+    else:
+        raised = counts + np.ceil(np.maximum(mean - counts, 0) * left)
+    return np.where(counts > 0, raised, 0).astype(np.int64)
+
+
+def divergence(counts: Counts) -> float:
+    """Kullback-Leibler divergence of the class shares from uniform, in nats; infinite without any."""
+    if not counts.sum():
+        return float("inf")
+    shares = counts[counts > 0] / counts.sum()
+    return float((shares * np.log(shares * len(counts))).sum())
+
+
+def allocate(
+    volumes: Mapping[int, Counts],
+    most: int,
+    threshold: float,
+    rng: np.random.Generator,
+    printed: bool = False,
+) -> dict[int, Counts]:
+    """What each selected client trains on, in the order of selection; at most `most` clients.
+
+    No class ever exceeds the largest count of the first client, the largest one. `printed` books a
+    client's data first and hands out what room is then left, which can be nothing.
+    """
+    clients = [k for k in volumes if volumes[k].sum() > 0]
+    ties = rng.permutation(len(clients))
+    order = sorted(range(len(clients)), key=lambda i: (-int(volumes[clients[i]].sum()), ties[i]))
+    waiting = [clients[i] for i in order]
+    if not waiting:
+        return {}
+    first = waiting.pop(0)
+    total = volumes[first].copy()
+    given, room = {first: total.copy()}, total.max()
+    while len(given) < most and divergence(total) >= threshold:
+        found = _next(waiting, volumes, total, room)
+        if found is None:
+            break
+        waiting.remove(found)
+        share = np.minimum(room - total, volumes[found])
+        total = total + share
+        given[found] = np.minimum(room - total, volumes[found]) if printed else share
+    return given
+
+
+def _next(
+    waiting: list[int], volumes: Mapping[int, Counts], total: Counts, room: int
+) -> int | None:
+    """The first waiting client with the class of which there is least, and with something to add."""
+    for label in np.argsort(total, kind="stable"):
+        for k in waiting:
+            adds = np.minimum(room - total, volumes[k]).sum()
+            if volumes[k][label] > 0 and adds > 0:
+                return k
+    return None

@@ -1,0 +1,235 @@
+"""Seol & Kim: classes are evened out within clients, over the clients of a round, and in the steps taken.
+
+Seol and Kim, on class imbalance in federated learning, Algorithms 1 to 3 (no public identifier at hand).
+Three parts, each with its own switch; with all of them off this is FedAvg, bit for bit.
+
+* data_sampling: a client duplicates examples of its small classes up to the mean of its counts, less
+  with every round: target = mean * exp(-delta r). The server raises delta while clients add more than
+  `theta_over` of their data.
+* client_selection: all candidates report their class counts. The server starts with the largest and goes
+  on adding clients that own the class of which there is least, taking of each only what keeps classes
+  below the first client's largest, until the Kullback-Leibler divergence from uniform is below `theta_kld`.
+* dynamic_batch: a batch is a client's allocation / beta, and the rate is
+      eta_max * (2 / pi) * arctan(batch).
+
+Resolved (methods.md 6): the allocation is computed once and booked as given (`allocation: printed` books
+first and then gives the rest, mostly nothing); a client is never chosen twice, and selection stops where
+nobody has what is missing; the search starts again at the top for every client. The printed rate,
+eta_max * arctan(batch), exceeds eta_max (`lr_rule: printed`). Weights are the examples really used; the
+printed ones divide by all data of the selected, which shrinks the model (`weights: printed`). The text
+lets the amount decay instead of the target (`decay: amount`). With counts that never change the same
+clients win every round; `pool_fraction` below 1 draws the candidates anew. The model is sent only to
+those selected; have availability ask everybody.
+"""
+
+import copy
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from fl.artifact import Kind
+from fl.balanced_selection import Counts, allocate, oversampled
+from fl.errors import UserError
+from fl.federation import Federation
+from fl.method import Card, Client, Delivery, LocalConfig, Reply, RoundMethod, count_of
+from fl.protection import Message
+from fl.tree import Tree
+
+
+class SeolKim(RoundMethod):
+    card = Card(
+        title="Seol & Kim",
+        source="Seol and Kim, Alg. 1 to 3",
+        text="FedAvg whose clients report how many examples of each class they hold, so that the server "
+        "can choose clients, and parts of their data, that together hold all classes equally.",
+        downlink=(Kind.GLOBAL_MODEL, Kind.OVERSAMPLE_DECAY, Kind.ALLOCATION),
+        uplink=(Kind.LOCAL_MODEL, Kind.NUM_EXAMPLES, Kind.CLASS_VOLUME),
+    )
+
+    @dataclass(frozen=True, kw_only=True)
+    class Config(LocalConfig):
+        batch_size: int = 64  # with lr, of the paper's baselines; used without dynamic_batch
+        lr: float = 0.1
+        data_sampling: bool = True
+        client_selection: bool = True
+        dynamic_batch: bool = True
+        decay: Literal["target", "amount"] = "target"
+        decay_start: float = 0.01  # delta in round 0
+        decay_step: float = 0.1
+        theta_over: float = 0.1
+        chosen: int = 10  # h, the most clients a round
+        theta_kld: float = 0.1
+        allocation: Literal["corrected", "printed"] = "corrected"
+        pool_fraction: float = (
+            1.0  # of the clients that are candidates in a round; 0.5 lets others win
+        )
+        updates: int = 25  # beta, of a client in a local epoch; 3 where clients have one class
+        eta_max: float = 0.1
+        lr_rule: Literal["bounded", "printed"] = "bounded"
+        weights: Literal["used", "printed"] = "used"
+
+        def __post_init__(self) -> None:
+            super().__post_init__()
+            for name in ("chosen", "updates"):
+                if getattr(self, name) < 1:
+                    raise UserError(
+                        f"seol_kim.{name} must be at least 1, got {getattr(self, name)}",
+                        hint="leave it out for the default",
+                    )
+            if not 0 < self.pool_fraction <= 1:
+                raise UserError(
+                    f"seol_kim.pool_fraction must be in 0..1, above 0; got {self.pool_fraction}",
+                    hint="1 makes every client a candidate",
+                )
+            for name in ("decay_start", "decay_step", "theta_over", "theta_kld", "eta_max"):
+                if not 0 <= getattr(self, name) < float("inf"):
+                    raise UserError(
+                        f"seol_kim.{name} must be finite and >= 0, got {getattr(self, name)}",
+                        hint="leave it out for the default",
+                    )
+
+    @property
+    def asks(self) -> bool:
+        """Whether the server needs counts before training."""
+        return bool(self.config.client_selection or self.config.data_sampling)
+
+    # Server ------------------------------------------------------------------------------
+
+    def start(self, federation: Federation) -> Tree:
+        self._given: dict[int, Counts] = {}
+        decay = torch.tensor(self.config.decay_start, dtype=torch.float64)
+        return super().start(federation) | {"decay": decay}
+
+    def candidates(self, state: Tree, round: int, federation: Federation) -> Sequence[int]:
+        everyone = super().candidates(state, round, federation)
+        if not self.config.client_selection or self.config.pool_fraction == 1:
+            return everyone
+        rng = federation.streams.numpy("seol_kim_pool", round)
+        size = max(1, int(self.config.pool_fraction * len(everyone)))
+        return sorted(rng.choice(len(everyone), size, replace=False).tolist())
+
+    def download(self, state: Tree) -> Message:
+        message: Message = {}
+        if not self.config.client_selection:
+            message[Kind.GLOBAL_MODEL] = state["model"]
+        if self.asks:
+            message[Kind.OVERSAMPLE_DECAY] = {"decay": state["decay"]}
+        return message
+
+    def select(self, state: Tree, answering: Sequence[int], round: int, message: Message,
+               federation: Federation) -> Sequence[int]:  # fmt: skip
+        self._given, self._rate, self._all = {}, 0.0, 0
+        if not self.asks:
+            return answering
+        volumes: dict[int, Counts] = {}
+        sizes: dict[int, int] = {}
+        jobs = [("report_volume", (k, Tree(), Message())) for k in answering]
+        replies = federation.workers.map("work", jobs)
+        for k, reply in zip(answering, replies, strict=True):
+            heard = federation.wire.uplink(round, reply.message, k, message)
+            if heard is not None:
+                volumes[k] = heard[Kind.CLASS_VOLUME]["counts"].numpy().astype(np.int64)
+                sizes[k] = int(heard[Kind.NUM_EXAMPLES]["count"])
+        chosen = tuple(volumes)
+        if self.config.client_selection:
+            rng = federation.streams.numpy("seol_kim", round)
+            given = allocate(
+                volumes, self.config.chosen, self.config.theta_kld, rng,
+                printed=self.config.allocation == "printed",
+            )  # fmt: skip
+            self._given = {k: s for k, s in given.items() if s.sum() > 0}
+            chosen = tuple(given)
+        self._all = sum(int(volumes[k].sum()) for k in chosen)
+        owned = sum(sizes[k] for k in chosen)
+        self._rate = (self._all - owned) / max(1, owned)
+        return sorted(self._given if self.config.client_selection else chosen)
+
+    def personal(self, state: Tree, client: int) -> Message:
+        if client not in self._given:
+            return {}
+        share = torch.from_numpy(self._given[client])
+        return {Kind.GLOBAL_MODEL: state["model"], Kind.ALLOCATION: {"counts": share}}
+
+    def server(self, state: Tree, deliveries: Iterator[Delivery], round: int) -> Tree:
+        used = 0
+
+        def counting() -> Iterator[Delivery]:
+            nonlocal used
+            for delivery in deliveries:
+                used += delivery.examples
+                yield delivery
+
+        averaged = super().server(state, counting(), round)
+        if self.config.weights == "printed" and self._all:
+            model = {k: v * (used / self._all) if v.is_floating_point() else v
+                     for k, v in averaged["model"].items()}  # fmt: skip
+            averaged = averaged | {"model": model}
+        step = self.config.decay_step if self._rate > self.config.theta_over else 0.0
+        return averaged | {"decay": state["decay"] + step}
+
+    # Client ------------------------------------------------------------------------------
+
+    def report_volume(self, client: Client) -> Reply:
+        """The class counts it could train on, and how many examples it really has."""
+        volume = torch.from_numpy(self._volume(client))
+        n = len(client.y)
+        message: Message = {Kind.CLASS_VOLUME: {"counts": volume}, Kind.NUM_EXAMPLES: count_of(n)}
+        return Reply(message=message, examples=n)
+
+    def client(self, client: Client) -> Reply:
+        client = self._sampled(client)
+        method = self
+        if self.config.dynamic_batch:
+            batch = max(1, len(client.y) // self.config.updates)
+            rate = learning_rate(batch, self.config.eta_max, self.config.lr_rule)
+            method = copy.copy(self)
+            method.config = replace(self.config, batch_size=batch, lr=rate)
+        return self.finish(client, client.train(method, self.constants(client)))
+
+    def _volume(self, client: Client) -> Counts:
+        counts: Counts = client.counts.cpu().numpy().astype(np.int64)
+        if not self.config.data_sampling:
+            return counts
+        decay = float(client.message[Kind.OVERSAMPLE_DECAY]["decay"])
+        return oversampled(counts, decay, client.round, self.config.decay)
+
+    def _sampled(self, client: Client) -> Client:
+        """The client with the examples of this round: duplicates added, its allocation drawn."""
+        if not self.asks:
+            return client
+        volume, rng = self._volume(client), client.streams.numpy(
+            "seol_kim_sampling", client.round, client.index
+        )  # fmt: skip
+        given = client.message.get(Kind.ALLOCATION)
+        share: Any = volume if given is None else given["counts"].cpu().numpy()
+        y = client.y.cpu().numpy()
+        rows = draw(y, volume, share, rng)
+        taken: Tensor = torch.from_numpy(rows).to(client.y.device)
+        return replace(client, x=client.x[taken], y=client.y[taken])
+
+
+def draw(
+    labels: NDArray[np.int64], volume: Counts, share: Counts, rng: np.random.Generator
+) -> NDArray[np.int64]:
+    """Rows for a round: of each class, `share` of the pool in which duplicates raise it to `volume`.
+
+    A class that is taken whole and has no duplicates keeps its order and draws nothing.
+    """
+    rows: list[NDArray[np.int64]] = []
+    for label in np.flatnonzero(share):
+        own = np.flatnonzero(labels == label)
+        pool = np.r_[own, rng.choice(own, max(0, int(volume[label]) - len(own)))]
+        if share[label] < len(pool):
+            pool = rng.choice(pool, int(share[label]), replace=False)
+        rows.append(pool)
+    return np.sort(np.concatenate(rows)) if rows else np.zeros(0, np.int64)
+
+
+def learning_rate(batch: int, eta_max: float, rule: Literal["bounded", "printed"]) -> float:
+    """eta_max * arctan(b), bounded by the factor 2 / pi; almost constant for b > 10 in both forms."""
+    return float(eta_max * np.arctan(batch) * (2 / np.pi if rule == "bounded" else 1.0))
