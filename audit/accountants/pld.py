@@ -13,6 +13,7 @@ rounded to fewer, towards less noise.
 
 import math
 from collections.abc import Callable
+from importlib.metadata import version
 from typing import TYPE_CHECKING, NamedTuple
 
 from audit.accountant import Bound, Card, Numerical
@@ -33,12 +34,17 @@ def bound(counts: Terms, delta: float) -> Bound:
     """The cost of terms; imports dp-accounting, which is slow."""
     few = coarsened(merged(counts), MOST_TERMS)
     found = composed(few, delta, distribution)
-    note = f"Grid of losses: {found.step:.3g}."
+    note = computed(found)
     if len(few) < len(counts):
         note += (
             f" {len(counts):,} different releases were rounded to {len(few)}, towards less noise."
         )
     return Bound(epsilon=found.epsilon, note=note)
+
+
+def computed(found: "Composed") -> str:
+    """By which program, and how finely."""
+    return f"Computed with dp-accounting {version('dp-accounting')}, grid of losses {found.step:.3g}."
 
 
 class Composed(NamedTuple):

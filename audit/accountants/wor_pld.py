@@ -40,7 +40,7 @@ def bound(counts: Terms, delta: float) -> Bound:
     return Bound(
         epsilon=found.epsilon,
         lower=pld.bound(as_poisson, delta).epsilon if len(few) == len(counts) else None,
-        note=f"Grid of losses: {found.step:.3g}.",
+        note=pld.computed(found),
     )
 
 

@@ -6,8 +6,11 @@ import pytest
 
 from audit.budget import _costliest, budgets, highest_tpr, per_sender, rounded_up
 from audit.config import PluginSpec
+from audit.findings import from_budgets
+from audit.policy_rules import load_policy
 from fl.ledger import Release
-from reports.result import Budget
+from reports.result import Budget, Outcome, Severity
+from reports.sections.budget import epsilon as in_words
 from tests.audit.test_exact import release
 
 EXACT = [PluginSpec(name="exact")]
@@ -104,6 +107,10 @@ def test_a_bound_past_its_cap_is_no_statement() -> None:
     short = [PluginSpec(name="pld", settings={"seconds": 0.01})]
     found = budgets([release(1.0, observers=ALL)], short, 1e-5)[0]
     assert found.inconclusive and found.epsilon_upper == math.inf and not found.spoiled_by
+    (finding,) = from_budgets([found], load_policy("default"))
+    assert finding.outcome is Outcome.INCONCLUSIVE and finding.severity is Severity.NONE
+    assert "open" in finding.title and "longer than 0.01 s" in finding.summary
+    assert in_words(found) == "inconclusive"
 
 
 def test_an_empty_ledger_costs_nothing_to_anybody() -> None:
