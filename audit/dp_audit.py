@@ -8,6 +8,7 @@ the wire as noise; it is named as not audited.
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from decimal import ROUND_FLOOR, Decimal
 from typing import Any, NamedTuple
 
@@ -16,24 +17,33 @@ import numpy as np
 from audit.accountants.auto import Auto
 from audit.budget import rounded_up, towards
 from audit.config import DPAuditSettings
+from audit.dp_audit_recorded import checks, residuals
 from audit.empirical.carrier import Carrier
 from audit.empirical.columns import Credible, Lower, Number
 from audit.empirical.game import play
 from audit.empirical.neighbours import replay
-from audit.empirical.panel import Panel, Shown, judge, upper
+from audit.empirical.panel import ADDITIVE, Panel, Shown, judge, upper
 from audit.terms import terms
 from audit.world import World
-from fl.artifact import Kind
+from fl.artifact import Artifact, Kind
 from fl.ledger import Release
 from fl.protection import Protection
 from fl.streams import Streams
 from reports.result import DPAudit, DPCheck, DPNumber
 
+GAME = 0.8  # share of the failure rate that the game gets; the record gets the rest
+
 
 def dp_audits(
-    world: World, releases: Sequence[Release], settings: DPAuditSettings
+    world: World,
+    releases: Sequence[Release],
+    settings: DPAuditSettings,
+    recorded: Sequence[Artifact] = (),
 ) -> list[DPAudit]:
-    """One audit for each kind that a protection of this run acts on; none where none does."""
+    """One audit for each kind that a protection of this run acts on; none where none does.
+
+    `recorded` are uploads and the broadcasts of their rounds, whose own noise is tested too.
+    """
     if settings.canaries == 0:
         return []
     streams = Streams(world.streams.key("dp_audit"))
@@ -51,7 +61,7 @@ def dp_audits(
         if any(p in wired for p in acting):
             title = " and ".join(p.title for p in acting if p in wired)
             sent = [r for r in ran if r.source not in sources]
-            found += _wired(kind, title, wired, streams, sent, delta, settings)
+            found += _wired(world, kind, title, wired, streams, sent, settings, recorded)
     return found
 
 
@@ -66,9 +76,10 @@ def acts_on(protection: Protection) -> tuple[Kind, ...]:
 
 
 def _wired(
-    kind: Kind, title: str, protections: Sequence[Protection], streams: Streams,
-    ran: Sequence[Release], delta: float, settings: DPAuditSettings,
+    world: World, kind: Kind, title: str, protections: Sequence[Protection], streams: Streams,
+    ran: Sequence[Release], settings: DPAuditSettings, recorded: Sequence[Artifact],
 ) -> list[DPAudit]:  # fmt: skip
+    delta, alpha = world.config.delta, 1 - settings.confidence
     whole = whole_run(ran, delta)
     rounds = max(1, min(settings.rounds, whole.releases))
     canaries = settings.canaries
@@ -78,8 +89,16 @@ def _wired(
             return []  # clipped at most: no noise, no claim
         carrier = Carrier.of(kind, canaries)
         measured, check = replay(carrier, protections, streams, played.declared)
+        tests = [check]
+        if (
+            found := residuals(world, recorded, kind)
+            if played.declared.mechanism in ADDITIVE
+            else None
+        ):
+            rng = streams.numpy("recorded", kind.value)
+            tests += checks(found, played.declared, rng, (1 - GAME) * alpha)
         rng = streams.numpy("panel", kind.value)
-        panel = judge(played, measured, delta, rng, 1 - settings.confidence, certain=[check])
+        panel = replace(judge(played, measured, delta, rng, GAME * alpha, tests), alpha=alpha)
     except Exception as error:
         reason = (
             f"The auditor's canaries do not pass this protection: {type(error).__name__}: {error}."

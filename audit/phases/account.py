@@ -8,6 +8,7 @@ from collections.abc import Callable
 from audit.budget import budgets
 from audit.config import Config
 from audit.dp_audit import dp_audits
+from audit.dp_audit_recorded import recorded_uploads
 from audit.rundir import RunDir
 from audit.world import World
 from fl.ledger import read
@@ -22,6 +23,8 @@ def run(run: RunDir, config: Config, progress: Progress) -> None:
     bounds = budgets(releases, config.accountants, config.delta)
     run.write_json(run.evidence / "budgets.json", [b.model_dump(mode="json") for b in bounds])
     progress("account", 1, 2)
-    audits = dp_audits(World(config), releases, config.dp_audit)
+    world = World(config)
+    recorded = recorded_uploads(run) if world.protections and config.dp_audit.canaries else []
+    audits = dp_audits(world, releases, config.dp_audit, recorded)
     run.write_json(run.evidence / "dp_audits.json", [a.model_dump(mode="json") for a in audits])
     progress("account", 2, 2)
