@@ -6,6 +6,7 @@ Losses of different clients concern different data, so they are never summed; th
 import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from decimal import ROUND_CEILING, Decimal
 
 from audit import catalog
@@ -79,15 +80,14 @@ def _budget(
     known: dict[Cost, Bound],
 ) -> Budget:
     adjacency, groups = towards(observer, releases, unit)
-    sender, worst = "", Bound(epsilon=0.0)
-    for name, cost in _costliest(groups).items():
-        if cost not in known:
-            known[cost] = accountant.epsilon(groups[name], delta)
-        if not sender or known[cost].epsilon > worst.epsilon:
-            sender, worst = name, known[cost]
+    sender, worst = _worst(accountant, groups, delta, known)
     group = groups.get(sender, [])
     if math.isfinite(worst.epsilon):
         worst = accountant.checked(worst, group, delta)
+    elif worst.spoiled_by:
+        worst = replace(
+            worst, note=f"{worst.note} {_noised_alone(accountant, groups, delta, known)}".strip()
+        )
     return Budget(
         observer=observer, unit=unit, adjacency=adjacency, delta=delta,
         epsilon_upper=rounded_up(worst.epsilon), accountant=worst.engine or accountant.card.title,
@@ -95,6 +95,36 @@ def _budget(
         spoiled_by=list(worst.spoiled_by), note=_note(worst, sender, delta),
         inconclusive=worst.inconclusive, disagrees=worst.disagrees,
     )  # fmt: skip
+
+
+def _worst(
+    accountant: Accountant, groups: dict[str, list[Release]], delta: float, known: dict[Cost, Bound]
+) -> tuple[str, Bound]:
+    """The sender whose releases cost most, and what they cost; "" where nobody released anything."""
+    sender, worst = "", Bound(epsilon=0.0)
+    for name, cost in _costliest(groups).items():
+        if cost not in known:
+            known[cost] = accountant.epsilon(groups[name], delta)
+        if not sender or known[cost].epsilon > worst.epsilon:
+            sender, worst = name, known[cost]
+    return sender, worst
+
+
+def _noised_alone(
+    accountant: Accountant, groups: dict[str, list[Release]], delta: float, known: dict[Cost, Bound]
+) -> str:
+    """What would be left of the loss if nothing were released in clear, as a sentence."""
+    noised = {
+        name: kept
+        for name, group in groups.items()
+        if (kept := [r for r in group if r.noise_multiplier])
+    }
+    if not noised:
+        return ""
+    epsilon = _worst(accountant, noised, delta, known)[1].epsilon
+    if not math.isfinite(epsilon):
+        return ""
+    return f"The noised releases alone would cost at most {rounded_up(epsilon):g}."
 
 
 def _costliest(groups: dict[str, list[Release]]) -> dict[str, Cost]:

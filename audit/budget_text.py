@@ -1,11 +1,12 @@
 """What `fedaudit budget` prints: a run's spending, or a plan."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from audit.planner import How, Question, answers
 from audit.rundir import RunDir
-from audit.spending import drawing, figure, spent
+from audit.spending import Spent, drawing, figure, spent
 from fl.errors import UserError
 from fl.ledger import read
 from reports.format import number
@@ -39,22 +40,29 @@ def spending(path: Path, delta: float | None) -> Text:
     from audit.config import load
 
     chosen = load(run.config).delta if delta is None else delta
-    found = spent(read(run.ledger), chosen)
+    releases = read(run.ledger)
+    found = spent(releases, chosen)
     if not found:
         return Text(header=["observer"], rows=[], drawn=None,
                     lines=["The ledger is empty: nothing was released, or nothing ran."])  # fmt: skip
     points = found[0].rounds
+    spoiled = any(s.last.spoiled_by for s in found)
+    noised = spent([r for r in releases if r.noise_multiplier], chosen) if spoiled else []
     return Text(
         header=["observer", "unit", "adjacency", "computed by",
                 *(f"after {r:,}" for r in points)],
-        rows=[
-            [s.observer, s.unit, s.last.adjacency.replace("_", " "), s.last.accountant,
-             *(number(e) for e in s.epsilon[:-1]), in_words(s.last)]
-            for s in found
-        ],
+        rows=[*_rows(found, ""), *_rows(noised, ", noised releases alone")],
         lines=[f"epsilon at most, at delta {number(chosen)}, after so many rounds"],
-        drawn=drawing(found),
+        drawn=drawing(noised or found),
     )  # fmt: skip
+
+
+def _rows(found: Sequence[Spent], what: str) -> list[list[str]]:
+    return [
+        [s.observer + what, s.unit, s.last.adjacency.replace("_", " "), s.last.accountant,
+         *(number(e) for e in s.epsilon[:-1]), in_words(s.last)]
+        for s in found
+    ]  # fmt: skip
 
 
 def plan(

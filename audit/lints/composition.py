@@ -30,6 +30,9 @@ def l6_missing_releases(books: Books) -> Flaw | None:
     return None
 
 
+_NAMED = {"server": "the server", "another client": "another client", "public": "the public"}
+
+
 def l10_companions(books: Books) -> Flaw | None:
     """Something is sent in clear beside what is noised."""
     kinds: dict[str, str] = {}
@@ -44,8 +47,8 @@ def l10_companions(books: Books) -> Flaw | None:
     named = ", ".join(list(kinds)[:5])
     return Flaw(
         what=f"{named} {'is' if len(kinds) == 1 else 'are'} released without noise to "
-        f"{' and '.join(sorted(set(kinds.values())))}, who also get noised releases; their noise bounds "
-        "nothing there.",
+        f"{_NAMED[next(iter(kinds.values()))]}, who also gets noised releases; their noise bounds nothing "
+        "there.",
         remedy="Noise, withhold or fix the companions: counts, numbers of examples, buffers, losses.",
         count=len(kinds),
     )

@@ -126,6 +126,22 @@ def test_the_command_prints_a_run_and_a_plan_and_draws(tmp_path: Path) -> None:
     assert neither.exit_code == 2 and "--epsilon, one of them" in neither.output
 
 
+def test_beside_what_is_in_clear_the_noised_releases_are_shown_alone(tmp_path: Path) -> None:
+    clear = release(
+        mechanism="none", sender="client/*", kind="num_examples", observers=ALL, sensitivity=None
+    )
+    text = spending(folder(tmp_path, [*ledger(), clear]), None)
+    spoiled, alone = text.rows[0], text.rows[3]
+    assert (
+        spoiled[-1].startswith("no bound: num_examples")
+        and alone[0] == "server, noised releases alone"
+    )
+    assert (
+        alone[4:] == spending(folder(tmp_path, ledger()), None).rows[0][4:]
+        and text.drawn is not None
+    )
+
+
 def test_a_run_without_releases_says_so_and_has_no_figure(tmp_path: Path) -> None:
     text = spending(folder(tmp_path, []), None)
     assert "ledger is empty" in text.lines[0]
