@@ -202,18 +202,17 @@ def _importable(folder: Path) -> None:
 def _phases(path: Path, out: Path | None, workers: str | None, names: list[str] | None) -> "RunDir":
     """Phases of a config into its run folder, finished ones skipped."""
     from audit.config import with_workers
-    from audit.plan import PHASES, execute
+    from audit.plan import PHASES
     from audit.rundir import RunDir
     from audit.show import progress
+    from audit.variants import execute_all
 
     config = _load(path)
     if workers is not None:
         config = with_workers(config, workers)
     folder = RunDir.create(out or Path("runs") / path.stem)
     with progress() as report_progress:
-        execute(
-            folder, config, names or [p.name for p in PHASES], report_progress, skip_finished=True
-        )
+        execute_all(folder, config, names or [p.name for p in PHASES], report_progress)
     return folder
 
 

@@ -236,6 +236,21 @@ class DPAuditSettings(Group):
         return value
 
 
+class Variant(Group):
+    """The same audit with other protections, for what each of them buys and costs."""
+
+    name: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]{0,39}$")] = Field(
+        description="of its folder under variants/"
+    )
+    protections: tuple[PluginSpec, ...] = Field(
+        default=(), max_length=50, description="in place of the audit's own"
+    )
+    method: dict[str, Any] = Field(default={}, description="settings of the method to change")
+    attacks: tuple[Text, ...] | None = Field(
+        default=None, description="names of the attacks to repeat; null: all of them"
+    )
+
+
 class Config(Group):
     """A whole audit."""
 
@@ -255,6 +270,9 @@ class Config(Group):
     record: Record = Field(default=Record(), description="which messages are kept")
     attacks: tuple[PluginSpec, ...] = Field(
         default=(), max_length=500, description="a list of plugins"
+    )
+    variants: tuple[Variant, ...] = Field(
+        default=(), max_length=50, description="the same run with other protections, each attacked"
     )
     replay: Replay = Field(default=Replay(), description="controls that the auditor recomputes")
     accountants: tuple[PluginSpec, ...] = Field(
@@ -287,6 +305,17 @@ class Config(Group):
         raise ValueError("must be auto or a whole number from 0 to 1024")
 
     @model_validator(mode="after")
+    def _variants_differ_and_repeat_attacks(self) -> "Config":
+        names, known = [v.name for v in self.variants], {a.name for a in self.attacks}
+        if twice := [n for n in names if names.count(n) > 1]:
+            raise ValueError(f"variants must have different names, got {twice[0]!r} twice")
+        for variant in self.variants:
+            if unknown := [a for a in variant.attacks or () if a not in known]:
+                raise ValueError(f"variants: {variant.name} can only repeat attacks of the audit, "
+                                 f"got {unknown[0]!r}")  # fmt: skip
+        return self
+
+    @model_validator(mode="after")
     def _recorded_clients_exist(self) -> "Config":
         chosen, total = self.record.clients, self.federation.clients
         if isinstance(chosen, tuple) and any(k >= total for k in chosen):
@@ -314,6 +343,9 @@ def plugins(config: Config) -> Iterator[Named]:
     for kind in ("protections", "attacks", "accountants"):
         for i, spec in enumerate(getattr(config, kind)):
             yield Named(kind, f"{kind}[{i}]", spec)
+    for i, variant in enumerate(config.variants):
+        for j, spec in enumerate(variant.protections):
+            yield Named("protections", f"variants[{i}].protections[{j}]", spec)
     for i, name in enumerate(config.sections):
         yield Named("sections", f"sections[{i}]", PluginSpec(name=name))
     for i, name in enumerate(config.report):

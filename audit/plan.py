@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from audit.config import Config
+from audit.resolve import resolve
 from audit.rundir import RunDir, difference
 from fl.errors import UserError
 
@@ -31,7 +32,9 @@ PHASES = (
     Phase("simulate", ("seed", "federation", "method", "protections", "record", "evaluate_every")),
     Phase("attack", ("attacks", "replay"), reads=("simulate",)),
     Phase("account", ("accountants", "delta", "dp_audit"), reads=("simulate",)),
-    Phase("score", ("policy", "title", "claims"), reads=("simulate", "attack", "account")),
+    Phase(
+        "score", ("policy", "title", "claims", "variants"), reads=("simulate", "attack", "account")
+    ),
     Phase("report", ("report", "sections"), reads=("score",)),
 )
 SIMULATED = PHASES[0].keys  # what a run folder can never change
@@ -94,6 +97,17 @@ def _check_inputs(
                 f"{found.right!r}",
                 hint=f"run `fedaudit {name}` again first",
             )
+
+
+def finished(run: RunDir, config: Config) -> bool:
+    """Whether the folder holds an audit of what these settings simulate, attack and account for."""
+    resolved, books = resolve(config), read_phases(run)
+    if any((books.get(p.name) or {}).get("seconds") is None for p in PHASES if p.name != "report"):
+        return False
+    return all(
+        books[name]["settings"] == {k: resolved[k] for k in phase(name).keys}
+        for name in phase("score").reads
+    )
 
 
 def _downstream(name: str) -> list[str]:

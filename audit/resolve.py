@@ -1,6 +1,8 @@
 """A config with every default written out, as the run folder keeps it, and its JSON Schema."""
 
-from typing import Any
+import re
+from functools import reduce
+from typing import Any, cast
 
 import yaml
 
@@ -19,11 +21,8 @@ def resolve(config: Config) -> dict[str, Any]:
         if kind in ("sections", "renderers"):
             continue  # named in plain lists
         full = {"name": spec.name, **settings}
-        if "[" in where:
-            out[kind][int(where.partition("[")[2][:-1])] = full
-        else:
-            group, _, key = where.rpartition(".")
-            (out[group] if group else out)[key] = full
+        *path, last = [int(k) if k.isdigit() else k for k in re.findall(r"\w+", where)]
+        reduce(lambda at, key: at[key], path, cast(Any, out))[last] = full
     return out
 
 
@@ -42,6 +41,7 @@ def config_schema() -> dict[str, Any]:
         federation[key] |= _plugin_schema(kind)
     for kind in ("protections", "attacks", "accountants"):
         top[kind]["items"] = _plugin_schema(kind)
+    schema["$defs"]["Variant"]["properties"]["protections"]["items"] = _plugin_schema("protections")
     schema["$defs"].pop("PluginSpec", None)
     for properties in (top, federation):
         for field in properties.values():

@@ -250,6 +250,39 @@ class DPAudit(Record):
     not_audited: str = ""  # why nothing could be tried, as a sentence
 
 
+class Trade(Record):
+    """One measure of one attack under one alternative, beside the audited run's."""
+
+    finding: str
+    measure: str
+    place: str  # "n = 1, replayed": where it was measured
+    unit: str
+    value: float | None  # None: could not be measured, see `why`
+    interval: tuple[float, float] | None = None
+    change: float | None = None  # from the audited run, in the same unit
+    change_interval: tuple[float, float] | None = None
+    why: str = ""
+
+
+class Alternative(Record):
+    """The audited run, or the same run with other protections: what they buy and cost."""
+
+    name: str
+    protections: list[str]  # in words
+    finished: bool = True
+    accuracy: float | None = None
+    accuracy_interval: tuple[float, float] | None = None
+    accuracy_change: float | None = None
+    accuracy_change_interval: tuple[float, float] | None = None
+    severity: Severity = Severity.NONE  # worst of the repeated attacks
+    inconclusive: int = 0  # of them, or failed
+    unreadable: int = 0  # of them: nothing that they read could be seen
+    attacks: list[str] = Field(default_factory=list)  # ids of the repeated attacks
+    epsilon: float = float("inf")  # upper bound towards the server; inf: none
+    unit: str = ""
+    trades: list[Trade] = Field(default_factory=list)
+
+
 class History(Record):
     """One measured round. Accuracy is a fraction of the whole test set."""
 
@@ -336,6 +369,7 @@ class AuditResult(Record):
     budgets: list[Budget] = Field(default_factory=list)
     claims: list[ClaimRecord] = Field(default_factory=list)
     dp_audits: list[DPAudit] = Field(default_factory=list)
+    alternatives: list[Alternative] = Field(default_factory=list)  # the audited run comes first
     history: list[History] = Field(default_factory=list)
     summary_metrics: dict[str, float] = Field(default_factory=dict)
     limits: list[str] = Field(default_factory=list)

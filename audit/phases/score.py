@@ -19,6 +19,8 @@ from audit.policy_rules import load_policy
 from audit.rundir import RunDir, sha256
 from audit.scope import scope
 from audit.spending import over_rounds
+from audit.trade import advice, alternatives
+from audit.variants import results
 from audit.world import World
 from fl import ledger
 from fl.recorder import MANIFEST, manifest
@@ -80,6 +82,10 @@ def run(run: RunDir, config: Config, progress: Progress) -> None:
         policy=policy.record(),
         reproduction=_reproduction(run, config),
     )
+    result.alternatives = alternatives(result, results(run, config), len(world.data.test))
+    for finding in result.findings:
+        if told := advice(finding, result.alternatives):
+            finding.remedy = f"{finding.remedy.rstrip('.')}. {told}".removeprefix(". ")
     progress("score", 2, 3)
     run.write_bytes(run.audit, result.model_dump_json(indent=1).encode() + b"\n")
     progress("score", 3, 3)

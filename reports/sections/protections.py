@@ -1,0 +1,109 @@
+"""Protections: what each alternative of the plan bought, and what it cost in accuracy."""
+
+import math
+
+from reports import format as fmt
+from reports.result import Alternative, AuditResult, Severity, Trade
+from reports.section import Block, Bullets, Card, Heading, Paragraph, Section, Table
+
+
+class Protections(Section):
+    card = Card(title="What each protection changes", order=45)
+
+    def build(self, result: AuditResult) -> list[Block]:
+        rows = result.alternatives
+        if not rows:
+            return [
+                Paragraph(
+                    "No alternative was in the plan. With `variants` in the config the same run is "
+                    "repeated under other protections, and compared here."
+                )
+            ]
+        blocks: list[Block] = [
+            Paragraph(
+                "The same federation, with the same seed, data and attacks, under other protections. "
+                "Changes are from the audited run. Their intervals take the runs as independent; they "
+                "share seed and test set, so the intervals are rather too wide."
+            ),
+            Bullets([_explained(r) for r in rows]),
+            Table(
+                header=["Alternative", "Accuracy", "Change", "Worst finding", "Epsilon (server)"],
+                rows=[_overview(r) for r in rows],
+                align="lrrll",
+                widths=[1.5, 2, 2, 1.8, 1.4],
+                caption="Cost and gain of each alternative. The worst finding is that of the attacks "
+                "repeated here; changes are in percentage points; epsilon is an upper bound towards the "
+                "server, of the unit named.",
+            ),
+        ]
+        titles = {f.id: f.method or f.title for f in result.findings}
+        for finding in dict.fromkeys(t.finding for r in rows for t in r.trades):
+            title = titles.get(finding, finding)
+            blocks += [Heading(title), *_tables(finding, title, rows)]
+        return blocks
+
+
+def _tables(finding: str, title: str, rows: list[Alternative]) -> list[Block]:
+    """One table a measure: alternatives down, places across."""
+    trades = [t for r in rows for t in r.trades if t.finding == finding]
+    blocks: list[Block] = []
+    for measure in dict.fromkeys(t.measure for t in trades):
+        places = list(dict.fromkeys(t.place for t in trades if t.measure == measure))
+        header = ["Alternative"]
+        for place in places:
+            header += [place or fmt.sentence_case(fmt.measure(measure)), "Change"]
+        body = []
+        for row in rows:
+            cells = [row.name]
+            for place in places:
+                cells += _cells(_find(row, finding, measure, place))
+            body.append(cells)
+        blocks.append(
+            Table(header=header, rows=body,
+                  caption=f"{fmt.sentence_case(fmt.measure(measure))} of: {title}. With its interval, and "
+                  "the change from the audited run; of percentages, in points.")
+        )  # fmt: skip
+    return blocks
+
+
+def _find(row: Alternative, finding: str, measure: str, place: str) -> Trade | None:
+    wanted = (finding, measure, place)
+    return next((t for t in row.trades if (t.finding, t.measure, t.place) == wanted), None)
+
+
+def _cells(trade: Trade | None) -> list[str]:
+    if trade is None:
+        return ["not repeated", ""]
+    if trade.value is None:
+        return [trade.why, ""]
+    value = f"{fmt.quantity(trade.value, trade.unit)} {fmt.interval(trade.interval, trade.unit)}"
+    return [value, _change(trade.change, trade.change_interval, trade.unit)]
+
+
+def _change(value: float | None, interval: tuple[float, float] | None, unit: str) -> str:
+    if value is None:
+        return ""
+    sign = "+" if value > 0 else ""
+    return f"{sign}{fmt.quantity(value, unit)} {fmt.interval(interval, unit)}"
+
+
+def _overview(row: Alternative) -> list[str]:
+    if not row.finished:
+        return [row.name, "not run to the end", "", "", ""]
+    accuracy = "not measured"
+    if row.accuracy is not None:
+        accuracy = f"{fmt.percent(row.accuracy)} {fmt.interval(row.accuracy_interval, 'fraction')}"
+    change = _change(row.accuracy_change, row.accuracy_change_interval, "fraction")
+    worst = fmt.SEVERITIES[row.severity]
+    if row.severity is Severity.NONE:
+        worst = "none demonstrated"
+    if row.inconclusive:
+        worst += f", {row.inconclusive} inconclusive"
+    if row.unreadable:
+        worst += f", {row.unreadable} had nothing to read"
+    epsilon = "no bound" if math.isinf(row.epsilon) else f"{fmt.number(row.epsilon)} per {row.unit}"
+    return [row.name, accuracy, change, worst, epsilon]
+
+
+def _explained(row: Alternative) -> str:
+    return f"*{row.name}*: {'; '.join(row.protections) or 'no protection'}."
