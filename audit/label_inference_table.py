@@ -52,6 +52,10 @@ HEADER = (
     "method", *(f"set exact, {r}" for r in RULES), "best F1", "L1 of shares",
     "presence AUC, row sums", "presence AUC, row norms",
 )  # fmt: skip
+CAPTION = (
+    "Each cell: value [interval] (best blind guess). The intervals of one attack hold together at 95 %. "
+    "L1 of shares is 0 where proportions are exact, 2 at most."
+)
 Found = Mapping[str, Any]  # one file of evidence/
 
 
@@ -87,7 +91,7 @@ def measure(
         evidence = [json.loads(p.read_text()) for p in sorted(run.evidence.glob("[0-9]*.json"))]
         rows.append(cells(method, evidence))
     lines = [HEADER, ("---",) * len(HEADER), *rows]
-    text = "\n".join(f"| {' | '.join(line)} |" for line in lines) + "\n"
+    text = "\n".join(f"| {' | '.join(line)} |" for line in lines) + f"\n\n{CAPTION}\n"
     (root / "table.md").write_text(text, encoding="utf-8")
     return text
 

@@ -5,8 +5,9 @@ beside their updates, to weigh clients. Little has to be inferred: the attack wr
 message says, rounds what noise made fractional, takes what is not listed as 0, and
 
 * averages noised counts over the rounds it saw, which divides the noise by the root of their number;
-* takes the least of the class volumes: oversampling only adds, and less in every round;
-* multiplies a noised distribution by the number of examples, which is sent as well.
+* takes the least of the class volumes, since oversampling only adds, and less in every round, and what
+  the total, which is sent as well, leaves for the classes that were raised;
+* multiplies a noised distribution by the number of examples sent with it.
 
 What is left of a count after Gaussian noise is the number of whole numbers in its interval, with the
 deviation that was published or that the rounds show. It is measured like any inference attack, because
@@ -88,22 +89,19 @@ class CountRecovery(Attack):
     def run(
         self, view: Sequence[Artifact], knowledge: Knowledge, rng: np.random.Generator
     ) -> Claim:
-        heard: dict[tuple[str, int], list[Values]] = {}
-        scale: dict[tuple[str, int], float] = {}
+        heard: dict[tuple[str, int], list[_Heard]] = {}
         for a in sorted(self._counts(view), key=lambda a: a.round):
             assert a.sender.index is not None
-            key = (a.kind.value, a.sender.index)
-            factor = 1.0 if a.kind != Kind.NOISED_LABEL_DIST else _examples(a, view)
-            heard.setdefault(key, []).append(decode(a, knowledge.classes) * factor)
-            scale[key] = factor
-        if not heard:
-            raise UserError("noised distributions came without the number of examples",
-                            hint="record num_examples as well")  # fmt: skip
-        read = np.stack([_combined(rounds, kind) for (kind, _), rounds in heard.items()])
-        noise = [_deviation(heard[key], self.config.noise_std * scale[key]) for key in heard]
+            said = _Heard(counts=decode(a, knowledge.classes), total=_total(a, view))
+            heard.setdefault((a.kind.value, a.sender.index), []).append(said)
+        read, noise = [], []
+        for (kind, _), rounds in heard.items():
+            found, scale = _combined(rounds, kind)
+            read.append(found)
+            noise.append(_deviation(rounds, kind, self.config.noise_std * scale))
         return {
             "counts": np.maximum(np.rint(read), 0).astype(np.int64),
-            "read": read,
+            "read": np.stack(read),
             "deviation": np.array(noise),
             "client": np.array([client for _, client in heard]),
             "kind": np.array([kind for kind, _ in heard]),
@@ -129,7 +127,7 @@ class CountRecovery(Attack):
             if a.kind.value in self.config.kinds
             and a.sender.role == Role.CLIENT
             and a.origin == "recorded"
-            and (a.kind != Kind.NOISED_LABEL_DIST or _examples(a, view) > 0)
+            and (a.kind != Kind.NOISED_LABEL_DIST or _total(a, view) > 0)
         ]
 
     def _evidence(
@@ -186,27 +184,53 @@ def decode(artifact: Artifact, classes: int) -> NDArray[np.float64]:
     return found
 
 
-def _examples(artifact: Artifact, view: Sequence[Artifact]) -> float:
-    """The latest number of examples that the sender stated; 0 where it stated none."""
-    said = [a for a in view if a.kind == Kind.NUM_EXAMPLES and a.sender == artifact.sender]
-    return float(max(said, key=lambda a: a.round).payload["count"]) if said else 0.0
+@dataclass(frozen=True, kw_only=True)
+class _Heard:
+    """One message of counts."""
+
+    counts: Values  # [C], as sent
+    total: float  # examples that the same message says its sender has; 0: it says none
 
 
-def _combined(rounds: Sequence[Values], kind: str) -> Values:
-    """One reading of several messages, oldest first: the least volume, the mean of noised ones."""
+def _total(artifact: Artifact, view: Sequence[Artifact]) -> float:
+    message = artifact.id.rpartition("/")[0]
+    for a in view:
+        if a.kind == Kind.NUM_EXAMPLES and a.id.rpartition("/")[0] == message:
+            return float(a.payload["count"])
+    return 0.0
+
+
+def _combined(rounds: Sequence[_Heard], kind: str) -> tuple[Values, float]:
+    """One reading of several messages, oldest first, and what the numbers sent were multiplied by."""
     if kind == Kind.CLASS_VOLUME:
-        return np.asarray(np.min(rounds, axis=0))
-    noised = any((r != np.rint(r)).any() for r in rounds)
-    return np.asarray(np.mean(rounds, axis=0) if noised else rounds[-1])
+        return _volume(np.min([r.counts for r in rounds], axis=0), rounds[0].total), 1.0
+    if kind == Kind.NOISED_LABEL_DIST:  # later ones with another total count generated pictures
+        total = rounds[0].total
+        return np.mean([r.counts for r in rounds if r.total == total], axis=0) * total, total
+    noised = any((r.counts != np.rint(r.counts)).any() for r in rounds)
+    return np.mean([r.counts for r in rounds], axis=0) if noised else rounds[-1].counts, 1.0
 
 
-def _deviation(rounds: Sequence[Values], published: float) -> float:
+def _volume(volume: Values, total: float) -> Values:
+    """Counts before oversampling, [C]: small classes were raised to one number, and the total is known.
+
+    What the larger classes leave of the total is divided evenly among those that were raised.
+    """
+    if not total or not volume.any() or volume.sum() <= total:
+        return volume
+    raised = volume == volume[volume > 0].min()
+    left = total - volume[~raised].sum()
+    possible = raised.sum() <= left <= volume[raised].sum()
+    return np.where(raised, left / raised.sum(), volume) if possible else volume
+
+
+def _deviation(rounds: Sequence[_Heard], kind: str, published: float) -> float:
     """Of the mean over rounds: as published, or as three rounds or more show; NaN where unknown."""
     if published > 0:
         return float(published / np.sqrt(len(rounds)))
-    if len(rounds) < 3:
-        return np.nan
-    spreads = np.var(rounds, axis=0, ddof=1)
+    if len(rounds) < 3 or kind not in (Kind.PROTO_COUNTS, Kind.LABEL_COUNTS):
+        return np.nan  # the others change from round to round without noise
+    spreads = np.var([r.counts for r in rounds], axis=0, ddof=1)
     varied = spreads[spreads > 0]  # classes that are not listed have no noise
     return float(np.sqrt(varied.mean() / len(rounds))) if len(varied) else np.nan
 

@@ -166,7 +166,7 @@ def test_oversampled_volumes_show_the_least_of_all_rounds() -> None:
     true = WORLD.label_counts(0)
     raised = np.where(true > 0, np.maximum(true, 60), 0)
     view = [
-        replace(repeated(1, 0.0)[0], id=f"v{t}", round=t, kind=Kind.CLASS_VOLUME,
+        replace(repeated(1, 0.0)[0], id=f"v{t}/counts", round=t, kind=Kind.CLASS_VOLUME,
                 payload={"counts": counts})
         for t, counts in enumerate((raised, true, raised))
     ]  # fmt: skip
@@ -174,15 +174,34 @@ def test_oversampled_volumes_show_the_least_of_all_rounds() -> None:
     assert claim["counts"].tolist() == [true.tolist()]
 
 
-def test_a_noised_distribution_is_scaled_by_the_number_of_examples() -> None:
+def test_the_total_undoes_oversampling_of_one_class_and_halves_it_between_two() -> None:
+    for sent, total, expected in (
+        ([30, 12, 0, 20], 55, [30, 5, 0, 20]),  # 55 - 30 - 20
+        ([30, 12, 12, 20], 58, [30, 4, 4, 20]),
+        ([30, 12, 0, 20], 62, [30, 12, 0, 20]),  # nothing was added
+        ([30, 12, 0, 20], 40, [30, 12, 0, 20]),  # impossible: another rule raised them
+    ):
+        counts = np.array([*sent, 0, 0, 0, 0, 0, 0])
+        first = replace(repeated(1, 0.0)[0], id="m/class_volume", kind=Kind.CLASS_VOLUME,
+                        payload={"counts": counts})  # fmt: skip
+        size = replace(first, id="m/num_examples", kind=Kind.NUM_EXAMPLES,
+                       payload={"count": np.array(total)})  # fmt: skip
+        claim = CountRecovery().run([first, size], WORLD.knowledge, np.random.default_rng(0))
+        assert claim["counts"][0, :4].tolist() == expected
+
+
+def test_a_noised_distribution_is_scaled_by_the_number_of_examples_sent_with_it() -> None:
     counts = WORLD.label_counts(0)
     first = replace(
-        repeated(1, 0.0)[0], kind=Kind.NOISED_LABEL_DIST,
+        repeated(1, 0.0)[0], id="m/noised_label_dist", kind=Kind.NOISED_LABEL_DIST,
         payload={"counts": counts / counts.sum() + 1e-5},
     )  # fmt: skip
-    total = replace(first, kind=Kind.NUM_EXAMPLES, payload={"count": np.array(counts.sum())})
+    total = replace(first, id="m/num_examples", kind=Kind.NUM_EXAMPLES,
+                    payload={"count": np.array(counts.sum())})  # fmt: skip
+    # after augmentation the same client reports another distribution of more pictures
+    later = [replace(first, id="n/noised_label_dist", round=9, payload={"counts": np.full(10, 0.1)}),
+             replace(total, id="n/num_examples", round=9, payload={"count": np.array(500)})]  # fmt: skip
     attack = CountRecovery(CountRecovery.Config(noise_std=1e-5))
-    claim = attack.run([first, total], WORLD.knowledge, np.random.default_rng(0))
+    claim = attack.run([*later, first, total], WORLD.knowledge, np.random.default_rng(0))
     assert claim["counts"].tolist() == [counts.tolist()]
-    assert claim["deviation"][0] == pytest.approx(1e-5 * counts.sum())
     assert "no client sends" in attack.not_applicable([first], WORLD.knowledge)
