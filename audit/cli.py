@@ -131,6 +131,18 @@ def check(
 
 
 @command
+def compare(
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN RUN...", help="finished run folders")],
+) -> None:
+    """Print which settings of finished runs differ, and their results side by side."""
+    from audit.compare import compare as side_by_side
+    from audit.show import print_table
+
+    header, rows = side_by_side(runs)
+    print_table(header, [header, *rows] if not sys.stdout.isatty() else rows)
+
+
+@command
 def list_(kind: Annotated[Kind, typer.Argument(help="what to list")]) -> None:
     """Print the cards of all plugins of a kind."""
     from audit.catalog import entries
