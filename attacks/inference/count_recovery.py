@@ -76,7 +76,9 @@ class CountRecovery(Attack):
             Literal["proto_counts", "label_counts", "class_volume", "noised_label_dist"], ...
         ] = ("proto_counts", "label_counts", "class_volume", "noised_label_dist")
         small: int = 5  # a class with this many examples or fewer is listed
-        noise_std: float = 0.0  # of the published noise on each number sent; 0: none is published
+        noise_std: float = (
+            0.0  # of noise on each number sent, unless a protection publishes its own
+        )
 
         def __post_init__(self) -> None:
             if not self.kinds or self.small < 1 or self.noise_std < 0:
@@ -98,7 +100,8 @@ class CountRecovery(Attack):
         for (kind, _), rounds in heard.items():
             found, scale = _combined(rounds, kind)
             read.append(found)
-            noise.append(_deviation(rounds, kind, self.config.noise_std * scale))
+            published = knowledge.training.get(f"noise_std.{kind}", self.config.noise_std)
+            noise.append(_deviation(rounds, kind, published * scale))
         return {
             "counts": np.maximum(np.rint(read), 0).astype(np.int64),
             "read": np.stack(read),

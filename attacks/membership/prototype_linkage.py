@@ -65,7 +65,7 @@ class PrototypeLinkage(PrototypeMembership):
         """The whole log-likelihood ratio of prototype `row`; features [m, D] -> [m]."""
         q, n = claim["population"][row], int(claim["n"][row])
         spread, n = claim["spread"][q], n if n > 0 else self.config.assumed_samples
-        noise = max(self.config.noise_std, PRECISION * float(spread.mean()) ** 0.5)
+        noise = max(float(claim["noise_std"]), PRECISION * float(spread.mean()) ** 0.5)
         out, within = spread / n + noise**2, spread * (n - 1) / n**2 + noise**2
         return 0.5 * float(np.log(out / within).sum()) + log_likelihood_ratio(
             features, claim["prototype"][row], claim["mean"][q], claim["axes"][q], spread, n, noise

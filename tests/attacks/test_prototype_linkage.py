@@ -35,7 +35,7 @@ def test_the_score_is_the_ratio_of_the_two_gaussians_with_their_constants() -> N
     spread, axes = np.linalg.eigh(cov)
     claim = {
         "population": np.array([0]), "n": np.array([5]), "prototype": prototype[None],
-        "mean": mean[None], "axes": axes[None], "spread": spread[None],
+        "noise_std": np.array(0.3), "mean": mean[None], "axes": axes[None], "spread": spread[None],
     }  # fmt: skip
     tau = 0.3**2 * np.eye(3)
     out = multivariate_normal(mean, cov / 5 + tau).logpdf(prototype)
@@ -43,8 +43,7 @@ def test_the_score_is_the_ratio_of_the_two_gaussians_with_their_constants() -> N
         multivariate_normal(mean + (f - mean) / 5, cov * 4 / 25 + tau).logpdf(prototype)
         for f in features
     ]
-    attack = PrototypeLinkage(PrototypeLinkage.Config(noise_std=0.3))
-    np.testing.assert_allclose(attack.score(claim, 0, features), np.array(into) - out)
+    np.testing.assert_allclose(PrototypeLinkage().score(claim, 0, features), np.array(into) - out)
 
 
 def test_a_single_sample_is_given_to_its_owner_and_larger_groups_less_often() -> None:
