@@ -17,7 +17,9 @@ from PIL import Image
 from attacks.attack import Attack, Card, Gallery, Images, Knowledge
 from audit.config import Config
 from audit.extractor import KnownArchitecture
+from audit.generators import known_generators
 from audit.replay import Replays, replay_prototypes
+from audit.replay_condensed import replay_condensed
 from audit.replay_pairs import replay_pairs
 from audit.replay_updates import UPDATES, replay_updates
 from audit.rundir import RunDir
@@ -50,7 +52,7 @@ def run(run: RunDir, config: Config, progress: Progress) -> None:
     history = _recorded(run, _kinds(historians), "all") if historians else []
     replays, pairs, updates = Replays([], {}), Replays([], {}), Replays([], {})
     if any(a.card.replays and a.card.rounds == "latest" for a, _ in attacks):
-        replays = replay_prototypes(world, artifacts)
+        replays = replay_prototypes(world, artifacts) + replay_condensed(world, artifacts)
     if any(a.card.replays for a in historians):
         pairs = replay_pairs(world, history)
     if inverting:
@@ -173,15 +175,16 @@ def granted(card: Card, world: World) -> Knowledge:
         for f in dataclasses.fields(local)
         if isinstance(v := getattr(local, f.name), int | float) and not isinstance(v, bool)
     }
-    for required in card.requires:
-        if std := published_noise(world.protections, required):
-            training[f"noise_std.{required}"] = std
+    for sent in (*card.requires, *card.also_reads):
+        if std := published_noise(world.protections, sent):
+            training[f"noise_std.{sent}"] = std
     return Knowledge(
         classes=len(world.data.classes),
         image_shape=tuple(world.data.shape),  # type: ignore[arg-type]
         architecture=KnownArchitecture(world.make_net, world.data)
         if "architecture" in knows
         else None,
+        generators=known_generators(world) if "architecture" in knows else None,
         auxiliary=auxiliary,
         training=training,
     )
