@@ -28,6 +28,9 @@ class Replays:
     artifacts: list[Artifact]
     groups: dict[str, NDArray[np.int64]]  # artifact id -> indices into data.train
 
+    def __add__(self, other: "Replays") -> "Replays":
+        return Replays([*self.artifacts, *other.artifacts], self.groups | other.groups)
+
 
 def replay_prototypes(world: World, recorded: Sequence[Artifact]) -> Replays:
     """Replayed local_prototypes of every size in config.replay.sizes, from the latest uploads.

@@ -10,7 +10,7 @@ Trials with about as many samples behind the prototype are judged together, reco
 ones apart.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -33,6 +33,13 @@ RANDOM = "random auxiliary image of the class"
 WRONG_SAME = "wrong prototype, same class"
 WRONG_ANY = "wrong prototype, other class"
 
+Look = Callable[[Floats], Floats]  # what pictures are compared by in a gallery
+
+
+def pixels(pictures: Floats) -> Floats:
+    """As they are: the distance is the mean squared pixel error."""
+    return pictures
+
 
 @dataclass(frozen=True, kw_only=True)
 class Trial:
@@ -54,9 +61,9 @@ class Bucket:
 
     def __init__(
         self, origin: str, trials: list[Trial], claim: Claim, truth: Truth, size: int,
-        rng: np.random.Generator,
+        rng: np.random.Generator, look: Look = pixels,
     ) -> None:  # fmt: skip
-        self.origin, self.trials, self.size = origin, trials, size
+        self.origin, self.trials, self.size, self._look = origin, trials, size, look
         rows = np.array([t.row for t in trials])
         self.claimed: Floats = claim["images"][rows]
         self.extractors = claim["extractor"][rows]
@@ -102,13 +109,14 @@ class Bucket:
     def ranks(self, pictures: Floats, which: Indices | None = None) -> Ranks:
         """Ranks of the member when these pictures are claimed in the trials `which` (all)."""
         chosen = np.arange(len(self)) if which is None else which
-        galleries = (self.trials[i].unseen[: self.size - 1] for i in chosen)
-        return ranks(pictures, self.targets[chosen], galleries)
+        galleries = (self._look(self.trials[i].unseen[: self.size - 1]) for i in chosen)
+        return ranks(self._look(pictures), self._look(self.targets[chosen]), galleries)
 
     def ranks_of_unseen(self) -> Ranks:
         """Ranks when a picture that was never trained on takes the member's place."""
         held_out = np.stack([t.unseen[self.size - 1] for t in self.trials])
-        return ranks(self.claimed, held_out, (t.unseen[: self.size - 1] for t in self.trials))
+        galleries = (self._look(t.unseen[: self.size - 1]) for t in self.trials)
+        return ranks(self._look(self.claimed), self._look(held_out), galleries)
 
     def member_means(self) -> Floats:
         return np.stack([t.members.mean(axis=0) for t in self.trials])
@@ -142,7 +150,9 @@ class Bucket:
         return partner
 
 
-def buckets(claim: Claim, truth: Truth, gallery: int, rng: np.random.Generator) -> list[Bucket]:
+def buckets(
+    claim: Claim, truth: Truth, gallery: int, rng: np.random.Generator, look: Look = pixels
+) -> list[Bucket]:
     """Trials of a claim by origin and number of samples, smallest first.
 
     Claims about classes without enough unseen pictures for a gallery of three are left out.
@@ -168,11 +178,15 @@ def buckets(claim: Claim, truth: Truth, gallery: int, rng: np.random.Generator) 
     # One gallery size for all, so that chance is one number; one unseen picture stays for the control
     size = min([gallery, *(len(t.unseen) for group in trials.values() for t in group)])
     return [
-        Bucket(origin, group, claim, truth, size, rng)
+        Bucket(origin, group, claim, truth, size, rng, look)
         for (origin, _), group in sorted(trials.items(), key=lambda item: item[0])
     ]
 
 
 def group(origin: str, n: int) -> int:
     """Replayed prototypes have sizes of the auditor's choice, recorded ones are put into ranges."""
-    return n if origin == "replayed" else next(low for low, high in RANGES if low <= n <= high)
+    return (
+        n
+        if origin.startswith("replayed")
+        else next(low for low, high in RANGES if low <= n <= high)
+    )

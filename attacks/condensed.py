@@ -1,0 +1,91 @@
+"""Condensed pictures in a view, and what the attacks on them share.
+
+A condensed picture is in normalised input space and unbounded: its contrast says nothing. Pictures are
+therefore compared by Pearson's correlation, channel by channel after each is standardised, which does not
+ask how the clients normalise either. Where a picture has to be shown or classified, it gets the usual
+brightness and contrast of auxiliary pictures.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from attacks.attack import Evidence
+from fl.artifact import Artifact, Kind
+
+Floats = NDArray[np.floating[Any]]
+REQUIRES = (Kind.CONDENSED_IMAGES, Kind.CONDENSED_LABELS)
+REAL_START = "replayed, started from a real picture"  # the planted leak
+
+
+def standardised(pictures: Floats) -> Floats:
+    """[k, C, H, W] with mean 0 and deviation 1 over each channel; a flat channel is 0."""
+    x = np.asarray(pictures, np.float64)
+    centred = x - x.mean(axis=(2, 3), keepdims=True)
+    spread = centred.std(axis=(2, 3), keepdims=True)
+    return np.asarray(centred / np.maximum(spread, 1e-12))
+
+
+def shown(pictures: Floats, like: Floats) -> Floats:
+    """Pictures with the mean brightness and contrast of those in `like`, [k, C, H, W], not clipped."""
+    level = like.mean(axis=(2, 3), keepdims=True).mean(axis=0, keepdims=True)
+    spread = like.std(axis=(2, 3), keepdims=True).mean(axis=0, keepdims=True)
+    return np.asarray(standardised(pictures) * spread + level, np.float32)
+
+
+def condensed(view: Sequence[Artifact]) -> dict[str, NDArray[Any]]:
+    """All condensed pictures of a view as a claim: images [k, C, H, W] as sent, label, sender,
+    artifact, origin [k]."""
+    found: dict[str, list[Any]] = {
+        n: [] for n in ("images", "label", "sender", "artifact", "origin")
+    }
+    labels = {_message(a): a for a in view if a.kind == Kind.CONDENSED_LABELS}
+    for a in view:
+        named = labels.get(_message(a))
+        if a.kind != Kind.CONDENSED_IMAGES or named is None:
+            continue
+        images = np.asarray(a.payload["images"])
+        if images.ndim != 4 or len(images) != len(named.payload["labels"]):
+            continue
+        found["images"] += list(images)
+        found["label"] += [int(c) for c in named.payload["labels"]]
+        sender = -1 if a.sender.index is None else a.sender.index
+        found["sender"] += [sender] * len(images)
+        found["artifact"] += [a.id] * len(images)
+        found["origin"] += [REAL_START if a.note.get("init") == "real" else a.origin] * len(images)
+    return {name: np.array(values) for name, values in found.items()}
+
+
+def none_here(view: Sequence[Artifact]) -> str:
+    """Why there is nothing to attack; empty where there is something."""
+    return "" if len(condensed(view)["label"]) else "no condensed picture came with its label"
+
+
+def in_our_words(evidence: Sequence[Evidence]) -> list[Evidence]:
+    """Evidence of measures written for prototypes: their words, and which of it is planted.
+
+    A client that has one picture of a class sends what the replay of n = 1 shows, so that is a result
+    (the findings make it a control where no client has so few); starting from real pictures is the plant.
+    """
+    return [_in_our_words(e) for e in evidence]
+
+
+def _in_our_words(e: Evidence) -> Evidence:
+
+    control = e.control
+    if control != "negative":
+        control = "positive" if e.condition.get("origin") == REAL_START else "none"
+    baselines = tuple(replace(b, name=_ours(b.name)) for b in e.baselines)
+    return replace(e, control=control, baselines=baselines, note=_ours(e.note))
+
+
+def _ours(text: str) -> str:
+    return text.replace("prototype", "condensed picture")
+
+
+def _message(artifact: Artifact) -> str:
+    """Which message an artifact came in: its identifier without the kind."""
+    return artifact.id.rpartition("/")[0]
