@@ -49,7 +49,8 @@ class Goal(StrEnum):
 class ThreatModel:
     position: Position
     conduct: Conduct = Conduct.HONEST_BUT_CURIOUS
-    knows: frozenset[str] = frozenset()  # "architecture", "auxiliary_data", "label_counts"
+    # "architecture", "auxiliary_data", "label_counts"; the first two together allow shadow training
+    knows: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,8 +103,10 @@ class Knowledge:
     classes: int
     image_shape: tuple[int, int, int]  # C, H, W
     architecture: "Architecture | None" = None
+    generators: "GeneratorArchitecture | None" = None  # where the method has generators
     auxiliary: Images | None = None
     training: Mapping[str, float] = field(default_factory=dict)  # public: local_epochs, lr, ...
+    trainer: "Trainer | None" = None  # shadow training: architecture and auxiliary data granted
     device: str = "cpu"
 
 
@@ -111,6 +114,39 @@ class Architecture(Protocol):
     """Weights, as they crossed the wire, to a model that can be run."""
 
     def __call__(self, weights: Mapping[str, NDArray[Any]]) -> Extractor: ...
+
+
+class GeneratorArchitecture(Protocol):
+    """Generators and critics from their weights, and training of such, as the federation does both."""
+
+    def pictures(
+        self, weights: Mapping[str, NDArray[Any]], n: int, rng: np.random.Generator
+    ) -> Images: ...  # made from random z; labels are those asked of a conditional generator
+
+    def scores(self, weights: Mapping[str, NDArray[Any]], images: Images) -> Floats: ...  # [N]
+
+    def trained(self, images: Images, steps: int, rng: np.random.Generator) -> "TrainedPair": ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainedPair:
+    """Weights of a generator and its critic."""
+
+    generator: Mapping[str, NDArray[Any]]
+    critic: Mapping[str, NDArray[Any]]
+
+
+class Trainer(Protocol):
+    """Trains models of the audited architecture on the adversary's own pictures, side by side."""
+
+    def __call__(
+        self, pictures: Images, subsets: Sequence[NDArray[np.int64]], queries: Floats, *,
+        epochs: int, seed: int, start: Mapping[str, NDArray[Any]] | None = None,
+    ) -> Floats:  # fmt: skip
+        """Logits [subsets, Q, classes] of queries [Q, C, H, W], one model a subset of rows.
+
+        `start`: weights that training begins with; None draws them anew for every model.
+        """
 
 
 class Truth(Protocol):
@@ -122,7 +158,8 @@ class Truth(Protocol):
     @property
     def auxiliary(self) -> Images: ...  # what the attacker had (for blind baselines)
 
-    def members(self, artifact: str, label: int) -> Floats: ...  # images behind it, [n, C, H, W]
+    # images behind it, [n, C, H, W]; all clients' behind what the server made
+    def members(self, artifact: str, label: int) -> Floats: ...
 
     def label_counts(self, client: int) -> NDArray[np.int64]: ...  # [classes]
 

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attacks.attack import Images
-from fl.artifact import Artifact
+from fl.artifact import SERVER, Artifact, Role
 from fl.dataset import Arrays
 from fl.population import Population
 
@@ -26,12 +26,13 @@ class SimulatedTruth:
         self.auxiliary = images(population, population.auxiliary)
 
     def members(self, artifact: str, label: int) -> NDArray[Any]:
-        """[n, C, H, W] training pictures of that class behind the artifact."""
+        """[n, C, H, W] training pictures of that class behind the artifact; all clients' for the server's."""
         index = self._groups.get(artifact)
         if index is None:
-            sender = self._artifacts[artifact].sender.index
-            assert sender is not None, f"{artifact} has no single client behind it"
-            index = self._population.parts[sender]
+            sender = self._artifacts[artifact].sender
+            assert sender == SERVER or sender.role == Role.CLIENT, f"nothing is known of {artifact}"
+            parts = self._population.parts
+            index = np.concatenate(parts) if sender.index is None else parts[sender.index]
         train = self._population.data.train
         chosen = index[train.y[index] == label]
         return np.asarray(train.x[chosen])
