@@ -83,7 +83,10 @@ def _budget(
     sender, worst = _worst(accountant, groups, delta, known)
     group = groups.get(sender, [])
     if math.isfinite(worst.epsilon):
-        worst = accountant.checked(worst, group, delta)
+        cost: Cost = frozenset({"checked", *Counter(_terms(r) for r in group).items()})
+        if cost not in known:
+            known[cost] = accountant.checked(worst, group, delta)
+        worst = known[cost]
     elif worst.spoiled_by:
         worst = replace(
             worst, note=f"{worst.note} {_noised_alone(accountant, groups, delta, known)}".strip()

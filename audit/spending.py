@@ -63,10 +63,15 @@ def figure(
 
 
 def drawing(found: Sequence[Spent]) -> Figure | None:
-    """What was spent, over rounds."""
+    """What was spent, over rounds; observers who paid the same share a line."""
+    same: dict[tuple[str, tuple[float, ...]], list[Spent]] = {}
+    for s in found:
+        same.setdefault((s.unit, tuple(s.epsilon)), []).append(s)
     curves = [
-        (f"{s.observer}, per {s.unit}", dict(zip(s.rounds, s.epsilon, strict=True))) for s in found
-    ]
+        (f"{', '.join(s.observer for s in group)}; per {unit}",
+         dict(zip(group[0].rounds, group[0].epsilon, strict=True)))
+        for (unit, _), group in same.items()
+    ]  # fmt: skip
     return figure(curves, "Privacy spent over rounds", "budget-spent")
 
 

@@ -6,7 +6,8 @@ own, run when the accounting was specified; for fixed-size sampling the lower en
 
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import pytest
 
@@ -18,7 +19,9 @@ from audit.accountants.pld import PLD
 from audit.accountants.prv import PRV
 from audit.accountants.rdp import RDP
 from audit.accountants.wor_pld import WorPLD
+from audit.budget import budgets
 from audit.child import Exceeded, call
+from audit.config import PluginSpec
 from audit.engines import Others, choose, contradiction, tightest
 from audit.terms import Term, coarsened, terms
 from fl.ledger import Release
@@ -235,6 +238,22 @@ def test_replacement_is_exact_at_half_the_multiplier() -> None:
     # dp-accounting's two accountants disagree on this convention: 9.9973 and 4.7285
     replaced = seen_as(release(1.0), "client", "replace_one")
     assert Exact().epsilon([replaced], 1e-5).epsilon == pytest.approx(9.997256, rel=1e-6)
+
+
+class Counting(Auto):
+    """Says in its note how often it was asked to check."""
+
+    asked = 0
+
+    def checked(self, bound: Bound, releases: Sequence[Release], delta: float) -> Bound:
+        type(self).asked += 1
+        return replace(bound, note=f"check {type(self).asked}")
+
+
+def test_observers_who_read_the_same_are_checked_once() -> None:
+    everyone = [release(observers=("server", "client", "public"))]
+    found = budgets(everyone, [PluginSpec(name=f"{__name__}:Counting")], 1e-5)
+    assert len(found) == 3 and all(b.note.startswith("check 1 ") for b in found)
 
 
 @pytest.mark.slow
