@@ -161,9 +161,11 @@ def seen_as(release: Release, unit: Unit, adjacency: Adjacency) -> Release:
         )
     replaced = adjacency == "replace_one" or release.unit != unit
     factor = 2.0 if replaced and release.adjacency != "replace_one" else 1.0
-    found = replace(
-        release, unit=unit, adjacency=adjacency, sensitivity=release.sensitivity * factor
-    )
+    found = release
+    if (release.unit, release.adjacency, factor) != (unit, adjacency, 1.0):
+        found = replace(
+            release, unit=unit, adjacency=adjacency, sensitivity=release.sensitivity * factor
+        )
     if release.sampling == "poisson" and (replaced or release.adjacency == "replace_one"):
         return replace(found, sampling="unknown")
     return found
