@@ -60,7 +60,7 @@ def judged() -> list[Evidence]:
 
 
 def one(measure: str, n: int, rule: str) -> Evidence:
-    wanted = {"n": n, "origin": "replayed", "rule": rule}
+    wanted = {"n": n, "steps": 1, "origin": "replayed", "rule": rule}
     return next(e for e in judged() if e.measure == measure and e.condition == wanted)
 
 
@@ -93,10 +93,31 @@ def test_without_auxiliary_pictures_llg_is_left() -> None:
     assert np.array_equal(claim["counts"][:, 0], claim["counts"][:, 1])
 
 
-def test_gradients_without_size_or_last_layer_do_not_apply() -> None:
+def test_an_upload_of_one_step_says_what_its_gradient_says() -> None:
+    # 0.05 is the public rate; the label is that of the gradient's planted batch
+    start, gradient = world().view[0], world().view[1]
+    moved = {k: v - 0.05 * gradient.payload[k] for k, v in start.payload.items()}
+    upload = replace(gradient, kind=Kind.LOCAL_MODEL, payload=moved, note={"batch": 1, "steps": 1})
+    attack, rng = LabelCountsFromGradient(), np.random.default_rng(0)
+    a, b = (attack.run([start, x], world().knowledge, rng) for x in (upload, gradient))
+    assert np.array_equal(a["counts"], b["counts"])
+
+
+def test_recorded_uploads_of_many_steps_are_judged_by_the_whole_client() -> None:
+    found = LabelCountsFromGradient()
+    clients = Updates()  # three epochs of 60 examples in batches of ten
+    rng = np.random.default_rng(0)
+    claim = found.run(clients.artifacts, clients.knowledge, rng)
+    assert claim["counts"].sum(axis=2).tolist() == [[60, 60]] * 10 and claim["steps"][0] == 18
+    evidence = found.measure(claim, clients, rng)
+    overlap = next(e for e in evidence if e.measure == "count_overlap")
+    assert overlap.control == "none" and overlap.value > 0.5 > overlap.baselines[0].value
+
+
+def test_without_a_model_or_a_last_layer_it_does_not_apply() -> None:
     attack = LabelCountsFromGradient()
-    unsized = [replace(a, origin="recorded", note={}) for a in world().view]
-    assert "size of its batch" in attack.not_applicable(unsized, world().knowledge)
+    lonely = [a for a in world().view if a.kind == Kind.GRADIENT]
+    assert "model it started from" in attack.not_applicable(lonely, world().knowledge)
     headless = [
         replace(a, payload={k: v for k, v in a.payload.items() if "head" not in k})
         if a.kind == Kind.GRADIENT else a
