@@ -44,7 +44,9 @@ def bound(counts: Terms, delta: float) -> Bound:
 
 def computed(found: "Composed") -> str:
     """By which program, and how finely."""
-    return f"Computed with dp-accounting {version('dp-accounting')}, grid of losses {found.step:.3g}."
+    return (
+        f"Computed with dp-accounting {version('dp-accounting')}, grid of losses {found.step:.3g}."
+    )
 
 
 class Composed(NamedTuple):

@@ -8,6 +8,10 @@ neighbours gives a larger hockey-stick divergence than
     delta(eps) = H_{e^eps}((1-q) Q + q P || Q)                       eps >= 0
     delta(eps) = 1 - e^eps + e^eps delta(-eps)                       eps < 0
 
+The first line is q delta_Gauss(ln(1 + (e^eps - 1)/q)), the amplification theorem of Balle, Barthe,
+Gaboardi (arXiv:1807.01647) for subsets under replacement; the second is what a symmetric relation
+gives. Their slopes at eps = 0 keep the curve convex in e^eps, so that a pair of distributions has it.
+
 The curve is made a distribution by pessimistic connect-the-dots (arXiv:2207.04380, Alg. 1) and
 composed by dp-accounting. Unsampled releases beside the sampled ones are composed with them.
 

@@ -155,6 +155,20 @@ def test_the_dominating_curve_of_one_draw_is_a_hockey_stick() -> None:
         assert wor_pld.curve(term, np.array([epsilon]))[0] == pytest.approx(area, abs=1e-7)
 
 
+def test_the_curve_is_the_amplification_theorem_for_subsets_and_convex() -> None:
+    import numpy as np
+    from scipy.stats import norm
+
+    z, q = 0.7, 0.15
+    whole = np.linspace(0.0, 6.0, 200)  # epsilon of the mechanism without sampling
+    theirs = q * (norm.cdf(0.5 / z - whole * z) - np.exp(whole) * norm.cdf(-0.5 / z - whole * z))
+    amplified = np.log1p(q * np.expm1(whole))
+    term = Term("gaussian", z, "fixed_without_replacement", q)
+    assert wor_pld.curve(term, amplified) == pytest.approx(theirs, abs=1e-12)
+    alpha = np.linspace(0.05, 4.0, 400)
+    assert np.diff(wor_pld.curve(term, np.log(alpha)), 2).min() > -1e-12
+
+
 def test_a_finer_grid_moves_fixed_size_sampling_by_less_than_3_in_10000() -> None:
     counts = {sized(1.0, 10, 1000): 1000}
     coarse = pld._on_grid(counts, 1e-5, 1e-3, wor_pld.distribution)
