@@ -33,8 +33,13 @@ class _Trial:
     size: int
 
 
-def judged(claim: Claim, truth: Truth, gallery: int, rng: np.random.Generator) -> list[Evidence]:
-    """Relative error of the recovered features, and rank 1 in a gallery, by origin and n."""
+def judged(
+    claim: Claim, truth: Truth, gallery: int, grade_replays: bool, rng: np.random.Generator
+) -> list[Evidence]:
+    """Relative error of the recovered features, and rank 1 in a gallery, by origin and n.
+
+    Replayed pairs are controls, or only the smallest of them where they are to be graded.
+    """
     found: dict[tuple[str, int], list[_Trial]] = defaultdict(list)
     pools = {int(c): Pool(truth.reference.of_class(int(c))) for c in np.unique(claim["label"])}
     moved = [_moved(claim, row, truth) for row in range(len(claim["label"]))]
@@ -47,7 +52,7 @@ def judged(claim: Claim, truth: Truth, gallery: int, rng: np.random.Generator) -
     least = min((n for origin, n in found if origin == "replayed"), default=0)
     result = []
     for origin, n in sorted(found):
-        planted = origin == "replayed" and n == least
+        planted = origin == "replayed" and (n == least or not grade_replays)
         result += _evidence(origin, found[origin, n], planted, len(found), alpha, rng)
     every = [t for trials in found.values() for t in trials]
     if every:

@@ -8,9 +8,10 @@ and a class that grew by one picture shows that picture's features as if it were
 large n is. (Two counting queries that differ in one record: Denning, Denning, Schwartz. The Tracker.
 ACM TODS 4(1), 1979.) Exact while both means come from one extractor: one with frozen layers, one that
 has converged, or both of one round; else the drift of the features enters n-fold. Rounding enters
-n-fold too: single precision leaves 1e-5 at n = 100, half precision a tenth. The recovered features are
-then used as any prototype of one sample: here they are compared with a gallery's (whitened with
-the class's covariance), which is membership of a known picture at n = 1.
+n-fold too: single precision leaves 1e-5 at n = 100, half precision a tenth. Simulated clients keep their
+data, so that recorded prototypes seldom form such pairs; replayed ones show what would be recovered.
+The features are then used as any prototype of one sample: here they are compared with a gallery's
+(whitened with the class's covariance), which is membership of a known picture at n = 1.
 
 Claim: feature float64 [k, D], n (samples before), moved (how many joined, < 0: left), label, sender,
 model [k], earlier and later (artifact ids), origin [k]; extractors [models], objects; whiten
@@ -69,6 +70,9 @@ class PrototypeDifference(Attack):
 
     @dataclass(frozen=True, kw_only=True)
     class Config:
+        grows: bool = (
+            False  # clients may add or remove pictures: what replayed pairs show is graded
+        )
         most_moved: int = 1  # pictures that joined or left between two prototypes, at most
         gallery: int = 100  # pictures the moved one is looked for among
         max_pairs: int = 2000
@@ -132,15 +136,21 @@ class PrototypeDifference(Attack):
         }
 
     def measure(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[Evidence]:
-        return judged(claim, truth, self.config.gallery, rng)
+        return judged(claim, truth, self.config.gallery, self.config.grows, rng)
 
     def not_applicable(self, view: Sequence[Artifact], knowledge: Knowledge) -> str:
         if not prototypes(view):
             return "no model was recorded that could have made the prototypes"
         if not len(knowledge.auxiliary or ()):
             return "this attack needs auxiliary pictures, and the federation holds none back"
-        if not self._pairs(prototypes(view)):
+        pairs = self._pairs(prototypes(view))
+        if not pairs:
             return "no two prototypes of one class and client differ by a known number of samples"
+        if not self.config.grows and all(b.origin == "replayed" for _, _, b in pairs):
+            return (
+                "no class grew or shrank between two recorded rounds; set prototype_difference.grows "
+                "where clients may add or remove pictures"
+            )
         return ""
 
     def _pairs(self, sources: Sequence[Source]) -> list[tuple[Source, Prototype, Prototype]]:

@@ -13,6 +13,7 @@ from fl.errors import UserError
 from tests.attacks.world import Architecture, World
 
 SIZES = (1, 10, 40)
+GROWS = PrototypeDifference.Config(grows=True)
 
 
 @cache
@@ -46,7 +47,7 @@ def pairs(dtype: str = "float32") -> tuple[Artifact, ...]:
 
 
 def judged(view: list[Artifact], **settings: int) -> list[Evidence]:
-    attack = PrototypeDifference(PrototypeDifference.Config(**settings))
+    attack = PrototypeDifference(PrototypeDifference.Config(grows=True, **settings))
     claim = attack.run(view, world().knowledge, np.random.default_rng(0))
     return attack.measure(claim, world(), np.random.default_rng(0))
 
@@ -91,6 +92,7 @@ def test_by_hand_a_feature_that_left_is_found_as_one_that_joined() -> None:
     claim = PrototypeDifference().run(view, world().knowledge, np.random.default_rng(0))
     assert claim["feature"].tolist() == [[5.0] * 64]
     assert (claim["n"].tolist(), claim["moved"].tolist()) == ([4], [-1])
+    assert PrototypeDifference().not_applicable(view, world().knowledge) == ""
     assert (claim["earlier"].tolist(), claim["later"].tolist()) == (["p3"], ["p4"])
 
 
@@ -112,17 +114,25 @@ def test_the_planted_pairs_are_found_and_pictures_of_nobody_are_not() -> None:
     assert control.interval is not None and control.interval[0] <= chance <= control.interval[1]
 
 
+def test_replayed_pairs_are_controls_where_data_stay_as_they_are() -> None:
+    attack, rng = PrototypeDifference(), np.random.default_rng(0)
+    claim = attack.run([*world().artifacts, *pairs()], world().knowledge, rng)
+    assert {e.control for e in attack.measure(claim, world(), rng)} == {"positive", "negative"}
+
+
 def test_without_two_counted_prototypes_it_does_not_apply() -> None:
-    attack = PrototypeDifference()
+    attack, still = PrototypeDifference(GROWS), PrototypeDifference()
     reason = attack.not_applicable(world().artifacts, world().knowledge)
     assert "differ by a known number" in reason
-    assert attack.not_applicable([*world().artifacts, *pairs()], world().knowledge) == ""
+    view = [*world().artifacts, *pairs()]
+    assert attack.not_applicable(view, world().knowledge) == ""
+    assert "no class grew or shrank" in still.not_applicable(view, world().knowledge)
     with pytest.raises(UserError, match="gallery must be at least 3"):
         PrototypeDifference.Config(gallery=2)
 
 
 def test_the_error_is_relative_to_the_length_of_the_true_features() -> None:
-    attack, rng = PrototypeDifference(), np.random.default_rng(0)
+    attack, rng = PrototypeDifference(GROWS), np.random.default_rng(0)
     claim = attack.run([*world().artifacts, *pairs()], world().knowledge, rng)
     doubled = attack.measure({**claim, "feature": 2 * claim["feature"]}, world(), rng)
     assert one(doubled, "feature_relative_error", 10).value == pytest.approx(1, abs=1e-3)

@@ -38,7 +38,8 @@ SETTINGS = {
     "record": {"rounds": "all"},
     "replay": {"sizes": [1, 5], "clients": 3, "groups": 30},
     "attacks": [
-        *ATTACKS[:4], {"name": "property_inference", "simulated": 40, "least_auxiliary": 20},
+        ATTACKS[0], {"name": ATTACKS[1], "grows": True}, *ATTACKS[2:4],
+        {"name": "property_inference", "simulated": 40, "least_auxiliary": 20},
         ATTACKS[5],
     ],
 }  # fmt: skip
