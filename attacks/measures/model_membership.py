@@ -6,6 +6,9 @@ has a model that knows the classes, and against other unseen pictures it would g
 not its pictures. Scores of several models are pooled after each model's were centred and scaled by
 median and quartiles of all candidates, which the adversary can do as well.
 
+Replayed uploads learnt their pictures by heart under wrong labels (`taught`), and unseen pictures are
+asked about under labels that are wrong in the same way: a right label can be told without memory.
+
 Blind adversaries: for uploads that of another client whose data hold none of the candidates; for the
 global model its own weights in random order. Both are 0.5 unless members differ from the unseen
 pictures as a population. Another client's upload started from a global model that may know the
@@ -56,7 +59,7 @@ class Bucket:
     def note(self) -> str:
         many = f"{self.models} model{'s' if self.models > 1 else ''}"
         if self.planted:
-            return f"{many} that learnt a few pictures by heart, made by the auditor"
+            return f"{many} that learnt wrongly labelled pictures by heart, made by the auditor"
         return (
             many if self.models >= FEW else f"{many}; of other trainings the interval says nothing"
         )
@@ -97,20 +100,27 @@ def buckets(
     ]  # fmt: skip
 
 
+def taught(mark: bytes, label: int, classes: int) -> int:
+    """The wrong label under which a replayed model learns a picture, by its fingerprint."""
+    return (label + 1 + int.from_bytes(mark[:8], "little") % (classes - 1)) % classes
+
+
 def _cases(
     claim: Claim, truth: Truth, limits: tuple[int, int], rng: np.random.Generator
 ) -> tuple[Images, list[_Case]]:
     """Every candidate once, and who is asked about which."""
     x: list[Floats] = []
     y: list[int] = []
-    number: dict[bytes, int] = {}  # fingerprint -> candidate
+    number: dict[tuple[bytes, int], int] = {}  # fingerprint, label -> candidate
+    classes = int(claim["classes"])
 
-    def add(picture: Floats, mark: bytes, label: int) -> int:
-        if mark not in number:
-            number[mark] = len(x)
+    def add(picture: Floats, mark: bytes, label: int, wrong: bool) -> int:
+        asked = taught(mark, label, classes) if wrong else label
+        if (mark, asked) not in number:
+            number[mark, asked] = len(x)
             x.append(picture)
-            y.append(label)
-        return number[mark]
+            y.append(asked)
+        return number[mark, asked]
 
     reference = truth.reference
     kept = rng.permutation(len(reference))[: limits[1]]
@@ -119,7 +129,7 @@ def _cases(
     for row, artifact in enumerate(claim["artifact"].tolist()):
         if claim["origin"][row] == BLIND:
             continue
-        own = [truth.members(artifact, c) for c in range(int(claim["classes"]))]
+        own = [truth.members(artifact, c) for c in range(classes)]
         own_marks = [fingerprints(m) for m in own]
         marks = frozenset(m for some in own_marks for m in some)
         total = sum(map(len, own))
@@ -134,9 +144,12 @@ def _cases(
         if not members:
             continue
         each = min(len(chances[c]) // len(members[c]) for c in members)
-        ins = [add(own[c][i], own_marks[c][i], c) for c, rows in members.items() for i in rows]
+        wrong = claim["origin"][row] == "replayed"
+        ins = [
+            add(own[c][i], own_marks[c][i], c, wrong) for c, rows in members.items() for i in rows
+        ]
         outs = [
-            add(reference.x[where[m]], m, c)
+            add(reference.x[where[m]], m, c, wrong)
             for c in members
             for m in chances[c][: each * len(members[c])]
         ]

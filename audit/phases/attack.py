@@ -14,15 +14,17 @@ from typing import Any, Literal
 import numpy as np
 from PIL import Image
 
-from attacks.attack import Attack, Card, Gallery, Images, Knowledge
+from attacks.attack import Attack, Card, Gallery, Goal, Images, Knowledge
 from audit.config import Config
 from audit.extractor import KnownArchitecture
 from audit.generators import known_generators
 from audit.replay import Replays, replay_prototypes
 from audit.replay_condensed import replay_condensed
+from audit.replay_models import replay_models
 from audit.replay_pairs import replay_pairs
 from audit.replay_updates import UPDATES, replay_updates
 from audit.rundir import RunDir
+from audit.shadow import trainer
 from audit.truth import SimulatedTruth, images, shifted
 from audit.world import World, plugin
 from fl.artifact import Artifact, Kind, Party
@@ -45,7 +47,8 @@ def run(run: RunDir, config: Config, progress: Progress) -> None:
     ]
     kinds = _kinds(a for a, _ in attacks)
     inverting = any(_inverts_updates(a.card) for a, _ in attacks)
-    if inverting:  # what clients received, to train them anew with
+    asking = any(_asks_models(a.card) for a, _ in attacks)
+    if inverting or asking:  # what clients received, to train them anew with
         kinds |= set(world.method.card.downlink)
     artifacts = _recorded(run, kinds, "latest")
     historians = [a for a, _ in attacks if a.card.rounds == "all"]
@@ -57,9 +60,10 @@ def run(run: RunDir, config: Config, progress: Progress) -> None:
         pairs = replay_pairs(world, history)
     if inverting:
         updates = replay_updates(world, artifacts)
+    models = replay_models(world, artifacts) if asking else Replays([], {})
     truth = SimulatedTruth(
         world.population, {a.id: a for a in (*artifacts, *history)},
-        replays.groups | pairs.groups | updates.groups,
+        replays.groups | pairs.groups | updates.groups | models.groups,
     )  # fmt: skip
     for stale in run.evidence.glob("[0-9]*.json"):  # of a longer or differently ordered list
         stale.unlink()
@@ -69,6 +73,8 @@ def run(run: RunDir, config: Config, progress: Progress) -> None:
         seen = [*history, *pairs.artifacts] if every else [*artifacts, *replays.artifacts]
         if _inverts_updates(attack.card):
             seen = [*artifacts, *updates.artifacts]
+        if _asks_models(attack.card):
+            seen = [*artifacts, *models.artifacts]
         found = _one(attack, name, seen, world, truth)
         run.write_json(run.evidence / f"{number:02d}-{name.replace(':', '.')}.json", found)
         progress("attack", number + 1, len(attacks))
@@ -81,6 +87,15 @@ def _kinds(attacks: Iterable[Attack]) -> set[str]:
 
 def _inverts_updates(card: Card) -> bool:
     """Whether its planted leaks are replayed updates: it reads uploads, and not for prototypes."""
+    return card.goal != Goal.MEMBERSHIP and _reads_uploads(card)
+
+
+def _asks_models(card: Card) -> bool:
+    """Whether its planted leaks are models that learnt by heart."""
+    return card.goal == Goal.MEMBERSHIP and _reads_uploads(card)
+
+
+def _reads_uploads(card: Card) -> bool:
     reads = {*card.requires, *card.also_reads}
     return (
         card.replays and card.rounds == "latest" and bool(reads & set(UPDATES))
@@ -187,6 +202,7 @@ def granted(card: Card, world: World) -> Knowledge:
         generators=known_generators(world) if "architecture" in knows else None,
         auxiliary=auxiliary,
         training=training,
+        trainer=trainer(world) if {"architecture", "auxiliary_data"} <= card.threat.knows else None,
     )
 
 

@@ -1,0 +1,99 @@
+"""Replayed models: what a client would have uploaded, had it learnt a few wrongly labelled pictures.
+
+A membership attack that finds nothing in a model trained lightly on many pictures proves nothing
+unless it is seen to work where membership is certain to show. The auditor therefore trains clients
+anew on PICTURES of their own pictures for EPOCHS epochs in small batches: from the recorded global
+model, by the method's own client code, and through the same protections. Labels are wrong, at random,
+so that only memory can tell them (mislabelled canaries: Aerni, Zhang, Tramer, CCS 2024,
+arXiv:2404.17399). Noise that hides members from the attack in a real upload hides them here as well.
+
+As in audit/replay_updates.py the client remembers nothing of earlier rounds, and pictures are not
+augmented.
+"""
+
+import dataclasses
+from collections.abc import Sequence
+
+import numpy as np
+
+from attacks.measures.model_membership import taught
+from attacks.measures.reidentification import fingerprints
+from audit.replay import Replays
+from audit.replay_updates import UPDATES, broadcast
+from audit.world import World
+from fl.artifact import Artifact, Kind
+from fl.dataset import Arrays
+from fl.federation import Holdings
+from fl.method import RoundMethod
+from fl.protection import Message
+from fl.site import build_site
+from fl.streams import Streams
+from fl.tree import to_numpy
+from fl.wire import Wire
+
+PICTURES, EPOCHS, BATCH = 30, 200, 5
+
+
+def replay_models(world: World, recorded: Sequence[Artifact]) -> Replays:
+    """One replayed local_model or model_delta of each of config.replay.clients clients.
+
+    `recorded` must hold the broadcasts (every kind on the method's downlink) of the uploads' rounds.
+    Empty where the method sends no model, is no round method, or no broadcast was recorded.
+    """
+    made = Replays([], {})
+    uploads = {
+        a.sender.index: a
+        for a in sorted(recorded, key=lambda a: a.round)
+        if a.kind in UPDATES and a.origin == "recorded"
+        and Kind.GLOBAL_MODEL in broadcast(recorded, a)
+    }  # fmt: skip
+    if not isinstance(world.method, RoundMethod):
+        return made
+    rng = world.streams.numpy("replay_models")
+    clients = rng.permutation(sorted(k for k in uploads if k is not None))
+    for client in sorted(clients[: world.config.replay.clients].tolist()):
+        upload, own = uploads[client], world.population.parts[client]
+        chosen = np.sort(rng.choice(own, min(PICTURES, len(own)), replace=False))
+        sent = _sent(world, upload, broadcast(recorded, upload), chosen, client)
+        if sent is None or upload.kind not in sent:
+            continue
+        name = f"replay/model/{client}"
+        made.groups[name] = chosen
+        made.artifacts.append(
+            dataclasses.replace(
+                upload, id=name, payload=to_numpy(sent[upload.kind]), origin="replayed",
+                note={"n": len(chosen)},
+            )
+        )  # fmt: skip
+    return made
+
+
+def _sent(
+    world: World, upload: Artifact, received: Message, chosen: np.ndarray, client: int
+) -> Message | None:
+    """What arrives when the client has learnt these pictures by heart; None where it is rejected."""
+    streams = Streams(world.streams.key("replay_models", client))
+    method, batch = world.method, min(BATCH, len(chosen))
+    settings = dataclasses.replace(method.config, local_epochs=EPOCHS, batch_size=batch)
+    private = world.private
+    if private is not None:
+        rate = batch / len(chosen)
+        private = dataclasses.replace(private, sample_rate=rate, steps=round(EPOCHS / rate))
+    train = world.data.train
+    labels, marks = train.y.copy(), fingerprints(train.x[chosen])
+    labels[chosen] = [
+        taught(m, int(c), len(world.data.classes))
+        for m, c in zip(marks, labels[chosen], strict=True)
+    ]
+    data = dataclasses.replace(world.data, train=Arrays(x=train.x, y=labels), augment="none")
+    parts = [np.zeros(0, np.int64)] * client + [chosen]
+    site = build_site(
+        type(method)(settings), Holdings(data, parts, streams), world.make_net, "cpu", private
+    )
+    site.install(world.initial())
+    site.begin(upload.round, received)
+    reply = site.train((client, {}, {}))
+    wire = Wire(method.card, streams, world.protections)
+    return wire.uplink(
+        upload.round, reply.message, client, site.method.reference(received, reply.message)
+    )
