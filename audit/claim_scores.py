@@ -11,7 +11,8 @@ from audit.accountants.exact import closed_form
 from audit.budget import rounded_up
 from audit.claims import Claim, Role, Setting, Target
 from audit.engines import choose, tightest
-from audit.lints.numbers import MOST_DELTA, MOST_EPSILON, classical
+from audit.formulas import central_limit, classical
+from audit.lints.numbers import MOST_DELTA, MOST_EPSILON
 from audit.terms import Term, merged
 from fl.ledger import Mechanism, Sampling
 from reports.format import number
@@ -88,8 +89,16 @@ def _sampled(s: Setting, claim: Claim) -> ClaimRow:
     name = f"{s.name}; {drawn}, rate {s.rate:.3g}, {s.releases:,} releases"
     return ClaimRow(
         name=name, delta=delta, multiplier=z, epsilon=[_up(found.epsilon)],
-        lower=found.lower, how=found.engine or choose(counts, delta).card.title,
+        lower=found.lower, formula=_cited(claim, z, s, delta),
+        how=found.engine or choose(counts, delta).card.title,
     )  # fmt: skip
+
+
+def _cited(claim: Claim, z: float, s: Setting, delta: float) -> float | None:
+    """What the claim's own formula gives for sampled releases; only the central limit has one."""
+    if claim.theorem != "central_limit" or not z or not 0 < delta < 1:
+        return None
+    return central_limit(z, float(s.rate), s.releases, delta)
 
 
 def _needed(t: Target) -> list[str]:
@@ -112,6 +121,8 @@ def _conditions(claim: Claim, claimed: ClaimRow) -> list[ClaimCondition]:
         stated = claimed.formula if promised.epsilon is None else promised.epsilon
         add("Epsilon is below 1, where the formula is proved", stated < 1,
             f"epsilon is {stated:.4g}; exactly, one release costs {claimed.epsilon[0]:.5g}")  # fmt: skip
+    if claim.theorem == "central_limit":
+        add("The formula is a bound", False, "a central limit errs in both directions")
     if claim.units is not None:
         share = 1 / claim.units
         add("delta is below 1 / the number of units", promised.delta < share,

@@ -71,8 +71,8 @@ class Claim(_Group):
     source: str = Field(description="the document and place")
     words: str = Field(description="what is claimed")
     promise: Promise = Field(default=Promise(), description="epsilon and delta as stated")
-    theorem: Literal["none", "classical"] = Field(
-        default="none", description="the formula the claim used; classical: Dwork and Roth, Thm A.1"
+    theorem: Literal["none", "classical", "central_limit"] = Field(
+        default="none", description="the formula the claim used, see audit/formulas.py"
     )
     mechanism: Mechanism = Field(default="gaussian", description="of the noise")
     unit: Literal["record", "client", "unstated"] = Field(

@@ -3,6 +3,7 @@
 import math
 
 from audit.accountants.exact import gaussian
+from audit.formulas import classical
 from audit.lint import Books, Flaw, listed
 from fl.ledger import Release
 
@@ -25,11 +26,6 @@ def _claims(books: Books) -> list[tuple[Release, float, float]]:
 def _cost(r: Release) -> tuple[object, ...]:
     """Releases that differ in round or sender only claim and cost the same."""
     return (r.kind, r.noise_std, r.sensitivity, r.claimed_epsilon, r.claimed_delta)
-
-
-def classical(z: float, delta: float) -> float:
-    """epsilon of the formula sigma = sqrt(2 ln(1.25/delta)) Delta / epsilon; proved below 1 only."""
-    return math.sqrt(2 * math.log(1.25 / delta)) / z
 
 
 def l2_classical_formula(books: Books) -> Flaw | None:

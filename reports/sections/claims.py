@@ -108,28 +108,26 @@ def _numbers(claim: ClaimRecord) -> Table:
 
 
 def _sampled(rows: Sequence[ClaimRow]) -> Table:
+    cited = any(r.formula is not None for r in rows)
+    header = [
+        "With sampling credited",
+        "Delta",
+        "Noise / sensitivity",
+        "Epsilon at most",
+        "Computed by",
+    ]
+    table = []
+    for r in rows:
+        bound = digits(r.epsilon[0]) + ("" if r.lower is None else f", at least {number(r.lower)}")
+        cells = [r.name, number(r.delta), f"{r.multiplier:.4g}", bound, r.how]
+        cells += ["none" if r.formula is None else f"{r.formula:.4g}"] if cited else []
+        table.append(cells)
     return Table(
-        header=[
-            "With sampling credited",
-            "Delta",
-            "Noise / sensitivity",
-            "Epsilon at most",
-            "Computed by",
-        ],
-        rows=[
-            [
-                r.name,
-                number(r.delta),
-                f"{r.multiplier:.4g}",
-                digits(r.epsilon[0]) + ("" if r.lower is None else f", at least {number(r.lower)}"),
-                r.how,
-            ]
-            for r in rows
-        ],
-        align="lrrrl",
-        widths=[4, 0.8, 1.2, 2, 1],
+        header=header + (["Cited formula"] if cited else []), rows=table,
+        align="lrrrl" + ("r" if cited else ""),
+        widths=[4, 0.8, 1.2, 2, 1, *([1.0] if cited else [])],
         caption="If nobody who reads the releases could tell who took part.",
-    )
+    )  # fmt: skip
 
 
 def digits(value: float) -> str:

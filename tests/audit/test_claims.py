@@ -151,7 +151,7 @@ def test_the_noise_that_would_do_does() -> None:
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"theorem": "magic"}, "theorem must be 'none' or 'classical'"),
+        ({"theorem": "magic"}, "theorem must be 'none', 'classical' or 'central_limit'"),
         ({"settings": []}, "settings"),
         ({"settings": [{"name": "x", "noise": 1, "sensitivity": 1}]}, "a setting of role actual"),
         ({"settings": [{"name": "x", "role": "actual", "noise": -1, "sensitivity": 1}]}, "noise must be >= 0"),
