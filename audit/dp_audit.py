@@ -4,7 +4,8 @@ For every kind that the run's protections noise on the wire, the auditor's own c
 through the very same protection objects and streams (audit/empirical/game.py), and every audit that
 this allows is taken (audit/empirical/panel.py). The claim is the ledger's: a lower bound above its
 upper bound, or noise that is not what it says, refutes it. Noise inside local training does not pass
-the wire as noise; it is named as not audited.
+the wire as noise: there the canaries are records, in the run's own private training
+(audit/empirical/records.py).
 """
 
 from collections.abc import Sequence
@@ -56,8 +57,7 @@ def dp_audits(
         sources = {type(p).__module__.rpartition(".")[2] for p in training}
         if training:
             stepped = [r for r in ran if r.source in sources]
-            reason = "Its noise is part of local training, before there is a message."
-            found.append(_unaudited(kind, training[0], stepped, delta, reason))
+            found.append(_trained(kind, training[0], streams, stepped, delta, settings))
         if any(p in wired for p in acting):
             title = " and ".join(p.title for p in acting if p in wired)
             sent = [r for r in ran if r.source not in sources]
@@ -108,6 +108,23 @@ def _wired(
     return [_record(kind, title, played.declared, panel, rounds, whole, delta)]
 
 
+def _trained(
+    kind: Kind, protection: Protection, streams: Streams, ran: Sequence[Release], delta: float,
+    settings: DPAuditSettings,
+) -> DPAudit:  # fmt: skip
+    """Noise that is added in the steps of local training: canary records, in one training."""
+    private, whole = protection.training(), whole_run(ran, delta)
+    if private is None or whole.one is None:
+        return _unaudited(kind, protection, ran, delta, "No training of this run added noise.")
+    from audit.empirical import records
+
+    alpha, canaries = 1 - settings.confidence, settings.canaries
+    panel = records.audit(
+        private, whole.one, Streams(streams.key("records")), delta, canaries=canaries, alpha=alpha
+    )
+    return _record(kind, protection.title, whole.one, panel, 1, whole, delta)
+
+
 class Whole(NamedTuple):
     """All noised releases of one kind by the sender with the largest loss towards the server."""
 
@@ -141,7 +158,7 @@ def _record(
         rounds=rounds,
         failure_rate=round(panel.alpha, 12),
         refuted=panel.refuted,
-        sentence=sentence(panel, rounds),
+        sentence=sentence(panel, _what(said, rounds)),
         numbers=[number(s) for s in panel.shown],
         checks=[
             DPCheck(name=c.name, passed=c.passed, text=c.text, failure_rate=c.failure_rate)
@@ -181,10 +198,15 @@ def _claim(
     }
 
 
-def sentence(panel: Panel, rounds: int) -> str:
-    """What the panel says, for people."""
-    at = "1 release" if rounds == 1 else f"{rounds} releases"
-    claim = f"The ledger allows a loss of {rounded_up(panel.upper):g} for {at}."
+def _what(said: Release, rounds: int) -> str:
+    if said.count > 1:
+        return f"one training of {said.count} steps"
+    return "1 release" if rounds == 1 else f"{rounds} releases"
+
+
+def sentence(panel: Panel, what: str) -> str:
+    """What the panel says of what was audited, for people."""
+    claim = f"The ledger allows a loss of {rounded_up(panel.upper):g} for {what}."
     parts = [f"{c.name.capitalize()} failed: {c.text}." for c in panel.failed]
     if panel.refuting:
         top = max(panel.refuting, key=lambda s: s.number.epsilon)

@@ -21,7 +21,7 @@ from audit.empirical.residuals import Check
 from audit.empirical.scores import Scored
 from fl.ledger import Release
 
-Observer = Literal["single uploads", "aggregate, informed", "aggregate, agnostic"]
+Observer = Literal["single uploads", "aggregate, informed", "aggregate, agnostic", "trained model"]
 ADDITIVE = ("gaussian", "laplace", "discrete_laplace")
 LOOKS = 7  # lower bounds of one panel, at most
 

@@ -7,6 +7,8 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+from audit.accountants.exact import gaussian as exact
+from audit.budget import rounded_up
 from audit.cli import app
 from audit.config import Config, DPAuditSettings
 from audit.config_errors import validate
@@ -102,13 +104,17 @@ def test_under_secure_aggregation_only_sums_are_guessed_on(tmp_path: Path) -> No
     assert any(c.name == "amount of noise" for c in found.checks)  # the auditor reads uploads
 
 
-def test_noise_within_local_training_is_named_as_not_audited(tmp_path: Path) -> None:
-    stepped = world(tmp_path, "{name: dp_sgd, noise_multiplier: 1.0}")
-    ran = ledger(unit="record", source="dp_sgd", count=20, steps=20, sampling="poisson",
-                 sample_rate=0.05, participation_seen_by=())  # fmt: skip
+def test_noise_within_local_training_is_audited_with_records(tmp_path: Path) -> None:
+    stepped = world(tmp_path, "{name: dp_sgd, noise_multiplier: 2.0, sample_rate: 1.0, steps: 5}")
+    ran = ledger(unit="record", source="dp_sgd", noise_std=2.0, sensitivity=1.0, count=5, steps=5)
     found = one(dp_audits(stepped, ran, SMALL))
-    assert found.not_audited and not found.refuted
-    (finding,) = from_dp_audits([found], load_policy("default"))
+    assert (found.unit, found.rounds, found.refuted) == ("record", 1, False)
+    assert found.composed == rounded_up(exact(5**0.5 / 2, 1e-5)) < found.run_composed
+    assert {n.observer for n in found.numbers} == {"trained model"}
+    assert "one training of 5 steps" in found.sentence
+    none = one(dp_audits(stepped, [], SMALL))
+    assert none.not_audited and not none.refuted
+    (finding,) = from_dp_audits([none], load_policy("default"))
     assert finding.outcome is Outcome.INCONCLUSIVE
 
 
