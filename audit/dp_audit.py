@@ -19,11 +19,13 @@ from audit.accountants.auto import Auto
 from audit.budget import rounded_up, towards
 from audit.config import DPAuditSettings
 from audit.dp_audit_recorded import checks, residuals
-from audit.empirical.carrier import Carrier
+from audit.dp_audit_training import replay_training
+from audit.empirical.carrier import COUNTS, Carrier
 from audit.empirical.columns import Credible, Lower, Number
-from audit.empirical.game import play
+from audit.empirical.game import Played, play
 from audit.empirical.neighbours import replay
-from audit.empirical.panel import ADDITIVE, Panel, Shown, judge, upper
+from audit.empirical.panel import ADDITIVE, Panel, Shown, from_residuals, judge, listed, upper
+from audit.empirical.residuals import checks as noise_checks
 from audit.terms import terms
 from audit.world import World
 from fl.artifact import Artifact, Kind
@@ -87,16 +89,15 @@ def _wired(
         played = play(kind, protections, streams, canaries=canaries, rounds=rounds)
         if played is None:
             return []  # clipped at most: no noise, no claim
-        carrier = Carrier.of(kind, canaries)
-        measured, check = replay(carrier, protections, streams, played.declared)
+        said = played.declared
+        if said.unit == "record" and kind not in COUNTS:
+            panel = of_records(world, kind, played, streams, delta, alpha)
+            return [_record(kind, title, said, panel, rounds, whole, delta)]
+        measured, check = replay(Carrier.of(kind, canaries), protections, streams, said)
         tests = [check]
-        if (
-            found := residuals(world, recorded, kind)
-            if played.declared.mechanism in ADDITIVE
-            else None
-        ):
+        if found := residuals(world, recorded, kind) if said.mechanism in ADDITIVE else None:
             rng = streams.numpy("recorded", kind.value)
-            tests += checks(found, played.declared, rng, (1 - GAME) * alpha)
+            tests += checks(found, said, rng, (1 - GAME) * alpha)
         rng = streams.numpy("panel", kind.value)
         panel = replace(judge(played, measured, delta, rng, GAME * alpha, tests), alpha=alpha)
     except Exception as error:
@@ -105,7 +106,26 @@ def _wired(
         )
         first = next((p for p in protections if kind in acts_on(p)), protections[0])
         return [_unaudited(kind, first, ran, delta, reason)]
-    return [_record(kind, title, played.declared, panel, rounds, whole, delta)]
+    return [_record(kind, title, said, panel, rounds, whole, delta)]
+
+
+def of_records(
+    world: World, kind: Kind, played: Played, streams: Streams, delta: float, alpha: float
+) -> Panel:
+    """A claim per record about a whole update: canary clients are no neighbours, so trainings are."""
+    measured, check = replay_training(world, kind, played.declared)
+    said, rng = played.declared, streams.numpy("panel", kind.value)
+    tests = [check, listed(played)]
+    shown: list[Shown] = []
+    if said.mechanism in ADDITIVE:
+        tests += noise_checks(played.residuals, said.mechanism, said.noise_std, rng, alpha / 2)
+    if said.mechanism == "gaussian":
+        bound = from_residuals(played, measured, delta, alpha / 2)
+        shown.append(Shown(observer="single uploads", number=bound))
+    return Panel(
+        upper=upper(played.releases, delta), single=upper([said], delta), shown=tuple(shown),
+        checks=tuple(tests), alpha=alpha,
+    )  # fmt: skip
 
 
 def _trained(

@@ -44,16 +44,19 @@ def _finding(audit: DPAudit, policy: Policy) -> Finding:
         severity=severity,
         summary=audit.sentence,
         reason=reason,
-        evidence=[_evidence(audit)] if audit.rounds else [],
+        evidence=_evidence(audit),
         does_not_show=LIMIT,
         remedy=REMEDY if audit.refuted else "",
     )
 
 
-def _evidence(audit: DPAudit) -> Evidence:
-    """The largest lower bound; the interval ends where the ledger's upper bound does not reach."""
-    best = max((n for n in audit.numbers if n.column == "bound"), key=lambda n: n.epsilon)
-    return Evidence(
+def _evidence(audit: DPAudit) -> list[Evidence]:
+    """The largest lower bound, where there is one."""
+    bounds = [n for n in audit.numbers if n.column == "bound"]
+    if not bounds:
+        return []
+    best = max(bounds, key=lambda n: n.epsilon)
+    found = Evidence(
         measure="epsilon_lower",
         value=best.epsilon,
         unit="",
@@ -64,6 +67,7 @@ def _evidence(audit: DPAudit) -> Evidence:
         note=f"{best.audit}, {best.observer}; at delta {audit.delta:g}, {audit.rounds} releases"
         + (f"; assumes {best.assumes}" if best.assumes else ""),
     )
+    return [found]
 
 
 def _severity(policy: Policy) -> tuple[Severity, str]:

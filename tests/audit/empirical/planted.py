@@ -141,3 +141,22 @@ class Refusing(DPGaussian):
 
     def apply(self, sending: Sending) -> None:
         raise ValueError("unknown layers")
+
+
+class PerRecord(DPGaussian):
+    """Says, for one record, what holds: a clipped update changes by twice the clip at most."""
+
+    share = 1.0
+
+    def _releases(self, kind, sending) -> list[Release]:  # type: ignore[no-untyped-def]
+        bound = 2 * self.config.clip_norm * self.share
+        return [
+            dataclasses.replace(r, unit="record", adjacency="replace_one", sensitivity=bound)
+            for r in super()._releases(kind, sending)
+        ]
+
+
+class PerRecordMean(PerRecord):
+    """Says 2 L / m, as of one mean of m clipped examples; several steps of batches are no mean."""
+
+    share = 1 / 400
