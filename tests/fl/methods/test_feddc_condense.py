@@ -8,6 +8,7 @@ import torch
 from torch.nn.functional import cross_entropy
 
 from fl.artifact import Kind
+from fl.bench_condensation import loop, ours
 from fl.condensation import Cell, Condensing, Matcher, clip, condense
 from fl.errors import UserError
 from fl.methods.fedavg import FedAvg
@@ -128,6 +129,23 @@ def test_clipping_bounds_every_class_by_itself() -> None:
     assert (norms <= 0.25 + 1e-6).all()
     assert torch.equal(clip(gradient, 0.25)[0], gradient[0])  # below the bound nothing changes
     assert torch.equal(clip(gradient, 0.0), gradient)
+
+
+def test_an_image_moves_by_no_more_than_rate_times_bound_in_an_iteration() -> None:
+    def made(iterations: int, bound: float) -> torch.Tensor:
+        settings = Condensing(iterations=iterations, image_clip=bound)
+        return condense(net, cells(), settings, generator())
+
+    net = TinyNet()
+    steps = [(made(1, b) - made(0, b)).flatten(1).norm(dim=1) for b in (0.01, 0.0)]
+    assert (steps[0] <= 3.0 * 0.01 + 1e-5).all() and (steps[1] > 3.0 * 0.01).any()
+
+
+def test_the_bench_compares_two_ways_to_the_same_gradient() -> None:
+    matcher = Matcher(TinyNet(), Condensing(real_batch=100))
+    images = torch.randn(4, 1, 1, 6, 6, generator=generator(8))
+    a, b = (way(matcher, cells(), images, generator()) for way in (ours, loop))
+    torch.testing.assert_close(a, b, rtol=1e-3, atol=1e-5)
 
 
 # T-DC-4, 6, 7: what is sent ---------------------------------------------------------------------
