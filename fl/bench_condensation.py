@@ -3,7 +3,8 @@
 `python -m fl.bench_condensation --model small_cnn --classes 10`. The loop is what code of dataset
 condensation does: for each class, one backward pass on its real pictures and one with graph on its image,
 parameter by parameter. Both draw the same networks; rounds of both alternate, one thread, so that a
-drifting machine slows both alike, and the processor's time is what counts. Random pictures of 28 x 28; an image takes 500 iterations.
+drifting machine slows both alike, and the processor's time is what counts. Random pictures of 28 x 28; an
+image takes 500 iterations.
 """
 
 import argparse
@@ -41,9 +42,9 @@ def loop(matcher: Matcher, cells: list[Cell], images: Tensor, rng: torch.Generat
                                    create_graph=True)  # fmt: skip
         pairs = zip(made, real, strict=True)
         total = torch.stack(
-            [_distance(a.flatten(1)[None], b.flatten(1)[None], 1e-6).sum() for a, b in pairs]
-        ).sum()
-        found += torch.autograd.grad(total, [x])
+            [_distance(a.flatten(1)[None], b.flatten(1)[None], 1e-6) for a, b in pairs]
+        )
+        found += torch.autograd.grad(total.sum(), [x])
     return torch.stack(found)
 
 
