@@ -6,7 +6,8 @@ from typing import Any
 from reports import format as fmt
 from reports.result import Evidence, Figure, Series
 
-_CURVES = ("rank1", "linkage_rank1", "auc", "tpr_at_fpr_0.01", "ssim")  # drawn against n, in this order
+# drawn against n, in this order
+_CURVES = ("rank1", "linkage_rank1", "auc", "tpr_at_fpr_0.01", "ssim")
 
 
 def by_samples(finding: str, evidence: Sequence[Evidence]) -> list[Figure]:
