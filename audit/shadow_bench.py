@@ -105,13 +105,12 @@ def _world(dataset: str, model: str, workers: int) -> Any:
     from audit.config import Config, PluginSpec
     from audit.world import World
 
+    settings = {"lr": RATE, "momentum": MOMENTUM, "batch_size": BATCH}
     return World(
         Config.model_validate(
             {
                 "federation": {"dataset": dataset, "model": model},
-                "method": PluginSpec(
-                    name="fedavg", settings={"lr": RATE, "momentum": MOMENTUM, "batch_size": BATCH}
-                ),
+                "method": PluginSpec(name="fedavg", settings=settings),
                 "workers": workers,
             }
         )
