@@ -139,16 +139,24 @@ class Gandalf(Balancing):
                 both = [
                     [r.stats["critic_loss"], r.stats["generator_loss"]] for r in outcome.replies
                 ]
-                losses[str(g)] = [*losses.get(str(g), []), *both][-_LOOK_BACK - 1 :]
+                losses[str(g)] = self.kept([*losses.get(str(g), []), *both])
                 tally.delivered += 1
                 for name, value in outcome.mean_stats().items():
                     tally.stats[name] = tally.stats.get(name, 0.0) + value
         federation.tally = tally
+        return self.cycled(state | books | {"pairs": pairs, "losses": losses})
+
+    def cycled(self, state: Tree) -> Tree:
+        """The state after a cycle; no cycle is left where every group has converged."""
         done = state["done"] | {"gan": state["done"]["gan"] + 1}
-        after = state | books | {"pairs": pairs, "losses": losses, "done": done}
+        after = state | {"done": done}
         if all(self._converged(after, g) for g in range(len(state["similar"]))):
             after["done"] = done | {"gan": self.config.gan.cycles}
         return after
+
+    def kept(self, losses: list[list[float]]) -> list[list[float]]:
+        """As many losses of visits, critic's and generator's, as convergence looks back."""
+        return losses[-_LOOK_BACK - 1 :]
 
     def _asks_losses(self) -> bool:
         c = self.config

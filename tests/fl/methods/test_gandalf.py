@@ -15,9 +15,12 @@ from fl.federation import Federation
 from fl.gan import GanConfig
 from fl.ledger import read as read_ledger
 from fl.methods.fedavg import FedAvg
+from fl.methods.feddpgan import FedDPGAN
 from fl.methods.gandalf import Gandalf
 from fl.methods.private_fl_gan import PrivateFLGAN
 from fl.methods.sda_fl import SDAFL
+from fl.methods.static_augmentation import StaticAugmentation
+from fl.recorder import read
 from fl.relay import FaultConfig, Faults
 from fl.visit_noise import NoiseConfig, protected
 from tests.fl.methods.worlds_of_methods import SETTINGS, WORLD, continues
@@ -110,6 +113,34 @@ def test_one_group_and_single_clients_are_methods_of_their_own(
         assert a.id == b.id and a.seen_by == b.seen_by
         assert all(np.array_equal(a.payload[k], b.payload[k]) for k in a.payload)
     assert not same(ours, run(gandalf(groups=2, **LIGHT), **WORLD))
+
+
+def test_averaging_the_generators_of_one_client_is_handing_them_to_itself(tmp_path: Path) -> None:
+    only = [([4], [4])]
+    for cls in (FedDPGAN, PrivateFLGAN):
+        run(gandalf(cls, **LIGHT), script=only, folder=tmp_path / cls.__name__)
+    averaged, handed = (
+        [a for a in read(tmp_path / n) if a.kind == Kind.GAN_G and a.channel == Channel.UPLINK]
+        for n in ("FedDPGAN/artifacts", "PrivateFLGAN/artifacts")
+    )
+    assert [a.round for a in averaged] == [0, 1, 2] and len(handed) == 1
+    assert all(np.array_equal(averaged[-1].payload[k], v) for k, v in handed[0].payload.items())
+    everybody = run(gandalf(FedDPGAN, **LIGHT), script=EVERYONE, folder=tmp_path / "all")
+    assert not relays(everybody, Kind.GAN_G) and not relays(everybody, Kind.GAN_D)
+    two = run(gandalf(FedDPGAN, **LIGHT), script=[([2, 4], [2, 4])], folder=tmp_path / "two")
+    up = {(a.round, a.sender.index): a.payload for a in two.artifacts
+          if a.kind == Kind.GAN_D and a.channel == Channel.UPLINK}  # fmt: skip
+    down = next(a for a in two.artifacts if a.kind == Kind.GAN_D and a.round == 1
+                and a.channel == Channel.DOWNLINK)  # fmt: skip
+    expected = (11 * up[0, 2]["fc.weight"] + 30 * up[0, 4]["fc.weight"]) / 41
+    assert np.allclose(down.payload["fc.weight"], expected, atol=1e-6)
+
+
+def test_static_augmentation_is_balancing_without_generators(tmp_path: Path) -> None:
+    static = StaticAugmentation(StaticAugmentation.Config(**SETTINGS, share=0.5, noise=QUIET))
+    ours = run(static, **WORLD)
+    assert same(ours, run(gandalf(augmentation="static", share=0.5, noise=QUIET), **WORLD))
+    assert not same(ours, run(gandalf(**PLAIN), **WORLD))
 
 
 def test_what_crosses_the_wire_by_the_number_of_groups(tmp_path: Path) -> None:  # T-GA-1

@@ -1,0 +1,27 @@
+"""Static augmentation: clients double their rare classes with slightly altered copies, then train.
+
+The comparison of GANDALF (sec. 4): no generators; every class with fewer examples than its client's
+largest gets altered copies of its own (fl/augmentation_plan.py), at most as many as it has. Phase 3 is
+GANDALF's. `share` is 1: as near to balance as doubling gets. It sends no picture and no generator.
+"""
+
+from dataclasses import dataclass
+
+from fl.artifact import Kind
+from fl.balancing import Balancing
+from fl.method import Card
+
+
+class StaticAugmentation(Balancing):
+    card = Card(
+        title="Static augmentation",
+        source="GANDALF, sec. 4",
+        text="Clients fill their rare classes with turned and shifted copies of their own pictures, and "
+        "groups of them train the model one after the other.",
+        uplink=(Kind.LOCAL_MODEL, Kind.NUM_EXAMPLES, Kind.NOISED_LABEL_DIST),
+        relay=(Kind.RELAY_MODEL,),
+    )
+
+    @dataclass(frozen=True, kw_only=True)
+    class Config(Balancing.Config):
+        share: float = 1.0
