@@ -64,6 +64,12 @@ def dp_audits(
             title = " and ".join(p.title for p in acting if p in wired)
             sent = [r for r in ran if r.source not in sources]
             found += _wired(world, kind, title, wired, streams, sent, settings, recorded)
+    covered = {a.kind for a in found}
+    noised = [r for r in releases if r.noise_multiplier and r.kind not in covered]
+    for name in dict.fromkeys(r.kind for r in noised):
+        own = [r for r in noised if r.kind == name]
+        reason = "No protection of the wire adds this noise; canaries pass no others."
+        found.append(_unaudited(name, own[0].source or "the method", own, delta, reason))
     return found
 
 
@@ -104,8 +110,7 @@ def _wired(
         reason = (
             f"The auditor's canaries do not pass this protection: {type(error).__name__}: {error}."
         )
-        first = next((p for p in protections if kind in acts_on(p)), protections[0])
-        return [_unaudited(kind, first, ran, delta, reason)]
+        return [_unaudited(kind, title, ran, delta, reason)]
     return [_record(kind, title, said, panel, rounds, whole, delta)]
 
 
@@ -135,14 +140,16 @@ def _trained(
     """Noise that is added in the steps of local training: canary records, in one training."""
     private, whole = protection.training(), whole_run(ran, delta)
     if private is None or whole.one is None:
-        return _unaudited(kind, protection, ran, delta, "No training of this run added noise.")
+        reason = "No training of this run added noise."
+        return _unaudited(kind, protection.title, ran, delta, reason)
     from audit.empirical import records
 
     alpha, canaries = 1 - settings.confidence, settings.canaries
     panel = records.audit(
         private, whole.one, Streams(streams.key("records")), delta, canaries=canaries, alpha=alpha
     )
-    return _record(kind, protection.title, whole.one, panel, 1, whole, delta)
+    found = _record(kind, protection.title, whole.one, panel, 1, whole, delta)
+    return found.model_copy(update={"id": f"{found.id}-training"})
 
 
 class Whole(NamedTuple):
@@ -187,12 +194,10 @@ def _record(
     )
 
 
-def _unaudited(
-    kind: Kind, protection: Protection, ran: Sequence[Release], delta: float, reason: str
-) -> DPAudit:
+def _unaudited(kind: str, title: str, ran: Sequence[Release], delta: float, reason: str) -> DPAudit:
     whole = whole_run(ran, delta)
     return DPAudit(
-        **_claim(kind, protection.title, whole.one, whole, delta),
+        **_claim(kind, title, whole.one, whole, delta),
         single=rounded_up(upper([whole.one], delta)) if whole.one else 0.0,
         composed=0.0, rounds=0, failure_rate=0.0, refuted=False,
         sentence=f"Not audited. {reason}", not_audited=reason,
@@ -200,12 +205,12 @@ def _unaudited(
 
 
 def _claim(
-    kind: Kind, title: str, said: Release | None, whole: Whole, delta: float
+    kind: str, title: str, said: Release | None, whole: Whole, delta: float
 ) -> dict[str, Any]:
     """What the ledger says."""
     return {
-        "id": f"dp-audit-{kind.value}",
-        "kind": kind.value,
+        "id": f"dp-audit-{kind}",
+        "kind": str(kind),
         "protection": title,
         "mechanism": said.mechanism if said else "none",
         "unit": said.unit if said else "client",

@@ -124,6 +124,12 @@ def test_canaries_that_do_not_pass_are_no_good_news(tmp_path: Path) -> None:
     assert "do not pass" in found.not_audited and not found.refuted
 
 
+def test_noise_that_a_method_adds_itself_is_named_as_not_audited(tmp_path: Path) -> None:
+    found = one(dp_audits(world(tmp_path), ledger(kind="gan_G", source="gandalf"), SMALL))
+    assert (found.kind, found.protection) == ("gan_G", "gandalf")
+    assert found.not_audited and not found.refuted and found.run_releases == 5
+
+
 def test_protections_say_what_they_act_on(tmp_path: Path) -> None:
     (made,) = world(tmp_path, gaussian(kinds="[local_prototypes]")).protections
     assert [k.value for k in acts_on(made)] == ["local_prototypes"]
