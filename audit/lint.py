@@ -27,6 +27,7 @@ class Books:
     units: dict[str, int] = field(default_factory=dict)  # how many clients; records of the largest
     drawn: Drawn | None = None  # how clients really come to take part
     delivered: Sequence[int] = ()  # answers received, by round
+    phases: Sequence[str] = ()  # of a method that has several, by round
 
     @property
     def noised(self) -> list[Release]:

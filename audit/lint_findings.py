@@ -14,8 +14,9 @@ LIMIT = "A flaw shows that a bound does not cover the run; it demonstrates no le
 
 
 def books(
-    world: World, releases: Sequence[Release], budgets: Sequence[Budget], delivered: Sequence[int]
-) -> Books:
+    world: World, releases: Sequence[Release], budgets: Sequence[Budget], delivered: Sequence[int],
+    phases: Sequence[str] = (),
+) -> Books:  # fmt: skip
     """What the lints read of one run."""
     federation = world.config.federation
     records = int(world.population.counts.sum(1).max(initial=0))
@@ -26,6 +27,7 @@ def books(
         units={"client": federation.clients, "record": records},
         drawn=drawn(world.availability, federation.clients, federation.empty_round, None),
         delivered=delivered,
+        phases=phases,
     )
 
 

@@ -1,6 +1,7 @@
 """Composition: whether everything that was released is counted, once and with fresh noise."""
 
-from collections import Counter
+from collections import Counter, defaultdict
+from itertools import zip_longest
 
 from audit.budget import SEES
 from audit.lint import Books, Flaw, listed
@@ -16,14 +17,19 @@ def l6_missing_releases(books: Books) -> Flaw | None:
             remedy="Count every step that reads the data.",
             count=len(bad),
         )
-    ran = {t for t, n in enumerate(books.delivered) if n}
+    ran: dict[str, set[int]] = defaultdict(set)  # by phase: each sends kinds of its own
+    for t, (answers, phase) in enumerate(zip_longest(books.delivered, books.phases, fillvalue="")):
+        if answers:
+            ran[str(phase)].add(t)
     for kind in sorted({r.kind for r in books.noised if r.unit == "client"}):
-        listed_rounds = {r.round for r in books.noised if r.kind == kind}
-        missing = sorted(ran - listed_rounds)
-        if missing and len(listed_rounds) > 1:  # a kind released once is no composition
+        rounds = {r.round for r in books.noised if r.kind == kind}
+        for expected in ran.values():
+            missing = sorted(expected - rounds)
+            if not missing or len(rounds & expected) < 2:  # released once, it is no composition
+                continue
             return Flaw(
-                what=f"{kind} is in the ledger for {len(listed_rounds):,} of {len(ran):,} rounds in which "
-                f"clients answered; round {missing[0]} is missing.",
+                what=f"{kind} is in the ledger for {len(rounds & expected):,} of {len(expected):,} "
+                f"rounds in which clients answered; round {missing[0]} is missing.",
                 remedy="Restore the ledger; every round's release composes.",
                 count=len(missing),
             )

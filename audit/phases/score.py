@@ -59,7 +59,8 @@ def run(run: RunDir, config: Config, progress: Progress) -> None:
     findings += from_budgets(budgets, policy)
     findings += from_disagreements(budgets, policy)
     delivered = [int(r.get("delivered", 0)) for r in history]
-    findings += from_lints(books(world, releases, budgets, delivered), policy)
+    phases = [str(r.get("phase", "")) for r in history]
+    findings += from_lints(books(world, releases, budgets, delivered, phases), policy)
     audits = [DPAudit(**a) for a in run.read_json(run.evidence / "dp_audits.json")]
     findings += from_dp_audits(audits, policy)
     findings.sort(key=lambda f: (-f.severity.rank, _ORDER[f.outcome], f.source != "attack"))

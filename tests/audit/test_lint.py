@@ -48,6 +48,11 @@ CORRECT = {
     "a quantile that is paid for": books(*three(threshold="noised_quantile"),
                                          *[sound(kind="clip_quantile", round=t) for t in range(3)]),
     "no noise at all": books(release(mechanism="none", noise_std=0.0, sensitivity=None)),
+    "phases that send kinds of their own": books(
+        *[sound(round=t, kind="gan_D") for t in (0, 1)], *[sound(round=t) for t in (2, 3)],
+        sound(round=0, kind="noised_label_dist"), sound(round=2, kind="noised_label_dist"),
+        delivered=[9] * 4, phases=["gan", "gan", "train", "train"],
+    ),
     "noise from different streams": books(*[sound(round=t, stream=f"noise/{t}") for t in range(3)]),
     "an honest claim": books(*three(claimed_epsilon=2.0, claimed_delta=1e-5)),
     "nothing": books(),
@@ -70,6 +75,10 @@ PLANTED = {
     "L5": books(*three(participation_seen_by=("server",), sampling="poisson", sample_rate=0.3)),
     "L5 to the server": books(*three(**(STAR | {"observers": ("server",), "participation_seen_by": ()}))),
     "L6 a round": books(sound(round=0), sound(round=2)),
+    "L6 within a phase": books(
+        *[sound(round=t, kind="gan_D") for t in (0, 2)], delivered=[9] * 4,
+        phases=["gan"] * 3 + ["train"],
+    ),
     "L6 steps": books(*three(unit="record", clip_of="record", count=1, steps=20)),
     "L7": books(*three(normaliser="private", aggregated=9)),
     "L8": books(*three(), delta=0.02),
