@@ -47,9 +47,10 @@ METHODS: dict[str, dict[str, Any]] = {
     "DP-FedAvg": {"method": {"name": "fedavg"}, "kinds": ["local_model"]},
     "DP-ReBaFL": {"method": {"name": "rebafl"}, "kinds": ["local_model", "local_prototypes"]},
 }
-NOISE = (0.003, 0.03, 0.3)  # multipliers: noise standard deviation / clip
+NOISE = (0.03, 0.3, 1.0)  # multipliers: noise standard deviation / clip
 CLIP = 1.0
 LOWER = ("residuals and replay", "f-DP in one run")  # fixed before looking
+SHORT = ("residuals", "f-DP")  # the same, for the legend
 HEADER = (
     "method", "noise multiplier", "accuracy", "kind", "epsilon at most, exact", "at most, RDP",
     f"at least, {LOWER[0]}", f"at least, {LOWER[1]}", "refuted", "sent in clear",
@@ -166,20 +167,20 @@ def figure(rows: Sequence[Row]) -> Figure:
     series = []
     for method in dict.fromkeys(r.method for r in models):
         own = [r for r in models if r.method == method]
-        lines = {"at most, exact": [r.exact for r in own], "at most, RDP": [r.rdp for r in own]}
-        lines |= {f"at least, {n}": [r.lower[i] for r in own] for i, n in enumerate(LOWER)}
+        lines = {"≤ exact": [r.exact for r in own], "≤ RDP": [r.rdp for r in own]}
+        lines |= {f"≥ {n}": [r.lower[i] for r in own] for i, n in enumerate(SHORT)}
         for name, epsilons in lines.items():
             points = sorted(
                 (e, 100 * r.accuracy) for e, r in zip(epsilons, own, strict=True) if e > 0
             )
             series.append(
-                Series(name=f"{method}: {name}", x=[e for e, _ in points], y=[a for _, a in points])
+                Series(name=f"{method} {name}", x=[e for e, _ in points], y=[a for _, a in points])
             )
     return Figure(
         id="dp-audit-accuracy",
         title="Accuracy and privacy lost",
-        caption="Accuracy against epsilon of the uploaded models. The truth lies between at least and "
-        "at most.",
+        caption="Accuracy against epsilon of the uploaded models. The truth lies between ≥ (audits) and "
+        "≤ (accountants).",
         alt="Lines of accuracy against upper and lower bounds of epsilon, one for each method and bound",
         x_label="epsilon",
         y_label="test accuracy (%)",
