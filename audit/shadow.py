@@ -4,7 +4,6 @@ Implements attacks.attack.Trainer with the loop, the memory layout and the worke
 with. Which worker trains which model changes no number: every model has a stream of its own.
 """
 
-import importlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -50,8 +49,6 @@ class ShadowTrainer:
         make_site = partial(
             ShadowSite, self.make, self.data, settings, pictures, queries, seed, start
         )
-        # The first optimiser of a process imports this for 1.3 s: once here, not in every worker
-        importlib.import_module("torch._dynamo")
         with worker_kinds.start(self.workers, make_site) as workers:
             found = list(workers.map("shadow", enumerate(subsets)))
         return np.stack([np.asarray(logits) for logits in found])

@@ -8,6 +8,7 @@ Why processes of one thread: on two cores they are 1.7 times faster than one pro
 """
 
 import ctypes
+import importlib
 import multiprocessing
 import os
 import pickle
@@ -91,6 +92,8 @@ class Pool(Workers):
 
     def __init__(self, count: int, make_site: Callable[[], Any]) -> None:
         self.count = count
+        # A process's first optimiser imports this, for a second: once here, and not in every fork
+        importlib.import_module("torch._dynamo")
         context: Any = multiprocessing.get_context("fork" if sys.platform == "linux" else "spawn")
         self._ends: list[Connection] = []
         self._processes: list[multiprocessing.Process] = []
