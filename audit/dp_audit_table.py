@@ -47,12 +47,12 @@ METHODS: dict[str, dict[str, Any]] = {
     "DP-FedAvg": {"method": {"name": "fedavg"}, "kinds": ["local_model"]},
     "DP-ReBaFL": {"method": {"name": "rebafl"}, "kinds": ["local_model", "local_prototypes"]},
 }
-NOISE = (0.03, 0.3, 1.0)  # multipliers: noise standard deviation / clip
+NOISE = (0.03, 0.1, 0.3)  # noise standard deviation / clip; at 1 training diverges
 CLIP = 1.0
 LOWER = ("residuals and replay", "f-DP in one run")  # fixed before looking
 SHORT = ("residuals", "f-DP")  # the same, for the legend
 HEADER = (
-    "method", "noise multiplier", "accuracy", "kind", "epsilon at most, exact", "at most, RDP",
+    "method", "noise multiplier", "accuracy", "kind", "releases", "epsilon at most, exact", "at most, RDP",
     f"at least, {LOWER[0]}", f"at least, {LOWER[1]}", "refuted", "sent in clear",
 )  # fmt: skip
 CAPTION = (
@@ -70,6 +70,7 @@ class Row:
     noise: float
     accuracy: float
     kind: str
+    releases: int  # of the client that made most; fewer than rounds where training diverged
     exact: float
     rdp: float
     lower: tuple[float, ...]  # as LOWER
@@ -79,7 +80,7 @@ class Row:
     def cells(self) -> tuple[str, ...]:
         return (
             self.method, f"{self.noise:g}", f"{100 * self.accuracy:.1f} %", self.kind,
-            f"{self.exact:g}", f"{self.rdp:g}", *(f"{e:g}" for e in self.lower),
+            str(self.releases), f"{self.exact:g}", f"{self.rdp:g}", *(f"{e:g}" for e in self.lower),
             "yes" if self.refuted else "no", ", ".join(self.clear) or "nothing",
         )  # fmt: skip
 
@@ -141,7 +142,8 @@ def _rows(run: Any, method: str, noise: float, delta: float) -> list[Row]:
         found.append(
             Row(
                 method=method, noise=noise, accuracy=float(last["accuracy"]), kind=audit.kind,
-                exact=audit.run_composed, rdp=rounded_up(bound(terms(longest), delta).epsilon),
+                releases=audit.run_releases, exact=audit.run_composed,
+                rdp=rounded_up(bound(terms(longest), delta).epsilon),
                 lower=tuple(lower(audit, name) for name in LOWER), refuted=audit.refuted, clear=clear,
             )
         )  # fmt: skip
