@@ -67,6 +67,11 @@ class NoiseConfig:
         return scale * self.sensitivity(kind)
 
 
+def no_noise() -> NoiseConfig:
+    """For methods that add none of their own."""
+    return NoiseConfig(scale=0.0, labels_scale=0.0)
+
+
 def protected(
     kind: Kind, sent: State, received: Mapping[str, Tensor], config: NoiseConfig,
     rng: torch.Generator,

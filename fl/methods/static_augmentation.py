@@ -5,11 +5,12 @@ largest gets altered copies of its own (fl/augmentation_plan.py), at most as man
 GANDALF's. `share` is 1: as near to balance as doubling gets. It sends no picture and no generator.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from fl.artifact import Kind
 from fl.balancing import Balancing
 from fl.method import Card
+from fl.visit_noise import NoiseConfig, no_noise
 
 
 class StaticAugmentation(Balancing):
@@ -24,4 +25,5 @@ class StaticAugmentation(Balancing):
 
     @dataclass(frozen=True, kw_only=True)
     class Config(Balancing.Config):
+        noise: NoiseConfig = field(default_factory=no_noise)
         share: float = 1.0

@@ -14,6 +14,8 @@ from fl.errors import UserError
 from fl.federation import Federation
 from fl.gan import GanConfig
 from fl.ledger import read as read_ledger
+from fl.methods.astraea import Astraea, ratios, resized
+from fl.methods.data_sharing import DataSharing, quotas
 from fl.methods.fedavg import FedAvg
 from fl.methods.feddpgan import FedDPGAN
 from fl.methods.gandalf import Gandalf
@@ -137,7 +139,7 @@ def test_averaging_the_generators_of_one_client_is_handing_them_to_itself(tmp_pa
 
 
 def test_static_augmentation_is_balancing_without_generators(tmp_path: Path) -> None:
-    static = StaticAugmentation(StaticAugmentation.Config(**SETTINGS, share=0.5, noise=QUIET))
+    static = StaticAugmentation(StaticAugmentation.Config(**SETTINGS, share=0.5))
     ours = run(static, **WORLD)
     assert same(ours, run(gandalf(augmentation="static", share=0.5, noise=QUIET), **WORLD))
     assert not same(ours, run(gandalf(**PLAIN), **WORLD))
@@ -364,3 +366,71 @@ def test_events_in_the_metrics_are_json(tmp_path: Path) -> None:
     found = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
     kinds = {e["event"] for line in found for e in line.get("events", [])}
     assert "late" in kinds and {"phase", "clock", "requests"} <= found[0].keys()
+
+
+# Data sharing ---------------------------------------------------------------------------------
+
+
+def sharing(**settings: Any) -> DataSharing:
+    return DataSharing(DataSharing.Config(**(SETTINGS | settings)))
+
+
+def test_nothing_shared_is_fedavg_to_the_last_bit() -> None:
+    fedavg = run(FedAvg(FedAvg.Config(**SETTINGS)), **WORLD)
+    assert same(run(sharing(volume=0.0), **WORLD), fedavg)
+    assert not same(run(sharing(), **WORLD), fedavg)
+
+
+def test_classes_share_equally_and_clients_in_proportion() -> None:
+    found = quotas(np.array([[30, 0, 1], [10, 40, 1], [20, 0, 0]]), 0.3)
+    assert found.tolist() == [[5, 0, 1], [2, 10, 1], [3, 0, 0]]  # 102 * 0.3 / 3 = 10 of each class
+
+
+def test_shared_pictures_are_clients_own_and_everybody_trains_on_some(tmp_path: Path) -> None:
+    world = run(sharing(volume=0.5, given=0.5), script=EVERYONE, folder=tmp_path)
+    d, held = data(), parts(data())
+    for a in world.artifacts:
+        if a.kind == Kind.SEED_SAMPLES and a.channel == Channel.UPLINK:
+            own = d.train.x[held[a.sender.index or 0]]
+            gaps = np.abs(a.payload["images"][:, None] - own[None]).max((2, 3, 4))
+            assert gaps.min(1).max() < 1e-5 and len(set(gaps.argmin(1))) == len(gaps)
+    back = [
+        a for a in world.artifacts if a.kind == Kind.SEED_SAMPLES and a.channel == Channel.DOWNLINK
+    ]
+    assert len(back) == 4 and all(len(set(a.payload["labels"].tolist())) == 4 for a in back)
+    assert continues(lambda: sharing(volume=0.5), tmp_path / "again", **WORLD)
+
+
+# Astraea --------------------------------------------------------------------------------------
+
+
+def astraea(**settings: Any) -> Astraea:
+    return Astraea(Astraea.Config(**(SETTINGS | settings)))
+
+
+def test_classes_left_as_they_are_and_a_mediator_each_is_fedavg_to_the_last_bit() -> None:
+    fedavg = run(FedAvg(FedAvg.Config(**SETTINGS)), **WORLD)
+    still = {"theta_add": float("inf"), "theta_drop": float("inf"), "mediators": 4}
+    assert same(run(astraea(**still), **WORLD), fedavg)
+    assert not same(run(astraea(mediators=4), **WORLD), fedavg)
+    assert not same(run(astraea(**still | {"mediators": 2}), **WORLD), fedavg)
+
+
+def test_scarce_classes_are_filled_and_plentiful_ones_thinned_to_the_threshold() -> None:
+    totals = np.array([100, 100, 100, 20, 180])  # mean 100, deviation sqrt(2560) = 50.596
+    found = ratios(totals, 1.0, 1.0)
+    assert found.tolist() == pytest.approx([1, 1, 1, 49.404 / 20, 150.596 / 180], abs=1e-4)
+    assert (
+        ratios(totals, 9.0, 9.0).tolist() == [1] * 5
+        and ratios(totals[:3], 1, 1).tolist() == [1] * 3
+    )
+    assert resized(np.array([4, 0, 7, 2, 9]), found).tolist() == [4, 0, 7, 5, 8]
+
+
+def test_clients_hold_what_the_ratios_ask_for(tmp_path: Path) -> None:
+    world = run(astraea(rounds=1, theta_add=0.0, theta_drop=0.0), script=EVERYONE, folder=tmp_path)
+    y, held = data().train.y, parts(data())
+    counts = np.stack([np.bincount(y[i], minlength=4) for i in held if len(i)])
+    expected = sum(int(resized(row, ratios(counts.sum(0), 0, 0)).sum()) for row in counts)
+    assert world.history[-1]["samples_used"] == expected
+    assert continues(lambda: astraea(theta_add=0.0, theta_drop=0.0), tmp_path / "again", **WORLD)

@@ -1,0 +1,151 @@
+"""Astraea: clients even out the classes of the whole federation, then train in complementary groups.
+
+Duan, Liu, Chen, Liang, Tan, Qiao. Self-Balancing Federated Learning With Global Imbalanced Data in Mobile
+Systems. IEEE TPDS 2021 (arXiv:1907.01132). Clients send label counts; with G_c their sum, m and s mean
+and deviation over the classes and z_c = (G_c - m) / s, the server asks all of them
+
+    z_c < -theta_add     for G* / G_c times as many pictures of class c, G* = m - theta_add s
+    z_c > theta_drop     to keep G* / G_c of theirs,                     G* = m + theta_drop s
+
+Additional pictures are altered copies. Groups and training are those of fl/relaying.py, where the original
+groups by counts as well. Changed: the paper gives no rule for the ratios, so a class is brought to
+the threshold; copies are turned and shifted, and mirrored where pictures may be, but not zoomed. A
+federation whose classes are even, with a mediator for every client, is FedAvg, bit for bit.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from fl.artifact import Kind
+from fl.augmentation_plan import altered
+from fl.balancing import Balancing
+from fl.errors import UserError
+from fl.federation import Federation, Tally
+from fl.generating import pixels
+from fl.grouping import complementary
+from fl.method import Card, Client, Reply
+from fl.protection import Message
+from fl.tree import Tree
+from fl.visit_noise import NoiseConfig, no_noise
+
+
+class Astraea(Balancing):
+    card = Card(
+        title="Astraea",
+        source="arXiv:1907.01132",
+        text="The server learns how many pictures of each class there are, has clients add or drop some "
+        "to even that out, and groups of clients train the model one after the other.",
+        downlink=(Kind.GLOBAL_MODEL, Kind.ALLOCATION),
+        uplink=(Kind.LOCAL_MODEL, Kind.LABEL_COUNTS),
+        relay=(Kind.RELAY_MODEL,),
+    )
+
+    @dataclass(frozen=True, kw_only=True)
+    class Config(Balancing.Config):
+        noise: NoiseConfig = field(default_factory=no_noise)
+        theta_add: float = 1.0  # deviations below the mean from which a class is filled up
+        theta_drop: float = 1.0  # deviations above the mean from which it is thinned out
+
+        def __post_init__(self) -> None:
+            super().__post_init__()
+            for name in ("theta_add", "theta_drop"):
+                if not getattr(self, name) >= 0:
+                    raise UserError(f"astraea.{name} must be >= 0, got {getattr(self, name)}",
+                                    hint="use .inf to leave the classes as they are")  # fmt: skip
+
+    def left(self, state: Tree) -> dict[str, int]:
+        done = state["done"]
+        return {"rebalance": 1 - done["rebalance"], "train": self.config.rounds - done["train"]}
+
+    def start(self, federation: Federation) -> Tree:
+        members = [k for k, part in enumerate(federation.parts) if len(part)]
+        federation.workers.everywhere("begin", 0, {})
+        jobs: list[tuple[str, tuple[int, Tree, Message]]] = [
+            ("count", (k, {}, {})) for k in members
+        ]
+        counts = []
+        for k, reply in zip(members, federation.workers.map("work", jobs), strict=True):
+            heard = federation.wire.uplink(0, reply.message, k, {})
+            assert heard is not None, "counts are finite"
+            counts.append(heard[Kind.LABEL_COUNTS]["counts"].numpy())
+        factors = ratios(np.sum(counts, 0), self.config.theta_add, self.config.theta_drop)
+        after = np.stack([resized(row, factors) for row in counts])
+        sizes = {str(k): float(n) for k, n in zip(members, after.sum(1), strict=True)}
+        mixes = after / np.maximum(after.sum(1, keepdims=True), 1)
+        groups = complementary(mixes, tuple(sizes.values()), self.config.mediators)
+        even = bool((factors == 1).all())
+        return {"model": self.initial(federation), "clock": 0.0, "completed": {}, "members": members,
+                "sizes": sizes, "groups": [[members[i] for i in g] for g in groups],
+                "ratios": torch.from_numpy(factors),
+                "done": {"rebalance": int(even), "train": 0}}  # fmt: skip
+
+    def _rebalance(
+        self, t: int, state: Tree, memory: dict[int, Tree], federation: Federation
+    ) -> Tree:
+        """Everybody adds and drops what the ratios ask for."""
+        members = state["members"]
+        message: Message = {Kind.ALLOCATION: {"ratios": state["ratios"]}}
+        federation.wire.broadcast(t, message, members)
+        federation.workers.everywhere("begin", t, message)
+        jobs: list[tuple[str, tuple[int, Tree, Message]]] = [
+            ("rebalance", (k, {}, {})) for k in members
+        ]
+        for k, reply in zip(members, federation.workers.map("work", jobs), strict=True):
+            memory[k] = reply.memory or {}
+        federation.tally = Tally(asked=len(members), delivered=len(members))
+        return state | {"done": state["done"] | {"rebalance": 1}}
+
+    def receive(self, client: Client) -> Client:
+        """The pictures kept, and those that were added."""
+        kept = client.memory.get("kept")
+        if kept is not None:
+            rows = kept.to(client.y.device)
+            client = replace(client, x=client.x[rows], y=client.y[rows])
+        return super().receive(client)
+
+    def count(self, client: Client) -> Reply:
+        counts = {"counts": client.counts.cpu()}
+        return Reply(message={Kind.LABEL_COUNTS: counts}, examples=len(client.y))
+
+    def rebalance(self, client: Client) -> Reply:
+        """Which pictures stay, and altered copies of some; nothing leaves the client."""
+        rng, x = client.generator("rebalance"), pixels(client).cpu()
+        factors = client.message[Kind.ALLOCATION]["ratios"].cpu().numpy()
+        targets, y = resized(client.counts.cpu().numpy(), factors), client.y.cpu()
+        kept, more, classes = [], [x[:0]], []
+        for c, n in enumerate(targets.tolist()):
+            rows = torch.nonzero(y == c)[:, 0]
+            order = rows[torch.randperm(len(rows), generator=rng)]
+            kept.append(order[:n])
+            if extra := max(0, n - len(rows)):
+                again = order.repeat(-(-extra // len(rows)))[:extra]
+                more.append(altered(x[again], rng, mirror=client.augment == "crop_flip"))
+                classes += [c] * extra
+        memory: dict[str, Any] = {
+            "kept": torch.cat(kept).sort().values,
+            "x": (torch.cat(more) * 255).round().to(torch.uint8),
+            "y": torch.tensor(classes, dtype=torch.int64),
+        }
+        return Reply(message={}, examples=int(targets.sum()), memory=memory)
+
+
+def ratios(totals: NDArray[np.int64], add: float, drop: float) -> NDArray[np.float64]:
+    """[C] by how much every client multiplies its counts, from the federation's totals [C]."""
+    have = totals.astype(np.float64)
+    mean, deviation = have.mean(), have.std()
+    low, high = mean - add * deviation, mean + drop * deviation
+    target = np.clip(have, low, high) if deviation > 0 else have
+    return np.where(have > 0, target / np.maximum(have, 1), 1.0)
+
+
+def resized(
+    counts: Sequence[int] | NDArray[np.int64], factors: NDArray[np.float64]
+) -> NDArray[np.int64]:
+    """[C] counts after the ratios, to the nearest whole number; a class that is there stays."""
+    have = np.asarray(counts)
+    return np.where(have > 0, np.maximum(1, np.rint(have * factors)), 0).astype(np.int64)

@@ -1,0 +1,134 @@
+"""Data sharing: clients publish some of their pictures, and everybody trains on a part of these too.
+
+Zhao, Li, Lai, Suda, Civin, Chandra. Federated Learning with Non-IID Data. 2018. arXiv:1806.00582, sec. 4;
+as GANDALF compares it (sec. 4). A shared set G of |G| = volume * |D| pictures, uniform over classes, comes
+from the clients: of class c each gives in proportion to what it has. Each client receives a random
+`given` of G, uniform over classes, and FedAvg runs on the union. Leaks raw pictures by design.
+
+Changed: in the original G is public data of the server's. The paper of the comparison does not say how
+the server knows who has what; clients here tell it their label counts.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from fl.artifact import Kind
+from fl.balancing import Balancing
+from fl.errors import UserError
+from fl.federation import Federation, Tally
+from fl.generating import pixels
+from fl.method import Card, Client, Reply
+from fl.protection import Message, Payload
+from fl.tree import Tree
+from fl.visit_noise import NoiseConfig, no_noise
+
+
+class DataSharing(Balancing):
+    card = Card(
+        title="Data sharing",
+        source="arXiv:1806.00582, sec. 4; GANDALF, sec. 4",
+        text="Clients hand a part of their pictures to everybody before ordinary federated training.",
+        downlink=(Kind.GLOBAL_MODEL, Kind.ALLOCATION, Kind.SEED_SAMPLES),
+        uplink=(Kind.LOCAL_MODEL, Kind.LABEL_COUNTS, Kind.SEED_SAMPLES),
+        relay=(Kind.RELAY_MODEL,),  # between a client and itself: never sent
+    )
+
+    @dataclass(frozen=True, kw_only=True)
+    class Config(Balancing.Config):
+        noise: NoiseConfig = field(default_factory=no_noise)
+        volume: float = 0.2  # |G| / |D|
+        given: float = 0.2  # share of G that a client receives
+
+        def __post_init__(self) -> None:
+            super().__post_init__()
+            for name in ("volume", "given"):
+                if not 0 <= getattr(self, name) <= 1:
+                    raise UserError(f"data_sharing.{name} must be from 0 to 1, got {getattr(self, name)}",
+                                    hint="0.2 is the paper's")  # fmt: skip
+
+    def left(self, state: Tree) -> dict[str, int]:
+        done = state["done"]
+        shares = int(self.config.volume * self.config.given > 0)
+        return {"share": shares - done["share"], "train": self.config.rounds - done["train"]}
+
+    def start(self, federation: Federation) -> Tree:
+        members = [k for k, part in enumerate(federation.parts) if len(part)]
+        sizes = {str(k): float(len(federation.parts[k])) for k in members}
+        return {"model": self.initial(federation), "clock": 0.0, "completed": {}, "sizes": sizes,
+                "members": members, "groups": [[k] for k in members],
+                "done": {"share": 0, "train": 0}}  # fmt: skip
+
+    def _share(self, t: int, state: Tree, memory: dict[int, Tree], federation: Federation) -> Tree:
+        """Counts and pictures to the server, a part of all pictures to everybody."""
+        members, wire = state["members"], federation.wire
+        federation.workers.everywhere("begin", t, {})
+        counts = []
+        for k, reply in self._ask("count", {k: {} for k in members}, federation):
+            heard = wire.uplink(t, reply.message, k, {})
+            assert heard is not None, "counts are finite"
+            counts.append(heard[Kind.LABEL_COUNTS]["counts"].numpy())
+        orders: dict[int, Message] = {}
+        for k, row in zip(members, quotas(np.stack(counts), self.config.volume), strict=True):
+            orders[k] = {Kind.ALLOCATION: {"counts": torch.from_numpy(row)}}
+            wire.downlink(t, orders[k], k)
+        pool: list[Payload] = []
+        for k, reply in self._ask("contribute", orders, federation):
+            heard = wire.uplink(t, reply.message, k, {})
+            if heard is not None:
+                pool.append(heard[Kind.SEED_SAMPLES])
+        x, y = (torch.cat([p[name] for p in pool]) for name in ("images", "labels"))
+        sizes = dict(state["sizes"])
+        for k in members:
+            rng = federation.streams.torch("shared", k)
+            rows = torch.cat([i[torch.randperm(len(i), generator=rng)[: round(self.config.given * len(i))]]
+                              for i in (torch.nonzero(y == c)[:, 0] for c in range(self.classes))])  # fmt: skip
+            wire.downlink(t, {Kind.SEED_SAMPLES: {"images": x[rows], "labels": y[rows]}}, k)
+            memory[k] = {"x": (x[rows] * 255).round().to(torch.uint8), "y": y[rows]}
+            sizes[str(k)] += len(rows)
+        federation.tally = Tally(
+            asked=len(members), delivered=len(pool), notes={"pictures_shared": len(y)}
+        )
+        return state | {"sizes": sizes, "done": state["done"] | {"share": 1}}
+
+    def _ask(
+        self, work: str, told: Mapping[int, Message], federation: Federation
+    ) -> list[tuple[int, Reply]]:
+        jobs: list[tuple[str, tuple[int, Tree, Message]]] = [
+            (work, (k, {}, message)) for k, message in told.items()
+        ]
+        return list(zip(told, federation.workers.map("work", jobs), strict=True))
+
+    def count(self, client: Client) -> Reply:
+        counts = {"counts": client.counts.cpu()}
+        return Reply(message={Kind.LABEL_COUNTS: counts}, examples=len(client.y))
+
+    def contribute(self, client: Client) -> Reply:
+        """As many random pictures of each class as the server asked for."""
+        order = torch.randperm(len(client.y), generator=client.generator("shared")).to(
+            client.y.device
+        )
+        asked = client.message[Kind.ALLOCATION]["counts"].tolist()
+        rows = torch.cat([order[client.y[order] == c][:n] for c, n in enumerate(asked)])
+        samples = {"images": pixels(client)[rows].cpu(), "labels": client.y[rows].cpu()}
+        return Reply(message={Kind.SEED_SAMPLES: samples}, examples=len(client.y))
+
+
+def quotas(counts: NDArray[np.int64], volume: float) -> NDArray[np.int64]:
+    """[K, C] pictures that each client gives of each class; counts [K, C].
+
+    A class gives its C-th part of volume * all examples, or all it has, and each client in proportion
+    to what it has of it, rounded by largest remainders.
+    """
+    found = np.zeros_like(counts)
+    for c, have in enumerate(counts.T):
+        total = min(int(volume * counts.sum() / counts.shape[1]), int(have.sum()))
+        exact = total * have / max(1, have.sum())
+        each = np.floor(exact).astype(np.int64)
+        most = np.argsort(-(exact - each), kind="stable")[: total - each.sum()]
+        each[most] += 1
+        found[:, c] = each
+    return found
