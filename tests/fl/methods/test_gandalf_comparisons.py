@@ -1,0 +1,130 @@
+"""Methods compared with GANDALF: as its special cases, as FedAvg's, and by hand."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fl.artifact import Channel, Kind
+from fl.methods.astraea import Astraea, ratios, resized
+from fl.methods.data_sharing import DataSharing, quotas
+from fl.methods.fedavg import FedAvg
+from fl.methods.feddpgan import FedDPGAN
+from fl.methods.gandalf import Gandalf
+from fl.methods.private_fl_gan import PrivateFLGAN
+from fl.methods.sda_fl import SDAFL
+from fl.methods.static_augmentation import StaticAugmentation
+from fl.recorder import read
+from tests.fl.methods.test_gandalf import LIGHT, PLAIN, QUIET, gandalf, relays
+from tests.fl.methods.worlds_of_methods import SETTINGS, WORLD, continues
+from tests.fl.worlds import EVERYONE, data, parts, run, same
+
+
+@pytest.mark.parametrize(("other", "groups"), [(PrivateFLGAN, 1), (SDAFL, 4)])
+def test_one_group_and_single_clients_are_methods_of_their_own(
+    other: type[Gandalf], groups: int, tmp_path: Path
+) -> None:  # T-GA-1
+    ours = run(gandalf(groups=groups, **LIGHT), folder=tmp_path / "ours", **WORLD)
+    theirs = run(gandalf(other, **LIGHT), folder=tmp_path / "theirs", **WORLD)
+    assert same(ours, theirs) and len(ours.artifacts) == len(theirs.artifacts)
+    for a, b in zip(ours.artifacts, theirs.artifacts, strict=True):
+        assert a.id == b.id and a.seen_by == b.seen_by
+        assert all(np.array_equal(a.payload[k], b.payload[k]) for k in a.payload)
+    assert not same(ours, run(gandalf(groups=2, **LIGHT), **WORLD))
+
+
+def test_averaging_the_generators_of_one_client_is_handing_them_to_itself(tmp_path: Path) -> None:
+    only = [([4], [4])]
+    for cls in (FedDPGAN, PrivateFLGAN):
+        run(gandalf(cls, **LIGHT), script=only, folder=tmp_path / cls.__name__)
+    averaged, handed = (
+        [a for a in read(tmp_path / n) if a.kind == Kind.GAN_G and a.channel == Channel.UPLINK]
+        for n in ("FedDPGAN/artifacts", "PrivateFLGAN/artifacts")
+    )
+    assert [a.round for a in averaged] == [0, 1, 2] and len(handed) == 1
+    assert all(np.array_equal(averaged[-1].payload[k], v) for k, v in handed[0].payload.items())
+    everybody = run(gandalf(FedDPGAN, **LIGHT), script=EVERYONE, folder=tmp_path / "all")
+    assert not relays(everybody, Kind.GAN_G) and not relays(everybody, Kind.GAN_D)
+    two = run(gandalf(FedDPGAN, **LIGHT), script=[([2, 4], [2, 4])], folder=tmp_path / "two")
+    up = {(a.round, a.sender.index): a.payload for a in two.artifacts
+          if a.kind == Kind.GAN_D and a.channel == Channel.UPLINK}  # fmt: skip
+    down = next(a for a in two.artifacts if a.kind == Kind.GAN_D and a.round == 1
+                and a.channel == Channel.DOWNLINK)  # fmt: skip
+    expected = (11 * up[0, 2]["fc.weight"] + 30 * up[0, 4]["fc.weight"]) / 41
+    assert np.allclose(down.payload["fc.weight"], expected, atol=1e-6)
+
+
+def test_static_augmentation_is_balancing_without_generators(tmp_path: Path) -> None:
+    static = StaticAugmentation(StaticAugmentation.Config(**SETTINGS, share=0.5))
+    ours = run(static, **WORLD)
+    assert same(ours, run(gandalf(augmentation="static", share=0.5, noise=QUIET), **WORLD))
+    assert not same(ours, run(gandalf(**PLAIN), **WORLD))
+
+
+# Data sharing ---------------------------------------------------------------------------------
+
+
+def sharing(**settings: Any) -> DataSharing:
+    return DataSharing(DataSharing.Config(**(SETTINGS | settings)))
+
+
+def test_nothing_shared_is_fedavg_to_the_last_bit() -> None:
+    fedavg = run(FedAvg(FedAvg.Config(**SETTINGS)), **WORLD)
+    assert same(run(sharing(volume=0.0), **WORLD), fedavg)
+    assert not same(run(sharing(), **WORLD), fedavg)
+
+
+def test_classes_share_equally_and_clients_in_proportion() -> None:
+    found = quotas(np.array([[30, 0, 1], [10, 40, 1], [20, 0, 0]]), 0.3)
+    assert found.tolist() == [[5, 0, 1], [2, 10, 1], [3, 0, 0]]  # 102 * 0.3 / 3 = 10 of each class
+
+
+def test_shared_pictures_are_clients_own_and_everybody_trains_on_some(tmp_path: Path) -> None:
+    world = run(sharing(volume=0.5, given=0.5), script=EVERYONE, folder=tmp_path)
+    d, held = data(), parts(data())
+    for a in world.artifacts:
+        if a.kind == Kind.SEED_SAMPLES and a.channel == Channel.UPLINK:
+            own = d.train.x[held[a.sender.index or 0]]
+            gaps = np.abs(a.payload["images"][:, None] - own[None]).max((2, 3, 4))
+            assert gaps.min(1).max() < 1e-5 and len(set(gaps.argmin(1))) == len(gaps)
+    back = [
+        a for a in world.artifacts if a.kind == Kind.SEED_SAMPLES and a.channel == Channel.DOWNLINK
+    ]
+    assert len(back) == 4 and all(len(set(a.payload["labels"].tolist())) == 4 for a in back)
+    assert continues(lambda: sharing(volume=0.5), tmp_path / "again", **WORLD)
+
+
+# Astraea --------------------------------------------------------------------------------------
+
+
+def astraea(**settings: Any) -> Astraea:
+    return Astraea(Astraea.Config(**(SETTINGS | settings)))
+
+
+def test_classes_left_as_they_are_and_a_mediator_each_is_fedavg_to_the_last_bit() -> None:
+    fedavg = run(FedAvg(FedAvg.Config(**SETTINGS)), **WORLD)
+    still = {"theta_add": float("inf"), "theta_drop": float("inf"), "mediators": 4}
+    assert same(run(astraea(**still), **WORLD), fedavg)
+    assert not same(run(astraea(mediators=4), **WORLD), fedavg)
+    assert not same(run(astraea(**still | {"mediators": 2}), **WORLD), fedavg)
+
+
+def test_scarce_classes_are_filled_and_plentiful_ones_thinned_to_the_threshold() -> None:
+    totals = np.array([100, 100, 100, 20, 180])  # mean 100, deviation sqrt(2560) = 50.596
+    found = ratios(totals, 1.0, 1.0)
+    assert found.tolist() == pytest.approx([1, 1, 1, 49.404 / 20, 150.596 / 180], abs=1e-4)
+    assert (
+        ratios(totals, 9.0, 9.0).tolist() == [1] * 5
+        and ratios(totals[:3], 1, 1).tolist() == [1] * 3
+    )
+    assert resized(np.array([4, 0, 7, 2, 9]), found).tolist() == [4, 0, 7, 5, 8]
+
+
+def test_clients_hold_what_the_ratios_ask_for(tmp_path: Path) -> None:
+    world = run(astraea(rounds=1, theta_add=0.0, theta_drop=0.0), script=EVERYONE, folder=tmp_path)
+    y, held = data().train.y, parts(data())
+    counts = np.stack([np.bincount(y[i], minlength=4) for i in held if len(i)])
+    expected = sum(int(resized(row, ratios(counts.sum(0), 0, 0)).sum()) for row in counts)
+    assert world.history[-1]["samples_used"] == expected
+    assert continues(lambda: astraea(theta_add=0.0, theta_drop=0.0), tmp_path / "again", **WORLD)
