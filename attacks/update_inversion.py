@@ -118,7 +118,9 @@ class UpdateInversion(Attack):
             return "no client sends its model, or what changed in it, that the server could read"
         found = updates(view, knowledge)
         if not found:
-            return "no upload differs from the very model it started from, as far as that was recorded"
+            return (
+                "no upload differs from the very model it started from, as far as that was recorded"
+            )
         if not any(self.applies(u) for u in found):
             return "no upload is of the kind this attack inverts: " + self.card.does_not_show
         return ""
