@@ -29,6 +29,8 @@ def summary(history: Sequence[Mapping[str, Any]]) -> dict[str, float]:
     lengths = [r["round_length"] for r in history if "round_length" in r]
     if lengths:
         found |= {"round_length_mean": statistics.fmean(lengths), "simulated_time": sum(lengths)}
+    if history and "clock" in history[-1]:  # relays and asynchronous rounds keep the time
+        found["simulated_time"] = float(history[-1]["clock"])
     if not measured:
         return found
     accuracy = [float(r["accuracy"]) for r in measured]
@@ -59,3 +61,13 @@ def round_variance(accuracy: Sequence[float]) -> dict[str, float]:
         "avg_drop": statistics.fmean(drops) if drops else 0.0,
         "avg_increase": statistics.fmean(rises) if rises else 0.0,
     }
+
+
+def reached(
+    history: Sequence[Mapping[str, Any]], accuracy: float
+) -> tuple[int, float | None] | None:
+    """(rounds, simulated time) until the accuracy is first reached; None: never. Time None: not kept."""
+    for i, record in enumerate(history):
+        if (record.get("accuracy") or 0.0) >= accuracy:
+            return i + 1, summary(history[: i + 1]).get("simulated_time")
+    return None

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from audit.metrics import summary
+from audit.metrics import reached, summary
 from audit.paper_table import Table
 from audit.plan import SIMULATED, read_phases
 from audit.resolve import resolve
@@ -31,13 +31,19 @@ class Finished:
     history: list[dict[str, Any]]
 
     def value(self, statistic: str) -> float | None:
-        """A statistic in the unit papers print; "NAME@N" looks at the first N rounds only."""
+        """A statistic in the unit papers print; "NAME@N" looks at the first N rounds only.
+
+        rounds_to_80 and time_to_80: until the accuracy is 80 %; None where it never is.
+        """
         name, _, within = statistic.partition("@")
         try:
             history = self.history[: int(within)] if within else self.history
         except ValueError:
             raise UserError(f"statistic {statistic!r}: {within!r} is not a number of rounds",
                             hint="write it as accuracy_best@100") from None  # fmt: skip
+        if target := re.fullmatch(r"(rounds|time)_to_(\d+)", name):
+            hit = reached(history, int(target[2]) / 100)
+            return None if hit is None else hit[target[1] == "time"]
         found = summary(history)
         if name not in found:
             return None

@@ -6,7 +6,8 @@
     columns: {NAME: {overrides: {...}, note: ...}}
     rows: {NAME: {method: {name: ..., ...}, published: {COLUMN: 75.27}, note: ...}}
 
-A cell is base, then the column's overrides, then the row's method. A published number belongs to the
+A cell is base, then the column's overrides, then the row's overrides and method. `more_rounds` of a row are
+added to the rounds, where clients are to be visited as often as by a method with phases of its own. A published number belongs to the
 first statistic; {STATISTIC: number} gives several; nothing (`COLUMN:`) means that the paper prints
 none. A row without a column's name is not in that column. `relative_to: ROW` compares differences.
 """
@@ -60,6 +61,8 @@ class Row(Group):
 
     method: dict[str, Any] = Field(description="a name and settings")
     published: dict[str, Printed] = Field(description="COLUMN: number")
+    overrides: dict[str, Any] = Field(default={}, description="keys of a config it needs changed")
+    more_rounds: int = Field(default=0, ge=0, description="added to the rounds of the table")
     relative_to: str | None = Field(default=None, description="a row that is subtracted")
     note: str = ""
 
@@ -113,11 +116,15 @@ class Table:
             FRAME,
             self.header.base,
             self.columns[column].overrides,
+            self.rows[row].overrides,
             {
                 "title": f"{self.header.title}: {column}, {row}"[:500],
                 "seed": seed,
                 "workers": workers,
-                "method": {**self.rows[row].method, "rounds": rounds},
+                "method": {
+                    **self.rows[row].method,
+                    "rounds": rounds + self.rows[row].more_rounds,
+                },
             },
         )
         merged: dict[str, Any] = {}

@@ -67,7 +67,8 @@ def test_every_cell_is_a_valid_config(name: str, row: str) -> None:
     for column in table.rows[row].published:
         config = table.cell(column, row, rounds=3, seed=5, data=WHERE)
         resolved = resolve(config)
-        assert resolved["method"]["rounds"] == 3 and resolved["seed"] == 5
+        assert resolved["method"]["rounds"] == 3 + table.rows[row].more_rounds
+        assert resolved["seed"] == 5
         assert (config.record.rounds, config.federation.holdout.auxiliary) == ((), 0)
         assert config.federation.holdout.reference == 0 and config.attacks == ()
 
@@ -91,6 +92,7 @@ def test_every_cell_is_a_valid_config(name: str, row: str) -> None:
         ("feddc-1", "e1-alpha1", "FedAvg", "accuracy_best", 65.67),
         ("feddc-1", "e10-alpha1", "FedProx", "max_drop", -10.46),
         ("seol-kim-1", "case4", "FedNova", "accuracy_last50_mean", 9.7),
+        ("seol-kim-1", "case1", "Seol-Kim-beta3", "accuracy_last50_mean", 21.8),
         ("freezefl-2", "e3", "FedAvg", "accuracy_best", 77.92),
     ],
 )  # fmt: skip
@@ -111,6 +113,33 @@ def test_columns_change_the_settings_the_paper_changes() -> None:
         assert x["federation"]["partition"]["examples_per_client"] == 1000
         assert (x["method"]["momentum"], x["method"]["weight_decay"]) == (0.5, 5e-4)
         assert x["federation"]["availability"] == {"name": "bernoulli", "p": 0.5}
+
+
+def test_a_row_changes_the_federation_where_its_method_asks_for_it() -> None:
+    table = load_table("seol-kim-1")
+    drawn = resolve(table.cell("case1", "FedAvg", rounds=3, seed=7))
+    chosen = resolve(table.cell("case1", "Seol-Kim-beta3", rounds=3, seed=7))
+    assert drawn["federation"]["availability"] == {"name": "uniform", "count": 10}
+    assert chosen["federation"]["availability"] == {"name": "full"}
+    assert drawn["federation"]["partition"] == chosen["federation"]["partition"]
+
+
+def test_gandalf_and_what_it_is_compared_with_visit_clients_equally_often() -> None:
+    table = load_table("gandalf-2")
+    found = {
+        row: resolve(table.cell("no-faults", row, rounds=15, seed=7))["method"]
+        for row in ("FedAvg", "GANDALF")
+    }
+    phases = found["GANDALF"]["gan"]["cycles"] + found["GANDALF"]["labeler_rounds"] + 1
+    assert found["FedAvg"]["rounds"] == found["GANDALF"]["rounds"] + phases
+
+
+def test_rounds_and_time_until_an_accuracy_is_reached() -> None:
+    told = [{"accuracy": a, "clock": 2.5 * (i + 1)} for i, a in enumerate((0.1, 0.8, 0.6))]
+    one = Finished(column="even", row="FedAvg", seed=1, rounds=3, history=told)
+    assert (one.value("rounds_to_80"), one.value("time_to_80")) == (2, 5.0)
+    assert one.value("rounds_to_81") is one.value("time_to_81") is None
+    assert run("FedAvg", 1, 0.9).value("time_to_80") is None  # nobody kept the time
 
 
 def test_a_plugin_of_another_name_brings_none_of_the_old_settings() -> None:
