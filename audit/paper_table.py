@@ -6,10 +6,11 @@
     columns: {NAME: {overrides: {...}, note: ...}}
     rows: {NAME: {method: {name: ..., ...}, published: {COLUMN: 75.27}, note: ...}}
 
-A cell is base, then the column's overrides, then the row's overrides and method. `more_rounds` of a row are
-added to the rounds, where clients are to be visited as often as by a method with phases of its own. A published number belongs to the
-first statistic; {STATISTIC: number} gives several; nothing (`COLUMN:`) means that the paper prints
-none. A row without a column's name is not in that column. `relative_to: ROW` compares differences.
+A cell is base, then the column's overrides, then the row's overrides and method. `more_rounds` of a row
+are added to the rounds, where clients are to be visited as often as by a method with phases of its own.
+A published number belongs to the first statistic; {STATISTIC: number} gives several; nothing (`COLUMN:`)
+means that the paper prints none. A row without a column's name is not in that column. `relative_to: ROW`
+compares differences.
 """
 
 import difflib

@@ -274,6 +274,18 @@ class RoundMethod(Method):
         hooks = ("client", "finish", "constants", "receive")
         return all(getattr(type(self), h) is getattr(RoundMethod, h) for h in hooks)
 
+    def only_averages(self) -> bool:
+        """Whether all that a round does to the model is to replace it by the unweighted mean.
+
+        Only then can a central protection noise that mean once, at the server, for all clients.
+        """
+        hooks = ("run", "round", "server", "start", "download", "candidates", "personal", "select",
+                 "reference", "served")  # fmt: skip
+        plain = all(getattr(type(self), h) is getattr(RoundMethod, h) for h in hooks)
+        sent = {*self.card.uplink, *self.card.downlink, *self.card.relay}
+        known = {Kind.GLOBAL_MODEL, Kind.LOCAL_MODEL, Kind.NUM_EXAMPLES}
+        return plain and sent <= known and self.config.weighting == "uniform"
+
     # The loop: the edge cases Z1-Z8 of methods.md 0.4 are handled here, once -----------------
 
     def open(self, federation: Federation) -> None:
@@ -284,6 +296,12 @@ class RoundMethod(Method):
         federation.workers.everywhere("install", self.initial(federation))
 
     def run(self, federation: Federation) -> State:
+        if (central := federation.wire.central) and not self.only_averages():
+            raise UserError(
+                f"{central.title} cannot protect {self.card.title} as set: its server does more than take "
+                "the unweighted mean of the models that come back",
+                hint="use fedavg, fedprox or another method that only averages, with weighting: uniform",
+            )
         saved = federation.restore()
         self.open(federation)
         state: Tree = self.start(federation) if saved is None else saved.state
@@ -331,13 +349,17 @@ class RoundMethod(Method):
                 yield Delivery(client=k, message=received, examples=examples)
 
         deliveries = arriving()
-        first = next(deliveries, None)
+        first, new = next(deliveries, None), state
         if first is not None:  # Z1: with nobody heard, the state stays as it is
-            state = self.server(state, chain([first], deliveries), t)
+            new = self.server(state, chain([first], deliveries), t)
             for _ in deliveries:  # a server that stopped early must not leave answers in the pipes
                 pass
+        if federation.wire.central:
+            heard, clients = tally.delivered, len(federation.parts)
+            mean = federation.wire.average(t, state["model"], new["model"], heard, clients)
+            new = new | {"model": mean}
         federation.tally = tally
-        return state
+        return new
 
 
 def count_of(n: int) -> dict[str, Tensor]:

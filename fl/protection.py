@@ -15,6 +15,7 @@ from torch import Tensor
 
 from fl.artifact import Kind, Party
 from fl.ledger import Release
+from fl.participation import Drawn
 from fl.plugin import Plugin
 from fl.private import PrivateTraining
 
@@ -36,15 +37,34 @@ class Sending:
     protected: set[Kind] = field(default_factory=set)  # kinds whose releases are already listed
 
 
+@dataclass
+class Averaging:
+    """A round's new model before anybody gets it: protections change `model` and `releases`."""
+
+    round: int
+    before: Payload  # the model that the round began with
+    model: Payload  # the unweighted mean of what came back; `before` where nothing did
+    delivered: int  # uploads in the mean, which only the server knows
+    expected: float  # how many there are on average: public, as the law of participation is
+    clients: int  # of the federation
+    drawn: Drawn  # how the likeliest of them comes to take part
+    rng: torch.Generator  # the stream of this protection and round
+    releases: list[Release] = field(default_factory=list)
+
+
 class Protection(Plugin):
     """Subclasses set `title`, `source` and write apply() and describe()."""
 
     title: str
     source: str
     kinds: tuple[Kind, ...] = ()  # what it acts on
+    central: bool = False  # average() does something: only methods that take plain means will do
 
     @abstractmethod
     def apply(self, sending: Sending) -> None: ...
+
+    def average(self, averaging: Averaging) -> None:
+        """What the server does to the mean of the uploads before it becomes the model."""
 
     @abstractmethod
     def describe(self) -> str:

@@ -5,6 +5,7 @@ could see the message, records it, and lists every release in the ledger. A meth
 emit an artifact, or smuggle one out.
 """
 
+import math
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
@@ -13,7 +14,7 @@ from fl.artifact import PUBLIC, SERVER, Channel, Kind, Party, Role
 from fl.errors import UserError
 from fl.ledger import Release, to_line
 from fl.participation import Drawn
-from fl.protection import Message, Protection, Sending
+from fl.protection import Averaging, Message, Payload, Protection, Sending
 from fl.recorder import Log, Recorder
 from fl.streams import Streams
 from fl.sums import Sums
@@ -49,13 +50,49 @@ class Wire:
     )  # messages of each sender in this round
     _hidden: Sums = field(default_factory=Sums)  # uploads of the round that the server reads summed
     _first: tuple[Party, Message] | None = None  # the first of them
+    _unaveraged: bool = False  # uploads came in that a central protection has yet to make safe
 
     def __post_init__(self) -> None:
         uplink: Collection[Kind] = getattr(self.card, Channel.UPLINK.value)
-        for protection in self.protections:
+        for number, protection in enumerate(self.protections):
             if reason := protection.refuses(uplink):
                 raise UserError(f"{protection.title} cannot protect {self.card.title}: {reason}",
                                 hint="leave the protection out, or choose another method")  # fmt: skip
+            later = [p for p in self.protections[number + 1 :] if not p.hides_single_uploads()]
+            if protection.central and later:  # its clip would bound something else
+                raise UserError(f"{later[0].title} would change what {protection.title} has clipped",
+                                hint="list the central protection last")  # fmt: skip
+
+    @property
+    def central(self) -> Protection | None:
+        """The protection that acts on the mean of a round's uploads, where there is one."""
+        return next((p for p in self.protections if p.central), None)
+
+    def average(
+        self, round: int, before: Payload, mean: Payload, delivered: int, clients: int
+    ) -> Payload:
+        """The model that the mean of a round's uploads becomes, after a central protection.
+
+        Called in every round, with `before` as the mean where nothing came back: noise that is left
+        out when nobody answers would tell that nobody did.
+        """
+        for number, protection in enumerate(self.protections):
+            if not protection.central:
+                continue
+            # one rate a client; summed so that ten times 0.3 are 3
+            rates = (self.sampling(k).rate for k in range(clients))
+            averaging = Averaging(
+                round=round, before=before, model=mean, delivered=delivered,
+                expected=math.fsum(rates), clients=clients, drawn=self.sampling(None),
+                rng=self.streams.torch("protection", number, round, "mean"),
+            )  # fmt: skip
+            protection.average(averaging)
+            mean, stream = averaging.model, f"protection/{number}/{round}/mean"
+            for i, release in enumerate(averaging.releases):
+                noised = release.mechanism != "none"
+                self.enter(replace(release, stream=f"{stream}/{i}") if noised else release)
+        self._unaveraged = False
+        return mean
 
     def broadcast(self, round: int, message: Message, receivers: Sequence[int]) -> Message:
         """Server to every asked client: the same content for all of them."""
@@ -87,6 +124,7 @@ class Wire:
         hidden = any(p.hides_single_uploads() for p in self.protections)
         seen = () if hidden else (SERVER.role.value,)
         message = self._protect(round, party, seen, message, reference, settled)
+        self._unaveraged = self.central is not None
         self._keep(round, Channel.UPLINK, party, ("server",), seen, message)
         if hidden and self.recorder is not None:
             self._first = self._first or (party, message)
@@ -114,6 +152,8 @@ class Wire:
         self._keep(round, Channel.RELEASE, SERVER, (str(PUBLIC),), ("public",), message)
 
     def _check(self, message: Message, channel: Channel, sender: Party) -> None:
+        if self.central is not None:
+            self._check_averaged(self.central, channel)
         declared: tuple[Kind, ...] = getattr(self.card, channel.value)
         for kind in message:
             if kind not in declared:
@@ -122,6 +162,15 @@ class Wire:
                     "which its card does not declare",
                     hint=f"add Kind.{kind.name} to card.{channel.value}, or stop sending it",
                 )
+
+    def _check_averaged(self, central: Protection, channel: Channel) -> None:
+        """Nobody but the server may get anything that a central protection has not passed."""
+        if channel == Channel.RELAY or (self._unaveraged and channel != Channel.UPLINK):
+            raise UserError(
+                f"{central.title} cannot protect {self.card.title}: something would reach a client or the "
+                f"public ({channel.value}) before noise is added to the mean of the uploads",
+                hint="use a method whose server only averages models, such as fedavg",
+            )
 
     def enter(self, release: Release) -> None:
         """A release of a method's own mechanism, into the ledger."""
