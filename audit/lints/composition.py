@@ -44,7 +44,9 @@ def l10_companions(books: Books) -> Flaw | None:
     kinds: dict[str, str] = {}
     for observer, reads in SEES.items():
         seen = [r for r in books.releases if {o.partition("/")[0] for o in r.observers} & reads]
-        if any(r.noise_multiplier for r in seen):
+        # a server that adds the noise itself is no one whom it is meant for
+        meant = [r for r in seen if observer != "server" or "server" in r.observers]
+        if any(r.noise_multiplier for r in meant):
             for r in seen:
                 if not r.noise_multiplier:
                     kinds.setdefault(r.kind, observer)

@@ -1,0 +1,112 @@
+"""Central DP in a whole audit: what each observer's bound is, by an accountant of nobody here."""
+
+import math
+from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import dp_accounting
+import pytest
+from dp_accounting.pld import PLDAccountant
+
+from audit.budget import budgets, rounded_up
+from audit.config import Config, PluginSpec
+from audit.config_errors import validate
+from audit.lint import Books, check
+from audit.phases import simulate
+from audit.rundir import RunDir
+from audit.yaml_text import read_yaml
+from fl.ledger import Release, read
+from reports.result import Budget
+from reports.sections.budget import epsilon as in_words
+from tests.audit.tiny import HERE
+
+ROUNDS, Z, DELTA = 4, 1.2, 1e-5
+BERNOULLI, SIZED = "{name: bernoulli, p: 0.3}", "{name: uniform, count: 3}"
+
+
+@cache
+def releases(availability: str, empty_round: str = "skip", more: str = "") -> tuple[Release, ...]:
+    """The ledger of a run of 12 clients."""
+    with TemporaryDirectory() as name:
+        folder = Path(name)
+        (folder / "config.yaml").write_text(f"""
+federation:
+  dataset: {HERE}:TinyPictures
+  clients: 12
+  partition: {HERE}:Thirds
+  availability: {availability}
+  empty_round: {empty_round}
+  model: {{name: "{HERE}:Linear", width: 5}}
+method: {{name: fedavg, rounds: {ROUNDS}, weighting: uniform, local_epochs: 1}}
+protections: [{{name: central_dp, clip_norm: 0.5, noise_multiplier: {Z}}}{more}]
+""")
+        path = folder / "config.yaml"
+        run = RunDir(folder / "run")
+        run.path.mkdir()
+        simulate.run(run, validate(Config, read_yaml(path), str(path)), lambda *_: None)
+        return tuple(read(run.ledger))
+
+
+def towards(observer: str, found: tuple[Release, ...]) -> Budget:
+    spec = PluginSpec(name="auto", settings={"cross_check": False})
+    return next(b for b in budgets(found, [spec], DELTA) if b.observer == observer)
+
+
+def by_dp_accounting(event: dp_accounting.DpEvent) -> float:
+    accountant = PLDAccountant(dp_accounting.NeighboringRelation.ADD_OR_REMOVE_ONE, 1e-4)
+    return float(accountant.compose(event, ROUNDS).get_epsilon(DELTA))
+
+
+@pytest.mark.parametrize("observer", ["another client", "public"])
+def test_a_coin_for_each_client_costs_what_dp_accounting_says(observer: str) -> None:
+    found = towards(observer, releases(BERNOULLI))
+    outside = by_dp_accounting(
+        dp_accounting.PoissonSampledDpEvent(0.3, dp_accounting.GaussianDpEvent(Z))
+    )
+    assert found.epsilon_upper == pytest.approx(outside, rel=5e-3) and found.accountant == "PLD"
+    assert (found.unit, found.adjacency, found.releases) == ("client", "add_or_remove_one", ROUNDS)
+    assert "probability 0.3, hidden" in found.assumes and "divided by 3.6" in found.assumes
+
+
+def test_with_everybody_every_round_nothing_is_amplified() -> None:
+    found = towards("public", releases("full"))
+    exact = dp_accounting.get_epsilon_gaussian(Z / math.sqrt(ROUNDS), DELTA)
+    assert found.epsilon_upper == rounded_up(exact) and found.adjacency == "add_or_remove_one"
+
+
+def test_a_fixed_number_of_clients_goes_to_the_accountant_for_that() -> None:
+    found = towards("public", releases(SIZED))
+    assert (found.accountant, found.adjacency) == ("WOR-PLD", "replace_one")
+    poisson = by_dp_accounting(  # a neighbouring pair reaches this: no bound can be below
+        dp_accounting.PoissonSampledDpEvent(3 / 11, dp_accounting.GaussianDpEvent(Z / 2))
+    )
+    whole = dp_accounting.get_epsilon_gaussian(Z / 2 / math.sqrt(ROUNDS), DELTA)
+    assert poisson <= found.epsilon_upper < whole
+    assert "probability 0.273" in found.assumes  # 3 of the 11 others
+
+
+def test_empty_rounds_that_are_drawn_again_cost_in_full() -> None:
+    found = towards("public", releases(BERNOULLI, "redraw"))
+    whole = dp_accounting.get_epsilon_gaussian(Z / 2 / math.sqrt(ROUNDS), DELTA)
+    assert found.epsilon_upper == rounded_up(whole) and found.adjacency == "replace_one"
+
+
+@pytest.mark.parametrize("availability", [BERNOULLI, SIZED, "full"])
+def test_the_server_has_no_bound_and_the_report_says_what_it_reads(availability: str) -> None:
+    found = towards("server", releases(availability))
+    assert found.epsilon_upper == math.inf and found.spoiled_by == ["local_model"]
+    assert in_words(found) == "no bound: local_model is released without noise"
+
+
+def test_under_secure_aggregation_the_server_reads_the_sum_without_noise() -> None:
+    ledger = releases("full", more=", secure_aggregation")
+    assert towards("server", ledger).spoiled_by == ["aggregate"]
+    assert towards("public", ledger) == towards("public", releases("full"))
+
+
+def test_the_noise_lint_finds_no_fault() -> None:
+    for availability in (BERNOULLI, SIZED, "full"):
+        ledger = releases(availability)
+        books = Books(releases=ledger, delta=DELTA, units={"client": 12}, delivered=[3] * ROUNDS)
+        assert [f.id for f in check(books)] == []
