@@ -1,22 +1,14 @@
 """A realistic audit result with every block type, every outcome, and texts meant to break a renderer."""
 
-import base64
-import io
 import math
 
 import numpy as np
-from PIL import Image
 
 from reports.result import (
     AuditResult,
-    Baseline,
     Budget,
     Coverage,
-    Evidence,
     Exposure,
-    Figure,
-    Finding,
-    Gallery,
     Headline,
     History,
     Outcome,
@@ -24,23 +16,10 @@ from reports.result import (
     PolicyRule,
     Reproduction,
     Scope,
-    Series,
     Severity,
-    Threat,
 )
-
-HOSTILE = (
-    "#strong[Leak] *bold* _x_ $x^2$ <script>alert(1)</script> \\ @ref `raw` {{ 7*7 }} [link](x)"
-)
-FOREIGN = "naïve Größe, ε ≤ 1, 漢字 and 😀"
-CLASSES = ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"]
-SERVER = Threat(
-    position="server",
-    conduct="honest_but_curious",
-    knows=["architecture", "auxiliary_data"],
-)
-PUBLIC = Threat(position="public", conduct="honest_but_curious", knows=["architecture"])
-MALICIOUS = Threat(position="client", conduct="malicious", knows=[])
+from tests.reports.sample_figures import figures, galleries
+from tests.reports.sample_findings import CLASSES, HOSTILE, MALICIOUS, PUBLIC, SERVER, findings
 
 
 def result() -> AuditResult:
@@ -58,9 +37,9 @@ def result() -> AuditResult:
         ),
         scope=_scope(),
         exposures=_exposures(),
-        findings=_findings(),
-        figures=_figures(),
-        galleries=_galleries(),
+        findings=findings(),
+        figures=figures(),
+        galleries=galleries(),
         budgets=_budgets(),
         history=_history(),
         summary_metrics={
@@ -76,18 +55,6 @@ def result() -> AuditResult:
         policy=_policy(),
         reproduction=_reproduction(),
     )
-
-
-def png(seed: int, side: int = 16, blur: int = 0) -> str:
-    """A small grey picture, PNG in base64: a bright disc whose place depends on the seed."""
-    rng = np.random.default_rng(seed)
-    yy, xx = np.mgrid[:side, :side] / side
-    cx, cy = rng.uniform(0.3, 0.7, 2)
-    image = np.exp(-((((xx - cx) ** 2 + (yy - cy) ** 2) ** 0.5 - 0.22) ** 2) / (0.004 * (1 + blur)))
-    image = np.clip(image + 0.05 * blur * rng.standard_normal((side, side)), 0, 1)
-    out = io.BytesIO()
-    Image.fromarray((255 * image).astype(np.uint8), mode="L").save(out, format="PNG")
-    return base64.b64encode(out.getvalue()).decode()
 
 
 def _scope() -> Scope:
@@ -141,267 +108,6 @@ def _exposures() -> list[Exposure]:
         ),
         seen("every client", "global_prototypes", "average prototypes", False, 1, 2_048_000),
         seen("public", "global_prototypes", "the final average prototypes", False, 1, 5_120),
-    ]
-
-
-def _findings() -> list[Finding]:
-    curve = [
-        Evidence(
-            measure="rank1",
-            value=v,
-            unit="fraction",
-            trials=t,
-            interval=(max(0.0, v - 0.06), min(1.0, v + 0.06)),
-            looks=5,
-            condition={"n": n},
-            baselines=[
-                Baseline(name="class mean", value=0.102, interval=(0.081, 0.126)),
-                Baseline(name="wrong prototype, same class", value=0.096),
-            ],
-        )
-        for n, v, t in ((1, 0.784, 250), (2, 0.641, 250), (5, 0.402, 240), (10, 0.211, 220))
-    ]
-    return [
-        Finding(
-            id="upcnn",
-            title="The server can rebuild training images from prototypes of few examples",
-            source="attack",
-            method="Up-convolutional decoder (UpCNN)",
-            reference="Dosovitskiy and Brox, CVPR 2016",
-            outcome=Outcome.DEMONSTRATED,
-            severity=Severity.CRITICAL,
-            summary="A decoder trained on public digits turned each prototype back into an image. "
-            "With *one* example behind a prototype, 78.4 % of the reconstructions were closest to "
-            "the true image among ten candidates of the class; the class mean reached 10.2 %.",
-            reason="rule R1: rank-1 match at least 50 % and above every blind baseline",
-            threat=SERVER,
-            evidence=[
-                *curve,
-                Evidence(
-                    measure="psnr",
-                    value=math.inf,
-                    unit="dB",
-                    trials=12,
-                    interval=None,
-                    control="positive",
-                    note="the planted canary came back exactly, hence an infinite PSNR.",
-                ),
-                Evidence(
-                    measure="rank1",
-                    value=0.097,
-                    unit="fraction",
-                    trials=250,
-                    interval=(0.064, 0.140),
-                    control="negative",
-                    baselines=[Baseline(name="chance", value=0.1)],
-                ),
-            ],
-            does_not_show="That prototypes of many examples are harmless: a decoder trained on "
-            "data closer to the clients' own may do better than this one.",
-            remedy="Withhold prototypes of fewer than 20 examples (`min_examples: 20`), or add "
-            "noise calibrated to the clipping norm (`dp_gaussian`) and account for it.",
-            seconds=412.3,
-        ),
-        Finding(
-            id="dp-upper",
-            title="No differential-privacy bound holds towards the server",
-            source="accountant",
-            method="PLD accountant",
-            outcome=Outcome.DEMONSTRATED,
-            severity=Severity.HIGH,
-            summary="`proto_counts` is released without noise, so no finite epsilon exists.",
-            reason="rule R4: a kind that tells clients apart is released without noise",
-            threat=SERVER,
-            remedy="Drop the counts, or add discrete noise to them.",
-        ),
-        Finding(
-            id="lint-L3",
-            title=HOSTILE,
-            source="lint",
-            outcome=Outcome.DEMONSTRATED,
-            severity=Severity.MEDIUM,
-            summary=f"Odd characters survive every format: {FOREIGN}. Path "
-            + "artifacts/"
-            + "very_long_name_" * 6
-            + "/r00003.safetensors.",
-            reason="rule R7: noise is calibrated to a norm that nothing is clipped to",
-        ),
-        Finding(
-            id="lira",
-            title="Membership: the positive control was missed",
-            source="attack",
-            method="Likelihood-ratio attack (LiRA)",
-            reference="Carlini et al., IEEE S&P 2022, arXiv:2112.03570",
-            outcome=Outcome.INCONCLUSIVE,
-            severity=Severity.NONE,
-            summary="With 16 shadow models the attack did not find the planted, over-fitted model "
-            "(TPR 1.3 % at 1 % FPR), so its silence about the audited one says nothing.",
-            threat=PUBLIC,
-            evidence=[
-                Evidence(
-                    measure="tpr_at_fpr_0.01",
-                    value=0.012,
-                    unit="fraction",
-                    trials=900,
-                    interval=(0.0061, 0.0215),
-                    baselines=[Baseline(name="chance", value=0.01)],
-                ),
-                Evidence(
-                    measure="tpr_at_fpr_0.01",
-                    value=0.013,
-                    unit="fraction",
-                    trials=900,
-                    interval=(0.0067, 0.0227),
-                    control="positive",
-                ),
-            ],
-            does_not_show="Whether members can be told from non-members.",
-            remedy="Run again with 64 shadow models.",
-            seconds=3725,
-        ),
-        Finding(
-            id="backdoor",
-            title="A single malicious client planted no backdoor",
-            source="robustness",
-            method="Prototype replacement",
-            outcome=Outcome.NOT_DEMONSTRATED,
-            severity=Severity.NONE,
-            summary="The attack success rate was 2.1 %, inside the interval of the honest run.",
-            threat=MALICIOUS,
-            evidence=[
-                Evidence(
-                    measure="asr", value=0.021, unit="fraction", trials=480, interval=(0.01, 0.038)
-                ),
-                Evidence(
-                    measure="accuracy",
-                    value=0.929,
-                    unit="fraction",
-                    trials=360,
-                    interval=(0.898, 0.953),
-                    higher_is_worse=False,
-                    confidence=0.9,
-                ),
-            ],
-            does_not_show="What several colluding clients could do.",
-        ),
-        Finding(
-            id="property",
-            title="Property inference failed to run",
-            source="attack",
-            method="Property inference",
-            outcome=Outcome.FAILED,
-            severity=Severity.NONE,
-            summary="ValueError: auxiliary data holds one class only. A failure improves no score.",
-        ),
-        *(
-            Finding(
-                id=name.lower(),
-                title=name,
-                source="attack",
-                method=name,
-                outcome=Outcome.NOT_APPLICABLE,
-                severity=Severity.NONE,
-                summary=why,
-            )
-            for name, why in (
-                ("Label from gradient (iDLG)", "FedProto sends no gradient and no model delta."),
-                ("Model inversion", "No model weights leave a client."),
-            )
-        ),
-    ]
-
-
-def _figures() -> list[Figure]:
-    fpr = [0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0]
-    n = [1.0, 2.0, 5.0, 10.0]
-    rank = [0.784, 0.641, 0.402, 0.211]
-    return [
-        Figure(
-            id="upcnn-dose",
-            finding="upcnn",
-            title="Fewer examples, better reconstruction",
-            caption="Rank-1 match by the number of examples behind a prototype, with 95 % "
-            "intervals. The curve meets the blind baseline above about ten examples.",
-            alt="Line chart: rank-1 match falls from 78 % at one example to 21 % at ten; the "
-            "blind class mean stays at 10 %.",
-            x_label="examples behind the prototype",
-            y_label="rank-1 match",
-            x_log=True,
-            series=[
-                Series(
-                    name="UpCNN",
-                    x=n,
-                    y=rank,
-                    low=[r - 0.06 for r in rank],
-                    high=[r + 0.06 for r in rank],
-                ),
-                Series(name="UpCNN, shifted auxiliary data", x=n, y=[0.6 * r for r in rank]),
-                Series(name="class mean", x=[1.0], y=[0.102], blind=True),
-                Series(name="_hidden $name", x=n, y=[0.09, 0.1, 0.095, 0.1], blind=True),
-            ],
-        ),
-        Figure(
-            id="lira-roc",
-            finding="lira",
-            kind="roc",
-            title="Membership",
-            caption="True against false positives, both axes logarithmic.",
-            alt="ROC curve on log axes; the attack runs along the diagonal of chance.",
-            x_label="false-positive rate",
-            y_label="true-positive rate",
-            series=[
-                Series(name="LiRA", x=fpr, y=[0.0012, 0.0035, 0.012, 0.034, 0.11, 0.32, 1.0]),
-                Series(name="chance", x=fpr, y=fpr, blind=True),
-            ],
-        ),
-        Figure(
-            id="budget-rounds",
-            kind="bar",
-            title="Budget spent by round",
-            caption="Upper bound towards the public after so many rounds.",
-            alt="Bar chart: epsilon grows from 0.9 after 10 rounds to 2.4 after 50.",
-            x_label="rounds",
-            y_label="epsilon at most",
-            series=[
-                Series(
-                    name="PLD",
-                    x=[10, 30, 50],
-                    y=[0.9, 1.8, 2.4],
-                    low=[0.8, 1.7, 2.3],
-                    high=[1.0, 1.9, 2.5],
-                ),
-                Series(name="without sampling", x=[10, 30, 50], y=[1.4, 2.9, 3.8], blind=True),
-            ],
-        ),
-        Figure(
-            id="training-drift",
-            title="Client drift",
-            caption="Distance of local from global prototypes; it settles after round 20.",
-            alt="Line chart: drift falls from 1.0 to 0.02.",
-            x_label="round",
-            y_label="mean squared distance",
-            y_log=True,
-            series=[Series(name="drift", x=[0, 10, 20, 30, 40], y=[1.0, 0.2, 0.05, 0.03, 0.02])],
-        ),
-    ]
-
-
-def _galleries() -> list[Gallery]:
-    return [
-        Gallery(
-            finding="upcnn",
-            title="What the server sees",
-            caption="Top row: training images. Middle: what the attack rebuilt from one prototype "
-            "each. Bottom: the best a blind adversary can do. Compare the rows by column.",
-            alt="Twelve training images above their reconstructions, which show the same disc in "
-            "the same place, above a class mean that does not.",
-            columns=[f"client {i}" for i in range(12)],
-            rows={
-                "original": [png(i) for i in range(12)],
-                "reconstruction": [png(i, blur=3) for i in range(12)],
-                "class mean (blind)": [png(99, blur=1)] * 12,
-            },
-        )
     ]
 
 

@@ -11,7 +11,8 @@ from reports.result import AuditResult, Figure, Gallery, Series
 from reports.section import Block, Card, Chart, Paragraph, Pictures, Section, Table
 from reports.sections.headline import Headline
 from reports.sections.limits import Limits
-from tests.reports.sample import png, result
+from tests.reports.sample import result
+from tests.reports.sample_figures import png
 
 
 def section_of(*blocks: Block) -> Section:

@@ -15,7 +15,8 @@ from reports.gallery import enlarge, strips
 from reports.markup import spans
 from reports.result import Gallery
 from reports.typeset import breakable, printable
-from tests.reports.sample import png, result
+from tests.reports.sample import result
+from tests.reports.sample_figures import png
 
 
 @pytest.mark.parametrize(

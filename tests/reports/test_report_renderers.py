@@ -13,7 +13,8 @@ from reports.renderers.json import Json
 from reports.renderers.pdf import Pdf
 from reports.result import AuditResult
 from tests.reports.conftest import sections
-from tests.reports.sample import HOSTILE, result
+from tests.reports.sample import result
+from tests.reports.sample_findings import HOSTILE
 
 pypdf = pytest.importorskip("pypdf")
 
