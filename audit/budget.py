@@ -26,8 +26,8 @@ SEES = {
 
 _NOISE = {"gaussian": "Gaussian noise", "laplace": "Laplace noise",
           "discrete_laplace": "discrete Laplace noise", "randomized_response": "randomised response"}  # fmt: skip
-_DRAWN = {"poisson": "each client drawn by a coin of its own",
-          "fixed_without_replacement": "a fixed number of clients drawn without replacement"}  # fmt: skip
+_DRAWN = {"poisson": "each {} drawn by a coin of its own",
+          "fixed_without_replacement": "a fixed number of {}s drawn without replacement"}  # fmt: skip
 Cost = frozenset[object]  # all that an accountant may look at, of one sender
 
 
@@ -203,8 +203,8 @@ def _assumes(group: Sequence[Release], bound: Bound) -> str:
     clips = sorted({r.clipped for r in group if r.clipped})
     parts.append(f"clipped {_few(clips)}" if clips else "no clip is recorded in the ledger")
     rates = sorted({(r.sampling, r.sample_rate) for r in group if r.sampling in _DRAWN})
-    parts += [f"{_DRAWN[how]} with probability {q:.3g}, hidden from the observer" for how, q in rates
-              if q < 1]  # fmt: skip
+    parts += [f"{_DRAWN[how].format(group[0].unit)} with probability {q:.3g}, hidden from the observer"
+              for how, q in rates if q < 1]  # fmt: skip
     return "; ".join(parts)
 
 

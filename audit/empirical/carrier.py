@@ -122,6 +122,21 @@ class Channel:
         assert received is not None  # canaries are finite
         return self.carrier.vector(received[self.carrier.kind])
 
+    def average(self, round: int, total: Floats, senders: int) -> Floats:
+        """[d] the model that uploads of that sum become, where one client is expected a round."""
+        before, mean = self.carrier.payload(0 * total), self.carrier.payload(total / senders)
+        return self.carrier.vector(self._wire.average(round, before, mean, senders, 1))
+
+    def read(self, round: int, client: int, vector: Floats) -> Floats:
+        """[d] one client's message as those read it for whom it is noised."""
+        sent = self.send(round, client, vector)
+        return self.average(round, sent, 1) if self._wire.central else sent
+
+    @property
+    def noised(self) -> Kind:
+        """The kind that the noise is on: central noise is on the model that uploads become."""
+        return Kind.GLOBAL_MODEL if self._wire.central else self.carrier.kind
+
     def end_round(self, round: int) -> None:
         self._wire.end_round(round)
 
@@ -138,8 +153,8 @@ def declared(
 ) -> Release | None:
     """The noised release that protections declare for one message of this kind; None for no noise."""
     channel = Channel(carrier, protections, streams)
-    channel.send(0, 0, np.zeros(carrier.d))
+    channel.read(0, 0, np.zeros(carrier.d))
     for release in channel.close():
-        if release.noise_multiplier and release.kind == carrier.kind.value:
+        if release.noise_multiplier and release.kind == channel.noised.value:
             return release
     return None

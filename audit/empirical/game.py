@@ -43,6 +43,7 @@ class Played:
     declared: Release  # one noised release, as the ledger lists it
     releases: tuple[Release, ...]  # all that the ledger lists of the first canary
     rounds: int
+    central: bool = False  # the noise is in the mean, once a round; uploads have none
 
     @property
     def middle(self) -> float:

@@ -65,7 +65,7 @@ def replay(
     def mechanism(x: Floats) -> Floats:
         channel = Channel(carrier, protections, streams)  # anew: the same noise for every message
         try:
-            return channel.send(0, 0, x)
+            return channel.read(0, 0, x)
         finally:
             channel.close()
 

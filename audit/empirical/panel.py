@@ -136,6 +136,8 @@ def _shown(
         guessed("single uploads", scored)
     else:
         guessed("aggregate, informed", played.aggregate(informed=True))
+        if played.central and normal:
+            add("aggregate, informed", from_residuals(played, measured, delta, alpha))
     guessed("aggregate, agnostic", played.aggregate(informed=False))
     return found
 

@@ -12,7 +12,8 @@ from audit.budget import rounded_up
 from audit.cli import app
 from audit.config import Config, DPAuditSettings
 from audit.config_errors import validate
-from audit.dp_audit import acts_on, dp_audits, rounded_down
+from audit.dp_audit import acts_on, dp_audits
+from audit.dp_audit_entry import rounded_down
 from audit.dp_audit_findings import from_dp_audits
 from audit.policy_rules import load_policy
 from audit.world import World
