@@ -7,15 +7,17 @@ from tempfile import TemporaryDirectory
 
 import dp_accounting
 import pytest
+import yaml
 from dp_accounting.pld import PLDAccountant
 
 from audit.budget import budgets, rounded_up
-from audit.config import Config, PluginSpec
+from audit.config import Config, DPAuditSettings, PluginSpec
 from audit.config_errors import validate
+from audit.dp_audit import dp_audits
 from audit.lint import Books, check
 from audit.phases import simulate
 from audit.rundir import RunDir
-from audit.yaml_text import read_yaml
+from audit.world import World
 from fl.ledger import Release, read
 from reports.result import Budget
 from reports.sections.budget import epsilon as in_words
@@ -29,8 +31,13 @@ BERNOULLI, SIZED = "{name: bernoulli, p: 0.3}", "{name: uniform, count: 3}"
 def releases(availability: str, empty_round: str = "skip", more: str = "") -> tuple[Release, ...]:
     """The ledger of a run of 12 clients."""
     with TemporaryDirectory() as name:
-        folder = Path(name)
-        (folder / "config.yaml").write_text(f"""
+        run = RunDir(Path(name))
+        simulate.run(run, config(availability, empty_round, more), lambda *_: None)
+        return tuple(read(run.ledger))
+
+
+def config(availability: str, empty_round: str, more: str) -> Config:
+    text = f"""
 federation:
   dataset: {HERE}:TinyPictures
   clients: 12
@@ -40,12 +47,8 @@ federation:
   model: {{name: "{HERE}:Linear", width: 5}}
 method: {{name: fedavg, rounds: {ROUNDS}, weighting: uniform, local_epochs: 1}}
 protections: [{{name: central_dp, clip_norm: 0.5, noise_multiplier: {Z}}}{more}]
-""")
-        path = folder / "config.yaml"
-        run = RunDir(folder / "run")
-        run.path.mkdir()
-        simulate.run(run, validate(Config, read_yaml(path), str(path)), lambda *_: None)
-        return tuple(read(run.ledger))
+"""
+    return validate(Config, yaml.safe_load(text), "config")
 
 
 def towards(observer: str, found: tuple[Release, ...]) -> Budget:
@@ -110,3 +113,17 @@ def test_the_noise_lint_finds_no_fault() -> None:
         ledger = releases(availability)
         books = Books(releases=ledger, delta=DELTA, units={"client": 12}, delivered=[3] * ROUNDS)
         assert [f.id for f in check(books)] == []
+
+
+def test_canary_clients_put_the_noised_mean_to_the_test() -> None:
+    ledger, settings = releases(BERNOULLI), DPAuditSettings(canaries=60, rounds=8)
+    world = World(config(BERNOULLI, "skip", ""))
+    [found] = dp_audits(world, ledger, settings)
+    assert (found.kind, found.rounds, found.refuted) == ("global_model", ROUNDS, False)
+    assert {n.observer for n in found.numbers} == {"aggregate, informed", "aggregate, agnostic"}
+    exact = dp_accounting.get_epsilon_gaussian(Z / math.sqrt(ROUNDS), DELTA)
+    assert found.composed == rounded_up(exact)  # of canaries that always take part
+    assert found.run_composed == towards("another client", ledger).epsilon_upper < found.composed
+    assert "takes part every time" in found.sentence
+    off = World(config(BERNOULLI, "skip", "").model_copy(update={"protections": []}))
+    assert dp_audits(off, [], settings) == []
