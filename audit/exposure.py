@@ -31,6 +31,8 @@ _TEXT = {
     Kind.NORMALIZED_DELTA: "one client's change of the model per local step",
     Kind.CONDENSED_IMAGES: "synthetic pictures that stand for one client's classes",
     Kind.CONDENSED_LABELS: "which classes one client holds",
+    Kind.MASHED_BATCH: "averages of a few examples each, with their mean labels",
+    Kind.SEED_SAMPLES: "clients' own examples",
     Kind.MEAN_LOGIT_TABLE: "one client's mean model output on each of its classes",
     Kind.GLOBAL_LOGIT_TABLE: "mean model outputs on each class over the clients heard",
     Kind.CLUSTER_ID: "which cluster one client chose",

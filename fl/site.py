@@ -44,6 +44,7 @@ class Site:
         self.data, self.classes = holdings.data, len(holdings.data.classes)
         method.prepare(net, self.classes)
         self.message: Message = {}
+        self.kept: Message = {}
         self.round = 0
         self.model: State = {}
         self.initial: State = {}
@@ -56,16 +57,23 @@ class Site:
         """The model everybody knows before round 0."""
         self.initial = {k: v.to(self.device) for k, v in initial.items()}
 
+    def keep(self, message: Message) -> None:
+        """What every client was sent before the rounds, and has at hand in all of them."""
+        self.kept = self._here(message)
+
     def begin(self, round: int, message: Message) -> None:
         """A round's broadcast arrives."""
         self.round = round
-        self.message = {k: {n: v.to(self.device) for n, v in p.items()} for k, p in message.items()}
+        self.message = self.kept | self._here(message)
+
+    def _here(self, message: Message) -> Message:
+        return {k: {n: v.to(self.device) for n, v in p.items()} for k, p in message.items()}
 
     def client(self, job: tuple[int, Tree, Message]) -> Client:
         """One client with its data, ready to work."""
         k, memory, personal = job
         x, y = self.examples(self.data.train, self.holdings.parts[k])
-        own = {q: {n: v.to(self.device) for n, v in p.items()} for q, p in personal.items()}
+        own = self._here(personal)
         return self.method.receive(
             Client(
                 index=k, round=self.round, x=x, y=y, classes=self.classes,
