@@ -1,6 +1,7 @@
 """GANDALF: generators trained in groups balance the clients' data; groups then train the model in turn.
 
-The paper of bundle 003 (b), Algorithms 1 and 2. Clients send noised label distributions and sizes, then
+GANDALF, Algorithms 1 and 2 (no public identifier at hand). Clients send noised label distributions and
+sizes, then
 
 1. clients of similar distributions (k-means) pass a WGAN-GP around, generator and critic, cycle by
    cycle, until both losses stay: |now - 10 visits ago| / 10 <= 0.2 (the paper's code);
