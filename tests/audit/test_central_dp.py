@@ -51,9 +51,14 @@ protections: [{{name: central_dp, clip_norm: 0.5, noise_multiplier: {Z}}}{more}]
     return validate(Config, yaml.safe_load(text), "config")
 
 
-def towards(observer: str, found: tuple[Release, ...]) -> Budget:
+@cache
+def bounds(found: tuple[Release, ...]) -> dict[str, Budget]:
     spec = PluginSpec(name="auto", settings={"cross_check": False})
-    return next(b for b in budgets(found, [spec], DELTA) if b.observer == observer)
+    return {b.observer: b for b in budgets(found, [spec], DELTA)}
+
+
+def towards(observer: str, found: tuple[Release, ...]) -> Budget:
+    return bounds(found)[observer]
 
 
 def by_dp_accounting(event: dp_accounting.DpEvent) -> float:
@@ -61,9 +66,9 @@ def by_dp_accounting(event: dp_accounting.DpEvent) -> float:
     return float(accountant.compose(event, ROUNDS).get_epsilon(DELTA))
 
 
-@pytest.mark.parametrize("observer", ["another client", "public"])
-def test_a_coin_for_each_client_costs_what_dp_accounting_says(observer: str) -> None:
-    found = towards(observer, releases(BERNOULLI))
+def test_a_coin_for_each_client_costs_what_dp_accounting_says() -> None:
+    found = towards("another client", releases(BERNOULLI))
+    assert found.epsilon_upper == towards("public", releases(BERNOULLI)).epsilon_upper
     outside = by_dp_accounting(
         dp_accounting.PoissonSampledDpEvent(0.3, dp_accounting.GaussianDpEvent(Z))
     )

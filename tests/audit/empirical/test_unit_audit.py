@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from audit.dp_audit import acts_on
+from audit.empirical import central
 from audit.empirical.carrier import Carrier, declared
 from audit.empirical.game import play
 from audit.empirical.neighbours import replay
@@ -49,7 +50,11 @@ def test_a_registered_protection_is_not_refuted(protection: Protection, kind: Ki
     said = declared(carrier, [protection], streams)
     if said is None:
         return  # claims no noise, so there is nothing to refute
-    played = play(kind, [protection], streams, canaries=CANARIES, rounds=ROUNDS, honest=2)
+    how = {"canaries": CANARIES, "rounds": ROUNDS, "honest": 2}
+    if protection.central:
+        played = central.play([protection], streams, **how)
+    else:
+        played = play(kind, [protection], streams, **how)
     assert played is not None
     measured, check = replay(carrier, [protection], streams, said)
     found = judge(played, measured, DELTA, streams.numpy("panel"), certain=[check])
