@@ -3,6 +3,7 @@
 Unequal clients, one without data, lost replies, an empty round. A new method is tested by being there.
 """
 
+import dataclasses
 from pathlib import Path
 
 import numpy as np
@@ -17,14 +18,15 @@ NAMES = plugin.names("fl.methods")
 COMMON = {
     "rounds": 3, "local_epochs": 1, "batch_size": 8, "lr": 0.05,
     "gan": {"cycles": 3, "least_cycles": 2, "local": 2, "width": 4, "latent": 6, "batch_size": 4},
-    "labeler_rounds": 2, "iterations": 5,
+    "labeler_rounds": 2, "iterations": 5, "enlarged": 8,
 }  # fmt: skip
 
 
 def method(name: str) -> Method:
     """A fresh instance with common settings; everything else at its default."""
     found = plugin.load("fl.methods", name, Method)
-    known = {k: v for k, v in COMMON.items() if hasattr(found.Config, k)}
+    settings = {f.name for f in dataclasses.fields(found.Config)}
+    known = {k: v for k, v in COMMON.items() if k in settings}
     instance: Method = plugin.configure(found, known, "method")
     return instance
 
