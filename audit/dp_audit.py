@@ -15,7 +15,7 @@ from dataclasses import replace
 from audit.config import DPAuditSettings
 from audit.dp_audit_central import NO_PASSAGE, central_noise
 from audit.dp_audit_entry import record, unaudited, whole_run
-from audit.dp_audit_recorded import checks, residuals
+from audit.dp_audit_recorded import GAME, checks, residuals
 from audit.dp_audit_training import replay_training
 from audit.empirical.carrier import COUNTS, Carrier
 from audit.empirical.game import Played, play
@@ -29,8 +29,6 @@ from fl.protection import Protection
 from fl.streams import Streams
 from reports.result import DPAudit
 
-GAME = 0.8  # share of the failure rate that the game gets; the record gets the rest
-
 
 def dp_audits(
     world: World,
@@ -40,13 +38,15 @@ def dp_audits(
 ) -> list[DPAudit]:
     """One audit for each kind that a protection of this run acts on; none where none does.
 
-    `recorded` are uploads and the broadcasts of their rounds, whose own noise is tested too.
+    `recorded` are uploads and the broadcasts of their rounds (of central noise, the models before and
+    after them too), whose own noise is tested too.
     """
     if settings.canaries == 0:
         return []
     streams = Streams(world.streams.key("dp_audit"))
     delta, found = world.config.delta, []
-    if any(p.central for p in world.protections):  # its clip comes after noise on the uploads
+    found += central_noise(world, streams, releases, settings, recorded)
+    if found:  # a central clip comes after noise on the uploads
         recorded = ()
     for kind in _sent(world):
         acting = [p for p in world.protections if kind in acts_on(p)]
@@ -61,7 +61,6 @@ def dp_audits(
             title = " and ".join(p.title for p in acting if p in wired)
             sent = [r for r in ran if r.source not in sources]
             found += _wired(world, kind, title, wired, streams, sent, settings, recorded)
-    found += central_noise(world, streams, releases, settings)
     covered = {a.kind for a in found}
     noised = [r for r in releases if r.noise_multiplier and r.kind not in covered]
     for name in dict.fromkeys(r.kind for r in noised):

@@ -2,18 +2,22 @@
 
 The claim is made to the other clients and the public; the server reads the uploads themselves. Canaries
 take part in every round, so what they show is held against the releases without credit for sampling.
+Besides, the noise of the run's own means is tested, where the record allows it (audit/dp_audit_means.py).
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from audit.config import DPAuditSettings
 from audit.dp_audit_entry import record, unaudited, whole_run
+from audit.dp_audit_means import noise
+from audit.dp_audit_recorded import GAME, checks
 from audit.empirical import central
 from audit.empirical.carrier import Carrier
 from audit.empirical.neighbours import replay
 from audit.empirical.panel import judge
 from audit.world import World
-from fl.artifact import Kind
+from fl.artifact import Artifact, Kind
 from fl.ledger import Release
 from fl.streams import Streams
 from reports.result import DPAudit
@@ -22,8 +26,9 @@ NO_PASSAGE = "The auditor's canaries do not pass this protection: {}: {}."
 
 
 def central_noise(
-    world: World, streams: Streams, releases: Sequence[Release], settings: DPAuditSettings
-) -> list[DPAudit]:
+    world: World, streams: Streams, releases: Sequence[Release], settings: DPAuditSettings,
+    recorded: Sequence[Artifact] = (),
+) -> list[DPAudit]:  # fmt: skip
     """One audit where a central protection acts and adds noise, else none."""
     acting = [p for p in world.protections if p.central]
     if not acting:
@@ -39,8 +44,12 @@ def central_noise(
             return []  # clipped at most: no noise, no claim
         carrier = Carrier.of(Kind.LOCAL_MODEL, canaries)
         measured, check = replay(carrier, acting, streams, played.declared)
+        tests = [check]
+        if ran and (found := noise(recorded, releases, streams)):
+            rng = streams.numpy("recorded", kind.value)
+            tests += checks(found, ran[0], rng, (1 - GAME) * alpha, "rounds")
         rng = streams.numpy("panel", kind.value)
-        panel = judge(played, measured, delta, rng, alpha, [check])
+        panel = replace(judge(played, measured, delta, rng, GAME * alpha, tests), alpha=alpha)
     except Exception as error:
         return [unaudited(kind, title, ran, delta, NO_PASSAGE.format(type(error).__name__, error))]
     return [record(kind, title, played.declared, panel, rounds, whole, delta)]

@@ -36,6 +36,7 @@ MOST_UPLOADS = 20  # trained again
 MOST_COORDINATES = 5000  # of each, drawn at random
 MODELS = (Kind.LOCAL_MODEL, Kind.MODEL_DELTA)
 TESTS = 3
+GAME = 0.8  # share of the failure rate that a game of canaries gets; the record gets the rest
 EXACT = 1e-3  # of the noise: how near a replay comes where it is the same computation
 
 
@@ -124,18 +125,20 @@ def _flat(payload: Payload) -> NDArray[np.float64]:
     return torch.cat(floats).numpy()
 
 
-def checks(found: Found, said: Release, rng: np.random.Generator, alpha: float) -> list[Check]:
+def checks(
+    found: Found, said: Release, rng: np.random.Generator, alpha: float, what: str = "uploads"
+) -> list[Check]:
     """Tests on the run's own noise; together they fail a correct run with at most alpha."""
     each = alpha / TESTS
     named = [spread(found.residuals, said.mechanism, said.noise_std, each)]
     if found.gap <= EXACT * said.noise_std:
         named += [
             shape(found.residuals, said.mechanism, each, rng),
-            independence(found.residuals, "uploads", each),
+            independence(found.residuals, what, each),
         ]
-    return [_of_the_record(c, len(found.residuals)) for c in named]
+    return [_of_the_record(c, f"{len(found.residuals)} recorded {what}") for c in named]
 
 
-def _of_the_record(check: Check, uploads: int) -> Check:
-    text = f"in {uploads} recorded uploads, {check.text}"
+def _of_the_record(check: Check, where: str) -> Check:
+    text = f"in {where}, {check.text}"
     return replace(check, name=f"{check.name}, recorded", text=text)

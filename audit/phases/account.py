@@ -8,6 +8,7 @@ from collections.abc import Callable
 from audit.budget import budgets
 from audit.config import Config
 from audit.dp_audit import dp_audits
+from audit.dp_audit_means import recorded_means
 from audit.dp_audit_recorded import recorded_uploads
 from audit.rundir import RunDir
 from audit.world import World
@@ -24,7 +25,9 @@ def run(run: RunDir, config: Config, progress: Progress) -> None:
     run.write_json(run.evidence / "budgets.json", [b.model_dump(mode="json") for b in bounds])
     progress("account", 1, 2)
     world = World(config)
-    recorded = recorded_uploads(run) if world.protections and config.dp_audit.canaries else []
+    central = any(p.central for p in world.protections)
+    reads = recorded_means if central else recorded_uploads
+    recorded = reads(run) if world.protections and config.dp_audit.canaries else []
     audits = dp_audits(world, releases, config.dp_audit, recorded)
     run.write_json(run.evidence / "dp_audits.json", [a.model_dump(mode="json") for a in audits])
     progress("account", 2, 2)

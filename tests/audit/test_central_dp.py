@@ -6,19 +6,24 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import dp_accounting
+import numpy as np
 import pytest
 import yaml
 from dp_accounting.pld import PLDAccountant
+from scipy import stats
 
 from audit.budget import budgets, rounded_up
 from audit.config import Config, DPAuditSettings, PluginSpec
 from audit.config_errors import validate
 from audit.dp_audit import dp_audits
+from audit.dp_audit_means import noise, recorded_means
+from audit.dp_audit_recorded import checks
 from audit.lint import Books, check
 from audit.phases import simulate
 from audit.rundir import RunDir
 from audit.world import World
 from fl.ledger import Release, read
+from fl.streams import Streams
 from reports.result import Budget
 from reports.sections.budget import epsilon as in_words
 from tests.audit.tiny import HERE
@@ -47,6 +52,7 @@ federation:
   model: {{name: "{HERE}:Linear", width: 5}}
 method: {{name: fedavg, rounds: {ROUNDS}, weighting: uniform, local_epochs: 1}}
 protections: [{{name: central_dp, clip_norm: 0.5, noise_multiplier: {Z}}}{more}]
+record: {{rounds: all}}
 """
     return validate(Config, yaml.safe_load(text), "config")
 
@@ -132,3 +138,29 @@ def test_canary_clients_put_the_noised_mean_to_the_test() -> None:
     assert "takes part every time" in found.sentence
     off = World(config(BERNOULLI, "skip", "").model_copy(update={"protections": []}))
     assert dp_audits(off, [], settings) == []
+
+
+# The record ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("more", ["", ", secure_aggregation"])
+def test_the_noise_of_the_recorded_means_is_what_the_ledger_says(more: str, tmp_path: Path) -> None:
+    run = RunDir(tmp_path)
+    simulate.run(run, config(BERNOULLI, "skip", more), lambda *_: None)
+    ledger, recorded, streams = read(run.ledger), recorded_means(run), Streams(1)
+    said = next(r for r in ledger if r.mechanism == "gaussian")
+    found = noise(recorded, ledger, streams)
+    assert found is not None and found.residuals.shape == (ROUNDS, 97)
+    n, std = found.residuals.size, Z * 0.5 / 3.6
+    low, high = stats.chi2.interval(1 - 1e-6, n)
+    assert low < (found.residuals**2).sum() / std**2 < high
+    good = checks(found, said, np.random.default_rng(0), 0.01, "rounds")
+    assert len(good) == 3 and all(c.passed and "recorded rounds" in c.text for c in good)
+    half = found._replace(residuals=found.residuals / 2)
+    assert not checks(half, said, np.random.default_rng(0), 0.01, "rounds")[0].passed
+    world = World(config(BERNOULLI, "skip", more))
+    [audit] = dp_audits(world, ledger, DPAuditSettings(canaries=30, rounds=2), recorded)
+    assert not audit.refuted and "amount of noise, recorded" in {c.name for c in audit.checks}
+    less = [a for a in recorded if str(a.sender) != "client/3"]  # a round lacks an upload: not used
+    some = noise(less, ledger, streams)
+    assert some is None or len(some.residuals) < ROUNDS
