@@ -125,11 +125,11 @@ def test_the_generator_makes_the_class_it_is_asked_for(tmp_path: Path) -> None:
     x = gan.sample(weights, (1, 6, 6), len(y), settings, rng, y, 4)
     assert float((_bright(x) == y).float().mean()) > 0.8
     site = build_site(method, Holdings(data(), parts(data()), Streams(5)), TinyNet, "cpu")
-    present = torch.tensor([1, 1, 0, 1])
+    present = torch.tensor([0, 1, 1, 1])
     told = {Kind.GAN_G: weights, Kind.ALLOCATION: {"present": present}}
     made = site.work(("fill", (4, {}, told))).memory
     assert made is not None and made["x"].dtype == torch.uint8
-    assert np.bincount(made["y"], minlength=4).tolist() == [15, 3, 0, 12]  # of 0, 12, 15, 3
+    assert np.bincount(made["y"], minlength=4).tolist() == [0, 3, 0, 12]  # to 0, 12, 15, 3
     assert float((_bright(made["x"].float()) == made["y"]).float().mean()) > 0.8
 
 
