@@ -107,6 +107,7 @@ class Knowledge:
     auxiliary: Images | None = None
     training: Mapping[str, float] = field(default_factory=dict)  # public: local_epochs, lr, ...
     trainer: "Trainer | None" = None  # shadow training: architecture and auxiliary data granted
+    condenser: "Condenser | None" = None  # granted with the architecture, where clients condense
     device: str = "cpu"
 
 
@@ -147,6 +148,13 @@ class Trainer(Protocol):
 
         `start`: weights that training begins with; None draws them anew for every model.
         """
+
+
+class Condenser(Protocol):
+    """Condenses pictures of the adversary's own as clients do theirs: the algorithm is public."""
+
+    def __call__(self, groups: Sequence[Images], seed: int) -> Floats:
+        """Groups of one class each -> [groups, C, H, W] as sent; NaN where a protection withholds it."""
 
 
 class Truth(Protocol):

@@ -15,6 +15,7 @@ import numpy as np
 from PIL import Image
 
 from attacks.attack import Attack, Card, Gallery, Goal, Images, Knowledge
+from audit.condenser import condenser
 from audit.config import Config
 from audit.extractor import KnownArchitecture
 from audit.generators import known_generators
@@ -203,6 +204,7 @@ def granted(card: Card, world: World) -> Knowledge:
         auxiliary=auxiliary,
         training=training,
         trainer=trainer(world) if {"architecture", "auxiliary_data"} <= card.threat.knows else None,
+        condenser=condenser(world) if "architecture" in card.threat.knows else None,
     )
 
 
