@@ -1,4 +1,4 @@
-"""Summary metrics over the rounds (methods.md section 13). Accuracies are fractions of the test set."""
+"""Summary metrics over the rounds. Accuracies are fractions of the test set."""
 
 import itertools
 import statistics

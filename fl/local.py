@@ -1,6 +1,6 @@
 """The local training loop every method shares, and the handle through which losses see the model.
 
-methods.md 0.2: momentum starts empty in every round; each epoch visits the data in a fresh order in
+Momentum starts empty in every round; each epoch visits the data in a fresh order in
 mini-batches with the last partial one kept; losses are batch means; weight decay is added to the
 gradient. The optimiser is torch.optim.SGD itself.
 

@@ -58,7 +58,7 @@ class Method(Plugin):
 
 @dataclass(frozen=True, kw_only=True)
 class LocalConfig:
-    """Settings of local training, common to all methods (methods.md 0.2)."""
+    """Settings of local training, common to all methods (fl/local.py has the loop)."""
 
     rounds: int = 20
     local_epochs: int = 5  # E
@@ -286,7 +286,7 @@ class RoundMethod(Method):
         known = {Kind.GLOBAL_MODEL, Kind.LOCAL_MODEL, Kind.NUM_EXAMPLES}
         return plain and sent <= known and self.config.weighting == "uniform"
 
-    # The loop: the edge cases Z1-Z8 of methods.md 0.4 are handled here, once -----------------
+    # The loop: empty rounds, lost replies, clients without data: handled here, once -----------
 
     def open(self, federation: Federation) -> None:
         """Before the first round: what server and workers know of the model."""

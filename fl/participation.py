@@ -29,7 +29,7 @@ class Drawn(NamedTuple):
 
 
 class Availability(Plugin):
-    """Subclasses write draw(); methods.md section 11 has the models.
+    """Subclasses write draw(); each file states its model.
 
     Draws come from streams.numpy("participation", round, attempt) only, so that every compared
     method meets the same clients. `attempt` counts redraws of an empty round (Z1).

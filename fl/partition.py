@@ -12,7 +12,7 @@ Index = NDArray[np.int64]
 
 
 class Partition(Plugin):
-    """Subclasses write split() and describe(); methods.md section 10 has the rules.
+    """Subclasses write split() and describe(); each file states its rule and where it is from.
 
     Indices may overlap between clients only where the rule says so (a class that ran out and
     wrapped around); `overlaps` finds out, because membership audits need to know.

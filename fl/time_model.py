@@ -1,6 +1,6 @@
 """The simulated time model: how long a client takes to download, train and upload (FreezeFL).
 
-From FreezeFL's public code (methods.md section 11). With capability kappa_k, n frozen layers, n_k
+From FreezeFL's public code. With capability kappa_k, n frozen layers, n_k
 examples and E epochs, client k's exchange takes
 
     t_k = (MB_down + MB_up) / (bw kappa_k) + prof[n] n_k E / (comp kappa_k)

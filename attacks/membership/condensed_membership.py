@@ -2,7 +2,7 @@
 
 The score is Pearson's correlation of the candidate with the condensed image of its class. Members are
 compared with unseen pictures of the same class, by the number of pictures behind the image: for one
-picture it is that picture, for thirty the score says almost nothing (attacks.md A11). That is no proof for
+picture it is that picture, for thirty the score says almost nothing. That is no proof for
 large classes: an attack that trains models on the condensed set (Dong, Zhao, Lyu, ICML 2022,
 arXiv:2206.00240; Carlini, Feldman, Nasr, arXiv:2209.14987) is another one.
 

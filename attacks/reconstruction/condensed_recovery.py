@@ -3,7 +3,7 @@
 Gradient matching on a class of few pictures is gradient inversion in slow motion: with one picture of a
 class the optimum is that picture. The attack does nothing but read the image and set its brightness and
 contrast to those of auxiliary pictures. It is measured by re-identification: the true picture among unseen
-ones of its class, by Pearson's correlation (attacks.md A11; Dong, Zhao, Lyu, ICML 2022, arXiv:2206.00240,
+ones of its class, by Pearson's correlation (Dong, Zhao, Lyu, ICML 2022, arXiv:2206.00240,
 study the privacy of condensed data). The blind adversary that counts is the class mean, which correlates
 with everything of its class.
 

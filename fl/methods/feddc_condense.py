@@ -6,7 +6,7 @@ that corrects local drift). Each client trains as in FedAvg and besides condense
 pictures that arrived in this round. ft_epochs = 0 or ft_lr = 0 is FedAvg, bit for bit.
 `variant: feddc_plus` optimises the pictures with momentum 0.9 and weight decay 4e-5.
 
-Where the text is silent or unusable (methods.md 5.4): averages and the union run over the clients heard;
+Where the text is silent or unusable: averages and the union run over the clients heard;
 one cosine an output unit as in the code of dataset condensation (`match: layer` is the printed form);
 pictures start from noise. Clients' data are static and condensation ignores the model, so a client
 condenses once and sends the same pictures every time (`recondense: every_round` is the printed form).

@@ -13,7 +13,7 @@ added to FedAvg, each with its own switch:
 After training each client sends its class-mean features (prototypes) and how many samples stand
 behind each. The server averages prototypes by those counts.
 
-Where the text and the authors' public code differ (methods.md 4.4) the text is the default:
+Where the text and the authors' public code differ, the text is the default:
 prototypes are means of the head's input; owned classes use local prototypes (`proto_source`);
 classes nobody reported lose theirs (`proto_memory`). Plain label smoothing, the paper's own
 negative control, is `label_smoothing`.

@@ -1,6 +1,6 @@
 """IID: a random equal split, so that clients differ by chance only.
 
-The P-IID of methods.md section 10. Sizes differ by one at most; with more clients than examples
+Sizes differ by one at most; with more clients than examples
 some clients hold nothing.
 """
 

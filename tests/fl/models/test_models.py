@@ -38,7 +38,7 @@ def batch(shape: tuple[int, ...], n: int) -> Tensor:
     return torch.randn((n, *shape), generator=generator)
 
 
-# methods.md section 12; mlp: McMahan et al. 2017
+# Counted by hand from the papers' layers; mlp: McMahan et al. 2017
 @pytest.mark.parametrize(
     ("name", "shape", "settings", "weights"),
     [
