@@ -71,6 +71,7 @@ class MashedMembership(Attack):
         goal=Goal.MEMBERSHIP,
         threat=ThreatModel(position=Position.SERVER),
         requires=(Kind.MASHED_BATCH,),
+        rounds="all",  # means are sent once, before the rounds
         learns="whether a given picture was in a client's training data",
         does_not_show="what somebody finds who takes the averages apart, or who knows the other examples "
         "of a group",

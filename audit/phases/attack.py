@@ -30,6 +30,7 @@ from audit.truth import SimulatedTruth, images, shifted
 from audit.world import World, plugin
 from fl.artifact import Artifact, Kind, Party
 from fl.errors import UserError
+from fl.method import Card as MethodCard
 from fl.protection import published_noise
 from fl.recorder import manifest, read
 from fl.workers import tune_allocator
@@ -140,10 +141,7 @@ def _one(
     missing = [k for k in card.requires if not any(a.kind == k for a in view)]
     reason = ""
     if missing:
-        reason = (
-            f"{world.method.card.title} sends no {' or '.join(missing)} that the "
-            f"{card.threat.position} could read"
-        )
+        reason = _absent(missing, world.method.card, card, artifacts)
     reason = reason or attack.not_applicable(view, knowledge)
     if reason:
         return result | {"status": "not_applicable", "reason": reason}
@@ -158,6 +156,22 @@ def _one(
     except Exception as error:
         result |= {"status": "failed", "reason": f"{type(error).__name__}: {error}"}
     return result | {"seconds": time.perf_counter() - started}
+
+
+def _absent(
+    missing: Sequence[Kind], method: MethodCard, card: Card, artifacts: Sequence[Artifact]
+) -> str:
+    """Why there is nothing of these kinds: never sent to that position, or not kept on disk."""
+    declared = {*method.uplink, *method.downlink, *method.relay, *method.release}
+    kept = {a.kind for a in artifacts}
+    if lost := [k for k in missing if k in declared and k not in kept]:
+        return (
+            f"no {' or '.join(lost)} was recorded: {method.title} may send it in rounds that the "
+            "setting record.rounds leaves out"
+        )
+    return (
+        f"{method.title} sends no {' or '.join(missing)} that the {card.threat.position} could read"
+    )
 
 
 def visible(card: Card, artifacts: Sequence[Artifact]) -> list[Artifact]:
