@@ -48,7 +48,7 @@ class Asynchronous(RoundMethod):
             for name, low in (("concurrency", 1), ("speed_spread", 1), ("jitter", 0)):
                 if not low <= getattr(self, name) < float("inf"):
                     raise UserError(f"method.{name} must be >= {low}, got {getattr(self, name)}",
-                                    hint="see docs/configuration.md")  # fmt: skip
+                                    hint="leave it out for the default")  # fmt: skip
 
     def __init__(self, config: object = None) -> None:
         super().__init__(config)

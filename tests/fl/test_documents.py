@@ -122,3 +122,23 @@ def test_files_named_on_the_page_exist_and_it_fits_a_screen() -> None:
     named = set(re.findall(r"\b(\w+\.py)\b", README)) - {"fedprox_l1.py", "test_fedprox_l1.py"}
     assert named and not [n for n in named if not (ROOT / "fl" / n).exists()]
     assert len(README.splitlines()) <= 70
+
+
+def test_every_page_and_picture_that_is_named_exists() -> None:
+    pages = [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")]
+    sources = [
+        p for top in ("fl", "attacks", "audit", "reports") for p in (ROOT / top).rglob("*.py")
+    ]
+    named = {
+        name
+        for path in (*pages, *sources)
+        for name in re.findall(r"\bdocs/[\w-]+\.(?:md|png)", path.read_text(encoding="utf-8"))
+    }
+    assert "docs/artifact-format.md" in named
+    assert not [name for name in sorted(named) if not (ROOT / name).exists()]
+    linked = {
+        (path.parent / target).resolve()
+        for path in pages
+        for target in re.findall(r"\]\(((?!http)[^)#\s]+)\)", path.read_text(encoding="utf-8"))
+    }
+    assert linked and not [str(p) for p in sorted(linked) if not p.exists()]
