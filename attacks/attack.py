@@ -30,6 +30,8 @@ class Position(StrEnum):
     CLIENT = "client"  # another client: sees every broadcast
     MEDIATOR = "mediator"
     NEXT_CLIENT = "next_client"  # the next client of a relay
+    # several clients: broadcasts, and what each of them sent; an attack says who they are and reads no other
+    COLLUDING_CLIENTS = "colluding_clients"
     PUBLIC = "public"  # whoever gets the final model
 
 
@@ -168,6 +170,10 @@ class Truth(Protocol):
 
     # images behind it, [n, C, H, W]; all clients' behind what the server made
     def members(self, artifact: str, label: int) -> Floats: ...
+
+    def sent(
+        self, artifact: str
+    ) -> Mapping[str, NDArray[Any]]: ...  # the payload of a recorded one
 
     def label_counts(self, client: int) -> NDArray[np.int64]: ...  # [classes]
 

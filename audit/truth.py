@@ -37,6 +37,9 @@ class SimulatedTruth:
         chosen = index[train.y[index] == label]
         return np.asarray(train.x[chosen])
 
+    def sent(self, artifact: str) -> Mapping[str, NDArray[Any]]:
+        return self._artifacts[artifact].payload
+
     def label_counts(self, client: int) -> NDArray[np.int64]:
         return np.asarray(self._population.counts[client])
 

@@ -14,7 +14,7 @@ from typing import Any, Literal
 import numpy as np
 from PIL import Image
 
-from attacks.attack import Attack, Card, Gallery, Goal, Images, Knowledge
+from attacks.attack import Attack, Card, Gallery, Goal, Images, Knowledge, Position
 from audit.condenser import condenser
 from audit.config import Config
 from audit.extractor import KnownArchitecture
@@ -28,7 +28,7 @@ from audit.rundir import RunDir
 from audit.shadow import trainer
 from audit.truth import SimulatedTruth, images, shifted
 from audit.world import World, plugin
-from fl.artifact import Artifact, Kind, Party
+from fl.artifact import Artifact, Kind, Party, Role
 from fl.errors import UserError
 from fl.method import Card as MethodCard
 from fl.protection import published_noise
@@ -175,14 +175,20 @@ def _absent(
 
 
 def visible(card: Card, artifacts: Sequence[Artifact]) -> list[Artifact]:
-    """Artifacts both wanted by the card and readable from its position; the server knows its own."""
+    """Artifacts both wanted by the card and readable from its position; the server knows its own.
+
+    Colluding clients get every client's uploads, for any of them may collude."""
     wanted, position = {*card.requires, *card.also_reads}, card.threat.position.value
-    role = "client" if position == "next_client" else position
+    colluding = card.threat.position == Position.COLLUDING_CLIENTS
+    role = "client" if colluding or position == "next_client" else position
     return [
         a
         for a in artifacts
         if a.kind in wanted
-        and any(s.partition("/")[0] == role for s in (*a.seen_by, _single(a.sender)))
+        and (
+            any(s.partition("/")[0] == role for s in (*a.seen_by, _single(a.sender)))
+            or (colluding and a.sender.role == Role.CLIENT)  # each knows what it sent
+        )
         and (card.replays or a.origin == "recorded")
     ]
 

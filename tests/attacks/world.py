@@ -141,6 +141,10 @@ class World:
             return self.groups[artifact]
         return self.clients[_owner(artifact)].of_class(label)
 
+    def sent(self, artifact: str) -> Arrays:
+        (found,) = [a for a in self.artifacts if a.id == artifact]
+        return found.payload
+
     def label_counts(self, client: int) -> NDArray[np.int64]:
         return np.bincount(self.clients[client].y, minlength=CLASSES)
 
