@@ -5,7 +5,7 @@ Condensing one picture takes half a second and a decoder wants thousands of pair
     s = g(f) x + noise of power P(f),
 
 ring by ring of spatial frequency f: gain and power are read off a few condensed auxiliary pictures, and all
-other auxiliary pictures are blurred and noised alike. On Fashion-MNIST 48 pictures gave what 300 did.
+other auxiliary pictures are blurred and noised alike. On Fashion-MNIST 64 pictures gave what 300 did.
 """
 
 from typing import Any
