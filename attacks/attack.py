@@ -130,6 +130,12 @@ class GeneratorArchitecture(Protocol):
 
     def trained(self, images: Images, steps: int, rng: np.random.Generator) -> "TrainedPair": ...
 
+    latent: int  # dimension of z
+    classes: int  # 0: the generator cannot be asked for a class
+
+    # a differentiable function of torch tensors z [n, latent] and labels [n]: pictures in [0, 1]
+    def maker(self, weights: Mapping[str, NDArray[Any]]) -> Any: ...
+
 
 @dataclass(frozen=True, kw_only=True)
 class TrainedPair:

@@ -5,13 +5,14 @@ takes part in the federation has. Rates of its own training are its own: 2e-3, w
 pictures.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from attacks.attack import Images, TrainedPair
 from audit.world import World
@@ -26,6 +27,7 @@ class KnownGenerators:
 
     def __init__(self, shape: tuple[int, ...], config: gan.GanConfig, classes: int = 0) -> None:
         self._shape, self._config, self._classes = shape, config, classes
+        self.latent, self.classes = config.latent, classes
 
     def pictures(self, weights: Arrays, n: int, rng: np.random.Generator) -> Images:
         y = rng.integers(0, self._classes or 1, n)
@@ -34,6 +36,19 @@ class KnownGenerators:
             _tensors(weights), self._shape, n, self._config, _stream(rng), labels, self._classes
         )
         return Images(x=x.numpy(), y=y)
+
+    def maker(self, weights: Arrays) -> Callable[[Tensor, Tensor], Tensor]:
+        net, _ = gan.networks(self._shape, self._config, self._classes)
+        net.load_state_dict(_tensors(weights))
+        # channels last: small convolutions take half the time
+        net = net.requires_grad_(False).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+
+        def make(z: Tensor, y: Tensor) -> Tensor:
+            one_hot = torch.nn.functional.one_hot
+            out: Tensor = net(z, one_hot(y, self._classes).float() if self._classes else None)
+            return (out + 1) / 2
+
+        return make
 
     def scores(self, weights: Arrays, images: Images, batch: int = 500) -> NDArray[Any]:
         _, critic = gan.networks(self._shape, self._config, self._classes)

@@ -38,11 +38,12 @@ from attacks.attack import (
     ThreatModel,
     Truth,
 )
+from attacks.generators import objects, trained_by, uploaded
 from attacks.measures import membership
 from attacks.measures.distances import nearest
 from attacks.measures.matched import Matched, halves, joined, matched
 from attacks.measures.membership import CONFIDENCE, CONTROL_CONFIDENCE, Scores
-from fl.artifact import Artifact, Channel, Kind, Role
+from fl.artifact import Artifact, Kind
 from fl.errors import UserError
 
 Floats = NDArray[np.floating[Any]]
@@ -90,7 +91,7 @@ class GeneratorDistance(Attack):
     ) -> Claim:
         known, aux = knowledge.generators, knowledge.auxiliary
         assert known is not None and aux is not None, "not_applicable says so before"
-        n, chosen = self.config.pictures, _uploaded(view)[: self.config.max_generators]
+        n, chosen = self.config.pictures, uploaded(view)[: self.config.max_generators]
         order = rng.permutation(len(aux))
         mine, rest = np.split(order, [self.config.planted])
         own = Images(x=aux.x[mine], y=aux.y[mine])
@@ -101,10 +102,10 @@ class GeneratorDistance(Attack):
             "untrained": known.trained(own, 0, rng),
         }
         return {
-            "made": _objects([known.pictures(a.payload, n, rng).x for a in chosen]),
+            "made": objects([known.pictures(a.payload, n, rng).x for a in chosen]),
             "sender": np.array([a.sender.index for a in chosen]),
-            "behind": _objects([np.array(_group(a, view)) for a in chosen]),
-            **{name: _objects([known.pictures(pair.generator, n, rng).x]) for name, pair in made.items()},
+            "behind": objects([np.array(trained_by(a, view)) for a in chosen]),
+            **{name: objects([known.pictures(pair.generator, n, rng).x]) for name, pair in made.items()},
             "planted_x": own.x, "planted_y": own.y, "rest_x": other.x, "rest_y": other.y,
         }  # fmt: skip
 
@@ -164,7 +165,7 @@ class GeneratorDistance(Attack):
             return "nothing says how the generators' networks are built"
         if len(knowledge.auxiliary or ()) < 2 * self.config.planted:
             return "this attack needs auxiliary pictures, and the federation holds too few back"
-        if not _uploaded(view):
+        if not uploaded(view):
             return "no client sent a generator to the server in the recorded rounds"
         return ""
 
@@ -216,34 +217,5 @@ def _copies(
     )  # fmt: skip
 
 
-def _uploaded(view: Sequence[Artifact]) -> list[Artifact]:
-    """The newest generator of every client that sent one."""
-    found = sorted(
-        (a for a in view
-         if a.kind == Kind.GAN_G and a.channel == Channel.UPLINK and a.sender.role == Role.CLIENT),
-        key=lambda a: a.round,
-    )  # fmt: skip
-    return list({a.sender: a for a in found}.values())
-
-
-def _group(artifact: Artifact, view: Sequence[Artifact]) -> list[int]:
-    """The clients that trained it; its sender, where no group map says more."""
-    sender = artifact.sender.index
-    for a in view:
-        if a.kind == Kind.GROUP_MAP:
-            clients, groups = a.payload["client"], a.payload["group"]
-            own = groups[clients == sender]
-            if len(own):
-                return [int(k) for k in clients[groups == own[0]]]
-    return [] if sender is None else [sender]
-
-
 def _each(claim: Claim) -> list[tuple[Floats, NDArray[Any]]]:
     return list(zip(claim["made"], claim["behind"], strict=True))
-
-
-def _objects(values: Sequence[Any]) -> NDArray[Any]:
-    found = np.empty(len(values), dtype=object)
-    for i, value in enumerate(values):
-        found[i] = value
-    return found
