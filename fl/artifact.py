@@ -57,7 +57,7 @@ class Kind(StrEnum):
     STALENESS = "staleness"  # {"version": []}: the server step the client started from
     PROXIES = "proxies"  # FedAwS {"classes": [m], "rows": [m, D]}: head rows of a client's classes
     GRADIENT = "gradient"  # the gradient of one batch, where a method sends it
-    AGGREGATE = "aggregate"  # what secure aggregation leaves the server: {"clients": [], "KIND/NAME": sum}
+    AGGREGATE = "aggregate"  # all that secure aggregation leaves the server: sums by "KIND/NAME"
 
 
 class Channel(StrEnum):
