@@ -56,7 +56,15 @@ def scope(world: World, findings: Sequence[Finding]) -> Scope:
 def _settings(config: Any) -> dict[str, str]:
     """Settings of the method; `rounds` has a line of its own."""
     return {
-        f.name: str(getattr(config, f.name))
+        f.name: _shown(getattr(config, f.name))
         for f in dataclasses.fields(config)
         if f.name != "rounds"
     }
+
+
+def _shown(value: Any) -> str:
+    """A setting as the config file has it; groups of settings as a list."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        pairs = ((f.name, getattr(value, f.name)) for f in dataclasses.fields(value))
+        return ", ".join(f"{name}: {_shown(inner)}" for name, inner in pairs)
+    return str(value)

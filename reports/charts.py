@@ -81,11 +81,13 @@ def _lines(axes: "Axes", figure: Figure) -> list[Any]:
                 "linestyle": DASHES[shown % len(DASHES)],
                 "linewidth": 1.5,
             }
-            if figure.kind == "line":
+            if figure.kind == "points":
+                look["linestyle"] = "none"
+            if figure.kind in ("line", "points"):
                 look |= {
                     "marker": MARKERS[(shown + shown // len(DASHES)) % len(MARKERS)],
                     "markersize": 3.6,
-                    "markevery": max(1, len(s.x) // 20),
+                    "markevery": max(1, len(s.x) // 20) if figure.kind == "line" else 1,
                 }
             shown += 1
         if s.blind and len(s.x) == 1:  # one number: the same everywhere

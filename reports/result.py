@@ -115,7 +115,7 @@ class Figure(Record):
 
     id: str
     finding: str = ""  # id of the finding it belongs to; empty: belongs to a section
-    kind: Literal["line", "bar", "roc"] = "line"
+    kind: Literal["line", "points", "bar", "roc"] = "line"
     title: str
     caption: str
     alt: str

@@ -10,6 +10,7 @@ from audit.claims_report import score_files
 from audit.config import Config
 from audit.dp_audit_findings import from_dp_audits
 from audit.exposure import exposures
+from audit.fault_figure import timelines
 from audit.findings import figures_of, from_attack, from_budgets, galleries_of, headline
 from audit.lint_findings import books, from_disagreements, from_lints
 from audit.metrics import summary
@@ -72,7 +73,7 @@ def run(run: RunDir, config: Config, progress: Progress) -> None:
         scope=scope(world, findings),
         exposures=exposures(manifest(run.artifacts)),
         findings=findings,
-        figures=drawn,
+        figures=[*drawn, *timelines(history)],
         galleries=pictures,
         budgets=budgets,
         claims=score_files([Path(p) for p in config.claims]).claims,
