@@ -7,11 +7,11 @@ from reports.result import Figure, Series
 
 # as fl/relay.py names its events
 _NAMES = {
-    "late": "late: no result in time",
-    "silent": "silent: no heartbeat",
-    "holder_down": "holder of the newest result is down",
-    "rollback": "rolled back to an earlier result",
-    "restart": "started again from the mediator's copy",
+    "late": "late",
+    "silent": "no heartbeat",
+    "holder_down": "holder down",
+    "rollback": "rolled back",
+    "restart": "started again",
 }
 
 
@@ -47,7 +47,8 @@ def timelines(history: Sequence[Mapping[str, Any]]) -> list[Figure]:
             id="faults-by-time",
             title="Faults over simulated time",
             caption=f"Events in each of the {len(rounds)} rounds in which a relay failed, {total:,} in all, at "
-            "the simulated time of the round's end. A result that came late was ignored.",
+            "the simulated time of the round's end. Late results are ignored; the mediator rolls back to "
+            "the newest result that a client still holds, or starts again from its own copy.",
             alt=f"Line chart: number of events of {len(counts)} kinds over simulated time",
             x_label="simulated time",
             y_label="events in the round",

@@ -149,8 +149,9 @@ def _scale(axes: "Axes", figure: Figure) -> None:
             axis.set_minor_formatter(NullFormatter())
             if roc:
                 axes.set(**{f"{which}lim": (min(positive), 1.0)})
-        elif which == "x" and figure.kind == "line" and all(_whole(v) for v in values):
-            axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+        elif (which, figure.kind) in (("x", "line"), ("y", "points")) and all(map(_whole, values)):
+            axis = axes.xaxis if which == "x" else axes.yaxis
+            axis.set_major_locator(MaxNLocator(integer=True))
 
 
 def _whole(value: float) -> bool:

@@ -37,9 +37,9 @@ def test_each_event_of_a_planned_relay_is_drawn_once() -> None:
     assert {x for s in counts.series for x in s.x} == {3.0}  # the quiet round is not a fault
     drawn = sorted((x, y) for s in points.series for x, y in zip(s.x, s.y, strict=True))
     assert drawn == sorted((e["time"], e["client"]) for e in events)
-    late = next(s for s in points.series if s.name.startswith("late"))
+    late = next(s for s in points.series if s.name == "late")
     assert set(late.y) == {2}
-    assert next(s for s in points.series if s.name.startswith("silent")).y == [1]
+    assert next(s for s in points.series if s.name == "no heartbeat").y == [1]
 
 
 def test_a_run_without_faults_or_relays_has_no_such_figure() -> None:
