@@ -5,14 +5,17 @@ tells members apart must therefore be measured against unseen pictures of the sa
 proportions.
 """
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from attacks.attack import Images
+from attacks.measures.membership import Scores
 
+Asked = TypeVar("Asked")  # a generator, or a search in one
 Integers = NDArray[np.integer[Any]]
 _RATIO = 5  # unseen pictures for each member, and more where that is fewer than
 _ENOUGH = 1000  # unseen pictures, which rates at 1 % need
@@ -70,3 +73,13 @@ def _drawn(images: Images, classes: Integers, each: Integers, rng: np.random.Gen
               for c, n in zip(classes, each, strict=True) if n]  # fmt: skip
     rows = np.concatenate(chosen) if chosen else np.zeros(0, np.int64)
     return Images(x=images.x[rows], y=images.y[rows])
+
+
+def scored(
+    pairs: Sequence[tuple[Asked, Matched]], score: Callable[[Asked, Images], NDArray[Any]]
+) -> Scores:
+    """Every picture is a trial of its own: what is asked is given, the pictures are drawn."""
+    members = np.concatenate([score(asked, m.members) for asked, m in pairs])
+    others = np.concatenate([score(asked, m.others) for asked, m in pairs])
+    return Scores(members=members, others=others, member_groups=np.arange(len(members)),
+                  other_groups=np.arange(len(others)))  # fmt: skip

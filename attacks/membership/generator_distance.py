@@ -41,7 +41,7 @@ from attacks.attack import (
 from attacks.generators import objects, trained_by, uploaded
 from attacks.measures import membership
 from attacks.measures.distances import nearest
-from attacks.measures.matched import Matched, halves, joined, matched
+from attacks.measures.matched import Matched, halves, joined, matched, scored
 from attacks.measures.membership import CONFIDENCE, CONTROL_CONFIDENCE, Scores
 from fl.artifact import Artifact, Kind
 from fl.errors import UserError
@@ -115,7 +115,7 @@ class GeneratorDistance(Attack):
         found: list[Evidence] = []
         for how in SCORES:
             found += membership.evidence(
-                _scores([(made, m) for made, m in pairs], reference, how),
+                _scores(pairs, reference, how),
                 {"untrained generator": _scores([(untrained, m) for _, m in pairs], reference, how)},
                 looks=len(SCORES), condition={"score": how},
                 note=f"{len(pairs)} generators; unseen pictures of the same classes",
@@ -180,16 +180,13 @@ class GeneratorDistance(Attack):
 
 
 def _scores(pairs: Sequence[tuple[Floats, Matched]], reference: Floats, how: str) -> Scores:
-    """Every picture is a trial of its own: the generators are given, the pictures drawn."""
+    def score(made: Floats, images: Images) -> Floats:
+        plain = -nearest(images.x, made).distance
+        if how == "calibrated":
+            return np.asarray(plain + nearest(images.x, reference).distance)
+        return np.asarray(plain)
 
-    def score(made: Floats, x: Floats) -> Floats:
-        near = nearest(x, made).distance
-        return np.asarray(-near + (nearest(x, reference).distance if how == "calibrated" else 0.0))
-
-    members = np.concatenate([score(made, m.members.x) for made, m in pairs])
-    others = np.concatenate([score(made, m.others.x) for made, m in pairs])
-    return Scores(members=members, others=others, member_groups=np.arange(len(members)),
-                  other_groups=np.arange(len(others)))  # fmt: skip
+    return scored(pairs, score)
 
 
 def _copies(

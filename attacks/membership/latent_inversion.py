@@ -40,7 +40,7 @@ from attacks.attack import (
 from attacks.generators import objects, trained_by, uploaded
 from attacks.latent_search import LatentSearch, Settings
 from attacks.measures import membership
-from attacks.measures.matched import Matched, halves, joined, matched
+from attacks.measures.matched import Matched, halves, joined, matched, scored
 from attacks.measures.membership import Scores
 from fl.artifact import Artifact, Kind
 from fl.errors import UserError
@@ -200,13 +200,8 @@ def _among_unseen(m: Matched, rng: np.random.Generator) -> Matched:
 
 
 def _scores(pairs: Pairs, reference: LatentSearch, how: str) -> Scores:
-    """Every picture is a trial of its own: the generators are given, the pictures drawn."""
-
     def score(search: LatentSearch, images: Images) -> NDArray[Any]:
         plain = -search(images).distance
         return plain + reference(images).distance if how == "calibrated" else plain
 
-    members = np.concatenate([score(search, m.members) for search, m in pairs])
-    others = np.concatenate([score(search, m.others) for search, m in pairs])
-    return Scores(members=members, others=others, member_groups=np.arange(len(members)),
-                  other_groups=np.arange(len(others)))  # fmt: skip
+    return scored(pairs, score)
