@@ -1,4 +1,4 @@
-"""Generators that clients sent: the newest of each, whose pictures are behind it, and how it is asked."""
+"""Generators and critics that clients handed on: the newest of each, and whose pictures are behind it."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -10,13 +10,18 @@ from fl.artifact import Artifact, Channel, Kind, Role
 
 
 def uploaded(view: Sequence[Artifact]) -> list[Artifact]:
-    """The newest generator of every client that sent one."""
-    found = sorted(
-        (a for a in view
-         if a.kind == Kind.GAN_G and a.channel == Channel.UPLINK and a.sender.role == Role.CLIENT),
-        key=lambda a: a.round,
-    )  # fmt: skip
-    return list({a.sender: a for a in found}.values())
+    """The newest generator of every client that sent the server one."""
+    return newest(_by_clients(view, Kind.GAN_G, Channel.UPLINK))
+
+
+def relayed(view: Sequence[Artifact], kind: Kind) -> list[Artifact]:
+    """Generators, or critics, that one client handed to another, oldest first."""
+    return _by_clients(view, kind, Channel.RELAY)
+
+
+def newest(artifacts: Sequence[Artifact]) -> list[Artifact]:
+    """The last of every sender; oldest first comes in."""
+    return list({a.sender: a for a in artifacts}.values())
 
 
 def trained_by(artifact: Artifact, view: Sequence[Artifact]) -> list[int]:
@@ -37,3 +42,11 @@ def objects(values: Sequence[Any]) -> NDArray[Any]:
     for i, value in enumerate(values):
         found[i] = value
     return found
+
+
+def _by_clients(view: Sequence[Artifact], kind: Kind, channel: Channel) -> list[Artifact]:
+    return sorted(
+        (a for a in view
+         if a.kind == kind and a.channel == channel and a.sender.role == Role.CLIENT),
+        key=lambda a: a.round,
+    )  # fmt: skip

@@ -5,8 +5,10 @@ takes part in the federation has. Rates of its own training are its own: 2e-3, w
 pictures.
 """
 
+import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -28,6 +30,7 @@ class KnownGenerators:
     def __init__(self, shape: tuple[int, ...], config: gan.GanConfig, classes: int = 0) -> None:
         self._shape, self._config, self._classes = shape, config, classes
         self.latent, self.classes = config.latent, classes
+        self._trained: dict[tuple[str, int, int], TrainedPair] = {}
 
     def pictures(self, weights: Arrays, n: int, rng: np.random.Generator) -> Images:
         y = rng.integers(0, self._classes or 1, n)
@@ -64,8 +67,19 @@ class KnownGenerators:
         return np.asarray(torch.cat(found).double().numpy()) if found else np.zeros(0)
 
     def trained(self, images: Images, steps: int, rng: np.random.Generator) -> TrainedPair:
-        """`steps` of the generator from random weights; 0 leaves them random."""
-        stream = _stream(rng)
+        """`steps` of the generator from random weights; 0 leaves them random.
+
+        What was trained before, on the same pictures with the same seed, is remembered.
+        """
+        seed = int(rng.integers(2**63))
+        content = hashlib.sha256(np.ascontiguousarray(images.x).tobytes() + images.y.tobytes())
+        key = content.hexdigest(), steps, seed
+        if key not in self._trained:
+            self._trained[key] = self._train(images, steps, seed)
+        return self._trained[key]
+
+    def _train(self, images: Images, steps: int, seed: int) -> TrainedPair:
+        stream = torch.Generator().manual_seed(seed)
         pair = gan.initial(self._shape, self._config, stream, self._classes)
         if steps:
             config = replace(self._config, unit="step", local=steps, lr_generator=2e-3,
@@ -83,7 +97,13 @@ def known_generators(world: World) -> KnownGenerators | None:
     if not isinstance(config, gan.GanConfig):
         return None
     conditional = getattr(world.method.config, "labeler", "") == "conditional"
-    return KnownGenerators(world.data.shape, config, len(world.data.classes) if conditional else 0)
+    return _shared(tuple(world.data.shape), config, len(world.data.classes) if conditional else 0)
+
+
+@lru_cache(maxsize=1)
+def _shared(shape: tuple[int, ...], config: gan.GanConfig, classes: int) -> KnownGenerators:
+    """The same object for every attack, so that they share what they train."""
+    return KnownGenerators(shape, config, classes)
 
 
 def _stream(rng: np.random.Generator) -> torch.Generator:

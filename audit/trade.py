@@ -14,7 +14,9 @@ from reports import format as fmt
 from reports.result import Alternative, AuditResult, Evidence, Finding, Outcome, Severity, Trade
 
 # What a reader decides by, most telling first; others only where an attack has none of these
-KEY = ("rank1", "tpr_at_fpr_0.01", "auc", "count_exact_match", "ssim", "psnr")
+KEY = (
+    "rank1", "extracted_at_fpr_0.01", "tpr_at_fpr_0.01", "auc", "count_exact_match", "ssim", "psnr",
+)  # fmt: skip
 Interval = tuple[float, float]
 
 

@@ -12,7 +12,7 @@ from reports.section import Table
 
 # What a reader decides by, most telling first; at most three of them become columns
 TELLING = (
-    "rank1", "tpr_at_fpr_0.01", "auc", "ssim", "psnr", "tpr_at_fpr_0.001",
+    "rank1", "extracted_at_fpr_0.01", "tpr_at_fpr_0.01", "auc", "ssim", "psnr", "tpr_at_fpr_0.001",
     "count_exact_match", "count_overlap",
 )  # fmt: skip
 

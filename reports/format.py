@@ -22,8 +22,9 @@ SEVERITIES = {
     Severity.LOW: "Low",
     Severity.NONE: "None",
 }
-_ACRONYMS = {"psnr", "ssim", "lpips", "auc", "tpr", "fpr", "mse", "l2", "dp", "asr", "roc", "id"}
-_AT_RATE = re.compile(r"^(tpr|fpr|tnr|fnr)_at_(tpr|fpr|tnr|fnr)_(\d*\.?\d+(?:e-?\d+)?)$")
+_ACRONYMS = {"psnr", "ssim", "lpips", "auc", "tpr", "fpr", "mse", "l2", "dp", "asr", "roc", "id",
+             "tnr", "fnr"}  # fmt: skip
+_AT_RATE = re.compile(r"^(tpr|fpr|tnr|fnr|extracted)_at_(tpr|fpr|tnr|fnr)_(\d*\.?\d+(?:e-?\d+)?)$")
 
 
 def number(value: float) -> str:
@@ -118,7 +119,7 @@ def date(text: str) -> str:
 def measure(name: str) -> str:
     """A measure's name in words: tpr_at_fpr_0.01 is "TPR at 1 % FPR"."""
     if at := _AT_RATE.match(name):
-        return f"{at[1].upper()} at {rate(float(at[3]))} {at[2].upper()}"
+        return f"{at[1].upper() if at[1] in _ACRONYMS else at[1]} at {rate(float(at[3]))} {at[2].upper()}"
     words = (re.sub(r"^(rank|top)(\d+)$", r"\1-\2", w) for w in name.split("_"))
     return " ".join(w.upper() if w in _ACRONYMS else w for w in words)
 

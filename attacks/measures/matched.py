@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attacks.attack import Images
-from attacks.measures.membership import Scores
+from attacks.measures.membership import Scores, single
 
 Asked = TypeVar("Asked")  # a generator, or a search in one
 Integers = NDArray[np.integer[Any]]
@@ -78,8 +78,8 @@ def _drawn(images: Images, classes: Integers, each: Integers, rng: np.random.Gen
 def scored(
     pairs: Sequence[tuple[Asked, Matched]], score: Callable[[Asked, Images], NDArray[Any]]
 ) -> Scores:
-    """Every picture is a trial of its own: what is asked is given, the pictures are drawn."""
-    members = np.concatenate([score(asked, m.members) for asked, m in pairs])
-    others = np.concatenate([score(asked, m.others) for asked, m in pairs])
-    return Scores(members=members, others=others, member_groups=np.arange(len(members)),
-                  other_groups=np.arange(len(others)))  # fmt: skip
+    """What is asked is given, the pictures are drawn."""
+    return single(
+        [score(asked, m.members) for asked, m in pairs],
+        [score(asked, m.others) for asked, m in pairs],
+    )

@@ -35,10 +35,12 @@ from attacks.attack import (
     ThreatModel,
     Truth,
 )
+from attacks.generator_controls import controls
+from attacks.generators import newest, objects, relayed
 from attacks.measures import membership
 from attacks.measures.matched import Matched, halves, matched
 from attacks.measures.membership import Scores
-from fl.artifact import Artifact, Channel, Kind, Role
+from fl.artifact import Artifact, Kind
 from fl.errors import UserError
 
 Scorer = Callable[[Images], NDArray[Any]]
@@ -68,7 +70,7 @@ class CriticScore(Attack):
         max_clients: int = 20  # critics to attack, each sender's newest
         members: int = 400  # members to score for one critic, at most
         planted: int = 20  # pictures the planted critic memorises
-        planted_steps: int = 400  # generator steps of its training
+        planted_steps: int = 1500  # generator steps of its training
 
         def __post_init__(self) -> None:
             for name, low in (
@@ -88,24 +90,19 @@ class CriticScore(Attack):
     ) -> Claim:
         known, aux = knowledge.generators, knowledge.auxiliary
         assert known is not None and aux is not None, "not_applicable says so before"
-        relayed = _relayed(view)
-        newest = {a.sender.index: a for a in relayed}  # the last of each sender
-        chosen = sorted(newest.values(), key=lambda a: -a.round)[: self.config.max_clients]
-        given_by = {(a.round, r): _index(a) for a in relayed for r in _receivers(a)}
-        picked = rng.permutation(len(aux))[: 50 * self.config.planted]
-        planted, rest = np.split(picked, [self.config.planted])
-        own = Images(x=aux.x[planted], y=aux.y[planted])
-        pair = known.trained(own, self.config.planted_steps, rng)
-        blank = known.trained(own, 0, rng)
+        handed = relayed(view, Kind.GAN_D)
+        chosen = sorted(newest(handed), key=lambda a: -a.round)[: self.config.max_clients]
+        given_by = {(a.round, r): _index(a) for a in handed for r in _receivers(a)}
+        own = controls(known, aux, self.config.planted, self.config.planted_steps)
         return {
-            "critics": _objects([partial(known.scores, dict(a.payload)) for a in chosen]),
+            "critics": objects([partial(known.scores, dict(a.payload)) for a in chosen]),
             "sender": np.array([_index(a) for a in chosen]),
             "before": np.array([given_by.get((a.round, _index(a)), -1) for a in chosen]),
             "round": np.array([a.round for a in chosen]),
-            "untrained": _objects([partial(known.scores, blank.critic)]),
-            "planted": _objects([partial(known.scores, pair.critic)]),
-            "planted_x": own.x, "planted_y": own.y,
-            "rest_x": aux.x[rest], "rest_y": aux.y[rest],
+            "untrained": objects([partial(known.scores, own.untrained.critic)]),
+            "planted": objects([partial(known.scores, own.planted.critic)]),
+            "planted_x": own.own.x, "planted_y": own.own.y,
+            "rest_x": own.rest.x, "rest_y": own.rest.y,
         }  # fmt: skip
 
     def measure(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[Evidence]:
@@ -146,9 +143,9 @@ class CriticScore(Attack):
     def not_applicable(self, view: Sequence[Artifact], knowledge: Knowledge) -> str:
         if knowledge.generators is None:
             return "nothing says how the critics' networks are built"
-        if not len(knowledge.auxiliary or ()):
-            return "this attack needs auxiliary pictures, and the federation holds none back"
-        if not _relayed(view):
+        if len(knowledge.auxiliary or ()) < 3 * self.config.planted:
+            return "this attack needs auxiliary pictures, and the federation holds too few back"
+        if not relayed(view, Kind.GAN_D):
             return "no client handed a critic to another in the recorded rounds"
         return ""
 
@@ -197,24 +194,9 @@ def standardised(pairs: Sequence[tuple[Scorer, Matched]]) -> Scores:
     return Scores(members=both[0], others=both[1], member_groups=groups[0], other_groups=groups[1])
 
 
-def _relayed(view: Sequence[Artifact]) -> list[Artifact]:
-    """Critics that one client handed to another, oldest first."""
-    return sorted(
-        (a for a in view
-         if a.kind == Kind.GAN_D and a.channel == Channel.RELAY and a.sender.role == Role.CLIENT),
-        key=lambda a: a.round,
-    )  # fmt: skip
-
-
 def _index(artifact: Artifact) -> int:
     return -1 if artifact.sender.index is None else artifact.sender.index
 
 
 def _receivers(artifact: Artifact) -> list[int]:
     return [int(s.partition("/")[2]) for s in artifact.seen_by if s.startswith("client/")]
-
-
-def _objects(values: Sequence[Any]) -> NDArray[Any]:
-    found = np.empty(len(values), dtype=object)
-    found[:] = values
-    return found

@@ -44,6 +44,9 @@ GRADES = [  # (evidence beside good controls, severity, rule)
     ([evidence("count_exact_match", 0.97)], "critical", "counts-disclosed-critical"),
     ([evidence("count_exact_match", 0.2)], "high", "counts-disclosed-high"),
     ([evidence("prototype_recovered", 0.9)], "medium", "prototype-recovered-medium"),
+    ([evidence("extracted_at_fpr_0.01", 0.45)], "critical", "pictures-drawn-again-critical"),
+    ([evidence("extracted_at_fpr_0.01", 0.15)], "high", "pictures-drawn-again-high"),
+    ([evidence("extracted_at_fpr_0.01", 0.04, half=0.01)], "medium", "pictures-drawn-again-medium"),
     ([evidence("label_accuracy", 0.9)], "low", "above-chance"),  # a measure no rule names
 ]
 
@@ -56,7 +59,7 @@ def test_evidence_gets_the_severity_of_the_worst_rule_that_holds(
     assert (verdict.outcome, verdict.severity, verdict.rule) == (
         Outcome.DEMONSTRATED, severity, rule,
     )  # fmt: skip
-    assert rule in verdict.reason and "policy default 3" in verdict.reason
+    assert rule in verdict.reason and "policy default 4" in verdict.reason
 
 
 def test_the_lower_end_decides_and_not_the_value() -> None:

@@ -53,6 +53,7 @@ def test_bytes_are_in_decimal_units(size, text):
 
 def test_measures_and_intervals_read_as_words():
     assert fmt.measure("tpr_at_fpr_0.001").replace("\u00a0", " ") == "TPR at 0.1 % FPR"
+    assert fmt.measure("extracted_at_fpr_0.01").replace("\u00a0", " ") == "extracted at 1 % FPR"
     assert fmt.measure("rank1") == "rank-1"
     assert fmt.interval((0.064, 0.14), "fraction").replace("\u00a0", " ") == "[6.40, 14.0] %"
     assert fmt.interval(None, "dB") == "none"

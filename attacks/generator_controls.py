@@ -1,0 +1,56 @@
+"""What every attack on generators and critics is held against: pairs that the adversary trained itself.
+
+A pair that memorised a few auxiliary pictures must be found out, one with random weights must not, and a
+reference trained on many auxiliary pictures says how near a generator comes to pictures it never saw.
+Seeds are the same for every attack, so that one who trains a pair anew gets the weights of the one before;
+audit/generators.py keeps them.
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from attacks.attack import GeneratorArchitecture, Images, TrainedPair
+
+_SEED = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Controls:
+    """Three disjoint lots of auxiliary pictures, and pairs that are trained when asked for."""
+
+    known: GeneratorArchitecture
+    own: Images  # the planted pair's
+    rest: Images  # others like them: nobody trains on these
+    other: Images  # the reference's
+    planted_steps: int  # of the generator
+    reference_steps: int = 0
+
+    @cached_property
+    def planted(self) -> TrainedPair:
+        return self._trained(self.own, self.planted_steps)
+
+    @cached_property
+    def untrained(self) -> TrainedPair:
+        return self._trained(self.own, 0)
+
+    @cached_property
+    def reference(self) -> TrainedPair:
+        return self._trained(self.other, self.reference_steps)
+
+    def _trained(self, images: Images, steps: int) -> TrainedPair:
+        return self.known.trained(images, steps, np.random.default_rng(_SEED))
+
+
+def controls(
+    known: GeneratorArchitecture, auxiliary: Images, planted: int, planted_steps: int,
+    reference_steps: int = 0,
+) -> Controls:  # fmt: skip
+    """`planted` pictures for the planted pair, and half of the others for the reference."""
+    order = np.random.default_rng(_SEED).permutation(len(auxiliary))
+    half = planted + (len(auxiliary) - planted) // 2
+    own, rest, other = (Images(x=auxiliary.x[rows], y=auxiliary.y[rows])
+                        for rows in np.split(order, [planted, half]))  # fmt: skip
+    return Controls(known=known, own=own, rest=rest, other=other, planted_steps=planted_steps,
+                    reference_steps=reference_steps)  # fmt: skip
