@@ -19,6 +19,7 @@ from torch import Tensor
 from attacks.attack import Images, TrainedPair
 from audit.world import World
 from fl import gan
+from fl.local import channels_last
 from fl.tree import to_numpy
 
 Arrays = Mapping[str, NDArray[Any]]
@@ -43,8 +44,8 @@ class KnownGenerators:
     def maker(self, weights: Arrays) -> Callable[[Tensor, Tensor], Tensor]:
         net, _ = gan.networks(self._shape, self._config, self._classes)
         net.load_state_dict(_tensors(weights))
-        # channels last: small convolutions take half the time
-        net = net.requires_grad_(False).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        net.requires_grad_(False)
+        channels_last(net)
 
         def make(z: Tensor, y: Tensor) -> Tensor:
             one_hot = torch.nn.functional.one_hot

@@ -21,6 +21,7 @@ from torch.nn.functional import one_hot
 
 from fl.errors import UserError
 from fl.gan_networks import Critic, Generator
+from fl.local import channels_last
 from fl.model import State, state_of
 
 
@@ -111,7 +112,8 @@ def train(
     g, d = networks(tuple(x.shape[1:]), config, classes)
     g.load_state_dict(pair.generator)
     d.load_state_dict(pair.critic)
-    g, d = g.to(x.device), d.to(x.device)
+    for net in (g.to(x.device), d.to(x.device)):
+        channels_last(net)
     step_g = torch.optim.Adam(g.parameters(), config.lr_generator, betas=(0.0, 0.9), eps=1e-4)
     step_d = torch.optim.Adam(d.parameters(), config.lr_critic, betas=(0.0, 0.9), eps=1e-4)
     critic_losses: list[Tensor] = []
@@ -135,10 +137,12 @@ def train(
         step_d.step()
         critic_losses.append(loss.detach())
         if number % config.critic_steps == 0:
+            d.requires_grad_(False)  # its slopes would be thrown away
             loss = -d(fake(label, n), label).mean()
             step_g.zero_grad()
             loss.backward()
             step_g.step()
+            d.requires_grad_()
             generator_losses.append(loss.detach())
     return Visit(Pair(state_of(g), state_of(d)), _mean(critic_losses), _mean(generator_losses))
 

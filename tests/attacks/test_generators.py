@@ -88,13 +88,15 @@ def one(found: list[Evidence], measure: str, control: str = "none", **condition:
 WHERE = {Kind.GAN_D: {"client": "trained last"}, Kind.GAN_G: {"score": "calibrated"}}
 
 
-@pytest.mark.parametrize("kind", [Kind.GAN_D, Kind.GAN_G])
-def test_twenty_memorised_pictures_are_found(kind: Kind) -> None:
+@pytest.mark.parametrize(
+    ("kind", "rate_is", "at_least"), [(Kind.GAN_D, 0.8, 0.3), (Kind.GAN_G, 0.2, 0.02)]
+)
+def test_twenty_memorised_pictures_are_found(kind: Kind, rate_is: float, at_least: float) -> None:
     found = judged(kind, STEPS)
     rate, area = (one(found, m, **WHERE[kind]) for m in ("tpr_at_fpr_0.01", "auc"))
-    assert rate.value >= 0.15  # fifteen times chance
-    assert area.value > 0.8 and area.interval is not None and area.interval[0] > 0.65
-    assert rate.trials == 20
+    assert rate.trials == 20 and rate.interval is not None
+    assert rate.value >= rate_is and rate.interval[0] >= at_least  # chance: 0.01
+    assert area.value > 0.8 and area.interval is not None and area.interval[0] > 0.75
 
 
 @pytest.mark.parametrize("kind", [Kind.GAN_D, Kind.GAN_G])
