@@ -78,6 +78,10 @@ class ModelMembership(Attack):
     ) -> Scorer:
         """The rule for these models."""
 
+    def targets(self, view: Sequence[Artifact], rng: np.random.Generator) -> list[Target]:
+        """The models this attack is aimed at."""
+        return targets(view, rng, self.config.max_clients)
+
     def wanted(self, target: Target) -> bool:
         """Whether this attack can be aimed at such a model."""
         return True
@@ -85,7 +89,7 @@ class ModelMembership(Attack):
     def run(
         self, view: Sequence[Artifact], knowledge: Knowledge, rng: np.random.Generator
     ) -> Claim:
-        asked = [t for t in targets(view, rng, self.config.max_clients) if self.wanted(t)]
+        asked = [t for t in self.targets(view, rng) if self.wanted(t)]
         rule = np.empty(1, object)
         rule[0] = _Remembered(self.scorer(asked, knowledge, rng))
         return {
@@ -119,7 +123,7 @@ class ModelMembership(Attack):
         return [membership.curve(b.name, b.scores) for b in self._buckets(claim, truth)]
 
     def not_applicable(self, view: Sequence[Artifact], knowledge: Knowledge) -> str:
-        if not any(self.wanted(t) for t in targets(view, np.random.default_rng(0), 1)):
+        if not any(self.wanted(t) for t in self.targets(view, np.random.default_rng(0))):
             return "no upload was recorded together with the model it started from"
         return ""
 

@@ -1,4 +1,4 @@
-"""The models a membership attack is aimed at: the global one, and those that clients uploaded."""
+"""The models a membership attack is aimed at: the global one, uploaded ones, and those of relays."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from attacks.weights import global_model
 from fl.artifact import Artifact, Kind, Role
 
 Arrays = Mapping[str, NDArray[Any]]
-GLOBAL, UPDATE = "global model", "update"
+GLOBAL, UPDATE, RELAYED = "global model", "update", "relayed model"
 BLIND = "blind"
 
 
@@ -19,10 +19,10 @@ BLIND = "blind"
 class Target:
     artifact: str
     origin: str  # "recorded", "replayed" or "blind": weights that tell nothing
-    model: str  # GLOBAL or UPDATE
+    model: str  # GLOBAL, UPDATE or RELAYED
     sender: int  # -1: the server
     weights: Arrays  # all of the model's
-    start: Arrays  # what an update started from; empty for the global model
+    start: Arrays  # what an update started from; empty for the others
 
     def change(self) -> Arrays:
         """What local training did to the floating weights that it started from, float64."""
@@ -52,6 +52,20 @@ def targets(view: Sequence[Artifact], rng: np.random.Generator, clients: int) ->
     recorded = [t for t in uploads if t.origin == "recorded"]
     some = sorted(rng.permutation(len(recorded))[:clients].tolist())
     return [*found, *(t for t in uploads if t.origin == "replayed"), *(recorded[i] for i in some)]
+
+
+def relayed(view: Sequence[Artifact], rng: np.random.Generator, clients: int) -> list[Target]:
+    """The newest models that clients handed on: replayed ones, then those of `clients` clients."""
+    models = [
+        Target(artifact=a.id, origin=a.origin, model=RELAYED, sender=a.sender.index,
+               weights=a.payload, start={})
+        for a in {(a.origin, a.sender): a for a in sorted(view, key=lambda a: a.round)}.values()
+        if a.kind == Kind.RELAY_MODEL and a.sender.index is not None
+        and all(np.isfinite(v).all() for v in a.payload.values())
+    ]  # fmt: skip
+    recorded = [t for t in models if t.origin == "recorded"]
+    some = sorted(rng.permutation(len(recorded))[:clients].tolist())
+    return [*(t for t in models if t.origin == "replayed"), *(recorded[i] for i in some)]
 
 
 def _upload(a: Artifact, view: Sequence[Artifact]) -> Target | None:

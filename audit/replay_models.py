@@ -8,24 +8,27 @@ so that only memory can tell them (mislabelled canaries: Aerni, Zhang, Tramer, C
 arXiv:2404.17399). Noise that hides members from the attack in a real upload hides them here as well.
 
 As in audit/replay_updates.py the client remembers nothing of earlier rounds, and pictures are not
-augmented.
+augmented. Models that clients hand to each other in relays are replayed likewise, each from the one that
+its client had been handed.
 """
 
 import dataclasses
 from collections.abc import Sequence
 
 import numpy as np
+import torch
 
 from attacks.measures.model_membership import taught
 from attacks.measures.reidentification import fingerprints
 from audit.replay import Replays
 from audit.replay_updates import UPDATES, broadcast
 from audit.world import World
-from fl.artifact import Artifact, Kind
+from fl.artifact import Artifact, Channel, Kind
 from fl.dataset import Arrays
 from fl.federation import Holdings
 from fl.method import RoundMethod
 from fl.protection import Message
+from fl.relaying import Relaying
 from fl.site import build_site
 from fl.streams import Streams
 from fl.tree import to_numpy
@@ -35,37 +38,52 @@ PICTURES, EPOCHS, BATCH = 30, 200, 5
 
 
 def replay_models(world: World, recorded: Sequence[Artifact]) -> Replays:
-    """One replayed local_model or model_delta of each of config.replay.clients clients.
+    """One replayed upload, and one replayed model of a relay, of each of config.replay.clients clients.
 
-    `recorded` must hold the broadcasts (every kind on the method's downlink) of the uploads' rounds.
-    Empty where the method sends no model, is no round method, or no broadcast was recorded.
+    `recorded` must hold what the senders had received (every kind on the method's downlink and relay)
+    in the same rounds. Empty where the method sends no model, is no round method, or nothing of this was
+    recorded.
     """
     made = Replays([], {})
-    uploads = {
-        a.sender.index: a
-        for a in sorted(recorded, key=lambda a: a.round)
-        if a.kind in UPDATES and a.origin == "recorded"
-        and Kind.GLOBAL_MODEL in broadcast(recorded, a)
-    }  # fmt: skip
     if not isinstance(world.method, RoundMethod):
         return made
     rng = world.streams.numpy("replay_models")
-    clients = rng.permutation(sorted(k for k in uploads if k is not None))
-    for client in sorted(clients[: world.config.replay.clients].tolist()):
-        upload, own = uploads[client], world.population.parts[client]
-        chosen = np.sort(rng.choice(own, min(PICTURES, len(own)), replace=False))
-        sent = _sent(world, upload, broadcast(recorded, upload), chosen, client)
-        if sent is None or upload.kind not in sent:
-            continue
-        name = f"replay/model/{client}"
-        made.groups[name] = chosen
-        made.artifacts.append(
-            dataclasses.replace(
-                upload, id=name, payload=to_numpy(sent[upload.kind]), origin="replayed",
-                note={"n": len(chosen)},
-            )
-        )  # fmt: skip
+    for kinds, prefix in ((UPDATES, "replay/model"), ((Kind.RELAY_MODEL,), "replay/relay")):
+        newest = {
+            a.sender.index: a
+            for a in sorted(recorded, key=lambda a: a.round)
+            if a.kind in kinds and a.origin == "recorded"
+            and Kind.GLOBAL_MODEL in _received(recorded, a)
+        }  # fmt: skip
+        clients = rng.permutation(sorted(k for k in newest if k is not None))
+        for client in sorted(clients[: world.config.replay.clients].tolist()):
+            model, own = newest[client], world.population.parts[client]
+            chosen = np.sort(rng.choice(own, min(PICTURES, len(own)), replace=False))
+            sent = _sent(world, model, _received(recorded, model), chosen, client)
+            if sent is None or model.kind not in sent:
+                continue
+            name = f"{prefix}/{client}"
+            made.groups[name] = chosen
+            made.artifacts.append(
+                dataclasses.replace(
+                    model, id=name, payload=to_numpy(sent[model.kind]), origin="replayed",
+                    note={"n": len(chosen)},
+                )
+            )  # fmt: skip
     return made
+
+
+def _received(recorded: Sequence[Artifact], model: Artifact) -> Message:
+    """What its sender had received that round; in a relay, the model it was handed is where it began."""
+    found = broadcast(recorded, model)
+    if model.kind == Kind.RELAY_MODEL:
+        handed = [a for a in recorded if a.kind == model.kind and a.round == model.round
+                  and str(model.sender) in a.seen_by]  # fmt: skip
+        for a in handed:
+            found[Kind.GLOBAL_MODEL] = {
+                k: torch.from_numpy(np.array(v)) for k, v in a.payload.items()
+            }
+    return found
 
 
 def _sent(
@@ -94,6 +112,11 @@ def _sent(
     site.begin(upload.round, received)
     reply = site.train((client, {}, {}))
     wire = Wire(method.card, streams, world.protections)
-    return wire.uplink(
-        upload.round, reply.message, client, site.method.reference(received, reply.message)
-    )
+    relayed = upload.channel == Channel.RELAY
+    message = {k: v for k, v in reply.message.items()
+               if k in (method.card.relay if relayed else method.card.uplink)}  # fmt: skip
+    settled = method.settled(message) if isinstance(method, Relaying) else ()
+    if relayed:
+        return wire.relay(upload.round, message, client, client, settled=settled)
+    reference = site.method.reference(received, message)
+    return wire.uplink(upload.round, message, client, reference, settled)

@@ -214,9 +214,15 @@ class Relaying(RoundMethod):
         start = {Kind.GLOBAL_MODEL: client.message[Kind.RELAY_MODEL]}
         return replace(client, message=client.message | start)
 
+    def client(self, client: Client) -> Reply:
+        """A visit as it reaches the next client, or the server after the last one."""
+        reply = self.visit(client)
+        last: Message = {Kind.LOCAL_MODEL: reply.message[Kind.RELAY_MODEL]}
+        return replace(reply, message=reply.message | last)
+
     def visit(self, client: Client) -> Reply:
         """Train the model that was handed on."""
-        turn = int(client.message[Kind.TRAIN_ORDER]["visit"])
+        turn = _turn(client)
         stream = f"batches/{turn}" if turn else "batches"
         trained = client.train(self, self.constants(client), stream=stream)
         return Reply(
@@ -227,7 +233,7 @@ class Relaying(RoundMethod):
 
     def hand_on(self, client: Client, message: Message) -> Message:
         """The message as it leaves the client: clipped and noised, where the settings say so."""
-        turn, noise = int(client.message[Kind.TRAIN_ORDER]["visit"]), self.config.noise
+        turn, noise = _turn(client), self.config.noise
         return {
             kind: protected(kind, payload, client.message.get(kind, {}), noise,
                             client.generator(noise_stream(kind, turn)))
@@ -237,6 +243,12 @@ class Relaying(RoundMethod):
 
 def noise_stream(kind: Kind, turn: int) -> str:
     return f"noise/{kind}/{turn}"
+
+
+def _turn(client: Client) -> int:
+    """How many visits the mediator asked of it before; one that was asked for nothing else: none."""
+    order = client.message.get(Kind.TRAIN_ORDER)
+    return int(order["visit"]) if order else 0
 
 
 def _order(task: Task) -> Message:

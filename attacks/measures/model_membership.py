@@ -27,7 +27,7 @@ from attacks.measures.membership import Scores
 from attacks.measures.reidentification import fingerprints
 from attacks.model_targets import BLIND, GLOBAL
 
-ANOTHER, SHUFFLED = "upload of another client", "weights in random order"
+ANOTHER, SHUFFLED = "model of another client", "weights in random order"
 FEW = 5  # models from which on intervals allow for pictures of one model depending on each other
 
 

@@ -94,7 +94,9 @@ def _inverts_updates(card: Card) -> bool:
 
 def _asks_models(card: Card) -> bool:
     """Whether its planted leaks are models that learnt by heart."""
-    return card.goal == Goal.MEMBERSHIP and _reads_uploads(card)
+    return card.goal == Goal.MEMBERSHIP and (
+        _reads_uploads(card) or (card.replays and Kind.RELAY_MODEL in card.requires)
+    )
 
 
 def _reads_uploads(card: Card) -> bool:
