@@ -8,11 +8,13 @@ generator makes, R what a reference generator trained on auxiliary pictures make
 
 Calibration takes out that plain pictures are near to everything. Besides, the share of generated pictures
 that are nearer to a training picture than to any of equally many held-out ones (distance to closest
-record): half, where the generator copies nothing. Members and held-out have the same mix of classes.
+record): half, where the generator copies nothing; and the geometric mean of the ratio of both distances:
+1 there. Members and held-out have the same mix of classes.
 
 Claim: as in attacks/generator_membership.py; `asked` holds the pictures made.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
@@ -20,13 +22,14 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from attacks import stats
 from attacks.attack import Baseline, Claim, Evidence, Gallery, Images, Knowledge, Truth
 from attacks.generator_membership import CARD, GeneratorMembership, Pairs
+from attacks.measures.copies import closest
 from attacks.measures.distances import Nearest, nearest
 from attacks.measures.membership import CONFIDENCE, CONTROL_CONFIDENCE
 
 Floats = NDArray[np.floating[Any]]
+_FEW = 1000  # generated pictures looked at one by one
 
 
 @dataclass(frozen=True)
@@ -66,17 +69,14 @@ class GeneratorDistance(GeneratorMembership):
     def measure(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[Evidence]:
         pairs = self.pairs(claim, truth)
         found = super().measure(claim, truth, rng)
-        return [
-            *found,
-            _copies(pairs, rng, "none"),
-            _copies(self.unseen(pairs, rng), rng, "negative"),
-        ]
+        found += _copies(pairs, rng, "none")
+        return found + _copies(self.unseen(pairs, rng), rng, "negative")
 
     def galleries(self, claim: Claim, truth: Truth) -> list[Gallery]:
         """The generated pictures that are nearest to a training picture, beside their neighbours."""
         shown = []
         for (asked, m), clients in zip(self.pairs(claim, truth), claim["behind"], strict=True):
-            few, held_out = asked.pictures[:1000], m.equally_many.x
+            few, held_out = asked.pictures[:_FEW], m.equally_many.x
             seen, unseen = nearest(few, m.members.x), nearest(few, held_out)
             worst = np.argsort(seen.distance / np.maximum(unseen.distance, 1e-9))[:8]
             shown.append(Gallery(
@@ -92,22 +92,38 @@ class GeneratorDistance(GeneratorMembership):
 
 def _copies(
     pairs: Pairs, rng: np.random.Generator, control: Literal["none", "negative"]
-) -> Evidence:
-    """Share of generated pictures nearer to members than to equally many others."""
-    hits, whom = [], []
-    for g, (asked, m) in enumerate(pairs):
-        n = len(m.members)
-        both = nearest(asked.pictures[:1000], np.concatenate([m.members.x, m.equally_many.x]))
-        hits.append(both.index < n)
-        whom.append(both.index + g * 10**6)
+) -> list[Evidence]:
+    """Generated pictures nearer to members than to equally many others: how many, and how much nearer."""
+    found = [closest(asked.pictures[:_FEW], m.members.x, m.equally_many.x, rng)
+             for asked, m in pairs if len(m.members)]  # fmt: skip
+    if not found:
+        return []
     confidence = CONTROL_CONFIDENCE if control == "negative" else CONFIDENCE
-    values = np.concatenate(hits).astype(float)
-    interval = stats.mean_interval(
-        values, rng, alpha=1 - confidence, groups=np.concatenate(whom), bounds=(0, 1)
+    share, ratio = (
+        np.mean([getattr(f, name) for f in found], axis=0) for name in ("share", "ratio")
     )
-    return Evidence(
-        measure="copied_share", value=float(values.mean()), unit="fraction", trials=len(values),
-        interval=interval, baselines=(Baseline(name="no copying", value=0.5),),
-        confidence=confidence, control=control, condition={"score": "closest record"},
-        note="generated pictures nearer to a training picture than to any of equally many held-out ones",
-    )  # fmt: skip
+
+    def reach(mixed: Floats, none: float) -> tuple[float, float]:
+        """As far to either side as chance alone goes."""
+        half = np.quantile(np.abs(mixed[1:] - none), confidence)
+        return float(mixed[0] - half), float(mixed[0] + half)
+
+    low, high = reach(share, 0.5)
+    common: dict[str, Any] = {"trials": _FEW * len(found), "confidence": confidence,
+                              "control": control, "condition": {"score": "closest record"}}  # fmt: skip
+    return [
+        Evidence(
+            measure="copied_share", value=float(share[0]), unit="fraction",
+            interval=(max(0.0, low), min(1.0, high)),
+            baselines=(Baseline(name="no copying", value=0.5),),
+            note="generated pictures nearer to a training picture than to any of equally many held-out ones",
+            **common,
+        ),
+        Evidence(
+            measure="closest_ratio", value=float(np.exp(ratio[0])), unit="index", higher_is_worse=False,
+            interval=tuple(map(math.exp, reach(ratio, 0.0))),  # type: ignore[arg-type]
+            baselines=(Baseline(name="no copying", value=1.0),),
+            note="distance of a generated picture to the nearest training picture, by that to the nearest of "
+            "equally many held-out ones", **common,
+        ),
+    ]  # fmt: skip
