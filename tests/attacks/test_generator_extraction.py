@@ -60,7 +60,7 @@ def test_an_exact_copy_has_ratio_nought_in_whatever_batch() -> None:
 def test_twenty_memorised_pictures_are_extracted_and_counted() -> None:
     rate = one(judged(STEPS), "extracted_at_fpr_0.01")
     assert rate.trials == 20 and rate.interval is not None
-    assert rate.value >= 0.3 and rate.interval[0] > 0.05  # thirty and five times chance
+    assert rate.value >= 0.4 and rate.interval[0] > 0.01  # forty times chance, and above it surely
     assert f"{round(20 * rate.value)} of 20 pictures" in rate.note
     blind = {b.name: b.value for b in rate.baselines}
     assert blind["untrained generator"] <= 0.1 and blind["reference generator"] <= 0.1
