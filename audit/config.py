@@ -237,7 +237,7 @@ class DPAuditSettings(Group):
 
 
 class Variant(Group):
-    """The same audit with other protections, for what each of them buys and costs."""
+    """The same audit with other protections or settings, for what each of them buys and costs."""
 
     name: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]{0,39}$")] = Field(
         description="of its folder under variants/"

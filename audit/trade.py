@@ -1,4 +1,4 @@
-"""The trade: what each variant's protections bought and cost, compared with the audited run.
+"""The trade: what each variant's protections or settings bought and cost, compared with the audited run.
 
 Per attack one or two measures, where the run leaks most: at the smallest n that was replayed, and at the
 smallest that was recorded. Differences have MOVER intervals (Zou, Donner. Stat. Med. 27, 2008, eq. 2) of
@@ -6,7 +6,7 @@ two independent estimates; runs share seed, data and test set, so these are rath
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from attacks import stats
 from audit.config import Variant
@@ -75,7 +75,9 @@ def _alternative(
     before, before_interval = _accuracy(main, tests)
     attacks = [f for f in _attacks(result) if f.id in shared]
     row = Alternative(
-        name=name, protections=result.scope.protections, accuracy=accuracy, accuracy_interval=interval,
+        name=name, protections=result.scope.protections,
+        settings=_changed(main.scope.training, result.scope.training),
+        accuracy=accuracy, accuracy_interval=interval,
         severity=max((f.severity for f in attacks), key=lambda s: s.rank, default=Severity.NONE),
         inconclusive=sum(f.outcome in (Outcome.INCONCLUSIVE, Outcome.FAILED) for f in attacks),
         unreadable=sum(f.outcome is Outcome.NOT_APPLICABLE for f in attacks),
@@ -94,6 +96,16 @@ def _alternative(
             elif finding.id in here:
                 row.trades.append(_compared(here[finding.id], e))
     return row
+
+
+def _changed(main: Mapping[str, str], own: Mapping[str, str]) -> list[str]:
+    """Settings of the method in words; of a group of settings, those that differ."""
+    found = []
+    for name, value in own.items():
+        parts, before = value.split(", "), main.get(name, "").split(", ")
+        if parts != before:
+            found.append(f"{name}: {', '.join(p for p in parts if p not in before) or value}")
+    return found
 
 
 def telling(evidence: Sequence[Evidence]) -> list[Evidence]:

@@ -269,6 +269,7 @@ class Alternative(Record):
 
     name: str
     protections: list[str]  # in words
+    settings: list[str] = Field(default_factory=list)  # of the method, where they differ, in words
     finished: bool = True
     accuracy: float | None = None
     accuracy_interval: tuple[float, float] | None = None

@@ -1,4 +1,4 @@
-"""Protections: what each alternative of the plan bought, and what it cost in accuracy."""
+"""Alternatives: what each of the plan's bought, protection or setting, and what it cost in accuracy."""
 
 import math
 
@@ -8,7 +8,7 @@ from reports.section import Block, Bullets, Card, Heading, Paragraph, Section, T
 
 
 class Protections(Section):
-    card = Card(title="What each protection changes", order=45)
+    card = Card(title="What each alternative changes", order=45)
 
     def build(self, result: AuditResult) -> list[Block]:
         rows = result.alternatives
@@ -16,12 +16,13 @@ class Protections(Section):
             return [
                 Paragraph(
                     "No alternative was in the plan. With `variants` in the config the same run is "
-                    "repeated under other protections, and compared here."
+                    "repeated with other protections or settings, and compared here."
                 )
             ]
         blocks: list[Block] = [
             Paragraph(
-                "The same federation, with the same seed, data and attacks, under other protections. "
+                "The same federation, with the same seed, data and attacks, with other protections or "
+                "settings of the method. "
                 "Changes are from the audited run. Their intervals take the runs as independent; they "
                 "share seed and test set, so the intervals are rather too wide."
             ),
@@ -106,4 +107,5 @@ def _overview(row: Alternative) -> list[str]:
 
 
 def _explained(row: Alternative) -> str:
-    return f"*{row.name}*: {'; '.join(row.protections) or 'no protection'}."
+    what = [*row.protections, *row.settings]
+    return f"*{row.name}*: {'; '.join(what) or 'no protection'}."

@@ -63,6 +63,10 @@ def test_the_audited_run_comes_first_and_each_variant_says_what_it_changed(
     assert main.accuracy_change is None and main.severity.rank > Severity.NONE.rank
     assert threshold.accuracy_change is not None and threshold.accuracy_change_interval is not None
     assert threshold.attacks == ["count_recovery"] and threshold.unreadable == 1
+    assert threshold.settings == [] and secure.settings == ["lr: 0.02"]
+    assert trade._changed(
+        {"lr": "1", "gan": "cycles: 24, local: 2"}, {"lr": "1", "gan": "cycles: 6, local: 2"}
+    ) == ["gan: cycles: 6"]
     assert secure.unreadable == 2 and {t.why for t in secure.trades} == {"not readable"}
     assert {t.value for t in main.trades if t.measure == "count_exact_match"} == {1.0}
 
