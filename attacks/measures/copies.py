@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from attacks.measures.distances import distances, exact
 from attacks.measures.matched import Matched
 
 Floats = NDArray[np.floating[Any]]
@@ -34,14 +35,11 @@ def copies(made: Floats, m: Matched, neighbours: int, batch: int = 500) -> Copie
     The ratio of x is the least over g of ||g - x|| / mean of ||g - y||, with y the `neighbours` pictures
     nearest to g of all members and others but x.
     """
-    from scipy.spatial.distance import cdist
-
-    n = len(m.members)
-    x = np.concatenate([m.members.x, m.others.x]).reshape(n + len(m.others), -1)
+    n, x = len(m.members), np.concatenate([m.members.x, m.others.x])
     k = min(neighbours, len(x) - 1)
     least, which = np.full(len(x), np.inf), np.zeros(len(x), np.int64)
     for i in range(0, len(made), batch):
-        away = cdist(made[i : i + batch].reshape(len(made[i : i + batch]), -1), x)
+        away = distances(made[i : i + batch], x)
         some = np.partition(away, k, axis=1)[
             :, : k + 1
         ]  # one more than asked, for those that are x
@@ -49,12 +47,13 @@ def copies(made: Floats, m: Matched, neighbours: int, batch: int = 500) -> Copie
         all_of = some.sum(1, keepdims=True)
         mean = np.where(away <= furthest, all_of - away, all_of - furthest) / k
         ratio = away / np.maximum(mean, 1e-12)
-        best = ratio.argmin(0)
-        better = (found := ratio[best, np.arange(len(x))]) < least
+        best, rows = ratio.argmin(0), np.arange(len(x))
+        found = exact(made[i + best], x) / np.maximum(mean[best, rows], 1e-12)  # 0 for a copy
+        better = found < least
         least[better], which[better] = found[better], i + best[better]
     copy = which[:n]
-    to_others = cdist(made[copy].reshape(n, -1), x[n:])
-    return Copies(members=least[:n], others=least[n:], copy=copy, nearest_other=to_others.argmin(1))
+    nearest_other = distances(made[copy], m.others.x).argmin(1)
+    return Copies(members=least[:n], others=least[n:], copy=copy, nearest_other=nearest_other)
 
 
 @dataclass(frozen=True)
@@ -72,9 +71,7 @@ def closest(made: Floats, first: Floats, second: Floats, rng: np.random.Generato
     far chance goes is therefore seen by exchanging i-th pictures of the lots at random, which changes
     nothing unless the lots differ: a permutation test, exact for any generator.
     """
-    from scipy.spatial.distance import cdist
-
-    to = [cdist(made.reshape(len(made), -1), x.reshape(len(x), -1)) for x in (first, second)]
+    to = [distances(made, x) for x in (first, second)]
     shares, ratios = [], []
     for mixing in range(1 + _MIXINGS):
         swap = rng.random(len(first)) < (0.5 if mixing else 0.0)

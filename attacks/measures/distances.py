@@ -17,17 +17,26 @@ class Nearest:
     index: NDArray[np.int64]
 
 
+def distances(x: Floats, y: Floats) -> NDArray[np.float64]:
+    """[n, m] of [n, ...] and [m, ...], as a matrix product: many times faster than differences, but a
+    distance below a millionth of the pictures' size is lost in rounding.
+    """
+    a, b = (z.reshape(len(z), -1).astype(np.float64) for z in (x, y))
+    squares = (a**2).sum(1)[:, None] + (b**2).sum(1) - 2 * a @ b.T
+    return np.asarray(np.sqrt(np.maximum(squares, 0.0)))
+
+
 def nearest(pictures: Floats, among: Floats, batch: int = 500) -> Nearest:
     """Of pictures [n, ...] among [m, ...], m > 0; a batch of pictures at a time."""
-    x = pictures.reshape(len(pictures), -1).astype(np.float64)
-    y = among.reshape(len(among), -1).astype(np.float64)
-    squares = (y**2).sum(1)
-    distance, index = np.zeros(len(x)), np.zeros(len(x), np.int64)
-    for i in range(0, len(x), batch):
-        part = x[i : i + batch]
-        gaps = (part**2).sum(1)[:, None] + squares - 2 * part @ y.T
-        best = gaps.argmin(1)
-        index[i : i + batch] = best
-        # the expanded square loses digits where it is near zero: an exact copy must be at distance 0
-        distance[i : i + batch] = np.sqrt(((part - y[best]) ** 2).sum(1))
+    distance, index = np.zeros(len(pictures)), np.zeros(len(pictures), np.int64)
+    for i in range(0, len(pictures), batch):
+        part = pictures[i : i + batch]
+        index[i : i + batch] = best = distances(part, among).argmin(1)
+        distance[i : i + batch] = exact(part, among[best])  # a copy must be at distance 0
     return Nearest(distance, index)
+
+
+def exact(x: Floats, y: Floats) -> NDArray[np.float64]:
+    """[n], of the i-th to the i-th."""
+    gaps = (np.asarray(x, np.float64) - np.asarray(y, np.float64)).reshape(len(x), -1)
+    return np.asarray(np.sqrt((gaps**2).sum(1)))

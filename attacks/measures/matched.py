@@ -13,7 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attacks.attack import Images
-from attacks.measures.membership import Scores, single
+from attacks.measures.membership import Scores
+from attacks.measures.reidentification import fingerprints
 
 Asked = TypeVar("Asked")  # a generator, or a search in one
 Integers = NDArray[np.integer[Any]]
@@ -79,7 +80,21 @@ def scored(
     pairs: Sequence[tuple[Asked, Matched]], score: Callable[[Asked, Images], NDArray[Any]]
 ) -> Scores:
     """What is asked is given, the pictures are drawn."""
-    return single(
+    return by_picture(
+        [m for _, m in pairs],
         [score(asked, m.members) for asked, m in pairs],
         [score(asked, m.others) for asked, m in pairs],
     )
+
+
+def by_picture(
+    lots: Sequence[Matched], members: Sequence[NDArray[Any]], others: Sequence[NDArray[Any]]
+) -> Scores:
+    """Scores of every lot's pictures; one picture that several were asked about is one group."""
+    first = [mark for m in lots for mark in fingerprints(m.members.x)]
+    second = [mark for m in lots for mark in fingerprints(m.others.x)]
+    _, group = np.unique(np.array([*first, *second], dtype="S16"), return_inverse=True)
+    return Scores(
+        members=np.concatenate([np.zeros(0), *members]), others=np.concatenate([np.zeros(0), *others]),
+        member_groups=group[: len(first)], other_groups=group[len(first) :],
+    )  # fmt: skip

@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 from attacks import stats
 from attacks.attack import Baseline, Curve, Evidence
 
-Floats = NDArray[np.floating[Any]]
 CONFIDENCE = 0.95
 CONTROL_CONFIDENCE = 0.99  # an audit has many negative controls, and one that fires spoils a result
 LOW_RATES = (0.01, 0.001)
@@ -91,13 +90,6 @@ def pooled(scores: Sequence[Scores]) -> Scores:
         member_groups=np.concatenate([s.member_groups for s in scores]),
         other_groups=np.concatenate([s.other_groups for s in scores]),
     )
-
-
-def single(members: Sequence[Floats], others: Sequence[Floats]) -> Scores:
-    """Scores of pictures each of which is a trial of its own."""
-    m, o = (np.concatenate([np.zeros(0), *part]) for part in (members, others))
-    return Scores(members=m, others=o, member_groups=np.arange(len(m)),
-                  other_groups=np.arange(len(o)))  # fmt: skip
 
 
 def _baselines(found: Mapping[str, stats.Estimate | None]) -> list[Baseline]:

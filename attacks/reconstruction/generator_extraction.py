@@ -26,7 +26,7 @@ from attacks.generator_membership import CARD, Pairs
 from attacks.measures import membership
 from attacks.measures.copies import Copies, copies
 from attacks.measures.images import ssim
-from attacks.measures.matched import Matched
+from attacks.measures.matched import Matched, by_picture
 from attacks.measures.membership import Scores
 from attacks.membership.generator_distance import GeneratorDistance, Made
 
@@ -110,7 +110,8 @@ class GeneratorExtraction(GeneratorDistance):
 
     def _scores(self, pairs: Pairs) -> Scores:
         both = [self._copies(asked, m) for asked, m in pairs]
-        return membership.single([-b.members for b in both], [-b.others for b in both])
+        lots = [m for _, m in pairs]
+        return by_picture(lots, [-b.members for b in both], [-b.others for b in both])
 
     def _evidence(
         self, pairs: Pairs, blind: Mapping[str, Scores],

@@ -7,10 +7,11 @@ import pytest
 from scipy.spatial.distance import cdist
 from sklearn.datasets import load_digits
 
+from attacks import stats
 from attacks.attack import Attack, Claim, Evidence, Images, Knowledge
 from attacks.measures.copies import closest
 from attacks.measures.distances import nearest
-from attacks.measures.matched import halves, matched
+from attacks.measures.matched import Matched, halves, matched, scored
 from attacks.membership.critic_score import CriticScore
 from attacks.membership.generator_distance import GeneratorDistance
 from audit.generators import KnownGenerators
@@ -202,6 +203,18 @@ def test_matched_pictures_have_the_members_classes() -> None:
     first, second = halves(unseen, rng)
     assert not {i.tobytes() for i in first.x} & {i.tobytes() for i in second.x}
     assert len(first) + len(second) == 300
+
+
+def test_one_picture_asked_of_two_generators_is_one_trial() -> None:
+    rng = np.random.default_rng(0)
+    x, y = rng.random((200, 1, 2, 2)).astype(np.float32), np.zeros(200, np.int64)
+    lot = Matched(members=Images(x=x[:50], y=y[:50]), others=Images(x=x[50:], y=y[50:]))
+    one, two = (scored([(None, lot)] * n, lambda _, i: i.x.sum((1, 2, 3))) for n in (1, 2))
+    assert len(two.members) == 100 and len(np.unique(np.concatenate(two.groups))) == 200
+    alone, again = (stats.auc(s.members, s.others, groups=s.groups) for s in (one, two))
+    np.testing.assert_allclose(again.interval, alone.interval, atol=2e-3)
+    blind = stats.auc(two.members, two.others)  # as if there were twice as many
+    assert np.diff(blind.interval) < 0.8 * np.diff(alone.interval)
 
 
 def test_nearest_is_scipys_and_a_copy_is_at_distance_nought() -> None:
