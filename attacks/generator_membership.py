@@ -28,7 +28,7 @@ from attacks.attack import (
     Truth,
 )
 from attacks.generator_controls import controls
-from attacks.generators import objects, trained_by, uploaded
+from attacks.generators import newest, objects, trained_by, uploaded
 from attacks.measures import membership
 from attacks.measures.matched import Matched, halves, joined, matched, scored
 from attacks.measures.membership import Scores
@@ -99,7 +99,7 @@ class GeneratorMembership(Attack):
 
     def handed(self, view: Sequence[Artifact]) -> list[tuple[Artifact, list[int]]]:
         """The generators to attack, and the clients whose pictures may be behind each."""
-        return [(a, trained_by(a, view)) for a in uploaded(view)]
+        return [(a, trained_by(a, view)) for a in newest(uploaded(view, Kind.GAN_G))]
 
     def compared(self, m: Matched) -> Matched:
         """Fewer pictures, where asking takes long."""

@@ -9,9 +9,9 @@ from numpy.typing import NDArray
 from fl.artifact import Artifact, Channel, Kind, Role
 
 
-def uploaded(view: Sequence[Artifact]) -> list[Artifact]:
-    """The newest generator of every client that sent the server one."""
-    return newest(_by_clients(view, Kind.GAN_G, Channel.UPLINK))
+def uploaded(view: Sequence[Artifact], kind: Kind) -> list[Artifact]:
+    """Generators, or critics, that clients sent to the server, oldest first."""
+    return _by_clients(view, kind, Channel.UPLINK)
 
 
 def relayed(view: Sequence[Artifact], kind: Kind) -> list[Artifact]:

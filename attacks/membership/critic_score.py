@@ -81,16 +81,20 @@ class CriticScore(Attack):
             ):
                 if getattr(self, name) < low:
                     raise UserError(
-                        f"critic_score.{name} must be at least {low}, got {getattr(self, name)}",
+                        f"{name} must be at least {low}, got {getattr(self, name)}",
                         hint="leave it out for the default",
                     )
+
+    def handed(self, view: Sequence[Artifact]) -> list[Artifact]:
+        """The critics that came into the adversary's hands, oldest first."""
+        return relayed(view, Kind.GAN_D)
 
     def run(
         self, view: Sequence[Artifact], knowledge: Knowledge, rng: np.random.Generator
     ) -> Claim:
         known, aux = knowledge.generators, knowledge.auxiliary
         assert known is not None and aux is not None, "not_applicable says so before"
-        handed = relayed(view, Kind.GAN_D)
+        handed = self.handed(view)
         chosen = sorted(newest(handed), key=lambda a: -a.round)[: self.config.max_clients]
         given_by = {(a.round, r): _index(a) for a in handed for r in _receivers(a)}
         own = controls(known, aux, self.config.planted, self.config.planted_steps)
@@ -145,7 +149,7 @@ class CriticScore(Attack):
             return "nothing says how the critics' networks are built"
         if len(knowledge.auxiliary or ()) < 3 * self.config.planted:
             return "this attack needs auxiliary pictures, and the federation holds too few back"
-        if not relayed(view, Kind.GAN_D):
+        if not self.handed(view):
             return "no client handed a critic to another in the recorded rounds"
         return ""
 
