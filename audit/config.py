@@ -148,7 +148,9 @@ class Record(Group):
     """Which messages are kept on disk; all others are still counted."""
 
     rounds: Literal["all", "last"] | int | tuple[int, ...] = Field(
-        default="last", description="all, last, every N, or a list of rounds"
+        default="last",
+        description="all, last (of each phase, and what is exchanged before training), every N with those, "
+        "or a list of rounds",
     )
     clients: Literal["all"] | int | tuple[int, ...] = Field(
         default="all", description="all, how many (drawn at random), or a list of client numbers"

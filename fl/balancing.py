@@ -73,10 +73,14 @@ class Balancing(Relaying):
     def run(self, federation: Federation) -> State:
         saved = federation.restore()
         self.open(federation)
+        if saved is None:  # clients join, and say what they hold
+            federation.wire.milestone(0)
         state: Tree = self.start(federation) if saved is None else saved.state
         memory: dict[int, Tree] = {} if saved is None else saved.memory
         t = 0 if saved is None else saved.round
         while phase := next((p for p, n in self.left(state).items() if n), None):
+            if self.left(state)[phase] == 1:
+                federation.wire.milestone(t)
             state = getattr(self, f"_{phase}")(t, state, memory, federation)
             federation.tally.notes["phase"] = phase
             model = state["model"] if phase == "train" else {}

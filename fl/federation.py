@@ -225,6 +225,7 @@ class Federation:
         done = self.checkpoints is not None and self.checkpoints.finished
         if not done:
             if Kind.GLOBAL_MODEL in card.release:
+                self.wire.milestone(rounds)  # a release has the number after the last round
                 self.wire.release(rounds, {Kind.GLOBAL_MODEL: model})
                 self.wire.end_round(rounds)
             if self.checkpoints:

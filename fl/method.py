@@ -307,6 +307,8 @@ class RoundMethod(Method):
         state: Tree = self.start(federation) if saved is None else saved.state
         memory: dict[int, Tree] = {} if saved is None else saved.memory
         for t in range(0 if saved is None else saved.round, self.config.rounds):
+            if t == self.config.rounds - 1:
+                federation.wire.milestone(t)
             state = self.round(t, state, memory, federation)
             federation.end_round(
                 t, self.config.rounds, self.served(state), state, memory,

@@ -63,11 +63,14 @@ class Choice:
     """Which messages are kept. A round or client of None keeps all of them."""
 
     rounds: Callable[[int], bool] = lambda _: True
+    milestones: bool = False  # and those rounds that the method marks
     clients: Callable[[int], bool] = lambda _: True
     kinds: frozenset[Kind] | None = None
 
-    def keeps(self, round: int, sender: Party, receivers: tuple[str, ...]) -> bool:
-        if not self.rounds(round):
+    def keeps(
+        self, round: int, sender: Party, receivers: tuple[str, ...], milestone: bool = False
+    ) -> bool:
+        if not self.rounds(round) and not (milestone and self.milestones):
             return False
         ends = [sender] + [Party.parse(r) for r in receivers if "/" in r]
         named = [p.index for p in ends if p.index is not None]
@@ -86,6 +89,7 @@ class Recorder:
         self._traffic: dict[tuple[str, ...], list[int]] = defaultdict(lambda: [0, 0])
         self._senders: dict[tuple[str, ...], set[str]] = defaultdict(set)
         self._names: Counter[str] = Counter()
+        self.milestones: set[int] = set()  # rounds that end a phase, or come before the first
 
     def message(
         self,
@@ -99,7 +103,7 @@ class Recorder:
         copies: int = 1,
     ) -> None:
         """Keep (or only count) one message; `copies` is the number of receivers of a broadcast."""
-        keep = self.choice.keeps(round, sender, receivers)
+        keep = self.choice.keeps(round, sender, receivers, round in self.milestones)
         kinds = [k for k in payloads if self.choice.kinds is None or k in self.choice.kinds]
         arrays = {}
         for kind, payload in payloads.items():

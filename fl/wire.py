@@ -94,6 +94,12 @@ class Wire:
         self._unaveraged = False
         return mean
 
+    def milestone(self, round: int) -> None:
+        """What follows in this round is kept where only last rounds are: it is the last of its kind, or the
+        first, before anything is trained."""
+        if self.recorder is not None:
+            self.recorder.milestones.add(round)
+
     def broadcast(self, round: int, message: Message, receivers: Sequence[int]) -> Message:
         """Server to every asked client: the same content for all of them."""
         self._check(message, Channel.DOWNLINK, SERVER)

@@ -86,18 +86,13 @@ def device_of(config: Config) -> str:
 
 def _choice(config: Config, world: World) -> Choice:
     """Which messages the recorder keeps."""
-    record, rounds, total = (
-        config.record,
-        config.record.rounds,
-        int(config.method.settings.get("rounds", 20)),
-    )
-    last = {total - 1, total}  # the final release has the number after the last round
+    record, rounds = config.record, config.record.rounds
     if rounds == "all":
         keep_round = lambda t: True  # noqa: E731
     elif rounds == "last":
-        keep_round = lambda t: t in last  # noqa: E731
+        keep_round = lambda t: False  # noqa: E731
     elif isinstance(rounds, int):
-        keep_round = lambda t: t % rounds == 0 or t in last  # noqa: E731
+        keep_round = lambda t: t % rounds == 0  # noqa: E731
     else:
         keep_round = lambda t: t in set(rounds)  # noqa: E731
     if record.clients == "all":
@@ -109,4 +104,5 @@ def _choice(config: Config, world: World) -> Choice:
     else:
         keep_client = set(record.clients).__contains__
     kinds = None if record.kinds is None else frozenset(Kind(k) for k in record.kinds)
-    return Choice(rounds=keep_round, clients=keep_client, kinds=kinds)
+    milestones = rounds == "last" or isinstance(rounds, int)
+    return Choice(rounds=keep_round, milestones=milestones, clients=keep_client, kinds=kinds)
