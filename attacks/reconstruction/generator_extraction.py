@@ -96,11 +96,11 @@ class GeneratorExtraction(GeneratorDistance):
         like, unlike = (float(ssim(made, x).mean()) for x in (own, other))
         return Gallery(
             title=title,
-            caption=f"The {len(best)} of {len(m.members)} training pictures that one of "
-            f"{len(asked.pictures)} generated pictures comes nearest to, as a share of its distance to "
-            f"others; one in a hundred held-out pictures is below {np.quantile(found.others, RATE):.2f}. "
-            f"Mean SSIM to the training pictures {like:.2f}, to the nearest held-out ones {unlike:.2f}: a "
-            "copy looks like the first and unlike the second.",
+            caption=f"The {len(best)} of {len(m.members)} training pictures that one of {len(asked.pictures)} "
+            "generated pictures comes nearest to. Above each, that distance as a share of its mean distance to "
+            f"the {self.config.neighbours} pictures next to it; one in a hundred held-out pictures is below "
+            f"{np.quantile(found.others, RATE):.2f}. Mean SSIM to the training pictures {like:.2f}, to the "
+            f"nearest held-out ones {unlike:.2f}: a copy looks like the first and unlike the second.",
             rows={"generated": made, "training picture": own, "nearest held-out picture": other},
             columns=tuple(f"{r:.2f}" for r in found.members[best]),
         )
