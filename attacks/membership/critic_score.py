@@ -169,9 +169,10 @@ class CriticScore(Attack):
         return standardised(pairs), standardised([(blank, m) for _, m in pairs])
 
     def _control(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> Scores:
-        first, second = halves(truth.reference, rng)
         pairs = []
         for critic, k in zip(claim["critics"], claim["sender"], strict=True):
+            # other halves for each: critics of one relay like the same pictures
+            first, second = halves(truth.reference, rng)
             alike = matched(truth.client_images(int(k)), first, rng, self.config.members).others
             pairs.append((critic, matched(alike, second, rng, self.config.members)))
         return standardised(pairs)
