@@ -11,7 +11,8 @@ from functools import cached_property
 
 import numpy as np
 
-from attacks.attack import GeneratorArchitecture, Images, TrainedPair
+from attacks.attack import Claim, GeneratorArchitecture, Images, TrainedPair
+from attacks.measures.matched import Matched, matched
 
 _SEED = 0
 
@@ -39,6 +40,11 @@ class Controls:
     def reference(self) -> TrainedPair:
         return self._trained(self.other, self.reference_steps)
 
+    def pictures(self) -> Claim:
+        """The planted pair's and the others, as `memorised` reads them from a claim."""
+        return {"planted_x": self.own.x, "planted_y": self.own.y,
+                "rest_x": self.rest.x, "rest_y": self.rest.y}  # fmt: skip
+
     def _trained(self, images: Images, steps: int) -> TrainedPair:
         return self.known.trained(images, steps, np.random.default_rng(_SEED))
 
@@ -54,3 +60,10 @@ def controls(
                         for rows in np.split(order, [planted, half]))  # fmt: skip
     return Controls(known=known, own=own, rest=rest, other=other, planted_steps=planted_steps,
                     reference_steps=reference_steps)  # fmt: skip
+
+
+def memorised(claim: Claim) -> Matched:
+    """What a claim's planted pair learnt, and others like it."""
+    own = Images(x=claim["planted_x"], y=claim["planted_y"])
+    rest = Images(x=claim["rest_x"], y=claim["rest_y"])
+    return matched(own, rest, np.random.default_rng(_SEED), len(own))

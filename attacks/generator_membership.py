@@ -27,7 +27,7 @@ from attacks.attack import (
     ThreatModel,
     Truth,
 )
-from attacks.generator_controls import controls
+from attacks.generator_controls import controls, memorised
 from attacks.generators import newest, objects, trained_by, uploaded
 from attacks.measures import membership
 from attacks.measures.matched import Matched, halves, joined, matched, scored
@@ -125,8 +125,7 @@ class GeneratorMembership(Attack):
             "reference": objects([reference]),
             "untrained": objects([untrained]),
             "planted": objects([planted]),
-            "planted_x": own.own.x, "planted_y": own.own.y,
-            "rest_x": own.rest.x, "rest_y": own.rest.y,
+            **own.pictures(),
         }  # fmt: skip
 
     def measure(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[Evidence]:
@@ -182,10 +181,7 @@ class GeneratorMembership(Attack):
 
     def trap(self, claim: Claim) -> Pairs:
         """The planted generator with what it memorised."""
-        own = Images(x=claim["planted_x"], y=claim["planted_y"])
-        rest = Images(x=claim["rest_x"], y=claim["rest_y"])
-        m = matched(own, rest, np.random.default_rng(0), len(own))
-        return [(claim["planted"][0], self.compared(m))]
+        return [(claim["planted"][0], self.compared(memorised(claim)))]
 
     def unseen(self, pairs: Pairs, rng: np.random.Generator) -> Pairs:
         """Half of the unseen pictures in the place of members: none that was not asked before."""

@@ -35,7 +35,7 @@ from attacks.attack import (
     ThreatModel,
     Truth,
 )
-from attacks.generator_controls import controls
+from attacks.generator_controls import controls, memorised
 from attacks.generators import newest, objects, relayed
 from attacks.measures import membership
 from attacks.measures.matched import Matched, halves, matched
@@ -105,8 +105,7 @@ class CriticScore(Attack):
             "round": np.array([a.round for a in chosen]),
             "untrained": objects([partial(known.scores, own.untrained.critic)]),
             "planted": objects([partial(known.scores, own.planted.critic)]),
-            "planted_x": own.own.x, "planted_y": own.own.y,
-            "rest_x": own.rest.x, "rest_y": own.rest.y,
+            **own.pictures(),
         }  # fmt: skip
 
     def measure(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[Evidence]:
@@ -118,14 +117,12 @@ class CriticScore(Attack):
                     own, {"untrained critic": blind}, looks=len(HOPS), condition={"client": name},
                     note=f"{(claim[whose] >= 0).sum()} critics; unseen pictures of the same classes",
                 )  # fmt: skip
-        planted = Images(x=claim["planted_x"], y=claim["planted_y"])
-        rest = Images(x=claim["rest_x"], y=claim["rest_y"])
-        m = matched(planted, rest, rng, len(planted))
+        m = memorised(claim)
         if len(m.members):
             found += membership.evidence(
                 standardised([(claim["planted"][0], m)]), {}, control="positive",
                 condition={"client": "planted"},
-                note=f"a critic trained on {len(planted)} auxiliary pictures alone",
+                note=f"a critic trained on {self.config.planted} auxiliary pictures alone",
             )  # fmt: skip
         unseen = self._control(claim, truth, rng)
         if len(unseen.members):
