@@ -7,7 +7,6 @@ audit/generators.py keeps them.
 """
 
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 
@@ -28,15 +27,15 @@ class Controls:
     planted_steps: int  # of the generator
     reference_steps: int = 0
 
-    @cached_property
+    @property
     def planted(self) -> TrainedPair:
         return self._trained(self.own, self.planted_steps)
 
-    @cached_property
+    @property
     def untrained(self) -> TrainedPair:
         return self._trained(self.own, 0)
 
-    @cached_property
+    @property
     def reference(self) -> TrainedPair:
         return self._trained(self.other, self.reference_steps)
 

@@ -20,6 +20,7 @@ from attacks.attack import (
     Claim,
     Curve,
     Evidence,
+    GeneratorArchitecture,
     Goal,
     Images,
     Knowledge,
@@ -92,7 +93,7 @@ class GeneratorMembership(Attack):
 
     @abstractmethod
     def asked(
-        self, knowledge: Knowledge, weights: Sequence[Mapping[str, NDArray[Any]]],
+        self, known: GeneratorArchitecture, weights: Sequence[Mapping[str, NDArray[Any]]],
         rng: np.random.Generator,
     ) -> list[Any]:  # fmt: skip
         """How each of these generators is asked."""
@@ -113,7 +114,7 @@ class GeneratorMembership(Attack):
         chosen = self.handed(view)[: c.max_generators]
         own = controls(known, aux, c.planted, c.planted_steps, c.reference_steps)
         *asked, reference, untrained, planted = self.asked(
-            knowledge,
+            known,
             [*(dict(a.payload) for a, _ in chosen), own.reference.generator,
              own.untrained.generator, own.planted.generator],
             rng,

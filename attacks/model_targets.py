@@ -49,9 +49,7 @@ def targets(view: Sequence[Artifact], rng: np.random.Generator, clients: int) ->
                        weights=weights, start={})
             )  # fmt: skip
     uploads = [t for a in view if (t := _upload(a, view)) is not None]
-    recorded = [t for t in uploads if t.origin == "recorded"]
-    some = sorted(rng.permutation(len(recorded))[:clients].tolist())
-    return [*found, *(t for t in uploads if t.origin == "replayed"), *(recorded[i] for i in some)]
+    return [*found, *_some(uploads, rng, clients)]
 
 
 def relayed(view: Sequence[Artifact], rng: np.random.Generator, clients: int) -> list[Target]:
@@ -63,6 +61,11 @@ def relayed(view: Sequence[Artifact], rng: np.random.Generator, clients: int) ->
         if a.kind == Kind.RELAY_MODEL and a.sender.index is not None
         and all(np.isfinite(v).all() for v in a.payload.values())
     ]  # fmt: skip
+    return _some(models, rng, clients)
+
+
+def _some(models: Sequence[Target], rng: np.random.Generator, clients: int) -> list[Target]:
+    """All replayed ones, then `clients` of the recorded."""
     recorded = [t for t in models if t.origin == "recorded"]
     some = sorted(rng.permutation(len(recorded))[:clients].tolist())
     return [*(t for t in models if t.origin == "replayed"), *(recorded[i] for i in some)]

@@ -22,7 +22,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from attacks.attack import Baseline, Claim, Evidence, Gallery, Images, Knowledge, Truth
+from attacks.attack import Baseline, Claim, Evidence, Gallery, GeneratorArchitecture, Images, Truth
 from attacks.generator_membership import CARD, GeneratorMembership, Pairs
 from attacks.measures.copies import closest
 from attacks.measures.distances import Nearest, nearest
@@ -59,11 +59,9 @@ class GeneratorDistance(GeneratorMembership):
             return {"pictures": 1}
 
     def asked(
-        self, knowledge: Knowledge, weights: Sequence[Mapping[str, NDArray[Any]]],
+        self, known: GeneratorArchitecture, weights: Sequence[Mapping[str, NDArray[Any]]],
         rng: np.random.Generator,
     ) -> list[Any]:  # fmt: skip
-        known = knowledge.generators
-        assert known is not None, "not_applicable says so before"
         return [Made(known.pictures(w, self.config.pictures, rng).x) for w in weights]
 
     def measure(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[Evidence]:

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from attacks.attack import Claim, Gallery, Images, Knowledge, Truth
+from attacks.attack import Claim, Gallery, GeneratorArchitecture, Images, Truth
 from attacks.generator_membership import CARD, GeneratorMembership
 from attacks.latent_search import LatentSearch, Settings
 from attacks.measures.matched import Matched
@@ -46,11 +46,9 @@ class LatentInversion(GeneratorMembership):
             return {"unseen": 2, "steps": 4, "starts": 1}
 
     def asked(
-        self, knowledge: Knowledge, weights: Sequence[Mapping[str, NDArray[Any]]],
+        self, known: GeneratorArchitecture, weights: Sequence[Mapping[str, NDArray[Any]]],
         rng: np.random.Generator,
     ) -> list[Any]:  # fmt: skip
-        known = knowledge.generators
-        assert known is not None, "not_applicable says so before"
         settings = Settings(steps=self.config.steps, starts=self.config.starts)
         seed = int(rng.integers(2**63))
         return [LatentSearch(known, w, settings, seed) for w in weights]
