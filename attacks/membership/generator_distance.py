@@ -74,6 +74,8 @@ class GeneratorDistance(GeneratorMembership):
         """The generated pictures that are nearest to a training picture, beside their neighbours."""
         shown = []
         for (asked, m), clients in zip(self.pairs(claim, truth), claim["behind"], strict=True):
+            if not len(m.members):
+                continue
             few, held_out = asked.pictures[:_FEW], m.equally_many.x
             seen, unseen = nearest(few, m.members.x), nearest(few, held_out)
             worst = np.argsort(seen.distance / np.maximum(unseen.distance, 1e-9))[:8]

@@ -1,5 +1,6 @@
 """Critics and generators: a client's memorised pictures are found, untrained networks tell nothing."""
 
+from copy import copy
 from functools import cache
 
 import numpy as np
@@ -153,6 +154,14 @@ def test_the_gallery_shows_copies_beside_their_pictures() -> None:
     assert made.shape == seen.shape == unseen.shape == (8, *SHAPE)
     assert np.square(made - seen).sum() < np.square(made - unseen).sum() / 1.5
     assert {c.name for c in a.curves(claim, w)} == {"calibrated", "distance"}  # type: ignore[arg-type]
+
+
+def test_without_unseen_pictures_of_the_classes_there_is_nothing_to_show() -> None:
+    w, a, claim = copy(world(STEPS)), attack(Kind.GAN_G), claimed(Kind.GAN_G, STEPS)
+    w.reference = Images(x=w.reference.x[:0], y=w.reference.y[:0])
+    found = a.measure(claim, w, np.random.default_rng(0))  # type: ignore[arg-type]
+    assert {e.control for e in found} == {"positive"}
+    assert a.galleries(claim, w) == [] == a.curves(claim, w)  # type: ignore[arg-type]
 
 
 def test_the_group_map_says_whose_pictures_are_behind_a_generator() -> None:
