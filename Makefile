@@ -22,10 +22,10 @@ check: $(DONE)  ## ruff, formatting and types
 	$(RUN)/mypy
 
 bench: $(DONE)  ## speed, as ratios to a plain loop and to the hardware's limit
-	$(RUN)/python -m fl.bench
+	$(RUN)/python -m fl.bench.training
 
 paper: $(DONE)  ## a published table: TABLE=rebafl-1 ROUNDS=200 SEEDS=7,8 COLUMN=fmnist-m20
-	$(RUN)/python -m audit.papers $(or $(TABLE),--list) $(if $(ROUNDS),--rounds $(ROUNDS)) \
+	$(RUN)/python -m audit.reproduce.main $(or $(TABLE),--list) $(if $(ROUNDS),--rounds $(ROUNDS)) \
 	  $(if $(SEEDS),--seeds $(SEEDS)) $(if $(COLUMN),--column $(COLUMN)) $(if $(ROWS),--rows $(ROWS)) \
 	  $(foreach entry,$(DATA),--data $(entry)) $(if $(DOWNLOAD),--download)
 

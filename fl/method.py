@@ -23,13 +23,13 @@ from fl.aggregators.mean import WeightedMean
 from fl.artifact import Kind
 from fl.errors import UserError
 from fl.federation import Federation, Tally
-from fl.local import Constants, Handle, Params, Trained, Training, bind, train
 from fl.model import Net, State, head_names
 from fl.plugin import Plugin
-from fl.private import PrivateTraining
-from fl.private import train as train_privately
 from fl.protection import Message
 from fl.streams import Streams
+from fl.training.local import Constants, Handle, Params, Trained, Training, bind, train
+from fl.training.private import PrivateTraining
+from fl.training.private import train as train_privately
 from fl.tree import Tree
 
 
@@ -58,7 +58,7 @@ class Method(Plugin):
 
 @dataclass(frozen=True, kw_only=True)
 class LocalConfig:
-    """Settings of local training, common to all methods (fl/local.py has the loop)."""
+    """Settings of local training, common to all methods (fl/training/local.py has the loop)."""
 
     rounds: int = 20
     local_epochs: int = 5  # E

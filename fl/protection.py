@@ -17,7 +17,7 @@ from fl.artifact import Kind, Party
 from fl.ledger import Release
 from fl.participation import Drawn
 from fl.plugin import Plugin
-from fl.private import PrivateTraining
+from fl.training.private import PrivateTraining
 
 Payload = dict[str, Tensor]
 Message = dict[Kind, Payload]

@@ -5,13 +5,13 @@ Leaves evidence/budgets.json and evidence/dp_audits.json.
 
 from collections.abc import Callable
 
-from audit.budget import budgets
-from audit.config import Config
-from audit.dp_audit import dp_audits
-from audit.dp_audit_means import recorded_means
-from audit.dp_audit_recorded import recorded_uploads
-from audit.rundir import RunDir
-from audit.world import World
+from audit.canaries.recorded_means import recorded_means
+from audit.canaries.recorded_uploads import recorded_uploads
+from audit.canaries.run import dp_audits
+from audit.dp.budget import budgets
+from audit.settings.config import Config
+from audit.subject.rundir import RunDir
+from audit.subject.simulated import World
 from fl.ledger import read
 
 Progress = Callable[[str, int, int], None]

@@ -15,19 +15,19 @@ import numpy as np
 from PIL import Image
 
 from attacks.attack import Attack, Card, Gallery, Goal, Images, Knowledge, Position
-from audit.condenser import condenser
-from audit.config import Config
-from audit.extractor import KnownArchitecture
-from audit.generators import known_generators
-from audit.replay import Replays, replay_prototypes
-from audit.replay_condensed import replay_condensed
-from audit.replay_models import replay_models
-from audit.replay_pairs import replay_pairs
-from audit.replay_updates import UPDATES, replay_updates
-from audit.rundir import RunDir
-from audit.shadow import trainer
-from audit.truth import SimulatedTruth, images, shifted
-from audit.world import World, plugin
+from audit.controls.condensed import replay_condensed
+from audit.controls.memorised import replay_models
+from audit.controls.pairs import replay_pairs
+from audit.controls.prototypes import Replays, replay_prototypes
+from audit.controls.updates import UPDATES, replay_updates
+from audit.observer.condenser import condenser
+from audit.observer.generators import known_generators
+from audit.observer.models import KnownArchitecture
+from audit.observer.shadows import trainer
+from audit.observer.truth import SimulatedTruth, images, shifted
+from audit.settings.config import Config
+from audit.subject.rundir import RunDir
+from audit.subject.simulated import World, plugin
 from fl.artifact import Artifact, Kind, Party, Role
 from fl.errors import UserError
 from fl.method import Card as MethodCard

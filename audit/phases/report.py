@@ -2,9 +2,9 @@
 
 from collections.abc import Callable
 
-from audit import catalog
-from audit.config import Config
-from audit.rundir import RunDir
+from audit.settings import catalog
+from audit.settings.config import Config
+from audit.subject.rundir import RunDir
 from fl.errors import UserError
 from reports.document import compose
 from reports.result import AuditResult

@@ -6,23 +6,23 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from audit.claims_report import score_files
-from audit.config import Config
-from audit.dp_audit_findings import from_dp_audits
-from audit.exposure import exposures
-from audit.fault_figure import timelines
-from audit.findings import figures_of, from_attack, from_budgets, galleries_of, headline
-from audit.lint_findings import books, from_disagreements, from_lints
-from audit.metrics import summary
+from audit.claims.report import score_files
+from audit.dp.spending import over_rounds
 from audit.phases.attack import load_evidence
-from audit.plan import read_phases
-from audit.policy_rules import load_policy
-from audit.rundir import RunDir, sha256
-from audit.scope import scope
-from audit.spending import over_rounds
-from audit.trade import advice, alternatives
-from audit.variants import results
-from audit.world import World
+from audit.phases.plan import read_phases
+from audit.phases.variants import results
+from audit.settings.config import Config
+from audit.subject.rundir import RunDir, sha256
+from audit.subject.simulated import World
+from audit.verdict.dp_findings import from_dp_audits
+from audit.verdict.exposure import exposures
+from audit.verdict.faults import timelines
+from audit.verdict.findings import figures_of, from_attack, from_budgets, galleries_of, headline
+from audit.verdict.lint_findings import books, from_disagreements, from_lints
+from audit.verdict.metrics import summary
+from audit.verdict.policy import load_policy
+from audit.verdict.scope import scope
+from audit.verdict.trade import advice, alternatives
 from fl import ledger
 from fl.recorder import MANIFEST, manifest
 from reports.result import AuditResult, Budget, DPAudit, History, Outcome, Reproduction, Severity

@@ -5,18 +5,18 @@ from functools import partial
 
 import torch
 
-from audit.config import Config
-from audit.rundir import RunDir
-from audit.world import World
+from audit.settings.config import Config
+from audit.subject.rundir import RunDir
+from audit.subject.simulated import World
 from fl import workers as worker_kinds
 from fl.artifact import Kind
-from fl.batched import Batched
 from fl.checkpoint import Checkpoints, is_finished
 from fl.errors import UserError
+from fl.execution.batched import Batched
+from fl.execution.site import build_site
 from fl.federation import Federation, Holdings
 from fl.participation import drawn
 from fl.recorder import Choice, Log, Recorder
-from fl.site import build_site
 from fl.time_model import FEMNIST_CNN, SHAKESPEARE_RNN, TimeModel, capabilities
 from fl.wire import Wire
 

@@ -7,7 +7,8 @@ and deviation over the classes and z_c = (G_c - m) / s, the server asks all of t
     z_c < -theta_add     for G* / G_c times as many pictures of class c, G* = m - theta_add s
     z_c > theta_drop     to keep G* / G_c of theirs,                     G* = m + theta_drop s
 
-Additional pictures are altered copies. Groups and training are those of fl/relaying.py, where the original
+Additional pictures are altered copies. Groups and training are those of fl/families/relaying.py, where the
+original
 groups by counts as well. Changed: the paper gives no rule for the ratios, so a class is brought to
 the threshold; copies are turned and shifted, and mirrored where pictures may be, but not zoomed. A
 federation whose classes are even, with a mediator for every client, is FedAvg, bit for bit.
@@ -22,16 +23,16 @@ import torch
 from numpy.typing import NDArray
 
 from fl.artifact import Kind
-from fl.augmentation_plan import altered
-from fl.balancing import Balancing
 from fl.errors import UserError
+from fl.families.augmentation_plan import altered
+from fl.families.balancing import Balancing
+from fl.families.generating import pixels
+from fl.families.grouping import complementary
+from fl.families.visit_noise import NoiseConfig, no_noise
 from fl.federation import Federation, Tally
-from fl.generating import pixels
-from fl.grouping import complementary
 from fl.method import Card, Client, Reply
 from fl.protection import Message
 from fl.tree import Tree
-from fl.visit_noise import NoiseConfig, no_noise
 
 
 class Astraea(Balancing):

@@ -17,14 +17,14 @@ import torch
 from numpy.typing import NDArray
 
 from fl.artifact import Kind
-from fl.balancing import Balancing
 from fl.errors import UserError
+from fl.families.balancing import Balancing
+from fl.families.generating import pixels
+from fl.families.visit_noise import NoiseConfig, no_noise
 from fl.federation import Federation, Tally
-from fl.generating import pixels
 from fl.method import Card, Client, Reply
 from fl.protection import Message, Payload
 from fl.tree import Tree
-from fl.visit_noise import NoiseConfig, no_noise
 
 
 class DataSharing(Balancing):

@@ -18,10 +18,10 @@ from dataclasses import dataclass, replace
 from torch import Tensor
 
 from fl.errors import UserError
-from fl.local import Constants, Handle, Params, Trained
 from fl.method import Client, LocalConfig, Reply
 from fl.methods.fedavg import FedAvg
 from fl.model import State
+from fl.training.local import Constants, Handle, Params, Trained
 from fl.tree import Tree
 
 

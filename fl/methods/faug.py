@@ -4,7 +4,7 @@ Jeong, Oh, Kim, Park, Bennis, Kim. Communication-Efficient On-Device Machine Lea
 Distillation and Augmentation under Non-IID Private Data. 2018. arXiv:1811.11479, federated augmentation.
 Before the rounds each client sends `seeds` pictures of each of its scarce classes, and as many of `decoys`
 others, so that the server cannot tell which are scarce. The server enlarges what it got, trains a
-conditional generator on it (fl/gan.py) and hands that to everybody; each client fills its classes up,
+conditional generator on it (fl/families/gan.py) and hands that to everybody; each client fills its classes up,
 share = 1 to the size of its largest,
 
     floor(share * (max n - n_c)) pictures of class c,
@@ -27,17 +27,17 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Tensor
 
-from fl import augmentation_plan as plans
-from fl import gan as wgan
 from fl.artifact import Kind
-from fl.balancing import Balancing
 from fl.errors import UserError
+from fl.families import augmentation_plan as plans
+from fl.families import gan as wgan
+from fl.families.balancing import Balancing
+from fl.families.generating import joined, pixels
+from fl.families.visit_noise import NoiseConfig, no_noise
 from fl.federation import Federation, Tally
-from fl.generating import joined, pixels
 from fl.method import Card, Client, Reply, count_of
 from fl.protection import Message
 from fl.tree import Tree
-from fl.visit_noise import NoiseConfig, no_noise
 
 
 class FAug(Balancing):

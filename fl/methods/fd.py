@@ -3,7 +3,7 @@
 Jeong, Oh, Kim, Park, Bennis, Kim. Communication-Efficient On-Device Machine Learning: Federated
 Distillation and Augmentation under Non-IID Private Data. 2018. arXiv:1811.11479, Algorithm 1.
 
-Differs from FedAvg in what is exchanged (fl/distillation.py has the formulas): a table of mean outputs
+Differs from FedAvg in what is exchanged (fl/families/distillation.py has the formulas): a table of mean outputs
 by class instead of a model. Every client trains a model of its own, all starting from the initial
 one. There is no global model: `accuracy` is the mean over the clients' models, each on the whole
 test set. gamma = 0 is training alone. Left out: the paper's augmentation by a generator (FAug).
@@ -13,11 +13,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from fl.artifact import Kind
-from fl.distillation import Distilling
-from fl.local import Trained
+from fl.families.distillation import Distilling
 from fl.method import Card, Client, Delivery, Reply
 from fl.model import State
 from fl.protection import Message
+from fl.training.local import Trained
 from fl.tree import Tree
 
 

@@ -14,8 +14,8 @@ from dataclasses import dataclass, replace
 
 from torch import Tensor
 
+from fl.families.server_optimiser import AdaptiveOptimiser
 from fl.methods.fedavg import FedAvg
-from fl.server_optimiser import AdaptiveOptimiser
 
 
 class FedAdagrad(AdaptiveOptimiser):

@@ -2,7 +2,7 @@
 
 Xie, Koyejo, Gupta. Asynchronous Federated Optimization. 2019. arXiv:1903.03934, Algorithm 1.
 
-Nobody waits (fl/asynchronous.py has the clock). When client k answers with w_k, trained from the model
+Nobody waits (fl/families/asynchronous.py has the clock). When client k answers with w_k, trained from the model
 of step s, the server's step t is
 
     w <- (1 - alpha_t) w + alpha_t w_k,    alpha_t = alpha * S(t - s)
@@ -20,10 +20,10 @@ from dataclasses import dataclass
 from typing import Literal
 
 from fl.artifact import Kind
-from fl.asynchronous import Asynchronous
 from fl.errors import UserError
-from fl.local import Constants, Params
+from fl.families.asynchronous import Asynchronous
 from fl.method import Card, Delivery
+from fl.training.local import Constants, Params
 from fl.tree import Tree
 
 

@@ -6,13 +6,13 @@ accuracy could be reported there. What its authors ran is not stated; this is ou
 
     client k minimises, from the global model, CE(z, y) + gamma * CE(z, row y of the others' table)
 
-so gamma = 0 is FedAvg, bit for bit (tables are still sent). fl/distillation.py has the tables.
+so gamma = 0 is FedAvg, bit for bit (tables are still sent). fl/families/distillation.py has the tables.
 """
 
 from dataclasses import replace
 
 from fl.artifact import Kind
-from fl.distillation import Distilling
+from fl.families.distillation import Distilling
 from fl.methods.fedavg import FedAvg
 
 

@@ -15,10 +15,10 @@ import numpy as np
 from fl.artifact import Kind
 from fl.errors import UserError
 from fl.federation import Federation
-from fl.local import Constants, Params
 from fl.method import Client, LocalConfig, Reply
 from fl.methods.fedavg import FedAvg
 from fl.partition import Index
+from fl.training.local import Constants, Params
 from fl.tree import Tree
 
 

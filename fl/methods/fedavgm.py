@@ -13,9 +13,9 @@ so server_momentum = 0 and server_lr = 1 is FedAvg, bit for bit. Sends what FedA
 from dataclasses import dataclass, replace
 
 from fl.errors import UserError
+from fl.families.server_optimiser import ServerOptimiser, Step
 from fl.methods.fedavg import FedAvg
 from fl.model import State
-from fl.server_optimiser import ServerOptimiser, Step
 
 
 class FedAvgM(ServerOptimiser):

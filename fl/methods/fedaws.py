@@ -29,11 +29,11 @@ from fl.aggregators.mean import WeightedMean
 from fl.artifact import Kind
 from fl.errors import UserError
 from fl.federation import Federation
-from fl.local import Constants, Handle, Trained
 from fl.method import Client, Delivery, LocalConfig, Reply
 from fl.methods.fedavg import FedAvg
 from fl.model import State
 from fl.protection import Message
+from fl.training.local import Constants, Handle, Trained
 from fl.tree import Tree
 
 

@@ -15,10 +15,10 @@ import torch
 from fl.aggregators.mean import WeightedMean
 from fl.artifact import Kind
 from fl.federation import Federation
-from fl.local import Trained
 from fl.method import Client, Delivery, LocalConfig, Reply
 from fl.methods.fedavg import FedAvg
 from fl.model import State
+from fl.training.local import Trained
 from fl.tree import Tree
 
 

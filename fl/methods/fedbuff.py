@@ -3,7 +3,7 @@
 Nguyen, Malik, Zhan, Yousefpour, Rabbat, Malek, Huba. Federated Learning with Buffered Asynchronous
 Aggregation. AISTATS 2022. arXiv:2106.06639, Algorithm 1.
 
-Nobody waits (fl/asynchronous.py has the clock). When the buffer holds B answers, trained from the
+Nobody waits (fl/families/asynchronous.py has the clock). When the buffer holds B answers, trained from the
 models w_s of earlier steps s,
 
     w <- w + server_lr * (1/B) sum_k S(t - s_k) (w_k - w_{s_k}),    S(x) = 1 / sqrt(1 + x)
@@ -20,8 +20,8 @@ from dataclasses import dataclass
 
 from fl.aggregators.mean import WeightedMean
 from fl.artifact import Kind
-from fl.asynchronous import Asynchronous
 from fl.errors import UserError
+from fl.families.asynchronous import Asynchronous
 from fl.method import Card, Delivery
 from fl.tree import Tree
 

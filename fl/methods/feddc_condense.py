@@ -2,7 +2,7 @@
 
 FedDC (dataset condensation), Algorithm 1 (no public identifier at hand; unrelated to the FedDC of 2022
 that corrects local drift). Each client trains as in FedAvg and besides condenses its classes
-(fl/condensation.py); the server averages and then trains the average on the union of the condensed
+(fl/families/condensation.py); the server averages and then trains the average on the union of the condensed
 pictures that arrived in this round. ft_epochs = 0 or ft_lr = 0 is FedAvg, bit for bit.
 `variant: feddc_plus` optimises the pictures with momentum 0.9 and weight decay 4e-5.
 
@@ -26,12 +26,12 @@ from torch.nn.functional import cross_entropy
 
 from fl.aggregators.mean import WeightedMean
 from fl.artifact import Kind
-from fl.condensation import Cell, Condensing, condense
 from fl.errors import UserError
+from fl.families.condensation import Cell, Condensing, condense
 from fl.federation import Federation
-from fl.local import Constants, Handle, Params, Trained
 from fl.method import Card, Client, Delivery, LocalConfig, Reply, RoundMethod
 from fl.protection import Payload
+from fl.training.local import Constants, Handle, Params, Trained
 from fl.tree import Tree
 
 

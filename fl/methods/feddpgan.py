@@ -14,14 +14,14 @@ from typing import Literal
 
 import torch
 
-from fl import gan as wgan
 from fl.aggregators.mean import WeightedMean
 from fl.artifact import Kind
-from fl.balancing import Offered
+from fl.families import gan as wgan
+from fl.families.balancing import Offered
+from fl.families.relay import Task
 from fl.federation import Federation
 from fl.methods.gandalf import Gandalf
 from fl.protection import Message
-from fl.relay import Task
 from fl.tree import Tree
 
 _BOTH = (Kind.GAN_G, Kind.GAN_D)

@@ -22,10 +22,10 @@ from fl.aggregators.mean import WeightedMean
 from fl.artifact import Kind
 from fl.errors import UserError
 from fl.federation import Federation
-from fl.local import Constants, Params, Trained
 from fl.method import Client, Delivery, LocalConfig, Reply
 from fl.methods.fedavg import FedAvg
 from fl.model import State
+from fl.training.local import Constants, Params, Trained
 from fl.tree import Tree
 
 

@@ -15,9 +15,9 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from fl.errors import UserError
-from fl.local import Constants, Handle
 from fl.method import Client, LocalConfig
 from fl.methods.fedavg import FedAvg
+from fl.training.local import Constants, Handle
 
 
 class FedLC(FedAvg):

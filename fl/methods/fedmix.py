@@ -28,10 +28,10 @@ from torch.nn.functional import cross_entropy, one_hot
 from fl.artifact import Kind
 from fl.errors import UserError
 from fl.federation import Federation
-from fl.local import Constants, Handle
 from fl.method import Client, LocalConfig, Reply
 from fl.methods.fedavg import FedAvg
 from fl.protection import Message, Payload
+from fl.training.local import Constants, Handle
 from fl.tree import Tree
 
 

@@ -20,9 +20,9 @@ from fl.aggregators.mean import WeightedMean
 from fl.artifact import Kind
 from fl.errors import UserError
 from fl.federation import Federation
-from fl.local import Constants, Params, Trained
 from fl.method import Client, Delivery, LocalConfig, Reply, count_of
 from fl.methods.fedavg import FedAvg
+from fl.training.local import Constants, Params, Trained
 from fl.tree import Tree
 
 

@@ -14,9 +14,9 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from fl.errors import UserError
-from fl.local import Constants, Params
 from fl.method import LocalConfig
 from fl.methods.fedavg import FedAvg
+from fl.training.local import Constants, Params
 
 
 class FedProx(FedAvg):

@@ -17,10 +17,10 @@ from typing import Any
 from torch import Tensor
 
 from fl.errors import UserError
-from fl.local import Constants, Handle, Params
+from fl.families.split import SplitMethod
 from fl.method import Client, Reply
 from fl.methods.fedavg import FedAvg
-from fl.split import SplitMethod
+from fl.training.local import Constants, Handle, Params
 
 
 class FedRep(SplitMethod):

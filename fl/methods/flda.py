@@ -23,10 +23,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import log_softmax, logsigmoid, nll_loss
 
-from fl.local import Constants, Handle
 from fl.method import Client, LocalConfig, Reply
 from fl.methods.fedavg import FedAvg
 from fl.model import Net, State
+from fl.training.local import Constants, Handle
 
 
 class FLDA(FedAvg):

@@ -6,14 +6,14 @@ sizes, then
 1. clients of similar distributions (k-means) pass a WGAN-GP around, generator and critic, cycle by
    cycle, until both losses stay: |now - 10 visits ago| / 10 <= 0.2 (the paper's code);
 2. each client gets the generators that differ most from its own distribution, makes as many pictures as
-   the plan of fl/augmentation_plan.py asks for and labels them; they stay with it;
-3. clients of complementary distributions train the model in relays (fl/relaying.py), after faults of
-   their own (fl/relay.py), and the server averages the groups.
+   the plan of fl/families/augmentation_plan.py asks for and labels them; they stay with it;
+3. clients of complementary distributions train the model in relays (fl/families/relaying.py), after faults of
+   their own (fl/families/relay.py), and the server averages the groups.
 
 The generators are unconditional, and how their pictures get labels is the paper's open question. `fedavg`
 labels with a model that the same clients train by FedAvg first; `oracle` with one trained on everybody's
 pooled data, which no federation has: an advantage and a leak, for comparison only; `conditional` trains
-conditional networks instead. Noise is added to all weights handed on (fl/visit_noise.py has both modes).
+conditional networks instead. Noise is added to all weights handed on (fl/families/visit_noise.py has both modes).
 
 Who sees what: the next client reads generator and critic of its predecessor alone, the server all
 generators, distributions and sizes, and every client the generators it is given. Without augmentation,
@@ -29,18 +29,18 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from fl import gan as wgan
-from fl import generating
 from fl.artifact import Kind
-from fl.augmentation_plan import Solver
-from fl.balancing import Balancing, Offered, numbered
 from fl.errors import UserError
+from fl.families import gan as wgan
+from fl.families import generating
+from fl.families.augmentation_plan import Solver
+from fl.families.balancing import Balancing, Offered, numbered
+from fl.families.grouping import similar
+from fl.families.relay import Task
 from fl.federation import Federation, Tally
-from fl.grouping import similar
 from fl.method import Card, Client, Reply
 from fl.model import State
 from fl.protection import Message
-from fl.relay import Task
 from fl.tree import Tree
 
 _SETTLED, _LOOK_BACK = 0.2, 10  # of the losses; visits

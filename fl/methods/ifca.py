@@ -27,11 +27,11 @@ from fl.aggregators.mean import WeightedMean
 from fl.artifact import Kind
 from fl.errors import UserError
 from fl.federation import Federation
-from fl.local import Trained
 from fl.method import Client, Delivery, LocalConfig, Reply, evaluate
 from fl.methods.fedavg import FedAvg
 from fl.model import State
 from fl.protection import Message, Payload
+from fl.training.local import Trained
 from fl.tree import Tree
 
 

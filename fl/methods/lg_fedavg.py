@@ -20,12 +20,12 @@ import torch
 
 from fl.artifact import Kind
 from fl.errors import UserError
+from fl.families.split import SplitMethod
 from fl.federation import Federation
-from fl.local import Trained
 from fl.method import Client, Delivery, Reply, RoundMethod
 from fl.methods.fedavg import FedAvg
 from fl.protection import Message
-from fl.split import SplitMethod
+from fl.training.local import Trained
 from fl.tree import Tree
 
 

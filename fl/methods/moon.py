@@ -18,9 +18,9 @@ from torch import Tensor
 from torch.nn.functional import cosine_similarity, cross_entropy, softplus
 
 from fl.errors import UserError
-from fl.local import Constants, Handle, Trained
 from fl.method import Client, LocalConfig, Reply
 from fl.methods.fedavg import FedAvg
+from fl.training.local import Constants, Handle, Trained
 
 
 class MOON(FedAvg):

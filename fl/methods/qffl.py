@@ -22,9 +22,9 @@ from torch.nn.functional import cross_entropy
 from fl.aggregators.mean import WeightedMean
 from fl.artifact import Kind
 from fl.errors import UserError
-from fl.local import Trained
 from fl.method import Client, Delivery, LocalConfig, Reply
 from fl.methods.fedavg import FedAvg
+from fl.training.local import Trained
 from fl.tree import Tree
 
 

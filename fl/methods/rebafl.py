@@ -31,9 +31,9 @@ from fl.aggregators.mean import WeightedMean
 from fl.artifact import Kind
 from fl.errors import UserError
 from fl.federation import Federation
-from fl.local import Constants, Handle, Trained
 from fl.method import Card, Client, Delivery, LocalConfig, Reply, RoundMethod, count_of
 from fl.protection import Message, Payload
+from fl.training.local import Constants, Handle, Trained
 from fl.tree import Tree
 
 

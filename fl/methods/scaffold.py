@@ -23,10 +23,10 @@ from fl.aggregators.mean import WeightedMean
 from fl.artifact import Kind
 from fl.errors import UserError
 from fl.federation import Federation
-from fl.local import Constants, Handle, Params, Trained, bind
 from fl.method import Card, Client, Delivery, LocalConfig, Reply, RoundMethod
 from fl.methods.fednova import step_weight
 from fl.protection import Message
+from fl.training.local import Constants, Handle, Params, Trained, bind
 from fl.tree import Tree
 
 

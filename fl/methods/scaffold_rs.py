@@ -14,10 +14,10 @@ from dataclasses import dataclass, replace
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from fl.local import Constants, Handle
 from fl.method import Client
 from fl.methods.fedrs import check_restriction, logit_scale
 from fl.methods.scaffold import Scaffold
+from fl.training.local import Constants, Handle
 
 
 class ScaffoldRS(Scaffold):

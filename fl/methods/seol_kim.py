@@ -33,8 +33,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fl.artifact import Kind
-from fl.balanced_selection import Counts, allocate, oversampled
 from fl.errors import UserError
+from fl.families.balanced_selection import Counts, allocate, oversampled
 from fl.federation import Federation
 from fl.method import Card, Client, Delivery, LocalConfig, Reply, RoundMethod, count_of
 from fl.protection import Message

@@ -1,16 +1,16 @@
 """Static augmentation: clients double their rare classes with slightly altered copies, then train.
 
 The comparison of GANDALF (sec. 4): no generators; every class with fewer examples than its client's
-largest gets altered copies of its own (fl/augmentation_plan.py), at most as many as it has. Phase 3 is
+largest gets altered copies of its own (fl/families/augmentation_plan.py), at most as many as it has. Phase 3 is
 GANDALF's. `share` is 1: as near to balance as doubling gets. It sends no picture and no generator.
 """
 
 from dataclasses import dataclass, field
 
 from fl.artifact import Kind
-from fl.balancing import Balancing
+from fl.families.balancing import Balancing
+from fl.families.visit_noise import NoiseConfig, no_noise
 from fl.method import Card
-from fl.visit_noise import NoiseConfig, no_noise
 
 
 class StaticAugmentation(Balancing):

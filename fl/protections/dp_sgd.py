@@ -1,6 +1,6 @@
 """DP-SGD: clients train with clipped, noised steps, so that no single record shows in what they send.
 
-Abadi et al., CCS 2016, arXiv:1607.00133, Alg. 1; see fl/private.py for the training itself, and for
+Abadi et al., CCS 2016, arXiv:1607.00133, Alg. 1; see fl/training/private.py for the training itself, and for
 what is changed. The unit is the record: one client's bound holds for each of its examples, and clients
 with disjoint data are not added up. Which records a step used is seen by nobody. What the same client
 sends beside its model (counts, prototypes) is not covered, and the ledger lists it.
@@ -13,8 +13,8 @@ from pydantic import Field
 
 from fl.artifact import Kind
 from fl.ledger import Release
-from fl.private import PrivateTraining
 from fl.protection import Protection, Sending
+from fl.training.private import PrivateTraining
 
 TRAINED = (Kind.LOCAL_MODEL, Kind.MODEL_DELTA)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from audit.cli import app
+from audit.cli.main import app
 from tests.audit.tiny import HERE, TEXT
 
 RUNNER = CliRunner()
@@ -151,10 +151,10 @@ def test_files_that_are_no_text_or_not_there(tmp_path: Path) -> None:
 
 def run_folder(tmp_path: Path, **changes: str) -> Path:
     """A folder as a finished simulation leaves it, with some of its files replaced."""
-    from audit.config import load
-    from audit.plan import SIMULATED
-    from audit.resolve import resolve
-    from audit.rundir import RunDir
+    from audit.phases.plan import SIMULATED
+    from audit.settings.config import load
+    from audit.settings.resolve import resolve
+    from audit.subject.rundir import RunDir
 
     source = tmp_path / "config-source.yaml"
     source.write_text(TEXT)
@@ -253,7 +253,7 @@ def test_the_installed_command_fails_the_same_way(tmp_path: Path) -> None:
     path = tmp_path / "bad.yaml"
     path.write_text(TEXT.replace("clients: 4", "clints: 4"))
     done = subprocess.run(
-        [sys.executable, "-m", "audit.cli", "show", str(path)], capture_output=True, text=True
+        [sys.executable, "-m", "audit.cli.main", "show", str(path)], capture_output=True, text=True
     )
     assert done.returncode == 2 and done.stdout == ""
     assert done.stderr == (

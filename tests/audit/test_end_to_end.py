@@ -11,7 +11,7 @@ import pytest
 from pypdf import PdfReader
 from typer.testing import CliRunner
 
-from audit.cli import app
+from audit.cli.main import app
 from reports.result import AuditResult, Outcome
 
 ROOT = Path(__file__).parents[2]
@@ -140,7 +140,7 @@ workers: 0
 def test_a_killed_run_continues_to_the_same_bits(tmp_path: Path) -> None:
     config = tmp_path / "config.yaml"
     config.write_text(SMALL.replace("METHOD", "rebafl").replace("workers: 0", "workers: 2"))
-    command = [sys.executable, "-m", "audit.cli", "simulate", str(config), "--out"]
+    command = [sys.executable, "-m", "audit.cli.main", "simulate", str(config), "--out"]
     subprocess.run([*command, str(tmp_path / "whole")], cwd=ROOT, check=True, timeout=120)
     killer = KILLER.format(root=str(ROOT), config=str(config), out=str(tmp_path / "killed"))
     killed = subprocess.run([sys.executable, "-c", killer], cwd=ROOT, timeout=120, check=False)
@@ -162,7 +162,7 @@ def dying(self, round, message, sender, reference):
         os.kill(os.getpid(), signal.SIGKILL)
     return uplink(self, round, message, sender, reference)
 wire.Wire.uplink = dying
-from audit.cli import app
+from audit.cli.main import app
 app(["simulate", {config!r}, "--out", {out!r}])
 """
 

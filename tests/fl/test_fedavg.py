@@ -3,11 +3,11 @@
 import torch
 from torch.nn.functional import cross_entropy
 
-from fl.local import normalise
 from fl.method import LocalConfig
 from fl.methods.fedavg import FedAvg
 from fl.model import initialise
 from fl.streams import Streams
+from fl.training.local import normalise
 from tests.fl.worlds import EVERYONE, SCRIPT, TinyNet, close, data, parts, run, same
 
 SETTINGS = {"rounds": 3, "local_epochs": 2, "batch_size": 8, "lr": 0.05, "momentum": 0.5}

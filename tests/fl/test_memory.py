@@ -17,10 +17,10 @@ from fl import workers as worker_kinds
 from fl.artifact import Channel
 from fl.availability.full import Full
 from fl.dataset import Arrays, Data
+from fl.execution.site import build_site
 from fl.federation import Federation, Holdings
 from fl.methods.fedavg import FedAvg
 from fl.model import Net, initialise, state_of
-from fl.site import build_site
 from fl.streams import Streams
 from fl.wire import Wire
 

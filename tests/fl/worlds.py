@@ -16,16 +16,16 @@ from torch import nn
 
 from fl import workers as worker_kinds
 from fl.artifact import Artifact
-from fl.batched import Batched
 from fl.checkpoint import Checkpoints
 from fl.dataset import Arrays, Data
+from fl.execution.batched import Batched
+from fl.execution.site import build_site
 from fl.federation import Federation, Holdings
 from fl.method import RoundMethod
 from fl.model import Net, State, initialise, state_of
 from fl.participation import Availability, Participation
 from fl.protection import Protection
 from fl.recorder import Log, Recorder, read
-from fl.site import build_site
 from fl.streams import Streams
 from fl.wire import Wire
 

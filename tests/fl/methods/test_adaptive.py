@@ -7,11 +7,11 @@ import pytest
 import torch
 
 from fl.errors import UserError
+from fl.families.server_optimiser import AdaptiveOptimiser
 from fl.methods.fedadagrad import FedAdagrad
 from fl.methods.fedadam import FedAdam
 from fl.methods.fedavg import FedAvg
 from fl.methods.fedyogi import FedYogi
-from fl.server_optimiser import AdaptiveOptimiser
 from tests.fl.methods.worlds_of_methods import SETTINGS, WORLD, continues
 from tests.fl.worlds import close, run, same
 

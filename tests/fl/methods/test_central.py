@@ -10,12 +10,12 @@ from torch.nn.functional import cross_entropy
 
 from fl.artifact import Channel
 from fl.errors import UserError
-from fl.local import normalise
 from fl.method import Client, Reply
 from fl.methods.datacenter import Datacenter
 from fl.methods.fedavg import FedAvg
 from fl.methods.fedavg_ft import FedAvgFT
 from fl.streams import Streams
+from fl.training.local import normalise
 from tests.fl.methods.worlds_of_methods import SETTINGS, WORLD, continues
 from tests.fl.worlds import TinyNet, data, parts, run, same
 

@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 import torch
 
-from fl import gan
 from fl.artifact import Artifact, Channel, Kind
 from fl.errors import UserError
+from fl.execution.site import build_site
+from fl.families import gan
 from fl.federation import Holdings
 from fl.methods.faug import FAug, enlarged, scarce
 from fl.methods.fedavg import FedAvg
-from fl.site import build_site
 from fl.streams import Streams
 from tests.fl.methods.test_gandalf import GAN
 from tests.fl.methods.worlds_of_methods import SETTINGS, WORLD, continues

@@ -10,10 +10,10 @@ from scipy.special import log_softmax, softmax
 
 from fl.artifact import Channel, Kind
 from fl.errors import UserError
-from fl.local import Handle, normalise
 from fl.methods.fedavg import FedAvg
 from fl.methods.fedmix import FedMix, mixed, naively_mixed
 from fl.protections.secure_aggregation import SecureAggregation
+from fl.training.local import Handle, normalise
 from tests.fl.methods.worlds_of_methods import SETTINGS, WORLD, continues, direct
 from tests.fl.worlds import EVERYONE, TinyNet, World, data, parts, run, same
 

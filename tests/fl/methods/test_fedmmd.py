@@ -67,7 +67,7 @@ def test_the_bandwidth_is_a_constant() -> None:
 
 def test_a_larger_weight_keeps_features_nearer() -> None:
     """The discrepancy between received and trained features falls as the weight grows."""
-    from fl.local import Handle
+    from fl.training.local import Handle
     from tests.fl.worlds import TinyNet
 
     x = torch.randn(30, 1, 6, 6, generator=torch.Generator().manual_seed(0))

@@ -10,10 +10,10 @@ import torch
 
 from fl import tree
 from fl.errors import UserError
-from fl.local import Handle
 from fl.methods.fedavg import FedAvg
 from fl.methods.flda import FLDA, Mixture
 from fl.plugin import configure
+from fl.training.local import Handle
 from tests.fl.methods.worlds_of_methods import SETTINGS, WORLD, continues
 from tests.fl.worlds import EVERYONE, TinyNet, close, run, same
 

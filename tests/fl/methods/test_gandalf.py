@@ -10,15 +10,15 @@ import pytest
 
 from fl.artifact import Channel, Kind, Party
 from fl.errors import UserError
+from fl.families.gan import GanConfig
+from fl.families.relay import FaultConfig, Faults
+from fl.families.visit_noise import NoiseConfig
 from fl.federation import Federation
-from fl.gan import GanConfig
 from fl.ledger import read as read_ledger
 from fl.methods.fedavg import FedAvg
 from fl.methods.gandalf import Gandalf
-from fl.relay import FaultConfig, Faults
-from fl.visit_noise import NoiseConfig
+from tests.fl.families.test_relay import Script
 from tests.fl.methods.worlds_of_methods import SETTINGS, WORLD, continues
-from tests.fl.test_relay import Script
 from tests.fl.worlds import EVERYONE, World, data, parts, run, same
 
 GAN = GanConfig(cycles=3, least_cycles=3, local=2, width=4, latent=6, batch_size=4)

@@ -9,10 +9,10 @@ import torch
 from torch.nn.functional import cross_entropy, normalize
 
 from fl.errors import UserError
-from fl.local import Handle
 from fl.methods.fedavg import FedAvg
 from fl.methods.moon import MOON
 from fl.model import state_of
+from fl.training.local import Handle
 from tests.fl.methods import by_hand
 from tests.fl.worlds import EVERYONE, Stopped, TinyNet, close, run, same
 

@@ -11,12 +11,12 @@ from torch.nn.functional import cross_entropy
 
 from fl.artifact import Kind
 from fl.errors import UserError
-from fl.local import Constants, Handle, normalise
 from fl.method import Client
 from fl.methods.bsm_fedavg import BSMFedAvg
 from fl.methods.fedavg import FedAvg
 from fl.methods.rebafl import ReBaFL, augment, prior_shift
 from fl.model import State
+from fl.training.local import Constants, Handle, normalise
 from tests.fl.methods.worlds_of_methods import SETTINGS, WORLD, continues, direct, logit_gradient
 from tests.fl.worlds import EVERYONE, TinyNet, World, close, data, parts, run, same
 

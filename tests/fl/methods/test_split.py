@@ -10,11 +10,11 @@ import torch
 from fl import tree
 from fl.artifact import Channel, Kind
 from fl.errors import UserError
+from fl.families.split import SplitMethod
 from fl.methods.fedavg import FedAvg
 from fl.methods.fedper import FedPer
 from fl.methods.fedrep import FedRep
 from fl.methods.lg_fedavg import LGFedAvg
-from fl.split import SplitMethod
 from tests.fl.methods.worlds_of_methods import SETTINGS, WORLD, continues
 from tests.fl.worlds import EVERYONE, run, same
 

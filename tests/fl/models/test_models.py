@@ -10,11 +10,11 @@ from torch.func import functional_call, grad, vmap
 from torch.nn.functional import cross_entropy, leaky_relu, max_pool2d
 
 from fl.errors import UserError
-from fl.local import channels_last
 from fl.model import Net, count, head_names, initialise, state_of
 from fl.models._images import pool_then
 from fl.plugin import load, names
 from fl.streams import Streams
+from fl.training.local import channels_last
 
 MNIST, CIFAR, ALL = (1, 28, 28), (3, 32, 32), names("fl.models")
 

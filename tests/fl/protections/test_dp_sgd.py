@@ -9,17 +9,17 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from audit.config import Config
-from audit.world import World
+from audit.settings.config import Config
+from audit.subject.simulated import World
 from fl.errors import UserError
 from fl.ledger import read
-from fl.local import train as train_plainly
 from fl.methods.fedavg import FedAvg
 from fl.methods.fedprox import FedProx
 from fl.model import Net, State, initialise, state_of
-from fl.private import PrivateTraining, train
 from fl.protections.dp_sgd import DPSGD
 from fl.streams import Streams
+from fl.training.local import train as train_plainly
+from fl.training.private import PrivateTraining, train
 from tests.fl.worlds import CLASSES, TinyNet, run, same
 
 N, LR = 20, 0.1

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 
-from audit.exposure import exposures
+from audit.verdict.exposure import exposures
 from fl.artifact import Kind
 from fl.ledger import read
 from fl.methods.rebafl import ReBaFL

@@ -1,0 +1,147 @@
+"""Condensed class: does a condensed image show what its class looks like?
+
+FedDC says that people cannot tell the class of a condensed image, and takes that for privacy. Labels are
+sent with the images, so the class is no secret of the message; what is tested is the statement. The judge
+is a classifier of its own architecture, trained on auxiliary pictures; images get their usual brightness
+and contrast first, but are not clipped.
+
+Blind adversaries: the share of the largest class, and the same classifier on images of pure noise. The
+negative control is noise in the place of the images; the planted leak is real pictures of the class.
+
+Claim: guess, of_noise, label, sender [k], artifact, origin [k]; judge [1], the classifier.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from attacks import stats
+from attacks.attack import (
+    Attack,
+    Baseline,
+    Card,
+    Claim,
+    Evidence,
+    Goal,
+    Images,
+    Knowledge,
+    Position,
+    ThreatModel,
+    Truth,
+)
+from attacks.condensed._images import REAL_START, REQUIRES, condensed, none_here, shown
+from attacks.prototypes._trials import group
+from attacks.trials.audit_net import AuditNet
+from attacks.trials.membership import CONFIDENCE, CONTROL_CONFIDENCE
+from fl.artifact import Artifact
+
+Floats = NDArray[np.floating[Any]]
+
+
+@dataclass(frozen=True)
+class _Own:
+    """The attacker's own pictures in the place of the auditor's."""
+
+    auxiliary: Images
+    reference: Images
+
+
+class CondensedClass(Attack):
+    card = Card(
+        title="Class recognised in condensed images",
+        source="independent classifier, for the visual claim of FedDC",
+        goal=Goal.INFERENCE,
+        threat=ThreatModel(position=Position.SERVER, knows=frozenset({"auxiliary_data"})),
+        requires=REQUIRES,
+        replays=True,
+        learns="what the class of a condensed image is, without reading its label",
+        does_not_show="whether anything of a single picture can be seen",
+        remedy="do not count on condensed images being unreadable",
+    )
+
+    def run(
+        self, view: Sequence[Artifact], knowledge: Knowledge, rng: np.random.Generator
+    ) -> Claim:
+        found, aux = condensed(view), knowledge.auxiliary
+        assert aux is not None, "granted by the threat model"
+        order = rng.permutation(len(aux))
+        test, rest = order[: len(aux) // 10], order[len(aux) // 10 :]
+        net = AuditNet(_Own(Images(x=aux.x[rest], y=aux.y[rest]),
+                            Images(x=aux.x[test], y=aux.y[test])))  # type: ignore[arg-type]  # fmt: skip
+        judge = np.empty(1, dtype=object)
+        judge[0] = net
+        noise = rng.standard_normal(found["images"].shape)
+        return {
+            **{k: found[k] for k in ("label", "sender", "artifact", "origin")},
+            "guess": net.classes(shown(found["images"], aux.x)),
+            "of_noise": net.classes(shown(noise, aux.x)),
+            "judge": judge,
+        }
+
+    def measure(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[Evidence]:
+        label, hit = claim["label"], claim["guess"] == claim["label"]
+        noise = claim["of_noise"] == label
+        sizes = [len(truth.members(str(a), int(c)))
+                 for a, c in zip(claim["artifact"], label, strict=True)]  # fmt: skip
+        keys = [(str(o), group(str(o), n)) if n else ("", 0)
+                for o, n in zip(claim["origin"], sizes, strict=True)]  # fmt: skip
+        every = sorted({k for k in keys if k[0]})
+        found = []
+        for key in every:
+            rows = np.array([k == key for k in keys])
+            n = float(np.median(np.array(sizes)[rows]))
+            found.append(self._evidence(hit[rows], noise[rows], label[rows], key[0], n, len(every)))
+        real = truth.reference
+        right = claim["judge"][0].classes(real.x[:1000]) == real.y[:1000]
+        most = np.bincount(real.y[:1000]).max(initial=0) / max(1, len(right))
+        found.append(
+            Evidence(
+                measure="class_recognised", value=float(right.mean()), unit="fraction",
+                trials=len(right), interval=stats.clopper_pearson(int(right.sum()), len(right)),
+                baselines=(Baseline(name="largest class", value=float(most)),), control="positive",
+                note="real pictures in the place of condensed ones",
+            )
+        )  # fmt: skip
+        # Its answer to noise is nearly always one class: what counts is how often that class is asked for
+        guess = np.bincount(claim["of_noise"]).argmax() if len(label) else 0
+        found.append(
+            Evidence(
+                measure="class_recognised", value=float(noise.mean()), unit="fraction",
+                trials=len(noise),
+                interval=stats.clopper_pearson(int(noise.sum()), len(noise), 1 - CONTROL_CONFIDENCE),
+                baselines=(Baseline(name="the usual answer to noise", value=max(
+                    float((label == guess).mean()), _largest(label))),),
+                confidence=CONTROL_CONFIDENCE, control="negative",
+                note="noise in the place of condensed images",
+            )
+        )  # fmt: skip
+        return found
+
+    def not_applicable(self, view: Sequence[Artifact], knowledge: Knowledge) -> str:
+        if not len(knowledge.auxiliary or ()):
+            return "this attack needs auxiliary pictures, and the federation holds none back"
+        return none_here(view)
+
+    def _evidence(
+        self, hit: NDArray[np.bool_], noise: NDArray[np.bool_], label: NDArray[np.int64],
+        origin: str, n: float, looks: int,
+    ) -> Evidence:  # fmt: skip
+        alpha = stats.corrected(1 - CONFIDENCE, looks)
+        return Evidence(
+            measure="class_recognised", value=float(hit.mean()), unit="fraction", trials=len(hit),
+            interval=stats.clopper_pearson(int(hit.sum()), len(hit), alpha),
+            baselines=(
+                Baseline(name="largest class", value=_largest(label)),
+                Baseline(name="the classifier on noise", value=float(noise.mean()),
+                         interval=stats.clopper_pearson(int(noise.sum()), len(noise), alpha)),
+            ),
+            looks=looks, control="positive" if origin == REAL_START else "none",
+            condition={"n": n, "origin": origin},
+        )  # fmt: skip
+
+
+def _largest(label: NDArray[np.int64]) -> float:
+    return float(np.bincount(label).max(initial=0) / max(1, len(label)))

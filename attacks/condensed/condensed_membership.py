@@ -1,0 +1,116 @@
+"""Condensed membership: was this picture among those that a condensed image stands for?
+
+The score is Pearson's correlation of the candidate with the condensed image of its class. Members are
+compared with unseen pictures of the same class, by the number of pictures behind the image: for one
+picture it is that picture, for thirty the score says almost nothing. That is no proof for
+large classes: an attack that trains models on the condensed set (Dong, Zhao, Lyu, ICML 2022,
+arXiv:2206.00240; Carlini, Feldman, Nasr, arXiv:2209.14987) is another one.
+
+Claim: a rule, since any picture can be asked about. images [k, D] standardised, label, model (0), sender,
+artifact, origin [k]; extractors [1], which standardises candidates.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from attacks.attack import (
+    Attack,
+    Card,
+    Claim,
+    Curve,
+    Evidence,
+    Goal,
+    Knowledge,
+    Position,
+    ThreatModel,
+    Truth,
+)
+from attacks.condensed._images import REQUIRES, condensed, in_our_words, none_here, standardised
+from attacks.prototypes._tracing import Bucket, traced
+from attacks.trials import membership
+from fl.artifact import Artifact
+from fl.errors import UserError
+
+Floats = NDArray[np.floating[Any]]
+
+
+class Standardised:
+    """What stands for a model here: pictures to flat standardised rows."""
+
+    def features(self, images: Floats) -> Floats:
+        rows = standardised(images)
+        return np.asarray(rows.reshape(len(rows), -1))
+
+
+class CondensedMembership(Attack):
+    card = Card(
+        title="Membership from condensed images",
+        source="nearest neighbour, after arXiv:2206.00240",
+        goal=Goal.MEMBERSHIP,
+        threat=ThreatModel(position=Position.SERVER),
+        requires=REQUIRES,
+        replays=True,
+        learns="whether a given picture was in a client's training data",
+        does_not_show="what models trained on the condensed images tell of single pictures",
+        remedy="send no condensed image of a class with few pictures, and add calibrated noise",
+    )
+
+    @dataclass(frozen=True, kw_only=True)
+    class Config:
+        members: int = 500  # members to score for one condensed image, at most
+        others: int = 1000  # unseen pictures of the class to score for one, at most
+
+        def __post_init__(self) -> None:
+            if self.members < 1 or self.others < 2:
+                raise UserError(
+                    "condensed_membership needs members >= 1 and others >= 2, got "
+                    f"{self.members} and {self.others}", hint="leave them out for the defaults",
+                )  # fmt: skip
+
+    def run(
+        self, view: Sequence[Artifact], knowledge: Knowledge, rng: np.random.Generator
+    ) -> Claim:
+        found, extractors = condensed(view), np.empty(1, dtype=object)
+        extractors[0] = Standardised()
+        return {
+            **found,
+            "images": Standardised().features(found["images"]),
+            "model": np.zeros(len(found["label"]), np.int64),
+            "extractors": extractors,
+        }
+
+    def score(self, claim: Claim, row: int, features: Floats) -> Floats:
+        """Correlation of each candidate with condensed image `row`; features [m, D] -> [m]."""
+        image: Floats = claim["images"][row]
+        return np.asarray(features @ image / len(image))
+
+    def measure(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[Evidence]:
+        buckets = self._buckets(claim, truth, rng)
+        found: list[Evidence] = []
+        for b in buckets:
+            found += membership.evidence(
+                b.scores, b.null, looks=len(buckets), note=f"{b.prototypes} condensed images",
+                condition={"n": b.samples, "origin": b.origin},
+            )  # fmt: skip
+        if buckets:
+            found += membership.evidence(
+                membership.pooled([b.unseen for b in buckets]), {}, control="negative",
+                note="pictures that were never trained on in the place of members",
+            )[:1]  # fmt: skip
+        return in_our_words(found)
+
+    def curves(self, claim: Claim, truth: Truth) -> list[Curve]:
+        return [
+            membership.curve(f"n = {b.samples:g}, {b.origin}", b.scores)
+            for b in self._buckets(claim, truth, np.random.default_rng(0))
+        ]
+
+    def not_applicable(self, view: Sequence[Artifact], knowledge: Knowledge) -> str:
+        return none_here(view)
+
+    def _buckets(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[Bucket]:
+        return traced(claim, truth, self.score, (self.config.members, self.config.others), rng)

@@ -1,0 +1,179 @@
+"""Condensed recovery: the picture that a condensed image is nearest to.
+
+Gradient matching on a class of few pictures is gradient inversion in slow motion: with one picture of a
+class the optimum is that picture. The attack does nothing but read the image and set its brightness and
+contrast to those of auxiliary pictures. It is measured by re-identification: the true picture among unseen
+ones of its class, by Pearson's correlation (Dong, Zhao, Lyu, ICML 2022, arXiv:2206.00240,
+study the privacy of condensed data). The blind adversary that counts is the class mean, which correlates
+with everything of its class.
+
+Images that an adversary would take for started from a real picture are those that correlate above 0.9.
+
+Claim: images float32 [k, C, H, W], label, n (-1: not known), sender [k], and as text artifact, origin and
+extractor (what was compared) [k].
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from attacks import stats
+from attacks.attack import (
+    Attack,
+    Baseline,
+    Card,
+    Claim,
+    Evidence,
+    Gallery,
+    Goal,
+    Knowledge,
+    Position,
+    ThreatModel,
+    Truth,
+)
+from attacks.condensed._images import (
+    REQUIRES,
+    condensed,
+    in_our_words,
+    none_here,
+    shown,
+    standardised,
+)
+from attacks.prototypes import _evidence as prototype_evidence
+from attacks.prototypes._trials import CLASS_MEAN, Bucket, buckets
+from attacks.trials.membership import CONFIDENCE
+from fl.artifact import Artifact
+from fl.errors import UserError
+
+Floats = NDArray[np.floating[Any]]
+COPY = 0.9  # a correlation that condensation from noise seldom reaches
+
+
+class CondensedRecovery(Attack):
+    card = Card(
+        title="Pictures recovered from condensed images",
+        source="nearest neighbour, after arXiv:2206.00240",
+        goal=Goal.RECONSTRUCTION,
+        threat=ThreatModel(position=Position.SERVER, knows=frozenset({"auxiliary_data"})),
+        requires=REQUIRES,
+        replays=True,
+        learns="a picture a client trained on",
+        does_not_show="what an attacker who repeats the condensation on candidates would find",
+        remedy="send no condensed image of a class with few pictures, never start it from a real one, and "
+        "add calibrated noise",
+    )  # fmt: skip
+
+    @dataclass(frozen=True, kw_only=True)
+    class Config:
+        gallery: int = 100  # pictures the true one is looked for among
+        show: int = 8  # pictures in a row
+        show_sizes: tuple[int, ...] = (1, 5, 30)  # replayed n to show pictures of
+
+        def __post_init__(self) -> None:
+            if self.gallery < 2 or self.show < 1:
+                raise UserError(
+                    f"condensed_recovery needs gallery >= 2 and show >= 1, got {self.gallery} and "
+                    f"{self.show}", hint="leave them out for the defaults",
+                )  # fmt: skip
+
+    def run(
+        self, view: Sequence[Artifact], knowledge: Knowledge, rng: np.random.Generator
+    ) -> Claim:
+        found = condensed(view)
+        assert knowledge.auxiliary is not None, "granted by the threat model"
+        like = knowledge.auxiliary.x
+        return {
+            **found,
+            "images": shown(found["images"], like),
+            "n": np.full(len(found["label"]), -1),
+            "extractor": np.full(len(found["label"]), "pixels"),
+        }
+
+    def measure(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[Evidence]:
+        found = self._buckets(claim, truth, rng)
+        evidence = prototype_evidence.evidence(found, rng)
+        for b in found:
+            evidence += self._correlation(b, len(found), rng)
+        return in_our_words(evidence)
+
+    def galleries(self, claim: Claim, truth: Truth) -> list[Gallery]:
+        found = self._buckets(claim, truth, np.random.default_rng(0))
+        own = [b for b in found if b.origin == "recorded"]
+        wanted = own[:1] + own[1:][-1:]
+        wanted += [b for b in found if b.origin != "recorded"
+                   and b.samples in self.config.show_sizes]  # fmt: skip
+        return [self._gallery(b, claim) for b in sorted(wanted, key=lambda b: b.samples)]
+
+    def not_applicable(self, view: Sequence[Artifact], knowledge: Knowledge) -> str:
+        if not len(knowledge.auxiliary or ()):
+            return "this attack needs auxiliary pictures, and the federation holds none back"
+        return none_here(view)
+
+    def _buckets(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[Bucket]:
+        return buckets(claim, truth, self.config.gallery, rng, standardised)
+
+    def _correlation(self, b: Bucket, looks: int, rng: np.random.Generator) -> list[Evidence]:
+        """The largest correlation with a member, beside that of as many unseen pictures."""
+        own, unseen, means = [], [], []
+        for trial, picture, mean in zip(b.trials, b.claimed, b.blind[CLASS_MEAN][1], strict=True):
+            size = min(len(trial.members), len(trial.unseen))
+            members = trial.members[:size]
+            own.append(correlations(picture, members).max())
+            unseen.append(correlations(picture, trial.unseen[:size]).max())
+            means.append(correlations(mean, members).max())
+        values = np.array(own)
+        copies = int((values > COPY).sum())
+        alpha = stats.corrected(1 - CONFIDENCE, looks)
+        condition: Mapping[str, float | str] = {"n": b.samples, "origin": b.origin}
+        correlation = Evidence(
+            measure="nearest_correlation", value=float(values.mean()), unit="index",
+            trials=len(values), interval=stats.mean_interval(values, rng, alpha=alpha, bounds=(-1, 1)),
+            baselines=(Baseline(name="nearest of as many unseen pictures", value=float(np.mean(unseen))),
+                       Baseline(name=CLASS_MEAN, value=float(np.mean(means)))),
+            looks=looks, condition=condition,
+            note="Pearson's correlation with the nearest member",
+        )  # fmt: skip
+        taken = int((np.array(unseen) > COPY).sum())
+        flagged = Evidence(
+            measure="copies_flagged", value=copies / len(values), unit="fraction", trials=len(values),
+            interval=stats.clopper_pearson(copies, len(values), alpha),
+            baselines=(Baseline(name="nearest of as many unseen pictures", value=taken / len(values),
+                                interval=stats.clopper_pearson(taken, len(values), alpha)),),
+            looks=looks, condition=condition,
+            note=f"correlation above {COPY}: a copy, as if it had started from a real picture",
+        )  # fmt: skip
+        return [correlation, flagged]
+
+    def _gallery(self, b: Bucket, claim: Claim) -> Gallery:
+        picked = np.unique(np.linspace(0, len(b) - 1, self.config.show).round().astype(int))
+        nearest = [
+            b.trials[i].members[correlations(b.claimed[i], b.trials[i].members).argmax()]
+            for i in picked
+        ]
+        rows = [b.trials[i].row for i in picked]
+        n = [len(b.trials[i].members) for i in picked]
+        behind = f"n = {min(n)}" if min(n) == max(n) else f"n = {min(n)} to {max(n)}"
+        return Gallery(
+            title=f"Condensed images: {behind}, {b.origin}",
+            caption="Leakage is what the condensed image shares with a real picture and the class mean "
+            "does not.",
+            rows={
+                "a real picture of that class": b.targets[picked],
+                "condensed": b.claimed[picked],
+                "nearest real picture": np.stack(nearest),
+                "class mean": b.blind[CLASS_MEAN][1][picked],
+            },
+            columns=tuple(
+                f"client {claim['sender'][r]}, class {claim['label'][r]}, n = {k}"
+                for r, k in zip(rows, n, strict=True)
+            ),
+        )
+
+
+def correlations(picture: Floats, others: Floats) -> NDArray[np.float64]:
+    """Pearson's correlation of one picture [C, H, W] with each of others [m, C, H, W] -> [m]."""
+    one, many = standardised(picture[None]), standardised(others)
+    return np.asarray((one * many).mean(axis=(1, 2, 3)))

@@ -1,0 +1,180 @@
+"""Mashed membership: was this example in one of the averages that a client sent?
+
+FedMix (arXiv:2107.00233, sec. 3) argues that means of M examples hide each of them. The score is Pearson's
+largest correlation of the candidate with a mean of that client whose labels contain the candidate's: with
+M = 1 that mean is the candidate, with many it is mostly the others. Members are compared with as many
+unseen pictures of the same classes. The blind adversary has another client's means.
+
+The planted leak is what the same clients would have sent with groups of one: their examples. How clients
+normalise does not matter, since correlation is by channel. `n` in the evidence is M.
+
+Claim: a rule, since any picture can be asked about. images [k, D] standardised means, shares [k, classes],
+sender, artifact, origin [k].
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from attacks.attack import (
+    Attack,
+    Card,
+    Claim,
+    Curve,
+    Evidence,
+    Goal,
+    Knowledge,
+    Position,
+    ThreatModel,
+    Truth,
+)
+from attacks.condensed._images import standardised
+from attacks.trials import membership
+from attacks.trials.reidentification import Pool, fingerprints
+from fl.artifact import Artifact, Kind
+from fl.errors import UserError
+
+Floats = NDArray[np.floating[Any]]
+
+
+@dataclass(frozen=True)
+class Means:
+    """What one client sent, or what the auditor says it did."""
+
+    images: Floats  # [k, D] standardised
+    shares: Floats  # [k, classes]
+
+    def score(self, pictures: Floats, label: int) -> Floats:
+        """[m] largest correlation of pictures [m, D] with a mean that has some of the class, or any."""
+        fits = self.shares[:, label] > 0
+        some = self.images[fits] if fits.any() else self.images
+        return np.asarray((pictures @ some.T).max(axis=1) / pictures.shape[1])
+
+
+@dataclass(frozen=True)
+class _Case:
+    """A client's class: as many members as unseen pictures, [m, D]."""
+
+    client: int
+    label: int
+    members: Floats
+    unseen: Floats
+
+
+class MashedMembership(Attack):
+    card = Card(
+        title="Membership from averaged examples",
+        source="nearest mean; means as in arXiv:2107.00233",
+        goal=Goal.MEMBERSHIP,
+        threat=ThreatModel(position=Position.SERVER),
+        requires=(Kind.MASHED_BATCH,),
+        rounds="all",  # means are sent once, before the rounds
+        learns="whether a given picture was in a client's training data",
+        does_not_show="what somebody finds who takes the averages apart, or who knows the other examples "
+        "of a group",
+        remedy="average larger groups, and add calibrated noise to the averages",
+    )
+
+    @dataclass(frozen=True, kw_only=True)
+    class Config:
+        members: int = 100  # of a class of a client to score, at most, and as many unseen pictures
+
+        def __post_init__(self) -> None:
+            if self.members < 2:
+                raise UserError(f"mashed_membership.members must be >= 2, got {self.members}",
+                                hint="leave it out for the default")  # fmt: skip
+
+    def run(
+        self, view: Sequence[Artifact], knowledge: Knowledge, rng: np.random.Generator
+    ) -> Claim:
+        sent = _readable(view)
+        rows = [len(a.payload["labels"]) for a in sent]
+        return {
+            "images": np.concatenate([_flat(np.asarray(a.payload["images"])) for a in sent]),
+            "shares": np.concatenate([np.asarray(a.payload["labels"], np.float64) for a in sent]),
+            "sender": np.repeat([a.sender.index for a in sent], rows),
+            "artifact": np.repeat([a.id for a in sent], rows),
+            "origin": np.repeat([a.origin for a in sent], rows),
+        }
+
+    def measure(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[Evidence]:
+        cases, sent = self._cases(claim, truth, rng), _sent(claim)
+        if not cases:
+            return []
+        clients = sorted(sent)
+        others = {k: sent[clients[i - 1]] for i, k in enumerate(clients)} if len(sent) > 1 else {}
+        null = {"another client's means": _scores(cases, others)} if others else {}
+        size = np.median([len(truth.client_images(k)) / len(sent[k].images) for k in clients])
+        condition: Mapping[str, float | str] = {"n": round(float(size)), "origin": "recorded"}
+        note = f"{len(claim['sender'])} means"
+        found = membership.evidence(_scores(cases, sent), null, note=note, condition=condition)
+        found += membership.evidence(
+            _scores(cases, _planted(clients, truth, claim["shares"].shape[1])), null,
+            control="positive", condition={"n": 1, "origin": "planted"},
+            note="groups of one: the examples themselves",
+        )  # fmt: skip
+        halves = [_Case(c.client, c.label, c.unseen[::2], c.unseen[1::2]) for c in cases]
+        found += membership.evidence(
+            _scores(halves, sent), {}, control="negative",
+            note="pictures that were never trained on in the place of members",
+        )[:1]  # fmt: skip
+        return found
+
+    def curves(self, claim: Claim, truth: Truth) -> list[Curve]:
+        cases = self._cases(claim, truth, np.random.default_rng(0))
+        return [membership.curve("means as sent", _scores(cases, _sent(claim)))] if cases else []
+
+    def not_applicable(self, view: Sequence[Artifact], knowledge: Knowledge) -> str:
+        return "" if _readable(view) else "no means of pictures came from a client"
+
+    def _cases(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[_Case]:
+        found, pools = [], {}
+        for client in map(int, np.unique(claim["sender"])):
+            own = truth.client_images(client)
+            for label in map(int, np.unique(own.y)):
+                if label not in pools:
+                    pools[label] = Pool(truth.reference.of_class(label))
+                members = own.of_class(label)
+                unseen = pools[label].without(fingerprints(members))
+                size = min(len(members), len(unseen), self.config.members)
+                if size >= 2:
+                    chosen = [x[rng.permutation(len(x))[:size]] for x in (members, unseen)]
+                    found.append(_Case(client, label, *map(_flat, chosen)))
+        return found
+
+
+def _readable(view: Sequence[Artifact]) -> list[Artifact]:
+    """Means of pictures that came from one client."""
+    return [a for a in view if a.kind == Kind.MASHED_BATCH and a.sender.index is not None
+            and np.asarray(a.payload["images"]).ndim == 4]  # fmt: skip
+
+
+def _flat(pictures: Floats) -> Floats:
+    return standardised(pictures).reshape(len(pictures), -1)
+
+
+def _sent(claim: Claim) -> dict[int, Means]:
+    senders = claim["sender"]
+    return {int(k): Means(claim["images"][senders == k], claim["shares"][senders == k])
+            for k in np.unique(senders)}  # fmt: skip
+
+
+def _planted(clients: Sequence[int], truth: Truth, classes: int) -> dict[int, Means]:
+    own = {k: truth.client_images(k) for k in clients}
+    return {k: Means(_flat(o.x), np.eye(classes)[o.y]) for k, o in own.items()}
+
+
+def _scores(cases: Sequence[_Case], means: Mapping[int, Means]) -> membership.Scores:
+    """Every case scored with the means of its client; a case is a group."""
+    members = [means[c.client].score(c.members, c.label) for c in cases]
+    others = [means[c.client].score(c.unseen, c.label) for c in cases]
+    names = np.arange(len(cases))
+    return membership.Scores(
+        members=np.concatenate(members),
+        others=np.concatenate(others),
+        member_groups=np.repeat(names, [len(m) for m in members]),
+        other_groups=np.repeat(names, [len(o) for o in others]),
+    )

@@ -1,0 +1,119 @@
+"""Evidence on claimed label counts: exact rows and overlap, beside guesses that are told the totals."""
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from attacks import stats
+from attacks.attack import Baseline, Evidence
+from attacks.trials.membership import CONFIDENCE, CONTROL_CONFIDENCE
+
+Counts = NDArray[np.int64]
+Values = NDArray[np.float64]
+Condition = Mapping[str, float | str]
+
+
+def blind_counts(true: Counts, prior: NDArray[np.float64]) -> dict[str, Counts]:
+    """Adversaries who are told each total, which most methods send anyway; prior [C]."""
+    total = true.sum(axis=1)
+    return {
+        "uniform": spread(total, np.ones(true.shape[1])),
+        "global prior": spread(total, prior),
+    }
+
+
+def spread(totals: Counts, shares: NDArray[np.float64]) -> Counts:
+    """Each total split over the classes in proportion, by largest remainders; [k] -> [k, C]."""
+    exact = totals[:, None] * shares / shares.sum()
+    parts = np.floor(exact).astype(np.int64)
+    order = np.argsort(parts - exact, axis=1, kind="stable")  # largest remainder first
+    place = np.argsort(order, axis=1)
+    return np.asarray(parts + (place < (totals - parts.sum(axis=1))[:, None]))
+
+
+def overlap(claimed: Counts, true: Counts) -> NDArray[np.float64]:
+    """Share of a client's examples that the claim places in the right class, [k]."""
+    larger = np.maximum(np.maximum(claimed.sum(axis=1), true.sum(axis=1)), 1)
+    return np.asarray(np.minimum(claimed, true).sum(axis=1) / larger)
+
+
+def exact_match(
+    claimed: Counts, true: Counts, blind: Mapping[str, Counts], condition: Condition,
+    control: Literal["none", "positive", "negative"] = "none",
+    note: str = "clients with all classes right", looks: int = 1,
+) -> Evidence:  # fmt: skip
+    """How often all counts of a row are right; controls have the confidence of controls."""
+
+    def hits(guess: Counts) -> int:
+        return int((guess == true).all(axis=1).sum())
+
+    n = len(true)
+    confidence = CONTROL_CONFIDENCE if control == "negative" else CONFIDENCE
+    return Evidence(
+        measure="count_exact_match", value=hits(claimed) / n, unit="fraction", trials=n,
+        interval=stats.clopper_pearson(
+            hits(claimed), n, stats.corrected(1 - confidence, looks)
+        ),
+        baselines=tuple(
+            Baseline(name=k, value=hits(g) / n, interval=stats.clopper_pearson(hits(g), n))
+            for k, g in blind.items()
+        ),
+        confidence=confidence, looks=looks, control=control, condition=condition, note=note,
+    )  # fmt: skip
+
+
+def overlap_evidence(
+    claimed: Counts, true: Counts, blind: Mapping[str, Counts], condition: Condition,
+    rng: np.random.Generator, looks: int = 1,
+) -> Evidence:  # fmt: skip
+    """The mean share of examples that are placed in the right class."""
+    values: NDArray[Any] = overlap(claimed, true)
+    return Evidence(
+        measure="count_overlap", value=float(values.mean()), unit="fraction", trials=len(true),
+        interval=stats.mean_interval(
+            values, rng, bounds=(0, 1), alpha=stats.corrected(1 - CONFIDENCE, looks)
+        ),
+        baselines=tuple(
+            Baseline(name=k, value=float(overlap(g, true).mean())) for k, g in blind.items()
+        ),
+        confidence=CONFIDENCE, looks=looks, condition=condition,
+        note="share of a client's examples placed in the right class",
+    )  # fmt: skip
+
+
+def count_error(
+    measure: str, claimed: NDArray[Any], true: Counts, blind: Mapping[str, Counts],
+    condition: Condition, rng: np.random.Generator, note: str,
+) -> Evidence:  # fmt: skip
+    """The mean distance of claimed counts, fractional or not, from the true ones."""
+    error = np.abs(claimed - true).mean(axis=1)  # a client's mean over classes
+    return Evidence(
+        measure=measure, value=float(error.mean()), unit="examples", trials=len(true),
+        interval=stats.mean_interval(error, rng),
+        baselines=tuple(
+            Baseline(name=name, value=float(np.abs(guess - true).mean()))
+            for name, guess in blind.items()
+        ),
+        condition=condition, higher_is_worse=False, note=note,
+    )  # fmt: skip
+
+
+def possible_values(
+    read: Values, deviation: Values, true: Counts, condition: Condition, rng: np.random.Generator
+) -> Evidence:
+    """How many whole numbers a count may be after noise, in its 95 % interval."""
+    reach = stats.normal_reach(1 - CONFIDENCE) * deviation[:, None]
+    low, high = np.maximum(read - reach, 0), np.maximum(read + reach, 0)
+    possible = np.maximum(np.floor(high) - np.ceil(low) + 1, 1)
+    inside = (np.abs(true - read) <= reach) | (true == np.rint(read))
+    return Evidence(
+        measure="count_possible_values", value=float(possible.mean()), unit="whole numbers",
+        trials=len(true), interval=stats.mean_interval(possible.mean(axis=1), rng),
+        baselines=(Baseline(name="any count up to the client's total",
+                            value=float(true.sum(axis=1).mean() + 1)),),
+        condition=condition, higher_is_worse=False,
+        note=f"in the {CONFIDENCE:.0%} interval of a count, noise having a deviation of "
+        f"{deviation.mean():.3g}; the interval holds {inside.mean():.0%} of the true counts",
+    )  # fmt: skip

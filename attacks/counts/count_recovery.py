@@ -1,0 +1,267 @@
+"""Count recovery: how many examples of each class a client owns, read from the counts it sends.
+
+ReBaFL (proto_counts), Seol & Kim (class_volume) and GANDALF (noised_label_dist) send class counts
+beside their updates, to weigh clients. Little has to be inferred: the attack writes down what the
+message says, rounds what noise made fractional, takes what is not listed as 0, and
+
+* averages noised counts over the rounds it saw, which divides the noise by the root of their number;
+* takes the least of the class volumes, since oversampling only adds, and less in every round, and what
+  the total, which is sent as well, leaves for the classes that were raised;
+* multiplies a noised distribution by the number of examples sent with it.
+
+What is left of a count after Gaussian noise is the number of whole numbers in its interval, with the
+deviation that was published or that the rounds show. It is measured like any inference attack, because
+"the server needs it" does not make it less of a disclosure. A class with five examples or fewer is one
+whose prototype or condensed image shows a single picture.
+
+Claim: counts int64 [k, C], read float64 [k, C] (before rounding), deviation float64 [k] of read (NaN:
+not known), client [k], kind [k] as text.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from attacks import stats
+from attacks.attack import (
+    Attack,
+    Card,
+    Claim,
+    Evidence,
+    Goal,
+    Knowledge,
+    Position,
+    ThreatModel,
+    Truth,
+)
+from attacks.counts._counts import (
+    Condition,
+    Counts,
+    blind_counts,
+    count_error,
+    exact_match,
+    overlap_evidence,
+    possible_values,
+)
+from fl.artifact import Artifact, Channel, Kind, Party, Role
+from fl.errors import UserError
+
+Values = NDArray[np.float64]
+LISTED = 20  # small cells that a note names, at most
+
+
+class CountRecovery(Attack):
+    card = Card(
+        title="Class counts read from messages",
+        source="the counts of ReBaFL (Alg. 1), Seol & Kim (Alg. 2) and GANDALF (Alg. 1), as sent",
+        goal=Goal.INFERENCE,
+        threat=ThreatModel(position=Position.SERVER),
+        requires=(),
+        also_reads=(
+            Kind.PROTO_COUNTS, Kind.LABEL_COUNTS, Kind.CLASS_VOLUME, Kind.NOISED_LABEL_DIST,
+            Kind.NUM_EXAMPLES,
+        ),
+        rounds="all",
+        learns="how many examples of each class a client owns",
+        does_not_show="which examples those are, nor whether a client reported its counts truthfully",
+        remedy="send no counts, aggregate them securely, or release them with calibrated noise",
+    )  # fmt: skip
+
+    @dataclass(frozen=True, kw_only=True)
+    class Config:
+        kinds: tuple[
+            Literal["proto_counts", "label_counts", "class_volume", "noised_label_dist"], ...
+        ] = ("proto_counts", "label_counts", "class_volume", "noised_label_dist")
+        small: int = 5  # a class with this many examples or fewer is listed
+        noise_std: float = (
+            0.0  # of noise on each number sent, unless a protection publishes its own
+        )
+
+        def __post_init__(self) -> None:
+            if not self.kinds or self.small < 1 or self.noise_std < 0:
+                raise UserError(
+                    "count_recovery needs kinds, small >= 1 and noise_std >= 0, got "
+                    f"{self.kinds}, {self.small} and {self.noise_std}",
+                    hint="leave them out for the defaults",
+                )
+
+    def run(
+        self, view: Sequence[Artifact], knowledge: Knowledge, rng: np.random.Generator
+    ) -> Claim:
+        heard: dict[tuple[str, int], list[_Heard]] = {}
+        for a in sorted(self._counts(view), key=lambda a: a.round):
+            assert a.sender.index is not None
+            said = _Heard(counts=decode(a, knowledge.classes), total=_total(a, view))
+            heard.setdefault((a.kind.value, a.sender.index), []).append(said)
+        read, noise = [], []
+        for (kind, _), rounds in heard.items():
+            found, scale = _combined(rounds, kind)
+            read.append(found)
+            published = knowledge.training.get(f"noise_std.{kind}", self.config.noise_std)
+            noise.append(_deviation(rounds, kind, published * scale))
+        return {
+            "counts": np.maximum(np.rint(read), 0).astype(np.int64),
+            "read": np.stack(read),
+            "deviation": np.array(noise),
+            "client": np.array([client for _, client in heard]),
+            "kind": np.array([kind for kind, _ in heard]),
+        }
+
+    def measure(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[Evidence]:
+        found: list[Evidence] = []
+        for kind in np.unique(claim["kind"]):
+            rows = claim["kind"] == kind
+            true = np.stack([truth.label_counts(int(c)) for c in claim["client"][rows]])
+            found += self._evidence(claim, rows, true, str(kind), truth, rng)
+        return found
+
+    def not_applicable(self, view: Sequence[Artifact], knowledge: Knowledge) -> str:
+        if not self._counts(view):
+            return f"no client sends {' or '.join(self.config.kinds)} that the server could read"
+        return ""
+
+    def _counts(self, view: Sequence[Artifact]) -> list[Artifact]:
+        return [
+            a
+            for a in view
+            if a.kind.value in self.config.kinds
+            and a.sender.role == Role.CLIENT
+            and a.origin == "recorded"
+            and (a.kind != Kind.NOISED_LABEL_DIST or _total(a, view) > 0)
+        ]
+
+    def _evidence(
+        self, claim: Claim, rows: NDArray[np.bool_], true: Counts, kind: str, truth: Truth,
+        rng: np.random.Generator,
+    ) -> list[Evidence]:  # fmt: skip
+        claimed, clients = claim["counts"][rows], claim["client"][rows]
+        prior = np.bincount(truth.auxiliary.y, minlength=true.shape[1]).astype(np.float64)
+        blind = blind_counts(true, prior)
+        here: Condition = {"kind": kind}
+        small = (true > 0) & (true <= self.config.small)
+        found_small = small & (claimed > 0) & (claimed <= self.config.small)
+        listed = [
+            f"client {clients[k]} class {c}: {claimed[k, c]}" for k, c in np.argwhere(found_small)
+        ]
+        more = f" and {len(listed) - LISTED} more" if len(listed) > LISTED else ""
+        result = [
+            exact_match(claimed, true, blind, here),
+            overlap_evidence(claimed, true, blind, here, rng),
+            count_error("count_abs_error", claim["read"][rows], true, blind, here, rng,
+                   "mean over classes, before rounding"),
+            count_error("count_abs_error_rounded", claimed, true, blind, here, rng,
+                   "mean over classes, as whole numbers >= 0"),
+        ]  # fmt: skip
+        known = np.isfinite(claim["deviation"][rows]) & (claim["deviation"][rows] > 0)
+        if known.any():
+            read, noise = claim["read"][rows][known], claim["deviation"][rows][known]
+            result.append(possible_values(read, noise, true[known], here, rng))
+        if small.any():
+            k, n = int(found_small.sum()), int(small.sum())
+            result.append(
+                Evidence(
+                    measure="small_cells_found", value=k / n, unit="fraction", trials=n,
+                    interval=stats.clopper_pearson(k, n), condition=here,
+                    note=f"classes with {self.config.small} examples or fewer: "
+                    + ", ".join(listed[:LISTED]) + more,
+                )
+            )  # fmt: skip
+        return [*result, *_controls(claimed, true, blind, kind)]
+
+
+def decode(artifact: Artifact, classes: int) -> NDArray[np.float64]:
+    """Counts of all classes, [C], as the message states them; what it does not list is 0."""
+    counts = np.asarray(artifact.payload["counts"], np.float64)
+    listed = artifact.payload.get("classes", np.arange(len(counts)))
+    if np.shape(listed) != counts.shape or not np.isin(listed, np.arange(classes)).all():
+        raise UserError(
+            f"{artifact.id} holds {counts.size} counts for classes {np.asarray(listed).tolist()}, "
+            f"the model has {classes} classes",
+            hint="federation.dataset in the config must be the data set that was used",
+        )
+    found = np.zeros(classes)
+    found[np.asarray(listed, np.int64)] = counts
+    return found
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Heard:
+    """One message of counts."""
+
+    counts: Values  # [C], as sent
+    total: float  # examples that the same message says its sender has; 0: it says none
+
+
+def _total(artifact: Artifact, view: Sequence[Artifact]) -> float:
+    message = artifact.id.rpartition("/")[0]
+    for a in view:
+        if a.kind == Kind.NUM_EXAMPLES and a.id.rpartition("/")[0] == message:
+            return float(a.payload["count"])
+    return 0.0
+
+
+def _combined(rounds: Sequence[_Heard], kind: str) -> tuple[Values, float]:
+    """One reading of several messages, oldest first, and what the numbers sent were multiplied by."""
+    if kind == Kind.CLASS_VOLUME:
+        return _volume(np.min([r.counts for r in rounds], axis=0), rounds[0].total), 1.0
+    if kind == Kind.NOISED_LABEL_DIST:  # later ones with another total count generated pictures
+        total = rounds[0].total
+        return np.mean([r.counts for r in rounds if r.total == total], axis=0) * total, total
+    noised = any((r.counts != np.rint(r.counts)).any() for r in rounds)
+    return np.mean([r.counts for r in rounds], axis=0) if noised else rounds[-1].counts, 1.0
+
+
+def _volume(volume: Values, total: float) -> Values:
+    """Counts before oversampling, [C]: small classes were raised to one number, and the total is known.
+
+    What the larger classes leave of the total is divided evenly among those that were raised.
+    """
+    if not total or not volume.any() or volume.sum() <= total:
+        return volume
+    raised = volume == volume[volume > 0].min()
+    left = total - volume[~raised].sum()
+    possible = raised.sum() <= left <= volume[raised].sum()
+    return np.where(raised, left / raised.sum(), volume) if possible else volume
+
+
+def _deviation(rounds: Sequence[_Heard], kind: str, published: float) -> float:
+    """Of the mean over rounds: as published, or as three rounds or more show; NaN where unknown."""
+    if published > 0:
+        return float(published / np.sqrt(len(rounds)))
+    if len(rounds) < 3 or kind not in (Kind.PROTO_COUNTS, Kind.LABEL_COUNTS):
+        return np.nan  # the others change from round to round without noise
+    spreads = np.var([r.counts for r in rounds], axis=0, ddof=1)
+    varied = spreads[spreads > 0]  # classes that are not listed have no noise
+    return float(np.sqrt(varied.mean() / len(rounds))) if len(varied) else np.nan
+
+
+def _controls(
+    claimed: Counts, true: Counts, blind: Mapping[str, Counts], kind: str
+) -> list[Evidence]:
+    """Planted: the true counts in clear, read back. Negative: claims against another client's counts."""
+    classes, here = true.shape[1], {"kind": kind}
+    planted = np.stack([decode(_in_clear(row, kind), classes) for row in true]).astype(np.int64)
+    found = [exact_match(planted, true, blind, here, "positive", "true counts sent in clear")]
+    different = (true[:, None] != true).any(axis=2)  # [k, k]
+    have = np.flatnonzero(different.any(axis=1))
+    if len(have):
+        other = true[different[have].argmax(axis=1)]
+        nothing = {"counts of nobody": np.full_like(other, -1)}
+        found.append(exact_match(claimed[have], other, nothing, here, "negative",
+                            "claims against the counts of another client"))  # fmt: skip
+    return found
+
+
+def _in_clear(counts: Counts, kind: str) -> Artifact:
+    """The message that an unprotected client with these counts would send."""
+    owned = np.flatnonzero(counts)
+    payload = {"counts": counts}
+    if kind == Kind.PROTO_COUNTS:
+        payload = {"classes": owned, "counts": counts[owned]}
+    return Artifact(
+        id="planted", kind=Kind(kind), channel=Channel.UPLINK, round=0, sender=Party.client(0),
+        seen_by=(), payload=payload, origin="replayed",
+    )  # fmt: skip

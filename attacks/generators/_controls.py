@@ -1,0 +1,68 @@
+"""What every attack on generators and critics is held against: pairs that the adversary trained itself.
+
+A pair that memorised a few auxiliary pictures must be found out, one with random weights must not, and a
+reference trained on many auxiliary pictures says how near a generator comes to pictures it never saw.
+Seeds are the same for every attack, so that one who trains a pair anew gets the weights of the one before;
+audit/observer/generators.py keeps them.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from attacks.attack import Claim, GeneratorArchitecture, Images, TrainedPair
+from attacks.trials.matched import Matched, matched
+
+_SEED = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Controls:
+    """Three disjoint lots of auxiliary pictures, and pairs that are trained when asked for."""
+
+    known: GeneratorArchitecture
+    own: Images  # the planted pair's
+    rest: Images  # others like them: nobody trains on these
+    other: Images  # the reference's
+    planted_steps: int  # of the generator
+    reference_steps: int = 0
+
+    @property
+    def planted(self) -> TrainedPair:
+        return self._trained(self.own, self.planted_steps)
+
+    @property
+    def untrained(self) -> TrainedPair:
+        return self._trained(self.own, 0)
+
+    @property
+    def reference(self) -> TrainedPair:
+        return self._trained(self.other, self.reference_steps)
+
+    def pictures(self) -> Claim:
+        """The planted pair's and the others, as `memorised` reads them from a claim."""
+        return {"planted_x": self.own.x, "planted_y": self.own.y,
+                "rest_x": self.rest.x, "rest_y": self.rest.y}  # fmt: skip
+
+    def _trained(self, images: Images, steps: int) -> TrainedPair:
+        return self.known.trained(images, steps, np.random.default_rng(_SEED))
+
+
+def controls(
+    known: GeneratorArchitecture, auxiliary: Images, planted: int, planted_steps: int,
+    reference_steps: int = 0,
+) -> Controls:  # fmt: skip
+    """`planted` pictures for the planted pair, and half of the others for the reference."""
+    order = np.random.default_rng(_SEED).permutation(len(auxiliary))
+    half = planted + (len(auxiliary) - planted) // 2
+    own, rest, other = (Images(x=auxiliary.x[rows], y=auxiliary.y[rows])
+                        for rows in np.split(order, [planted, half]))  # fmt: skip
+    return Controls(known=known, own=own, rest=rest, other=other, planted_steps=planted_steps,
+                    reference_steps=reference_steps)  # fmt: skip
+
+
+def memorised(claim: Claim) -> Matched:
+    """What a claim's planted pair learnt, and others like it."""
+    own = Images(x=claim["planted_x"], y=claim["planted_y"])
+    rest = Images(x=claim["rest_x"], y=claim["rest_y"])
+    return matched(own, rest, np.random.default_rng(_SEED), len(own))

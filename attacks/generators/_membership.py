@@ -1,0 +1,203 @@
+"""The attacks that ask a generator how near it comes to a picture: they differ in `asked`.
+
+Claim: a rule, since any picture can be asked about. asked [k], objects: Images to an object with
+`distance` [n]; sender [k]; behind [k], objects: the clients whose pictures count as members; reference,
+untrained, planted [1] as asked; planted_x, planted_y: what the planted generator memorised; rest_x,
+rest_y: others like them.
+"""
+
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from attacks.attack import (
+    Attack,
+    Card,
+    Claim,
+    Curve,
+    Evidence,
+    GeneratorArchitecture,
+    Goal,
+    Images,
+    Knowledge,
+    Position,
+    ThreatModel,
+    Truth,
+)
+from attacks.generators._controls import controls, memorised
+from attacks.generators._handed import newest, objects, trained_by, uploaded
+from attacks.trials import membership
+from attacks.trials.matched import Matched, halves, joined, matched, scored
+from attacks.trials.membership import Scores
+from fl.artifact import Artifact, Kind
+from fl.errors import UserError
+
+Floats = NDArray[np.floating[Any]]
+SCORES = ("calibrated", "distance")
+CARD = Card(
+    title="Membership from generators",
+    source="",
+    goal=Goal.MEMBERSHIP,
+    threat=ThreatModel(
+        position=Position.SERVER, knows=frozenset({"architecture", "auxiliary_data"})
+    ),
+    requires=(Kind.GAN_G,),
+    also_reads=(Kind.GROUP_MAP,),
+    learns="whether a given picture was among those a group of clients trained its generator on",
+    does_not_show="",
+    remedy="train generators on many clients' pictures, stop before they copy, or clip and noise what "
+    "is handed on with a stated epsilon (noise: {mode: accounted})",
+    rounds="all",
+)
+
+
+class Near(Protocol):
+    @property
+    def distance(self) -> Floats: ...  # [n]
+
+
+class Asked(Protocol):
+    """One generator: how near it comes to each picture."""
+
+    def __call__(self, images: Images) -> Near: ...
+
+
+Pairs = Sequence[tuple[Any, Matched]]  # Asked of a subclass's own kind
+
+
+class GeneratorMembership(Attack):
+    """Base class. A subclass sets `card` (CARD with its own title and limits) and writes `asked`."""
+
+    @dataclass(frozen=True, kw_only=True)
+    class Config:
+        max_generators: int = 8
+        members: int = 400  # members to score for one generator, at most
+        reference_steps: int = 400  # generator steps on auxiliary pictures
+        planted: int = 20  # pictures the planted generator memorises
+        planted_steps: int = 1500
+
+        def __post_init__(self) -> None:
+            for name, low in {"max_generators": 1, "members": 1, "reference_steps": 1, "planted": 2,
+                              "planted_steps": 1, **self.least()}.items():  # fmt: skip
+                if getattr(self, name) < low:
+                    raise UserError(f"{name} must be at least {low}, got {getattr(self, name)}",
+                                    hint="leave it out for the default")  # fmt: skip
+
+        def least(self) -> Mapping[str, int]:
+            """The smallest values of a subclass's own settings."""
+            return {}
+
+    @abstractmethod
+    def asked(
+        self, known: GeneratorArchitecture, weights: Sequence[Mapping[str, NDArray[Any]]],
+        rng: np.random.Generator,
+    ) -> list[Any]:  # fmt: skip
+        """How each of these generators is asked."""
+
+    def handed(self, view: Sequence[Artifact]) -> list[tuple[Artifact, list[int]]]:
+        """The generators to attack, and the clients whose pictures may be behind each."""
+        return [(a, trained_by(a, view)) for a in newest(uploaded(view, Kind.GAN_G))]
+
+    def compared(self, m: Matched) -> Matched:
+        """Fewer pictures, where asking takes long."""
+        return m
+
+    def run(
+        self, view: Sequence[Artifact], knowledge: Knowledge, rng: np.random.Generator
+    ) -> Claim:
+        known, aux, c = knowledge.generators, knowledge.auxiliary, self.config
+        assert known is not None and aux is not None, "not_applicable says so before"
+        chosen = self.handed(view)[: c.max_generators]
+        own = controls(known, aux, c.planted, c.planted_steps, c.reference_steps)
+        *asked, reference, untrained, planted = self.asked(
+            known,
+            [*(dict(a.payload) for a, _ in chosen), own.reference.generator,
+             own.untrained.generator, own.planted.generator],
+            rng,
+        )  # fmt: skip
+        return {
+            "asked": objects(asked),
+            "sender": np.array([a.sender.index for a, _ in chosen]),
+            "behind": objects([np.array(clients) for _, clients in chosen]),
+            "reference": objects([reference]),
+            "untrained": objects([untrained]),
+            "planted": objects([planted]),
+            **own.pictures(),
+        }  # fmt: skip
+
+    def measure(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[Evidence]:
+        reference, untrained = claim["reference"][0], claim["untrained"][0]
+        pairs, found = self.pairs(claim, truth), list[Evidence]()
+        if any(len(m.members) for _, m in pairs):
+            for how in SCORES:
+                blind = _scores([(untrained, m) for _, m in pairs], reference, how)
+                found += membership.evidence(
+                    _scores(pairs, reference, how), {"untrained generator": blind},
+                    looks=len(SCORES), condition={"score": how},
+                    note=f"{len(pairs)} generators; unseen pictures of the same classes",
+                )  # fmt: skip
+        trap = self.trap(claim)
+        if len(trap[0][1].members):
+            found += membership.evidence(
+                _scores(trap, reference, "calibrated"), {}, control="positive",
+                condition={"score": "planted"},
+                note=f"a generator trained on {self.config.planted} auxiliary pictures alone",
+            )  # fmt: skip
+        unseen = self.unseen(pairs, rng)
+        if any(len(m.members) for _, m in unseen):
+            found += membership.evidence(
+                _scores(unseen, reference, "calibrated"), {}, control="negative",
+                note="pictures that were never trained on in the place of members",
+            )[:1]  # fmt: skip
+        return found
+
+    def curves(self, claim: Claim, truth: Truth) -> list[Curve]:
+        pairs, reference = self.pairs(claim, truth), claim["reference"][0]
+        if not any(len(m.members) for _, m in pairs):
+            return []
+        return [membership.curve(how, _scores(pairs, reference, how)) for how in SCORES]
+
+    def not_applicable(self, view: Sequence[Artifact], knowledge: Knowledge) -> str:
+        if knowledge.generators is None:
+            return "nothing says how the generators' networks are built"
+        if len(knowledge.auxiliary or ()) < 3 * self.config.planted:
+            return "this attack needs auxiliary pictures, and the federation holds too few back"
+        if not self.handed(view):
+            return "no client sent a generator to the server in the recorded rounds"
+        return ""
+
+    def pairs(self, claim: Claim, truth: Truth) -> Pairs:
+        """Members and unseen pictures of each generator, the same ones at every call."""
+        rng, found = np.random.default_rng(0), []
+        for asked, clients in zip(claim["asked"], claim["behind"], strict=True):
+            pool = joined([truth.client_images(int(k)) for k in clients])
+            found.append(
+                (asked, self.compared(matched(pool, truth.reference, rng, self.config.members)))
+            )
+        return found
+
+    def trap(self, claim: Claim) -> Pairs:
+        """The planted generator with what it memorised."""
+        return [(claim["planted"][0], self.compared(memorised(claim)))]
+
+    def unseen(self, pairs: Pairs, rng: np.random.Generator) -> Pairs:
+        """Half of the unseen pictures in the place of members: none that was not asked before."""
+        found = []
+        for asked, m in pairs:
+            first, second = halves(m.others, rng)
+            found.append((asked, matched(first, second, rng, len(m.members))))
+        return found
+
+
+def _scores(pairs: Pairs, reference: Asked, how: str) -> Scores:
+    def score(asked: Asked, images: Images) -> Floats:
+        plain = -asked(images).distance
+        if how == "calibrated":
+            return np.asarray(plain + reference(images).distance)
+        return np.asarray(plain)
+
+    return scored(pairs, score)

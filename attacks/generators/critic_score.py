@@ -1,0 +1,204 @@
+"""Critic score: the next client of a relay asks the critic it was handed whether it knows a picture.
+
+Hayes, Melis, Danezis, De Cristofaro. LOGAN: Membership Inference Attacks Against Generative Models.
+PoPETs 2019. arXiv:1705.07663, sec. 4.1 (white box). A critic learns to score its training pictures high;
+one that has memorised them scores them above unseen pictures of the same class. The attack is possible
+because GANDALF hands the critic on, and who handed it on is known: a critic knows the client that
+trained it last best.
+
+Changed: the critic of a WGAN has no scale, so the scores of each are standardised by those of unseen
+pictures before several critics are pooled; and the unseen have the members' mix of classes.
+
+Claim: a rule, since any picture can be asked about. critics [k], objects that score Images; sender,
+before (the client that trained before the sender, -1 unknown), round [k]; untrained, planted [1],
+objects; planted_x, planted_y: the pictures of the planted critic; rest_x, rest_y: others like them.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from attacks.attack import (
+    Attack,
+    Card,
+    Claim,
+    Curve,
+    Evidence,
+    Goal,
+    Images,
+    Knowledge,
+    Position,
+    ThreatModel,
+    Truth,
+)
+from attacks.generators._controls import controls, memorised
+from attacks.generators._handed import newest, objects, relayed
+from attacks.trials import membership
+from attacks.trials.matched import Matched, halves, matched
+from attacks.trials.membership import Scores
+from fl.artifact import Artifact, Kind
+from fl.errors import UserError
+
+Scorer = Callable[[Images], NDArray[Any]]
+_CRITICS = 8  # from here on intervals speak of critics like these
+HOPS = {"trained last": "sender", "trained before": "before"}
+
+
+class CriticScore(Attack):
+    card = Card(
+        title="Membership from a critic (LOGAN)",
+        source="arXiv:1705.07663, sec. 4.1",
+        goal=Goal.MEMBERSHIP,
+        threat=ThreatModel(
+            position=Position.NEXT_CLIENT, knows=frozenset({"architecture", "auxiliary_data"})
+        ),
+        requires=(Kind.GAN_D,),
+        learns="whether a given picture was among those a client trained the critic on",
+        does_not_show="what a critic would tell after more training, or with a score that compares "
+        "several critics; it is no proof of privacy",
+        remedy="keep critics at home and hand on generators only, or clip and noise what is handed on "
+        "with a stated epsilon (noise: {mode: accounted})",
+        rounds="all",
+    )
+
+    @dataclass(frozen=True, kw_only=True)
+    class Config:
+        max_clients: int = 20  # critics to attack, each sender's newest
+        members: int = 400  # members to score for one critic, at most
+        planted: int = 20  # pictures the planted critic memorises
+        planted_steps: int = 1500  # generator steps of its training
+
+        def __post_init__(self) -> None:
+            for name, low in (
+                ("max_clients", 1),
+                ("members", 1),
+                ("planted", 2),
+                ("planted_steps", 1),
+            ):
+                if getattr(self, name) < low:
+                    raise UserError(
+                        f"{name} must be at least {low}, got {getattr(self, name)}",
+                        hint="leave it out for the default",
+                    )
+
+    def handed(self, view: Sequence[Artifact]) -> list[Artifact]:
+        """The critics that came into the adversary's hands, oldest first."""
+        return relayed(view, Kind.GAN_D)
+
+    def run(
+        self, view: Sequence[Artifact], knowledge: Knowledge, rng: np.random.Generator
+    ) -> Claim:
+        known, aux = knowledge.generators, knowledge.auxiliary
+        assert known is not None and aux is not None, "not_applicable says so before"
+        handed = self.handed(view)
+        chosen = sorted(newest(handed), key=lambda a: -a.round)[: self.config.max_clients]
+        given_by = {(a.round, r): _index(a) for a in handed for r in _receivers(a)}
+        own = controls(known, aux, self.config.planted, self.config.planted_steps)
+        return {
+            "critics": objects([partial(known.scores, dict(a.payload)) for a in chosen]),
+            "sender": np.array([_index(a) for a in chosen]),
+            "before": np.array([given_by.get((a.round, _index(a)), -1) for a in chosen]),
+            "round": np.array([a.round for a in chosen]),
+            "untrained": objects([partial(known.scores, own.untrained.critic)]),
+            "planted": objects([partial(known.scores, own.planted.critic)]),
+            **own.pictures(),
+        }  # fmt: skip
+
+    def measure(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[Evidence]:
+        found: list[Evidence] = []
+        for name, whose in HOPS.items():
+            own, blind = self._scores(claim, truth, claim[whose], rng)
+            if len(own.members):
+                found += membership.evidence(
+                    own, {"untrained critic": blind}, looks=len(HOPS), condition={"client": name},
+                    note=f"{(claim[whose] >= 0).sum()} critics; unseen pictures of the same classes",
+                )  # fmt: skip
+        m = memorised(claim)
+        if len(m.members):
+            found += membership.evidence(
+                standardised([(claim["planted"][0], m)]), {}, control="positive",
+                condition={"client": "planted"},
+                note=f"a critic trained on {self.config.planted} auxiliary pictures alone",
+            )  # fmt: skip
+        unseen = self._control(claim, truth, rng)
+        if len(unseen.members):
+            found += membership.evidence(
+                unseen, {}, control="negative",
+                note="pictures that were never trained on in the place of members",
+            )[:1]  # fmt: skip
+        return found
+
+    def curves(self, claim: Claim, truth: Truth) -> list[Curve]:
+        own, blind = self._scores(claim, truth, claim["sender"], np.random.default_rng(0))
+        if not len(own.members):
+            return []
+        return [
+            membership.curve("critic", own),
+            membership.curve("untrained", blind, blind=True),
+        ]
+
+    def not_applicable(self, view: Sequence[Artifact], knowledge: Knowledge) -> str:
+        if knowledge.generators is None:
+            return "nothing says how the critics' networks are built"
+        if len(knowledge.auxiliary or ()) < 3 * self.config.planted:
+            return "this attack needs auxiliary pictures, and the federation holds too few back"
+        if not self.handed(view):
+            return "no client handed a critic to another in the recorded rounds"
+        return ""
+
+    def _scores(
+        self, claim: Claim, truth: Truth, whose: NDArray[Any], rng: np.random.Generator
+    ) -> tuple[Scores, Scores]:
+        """Of the critics, and of the untrained one on the same pictures."""
+        pairs = [
+            (
+                critic,
+                matched(truth.client_images(int(k)), truth.reference, rng, self.config.members),
+            )
+            for critic, k in zip(claim["critics"], whose, strict=True)
+            if k >= 0
+        ]
+        blank = claim["untrained"][0]
+        return standardised(pairs), standardised([(blank, m) for _, m in pairs])
+
+    def _control(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> Scores:
+        pairs = []
+        for critic, k in zip(claim["critics"], claim["sender"], strict=True):
+            # other halves for each: critics of one relay like the same pictures
+            first, second = halves(truth.reference, rng)
+            alike = matched(truth.client_images(int(k)), first, rng, self.config.members).others
+            pairs.append((critic, matched(alike, second, rng, self.config.members)))
+        return standardised(pairs)
+
+
+def standardised(pairs: Sequence[tuple[Scorer, Matched]]) -> Scores:
+    """Scores of several critics in units of each one's deviation over unseen pictures.
+
+    Of many critics, the scores of each are one group.
+    """
+    members, others = [], []
+    for critic, m in pairs:
+        seen, unseen = critic(m.members), critic(m.others)
+        scale = max(float(unseen.std()), 1e-12) if len(unseen) else 1.0
+        centre = float(unseen.mean()) if len(unseen) else 0.0
+        members.append((seen - centre) / scale)
+        others.append((unseen - centre) / scale)
+    nothing = np.zeros(0)
+    both = np.concatenate([nothing, *members]), np.concatenate([nothing, *others])
+    if len(members) >= _CRITICS:
+        groups = [np.repeat(np.arange(len(s)), [len(x) for x in s]) for s in (members, others)]
+    else:  # too few to say how critics differ: of these ones, and every picture is a trial
+        groups = [np.arange(len(s)) for s in both]
+    return Scores(members=both[0], others=both[1], member_groups=groups[0], other_groups=groups[1])
+
+
+def _index(artifact: Artifact) -> int:
+    return -1 if artifact.sender.index is None else artifact.sender.index
+
+
+def _receivers(artifact: Artifact) -> list[int]:
+    return [int(s.partition("/")[2]) for s in artifact.seen_by if s.startswith("client/")]

@@ -1,0 +1,129 @@
+"""Generator extraction: training pictures that a generator draws again, and how many.
+
+Carlini, Hayes, Nasr, Jagielski, Sehwag, Tramer, Balle, Ippolito, Wallace. Extracting Training Data from
+Diffusion Models. USENIX Security 2023. arXiv:2301.13188, sec. 5.1. With the pictures g that the generator
+makes, a training picture x counts as extracted when
+
+    min over g of   ||g - x|| / mean of ||g - y||     y: the pictures nearest to g but x
+
+is below what one in a hundred held-out pictures of the same classes reaches, which nobody trained on and
+which are among the y as well. Where nothing is copied, one training picture in a hundred is extracted.
+
+Changed: the paper takes ratios below a fixed number, by which a set of plain pictures would count as
+copied; the held-out pictures set the threshold here. Neighbours are 10 where it has 50: fewer pictures.
+
+Claim: as in attacks/generators/_membership.py; `asked` holds the pictures made.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+
+from attacks.attack import Claim, Curve, Evidence, Gallery, Goal, Truth
+from attacks.generators._copies import Copies, copies
+from attacks.generators._membership import CARD, Pairs
+from attacks.generators.generator_distance import GeneratorDistance, Made
+from attacks.trials import membership
+from attacks.trials.images import ssim
+from attacks.trials.matched import Matched, by_picture
+from attacks.trials.membership import Scores
+
+RATE = 0.01  # of held-out pictures that count as extracted
+_SHOWN = 8
+
+
+class GeneratorExtraction(GeneratorDistance):
+    card = replace(
+        CARD,
+        title="Training pictures that a generator draws again",
+        source="arXiv:2301.13188, sec. 5.1",
+        goal=Goal.RECONSTRUCTION,
+        learns="training pictures themselves: some of what the generator makes is a copy of one",
+        does_not_show="copies of pictures beyond those compared, shifted or recoloured copies, and what "
+        "more generated pictures would hold; it is no proof of privacy",
+    )
+
+    @dataclass(frozen=True, kw_only=True)
+    class Config(GeneratorDistance.Config):
+        neighbours: int = 10  # that say what is near; the paper has 50
+
+        def least(self) -> Mapping[str, int]:
+            return {**super().least(), "neighbours": 1}
+
+    def measure(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[Evidence]:
+        pairs, found = self.pairs(claim, truth), list[Evidence]()
+        if any(len(m.members) for _, m in pairs):
+            blind = {
+                f"{name} generator": self._scores([(claim[name][0], m) for _, m in pairs])
+                for name in ("untrained", "reference")
+            }
+            found += self._evidence(pairs, blind, "none", f"of {len(pairs)} generators")
+        if len((trap := self.trap(claim))[0][1].members):
+            few = f"of a generator trained on {self.config.planted} auxiliary pictures alone"
+            found += self._evidence(trap, {}, "positive", few)
+        unseen = self.unseen(pairs, rng)
+        if any(len(m.members) for _, m in unseen):
+            none = "pictures that were never trained on in the place of training pictures"
+            found += self._evidence(unseen, {}, "negative", none)
+        return found
+
+    def curves(self, claim: Claim, truth: Truth) -> list[Curve]:
+        pairs = self.pairs(claim, truth)
+        if not any(len(m.members) for _, m in pairs):
+            return []
+        reference = [(claim["reference"][0], m) for _, m in pairs]
+        return [
+            membership.curve("copies", self._scores(pairs)),
+            membership.curve("reference", self._scores(reference), blind=True),
+        ]
+
+    def galleries(self, claim: Claim, truth: Truth) -> list[Gallery]:
+        """The training pictures that come nearest to being drawn again; and what copies look like."""
+        pairs = [(asked, m) for asked, m in self.pairs(claim, truth) if len(m.members)]
+        trap = [(asked, m) for asked, m in self.trap(claim) if len(m.members)]
+        return [
+            *(self._gallery(*pair, "Training pictures that come nearest to a copy") for pair in pairs[:2]),
+            *(self._gallery(*pair, "What copies look like: the planted generator") for pair in trap),
+        ]  # fmt: skip
+
+    def _gallery(self, asked: Made, m: Matched, title: str) -> Gallery:
+        found = self._copies(asked, m)
+        best = np.argsort(found.members)[:_SHOWN]
+        made = asked.pictures[found.copy[best]]
+        own, other = m.members.x[best], m.others.x[found.nearest_other[best]]
+        like, unlike = (float(ssim(made, x).mean()) for x in (own, other))
+        return Gallery(
+            title=title,
+            caption=f"The {len(best)} of {len(m.members)} training pictures that one of {len(asked.pictures)} "
+            "generated pictures comes nearest to. Above each, that distance as a share of its mean distance to "
+            f"the {self.config.neighbours} pictures next to it; one in a hundred held-out pictures is below "
+            f"{np.quantile(found.others, RATE):.2f}. Mean SSIM to the training pictures {like:.2f}, to the "
+            f"nearest held-out ones {unlike:.2f}: a copy looks like the first and unlike the second.",
+            rows={"generated": made, "training picture": own, "nearest held-out picture": other},
+            columns=tuple(f"{r:.2f}" for r in found.members[best]),
+        )
+
+    def _copies(self, asked: Made, m: Matched) -> Copies:
+        return copies(asked.pictures, m, self.config.neighbours)
+
+    def _scores(self, pairs: Pairs) -> Scores:
+        both = [self._copies(asked, m) for asked, m in pairs]
+        lots = [m for _, m in pairs]
+        return by_picture(lots, [-b.members for b in both], [-b.others for b in both])
+
+    def _evidence(
+        self, pairs: Pairs, blind: Mapping[str, Scores],
+        control: Literal["none", "positive", "negative"], whose: str,
+    ) -> list[Evidence]:  # fmt: skip
+        """How well ratios tell training pictures from others, and the share that is extracted."""
+        own = self._scores(pairs)
+        found = membership.evidence(own, blind, control=control, condition={"score": "copies"})
+        said = []
+        for e in found[:2]:  # AUC, and the rate at 1 % where there are held-out pictures enough
+            hits = round(e.value * e.trials)
+            what = f"{hits} of {e.trials} pictures, {whose}" if e.measure != "auc" else whose
+            name = e.measure.replace("tpr_at_fpr", "extracted_at_fpr")
+            said.append(replace(e, measure=name, note=f"{e.note}; {what}".removeprefix("; ")))
+        return said

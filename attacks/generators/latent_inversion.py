@@ -1,0 +1,79 @@
+"""Latent inversion: a generator can be made to draw its training pictures more exactly than others.
+
+Chen, Yu, Zhang, Fritz. GAN-Leaks: A Taxonomy of Membership Inference Attacks against Generative Models.
+CCS 2020. arXiv:1909.03935, sec. 4.4 (full white box) and 4.5 (calibration). With R_G(x) the nearest picture
+that a search over z finds in the generator, R_ref(x) in a reference trained on auxiliary pictures,
+
+    distance     -||x - R_G(x)||              calibrated   -(||x - R_G(x)|| - ||x - R_ref(x)||)
+
+Calibration takes out that plain pictures are easy to draw. attacks/generators/_latent.py has the search and
+what is changed in it. Members and unseen pictures have the same mix of classes.
+
+Claim: as in attacks/generators/_membership.py; `asked` holds the searches.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from attacks.attack import Claim, Gallery, GeneratorArchitecture, Images, Truth
+from attacks.generators._latent import LatentSearch, Settings
+from attacks.generators._membership import CARD, GeneratorMembership
+from attacks.trials.matched import Matched
+
+
+class LatentInversion(GeneratorMembership):
+    card = replace(
+        CARD,
+        title="Membership from a generator's latent space (GAN-Leaks, white box)",
+        source="arXiv:1909.03935, sec. 4.4 and 4.5",
+        does_not_show="what a longer search, another starting point or a perceptual distance would find; "
+        "it is no proof of privacy",
+    )
+
+    @dataclass(frozen=True, kw_only=True)
+    class Config(GeneratorMembership.Config):
+        max_generators: int = 4
+        members: int = 100  # members to search for in one generator, at most
+        unseen: int = 500  # unseen pictures to search for in one generator, about
+        steps: int = 40  # of Adam, for each picture
+        starts: int = 3  # z to start from, for each picture
+
+        def least(self) -> Mapping[str, int]:
+            return {"unseen": 2, "steps": 4, "starts": 1}
+
+    def asked(
+        self, known: GeneratorArchitecture, weights: Sequence[Mapping[str, NDArray[Any]]],
+        rng: np.random.Generator,
+    ) -> list[Any]:  # fmt: skip
+        settings = Settings(steps=self.config.steps, starts=self.config.starts)
+        seed = int(rng.integers(2**63))
+        return [LatentSearch(known, w, settings, seed) for w in weights]
+
+    def compared(self, m: Matched) -> Matched:
+        """About `unseen` of the others, with the same classes: they come class by class."""
+        ratio = len(m.others) // max(1, len(m.members))
+        kept = max(1, min(ratio, self.config.unseen // max(1, len(m.members))))
+        rows = np.flatnonzero(np.arange(len(m.others)) % max(1, ratio) < kept)
+        return Matched(members=m.members, others=Images(x=m.others.x[rows], y=m.others.y[rows]))
+
+    def galleries(self, claim: Claim, truth: Truth) -> list[Gallery]:
+        """The members that a generator draws best, measured against the reference generator."""
+        reference, shown = claim["reference"][0], []
+        for search, m in self.pairs(claim, truth):
+            if not len(m.members):
+                continue
+            own, other = search(m.members), reference(m.members)
+            best = np.argsort(own.distance - other.distance)[:8]
+            shown.append(Gallery(
+                title="Training pictures searched for in the generator",
+                caption=f"The {len(best)} of {len(m.members)} training pictures that the search comes "
+                "nearest to, measured against the same search in a generator that never saw them. Memory "
+                "would show as details that the second row has and the third has not.",
+                rows={"training picture": m.members.x[best], "found in the generator": own.picture[best],
+                      "found in the reference": other.picture[best]},
+            ))  # fmt: skip
+        return shown[:2]

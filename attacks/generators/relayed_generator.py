@@ -1,0 +1,40 @@
+"""Relayed generator: the next client of a relay asks the generator it was handed about its predecessor.
+
+Chen, Yu, Zhang, Fritz. GAN-Leaks. CCS 2020. arXiv:1909.03935, sec. 4.2 and 4.5, as in
+attacks/generators/generator_distance.py. GANDALF's relays (sec. 3.2) hand the weights of one client to one
+other, who knows where they come from: members are the pictures of that one client, not those of its
+group. A generator holds most of the client that trained it last.
+
+Claim: as in attacks/generators/_membership.py; `asked` holds the pictures made.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from attacks.attack import Knowledge, Position, ThreatModel
+from attacks.generators._handed import newest, relayed
+from attacks.generators.generator_distance import GeneratorDistance
+from fl.artifact import Artifact, Kind
+
+
+class RelayedGenerator(GeneratorDistance):
+    card = replace(
+        GeneratorDistance.card,
+        title="Membership of the client before, from a relayed generator",
+        threat=ThreatModel(
+            position=Position.NEXT_CLIENT, knows=GeneratorDistance.card.threat.knows
+        ),
+        also_reads=(),
+        learns="whether a given picture was among those of the client that handed the generator on",
+        remedy="hand generators on through a server that averages several, or clip and noise what is "
+        "handed on with a stated epsilon (noise: {mode: accounted})",
+    )
+
+    def handed(self, view: Sequence[Artifact]) -> list[tuple[Artifact, list[int]]]:
+        last = sorted(newest(relayed(view, Kind.GAN_G)), key=lambda a: -a.round)
+        return [(a, [a.sender.index]) for a in last if a.sender.index is not None]
+
+    def not_applicable(self, view: Sequence[Artifact], knowledge: Knowledge) -> str:
+        if not self.handed(view):
+            return "no client handed a generator to another in the recorded rounds"
+        return super().not_applicable(view, knowledge)

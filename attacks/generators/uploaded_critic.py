@@ -1,0 +1,34 @@
+"""Uploaded critic: the server asks a client's own critic whether it knows a picture.
+
+Hayes, Melis, Danezis, De Cristofaro. LOGAN. PoPETs 2019. arXiv:1705.07663, sec. 4.1 (white box), as in
+attacks/generators/critic_score.py. Where critics are trained by federated averaging (FedDPGAN), no client
+reads another's, and the server reads everybody's before they are averaged.
+
+Claim: as in attacks/generators/critic_score.py.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from attacks.attack import Knowledge, Position
+from attacks.generators._handed import uploaded
+from attacks.generators.critic_score import CriticScore
+from fl.artifact import Artifact, Kind
+
+
+class UploadedCritic(CriticScore):
+    card = replace(
+        CriticScore.card,
+        title="Membership from an uploaded critic (LOGAN)",
+        threat=replace(CriticScore.card.threat, position=Position.SERVER),
+        remedy="aggregate critics securely, so that the server reads their average alone, or clip and noise "
+        "them with a stated epsilon (noise: {mode: accounted})",
+    )
+
+    def handed(self, view: Sequence[Artifact]) -> list[Artifact]:
+        return uploaded(view, Kind.GAN_D)
+
+    def not_applicable(self, view: Sequence[Artifact], knowledge: Knowledge) -> str:
+        if not self.handed(view):
+            return "no client sent a critic to the server in the recorded rounds"
+        return super().not_applicable(view, knowledge)

@@ -1,0 +1,151 @@
+"""The attacks that ask a model whether a picture was trained on: they differ in `scorer`.
+
+Claim: a rule, since any picture can be asked about. scorer [1], an object; artifact, origin, model and
+sender (-1: the server) of every model asked [k]; classes and seed [].
+"""
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from attacks.attack import (
+    Attack,
+    Card,
+    Claim,
+    Curve,
+    Evidence,
+    Floats,
+    Goal,
+    Images,
+    Knowledge,
+    Position,
+    ThreatModel,
+    Truth,
+)  # fmt: skip
+from attacks.models._targets import Target, targets
+from attacks.models._trials import Bucket, buckets
+from attacks.trials import membership
+from fl.artifact import Artifact, Kind
+from fl.errors import UserError
+
+CARD = Card(
+    title="Membership from models",
+    source="",
+    goal=Goal.MEMBERSHIP,
+    threat=ThreatModel(position=Position.SERVER, knows=frozenset({"architecture"})),
+    requires=(Kind.GLOBAL_MODEL,),
+    also_reads=(Kind.LOCAL_MODEL, Kind.MODEL_DELTA),
+    replays=True,
+    learns="whether a given picture was trained on: by anybody, from the global model that every "
+    "client and user gets; by one client, from its upload",
+    does_not_show="membership to a stronger adversary (other rounds, better shadow models, pictures put "
+    "in on purpose); an average near chance hides the few pictures that are exposed",
+    remedy="train with dp_sgd for a stated epsilon, with fewer epochs and more regularisation; "
+    "aggregate uploads securely, so that no single one is seen",
+)
+
+
+class Scorer(Protocol):
+    """How much each model looks as if it had been trained on each picture."""
+
+    def __call__(self, candidates: Images) -> Floats:
+        """[models, N], higher for members; rows may have scales of their own."""
+
+
+class ModelMembership(Attack):
+    """Base class. A subclass sets `card` (CARD with its own title and source) and writes `scorer`."""
+
+    @dataclass(frozen=True, kw_only=True)
+    class Config:
+        max_clients: int = 20  # uploads to attack
+        members: int = 500  # training pictures to score for one model, at most
+        others: int = 2000  # unseen pictures to score, at most
+
+        def __post_init__(self) -> None:
+            for name in ("max_clients", "members", "others"):
+                if getattr(self, name) < 1:
+                    raise UserError(
+                        f"{name} must be at least 1, got {getattr(self, name)}",
+                        hint="leave it out for the default",
+                    )
+
+    @abstractmethod
+    def scorer(
+        self, asked: Sequence[Target], knowledge: Knowledge, rng: np.random.Generator
+    ) -> Scorer:
+        """The rule for these models."""
+
+    def targets(self, view: Sequence[Artifact], rng: np.random.Generator) -> list[Target]:
+        """The models this attack is aimed at."""
+        return targets(view, rng, self.config.max_clients)
+
+    def wanted(self, target: Target) -> bool:
+        """Whether this attack can be aimed at such a model."""
+        return True
+
+    def run(
+        self, view: Sequence[Artifact], knowledge: Knowledge, rng: np.random.Generator
+    ) -> Claim:
+        asked = [t for t in self.targets(view, rng) if self.wanted(t)]
+        rule = np.empty(1, object)
+        rule[0] = _Remembered(self.scorer(asked, knowledge, rng))
+        return {
+            "scorer": rule,
+            "artifact": np.array([t.artifact for t in asked]),
+            "origin": np.array([t.origin for t in asked]),
+            "model": np.array([t.model for t in asked]),
+            "sender": np.array([t.sender for t in asked]),
+            "classes": np.array(knowledge.classes),
+            "seed": np.array(rng.integers(2**62)),
+        }
+
+    def measure(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[Evidence]:
+        every = self._buckets(claim, truth)
+        found: list[Evidence] = []
+        for b in every:
+            found += membership.evidence(
+                b.scores, b.blind, looks=len(every), condition=b.condition,
+                control="positive" if b.planted else "none", note=b.note,
+                others="unseen pictures of the same classes",
+            )  # fmt: skip
+        real = [b for b in every if not b.planted]
+        if real:
+            found += membership.evidence(
+                membership.pooled([b.unseen for b in real]), {}, control="negative",
+                note="pictures that were never trained on in the place of members",
+            )[:1]  # fmt: skip
+        return found
+
+    def curves(self, claim: Claim, truth: Truth) -> list[Curve]:
+        return [membership.curve(b.name, b.scores) for b in self._buckets(claim, truth)]
+
+    def not_applicable(self, view: Sequence[Artifact], knowledge: Knowledge) -> str:
+        if not any(self.wanted(t) for t in self.targets(view, np.random.default_rng(0))):
+            return "no upload was recorded together with the model it started from"
+        return ""
+
+    def _buckets(self, claim: Claim, truth: Truth) -> list[Bucket]:
+        # The same pictures every time: scores of a rule that trains models on them are dear
+        rng = np.random.default_rng(int(claim["seed"]))
+        return buckets(claim, truth, (self.config.members, self.config.others), rng)
+
+
+class _Remembered:
+    """A scorer that answers the same question once."""
+
+    def __init__(self, scorer: Scorer) -> None:
+        self._scorer = scorer
+        self._asked: Images | None = None
+        self._answer: Floats = np.zeros((0, 0))
+
+    def __call__(self, candidates: Images) -> Floats:
+        if self._asked is None or not _same(self._asked, candidates):
+            self._asked, self._answer = candidates, self._scorer(candidates)
+        return self._answer
+
+
+def _same(a: Images, b: Images) -> bool:
+    return np.array_equal(a.y, b.y) and np.array_equal(a.x, b.x)

@@ -1,0 +1,102 @@
+"""Scores of single pictures under a model, higher for members; logits [..., N, C], labels [N]."""
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.special import log_ndtr, logsumexp
+
+from attacks.attack import Architecture, Floats
+from attacks.models._targets import Target
+
+Values = NDArray[np.float64]
+
+
+def logits_of(asked: Sequence[Target], architecture: Architecture, pictures: Floats) -> Floats:
+    """[k, N, C]: of every model."""
+    return np.stack([architecture(t.weights).logits(pictures) for t in asked])
+
+
+def log_probability(logits: ArrayLike, y: NDArray[np.int64]) -> Values:
+    """ln p of the true class: minus the loss."""
+    z = np.asarray(logits, np.float64)
+    own = np.take_along_axis(z, _index(z, y), axis=-1)[..., 0]
+    return np.asarray(own - logsumexp(z, axis=-1))
+
+
+def scaled_logit(logits: ArrayLike, y: NDArray[np.int64]) -> Values:
+    """ln(p / (1 - p)) of the true class, without rounding p (Carlini et al. 2022, sec. V.A)."""
+    z = np.array(logits, np.float64)
+    index = _index(z, y)
+    own = np.take_along_axis(z, index, axis=-1)[..., 0]
+    np.put_along_axis(z, index, -np.inf, axis=-1)
+    return np.asarray(own - logsumexp(z, axis=-1))
+
+
+def modified_entropy(logits: ArrayLike, y: NDArray[np.int64]) -> Values:
+    """-(1 - p_y) ln p_y - sum over other classes of p ln(1 - p) (Song and Mittal 2021, eq. 8)."""
+    z = np.asarray(logits, np.float64)
+    log_p = z - logsumexp(z, axis=-1, keepdims=True)
+    p = np.exp(log_p)
+    log_rest = np.log1p(-np.minimum(p, 1 - 1e-16))  # ln(1 - p); p = 1 is rounding
+    index = _index(z, y)
+    terms = p * log_rest
+    np.put_along_axis(terms, index, 0.0, axis=-1)
+    log_own = np.take_along_axis(log_p, index, axis=-1)[..., 0]
+    rest = -np.expm1(log_own)
+    return np.asarray(-rest * log_own - terms.sum(axis=-1))
+
+
+def lira_online(
+    target: ArrayLike, ins: ArrayLike, outs: ArrayLike, shared: bool = False
+) -> Values:  # fmt: skip
+    """ln N(phi; mu_in, s_in) - ln N(phi; mu_out, s_out); phi [...], shadows [K, ...], NaN: left out.
+
+    Carlini et al., IEEE S&P 2022, algorithm 1; `shared`: one deviation for all pictures (sec. VI.C).
+    """
+    phi = np.asarray(target, np.float64)
+    inside, outside = moments(ins, shared), moments(outs, shared)
+    return np.asarray(_log_normal(phi, *inside) - _log_normal(phi, *outside))
+
+
+def lira_offline(target: ArrayLike, outs: ArrayLike, shared: bool = False) -> Values:
+    """ln Phi((phi - mu_out) / s_out), the one-sided test of Carlini et al. 2022, sec. V.C."""
+    mean, spread = moments(outs, shared)
+    return np.asarray(log_ndtr((np.asarray(target, np.float64) - mean) / spread))
+
+
+def moments(values: ArrayLike, shared: bool = False) -> tuple[Values, Values]:
+    """Mean and deviation over the first axis, NaN left out; `shared`: one deviation for all."""
+    v = np.asarray(values, np.float64)
+    mean = np.nanmean(v, axis=0)
+    spread = np.nanstd(v, axis=0)
+    if shared:
+        spread = np.full_like(spread, np.sqrt(np.nanmean((v - mean) ** 2)))
+    return mean, np.maximum(spread, 1e-6)
+
+
+def rmia(
+    target: ArrayLike, outs: ArrayLike, target_z: ArrayLike, outs_z: ArrayLike, a: float, gamma: float
+) -> Values:  # fmt: skip
+    """Share of population z with [p(x)/P(x)] / [p(z)/P(z)] > gamma; p [N] and [Z], P from [K, .].
+
+    Zarifzadeh, Liu, Shokri, ICML 2024, arXiv:2312.03262, eq. 4 and 10 (offline):
+    P = ((1 + a) mean_out + (1 - a)) / 2.
+    """
+    x = likelihood_ratio(target, outs, a)
+    z = np.sort(likelihood_ratio(target_z, outs_z, a))
+    return np.asarray(np.searchsorted(z, x / gamma, side="left") / len(z))
+
+
+def likelihood_ratio(p: ArrayLike, outs: ArrayLike, a: float) -> Values:
+    """p(x) / P(x), see rmia."""
+    out = np.nanmean(np.asarray(outs, np.float64), axis=0)
+    return np.asarray(np.asarray(p, np.float64) / (((1 + a) * out + (1 - a)) / 2))
+
+
+def _log_normal(x: Values, mean: Values, spread: Values) -> Values:
+    return np.asarray(-(((x - mean) / spread) ** 2) / 2 - np.log(spread))
+
+
+def _index(z: NDArray[np.float64], y: NDArray[np.int64]) -> NDArray[np.int64]:
+    return np.broadcast_to(y, z.shape[:-1])[..., None]

@@ -1,0 +1,92 @@
+"""The models a membership attack is aimed at: the global one, uploaded ones, and those of relays."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from attacks.prototypes._weights import global_model
+from fl.artifact import Artifact, Kind, Role
+
+Arrays = Mapping[str, NDArray[Any]]
+GLOBAL, UPDATE, RELAYED = "global model", "update", "relayed model"
+BLIND = "blind"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Target:
+    artifact: str
+    origin: str  # "recorded", "replayed" or "blind": weights that tell nothing
+    model: str  # GLOBAL, UPDATE or RELAYED
+    sender: int  # -1: the server
+    weights: Arrays  # all of the model's
+    start: Arrays  # what an update started from; empty for the others
+
+    def change(self) -> Arrays:
+        """What local training did to the floating weights that it started from, float64."""
+        return {
+            k: np.asarray(self.weights[k], np.float64) - v
+            for k, v in self.start.items()
+            if np.issubdtype(v.dtype, np.floating)
+        }
+
+
+def targets(view: Sequence[Artifact], rng: np.random.Generator, clients: int) -> list[Target]:
+    """The newest global model with a blind copy, then replayed uploads and those of `clients` clients.
+
+    Uploads whose starting model was not seen are left out. The blind copy has the same weights in
+    random order within each array, so whatever it tells about members is no membership.
+    """
+    found = []
+    newest = global_model(view, max((a.round for a in view), default=0))
+    if newest is not None:
+        shuffled = {k: _shuffled(np.asarray(v), rng) for k, v in newest.payload.items()}
+        for origin, weights in (("recorded", newest.payload), (BLIND, shuffled)):
+            found.append(
+                Target(artifact=newest.id, origin=origin, model=GLOBAL, sender=-1,
+                       weights=weights, start={})
+            )  # fmt: skip
+    uploads = [t for a in view if (t := _upload(a, view)) is not None]
+    return [*found, *_some(uploads, rng, clients)]
+
+
+def relayed(view: Sequence[Artifact], rng: np.random.Generator, clients: int) -> list[Target]:
+    """The newest models that clients handed on: replayed ones, then those of `clients` clients."""
+    models = [
+        Target(artifact=a.id, origin=a.origin, model=RELAYED, sender=a.sender.index,
+               weights=a.payload, start={})
+        for a in {(a.origin, a.sender): a for a in sorted(view, key=lambda a: a.round)}.values()
+        if a.kind == Kind.RELAY_MODEL and a.sender.index is not None
+        and all(np.isfinite(v).all() for v in a.payload.values())
+    ]  # fmt: skip
+    return _some(models, rng, clients)
+
+
+def _some(models: Sequence[Target], rng: np.random.Generator, clients: int) -> list[Target]:
+    """All replayed ones, then `clients` of the recorded."""
+    recorded = [t for t in models if t.origin == "recorded"]
+    some = sorted(rng.permutation(len(recorded))[:clients].tolist())
+    return [*(t for t in models if t.origin == "replayed"), *(recorded[i] for i in some)]
+
+
+def _upload(a: Artifact, view: Sequence[Artifact]) -> Target | None:
+    start = global_model(view, a.round)
+    wanted = a.kind in (Kind.LOCAL_MODEL, Kind.MODEL_DELTA) and a.sender.role == Role.CLIENT
+    if not wanted or start is None or start.round != a.round or a.sender.index is None:
+        return None
+    before: Arrays = start.payload
+    sent: Arrays = {k: v for k, v in a.payload.items() if k in before}
+    if a.kind == Kind.MODEL_DELTA:
+        sent = {k: np.asarray(before[k] + v) for k, v in sent.items()}
+    if not all(np.isfinite(v).all() for v in sent.values()):
+        return None
+    return Target(
+        artifact=a.id, origin=a.origin, model=UPDATE, sender=a.sender.index,
+        weights={**before, **sent}, start=before,
+    )  # fmt: skip
+
+
+def _shuffled(values: NDArray[Any], rng: np.random.Generator) -> NDArray[Any]:
+    return rng.permutation(values.ravel()).reshape(values.shape)

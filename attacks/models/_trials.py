@@ -1,0 +1,197 @@
+"""Members of models against unseen pictures of the same classes, in the same proportions.
+
+The members of an upload are that client's training pictures, those of the global model all clients'.
+For every member of a class there are equally many unseen pictures of it: a client with two classes
+has a model that knows the classes, and against other unseen pictures it would give away its labels,
+not its pictures. Scores of several models are pooled after each model's were centred and scaled by
+median and quartiles of all candidates, which the adversary can do as well.
+
+Replayed uploads learnt their pictures by heart under wrong labels (`taught`), and unseen pictures are
+asked about under labels that are wrong in the same way: a right label can be told without memory.
+
+Blind adversaries: for uploads that of another client whose data hold none of the candidates; for the
+global model its own weights in random order. Both are 0.5 unless members differ from the unseen
+pictures as a population. Another client's upload started from a global model that may know the
+members already, and what it tells of them is no merit of the upload.
+"""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from attacks.attack import Claim, Floats, Images, Truth
+from attacks.models._targets import BLIND, GLOBAL
+from attacks.trials.membership import Scores
+from attacks.trials.reidentification import fingerprints
+
+ANOTHER, SHUFFLED = "model of another client", "weights in random order"
+FEW = 5  # models from which on intervals allow for pictures of one model depending on each other
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bucket:
+    """Scores of models of one kind and origin."""
+
+    model: str
+    origin: str
+    scores: Scores
+    unseen: Scores  # half of the unseen pictures in the place of members
+    blind: dict[str, Scores]
+    models: int
+
+    @property
+    def planted(self) -> bool:
+        """Replayed uploads learnt a few pictures by heart: a leak that an attack has to find."""
+        return self.origin == "replayed"
+
+    @property
+    def name(self) -> str:
+        return f"{self.model}, {self.origin}"
+
+    @property
+    def condition(self) -> Mapping[str, float | str]:
+        return {"model": self.model, "origin": self.origin}
+
+    @property
+    def note(self) -> str:
+        many = f"{self.models} model{'s' if self.models > 1 else ''}"
+        if self.planted:
+            return f"{many} that learnt wrongly labelled pictures by heart, made by the auditor"
+        return (
+            many if self.models >= FEW else f"{many}; of other trainings the interval says nothing"
+        )
+
+
+@dataclass(frozen=True)
+class _Case:
+    row: int  # of the claim
+    members: NDArray[np.int64]  # candidates
+    others: NDArray[np.int64]
+    marks: frozenset[bytes]  # everything behind it
+
+    def halved(self) -> "_Case":
+        """Half of the unseen pictures, which come in random order, in the place of members."""
+        middle = len(self.others) // 2
+        return _Case(self.row, self.others[:middle], self.others[middle:], self.marks)
+
+
+def buckets(
+    claim: Claim, truth: Truth, limits: tuple[int, int], rng: np.random.Generator
+) -> list[Bucket]:
+    """By model and origin; `limits`: members of one model, and unseen pictures in all."""
+    candidates, cases = _cases(claim, truth, limits, rng)
+    if not cases:
+        return []
+    table = _scaled(claim["scorer"][0](candidates))
+    groups: dict[tuple[str, str], list[_Case]] = defaultdict(list)
+    for case in cases:
+        groups[str(claim["model"][case.row]), str(claim["origin"][case.row])].append(case)
+    return [
+        Bucket(
+            model=model, origin=origin, models=len(some),
+            scores=_scores([(table[c.row], c) for c in some]),
+            unseen=_scores([(table[c.row], c.halved()) for c in some]),
+            blind=_blind(claim, table, some),
+        )
+        for (model, origin), some in sorted(groups.items())
+    ]  # fmt: skip
+
+
+def taught(mark: bytes, label: int, classes: int) -> int:
+    """The wrong label under which a replayed model learns a picture, by its fingerprint."""
+    return (label + 1 + int.from_bytes(mark[:8], "little") % (classes - 1)) % classes
+
+
+def _cases(
+    claim: Claim, truth: Truth, limits: tuple[int, int], rng: np.random.Generator
+) -> tuple[Images, list[_Case]]:
+    """Every candidate once, and who is asked about which."""
+    x: list[Floats] = []
+    y: list[int] = []
+    number: dict[tuple[bytes, int], int] = {}  # fingerprint, label -> candidate
+    classes = int(claim["classes"])
+
+    def add(picture: Floats, mark: bytes, label: int, wrong: bool) -> int:
+        asked = taught(mark, label, classes) if wrong else label
+        if (mark, asked) not in number:
+            number[mark, asked] = len(x)
+            x.append(picture)
+            y.append(asked)
+        return number[mark, asked]
+
+    reference = truth.reference
+    kept = rng.permutation(len(reference))[: limits[1]]
+    where = dict(zip(fingerprints(reference.x[kept]), kept.tolist(), strict=True))
+    cases = []
+    for row, artifact in enumerate(claim["artifact"].tolist()):
+        if claim["origin"][row] == BLIND:
+            continue
+        own = [truth.members(artifact, c) for c in range(classes)]
+        own_marks = [fingerprints(m) for m in own]
+        marks = frozenset(m for some in own_marks for m in some)
+        total = sum(map(len, own))
+        members, chances = {}, {}
+        for label, pictures in enumerate(own):
+            free = [m for m, i in where.items() if reference.y[i] == label and m not in marks]
+            share = min(1.0, limits[0] / max(1, total))
+            many = min(round(share * len(pictures)), len(free))
+            if many:  # rare classes may round to none
+                members[label] = rng.permutation(len(pictures))[:many]
+                chances[label] = [free[i] for i in rng.permutation(len(free))]
+        if not members:
+            continue
+        each = min(len(chances[c]) // len(members[c]) for c in members)
+        wrong = claim["origin"][row] == "replayed"
+        ins = [
+            add(own[c][i], own_marks[c][i], c, wrong) for c, rows in members.items() for i in rows
+        ]
+        outs = [
+            add(reference.x[where[m]], m, c, wrong)
+            for c in members
+            for m in chances[c][: each * len(members[c])]
+        ]
+        case = _Case(row, np.unique(ins), rng.permutation(np.unique(outs)), marks)
+        cases.append(case)
+    if not cases:
+        return Images(x=reference.x[:0], y=reference.y[:0]), []
+    return Images(x=np.stack(x), y=np.array(y, np.int64)), cases
+
+
+def _scaled(table: Floats) -> Floats:
+    """Each model's scores around their median, in units of their interquartile range."""
+    low, middle, high = np.quantile(table, (0.25, 0.5, 0.75), axis=1, keepdims=True)
+    width = np.where(high > low, high - low, 1.0)
+    return np.asarray((table - middle) / width)
+
+
+def _scores(pairs: Sequence[tuple[Floats, _Case]]) -> Scores:
+    ins = [c.members for _, c in pairs]
+    outs = [c.others for _, c in pairs]
+    if len(pairs) >= FEW:
+        names = [-1 - c.row for _, c in pairs]  # apart from candidates
+        marks = np.repeat(names, list(map(len, ins))), np.repeat(names, list(map(len, outs)))
+    else:
+        marks = np.concatenate(ins), np.concatenate(outs)
+    return Scores(
+        members=np.concatenate([row[i] for (row, _), i in zip(pairs, ins, strict=True)]),
+        others=np.concatenate([row[i] for (row, _), i in zip(pairs, outs, strict=True)]),
+        member_groups=marks[0].astype(np.int64), other_groups=marks[1].astype(np.int64),
+    )  # fmt: skip
+
+
+def _blind(claim: Claim, table: Floats, cases: Sequence[_Case]) -> dict[str, Scores]:
+    if claim["model"][cases[0].row] == GLOBAL:
+        rows = np.flatnonzero(claim["origin"] == BLIND)
+        return {SHUFFLED: _scores([(table[rows[0]], c) for c in cases])} if len(rows) else {}
+    pairs = []
+    for number, case in enumerate(cases):
+        turned = [*cases[number + 1 :], *cases[:number]]  # another for each where it can be
+        senders = claim["sender"]
+        fits = [c for c in turned if not c.marks & case.marks]
+        fits = [c for c in fits if senders[c.row] != senders[case.row]] or fits
+        if fits:
+            pairs.append((table[fits[0].row], case))
+    return {ANOTHER: _scores(pairs)} if pairs else {}

@@ -1,0 +1,48 @@
+"""Gradient cosine: an upload points along the descent directions of the pictures it was made with.
+
+The score is cos(-gradient of x's loss, w_k - w) at the model w that the client started from. Li, Li,
+Ribeiro, ICLR 2023, arXiv:2305.02301 (effective passive membership inference), sec. 4: in wide models
+gradients of different pictures are nearly orthogonal, so members stand out. They compare with the
+whole update of one round, as here.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from attacks.attack import Floats, Images, Knowledge
+from attacks.models._gradients import per_picture
+from attacks.models._membership import CARD, ModelMembership, Scorer
+from attacks.models._targets import Target
+
+Values = NDArray[np.float64]
+
+
+class GradientCosine(ModelMembership):
+    card = replace(
+        CARD,
+        title="Membership from the direction of an update",
+        source="Li, Li, Ribeiro, ICLR 2023, cosine attack",
+        learns="whether a given picture was in one client's training data, from its upload",
+    )
+
+    def wanted(self, target: Target) -> bool:
+        return bool(target.start)
+
+    def scorer(
+        self, asked: Sequence[Target], knowledge: Knowledge, rng: np.random.Generator
+    ) -> Scorer:
+        architecture = knowledge.architecture
+        assert architecture is not None, "granted by the threat model"
+
+        def score(candidates: Images) -> Floats:
+            return per_picture(asked, architecture, candidates, cosine)
+
+        return score
+
+
+def cosine(products: Values, norms: Values, lengths: Values) -> Values:
+    """[t, n] of products [t, n], squared gradient norms [n] and squared lengths of updates [t]."""
+    return np.asarray(products / np.sqrt(norms * lengths[:, None] + 1e-24))

@@ -1,0 +1,88 @@
+"""LiRA: is the model's confidence on a picture that of models trained with it, or without it?
+
+Carlini, Chien, Nasr, Song, Terzis, Tramer. Membership Inference Attacks From First Principles. IEEE
+S&P 2022, arXiv:2112.03570, algorithm 1 (online) and sec. V.C (offline). With phi = ln(p / (1 - p)):
+
+    online   ln N(phi; mu_in, s_in) - ln N(phi; mu_out, s_out)    offline   ln Phi((phi - mu_out) / s_out)
+
+Offline, shadow models are trained on auxiliary pictures alone, once for any picture asked about.
+Online, the candidates are put into half of them, which is stronger and has to be done anew for other
+candidates. Below 64 shadow models the deviations are shared by all pictures, as the paper advises.
+One query a picture; the paper's augmented queries are left out.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+
+from attacks.attack import Floats, Images, Knowledge, ThreatModel
+from attacks.models._membership import CARD, ModelMembership, Scorer
+from attacks.models._scores import lira_offline, lira_online, logits_of, scaled_logit
+from attacks.models._shadows import lacking, shadows
+from attacks.models._targets import Target
+from fl.artifact import Artifact
+from fl.errors import UserError
+
+MANY = 64  # shadow models from which on every picture has a deviation of its own
+
+
+class Lira(ModelMembership):
+    card = replace(
+        CARD,
+        title="Membership by likelihood ratio with shadow models (LiRA)",
+        source="Carlini et al., IEEE S&P 2022, algorithm 1",
+        threat=ThreatModel(
+            position=CARD.threat.position, knows=frozenset({"architecture", "auxiliary_data"})
+        ),
+    )
+
+    @dataclass(frozen=True, kw_only=True)
+    class Config(ModelMembership.Config):
+        mode: Literal["offline", "online"] = "offline"
+        shadows: int = 16  # shadow models of each start; an even number
+        epochs: int = 20  # of shadow models that imitate the global model
+
+        def __post_init__(self) -> None:
+            super().__post_init__()
+            if self.shadows < 2 or self.shadows % 2 or self.epochs < 1:
+                raise UserError(
+                    "lira needs an even number of shadows from 2 on and epochs >= 1, got "
+                    f"{self.shadows} and {self.epochs}",
+                    hint="16 shadows work; 64 and more are the paper's",
+                )
+            if self.mode not in ("offline", "online"):
+                raise UserError(f"lira.mode must be offline or online, got {self.mode!r}",
+                                hint="offline is the cheaper one")  # fmt: skip
+
+    def scorer(
+        self, asked: Sequence[Target], knowledge: Knowledge, rng: np.random.Generator
+    ) -> Scorer:
+        architecture, aux = knowledge.architecture, knowledge.auxiliary
+        assert architecture is not None and aux is not None, "granted by the threat model"
+        settings, seed = self.config, int(rng.integers(2**40))
+
+        def score(candidates: Images) -> Floats:
+            x, y = candidates.x, candidates.y
+            pool = aux
+            if settings.mode == "online":  # candidates first
+                pool = Images(x=np.concatenate([x, aux.x]), y=np.concatenate([y, aux.y]))
+            phi = scaled_logit(logits_of(asked, architecture, x), y)
+            found = np.empty_like(phi)
+            shared = settings.shadows < MANY
+            for s in shadows(asked, knowledge, pool, x, count=settings.shadows,
+                             epochs=settings.epochs, seed=seed):  # fmt: skip
+                theirs = scaled_logit(s.logits, y)  # [K, N]
+                if settings.mode == "offline":
+                    found[s.rows] = lira_offline(phi[s.rows], theirs, shared)
+                    continue
+                inside = s.inside[:, : len(y)]
+                ins, outs = np.where(inside, theirs, np.nan), np.where(inside, np.nan, theirs)
+                found[s.rows] = lira_online(phi[s.rows], ins, outs, shared)
+            return found
+
+        return score
+
+    def not_applicable(self, view: Sequence[Artifact], knowledge: Knowledge) -> str:
+        return lacking(knowledge) or super().not_applicable(view, knowledge)

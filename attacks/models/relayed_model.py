@@ -1,0 +1,39 @@
+"""Relayed model: the next client of a relay asks the model it was handed about its predecessor's pictures.
+
+Yeom, Giacomelli, Fredrikson, Jha, CSF 2018, arXiv:1709.01604, adversary 1, as in
+attacks/models/loss_threshold.py. GANDALF's relays (sec. 3.4) hand the weights of one client to one
+other, before anything is averaged: a stronger exposure than FedAvg's, and to a peer. Members are the
+pictures of the client that handed the model on. The model also holds those of the clients before it,
+which what another client handed on tells just as well: that is the baseline.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from attacks.attack import Knowledge, Position
+from attacks.models._targets import Target, relayed
+from attacks.models.loss_threshold import LossThreshold
+from fl.artifact import Artifact, Kind
+
+
+class RelayedModel(LossThreshold):
+    card = replace(
+        LossThreshold.card,
+        title="Membership of the client before, from a relayed model",
+        threat=replace(LossThreshold.card.threat, position=Position.NEXT_CLIENT),
+        requires=(Kind.RELAY_MODEL,),
+        also_reads=(),
+        learns="whether a given picture was among those of the client that handed the model on",
+        remedy="average several clients' models before one client sees them; clip and noise what is handed "
+        "on with a stated epsilon (noise: {mode: accounted}), or train with dp_sgd",
+    )
+
+    def targets(self, view: Sequence[Artifact], rng: np.random.Generator) -> list[Target]:
+        return relayed(view, rng, self.config.max_clients)
+
+    def not_applicable(self, view: Sequence[Artifact], knowledge: Knowledge) -> str:
+        if super().not_applicable(view, knowledge):
+            return "no client handed a model to another in the recorded rounds"
+        return ""

@@ -1,0 +1,95 @@
+"""RMIA: does a picture gain more from the model than other pictures of the population do?
+
+Zarifzadeh, Liu, Shokri. Low-Cost High-Power Membership Inference Attacks. ICML 2024,
+arXiv:2312.03262. The score is the share of population pictures z with
+
+    [p(x) / P(x)] / [p(z) / P(z)] > gamma,    P = ((1 + a) mean_out + (1 - a)) / 2
+
+where p is the audited model's probability of the true class and mean_out that of reference models
+not trained on the picture (offline form). Works with few references. Here z is of x's class, since
+candidates are compared within classes, and equal shares keep the order of p(x) / P(x).
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from attacks.attack import Floats, Images, Knowledge, ThreatModel
+from attacks.models._membership import CARD, ModelMembership, Scorer
+from attacks.models._scores import likelihood_ratio, log_probability, logits_of, rmia
+from attacks.models._shadows import lacking, shadows
+from attacks.models._targets import Target
+from fl.artifact import Artifact
+from fl.errors import UserError
+
+
+class Rmia(ModelMembership):
+    card = replace(
+        CARD,
+        title="Membership by pairwise likelihood ratios (RMIA)",
+        source="Zarifzadeh, Liu, Shokri, ICML 2024, eq. 4 and 10",
+        threat=ThreatModel(
+            position=CARD.threat.position, knows=frozenset({"architecture", "auxiliary_data"})
+        ),
+    )
+
+    @dataclass(frozen=True, kw_only=True)
+    class Config(ModelMembership.Config):
+        references: int = 4  # reference models of each start; an even number
+        epochs: int = 20  # of reference models that imitate the global model
+        gamma: float = 1.0
+        a: float = 0.3  # between "references know nothing" (0) and "P is their mean" (1)
+
+        def __post_init__(self) -> None:
+            super().__post_init__()
+            if self.references < 2 or self.references % 2 or self.epochs < 1:
+                raise UserError(
+                    "rmia needs an even number of references from 2 on and epochs >= 1, got "
+                    f"{self.references} and {self.epochs}",
+                    hint="leave them out for the defaults",
+                )
+            if self.gamma <= 0 or not 0 <= self.a <= 1:
+                raise UserError(f"rmia needs gamma > 0 and a in [0, 1], got {self.gamma} and {self.a}",
+                                hint="leave them out for the defaults")  # fmt: skip
+
+    def scorer(
+        self, asked: Sequence[Target], knowledge: Knowledge, rng: np.random.Generator
+    ) -> Scorer:
+        architecture, aux = knowledge.architecture, knowledge.auxiliary
+        assert architecture is not None and aux is not None, "granted by the threat model"
+        settings, seed = self.config, int(rng.integers(2**40))
+
+        def score(candidates: Images) -> Floats:
+            y = np.concatenate([candidates.y, aux.y])
+            queries = np.concatenate([candidates.x, aux.x])
+            p = np.exp(log_probability(logits_of(asked, architecture, queries), y))
+            number = len(candidates)
+            found = np.zeros((len(asked), number))
+            for s in shadows(asked, knowledge, aux, queries, count=settings.references,
+                             epochs=settings.epochs, seed=seed):  # fmt: skip
+                theirs = np.exp(log_probability(s.logits, y))
+                theirs[:, number:][s.inside] = np.nan  # of models that were trained on it
+                for label in np.unique(candidates.y):
+                    x = np.flatnonzero(candidates.y == label)
+                    same = np.flatnonzero(aux.y == label)
+                    z = number + (same if len(same) else np.arange(len(aux)))
+                    for row in s.rows:
+                        found[row, x] = ranked(
+                            p[row, x], theirs[:, x], p[row, z], theirs[:, z], settings.a,
+                            settings.gamma,
+                        )  # fmt: skip
+            return found
+
+        return score
+
+    def not_applicable(self, view: Sequence[Artifact], knowledge: Knowledge) -> str:
+        return lacking(knowledge) or super().not_applicable(view, knowledge)
+
+
+def ranked(
+    p: Floats, outs: Floats, p_z: Floats, outs_z: Floats, a: float, gamma: float
+) -> Floats:  # fmt: skip
+    """RMIA's share, [N], where equal shares keep the order of the ratio: below one z in all."""
+    ratio = likelihood_ratio(p, outs, a)
+    return rmia(p, outs, p_z, outs_z, a, gamma) + ratio / (1 + ratio) / (2 * len(p_z))

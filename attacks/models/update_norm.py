@@ -1,0 +1,50 @@
+"""Update norm: without a member's gradient an upload is shorter.
+
+The score is |g|^2 - |g - gradient of x|^2, with g the gradient that the upload shows. Li, Li, Ribeiro,
+ICLR 2023, arXiv:2305.02301, difference attack. They take the update of one step; over several its
+length tells more of the schedule than of the pictures, so here g is given the mean length of the
+candidates' gradients and keeps its direction.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from attacks.attack import Floats, Images, Knowledge
+from attacks.models._gradients import per_picture
+from attacks.models._membership import CARD, Scorer
+from attacks.models._targets import Target
+from attacks.models.gradient_cosine import GradientCosine
+
+Values = NDArray[np.float64]
+
+
+class UpdateNorm(GradientCosine):
+    card = replace(
+        CARD,
+        title="Membership from the length of an update",
+        source="Li, Li, Ribeiro, ICLR 2023, difference attack",
+        learns="whether a given picture was in one client's training data, from its upload",
+    )
+
+    def scorer(
+        self, asked: Sequence[Target], knowledge: Knowledge, rng: np.random.Generator
+    ) -> Scorer:
+        architecture = knowledge.architecture
+        assert architecture is not None, "granted by the threat model"
+
+        def score(candidates: Images) -> Floats:
+            return per_picture(asked, architecture, candidates, difference)
+
+        return score
+
+
+def difference(products: Values, norms: Values, lengths: Values) -> Values:
+    """2 <g, gradient> - |gradient|^2, [t, n], of products [t, n], norms [n] and lengths [t], squared.
+
+    g points along the update and is as long as the mean gradient of the candidates.
+    """
+    direction = products / np.sqrt(lengths[:, None] + 1e-24)  # along the update, of unit length
+    return np.asarray(2 * np.sqrt(norms.mean()) * direction - norms)

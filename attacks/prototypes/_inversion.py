@@ -1,0 +1,160 @@
+"""The attacks that turn prototypes into pictures: they differ in `invert`, and share all the rest.
+
+Claim: images float32 [k, C, H, W], label, n (-1 unknown), sender [k], and as text artifact, origin
+and extractor (where the weights came from) [k].
+"""
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from attacks.attack import Attack, Claim, Evidence, Extractor, Gallery, Knowledge, Truth
+from attacks.prototypes import _evidence as prototype_evidence
+from attacks.prototypes._trials import Bucket, buckets
+from attacks.prototypes._weights import Source, global_model, prototypes
+from fl.artifact import Artifact, Kind
+from fl.errors import UserError
+
+Floats = NDArray[np.floating[Any]]
+
+REQUIRES = (Kind.LOCAL_PROTOTYPES,)
+ALSO_READS = (Kind.LOCAL_MODEL, Kind.MODEL_DELTA, Kind.GLOBAL_MODEL, Kind.PROTO_COUNTS)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Task:
+    """Prototypes of one model, to be inverted with it."""
+
+    extractor: Extractor
+    features: NDArray[np.float32]  # [k, D]
+    labels: NDArray[np.int64]  # [k]
+
+
+class Standard:
+    """Features to mean 0 and deviation 1 over the auxiliary pictures, [k, D] -> [k, D].
+
+    The 1e-3 keeps units of a ReLU that are almost always 0 from being blown up.
+    """
+
+    def __init__(self, features: Floats) -> None:
+        self.mean = features.mean(axis=0, dtype=np.float64)
+        self.std = features.std(axis=0, dtype=np.float64) + 1e-3
+
+    def __call__(self, features: Floats) -> Floats:
+        return np.asarray((features - self.mean) / self.std)
+
+
+class PrototypeInversion(Attack):
+    """Base class. A subclass sets `card` and writes `invert`."""
+
+    @dataclass(frozen=True, kw_only=True)
+    class Config:
+        max_clients: int = 4  # models to attack; those with replays and the smallest classes first
+        gallery: int = 100  # pictures a member is looked for among
+        show_sizes: tuple[int, ...] = (1, 5, 20)  # replayed n to show pictures of
+        show: int = 8  # pictures in a row
+
+        def __post_init__(self) -> None:
+            for name, least in (("max_clients", 1), ("gallery", 3), ("show", 1)):
+                if getattr(self, name) < least:
+                    raise UserError(
+                        f"{name} must be at least {least}, got {getattr(self, name)}",
+                        hint="leave it out for the default",
+                    )
+
+    @abstractmethod
+    def invert(
+        self, tasks: Sequence[Task], first: Extractor, knowledge: Knowledge,
+        rng: np.random.Generator,
+    ) -> list[Floats]:  # fmt: skip
+        """Pictures [k, C, H, W] in [0, 1] for each task; `first` is the model all tasks came from."""
+
+    def choose(self, sources: Sequence[Source]) -> list[Source]:
+        """Which prototypes to attack, of all in the order of their worth."""
+        return list(sources[: self.config.max_clients])
+
+    def run(
+        self, view: Sequence[Artifact], knowledge: Knowledge, rng: np.random.Generator
+    ) -> Claim:
+        sources = self.choose(prototypes(view))
+        if not sources:
+            raise UserError(
+                "no model was recorded that could have made the prototypes",
+                hint="record local_model or model_delta with global_model in the same rounds",
+            )
+        assert knowledge.architecture is not None, "the threat model grants the architecture"
+        tasks = [_task(s, knowledge) for s in sources]
+        broadcast = global_model(view, max(s.prototypes[0].round for s in sources))
+        first = tasks[0].extractor
+        if broadcast is not None:
+            first = knowledge.architecture(broadcast.payload)
+        pictures = self.invert(tasks, first, knowledge, rng)
+        every = [p for s in sources for p in s.prototypes]
+        return {
+            "images": np.clip(np.concatenate(pictures), 0, 1).astype(np.float32),
+            "label": np.array([p.label for p in every]),
+            "n": np.array([p.samples or -1 for p in every]),
+            "sender": np.array([-1 if p.sender.index is None else p.sender.index for p in every]),
+            "artifact": np.array([p.artifact for p in every]),
+            "origin": np.array([p.origin for p in every]),
+            "extractor": np.array([s.weights.source for s in sources for _ in s.prototypes]),
+        }
+
+    def measure(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[Evidence]:
+        return prototype_evidence.evidence(buckets(claim, truth, self.config.gallery, rng), rng)
+
+    def galleries(self, claim: Claim, truth: Truth) -> list[Gallery]:
+        found = buckets(claim, truth, self.config.gallery, np.random.default_rng(0))
+        recorded = [b for b in found if b.origin == "recorded"]
+        wanted = recorded[:1] + recorded[1:][-1:]  # fewest and most samples
+        wanted += [
+            b for b in found if b.origin == "replayed" and b.samples in self.config.show_sizes
+        ]
+        return [self._gallery(b, claim) for b in sorted(wanted, key=lambda b: b.samples)]
+
+    def not_applicable(self, view: Sequence[Artifact], knowledge: Knowledge) -> str:
+        if not prototypes(view):
+            return "no model was recorded that could have made the prototypes"
+        if "auxiliary_data" in self.card.threat.knows and not len(knowledge.auxiliary or ()):
+            return "this attack needs auxiliary pictures, and the federation holds none back"
+        return ""
+
+    def _gallery(self, bucket: Bucket, claim: Claim) -> Gallery:
+        shown = np.unique(np.linspace(0, len(bucket) - 1, self.config.show).round().astype(int))
+        wrong = np.where(bucket.same >= 0, bucket.same, bucket.any)[shown]
+        rows = [bucket.trials[i].row for i in shown]
+        means = bucket.member_means()
+        n = [len(bucket.trials[i].members) for i in shown]
+        behind = f"n = {min(n)}" if min(n) == max(n) else f"n = {min(n)} to {max(n)}"
+        pictures = {
+            "original (a member)": bucket.targets[shown],
+            "mean of the members": means[shown],
+            "reconstruction": bucket.claimed[shown],
+            "class mean": bucket.blind["class mean of auxiliary data"][1][shown],
+            "wrong prototype": bucket.claimed[wrong],
+        }
+        if min(n) == max(n) == 1:
+            del pictures["mean of the members"]  # the same picture again
+        return Gallery(
+            title=f"{self.card.title}: {behind}, {bucket.origin}",
+            caption="Leakage is what the reconstruction shares with the original and neither the class "
+            "mean nor the wrong prototype does.",
+            rows=pictures,
+            columns=tuple(
+                f"client {claim['sender'][r]}, class {claim['label'][r]}, n = {k}"
+                for r, k in zip(rows, n, strict=True)
+            ),
+        )
+
+
+def _task(source: Source, knowledge: Knowledge) -> Task:
+    assert knowledge.architecture is not None
+    return Task(
+        extractor=knowledge.architecture(source.weights.values),
+        features=source.features,
+        labels=np.array([p.label for p in source.prototypes]),
+    )

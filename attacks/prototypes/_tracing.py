@@ -1,0 +1,159 @@
+"""Membership scores of prototypes: members of each against unseen pictures of the same class.
+
+Same class, because a client that owns two classes would otherwise give away its labels, not its
+pictures. The blind adversary scores the same candidates with another prototype of the class that
+none of them is in: above 0.5 it would show that members differ from the unseen pictures as a
+population, and not that they are traced.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from attacks.attack import Claim, Truth
+from attacks.prototypes._trials import group
+from attacks.trials.membership import Scores
+from attacks.trials.reidentification import Pool, fingerprints
+
+Floats = NDArray[np.floating[Any]]
+Score = Callable[[Claim, int, Floats], Floats]  # claim, row, features [m, D] -> [m]
+
+OTHER = "another prototype of the class"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bucket:
+    """Scores of prototypes with about as many samples behind them."""
+
+    origin: str
+    samples: float  # median n
+    prototypes: int
+    scores: Scores
+    unseen: Scores  # half of the unseen pictures in the place of members
+    null: dict[str, Scores]  # empty where no other prototype of the class exists
+
+    @property
+    def planted(self) -> bool:
+        """A replayed prototype of one picture: a leak that an attack has to find."""
+        return self.origin == "replayed" and self.samples == 1
+
+
+@dataclass
+class _Samples:
+    """Scores of one kind, as they come in."""
+
+    members: list[Floats] = field(default_factory=list)
+    others: list[Floats] = field(default_factory=list)
+    names: list[int] = field(default_factory=list)
+
+    def add(self, members: Floats, others: Floats, name: int) -> None:
+        self.members.append(members)
+        self.others.append(others)
+        self.names.append(name)
+
+    def scores(self) -> Scores:
+        return Scores(
+            members=np.concatenate(self.members),
+            others=np.concatenate(self.others),
+            member_groups=np.repeat(self.names, [len(x) for x in self.members]),
+            other_groups=np.repeat(self.names, [len(x) for x in self.others]),
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Case:
+    row: int  # of the claim
+    members: Floats
+    marks: frozenset[bytes]
+
+
+def traced(
+    claim: Claim, truth: Truth, score: Score, limits: tuple[int, int], rng: np.random.Generator
+) -> list[Bucket]:
+    """Buckets by origin and number of samples; `limits`: members and unseen pictures of a prototype."""
+    return _Tracer(claim, truth, score, limits, rng).buckets()
+
+
+class _Tracer:
+    def __init__(
+        self, claim: Claim, truth: Truth, score: Score, limits: tuple[int, int],
+        rng: np.random.Generator,
+    ) -> None:  # fmt: skip
+        self._claim, self._score, self._limits, self._rng = claim, score, limits, rng
+        reference = truth.reference
+        self._pools = {int(c): Pool(reference.of_class(int(c))) for c in np.unique(claim["label"])}
+        self._features: dict[tuple[int, int], Floats] = {}  # model, class -> those of the pool
+        self._cases: dict[tuple[str, int], list[_Case]] = {}
+        pairs = zip(claim["artifact"], claim["label"], strict=True)
+        for row, (artifact, label) in enumerate(pairs):
+            members = truth.members(str(artifact), int(label))
+            if len(members):
+                origin = str(claim["origin"][row])
+                case = _Case(row=row, members=members, marks=frozenset(fingerprints(members)))
+                self._cases.setdefault((origin, group(origin, len(members))), []).append(case)
+
+    def buckets(self) -> list[Bucket]:
+        keys = sorted(self._cases)
+        return [b for b in (self._bucket(k[0], self._cases[k]) for k in keys) if b is not None]
+
+    def _bucket(self, origin: str, cases: list[_Case]) -> Bucket | None:
+        true, unseen, null = _Samples(), _Samples(), _Samples()
+        for case in cases:
+            rows = self._pools[self._label(case)].rows_without(case.marks)
+            rows = rows[self._rng.permutation(len(rows))[: self._limits[1]]]
+            if len(rows) < 2:
+                continue
+            kept = self._rng.permutation(len(case.members))[: self._limits[0]]
+            members, others = self._scores(case.row, case.members[kept], rows)
+            true.add(members, others, case.row)
+            half = len(others) // 2
+            unseen.add(others[:half], others[half:], case.row)
+            wrong = self._another(case, cases)
+            if wrong is not None:
+                null.add(*self._scores(wrong, case.members[kept], rows), case.row)
+        if not true.names:
+            return None
+        return Bucket(
+            origin=origin, samples=float(np.median([len(c.members) for c in cases])),
+            prototypes=len(true.names), scores=true.scores(), unseen=unseen.scores(),
+            null={OTHER: null.scores()} if null.names else {},
+        )  # fmt: skip
+
+    def _scores(
+        self, row: int, members: Floats, unseen: NDArray[np.int64]
+    ) -> tuple[Floats, Floats]:
+        """How prototype `row` scores these members and these pictures of its class's pool."""
+        model, label = int(self._claim["model"][row]), int(self._claim["label"][row])
+        extractor = self._claim["extractors"][model]
+        if (model, label) not in self._features:  # hundreds of prototypes share a model
+            self._features[model, label] = extractor.features(self._pools[label].images)
+        features = self._features[model, label][unseen]
+        return (
+            self._score(self._claim, row, extractor.features(members)),
+            self._score(self._claim, row, features),
+        )
+
+    def _another(self, case: _Case, cases: list[_Case]) -> int | None:
+        """The row of a prototype of the class without any of these members.
+
+        Another client's with as many samples, else another client's, else the same client's.
+        """
+        sender = self._claim["sender"]
+        every = [c for group in self._cases.values() for c in group]
+        for some, strangers in ((cases, True), (every, True), (cases, False)):
+            fits = [
+                c.row
+                for c in some
+                if self._label(c) == self._label(case)
+                and (sender[c.row] != sender[case.row] or not strangers)
+                and not c.marks & case.marks
+            ]
+            if fits:
+                return int(self._rng.choice(fits))
+        return None
+
+    def _label(self, case: _Case) -> int:
+        return int(self._claim["label"][case.row])

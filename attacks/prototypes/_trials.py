@@ -1,0 +1,192 @@
+"""Trials of pictures claimed from prototypes: each beside what a blind adversary would claim.
+
+One trial is one claimed picture, one random member of the class behind the prototype, and a gallery
+of unseen pictures of that class. The blind adversaries claim in the same trials: the class mean of
+the auxiliary pictures, a random one of them, and what the same attack made of another prototype (of
+the same class, or of any). The wrong prototype of the same class is the one that counts: an attack
+that does as well with it has recovered the class and nothing of the client.
+
+Trials with about as many samples behind the prototype are judged together, recorded and replayed
+ones apart.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from attacks.attack import Claim, Truth
+from attacks.trials import images
+from attacks.trials.reidentification import Pool, Ranks, fingerprints, ranks
+
+Floats = NDArray[np.floating[Any]]
+Indices = NDArray[np.int64]
+
+RANGES = ((1, 1), (2, 2), (3, 5), (6, 20), (21, 100), (101, 10**9))  # samples behind a prototype
+BEST_OF = 50  # pictures of each kind that the best-of-n comparison looks through, at most
+
+CLASS_MEAN = "class mean of auxiliary data"
+RANDOM = "random auxiliary image of the class"
+WRONG_SAME = "wrong prototype, same class"
+WRONG_ANY = "wrong prototype, other class"
+
+Look = Callable[[Floats], Floats]  # what pictures are compared by in a gallery
+
+
+def pixels(pictures: Floats) -> Floats:
+    """As they are: the distance is the mean squared pixel error."""
+    return pictures
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trial:
+    row: int  # of the claim
+    label: int
+    members: Floats  # [n, C, H, W]
+    marks: frozenset[bytes]  # fingerprints of the members
+    member: int  # the one that is looked for
+    unseen: Floats  # [m, C, H, W] of the class, at random; the gallery is cut from its start
+
+    @property
+    def target(self) -> Floats:
+        found: Floats = self.members[self.member]
+        return found
+
+
+class Bucket:
+    """Trials that are judged together."""
+
+    def __init__(
+        self, origin: str, trials: list[Trial], claim: Claim, truth: Truth, size: int,
+        rng: np.random.Generator, look: Look = pixels,
+    ) -> None:  # fmt: skip
+        self.origin, self.trials, self.size, self._look = origin, trials, size, look
+        rows = np.array([t.row for t in trials])
+        self.claimed: Floats = claim["images"][rows]
+        self.extractors = claim["extractor"][rows]
+        self.targets = np.stack([t.target for t in trials])
+        self.labels = np.array([t.label for t in trials])
+        self.truth, self._rng = truth, rng
+        self.same = self._partners(same_class=True)
+        self.any = self._partners(same_class=False)
+
+    def __len__(self) -> int:
+        return len(self.trials)
+
+    @property
+    def samples(self) -> float:
+        """Median number of samples behind the prototypes."""
+        return float(np.median([len(t.members) for t in self.trials]))
+
+    @property
+    def planted(self) -> bool:
+        """A replayed prototype of one picture: a leak that an attack has to find."""
+        return self.origin == "replayed" and self.samples == 1
+
+    @cached_property
+    def blind(self) -> Mapping[str, tuple[Indices, Floats]]:
+        """Name of a blind adversary -> the trials it takes part in and the pictures it claims."""
+        everyone = np.arange(len(self))
+        aux = self.truth.auxiliary
+        known = {t.label: aux.of_class(t.label) for t in self.trials}
+        known = {c: x if len(x) else aux.x for c, x in known.items()}
+        mean = {c: x.mean(axis=0) for c, x in known.items()}
+        means = [mean[t.label] for t in self.trials]
+        drawn = [known[t.label][self._rng.integers(len(known[t.label]))] for t in self.trials]
+        found = {
+            CLASS_MEAN: (everyone, np.stack(means)),
+            RANDOM: (everyone, np.stack(drawn)),
+        }
+        for name, partner in ((WRONG_SAME, self.same), (WRONG_ANY, self.any)):
+            have = np.flatnonzero(partner >= 0)
+            if len(have):
+                found[name] = (have, self.claimed[partner[have]])
+        return found
+
+    def ranks(self, pictures: Floats, which: Indices | None = None) -> Ranks:
+        """Ranks of the member when these pictures are claimed in the trials `which` (all)."""
+        chosen = np.arange(len(self)) if which is None else which
+        galleries = (self._look(self.trials[i].unseen[: self.size - 1]) for i in chosen)
+        return ranks(self._look(pictures), self._look(self.targets[chosen]), galleries)
+
+    def ranks_of_unseen(self) -> Ranks:
+        """Ranks when a picture that was never trained on takes the member's place."""
+        held_out = np.stack([t.unseen[self.size - 1] for t in self.trials])
+        galleries = (self._look(t.unseen[: self.size - 1]) for t in self.trials)
+        return ranks(self._look(self.claimed), self._look(held_out), galleries)
+
+    def member_means(self) -> Floats:
+        return np.stack([t.members.mean(axis=0) for t in self.trials])
+
+    def best_of_n_gap(self, pictures: Floats, which: Indices) -> NDArray[np.float64]:
+        """Best SSIM over n members minus best SSIM over n unseen pictures, [len(which)].
+
+        The best of n grows with n by chance, so a best-of-n without its second term shows leakage
+        in every large prototype.
+        """
+        gaps = []
+        for x, i in zip(pictures, which, strict=True):
+            t = self.trials[i]
+            n = min(len(t.members), len(t.unseen), BEST_OF)
+            chosen = t.members[self._rng.permutation(len(t.members))[:n]]
+            copies = np.broadcast_to(x, (n, *x.shape))
+            gaps.append(images.ssim(copies, chosen).max() - images.ssim(copies, t.unseen[:n]).max())
+        return np.array(gaps)
+
+    def _partners(self, same_class: bool) -> Indices:
+        """For each trial another whose prototype does not contain its member, -1 where none does."""
+        partner = np.full(len(self), -1)
+        wanted = [fingerprints(t.target[None])[0] for t in self.trials]
+        for i, t in enumerate(self.trials):
+            for j in self._rng.permutation(len(self)):
+                other = self.trials[j]
+                fits = (other.label == t.label) == same_class
+                if fits and wanted[i] not in other.marks:
+                    partner[i] = j
+                    break
+        return partner
+
+
+def buckets(
+    claim: Claim, truth: Truth, gallery: int, rng: np.random.Generator, look: Look = pixels
+) -> list[Bucket]:
+    """Trials of a claim by origin and number of samples, smallest first.
+
+    Claims about classes without enough unseen pictures for a gallery of three are left out.
+    """
+    reference = truth.reference
+    pools = {int(c): Pool(reference.of_class(int(c))) for c in np.unique(claim["label"])}
+    trials: dict[tuple[str, int], list[Trial]] = {}
+    for row, (artifact, label) in enumerate(zip(claim["artifact"], claim["label"], strict=True)):
+        members = truth.members(str(artifact), int(label))
+        if len(members) == 0:
+            continue
+        marks = frozenset(fingerprints(members))
+        unseen = pools[int(label)].without(marks)
+        if len(unseen) < 3:
+            continue
+        trial = Trial(
+            row=row, label=int(label), members=members, marks=marks,
+            member=int(rng.integers(len(members))),
+            unseen=unseen[rng.permutation(len(unseen))[: max(gallery, BEST_OF) + 1]],
+        )  # fmt: skip
+        origin = str(claim["origin"][row])
+        trials.setdefault((origin, group(origin, len(members))), []).append(trial)
+    # One gallery size for all, so that chance is one number; one unseen picture stays for the control
+    size = min([gallery, *(len(t.unseen) for group in trials.values() for t in group)])
+    return [
+        Bucket(origin, group, claim, truth, size, rng, look)
+        for (origin, _), group in sorted(trials.items(), key=lambda item: item[0])
+    ]
+
+
+def group(origin: str, n: int) -> int:
+    """Replayed prototypes have sizes of the auditor's choice, recorded ones are put into ranges."""
+    return (
+        n
+        if origin.startswith("replayed")
+        else next(low for low, high in RANGES if low <= n <= high)
+    )

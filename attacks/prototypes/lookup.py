@@ -1,0 +1,55 @@
+"""Look-up: the auxiliary picture whose features are nearest to the prototype.
+
+The strongest attacker that generates nothing: whatever a decoder gains over it comes from more
+than recognising a similar picture. Distance: Euclidean on standardised features, among auxiliary
+pictures of the prototype's class (its label is sent with it), or among all where there are none.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.spatial.distance import cdist
+
+from attacks.attack import Extractor, Knowledge
+from attacks.prototypes._inversion import PrototypeInversion, Task
+from attacks.prototypes.ridge import Ridge
+
+Floats = NDArray[np.floating[Any]]
+
+
+class Lookup(PrototypeInversion):
+    card = replace(
+        Ridge.card,
+        title="Nearest auxiliary image of prototypes",
+        source="nearest-neighbour baseline (Fix, Hodges, 1951) in feature space",
+        learns="a picture that resembles one a client trained on",
+        does_not_show="details that no auxiliary picture has; compare with a decoder",
+    )
+
+    @dataclass(frozen=True, kw_only=True)
+    class Config(PrototypeInversion.Config):
+        max_clients: int = 10
+
+    def invert(
+        self, tasks: Sequence[Task], first: Extractor, knowledge: Knowledge,
+        rng: np.random.Generator,
+    ) -> list[Floats]:  # fmt: skip
+        from sklearn.covariance import ledoit_wolf
+
+        aux = knowledge.auxiliary
+        assert aux is not None
+        pictures = []
+        for task in tasks:
+            features = task.extractor.features(aux.x).astype(np.float64)
+            spread, axes = np.linalg.eigh(ledoit_wolf(features)[0])
+            whiten = axes / np.sqrt(
+                np.maximum(spread, 1e-6 * spread.mean())
+            )  # dead units: no variance
+            distance = cdist(task.features @ whiten, features @ whiten)
+            other = aux.y != task.labels[:, None]  # [k, aux]
+            other[other.all(axis=1)] = False
+            pictures.append(aux.x[np.where(other, np.inf, distance).argmin(axis=1)])
+        return pictures

@@ -1,0 +1,236 @@
+"""Property inference: does a client's class contain a subgroup, such as the pictures of one site?
+
+Ateniese et al. Hacking Smart Machines with Smarter Ones. IJSN 10(3), 2015, arXiv:1306.4447, sec. 3 (a
+meta-classifier trained on models with and without a property), on prototypes as Melis, Song, De
+Cristofaro, Shmatikov, IEEE S&P 2019, arXiv:1805.04049, sec. 4.4, do on updates. The adversary names a
+subgroup of its own pictures of the class (attacks/prototypes/_subgroups.py), averages their features over groups
+of
+n with and without it, using the client's model, and fits a logistic regression that it then applies to
+the client's prototype. Left out: properties of the whole update.
+
+Prototypes that contain the subgroup are compared with those that do not, by n. Where every client has
+some of it, recorded prototypes cannot show anything; replayed ones of few samples do. The planted leak
+is made of each client's own pictures, with and without the subgroup, at the same n and with its model
+(no protection applies to it); the negative control shuffles which prototype contains it.
+
+Claim: score [k], coefficient [k, D], intercept [k], label, n, sender, model [k], artifact, origin
+[k]; extractors [models] and subgroups [k], objects.
+"""
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from attacks.attack import (
+    Attack,
+    Card,
+    Claim,
+    Evidence,
+    Goal,
+    Knowledge,
+    Position,
+    ThreatModel,
+    Truth,
+)
+from attacks.prototypes._subgroups import Property, Subgroup, find
+from attacks.prototypes._trials import group
+from attacks.prototypes._weights import Prototype, prototypes
+from attacks.trials import membership
+from attacks.trials.membership import Scores
+from fl.artifact import Artifact, Kind
+from fl.errors import UserError
+
+Floats = NDArray[np.floating[Any]]
+
+
+class PropertyInference(Attack):
+    card = Card(
+        title="Subgroup of a class, from prototypes",
+        source="arXiv:1306.4447, sec. 3; arXiv:1805.04049, sec. 4.4",
+        goal=Goal.INFERENCE,
+        threat=ThreatModel(
+            position=Position.SERVER, knows=frozenset({"architecture", "auxiliary_data"})
+        ),
+        requires=(Kind.LOCAL_PROTOTYPES,),
+        also_reads=(
+            Kind.LOCAL_MODEL, Kind.MODEL_DELTA, Kind.GLOBAL_MODEL, Kind.PROTO_COUNTS,
+            Kind.LABEL_COUNTS,
+        ),
+        replays=True,
+        learns="whether a client's pictures of a class include a subgroup",
+        does_not_show="subgroups that the adversary has no pictures of, nor which pictures are in it",
+        remedy="clip and noise prototypes with a stated epsilon, or send them through secure aggregation",
+    )  # fmt: skip
+
+    @dataclass(frozen=True, kw_only=True)
+    class Config:
+        subgroup: Property = "cluster"
+        clusters: int = 4  # of which the smallest is the subgroup
+        simulated: int = (
+            200  # prototypes a classifier is trained on, half of them with the subgroup
+        )
+        least_auxiliary: int = 40  # auxiliary pictures a class needs
+        assumed_samples: int = 100  # n where nothing visible tells it
+        max_clients: int = 20  # models to attack; those with replays and the smallest classes first
+
+        def __post_init__(self) -> None:
+            for name, least in (("clusters", 2), ("simulated", 10), ("least_auxiliary", 10),
+                                ("assumed_samples", 1), ("max_clients", 1)):  # fmt: skip
+                if getattr(self, name) < least:
+                    raise UserError(
+                        f"property_inference.{name} must be at least {least}, "
+                        f"got {getattr(self, name)}",
+                        hint="leave it out for the default",
+                    )
+
+    def run(
+        self, view: Sequence[Artifact], knowledge: Knowledge, rng: np.random.Generator
+    ) -> Claim:
+        aux = knowledge.auxiliary
+        assert knowledge.architecture is not None and aux is not None, "granted by the threat model"
+        sources = prototypes(view)[: self.config.max_clients]
+        extractors = np.empty(len(sources), dtype=object)
+        subgroups: dict[int, Subgroup] = {}
+        rows: list[tuple[int, Prototype, Floats]] = []  # model, prototype, classifier [D + 1]
+        for m, source in enumerate(sources):
+            extractors[m] = knowledge.architecture(source.weights.values)
+            features: dict[int, Floats] = {}
+            fitted: dict[tuple[int, int], Floats] = {}
+            for p in source.prototypes:
+                c, pictures = p.label, aux.of_class(p.label)
+                if len(pictures) < self.config.least_auxiliary:
+                    continue
+                if c not in subgroups:
+                    config = self.config
+                    subgroups[c] = find(pictures, config.subgroup, config.clusters, rng)
+                if c not in features:
+                    features[c] = extractors[m].features(pictures).astype(np.float64)
+                key = (c, p.samples or self.config.assumed_samples)
+                if key not in fitted:
+                    inside = subgroups[c].holds(pictures)
+                    fitted[key] = self._classifier(features[c], inside, key[1], rng)
+                rows.append((m, p, fitted[key]))
+        if not rows:
+            raise UserError(
+                "no class of a prototype has enough auxiliary pictures",
+                hint="hold back more auxiliary data, or lower property_inference.least_auxiliary",
+            )
+        every, weights = [p for _, p, _ in rows], np.stack([w for _, _, w in rows])
+        held = np.empty(len(rows), dtype=object)
+        held[:] = [subgroups[p.label] for p in every]
+        return {
+            "score": (np.stack([p.feature for p in every]) * weights[:, :-1]).sum(1) + weights[:, -1],
+            "coefficient": weights[:, :-1],
+            "intercept": weights[:, -1],
+            "label": np.array([p.label for p in every]),
+            "n": np.array([p.samples or -1 for p in every]),
+            "sender": np.array([-1 if p.sender.index is None else p.sender.index for p in every]),
+            "model": np.array([m for m, _, _ in rows]),
+            "artifact": np.array([p.artifact for p in every]),
+            "origin": np.array([p.origin for p in every]),
+            "extractors": extractors,
+            "subgroups": held,
+        }  # fmt: skip
+
+    def measure(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[Evidence]:
+        cases: dict[tuple[str, int], list[tuple[int, bool, int]]] = defaultdict(list)
+        for row, (artifact, label) in enumerate(
+            zip(claim["artifact"], claim["label"], strict=True)
+        ):
+            own = truth.members(str(artifact), int(label))
+            if len(own):
+                origin, inside = str(claim["origin"][row]), claim["subgroups"][row].holds(own)
+                cases[origin, group(origin, len(own))].append((row, bool(inside.any()), len(own)))
+        both = {k: c for k, c in cases.items() if len({has for _, has, _ in c}) == 2}
+        found: list[Evidence] = []
+        for origin, n in sorted(both):
+            samples = float(np.median([k for _, _, k in both[origin, n]]))
+            scores = _scores(claim, [(r, has) for r, has, _ in both[origin, n]])
+            found.append(_area(scores, looks=len(both), condition={"n": samples, "origin": origin}))
+        answers = [(r, has) for c in both.values() for r, has, _ in c]
+        if answers:
+            shuffled = rng.permutation([has for _, has in answers])
+            wrong = [(r, bool(s)) for (r, _), s in zip(answers, shuffled, strict=True)]
+            found.append(_area(_scores(claim, wrong), control="negative",
+                               note="which prototypes contain it, shuffled"))  # fmt: skip
+        planted = self._planted(claim, truth, rng)
+        if planted is not None:
+            found.append(_area(planted, control="positive", note="of each client's own pictures"))
+        return found
+
+    def not_applicable(self, view: Sequence[Artifact], knowledge: Knowledge) -> str:
+        if not prototypes(view):
+            return "no model was recorded that could have made the prototypes"
+        if not len(knowledge.auxiliary or ()):
+            return "this attack needs auxiliary pictures, and the federation holds none back"
+        return ""
+
+    def _classifier(
+        self, features: Floats, inside: NDArray[np.bool_], n: int, rng: np.random.Generator
+    ) -> Floats:
+        """Coefficients and intercept, [D + 1], of "a mean of n contains the subgroup"."""
+        from sklearn.linear_model import LogisticRegression
+
+        half = self.config.simulated // 2
+        means = [
+            features[draw(inside, n, has, rng)].mean(0) for has in [True] * half + [False] * half
+        ]
+        x, y = np.stack(means), np.repeat([1, 0], half)
+        spread = x.std(axis=0)
+        scale = np.where(spread > 1e-6 * spread.max(), spread, np.inf)  # dead units say nothing
+        model = LogisticRegression(C=0.1, max_iter=500).fit((x - x.mean(0)) / scale, y)
+        weight = model.coef_[0] / scale
+        return np.append(weight, model.intercept_[0] - weight @ x.mean(0))
+
+    def _planted(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> Scores | None:
+        members: list[float] = []
+        others: list[float] = []
+        senders: list[int] = []
+        for row, (sender, label) in enumerate(zip(claim["sender"], claim["label"], strict=True)):
+            own = truth.client_images(int(sender)).of_class(int(label))
+            inside = claim["subgroups"][row].holds(own)
+            n = int(claim["n"][row])
+            if n < 1 or inside.all() or not inside.any():
+                continue
+            groups = [draw(inside, n, has, rng) for has in (True, False)]
+            chosen = own[np.concatenate(groups)]
+            features = claim["extractors"][claim["model"][row]].features(chosen).astype(np.float64)
+            for mean, where in ((features[:n].mean(0), members), (features[n:].mean(0), others)):
+                where.append(float(claim["coefficient"][row] @ mean + claim["intercept"][row]))
+            senders.append(int(sender))
+        if not senders:
+            return None
+        return Scores(members=np.array(members), others=np.array(others),
+                      member_groups=np.array(senders), other_groups=np.array(senders))  # fmt: skip
+
+
+def draw(
+    inside: NDArray[np.bool_], n: int, has: bool, rng: np.random.Generator
+) -> NDArray[np.int64]:
+    """n rows: any of which at least one is inside the subgroup, or none of which is.
+
+    Without repetition where there are rows enough.
+    """
+    if not has:
+        rows = np.flatnonzero(~inside)
+        return np.asarray(rng.choice(rows, n, replace=len(rows) < n))
+    chosen = rng.choice(len(inside), n, replace=len(inside) < n)
+    if not inside[chosen].any():
+        chosen[0] = rng.choice(np.flatnonzero(inside))
+    return np.asarray(chosen)
+
+
+def _scores(claim: Claim, answers: Sequence[tuple[int, bool]]) -> Scores:
+    rows, has = np.array([r for r, _ in answers]), np.array([h for _, h in answers])
+    score, sender = claim["score"][rows], claim["sender"][rows]
+    return Scores(members=score[has], others=score[~has],
+                  member_groups=sender[has], other_groups=sender[~has])  # fmt: skip
+
+
+def _area(scores: Scores, **settings: Any) -> Evidence:
+    found = membership.evidence(scores, {}, others="prototypes without the subgroup", **settings)
+    return replace(found[0], measure="property_auc")

@@ -1,0 +1,249 @@
+"""Prototype collusion: clients take their own share out of a global prototype, and one client's is left.
+
+The server averages the prototypes of a class by the clients' examples n_k, and sends the mean to everybody:
+
+    (sum of n_k) p_global - sum over colluders of n_k p_k = n_v p_v,
+
+so where all clients of a class but one collude, they hold what that one sent to the server alone. (Two queries
+that differ in one member: Denning, Denning, Schwartz. The Tracker. ACM TODS 4(1), 1979.) No look at the
+victim's upload is needed, and so secure aggregation does not help. The number of examples of all clients
+together must be known; without it only the direction from p_global to p_v is. Rounding grows by
+(sum of n_k) / n_v. A class that one client holds alone needs no collusion: p_global is its prototype.
+
+Every client of a class is the victim once, and the others collude; a trial reads nothing of what its victim
+sent but the number of examples, which the threat model grants.
+
+Claim: feature float64 [k, D], shared [k, D]: the global prototype, mean [k, D]: the colluders', decoy [k, D]: one
+colluder's own; own, rest [k]: examples of the colluders and of the victim; colluders, victim, label [k];
+artifact [k]: the name of the victim's upload.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from attacks import stats
+from attacks.attack import (
+    Attack,
+    Baseline,
+    Card,
+    Claim,
+    Evidence,
+    Goal,
+    Knowledge,
+    Position,
+    ThreatModel,
+    Truth,
+)
+from attacks.prototypes._weights import sent_with
+from attacks.trials.membership import CONFIDENCE, CONTROL_CONFIDENCE
+from fl.artifact import Artifact, Kind
+from fl.errors import UserError
+
+Floats = NDArray[np.floating[Any]]
+GLOBAL, MEAN = "the global prototype itself", "the colluders' mean"
+NAMES = (
+    "feature",
+    "shared",
+    "mean",
+    "decoy",
+    "own",
+    "rest",
+    "colluders",
+    "victim",
+    "label",
+    "artifact",
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Share:
+    """What one client put into the prototype of a class."""
+
+    artifact: Artifact
+    count: float
+    feature: NDArray[np.float64]  # [D]
+
+
+class PrototypeCollusion(Attack):
+    card = Card(
+        title="A client's prototype from the global one, by collusion",
+        source="tracker attack: Denning, Denning, Schwartz, ACM TODS 4(1), 1979, on weighted means",
+        goal=Goal.INFERENCE,
+        threat=ThreatModel(
+            position=Position.COLLUDING_CLIENTS, knows=frozenset({"label_counts"})
+        ),
+        requires=(Kind.GLOBAL_PROTOTYPES, Kind.LOCAL_PROTOTYPES),
+        also_reads=(Kind.PROTO_COUNTS,),
+        rounds="all",
+        learns="the prototype that a client sent to the server alone",
+        does_not_show="what that prototype says of pictures (read the attacks on prototypes), nor what is "
+        "learned of classes that more clients hold",
+        remedy="release a class only where more clients hold it than could collude, and clip and noise "
+        "prototypes; secure aggregation does not help, for the mean is what is attacked",
+    )  # fmt: skip
+
+    @dataclass(frozen=True, kw_only=True)
+    class Config:
+        colluders: int = 2  # clients that work together, at most
+        exact: float = 0.01  # relative error below which a prototype counts as recovered
+        max_trials: int = 2000
+
+        def __post_init__(self) -> None:
+            if self.colluders < 1 or self.max_trials < 1 or not 0 < self.exact < 1:
+                raise UserError(
+                    "prototype_collusion needs colluders >= 1, max_trials >= 1 and 0 < exact < 1, got "
+                    f"{self.colluders}, {self.max_trials} and {self.exact}",
+                    hint="leave them out for the defaults",
+                )
+
+    def run(
+        self, view: Sequence[Artifact], knowledge: Knowledge, rng: np.random.Generator
+    ) -> Claim:
+        trials = self._trials(view)
+        chosen = np.sort(rng.permutation(len(trials))[: self.config.max_trials])
+        found: dict[str, list[Any]] = {name: [] for name in NAMES}
+        for shared, label, coalition, victim in (trials[i] for i in chosen):
+            own = sum(s.count for s in coalition)
+            mean = sum((s.count * s.feature for s in coalition), np.zeros(len(shared))) / own
+            row = (
+                recovered(shared, mean, own, victim.count), shared, mean, coalition[0].feature, own,
+                victim.count, len(coalition), victim.artifact.sender.index, label, victim.artifact.id,
+            )  # fmt: skip
+            for name, value in zip(NAMES, row, strict=True):
+                found[name].append(value)
+        return {name: np.array(values) for name, values in found.items()}
+
+    def measure(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[Evidence]:
+        true = np.stack([_sent(truth, str(a), int(c))
+                         for a, c in zip(claim["artifact"], claim["label"], strict=True)])  # fmt: skip
+        total = (claim["own"] + claim["rest"])[:, None]
+        pooled = (claim["own"][:, None] * claim["mean"] + claim["rest"][:, None] * true) / total
+        planted = [
+            recovered(
+                p, m, float(o), float(r)
+            )  # a mean of the coalition and the victim, as it would be sent
+            for p, m, o, r in zip(
+                pooled.astype(np.float32), claim["mean"], claim["own"], claim["rest"], strict=True
+            )
+        ]
+        errors = {n: _error(claim[n], true) for n in ("feature", "shared", "mean")}
+        sizes = np.unique(claim["colluders"])
+        found = []
+        for k in sizes:
+            rows = claim["colluders"] == k
+            found += self._recorded(
+                {n: e[rows] for n, e in errors.items()}, int(k), len(sizes), rng
+            )
+        blind = {n: errors[n] for n in ("shared", "mean")}
+        found.append(
+            self._hits(
+                {"feature": _error(np.stack(planted), true), **blind},
+                CONFIDENCE,
+                control="positive",
+                note="a mean of the colluders and the victim alone",
+            )
+        )
+        found.append(
+            self._hits(
+                {"feature": _error(claim["feature"], claim["decoy"])}, CONTROL_CONFIDENCE,
+                control="negative", note="a colluder's own prototype in the place of the victim's",
+            )
+        )  # fmt: skip
+        return found
+
+    def not_applicable(self, view: Sequence[Artifact], knowledge: Knowledge) -> str:
+        if not any(a.kind == Kind.LOCAL_PROTOTYPES for a in view):
+            return "no client's own prototypes were recorded, so nothing can be taken out of the global ones"
+        if not any(a.kind == Kind.PROTO_COUNTS for a in view):
+            return "how many examples stand behind each prototype is not known, so no share can be taken out"
+        if not self._trials(view):
+            return (
+                f"no class was held by 2 to {self.config.colluders + 1} clients of a round whose global "
+                "prototypes were recorded in the next one"
+            )
+        return ""
+
+    def _trials(
+        self, view: Sequence[Artifact]
+    ) -> list[tuple[NDArray[np.float64], int, list[_Share], _Share]]:
+        """The global prototype, its class, the colluders' shares and the victim's."""
+        shares: dict[tuple[int, int], list[_Share]] = {}
+        for a in view:
+            counts = (
+                sent_with(a, Kind.PROTO_COUNTS, view) if a.kind == Kind.LOCAL_PROTOTYPES else None
+            )
+            if counts is None or a.origin != "recorded":
+                continue
+            known = dict(zip(counts.payload["classes"].tolist(), counts.payload["counts"].tolist(),
+                             strict=True))  # fmt: skip
+            for c, feature in zip(
+                a.payload["classes"].tolist(), a.payload["features"], strict=True
+            ):
+                if known.get(c, 0) > 0 and np.isfinite(feature).all():
+                    share = _Share(
+                        artifact=a, count=known[c], feature=np.asarray(feature, np.float64)
+                    )
+                    shares.setdefault((a.round, c), []).append(share)
+        trials = []
+        for a in {a.round: a for a in view if a.kind == Kind.GLOBAL_PROTOTYPES}.values():
+            for c, feature in zip(
+                a.payload["classes"].tolist(), a.payload["features"], strict=True
+            ):
+                holders = shares.get((a.round - 1, c), [])  # what a round pools, the next one sends
+                if 2 <= len(holders) <= self.config.colluders + 1:
+                    shared = np.asarray(feature, np.float64)
+                    trials += [(shared, c, [h for h in holders if h is not v], v) for v in holders]
+        return trials
+
+    def _recorded(
+        self, errors: dict[str, Floats], colluders: int, looks: int, rng: np.random.Generator
+    ) -> list[Evidence]:
+        alpha, own = stats.corrected(1 - CONFIDENCE, looks), errors["feature"]
+        condition = {"colluders": colluders}
+        relative = Evidence(
+            measure="prototype_relative_error", value=float(np.median(own)), unit="fraction",
+            trials=len(own), interval=None, looks=looks, condition=condition, higher_is_worse=False,
+            baselines=(Baseline(name=GLOBAL, value=float(np.median(errors["shared"]))),
+                       Baseline(name=MEAN, value=float(np.median(errors["mean"])))),
+            note="median; distance to the prototype the victim sent, by its length",
+        )  # fmt: skip
+        return [self._hits(errors, 1 - alpha, looks=looks, condition=condition), relative]
+
+    def _hits(self, errors: dict[str, Floats], confidence: float, **more: Any) -> Evidence:
+        own = errors["feature"] < self.config.exact
+        alpha, blind = 1 - confidence, []
+        for key, name in (("shared", GLOBAL), ("mean", MEAN)):
+            if key in errors:
+                hits = errors[key] < self.config.exact
+                bounds = stats.clopper_pearson(int(hits.sum()), len(hits), alpha)
+                blind.append(Baseline(name=name, value=float(hits.mean()), interval=bounds))
+        none = Baseline(name="no such prototype", value=0.0)
+        more.setdefault("note", f"within {self.config.exact:.0%} of the prototype the victim sent")
+        return Evidence(
+            measure="prototype_recovered", value=float(own.mean()), unit="fraction", trials=len(own),
+            interval=stats.clopper_pearson(int(own.sum()), len(own), alpha),
+            baselines=tuple(blind) or (none,),
+            confidence=CONTROL_CONFIDENCE if more.get("control") == "negative" else CONFIDENCE, **more,
+        )  # fmt: skip
+
+
+def recovered(shared: Floats, mean: Floats, own: float, rest: float) -> NDArray[np.float64]:
+    """The prototype [D] of `rest` examples, from one over all and the colluders' mean over `own`."""
+    whole = (own + rest) * np.asarray(shared, np.float64)
+    return np.asarray((whole - own * np.asarray(mean, np.float64)) / rest)
+
+
+def _sent(truth: Truth, artifact: str, label: int) -> NDArray[np.float64]:
+    payload = truth.sent(artifact)
+    (row,) = np.flatnonzero(payload["classes"] == label)
+    return np.asarray(payload["features"][row], np.float64)
+
+
+def _error(claimed: Floats, true: Floats) -> NDArray[np.float64]:
+    """Relative distance, row by row."""
+    scale = np.maximum(np.linalg.norm(true, axis=1), 1e-12)
+    return np.asarray(np.linalg.norm(claimed - true, axis=1) / scale)

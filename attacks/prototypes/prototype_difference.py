@@ -1,0 +1,169 @@
+"""Prototype differencing: the features of one picture, from the two means it joined or left between.
+
+A prototype is a mean, so with the numbers of samples known
+
+    n' p' - n p = sum of the features that joined (or minus those that left),
+
+and a class that grew by one picture shows that picture's features as if it were sent alone, however
+large n is. (Two counting queries that differ in one record: Denning, Denning, Schwartz. The Tracker.
+ACM TODS 4(1), 1979.) Exact while both means come from one extractor: one with frozen layers, one that
+has converged, or both of one round; else the drift of the features enters n-fold. Rounding enters
+n-fold too: single precision leaves 1e-5 at n = 100, half precision a tenth. Simulated clients keep their
+data, so that recorded prototypes seldom form such pairs; replayed ones show what would be recovered.
+The features are then used as any prototype of one sample: here they are compared with a gallery's
+(whitened with the class's covariance), which is membership of a known picture at n = 1.
+
+Claim: feature float64 [k, D], n (samples before), moved (how many joined, < 0: left), label, sender,
+model [k], earlier and later (artifact ids), origin [k]; extractors [models], objects; whiten
+[models, D, D]; typical [k, D]: mean features of auxiliary pictures of the class.
+"""
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from attacks.attack import (
+    Attack,
+    Card,
+    Claim,
+    Evidence,
+    Goal,
+    Knowledge,
+    Position,
+    ThreatModel,
+    Truth,
+)
+from attacks.prototypes._differences import judged
+from attacks.prototypes._weights import Prototype, Source, prototypes
+from fl.artifact import Artifact, Kind
+from fl.errors import UserError
+
+Floats = NDArray[np.floating[Any]]
+
+
+class PrototypeDifference(Attack):
+    card = Card(
+        title="Differences of successive prototypes",
+        source="tracker attack: Denning, Denning, Schwartz, ACM TODS 4(1), 1979, on means",
+        goal=Goal.RECONSTRUCTION,
+        threat=ThreatModel(
+            position=Position.SERVER, knows=frozenset({"architecture", "auxiliary_data"})
+        ),
+        requires=(Kind.LOCAL_PROTOTYPES,),
+        also_reads=(
+            Kind.LOCAL_MODEL, Kind.MODEL_DELTA, Kind.GLOBAL_MODEL, Kind.PROTO_COUNTS,
+            Kind.LABEL_COUNTS,
+        ),
+        replays=True,
+        rounds="all",
+        learns="the features of a single picture that joined or left a class, at any size of the class",
+        does_not_show="what is learned where the extractor changed between the two prototypes, nor where "
+        "clients never add or remove pictures",
+        remedy="clip and noise prototypes with a stated epsilon, composed over all rounds; rounding to half "
+        "precision is no protection below a hundred samples",
+    )  # fmt: skip
+
+    @dataclass(frozen=True, kw_only=True)
+    class Config:
+        grows: bool = (
+            False  # clients may add or remove pictures: what replayed pairs show is graded
+        )
+        most_moved: int = 1  # pictures that joined or left between two prototypes, at most
+        gallery: int = 100  # pictures the moved one is looked for among
+        max_pairs: int = 2000
+
+        def __post_init__(self) -> None:
+            for name, least in (("most_moved", 1), ("gallery", 3), ("max_pairs", 1)):
+                if getattr(self, name) < least:
+                    raise UserError(
+                        f"prototype_difference.{name} must be at least {least}, "
+                        f"got {getattr(self, name)}",
+                        hint="leave it out for the default",
+                    )
+
+    def run(
+        self, view: Sequence[Artifact], knowledge: Knowledge, rng: np.random.Generator
+    ) -> Claim:
+        from sklearn.covariance import ledoit_wolf
+
+        aux = knowledge.auxiliary
+        assert knowledge.architecture is not None and aux is not None, "granted by the threat model"
+        found = self._pairs(prototypes(view))
+        if not found:
+            raise UserError(
+                "no two prototypes of one class and client differ by a known number of samples",
+                hint="record all rounds, and the counts that are sent with prototypes",
+            )
+        found = [found[i] for i in np.sort(rng.permutation(len(found))[: self.config.max_pairs])]
+        sources = list({id(s): s for s, _, _ in found}.values())
+        extractors = np.empty(len(sources), dtype=object)
+        whiten, typical = [], {}
+        for m, source in enumerate(sources):
+            extractors[m] = knowledge.architecture(source.weights.values)
+            features = extractors[m].features(aux.x).astype(np.float64)
+            spread, axes = np.linalg.eigh(ledoit_wolf(features)[0])
+            # dead units have no variance
+            whiten.append(axes / np.sqrt(np.maximum(spread, 1e-6 * spread.mean())))
+            for c in {b.label for s, _, b in found if s is source}:
+                own = aux.y == c
+                typical[m, c] = features[own if own.any() else slice(None)].mean(0)
+        number = {id(s): m for m, s in enumerate(sources)}
+        before = np.array([a.samples for _, a, _ in found])
+        after = np.array([b.samples for _, _, b in found])
+        moved = after - before
+        first = np.stack([a.feature for _, a, _ in found]).astype(np.float64)
+        second = np.stack([b.feature for _, _, b in found]).astype(np.float64)
+        label = np.array([b.label for _, _, b in found])
+        model = np.array([number[id(s)] for s, _, _ in found])
+        return {
+            "feature": (after[:, None] * second - before[:, None] * first) / moved[:, None],
+            "n": before,
+            "moved": moved,
+            "label": label,
+            "sender": np.array([b.sender.index for _, _, b in found]),
+            "model": model,
+            "earlier": np.array([a.artifact for _, a, _ in found]),
+            "later": np.array([b.artifact for _, _, b in found]),
+            "origin": np.array([b.origin for _, _, b in found]),
+            "extractors": extractors,
+            "whiten": np.stack(whiten),
+            "typical": np.stack([typical[m, c] for m, c in zip(model, label, strict=True)]),
+        }
+
+    def measure(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[Evidence]:
+        return judged(claim, truth, self.config.gallery, self.config.grows, rng)
+
+    def not_applicable(self, view: Sequence[Artifact], knowledge: Knowledge) -> str:
+        if not prototypes(view):
+            return "no model was recorded that could have made the prototypes"
+        if not len(knowledge.auxiliary or ()):
+            return "this attack needs auxiliary pictures, and the federation holds none back"
+        pairs = self._pairs(prototypes(view))
+        if not pairs:
+            return "no two prototypes of one class and client differ by a known number of samples"
+        if not self.config.grows and all(b.origin == "replayed" for _, _, b in pairs):
+            return (
+                "no class grew or shrank between two recorded rounds; set prototype_difference.grows "
+                "where clients may add or remove pictures"
+            )
+        return ""
+
+    def _pairs(self, sources: Sequence[Source]) -> list[tuple[Source, Prototype, Prototype]]:
+        """The later prototype's source, the earlier and the later prototype."""
+        chains = defaultdict(list)
+        for source in sources:
+            for p in source.prototypes:
+                chains[p.sender, p.label, p.origin, p.pair].append((source, p))
+        found = []
+        for chain in chains.values():
+            chain.sort(key=lambda each: (each[1].round, each[1].samples or 0))
+            for (_, a), (source, b) in pairwise(chain):
+                n, m = a.samples, b.samples
+                if n and m and 0 < abs(m - n) <= self.config.most_moved:
+                    found.append((source, a, b))
+        return found

@@ -1,0 +1,189 @@
+"""Prototype linkage: which of the clients that sent a class owns this picture of it?
+
+The adversary asks every prototype of the class how much likelier it is with the picture among its
+samples than without, by the likelihood ratio of membership/prototype_membership.py (Sankararaman et
+al., Nature Genetics 2009), each with its own client's model, and names the client of the largest.
+With the same prior odds for all clients that is the most probable one. Different from membership,
+where one prototype is asked and constants do not matter: prototypes of different n are compared, so
+the normalisation of the two Gaussians is added; and one sample (n = 1), whose density is a point, is
+given a deviation of PRECISION of the class's, far above rounding.
+
+A trial is one training picture, or for the negative control one that nobody trained on, and one
+client of the class. Every prototype is the subject of equally many negative trials, so whatever is
+guessed without looking is right in one of m, m being the clients that sent the class.
+
+Claim: as in prototype_membership.
+"""
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from attacks import stats
+from attacks.attack import Baseline, Claim, Curve, Evidence, Knowledge, Truth
+from attacks.prototypes._trials import group
+from attacks.prototypes._weights import prototypes
+from attacks.prototypes.prototype_membership import PrototypeMembership, log_likelihood_ratio
+from attacks.trials.membership import CONFIDENCE, CONTROL_CONFIDENCE
+from attacks.trials.reidentification import Pool, fingerprints
+from fl.artifact import Artifact
+
+Floats = NDArray[np.floating[Any]]
+PRECISION = 1e-3  # of the class's standard deviation, the least that a prototype is blurred by
+CHANCE, LARGEST = "chance", "client with most of the class"
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Trials:
+    """Pictures asked about one prototype, beside those of other clients."""
+
+    hits: Floats  # [k] the right client was named, ties in part
+    largest: float  # the client with most samples of the class is the right one, ties in part
+    clients: int  # among which one was named
+    unseen: Floats  # [j] the right client was named for pictures that nobody has
+    samples: int
+
+
+class PrototypeLinkage(PrototypeMembership):
+    card = replace(
+        PrototypeMembership.card,
+        title="Linkage of pictures to clients by prototypes",
+        learns="which client owns a given picture",
+        does_not_show="linkage under auxiliary data unlike the clients', nor by whoever does not know "
+        "that one of the clients owns the picture",
+    )
+
+    @dataclass(frozen=True, kw_only=True)
+    class Config(PrototypeMembership.Config):
+        members: int = 20  # pictures of each prototype that are asked about, at most
+
+    def score(self, claim: Claim, row: int, features: Floats) -> Floats:
+        """The whole log-likelihood ratio of prototype `row`; features [m, D] -> [m]."""
+        q, n = claim["population"][row], int(claim["n"][row])
+        spread, n = claim["spread"][q], n if n > 0 else self.config.assumed_samples
+        noise = max(float(claim["noise_std"]), PRECISION * float(spread.mean()) ** 0.5)
+        out, within = spread / n + noise**2, spread * (n - 1) / n**2 + noise**2
+        return 0.5 * float(np.log(out / within).sum()) + log_likelihood_ratio(
+            features, claim["prototype"][row], claim["mean"][q], claim["axes"][q], spread, n, noise
+        )
+
+    def measure(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[Evidence]:
+        asked = self._trials(claim, truth, rng)
+        alpha = stats.corrected(1 - CONFIDENCE, len(asked))
+        found = [_evidence(*key, asked[key], len(asked), alpha, rng) for key in sorted(asked)]
+        every = [t for trials in asked.values() for t in trials]
+        unseen = np.concatenate([t.unseen for t in every]) if every else np.zeros(0)
+        if len(unseen):
+            share = np.repeat([1 / t.clients for t in every], [len(t.unseen) for t in every])
+            found.append(
+                Evidence(
+                    measure="linkage_rank1", value=float(unseen.mean()), unit="fraction",
+                    trials=len(unseen), confidence=CONTROL_CONFIDENCE, control="negative",
+                    interval=stats.clopper_pearson(unseen.sum(), len(unseen), 1 - CONTROL_CONFIDENCE),
+                    baselines=(Baseline(name=CHANCE, value=float(share.mean())),),
+                    note="a picture that was never trained on in the place of the client's",
+                )
+            )  # fmt: skip
+        return found
+
+    def curves(self, claim: Claim, truth: Truth) -> list[Curve]:
+        return []  # a picture has one owner: there is nothing to threshold
+
+    def not_applicable(self, view: Sequence[Artifact], knowledge: Knowledge) -> str:
+        senders = defaultdict(set)
+        for source in prototypes(view):
+            for p in source.prototypes:
+                senders[p.label].add(p.sender)
+        if senders and all(len(s) < 2 for s in senders.values()):
+            return "no class was sent by two clients, so its label alone names the client"
+        return super().not_applicable(view, knowledge)
+
+    def _trials(
+        self, claim: Claim, truth: Truth, rng: np.random.Generator
+    ) -> dict[tuple[str, int], list[_Trials]]:
+        """Trials by origin and number of samples."""
+        members, marks = [], []
+        for artifact, label in zip(claim["artifact"], claim["label"], strict=True):
+            members.append(truth.members(str(artifact), int(label)))
+            marks.append(set(fingerprints(members[-1])))
+        found: dict[tuple[str, int], list[_Trials]] = defaultdict(list)
+        pools = {int(c): Pool(truth.reference.of_class(int(c))) for c in np.unique(claim["label"])}
+        for row, own in enumerate(members):
+            if not len(own):
+                continue
+            origin, label = str(claim["origin"][row]), int(claim["label"][row])
+            rows = self._candidates(claim, row, [len(m) for m in members], marks, rng)
+            if len(rows) < 2:
+                continue
+            pool = pools[label].without(set.union(*(marks[r] for r in rows)))
+            take = rng.permutation(len(own))[: self.config.members]
+            unseen = pool[rng.permutation(len(pool))[: self.config.members]]
+            scores = self._scores(claim, rows, np.concatenate([own[take], unseen]))  # [m, k + j]
+            best = scores == scores.max(axis=0)
+            hits = best[0] / best.sum(axis=0)
+            sizes = claim["n"][rows]
+            found[origin, group(origin, len(own))].append(
+                _Trials(
+                    hits=hits[: len(take)], unseen=hits[len(take) :], clients=len(rows),
+                    largest=float(sizes[0] == sizes.max()) / int((sizes == sizes.max()).sum()),
+                    samples=len(own),
+                )
+            )  # fmt: skip
+        return found
+
+    def _candidates(
+        self, claim: Claim, row: int, sizes: Sequence[int], marks: Sequence[set[bytes]],
+        rng: np.random.Generator,
+    ) -> list[int]:  # fmt: skip
+        """The prototype itself and one of every other client of the class, of the same kind.
+
+        Replayed prototypes are compared at one n, since their sizes are the auditor's choice.
+        """
+        alike = (claim["label"] == claim["label"][row]) & (claim["origin"] == claim["origin"][row])
+        if claim["origin"][row] == "replayed":
+            alike &= np.array(sizes) == sizes[row]
+        chosen = [row]
+        for sender in np.unique(claim["sender"][alike]):
+            theirs = np.flatnonzero(alike & (claim["sender"] == sender))
+            free = [r for r in theirs.tolist() if not marks[r] & marks[row]]
+            if sender != claim["sender"][row] and free:
+                chosen.append(int(rng.choice(free)))
+        return chosen
+
+    def _scores(self, claim: Claim, rows: Sequence[int], pictures: Floats) -> Floats:
+        """[rows, pictures], each prototype with its own client's model."""
+        extractors = claim["extractors"]
+        found = [
+            self.score(claim, r, extractors[claim["model"][r]].features(pictures)) for r in rows
+        ]
+        return np.stack(found)
+
+
+def _evidence(
+    origin: str, least: int, trials: Sequence[_Trials], looks: int, alpha: float,
+    rng: np.random.Generator,
+) -> Evidence:  # fmt: skip
+    hits = np.concatenate([t.hits for t in trials])
+    each = [len(t.hits) for t in trials]
+    weight = np.array(each) / sum(each)
+    chance = float(weight @ [1 / t.clients for t in trials])
+    baselines = [Baseline(name=CHANCE, value=chance)]
+    if origin == "recorded":  # replays of one bucket are equally large
+        largest = float(weight @ [t.largest for t in trials])
+        baselines.append(Baseline(name=LARGEST, value=largest))
+    samples = float(np.median([t.samples for t in trials]))
+    clients = np.median([t.clients for t in trials])
+    return Evidence(
+        measure="linkage_rank1", value=float(hits.mean()), unit="fraction", trials=len(hits),
+        interval=stats.mean_interval(
+            hits, rng, alpha=alpha, groups=np.repeat(np.arange(len(each)), each), bounds=(0, 1)
+        ),
+        baselines=tuple(baselines), confidence=CONFIDENCE, looks=looks,
+        control="positive" if origin == "replayed" and samples == 1 else "none",
+        condition={"n": samples, "origin": origin},
+        note=f"{len(trials)} prototypes, each among those of {clients:g} clients of its class",
+    )  # fmt: skip

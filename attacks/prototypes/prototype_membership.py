@@ -1,0 +1,202 @@
+"""Prototype membership: was this picture among those that a prototype averages?
+
+Tracing from a released mean, with the likelihood ratio of Sankararaman, Obozinski, Jordan, Halperin,
+Nature Genetics 2009, after Homer et al., PLoS Genetics 2008; for correlated features with the
+covariance in it, as Dwork, Smith, Steinke, Ullman, Vadhan, FOCS 2015, analyse. With f = features of
+the candidate and p the prototype of n samples of a class with mean mu and covariance S,
+
+    out:  p ~ N(mu, S/n + t^2 I)         in:  p ~ N(mu + (f - mu)/n, S (n-1)/n^2 + t^2 I)
+
+and the score is the log-likelihood ratio, where t is the deviation of noise that was added (0: none;
+then n = 1 scores -(f - p)' S^-1 (f - p)). Features are those of the client's own model; mu and S
+(Ledoit-Wolf) come from auxiliary pictures of the class. Expected: AUC = Phi(sqrt(d / 2n)) with d the
+effective number of features. The distance to the prototype, which most papers try, sees nothing
+beyond n = 20.
+
+Claim: a rule, since any picture can be asked about. prototype [k, D], label, n (-1 unknown), model,
+population, sender, artifact, origin [k]; extractors [models], objects; mean [q, D], axes [q, D, D],
+spread [q, D]: eigenvectors and eigenvalues of S for each model and class.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from attacks.attack import (
+    Attack,
+    Card,
+    Claim,
+    Curve,
+    Evidence,
+    Goal,
+    Knowledge,
+    Position,
+    ThreatModel,
+    Truth,
+)
+from attacks.prototypes._tracing import Bucket, traced
+from attacks.prototypes._weights import prototypes
+from attacks.trials import membership
+from fl.artifact import Artifact, Kind
+from fl.errors import UserError
+
+Floats = NDArray[np.floating[Any]]
+
+
+class PrototypeMembership(Attack):
+    card = Card(
+        title="Membership from prototypes (likelihood ratio)",
+        source="Sankararaman et al., Nature Genetics 2009; Dwork et al., FOCS 2015",
+        goal=Goal.MEMBERSHIP,
+        threat=ThreatModel(
+            position=Position.SERVER, knows=frozenset({"architecture", "auxiliary_data"})
+        ),
+        requires=(Kind.LOCAL_PROTOTYPES,),
+        also_reads=(
+            Kind.LOCAL_MODEL, Kind.MODEL_DELTA, Kind.GLOBAL_MODEL, Kind.PROTO_COUNTS,
+            Kind.LABEL_COUNTS,
+        ),
+        replays=True,
+        learns="whether a given picture was in a client's training data",
+        does_not_show="membership under auxiliary data unlike the clients', which weakens the test; it "
+        "is no proof of privacy",
+        remedy="clip and noise prototypes with a stated epsilon, or send them through secure aggregation",
+    )  # fmt: skip
+
+    @dataclass(frozen=True, kw_only=True)
+    class Config:
+        max_clients: int = 20  # models to attack; those with replays and the smallest classes first
+        members: int = 500  # members to score for one prototype, at most
+        others: int = 1000  # unseen pictures of the class to score for one prototype, at most
+        least_auxiliary: int = (
+            20  # auxiliary pictures that a class needs for its mean and covariance
+        )
+        noise_std: float = 0.0  # of noise on each feature, unless a protection publishes its own
+        assumed_samples: int = 100  # n where nothing visible tells it
+
+        def __post_init__(self) -> None:
+            for name in ("max_clients", "members", "others", "assumed_samples"):
+                if getattr(self, name) < 1:
+                    raise UserError(
+                        f"prototype_membership.{name} must be at least 1, got {getattr(self, name)}",
+                        hint="leave it out for the default",
+                    )
+            if self.least_auxiliary < 3 or self.noise_std < 0:
+                raise UserError(
+                    "prototype_membership needs least_auxiliary >= 3 and noise_std >= 0, got "
+                    f"{self.least_auxiliary} and {self.noise_std}",
+                    hint="leave them out for the defaults",
+                )
+
+    def run(
+        self, view: Sequence[Artifact], knowledge: Knowledge, rng: np.random.Generator
+    ) -> Claim:
+        from sklearn.covariance import ledoit_wolf
+
+        aux = knowledge.auxiliary
+        assert knowledge.architecture is not None and aux is not None, "granted by the threat model"
+        sources = prototypes(view)[: self.config.max_clients]
+        extractors = np.empty(len(sources), dtype=object)
+        rows: list[tuple[int, int, Any]] = []  # model, population, prototype
+        means: list[Floats] = []
+        axes: list[Floats] = []
+        spreads: list[Floats] = []
+        for m, source in enumerate(sources):
+            extractors[m] = knowledge.architecture(source.weights.values)
+            known: dict[int, int] = {}
+            for p in source.prototypes:
+                pictures = aux.of_class(p.label)
+                if len(pictures) < self.config.least_auxiliary:
+                    continue
+                if p.label not in known:
+                    features = extractors[m].features(pictures).astype(np.float64)
+                    covariance, _ = ledoit_wolf(features)
+                    spread, axis = np.linalg.eigh(covariance)
+                    known[p.label] = len(means)
+                    means.append(features.mean(axis=0))
+                    axes.append(axis)
+                    # dead units: no variance, so any deviation would be infinitely telling
+                    spreads.append(np.maximum(spread, 1e-6 * spread.mean()))
+                rows.append((m, known[p.label], p))
+        if not rows:
+            raise UserError(
+                "no class of a prototype has enough auxiliary pictures",
+                hint="hold back more auxiliary data, or lower prototype_membership.least_auxiliary",
+            )
+        every = [p for _, _, p in rows]
+        return {
+            "prototype": np.stack([p.feature for p in every]).astype(np.float64),
+            "label": np.array([p.label for p in every]),
+            "n": np.array([p.samples or -1 for p in every]),
+            "model": np.array([m for m, _, _ in rows]),
+            "population": np.array([q for _, q, _ in rows]),
+            "sender": np.array([-1 if p.sender.index is None else p.sender.index for p in every]),
+            "artifact": np.array([p.artifact for p in every]),
+            "origin": np.array([p.origin for p in every]),
+            "extractors": extractors,
+            "mean": np.stack(means),
+            "axes": np.stack(axes),
+            "spread": np.stack(spreads),
+            "noise_std": np.array(
+                knowledge.training.get(f"noise_std.{Kind.LOCAL_PROTOTYPES}", self.config.noise_std)
+            ),
+        }
+
+    def score(self, claim: Claim, row: int, features: Floats) -> Floats:
+        """How much more likely each candidate is in prototype `row` than not; features [m, D]."""
+        q, n = claim["population"][row], int(claim["n"][row])
+        return log_likelihood_ratio(
+            features, claim["prototype"][row], claim["mean"][q], claim["axes"][q],
+            claim["spread"][q], n if n > 0 else self.config.assumed_samples, float(claim["noise_std"]),
+        )  # fmt: skip
+
+    def measure(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[Evidence]:
+        buckets = self._buckets(claim, truth, rng)
+        found: list[Evidence] = []
+        for b in buckets:
+            found += membership.evidence(
+                b.scores, b.null, looks=len(buckets),
+                condition={"n": b.samples, "origin": b.origin},
+                control="positive" if b.planted else "none",
+                note=f"{b.prototypes} prototypes",
+            )  # fmt: skip
+        if buckets:
+            found += membership.evidence(
+                membership.pooled([b.unseen for b in buckets]), {}, control="negative",
+                note="pictures that were never trained on in the place of members",
+            )[:1]  # fmt: skip
+        return found
+
+    def curves(self, claim: Claim, truth: Truth) -> list[Curve]:
+        return [
+            membership.curve(f"n = {b.samples:g}, {b.origin}", b.scores)
+            for b in self._buckets(claim, truth, np.random.default_rng(0))
+        ]
+
+    def not_applicable(self, view: Sequence[Artifact], knowledge: Knowledge) -> str:
+        if not prototypes(view):
+            return "no model was recorded that could have made the prototypes"
+        if not len(knowledge.auxiliary or ()):
+            return "this attack needs auxiliary pictures, and the federation holds none back"
+        return ""
+
+    def _buckets(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[Bucket]:
+        limits = self.config.members, self.config.others
+        return traced(claim, truth, self.score, limits, rng)
+
+
+def log_likelihood_ratio(
+    features: Floats, prototype: Floats, mean: Floats, axes: Floats, spread: Floats, n: int,
+    noise_std: float = 0.0,
+) -> Floats:  # fmt: skip
+    """Score of each candidate, [m, D] -> [m]; S = axes diag(spread) axes'."""
+    candidate = (features - mean) @ axes
+    seen = (prototype - mean) @ axes
+    out, within = spread / n + noise_std**2, spread * (n - 1) / n**2 + noise_std**2
+    if n == 1 and noise_std == 0:
+        return np.asarray(-((candidate - seen) ** 2 / spread).sum(axis=1))
+    left = seen - candidate / n
+    return np.asarray(0.5 * ((seen**2 / out).sum() - (left**2 / within).sum(axis=1)))

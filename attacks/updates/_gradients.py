@@ -1,0 +1,190 @@
+"""Updates as gradients: what an upload tells of the gradient it was made with, and how to imitate it.
+
+One step of gradient descent moves the weights by -rate (g + decay w), so the upload and the broadcast
+that it started from give g. Several steps give their average, the first weights standing in for those
+along the way. The attacker imitates with the published architecture and cross-entropy; of the loss a
+method really used it knows nothing here.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from attacks.attack import Knowledge
+from attacks.prototypes._weights import global_model, sent_with
+from attacks.updates._head import head_names
+from attacks.updates._label_rules import llg
+from fl.artifact import Artifact, Kind, Role
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+Arrays = Mapping[str, NDArray[Any]]
+UPLOADS = (Kind.LOCAL_MODEL, Kind.MODEL_DELTA, Kind.GRADIENT)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Update:
+    """One client's upload, as the mean gradient of its steps at the weights it started from."""
+
+    artifact: str
+    origin: str
+    client: int
+    batch: int  # examples in a step, as far as is known (at least 1)
+    examples: int  # behind the whole upload, as far as is known (at least 1)
+    steps: int  # local steps, as far as is known (at least 1)
+    rate: float  # learning rate of each; 1 where unknown
+    start: Arrays
+    gradient: Arrays  # float64, of the uploaded floating parameters
+    decay: float = 0.0
+    momentum: float = 0.0
+
+    @property
+    def alike(self) -> tuple[str, int, int]:
+        """Updates alike in these are judged together; recorded ones are one group."""
+        return (self.origin, 0, 0) if self.origin == "recorded" else ("", self.batch, self.steps)
+
+
+def updates(view: Sequence[Artifact], knowledge: Knowledge) -> list[Update]:
+    """Every upload whose starting model was seen: replays first, smallest batch and fewest steps first."""
+    found = []
+    for a in view:
+        start = global_model(view, a.round)
+        if a.kind not in UPLOADS or a.sender.role != Role.CLIENT or start is None:
+            continue
+        if start.round == a.round and (update := _update(a, start.payload, view, knowledge)):
+            found.append(update)
+    return sorted(found, key=lambda u: (u.origin == "recorded", u.batch, u.steps, u.examples))
+
+
+def _update(
+    a: Artifact, start: Arrays, view: Sequence[Artifact], knowledge: Knowledge
+) -> Update | None:
+    known = knowledge.training
+    rate = known.get("lr", 0.0) * known.get("lr_decay", 1.0) ** a.round or 1.0
+    decay, momentum = known.get("weight_decay", 0.0), known.get("momentum", 0.0)
+    batch, examples, steps = _schedule(a, view, known)
+    sent = {
+        k: np.asarray(v, np.float64)
+        for k, v in a.payload.items()
+        if k in start and np.issubdtype(start[k].dtype, np.floating)
+    }
+    if a.kind != Kind.GRADIENT:
+        # how far a constant gradient of length 1 would have carried the weights
+        reach = rate * sum((1 - momentum ** (i + 1)) / (1 - momentum) for i in range(steps))
+        if a.kind == Kind.LOCAL_MODEL:
+            sent = {k: v - np.asarray(start[k], np.float64) for k, v in sent.items()}
+        sent = {k: -v / reach - decay * np.asarray(start[k], np.float64) for k, v in sent.items()}
+    if not any(v.any() for v in sent.values()) or a.sender.index is None:
+        return None
+    return Update(
+        artifact=a.id, origin=a.origin, client=a.sender.index, batch=batch, examples=examples,
+        steps=steps, rate=rate, start=start, gradient=sent, decay=decay, momentum=momentum,
+    )  # fmt: skip
+
+
+def _schedule(
+    a: Artifact, view: Sequence[Artifact], known: Mapping[str, float]
+) -> tuple[int, int, int]:
+    """Examples a step, examples in all, and steps: by the auditor's note or by what is public."""
+    if a.origin == "replayed":
+        batch = int(a.note.get("batch", a.note.get("n", 1)))
+        return batch, batch, int(a.note.get("steps", 1))
+    count = sent_with(a, Kind.NUM_EXAMPLES, view)
+    size = max(1, int(known.get("batch_size", 1)))
+    n = size if count is None else max(1, round(float(count.payload["count"])))
+    if a.kind == Kind.GRADIENT:
+        return n, n, 1
+    return min(n, size), n, max(1, int(known.get("local_epochs", 1)) * -(-n // size))
+
+
+def labels(update: Update, knowledge: Knowledge, number: int) -> NDArray[np.int64] | None:
+    """[number] labels that explain the last layer's gradient best; None where it was not uploaded.
+
+    For one example the only negative row sum (iDLG, arXiv:2001.02610, sec. 3.1); for more LLG's rule.
+    """
+    weight, _ = head_names(update.start, knowledge)
+    if weight not in update.gradient:
+        return None
+    counts = llg(np.asarray(update.gradient[weight]).sum(axis=1), number)
+    return np.repeat(np.arange(len(counts)), counts)
+
+
+class Imitation:
+    """The attacker's copy of a client: what gradient given pictures would have led to."""
+
+    def __init__(self, update: Update, knowledge: Knowledge) -> None:
+        import torch
+
+        assert knowledge.architecture is not None, "the threat model grants the architecture"
+        self.update = update
+        self.module: nn.Module = knowledge.architecture(update.start).module()
+        # parameters of the module, and what they are called in uploads
+        self.keys = {
+            name: next((k for k in update.start if name == k or name.endswith(f".{k}")), "")
+            for name, _ in self.module.named_parameters()
+        }
+        self.weights = {n: p.detach().contiguous() for n, p in self.module.named_parameters()}
+        self.names = [n for n, key in self.keys.items() if key in update.gradient]
+        self.target: list[Tensor] = [
+            torch.from_numpy(np.asarray(update.gradient[self.keys[n]], np.float32))
+            for n in self.names
+        ]
+
+    def gradient(
+        self, x: "Tensor", y: "Tensor", weights: "Mapping[str, Tensor] | None" = None
+    ) -> "list[Tensor]":
+        """Of the mean cross-entropy of pictures [B, C, H, W], differentiable; y int [B] or soft [B, C]."""
+        import torch
+        from torch.func import functional_call
+        from torch.nn.functional import cross_entropy
+
+        used = dict(self.weights if weights is None else weights)
+        if weights is None:
+            used |= {n: used[n].requires_grad_(True) for n in self.names}
+        loss = cross_entropy(functional_call(self.module, used, (x,)), y)
+        asked = [used[n] for n in self.names]
+        found = torch.autograd.grad(loss, asked, create_graph=True, allow_unused=True)
+        return [torch.zeros_like(w) if g is None else g for g, w in zip(found, asked, strict=True)]
+
+    def descent(self, x: "Tensor", y: "Tensor", steps: int) -> "list[Tensor]":
+        """The mean gradient that an upload after `steps` steps over these pictures would show."""
+        if steps == 1:
+            return self.gradient(x, y)
+        u, weights = self.update, {k: w.requires_grad_(True) for k, w in self.weights.items()}
+        velocity: list[Tensor] = []
+        moved = {n: self.weights[n] for n in self.names}
+        reach = 0.0
+        for i in range(steps):
+            grads = self.gradient(x, y, {**weights, **moved})
+            grads = [g + u.decay * moved[n] for g, n in zip(grads, self.names, strict=True)]
+            velocity = (
+                [u.momentum * v + g for v, g in zip(velocity, grads, strict=True)]
+                if velocity
+                else grads
+            )
+            moved = {n: moved[n] - u.rate * v for n, v in zip(self.names, velocity, strict=True)}
+            reach += u.rate * (1 - u.momentum ** (i + 1)) / (1 - u.momentum)
+        return [
+            (self.weights[n] - moved[n]) / reach - u.decay * self.weights[n] for n in self.names
+        ]
+
+
+def cosine_distance(found: "Sequence[Tensor]", target: "Sequence[Tensor]") -> "Tensor":
+    """1 - cosine of the angle between two gradients, all parameters as one vector."""
+    import torch
+
+    products = sum((a * b).sum() for a, b in zip(found, target, strict=True))
+    lengths = [torch.stack([g.square().sum() for g in both]).sum() for both in (found, target)]
+    distance: Tensor = 1 - products / (lengths[0] * lengths[1] + 1e-24).sqrt()
+    return distance
+
+
+def squared_distance(found: "Sequence[Tensor]", target: "Sequence[Tensor]") -> "Tensor":
+    """Sum of squared differences over all parameters."""
+    import torch
+
+    return torch.stack([(a - b).square().sum() for a, b in zip(found, target, strict=True)]).sum()

@@ -1,0 +1,168 @@
+"""What an upload did to the last layer: the change of its bias and of its rows, with the models around.
+
+For softmax cross-entropy the gradient of the bias is the mean of p - onehot(y), and that of row c of
+the weights the mean of (p_c - [y = c]) h with h the input of the layer, which a ReLU keeps >= 0. So
+the last layer alone says which labels were trained on, and how often. Weight decay, which pulls rows
+of every class alike, is taken off, as far as the known rate tells it.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from attacks.attack import Extractor, Knowledge
+from attacks.prototypes._weights import global_model, sent_with
+from fl.artifact import Artifact, Kind, Role
+
+Arrays = Mapping[str, NDArray[Any]]
+Values = NDArray[np.float64]
+UPLOADS = (Kind.LOCAL_MODEL, Kind.MODEL_DELTA, Kind.NORMALIZED_DELTA)
+
+
+@dataclass(frozen=True, kw_only=True)
+class HeadUpdate:
+    """One client's upload, seen at the last layer."""
+
+    client: int
+    artifact: str
+    round: int
+    bias: Values | None  # [C] change, after minus before; None where the layer has no bias
+    rows: Values  # [C] sum over the layer's inputs of the change of each row
+    norms: Values  # [C] Euclidean length of the change of each row
+    before: Arrays
+    after: Arrays
+    examples: int | None  # that the client says it has
+    reach: float  # change per unit of a constant gradient: rate * steps / (1 - momentum); 0 unknown
+
+
+def head_updates(view: Sequence[Artifact], knowledge: Knowledge) -> list[HeadUpdate]:
+    """Every recorded upload that holds the last layer, and whose starting model was seen."""
+    found = []
+    for a in view:
+        if a.kind not in UPLOADS or a.sender.role != Role.CLIENT or a.origin != "recorded":
+            continue
+        start = global_model(view, a.round)
+        if start is None or start.round != a.round:
+            continue
+        before = start.payload
+        sent = _after(a, before, knowledge.training, view)
+        weight, bias = head_names(before, knowledge)
+        if weight not in sent:
+            continue
+        assert a.sender.index is not None
+        count = sent_with(a, Kind.NUM_EXAMPLES, view)
+        n = None if count is None else max(1, round(float(count.payload["count"])))
+        rate, steps, slow = _schedule(knowledge.training, a.round, n)
+        kept = (1 - rate * knowledge.training.get("weight_decay", 0.0) / slow) ** steps
+        moved = {
+            k: np.asarray(sent[k], np.float64) - kept * np.asarray(before[k], np.float64)
+            for k in (weight, bias)
+            if k in sent
+        }
+        found.append(
+            HeadUpdate(
+                client=a.sender.index, artifact=a.id, round=a.round, bias=moved.get(bias),
+                rows=moved[weight].sum(axis=1), norms=np.linalg.norm(moved[weight], axis=1),
+                before=before, after={**before, **sent}, examples=n, reach=rate * steps / slow,
+            )
+        )  # fmt: skip
+    return found
+
+
+def _after(
+    a: Artifact, before: Arrays, training: Mapping[str, float], view: Sequence[Artifact]
+) -> Arrays:
+    """The parameters a client ended with, as far as it sent them."""
+    sent = {k: v for k, v in a.payload.items() if k in before}
+    if a.kind == Kind.LOCAL_MODEL:
+        return sent
+    scale = 1.0
+    if a.kind == Kind.NORMALIZED_DELTA:  # before minus after, over rate times ||a||_1 (FedNova)
+        steps = sent_with(a, Kind.NUM_STEPS, view)
+        norm = 1.0 if steps is None else float(steps.payload.get("norm", steps.payload["steps"]))
+        scale = -norm * training.get("lr", 1.0) * training.get("lr_decay", 1.0) ** a.round
+    return {
+        k: np.asarray(np.asarray(before[k], np.float64) + scale * np.asarray(v, np.float64),
+                      before[k].dtype)
+        for k, v in sent.items()
+    }  # fmt: skip
+
+
+def head_names(weights: Arrays, knowledge: Knowledge) -> tuple[str, str]:
+    """Names of the last layer's weight and bias; "" where it has none of that shape."""
+    assert knowledge.architecture is not None
+    module = knowledge.architecture(weights).module()
+    weight = bias = ""
+    for name, p in module.named_parameters():
+        own = next((k for k in weights if name == k or name.endswith(f".{k}")), None)
+        if own is not None and len(p) == knowledge.classes:
+            if p.dim() == 2:
+                weight, bias = own, ""
+            elif p.dim() == 1:
+                bias = own
+    return weight, bias
+
+
+def head_unseen(view: Sequence[Artifact], knowledge: Knowledge) -> str:
+    """Why the last layer says nothing here, as a sentence; empty where it may."""
+    if not any(a.kind in UPLOADS and a.sender.role == Role.CLIENT for a in view):
+        return "no client sends its model, or what changed in it, that the server could read"
+    updates = head_updates(view, knowledge)
+    if not updates and any(a.kind == Kind.GLOBAL_MODEL for a in view):
+        return "clients keep the last layer: no upload holds it, so nothing is read off its rows"
+    if not updates:
+        return "the model that uploads started from was not recorded"
+    if not any(u.norms.any() for u in updates):
+        return "the last layer is frozen: it did not change in any upload"
+    return ""
+
+
+def starting_models(
+    updates: Sequence[HeadUpdate], knowledge: Knowledge
+) -> tuple[NDArray[Any], NDArray[np.int64]]:
+    """The models that training started from, as objects, and which of them each update did."""
+    assert knowledge.architecture is not None
+    starts = {u.round: u.before for u in updates}
+    models = np.empty(len(starts), dtype=object)
+    models[:] = [knowledge.architecture(w) for w in starts.values()]
+    return models, np.array([list(starts).index(u.round) for u in updates])
+
+
+def one_step(
+    extractor: Extractor, picture: NDArray[Any], label: int
+) -> tuple[Values, Values, Values]:
+    """Change of bias, row sums and row lengths by a step of rate 1 on one picture, [C] each."""
+    from scipy.special import softmax
+
+    bias = -softmax(extractor.logits(picture)[0].astype(np.float64))
+    bias[label] += 1
+    features = extractor.features(picture)[0].astype(np.float64)
+    return bias, bias * features.sum(), np.abs(bias) * float(np.linalg.norm(features))
+
+
+def confusion(extractor: Extractor, pictures: NDArray[Any], labels: NDArray[np.int64], classes: int,
+              most: int = 100) -> Values:  # fmt: skip
+    """Mean softmax output for pictures of each class, [C, C]; rows of absent classes are the mean."""
+    from scipy.special import softmax
+
+    chosen = np.concatenate([np.flatnonzero(labels == c)[:most] for c in range(classes)])
+    outputs = softmax(extractor.logits(pictures[chosen]).astype(np.float64), axis=1)
+    found = np.tile(outputs.mean(axis=0), (classes, 1))
+    for c in np.unique(labels[chosen]):
+        found[c] = outputs[labels[chosen] == c].mean(axis=0)
+    return found
+
+
+def _schedule(
+    training: Mapping[str, float], round: int, examples: int | None
+) -> tuple[float, int, float]:
+    """Learning rate, number of steps (0: unknown) and 1 - momentum of this round."""
+    rate = training.get("lr", 0.0) * training.get("lr_decay", 1.0) ** round
+    slow = 1 - training.get("momentum", 0.0)
+    if examples is None or "batch_size" not in training:
+        return rate, 0, slow
+    batches = -(-examples // int(training["batch_size"]))
+    return rate, int(training.get("local_epochs", 1)) * batches, slow

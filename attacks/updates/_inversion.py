@@ -1,0 +1,168 @@
+"""The attacks that turn an update into the pictures it was made with: they differ in `invert`.
+
+Claim: images float32 [k, C, H, W], label, sender, batch and steps (examples in a step and local steps,
+as far as is known) [k], as text artifact and origin [k], and classes [].
+"""
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from attacks.attack import (
+    Attack,
+    Card,
+    Claim,
+    Evidence,
+    Gallery,
+    Goal,
+    Knowledge,
+    Position,
+    ThreatModel,
+    Truth,
+)
+from attacks.updates._gradients import UPLOADS, Update, updates
+from attacks.updates._trials import CLASS_MEAN, WRONG, Group, evidence, groups, matched
+from fl.artifact import Artifact, Kind, Role
+from fl.errors import UserError
+
+Floats = NDArray[np.floating[Any]]
+
+CARD = Card(
+    title="Inversion of updates",
+    source="",
+    goal=Goal.RECONSTRUCTION,
+    threat=ThreatModel(position=Position.SERVER, knows=frozenset({"architecture"})),
+    requires=(Kind.GLOBAL_MODEL,),
+    also_reads=(Kind.LOCAL_MODEL, Kind.MODEL_DELTA, Kind.GRADIENT, Kind.NUM_EXAMPLES),
+    replays=True,
+    learns="pictures a client trained on, from the model it uploads",
+    does_not_show="what an attacker with auxiliary pictures, with more time, or with power over the "
+    "model that is sent out would get; nor what is left once uploads are summed securely",
+    remedy="aggregate uploads securely, so that no single one is seen; else clip and noise them "
+    "(dp_gaussian, dp_sgd) with a stated epsilon; more local steps over larger batches make it harder",
+)
+
+
+class UpdateInversion(Attack):
+    """Base class. A subclass sets `card` (CARD with its own title and source) and writes `invert`."""
+
+    @dataclass(frozen=True, kw_only=True)
+    class Config:
+        per_size: int = 10  # replayed updates of one picture and step to attack; of B pictures and
+        # s steps that cost B s times as much, as many as cost the same, and two at least
+        recorded: int = 10  # uploads to attack that crossed the wire
+        most: int = 8  # pictures to claim of a replayed update, at most
+        most_recorded: int = 4  # and of one that crossed the wire
+        most_steps: int = 5  # of a replayed update: what is attacked as one step or a few
+        gallery: int = 100  # sets of pictures the members are looked for among
+        show: int = 8  # pictures in a row
+
+        def __post_init__(self) -> None:
+            for name, least in (
+                ("per_size", 1), ("recorded", 0), ("most", 1), ("most_recorded", 1),
+                ("gallery", 3), ("show", 1),
+            ):  # fmt: skip
+                if getattr(self, name) < least:
+                    raise UserError(
+                        f"{name} must be at least {least}, got {getattr(self, name)}",
+                        hint="leave it out for the default",
+                    )
+
+    @abstractmethod
+    def invert(
+        self, update: Update, number: int, knowledge: Knowledge, rng: np.random.Generator
+    ) -> tuple[Floats, NDArray[np.int64]]:
+        """`number` pictures [number, C, H, W] in [0, 1] of an update, and their labels [number]."""
+
+    def applies(self, update: Update) -> bool:
+        """Whether this attack can say anything of such an update."""
+        return True
+
+    def run(
+        self, view: Sequence[Artifact], knowledge: Knowledge, rng: np.random.Generator
+    ) -> Claim:
+        chosen = self._choose(updates(view, knowledge))
+        if not chosen:
+            raise UserError(
+                "no upload was recorded with the model it started from",
+                hint="record global_model with local_model or model_delta in the same rounds",
+            )
+        numbers = [min(u.examples, self._most(u)) for u in chosen]
+        found = [self.invert(u, n, knowledge, rng) for u, n in zip(chosen, numbers, strict=True)]
+        every = [u for u, n in zip(chosen, numbers, strict=True) for _ in range(n)]
+        pictures = np.concatenate([x for x, _ in found])
+        return {
+            "images": np.clip(np.nan_to_num(pictures), 0, 1).astype(np.float32),
+            "label": np.concatenate([y for _, y in found]),
+            "sender": np.array([u.client for u in every]),
+            "batch": np.array([u.batch for u in every]),
+            "steps": np.array([u.steps for u in every]),
+            "artifact": np.array([u.artifact for u in every]),
+            "origin": np.array([u.origin for u in every]),
+            "classes": np.array(knowledge.classes),
+        }
+
+    def measure(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[Evidence]:
+        return evidence(groups(claim, truth, self.config.gallery, rng), rng)
+
+    def galleries(self, claim: Claim, truth: Truth) -> list[Gallery]:
+        found = groups(claim, truth, self.config.gallery, np.random.default_rng(0))
+        return [self._gallery(g) for g in found]
+
+    def not_applicable(self, view: Sequence[Artifact], knowledge: Knowledge) -> str:
+        if not any(a.kind in UPLOADS and a.sender.role == Role.CLIENT for a in view):
+            return "no client sends its model, or what changed in it, that the server could read"
+        found = updates(view, knowledge)
+        if not found:
+            return (
+                "no upload differs from the very model it started from, as far as that was recorded"
+            )
+        if not any(self.applies(u) for u in found):
+            return "no upload is of the kind this attack inverts: " + self.card.does_not_show
+        return ""
+
+    def _most(self, update: Update) -> int:
+        c: UpdateInversion.Config = self.config
+        return c.most_recorded if update.origin == "recorded" else c.most
+
+    def _choose(self, found: Sequence[Update]) -> list[Update]:
+        """The first of every kind of replay, and `recorded` of those that crossed the wire."""
+        kept: list[Update] = []
+        left: dict[tuple[str, int, int], int] = {}
+        for u in found:
+            replayed = u.origin != "recorded"
+            if not self.applies(u) or (replayed and u.steps > self.config.most_steps):
+                continue
+            few = max(2, self.config.per_size // (u.batch * u.steps))
+            limit = min(few, self.config.per_size) if replayed else self.config.recorded
+            left[u.alike] = left.get(u.alike, limit) - 1
+            if left[u.alike] >= 0:
+                kept.append(u)
+        return kept
+
+    def _gallery(self, group: Group) -> Gallery:
+        rows: dict[str, list[Floats]] = {"original (a member)": [], "reconstruction": []}
+        columns: list[str] = []
+        for t in group.trials:
+            pairs = {"reconstruction": t.claimed} | {
+                name: t.blind[name] for name in (CLASS_MEAN, WRONG) if name in t.blind
+            }
+            rows["original (a member)"] += list(t.members)
+            for name, x in pairs.items():
+                rows.setdefault(name, []).extend(x[matched(x, t.members)[0]])
+            columns += [f"client {t.client}, class {c}" for c in t.labels]
+        full = {
+            k: np.stack(v)[: self.config.show] for k, v in rows.items() if len(v) == len(columns)
+        }
+        batch, steps = group.condition["n"], group.condition["steps"]
+        return Gallery(
+            title=f"{self.card.title}: batch {batch:g}, {steps:g} steps, {group.condition['origin']}",
+            caption="Leakage is what the reconstruction shares with the original and neither the class "
+            "mean nor the update of other pictures does.",
+            rows=full,
+            columns=tuple(columns[: self.config.show]),
+        )

@@ -1,0 +1,200 @@
+"""Analytic recovery: what entered the first fully connected layer, by one division, then its picture.
+
+For a layer z = W h + b and one example, dW_r = (dz_r) h and db_r = dz_r, so h = dW_r / db_r for any row
+that moved: exact, without optimisation or data (Phong et al., IEEE TIFS 2018, sec. 3; Geiping et al.,
+arXiv:2003.14053, prop. 3.1). Here h = dW' db / |db|^2 over all rows, which is the same and loses least
+to rounding. Of several examples, or steps, it is a weighted mean of their inputs; a single picture is
+claimed of every update. Where the layer's input is the picture, that is all; else the picture is fitted
+to it through the layers before, smoothed a little (Mahendran, Vedaldi, arXiv:1412.0035).
+
+Claim, besides that of UpdateInversion: inputs, objects [k], each float64 [D], and extractors, objects
+[k]: the models, to compare with what truly entered the layer.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from attacks import stats
+from attacks.attack import Baseline, Claim, Evidence, Knowledge, Truth
+from attacks.trials.membership import CONFIDENCE
+from attacks.updates._gradients import Imitation, Update, labels, updates
+from attacks.updates._inversion import CARD, UpdateInversion
+from attacks.updates.inverting_gradients import roughness
+from fl.artifact import Artifact
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+Floats = NDArray[np.floating[Any]]
+
+
+class Analytic(UpdateInversion):
+    card = replace(
+        CARD,
+        title="Analytic input of the first dense layer",
+        source="Phong et al., IEEE TIFS 2018, sec. 3; arXiv:2003.14053, prop. 3.1",
+        learns="what entered a client's first dense layer, exactly, and from it the picture",
+        does_not_show="the single pictures behind an update of many: only a mean of what they made",
+    )
+
+    @dataclass(frozen=True, kw_only=True)
+    class Config(UpdateInversion.Config):
+        most: int = 1  # a division gives one input
+        most_recorded: int = 1
+        iterations: int = 400  # of the picture
+        lr: float = 0.05
+        smoothness: float = 0.002
+
+    def applies(self, update: Update) -> bool:
+        return update.examples == 1 or update.origin == "recorded"
+
+    def run(
+        self, view: Sequence[Artifact], knowledge: Knowledge, rng: np.random.Generator
+    ) -> Claim:
+        claim = super().run(view, knowledge, rng)
+        made = {u.artifact: u for u in updates(view, knowledge)}
+        inputs, models = (np.empty(len(claim["artifact"]), object) for _ in range(2))
+        for i, artifact in enumerate(claim["artifact"]):
+            update = made[str(artifact)]
+            inputs[i] = layer_input(Imitation(update, knowledge), knowledge.image_shape)
+            assert knowledge.architecture is not None
+            models[i] = knowledge.architecture(update.start)
+        return {**claim, "inputs": inputs, "extractors": models}
+
+    def invert(
+        self, update: Update, number: int, knowledge: Knowledge, rng: np.random.Generator
+    ) -> tuple[Floats, NDArray[np.int64]]:
+        known = labels(update, knowledge, 1)
+        y = rng.integers(knowledge.classes, size=1) if known is None else known
+        copy, shape = Imitation(update, knowledge), knowledge.image_shape
+        wanted = layer_input(copy, shape)
+        if wanted is None:
+            return np.full((1, *shape), 0.5), y
+        return self._picture(copy.module, wanted, shape), y
+
+    def measure(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[Evidence]:
+        """The pictures, and how far the recovered inputs are from the true ones."""
+        return [*super().measure(claim, truth, rng), *input_errors(claim, truth, rng)]
+
+    def not_applicable(self, view: Sequence[Artifact], knowledge: Knowledge) -> str:
+        found = [u for u in updates(view, knowledge) if self.applies(u)]
+        if found and layer_input(Imitation(found[0], knowledge), knowledge.image_shape) is None:
+            return "no dense layer with a bias is in the uploads, so there is nothing to divide"
+        return super().not_applicable(view, knowledge)
+
+    def _picture(
+        self, model: "nn.Module", wanted: NDArray[np.float64], shape: tuple[int, int, int]
+    ) -> Floats:
+        """[1, C, H, W] whose input to the layer is `wanted` [D]."""
+        import torch
+
+        low, high, middle = (
+            entering(model, torch.full((1, *shape), v))[1][0].double() for v in (0.0, 1.0, 0.25)
+        )
+        target = torch.from_numpy(wanted)
+        straight = low.numel() == int(np.prod(shape)) and bool(((high - low).abs() > 1e-9).all())
+        if straight and torch.allclose(middle, 0.75 * low + 0.25 * high, atol=1e-6):
+            return ((target - low) / (high - low)).reshape(1, *shape).numpy()
+        c, size = self.config, float(target.square().sum()) + 1e-24
+        x = torch.full((1, *shape), 0.5, requires_grad=True)
+        optimiser = torch.optim.Adam([x], lr=c.lr)
+        for _ in range(c.iterations):
+            gap = (entering(model, x)[1][0] - target.float()).square().sum() / size
+            (x.grad,) = torch.autograd.grad(gap + c.smoothness * roughness(x), [x])
+            optimiser.step()
+            with torch.no_grad():
+                x.clamp_(0, 1)
+        return x.detach().numpy()
+
+
+def entering(model: "nn.Module", x: "Tensor") -> "tuple[str, Tensor]":
+    """Name of the first dense layer that pictures [B, C, H, W] reach, and its input [B, D].
+
+    ("", empty) where there is none, or where it is applied to more than one vector of a picture.
+    """
+    from torch import nn
+
+    caught: list[tuple[str, Tensor]] = []
+    hooks = [
+        m.register_forward_pre_hook(lambda _, args, name=name: caught.append((name, args[0])))
+        for name, m in model.named_modules()
+        if isinstance(m, nn.Linear)
+    ]
+    try:
+        model(x)
+    finally:
+        for hook in hooks:
+            hook.remove()
+    return caught[0] if caught and caught[0][1].dim() == 2 else ("", x.new_zeros(0))
+
+
+def layer_input(copy: Imitation, shape: tuple[int, int, int]) -> NDArray[np.float64] | None:
+    """[D] what entered the first dense layer; None where its gradient, or its bias's, is not there."""
+    import torch
+
+    with torch.no_grad():
+        name, _ = entering(copy.module, torch.zeros((1, *shape)))
+    sent = copy.update.gradient
+    keys = [copy.keys.get(f"{name}.{part}", "") for part in ("weight", "bias")]
+    if not all(k in sent for k in keys):
+        return None
+    weight, bias = (np.asarray(sent[k], np.float64) for k in keys)
+    size = float(bias @ bias)
+    return weight.T @ bias / size if size > 0 else None
+
+
+def input_errors(claim: Claim, truth: Truth, rng: np.random.Generator) -> list[Evidence]:
+    """Relative error of the inputs of updates that one picture made, by number of steps."""
+    rows: dict[tuple[str, int], list[tuple[int, Floats, int]]] = {}
+    for i, artifact in enumerate(claim["artifact"]):
+        own = [truth.members(str(artifact), c) for c in range(int(claim["classes"]))]
+        if sum(map(len, own)) == 1 and claim["inputs"][i] is not None:
+            label = next(c for c, x in enumerate(own) if len(x))
+            key = str(claim["origin"][i]), int(claim["steps"][i])
+            rows.setdefault(key, []).append((i, own[label], label))
+    found = []
+    for (origin, steps), some in sorted(rows.items()):
+        true = [_entered(claim, i, x) for i, x, _ in some]
+        aux = truth.auxiliary
+        guesses = {"recovered": [claim["inputs"][i] for i, _, _ in some]}
+        if len(aux):
+            guesses["input of the class mean"] = [
+                _entered(claim, i, aux.of_class(c).mean(0, keepdims=True)) for i, _, c in some
+            ]
+        if len(some) > 1:  # of the next update; one of them may be of the same client
+            guesses["update of other pictures"] = [
+                claim["inputs"][some[(j + 1) % len(some)][0]] for j in range(len(some))
+            ]
+        errors = {
+            name: np.array([np.linalg.norm(g - t) / np.linalg.norm(t)
+                            for g, t in zip(guess, true, strict=True)])
+            for name, guess in guesses.items()
+        }  # fmt: skip
+        own_errors = errors.pop("recovered")
+        found.append(
+            Evidence(
+                measure="layer_input_relative_error", value=float(own_errors.mean()), unit="ratio",
+                trials=len(some), interval=stats.mean_interval(own_errors, rng),
+                baselines=tuple(
+                    Baseline(name=n, value=float(e.mean()), interval=stats.mean_interval(e, rng))
+                    for n, e in errors.items()
+                ),
+                confidence=CONFIDENCE, control="positive" if origin == "replayed" else "none",
+                condition={"n": 1.0, "steps": float(steps), "origin": origin},
+                higher_is_worse=False, note="of what entered the first dense layer",
+            )
+        )  # fmt: skip
+    return found
+
+
+def _entered(claim: Claim, row: int, picture: Floats) -> NDArray[np.float64]:
+    """What enters the layer when the model of that row is shown a picture [1, C, H, W]."""
+    import torch
+
+    with torch.no_grad():
+        shown = torch.from_numpy(np.ascontiguousarray(picture, np.float32))
+        return entering(claim["extractors"][row].module(), shown)[1][0].double().numpy()

@@ -1,0 +1,44 @@
+"""DLG, deep leakage from gradients: pictures and labels fitted together to the client's gradient.
+
+Zhu, Liu, Han. Deep Leakage from Gradients. NeurIPS 2019. arXiv:1906.08935, Alg. 1:
+
+    x, y = argmin ||gradient(x, softmax(y)) - g||^2
+
+from noise, by L-BFGS of rate 1 as in their code, or Adam. The first of these attacks and the least
+stable: published for sigmoid networks at initialisation; where it misses its planted leak, that says
+nothing of the update (use `inverting_gradients`).
+"""
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from attacks.attack import Knowledge
+from attacks.updates._gradients import Imitation, Update, squared_distance
+from attacks.updates._inversion import CARD, UpdateInversion
+from attacks.updates.idlg import IDLG, descend
+
+Floats = NDArray[np.floating[Any]]
+
+
+class DLG(UpdateInversion):
+    card = replace(CARD, title="DLG", source="arXiv:1906.08935, Alg. 1")
+
+    @dataclass(frozen=True, kw_only=True)
+    class Config(IDLG.Config):
+        pass
+
+    def invert(
+        self, update: Update, number: int, knowledge: Knowledge, rng: np.random.Generator
+    ) -> tuple[Floats, NDArray[np.int64]]:
+        import torch
+
+        generator = torch.Generator().manual_seed(int(rng.integers(2**62)))
+        x = torch.rand((number, *knowledge.image_shape), generator=generator)
+        y = torch.randn((number, knowledge.classes), generator=generator)
+        copy, c = Imitation(update, knowledge), self.config
+        descend(x, c.optimiser, c.lr, c.iterations,
+                lambda: squared_distance(copy.gradient(x, y.softmax(1)), copy.target), [x, y])  # fmt: skip
+        return x.detach().numpy(), y.detach().argmax(1).numpy()

@@ -1,0 +1,88 @@
+"""GRNN on updates: two generators, of pictures and of labels, are fitted until they give the gradient.
+
+Ren, Deng, Xie. GRNN: Generative Regression Neural Network. ACM TIST 2022. arXiv:2105.00529, Alg. 1: from
+one fixed random input, drawn once, a convolutional branch makes B pictures and a linear one B soft
+labels, and both learn to minimise
+
+    ||gradient(x, y) - g||^2 + W(gradient(x, y), g) + tau TV(x).
+
+As in the authors' code W is the L2 norm (`distance: l2`); `sorted` is the distance in one dimension
+that the paper names. RMSprop, rate 1e-4, momentum 0.99. Published for sigmoid networks with large
+random weights; the generator is a prior of its own and needs no auxiliary pictures. Changed: pictures
+are cropped from the next power of two.
+"""
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from attacks.attack import Knowledge
+from attacks.prototypes.grnn import INPUTS, build_generator, total_variation
+from attacks.trials.decoder import initialised
+from attacks.updates._gradients import Imitation, Update, squared_distance
+from attacks.updates._inversion import CARD, UpdateInversion
+from fl.errors import UserError
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+Floats = NDArray[np.floating[Any]]
+
+
+class GRNNUpdates(UpdateInversion):
+    card = replace(CARD, title="GRNN inversion of updates", source="arXiv:2105.00529, Alg. 1")
+
+    @dataclass(frozen=True, kw_only=True)
+    class Config(UpdateInversion.Config):
+        iterations: int = 600
+        distance: Literal["l2", "sorted"] = "l2"
+        smoothness: float = 1e-3  # tau
+        lr: float = 1e-4
+        momentum: float = 0.99
+
+        def __post_init__(self) -> None:
+            super().__post_init__()
+            if self.iterations < 1:
+                raise UserError(
+                    f"grnn_updates.iterations must be at least 1, got {self.iterations}",
+                    hint="leave it out for the default",
+                )
+
+    def invert(
+        self, update: Update, number: int, knowledge: Knowledge, rng: np.random.Generator
+    ) -> tuple[Floats, NDArray[np.int64]]:
+        import torch
+        from torch import nn
+
+        c, copy, shape = self.config, Imitation(update, knowledge), knowledge.image_shape
+        generator = torch.Generator().manual_seed(int(rng.integers(2**62)))
+        pictures = build_generator(shape, generator)
+        classes = initialised(
+            lambda: nn.Sequential(nn.Linear(INPUTS, knowledge.classes), nn.Softmax(1)), generator
+        )
+        z = torch.randn((number, INPUTS), generator=generator)
+        own = [*pictures.parameters(), *classes.parameters()]
+        optimiser = torch.optim.RMSprop(own, lr=c.lr, momentum=c.momentum)
+        x, y = torch.zeros(0), torch.zeros(0)
+        for _ in range(c.iterations):
+            optimiser.zero_grad()
+            x = pictures(z[:, :, None, None])[..., : shape[1], : shape[2]]
+            y = classes(z)
+            found = copy.gradient(x, y)
+            gap = squared_distance(found, copy.target)
+            apart = (gap + 1e-12).sqrt() if c.distance == "l2" else transport(found, copy.target)
+            loss = gap + apart + c.smoothness * total_variation(x).mean()
+            torch.autograd.backward(loss, inputs=own)
+            optimiser.step()
+        return x.detach().numpy(), y.detach().argmax(1).numpy()
+
+
+def transport(found: "list[Tensor]", target: "list[Tensor]") -> "Tensor":
+    """1-Wasserstein distance of the entries of two gradients: mean gap of their sorted values."""
+    import torch
+
+    a, b = (torch.cat([g.flatten() for g in both]).sort()[0] for both in (found, target))
+    gap: Tensor = (a - b).abs().mean()
+    return gap

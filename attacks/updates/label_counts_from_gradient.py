@@ -1,0 +1,164 @@
+"""Labels of a batch from its gradient: how many examples of each class the batch held.
+
+The gradient of the last layer's bias is the mean of p - onehot(y), so with p known it gives the counts.
+An upload after one local step is such a gradient; after several it is their mean (attacks/updates/_gradients.py).
+Two rules of attacks/updates/_label_rules.py:
+
+    bias       counts = B (mean p - gradient), mean p being solved for with auxiliary pictures of each
+               class; nearly exact on an untrained model, where p hardly depends on the picture
+    row sums   LLG (Wainakh et al., PoPETs 2022, arXiv:2105.09369, Alg. 1), without auxiliary pictures
+
+A batch of one is iDLG (Zhao, Mopuri, Bilen, arXiv:2001.02610, sec. 3.1): the only entry that is
+negative. Replayed uploads of few steps on a single batch are the planted leaks; recorded ones are
+read as if one step had been made on all of the client's examples, which label_counts_from_update does
+better.
+
+Claim: counts int64 [k, R, C] in the order of RULES, n, steps [k], and as text artifact, origin [k].
+"""
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from attacks.attack import (
+    Attack,
+    Card,
+    Claim,
+    Evidence,
+    Goal,
+    Knowledge,
+    Position,
+    ThreatModel,
+    Truth,
+)
+from attacks.counts._counts import (
+    Condition,
+    Counts,
+    blind_counts,
+    exact_match,
+    overlap_evidence,
+    spread,
+)
+from attacks.updates._gradients import UPLOADS, Update, updates
+from attacks.updates._head import confusion, head_names
+from attacks.updates._label_rules import llg, proportions
+from fl.artifact import Artifact, Kind
+
+RULES = ("bias", "row sums")
+Values = NDArray[np.float64]
+
+
+class LabelCountsFromGradient(Attack):
+    card = Card(
+        title="Labels of a batch from its gradient",
+        source="arXiv:2001.02610, sec. 3.1; arXiv:2105.09369, Alg. 1",
+        goal=Goal.INFERENCE,
+        threat=ThreatModel(
+            position=Position.SERVER, knows=frozenset({"architecture", "auxiliary_data"})
+        ),
+        requires=(Kind.GLOBAL_MODEL,),
+        also_reads=(*UPLOADS, Kind.NUM_EXAMPLES),
+        replays=True,
+        learns="how many examples of each class were in a batch",
+        does_not_show="which examples those are; nor counts of larger batches under another loss than the "
+        "plain softmax",
+        remedy="send nothing that was made of a single batch: train for longer, aggregate securely, or clip "
+        "and noise updates with a stated epsilon",
+    )
+
+    def run(
+        self, view: Sequence[Artifact], knowledge: Knowledge, rng: np.random.Generator
+    ) -> Claim:
+        assert knowledge.architecture is not None, "granted by the threat model"
+        aux, outputs = knowledge.auxiliary, dict[int, Values]()
+        found, counts = _readable(view, knowledge), []
+        for u, weight, bias in found:
+            by_rows = llg(u.gradient[weight].sum(axis=1), u.examples)
+            by_bias = by_rows
+            if u.examples == 1 and bias in u.gradient:  # iDLG, under any softmax
+                by_bias = np.eye(len(by_rows), dtype=np.int64)[u.gradient[bias].argmin()]
+            elif bias in u.gradient and aux is not None:
+                if id(u.start) not in outputs:  # many uploads start from one model
+                    model = knowledge.architecture(u.start)
+                    outputs[id(u.start)] = confusion(model, aux.x, aux.y, knowledge.classes)
+                share = proportions(-np.asarray(u.gradient[bias]), [outputs[id(u.start)]])
+                by_bias = spread(np.array([u.examples]), share)[0]
+            counts.append(np.stack([by_bias, by_rows]))
+        return {
+            "counts": np.stack(counts),
+            "n": np.array([u.examples for u, _, _ in found]),
+            "steps": np.array([u.steps for u, _, _ in found]),
+            "artifact": np.array([u.artifact for u, _, _ in found]),
+            "origin": np.array([u.origin for u, _, _ in found]),
+        }
+
+    def measure(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[Evidence]:
+        classes = claim["counts"].shape[2]
+        true = np.array(
+            [[len(truth.members(str(a), c)) for c in range(classes)] for a in claim["artifact"]]
+        )
+        prior = np.bincount(truth.auxiliary.y, minlength=classes).astype(np.float64)
+        groups: dict[tuple[str, int, int], list[int]] = defaultdict(list)
+        for row, n in enumerate(true.sum(axis=1)):
+            if n == claim["n"][row]:  # else the truth is not that of this batch
+                real = claim["origin"][row] == "recorded"
+                key = (0, 0) if real else (int(claim["steps"][row]), int(n))
+                groups[str(claim["origin"][row]), *key].append(row)
+        found: list[Evidence] = []
+        looks = len(groups) * len(RULES)
+        for (origin, steps, n), rows in sorted(groups.items()):
+            blind = blind_counts(true[rows], prior)
+            planted: Any = "positive" if origin == "replayed" else "none"
+            schedule: Condition = {"n": n, "steps": steps} if origin == "replayed" else {}
+            for r, rule in enumerate(RULES):
+                here: Condition = {**schedule, "origin": origin, "rule": rule}
+                said = claim["counts"][rows, r]
+                found.append(
+                    exact_match(said, true[rows], blind, here, planted,
+                                "batches with all counts right", looks)
+                )  # fmt: skip
+                share = overlap_evidence(said, true[rows], blind, here, rng, looks)
+                found.append(replace(share, control=planted, note="share of a batch placed right"))
+            found += _wrong_batch(claim["counts"][rows], true[rows], blind, looks)
+        return found
+
+    def not_applicable(self, view: Sequence[Artifact], knowledge: Knowledge) -> str:
+        if not updates(view, knowledge):
+            return "no upload was recorded together with the model it started from"
+        if not _readable(view, knowledge):
+            return "no upload holds the last layer, so none says anything of labels"
+        return ""
+
+
+def _readable(view: Sequence[Artifact], knowledge: Knowledge) -> list[tuple[Update, str, str]]:
+    """Gradients that hold the last layer, with the names of its weight and bias."""
+    names: dict[int, tuple[str, str]] = {}
+    found = []
+    for u in updates(view, knowledge):
+        if id(u.start) not in names:
+            names[id(u.start)] = head_names(u.start, knowledge)
+        weight, bias = names[id(u.start)]
+        if weight in u.gradient:
+            found.append((u, weight, bias))
+    return found
+
+
+def _wrong_batch(
+    claimed: Counts, true: Counts, blind: dict[str, Counts], looks: int
+) -> list[Evidence]:
+    """Negative control: each claim [k, R, C] against another batch, of other labels."""
+    different = (true[:, None] != true).any(axis=2)
+    have = np.flatnonzero(different.any(axis=1))
+    if not len(have):
+        return []
+    other = true[different[have].argmax(axis=1)]
+    guesses = {name: guess[have] for name, guess in blind.items()}
+    note = "claims against the labels of another batch"
+    return [
+        exact_match(claimed[have, r], other, guesses, {"rule": rule}, "negative", note, looks)
+        for r, rule in enumerate(RULES)
+    ]

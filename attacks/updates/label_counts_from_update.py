@@ -1,0 +1,166 @@
+"""Labels from an update: which classes a client trained on, and in what proportions, from its last layer.
+
+Two levels, of attacks/updates/_label_rules.py. The set of classes, by three rules, because the loss decides
+which one works (methods that restrict the softmax leave missing rows alone instead of pushing them
+down):
+
+    bias        the entry of the bias moved up          (iDLG, arXiv:2001.02610, for several epochs)
+    row sums    the row of the weights moved up         (needs inputs >= 0, as after a ReLU)
+    row norms   the row is among those that moved far
+
+The proportions, from the change of the bias and the softmax outputs along the straight line between
+the model before and after (Dimitrov et al., arXiv:2206.12395, with auxiliary pictures in the place of
+the client's). Left out: regression on a hundred simulated clients.
+
+The planted leak is one step on one picture of each client: its class is certain.
+
+Claim: client [k], present bool [k, R, C] in the order of RULES, share float64 [k, C] (NaN: not
+known), model [k]; extractors [models], objects: the models before training.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from attacks.attack import (
+    Attack,
+    Card,
+    Claim,
+    Evidence,
+    Goal,
+    Knowledge,
+    Position,
+    ThreatModel,
+    Truth,
+)
+from attacks.updates._head import (
+    UPLOADS,
+    HeadUpdate,
+    confusion,
+    head_unseen,
+    head_updates,
+    one_step,
+    starting_models,
+)
+from attacks.updates._label_rules import STILL, far_moved, present, proportions
+from attacks.updates._label_sets import set_evidence, share_evidence, wrong_client
+from fl.artifact import Artifact, Kind
+from fl.errors import UserError
+
+RULES = ("bias", "row sums", "row norms")
+Values = NDArray[np.float64]
+
+
+class LabelCountsFromUpdate(Attack):
+    card = Card(
+        title="Labels from the last layer of updates",
+        source="arXiv:2001.02610, sec. 3.1; arXiv:2206.12395, sec. 4.3",
+        goal=Goal.INFERENCE,
+        threat=ThreatModel(
+            position=Position.SERVER, knows=frozenset({"architecture", "auxiliary_data"})
+        ),
+        requires=(Kind.GLOBAL_MODEL,),
+        also_reads=(*UPLOADS, Kind.NUM_EXAMPLES, Kind.NUM_STEPS),
+        learns="which classes a client owns, and how much of each",
+        does_not_show="which pictures those are; nor proportions under a loss other than the plain softmax",
+        remedy="aggregate updates securely, keep the last layer private or frozen, or noise updates with a "
+        "stated epsilon",
+    )  # fmt: skip
+
+    @dataclass(frozen=True, kw_only=True)
+    class Config:
+        classes_per_client: int = 0  # how many a client owns, where the adversary knows; 0: unknown
+        points: int = 5  # models between before and after
+        max_clients: int = 100  # clients whose proportions are worked out
+
+        def __post_init__(self) -> None:
+            if self.classes_per_client < 0 or self.points < 2 or self.max_clients < 0:
+                raise UserError(
+                    "label_counts_from_update needs classes_per_client >= 0, points >= 2 and "
+                    f"max_clients >= 0, got {self.classes_per_client}, {self.points} and "
+                    f"{self.max_clients}",
+                    hint="leave them out for the defaults",
+                )
+
+    def run(
+        self, view: Sequence[Artifact], knowledge: Knowledge, rng: np.random.Generator
+    ) -> Claim:
+        updates = head_updates(view, knowledge)
+        extractors, model = starting_models(updates, knowledge)
+        share = np.full((len(updates), knowledge.classes), np.nan)
+        for i, u in enumerate(updates[: self.config.max_clients]):
+            moved = u.bias is not None and u.norms.any()
+            if moved and u.reach > 0 and len(knowledge.auxiliary or ()):
+                share[i] = self._share(u, knowledge)
+        return {
+            "client": np.array([u.client for u in updates]),
+            "present": np.stack([self.present(u.bias, u.rows, u.norms) for u in updates]),
+            "share": share,
+            "model": model,
+            "extractors": extractors,
+        }
+
+    def present(self, bias: Values | None, rows: Values, norms: Values) -> NDArray[np.bool_]:
+        """What each rule says of one update, [R, C]; nothing where a layer has no bias."""
+        number = self.config.classes_per_client or None
+        no_bias = np.zeros(len(rows), bool)
+        far = far_moved(norms) if number is None else present(norms, number)
+        return np.stack(
+            [no_bias if bias is None else present(bias, number), present(rows, number), far]
+        )
+
+    def measure(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[Evidence]:
+        counts = np.stack([truth.label_counts(int(k)) for k in claim["client"]])
+        classes = counts.shape[1]
+        prior = np.bincount(truth.auxiliary.y, minlength=classes).astype(np.float64)
+        planted, label = self._planted(claim, truth, rng)
+        found: list[Evidence] = []
+        for r, rule in enumerate(RULES):
+            here: Mapping[str, float | str] = {"rule": rule}
+            said = claim["present"][:, r]
+            if not said.any():
+                continue
+            found += set_evidence(said, counts > 0, prior, rng, looks=len(RULES), condition=here)
+            found += set_evidence(
+                planted[:, r], label, prior, rng, looks=len(RULES), condition=here,
+                control="positive", note="one step on one picture of each client",
+            )[:1]  # fmt: skip
+            found += wrong_client(said, counts > 0, here)
+        known = np.isfinite(claim["share"]).all(axis=1)
+        if known.any():
+            found += share_evidence(claim["share"][known], counts[known], prior, rng)
+        return found
+
+    def not_applicable(self, view: Sequence[Artifact], knowledge: Knowledge) -> str:
+        return head_unseen(view, knowledge)
+
+    def _share(self, u: HeadUpdate, knowledge: Knowledge) -> Values:
+        """Proportions of one client, [C]."""
+        aux = knowledge.auxiliary
+        assert aux is not None and knowledge.architecture is not None and u.bias is not None
+        outputs = []
+        # Rows that stand still belong to classes that the loss leaves out of the softmax
+        trained = u.norms > STILL * u.norms.max()
+        for s in np.linspace(0, 1, self.config.points):
+            weights = {
+                k: np.asarray((1 - s) * v + s * u.after[k], v.dtype) for k, v in u.before.items()
+            }
+            model = knowledge.architecture(weights)
+            means = confusion(model, aux.x, aux.y, knowledge.classes)
+            outputs.append(means * trained / (means * trained).sum(axis=1, keepdims=True))
+        return proportions(u.bias / u.reach, outputs)
+
+    def _planted(
+        self, claim: Claim, truth: Truth, rng: np.random.Generator
+    ) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+        """What is said of one step on one picture of each client [k, R, C], and its class [k, C]."""
+        said, labels = [], []
+        for k, m in zip(claim["client"], claim["model"], strict=True):
+            own = truth.client_images(int(k))
+            i = int(rng.integers(len(own)))
+            bias, rows, norms = one_step(claim["extractors"][m], own.x[i : i + 1], int(own.y[i]))
+            said.append(self.present(bias, rows, norms))
+            labels.append(np.arange(len(bias)) == own.y[i])
+        return np.stack(said), np.stack(labels)

@@ -1,0 +1,144 @@
+"""The noise in what a run really sent: recorded uploads less what their clients trained, by replay.
+
+The auditor owns the simulator. It trains a recorded client again, from the recorded broadcast and on the
+same named streams, and knows what a correct clip makes of the update: the protections' own answer to
+it less their answer to no update at all, under one noise (which replay on neighbours has shown to
+cancel). What is left of the recorded upload is its noise, a whole model's worth of it.
+
+Clients that remember something of earlier rounds cannot be trained again from a record, and are left
+out. Where the replay does not give the recorded uploads back exactly (another device or version, or noise
+drawn otherwise), the difference counts as noise. That never makes noise look smaller than it was, so its
+amount is tested all the same; its shape and independence are not.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from audit.canaries.residuals import Check, Floats, independence, shape, spread
+from audit.controls.updates import broadcast
+from audit.subject.rundir import RunDir
+from audit.subject.simulated import World
+from fl.artifact import Artifact, Channel, Kind
+from fl.execution.site import Site, build_site
+from fl.federation import Holdings
+from fl.ledger import Release
+from fl.method import RoundMethod
+from fl.protection import Message, Payload
+from fl.recorder import manifest, read
+from fl.wire import Wire
+
+MOST_UPLOADS = 20  # trained again
+MOST_COORDINATES = 5000  # of each, drawn at random
+MODELS = (Kind.LOCAL_MODEL, Kind.MODEL_DELTA)
+TESTS = 3
+GAME = 0.8  # share of the failure rate that a game of canaries gets; the record gets the rest
+EXACT = 1e-3  # of the noise: how near a replay comes where it is the same computation
+
+
+def recorded_uploads(run: RunDir) -> list[Artifact]:
+    """The latest recorded models of clients, and the broadcasts of their rounds."""
+    lines = [x for x in manifest(run.artifacts) if "message" in x]
+    sent = [x for x in lines if x["channel"] == Channel.UPLINK and {*MODELS} & {*x["kinds"]}]
+    chosen = sorted(sent, key=lambda x: (-int(x["round"]), str(x["sender"])))[:MOST_UPLOADS]
+    names, rounds = {x["message"] for x in chosen}, {x["round"] for x in chosen}
+    return read(
+        run.artifacts,
+        lambda x: (
+            x["message"] in names or (x["channel"] == Channel.DOWNLINK and x["round"] in rounds)
+        ),
+    )
+
+
+class Found(NamedTuple):
+    residuals: Floats  # [uploads, coordinates]
+    gap: float  # the largest distance of a recorded coordinate to its replay
+
+
+def residuals(world: World, recorded: Sequence[Artifact], kind: Kind) -> Found | None:
+    """The noise of recorded uploads of one kind; None where none can be trained again."""
+    method = world.method
+    if kind not in MODELS or not isinstance(method, RoundMethod):
+        return None
+    parts, streams = world.population.parts, world.streams
+    site = build_site(
+        method, Holdings(world.data, parts, streams, world.population.server), world.make_net,
+        "cpu", world.private,
+    )  # fmt: skip
+    site.install(world.initial())
+    rows: list[Floats] = []
+    gap, chosen = 0.0, None
+    for upload in recorded:
+        client = upload.sender.index
+        received = broadcast(recorded, upload)
+        if upload.kind != kind or client is None or Kind.GLOBAL_MODEL not in received:
+            continue
+        replayed = _replayed(world, site, upload, received, client)
+        if replayed is None:
+            continue
+        sent, noise = replayed
+        got = _flat({k: torch.from_numpy(np.array(v)) for k, v in upload.payload.items()})
+        if got.shape != sent.shape:
+            continue
+        gap = max(gap, float(np.abs(got - sent).max()))
+        if chosen is None:
+            chosen = streams.numpy("recorded_noise").permutation(len(got))[:MOST_COORDINATES]
+        rows.append((got - sent + noise)[chosen])
+    return Found(np.stack(rows), gap) if rows else None
+
+
+def _replayed(
+    world: World, site: Site, upload: Artifact, received: Message, client: int
+) -> tuple[Floats, Floats] | None:
+    """What the protections make of the honest update, and the noise in it."""
+    site.begin(upload.round, received)
+    reply = site.train((client, {}, {}))
+    if reply.memory is not None and upload.round > 0:
+        return None
+    reference = site.method.reference(received, reply.message)
+    still = dict(reply.message)
+    start = received[Kind.GLOBAL_MODEL]
+    honest = reply.message[upload.kind]
+    unmoved = upload.kind == Kind.LOCAL_MODEL
+    still[upload.kind] = {
+        k: start[k] if unmoved and k in start else torch.zeros_like(v) for k, v in honest.items()
+    }
+    answers = []
+    for message in (reply.message, still):
+        wire = Wire(world.method.card, world.streams, world.protections)
+        sent = wire.uplink(upload.round, message, client, reference)
+        if sent is None:
+            return None
+        answers.append(_flat(sent[upload.kind]))
+    with_update, without = answers
+    return with_update, without - _flat(still[upload.kind])
+
+
+def _flat(payload: Payload) -> NDArray[np.float64]:
+    """All floating-point arrays, by name: files do not keep the order of a message."""
+    floats = [payload[k].detach().flatten().double() for k in sorted(payload)
+              if payload[k].is_floating_point()]  # fmt: skip
+    return torch.cat(floats).numpy()
+
+
+def checks(
+    found: Found, said: Release, rng: np.random.Generator, alpha: float, what: str = "uploads"
+) -> list[Check]:
+    """Tests on the run's own noise; together they fail a correct run with at most alpha."""
+    each = alpha / TESTS
+    named = [spread(found.residuals, said.mechanism, said.noise_std, each)]
+    if found.gap <= EXACT * said.noise_std:
+        named += [
+            shape(found.residuals, said.mechanism, each, rng),
+            independence(found.residuals, what, each),
+        ]
+    return [_of_the_record(c, f"{len(found.residuals)} recorded {what}") for c in named]
+
+
+def _of_the_record(check: Check, where: str) -> Check:
+    text = f"in {where}, {check.text}"
+    return replace(check, name=f"{check.name}, recorded", text=text)

@@ -1,0 +1,146 @@
+"""Empirical audits of a run's noise: what the ledger claims, against what canaries and replays show.
+
+For every kind that the run's protections noise on the wire, the auditor's own clients send canaries
+through the very same protection objects and streams (audit/canaries/game.py), and every audit that
+this allows is taken (audit/canaries/panel.py). The claim is the ledger's: a lower bound above its
+upper bound, or noise that is not what it says, refutes it. Noise inside local training does not pass
+the wire as noise: there the canaries are records, in the run's own private training
+(audit/canaries/records.py). Noise that the server adds to the mean of the uploads comes after the wire:
+there canaries are clients again, and what is read is the mean (audit/canaries/run_central.py).
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from audit.canaries.carrier import COUNTS, Carrier
+from audit.canaries.entry import record, unaudited, whole_run
+from audit.canaries.game import Played, play
+from audit.canaries.neighbours import replay
+from audit.canaries.panel import ADDITIVE, Panel, Shown, from_residuals, judge, listed, upper
+from audit.canaries.recorded_uploads import GAME, checks, residuals
+from audit.canaries.residuals import checks as noise_checks
+from audit.canaries.run_central import NO_PASSAGE, central_noise
+from audit.canaries.trained_neighbours import replay_training
+from audit.settings.config import DPAuditSettings
+from audit.subject.simulated import World
+from fl.artifact import Artifact, Kind
+from fl.ledger import Release
+from fl.protection import Protection
+from fl.streams import Streams
+from reports.result import DPAudit
+
+
+def dp_audits(
+    world: World,
+    releases: Sequence[Release],
+    settings: DPAuditSettings,
+    recorded: Sequence[Artifact] = (),
+) -> list[DPAudit]:
+    """One audit for each kind that a protection of this run acts on; none where none does.
+
+    `recorded` are uploads and the broadcasts of their rounds (of central noise, the models before and
+    after them too), whose own noise is tested too.
+    """
+    if settings.canaries == 0:
+        return []
+    streams = Streams(world.streams.key("dp_audit"))
+    delta, found = world.config.delta, []
+    found += central_noise(world, streams, releases, settings, recorded)
+    if found:  # a central clip comes after noise on the uploads
+        recorded = ()
+    for kind in _sent(world):
+        acting = [p for p in world.protections if kind in acts_on(p)]
+        training = [p for p in acting if p.training() is not None]
+        wired = [p for p in world.protections if p.training() is None and not p.central]
+        ran = [r for r in releases if r.kind == kind.value and r.noise_multiplier]
+        sources = {type(p).__module__.rpartition(".")[2] for p in training}
+        if training:
+            stepped = [r for r in ran if r.source in sources]
+            found.append(_trained(kind, training[0], streams, stepped, delta, settings))
+        if any(p in wired for p in acting):
+            title = " and ".join(p.title for p in acting if p in wired)
+            sent = [r for r in ran if r.source not in sources]
+            found += _wired(world, kind, title, wired, streams, sent, settings, recorded)
+    covered = {a.kind for a in found}
+    noised = [r for r in releases if r.noise_multiplier and r.kind not in covered]
+    for name in dict.fromkeys(r.kind for r in noised):
+        own = [r for r in noised if r.kind == name]
+        reason = "No protection of the wire adds this noise; canaries pass no others."
+        found.append(unaudited(name, own[0].source or "the method", own, delta, reason))
+    return found
+
+
+def _sent(world: World) -> list[Kind]:
+    card = world.method.card
+    return list(dict.fromkeys((*card.uplink, *card.relay)))
+
+
+def acts_on(protection: Protection) -> tuple[Kind, ...]:
+    """The kinds a protection is set to change."""
+    return tuple(getattr(protection.config, "kinds", ()) or protection.kinds)
+
+
+def _wired(
+    world: World, kind: Kind, title: str, protections: Sequence[Protection], streams: Streams,
+    ran: Sequence[Release], settings: DPAuditSettings, recorded: Sequence[Artifact],
+) -> list[DPAudit]:  # fmt: skip
+    delta, alpha = world.config.delta, 1 - settings.confidence
+    whole = whole_run(ran, delta)
+    rounds = max(1, min(settings.rounds, whole.releases))
+    canaries = settings.canaries
+    try:
+        played = play(kind, protections, streams, canaries=canaries, rounds=rounds)
+        if played is None:
+            return []  # clipped at most: no noise, no claim
+        said = played.declared
+        if said.unit == "record" and kind not in COUNTS:
+            panel = of_records(world, kind, played, streams, delta, alpha)
+            return [record(kind, title, said, panel, rounds, whole, delta)]
+        measured, check = replay(Carrier.of(kind, canaries), protections, streams, said)
+        tests = [check]
+        if found := residuals(world, recorded, kind) if said.mechanism in ADDITIVE else None:
+            rng = streams.numpy("recorded", kind.value)
+            tests += checks(found, said, rng, (1 - GAME) * alpha)
+        rng = streams.numpy("panel", kind.value)
+        panel = replace(judge(played, measured, delta, rng, GAME * alpha, tests), alpha=alpha)
+    except Exception as error:
+        return [unaudited(kind, title, ran, delta, NO_PASSAGE.format(type(error).__name__, error))]
+    return [record(kind, title, said, panel, rounds, whole, delta)]
+
+
+def of_records(
+    world: World, kind: Kind, played: Played, streams: Streams, delta: float, alpha: float
+) -> Panel:
+    """A claim per record about a whole update: canary clients are no neighbours, so trainings are."""
+    measured, check = replay_training(world, kind, played.declared)
+    said, rng = played.declared, streams.numpy("panel", kind.value)
+    tests = [check, listed(played)]
+    shown: list[Shown] = []
+    if said.mechanism in ADDITIVE:
+        tests += noise_checks(played.residuals, said.mechanism, said.noise_std, rng, alpha / 2)
+    if said.mechanism == "gaussian":
+        bound = from_residuals(played, measured, delta, alpha / 2)
+        shown.append(Shown(observer="single uploads", number=bound))
+    return Panel(
+        upper=upper(played.releases, delta), single=upper([said], delta), shown=tuple(shown),
+        checks=tuple(tests), alpha=alpha,
+    )  # fmt: skip
+
+
+def _trained(
+    kind: Kind, protection: Protection, streams: Streams, ran: Sequence[Release], delta: float,
+    settings: DPAuditSettings,
+) -> DPAudit:  # fmt: skip
+    """Noise that is added in the steps of local training: canary records, in one training."""
+    private, whole = protection.training(), whole_run(ran, delta)
+    if private is None or whole.one is None:
+        reason = "No training of this run added noise."
+        return unaudited(kind, protection.title, ran, delta, reason)
+    from audit.canaries import records
+
+    alpha, canaries = 1 - settings.confidence, settings.canaries
+    panel = records.audit(
+        private, whole.one, Streams(streams.key("records")), delta, canaries=canaries, alpha=alpha
+    )
+    found = record(kind, protection.title, whole.one, panel, 1, whole, delta)
+    return found.model_copy(update={"id": f"{found.id}-training"})

@@ -1,0 +1,56 @@
+"""Noise that the server adds to the mean of the uploads, put to the test by canary clients.
+
+The claim is made to the other clients and the public; the server reads the uploads themselves. Canaries
+take part in every round, so what they show is held against the releases without credit for sampling.
+Besides, the noise of the run's own means is tested, where the record allows it
+(audit/canaries/recorded_means.py).
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from audit.canaries import central
+from audit.canaries.carrier import Carrier
+from audit.canaries.entry import record, unaudited, whole_run
+from audit.canaries.neighbours import replay
+from audit.canaries.panel import judge
+from audit.canaries.recorded_means import noise
+from audit.canaries.recorded_uploads import GAME, checks
+from audit.settings.config import DPAuditSettings
+from audit.subject.simulated import World
+from fl.artifact import Artifact, Kind
+from fl.ledger import Release
+from fl.streams import Streams
+from reports.result import DPAudit
+
+NO_PASSAGE = "The auditor's canaries do not pass this protection: {}: {}."
+
+
+def central_noise(
+    world: World, streams: Streams, releases: Sequence[Release], settings: DPAuditSettings,
+    recorded: Sequence[Artifact] = (),
+) -> list[DPAudit]:  # fmt: skip
+    """One audit where a central protection acts and adds noise, else none."""
+    acting = [p for p in world.protections if p.central]
+    if not acting:
+        return []
+    kind, title, delta = Kind.GLOBAL_MODEL, acting[0].title, world.config.delta
+    ran = [r for r in releases if r.kind == kind.value and r.noise_multiplier]
+    whole = whole_run(ran, delta, "another client")
+    rounds = max(1, min(settings.rounds, whole.releases))
+    canaries, alpha = settings.canaries, 1 - settings.confidence
+    try:
+        played = central.play(acting, streams, canaries=canaries, rounds=rounds)
+        if played is None:
+            return []  # clipped at most: no noise, no claim
+        carrier = Carrier.of(Kind.LOCAL_MODEL, canaries)
+        measured, check = replay(carrier, acting, streams, played.declared)
+        tests = [check]
+        if ran and (found := noise(recorded, releases, streams)):
+            rng = streams.numpy("recorded", kind.value)
+            tests += checks(found, ran[0], rng, (1 - GAME) * alpha, "rounds")
+        rng = streams.numpy("panel", kind.value)
+        panel = replace(judge(played, measured, delta, rng, GAME * alpha, tests), alpha=alpha)
+    except Exception as error:
+        return [unaudited(kind, title, ran, delta, NO_PASSAGE.format(type(error).__name__, error))]
+    return [record(kind, title, played.declared, panel, rounds, whole, delta)]

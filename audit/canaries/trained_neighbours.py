@@ -1,0 +1,99 @@
+"""Replay of a whole local training on neighbouring data: what one example really moves an update by.
+
+Cebere et al. 2026, arXiv:2602.17454, for claims per record about an update that was clipped as a whole: a
+client trains twice on the same named streams, once with one example replaced, and both updates go
+through the protections under the same noise. How far apart they leave the wire is a lower bound on the
+sensitivity, without statistics; above the declared one it refutes the claim with certainty. (A claim
+of 2 L / m for a mean of m clipped examples does not hold for several steps of batches: a flipped label
+moved a small network by 11 times that.)
+
+Neighbours tried: another label, a black and a white picture, another client's example. Under
+add-or-remove a replacement is two changes, so half of its distance counts.
+"""
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import torch
+
+from audit.canaries.neighbours import TOLERANCE
+from audit.canaries.residuals import Check, Floats
+from audit.subject.simulated import World
+from fl.artifact import Kind
+from fl.dataset import Arrays
+from fl.execution.site import build_site
+from fl.federation import Holdings
+from fl.ledger import Release
+from fl.protection import Payload
+from fl.wire import Wire
+
+CLIENTS, EXAMPLES = 2, 2  # replayed, and examples of each that are replaced
+
+
+def updates(world: World, kind: Kind, train: Arrays, client: int) -> Floats:
+    """[d] what leaves the wire of a client's first round, with these training data.
+
+    Every call draws the same batches and the same noise. Raises UserError where the method's clients
+    need more than the initial model.
+    """
+    data = dataclasses.replace(world.data, train=train)
+    holdings = Holdings(data, world.population.parts, world.streams, world.population.server)
+    site = build_site(world.method, holdings, world.make_net, "cpu", world.private)
+    site.install(world.initial())
+    site.begin(0, {Kind.GLOBAL_MODEL: world.initial()})
+    reply = site.train((client, {}, {}))
+    reference = site.method.reference(site.message, reply.message)
+    sent = Wire(world.method.card, world.streams, world.protections).uplink(
+        0, reply.message, client, reference
+    )
+    return _flat(sent[kind]) if sent is not None else np.zeros(0)
+
+
+def neighbours(world: World, client: int) -> Iterator[Arrays]:
+    """The training data with one example of the client replaced."""
+    train, own = world.data.train, world.population.parts[client]
+    rng = world.streams.numpy("training_neighbours", client)
+    others = np.setdiff1d(np.arange(len(train)), own)
+    for i in rng.permutation(own)[:EXAMPLES]:
+        label = train.y.copy()
+        label[i] = (label[i] + 1) % len(world.data.classes)
+        yield dataclasses.replace(train, y=label)
+        pictures = [np.zeros_like(train.x[i]), np.ones_like(train.x[i])]
+        if len(others):
+            pictures.append(train.x[rng.choice(others)])
+        for picture in pictures:
+            x = train.x.copy()
+            x[i] = picture
+            yield dataclasses.replace(train, x=x)
+
+
+def replay_training(world: World, kind: Kind, said: Release) -> tuple[float, Check]:
+    """The measured sensitivity of an update to one example, and whether it is what was declared."""
+    held: Sequence[int] = [k for k, part in enumerate(world.population.parts) if len(part)]
+    few = sorted(held, key=lambda k: len(world.population.parts[k]))[:CLIENTS]
+    measured = 0.0
+    for client in few:  # of few examples each counts most
+        base = updates(world, kind, world.data.train, client)
+        for train in neighbours(world, client):
+            other = updates(world, kind, train, client)
+            order = 2 if said.mechanism == "gaussian" else 1
+            measured = max(measured, float(np.linalg.norm(other - base, order)))
+    if said.adjacency == "add_or_remove_one":
+        measured /= 2
+    limit = said.sensitivity or 0.0
+    blur = 1e-6 * said.noise_std * max(1.0, float(len(base))) ** 0.5 if few else 0.0
+    return measured, Check(
+        name="sensitivity of training by replay",
+        passed=measured <= limit * (1 + TOLERANCE) + blur,
+        statistic=measured,
+        limit=limit,
+        text=f"one example replaced moved what a client sends by {measured:.4g}; the ledger says {limit:.4g}",
+        failure_rate=0.0,
+    )
+
+
+def _flat(payload: Payload) -> Floats:
+    floats = [payload[k].detach().flatten().double() for k in sorted(payload)
+              if payload[k].is_floating_point()]  # fmt: skip
+    return np.asarray(torch.cat(floats).numpy())

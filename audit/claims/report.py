@@ -1,0 +1,107 @@
+"""The PDF of re-scored claims: an overview, then a page a claim."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import NamedTuple
+
+from audit.claims.claim import load
+from audit.claims.scores import rescored
+from reports.document import Chapter, Document, compose
+from reports.format import plural
+from reports.renderers.pdf import Pdf
+from reports.result import (
+    AuditResult,
+    ClaimRecord,
+    Coverage,
+    Headline,
+    Outcome,
+    Policy,
+    Reproduction,
+    Scope,
+    Severity,
+)
+from reports.section import Block, Card, Paragraph, Section
+from reports.sections.claims import page, table
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClaimsDocument(Document):
+    """A document about claims; there was no federation."""
+
+    @property
+    def subject(self) -> str:
+        return f"{plural(len(self.result.claims), 'claim')} about differential privacy"
+
+
+class Overview(Section):
+    card = Card(title="All claims", order=10)
+
+    def build(self, result: AuditResult) -> list[Block]:
+        return [
+            Paragraph(
+                "Each claim is computed again from its own numbers: what its formula gives, whether the "
+                "formula applies, what one release costs exactly, what all of them cost together, and "
+                "what noise would make it true. Smaller epsilon is more private."
+            ),
+            table(result.claims),
+        ]
+
+
+class Scored(NamedTuple):
+    title: str
+    claims: list[ClaimRecord]
+
+
+def score_files(
+    paths: Sequence[Path], progress: Callable[[str, int, int], None] = lambda *_: None
+) -> Scored:
+    """Every claim in these files, re-scored. Raises UserError for a bad file."""
+    files = [load(p) for p in paths]
+    claims = [c for f in files for c in f.claims]
+    found = []
+    for number, claim in enumerate(claims):
+        progress("claims", number, len(claims))
+        found.append(rescored(claim))
+    progress("claims", len(claims), len(claims))
+    title = files[0].title if len(files) == 1 else "Claims of privacy, re-scored"
+    return Scored(title, found)
+
+
+def pdf(title: str, claims: Sequence[ClaimRecord], command: str) -> bytes:
+    """The report, as PDF."""
+    result = _result(title, claims, command)
+    chapters = [*compose(result, [Overview()]).chapters]
+    for claim in claims:
+        chapters.append(
+            Chapter(
+                card=Card(title=claim.title, order=20, new_page=True), blocks=tuple(page(claim))
+            )
+        )
+    return Pdf().render(ClaimsDocument(result=result, chapters=tuple(chapters)))
+
+
+def _result(title: str, claims: Sequence[ClaimRecord], command: str) -> AuditResult:
+    """The smallest audit result: no federation, no attacks, only claims."""
+    worst = max(claims, key=lambda c: c.severity.rank)
+    shown = worst.severity is not Severity.NONE
+    return AuditResult(
+        title=title,
+        created=datetime.now(UTC).isoformat(timespec="seconds"),
+        headline=Headline(
+            severity=worst.severity,
+            outcome=Outcome.DEMONSTRATED if shown else Outcome.NOT_DEMONSTRATED,
+            sentence=f"{worst.title}. {worst.verdict}",
+            coverage=Coverage(ran=0, applicable=0, not_applicable=0, inconclusive=0, failed=0),
+        ),
+        scope=Scope(
+            method="", method_source="", method_text="", dataset="", dataset_text="", clients=0,
+            clients_text="", rounds=0, model="", parameters=0,
+        ),
+        exposures=[], findings=[], claims=list(claims),
+        policy=Policy(name="claims", version="1", rules=[]),
+        reproduction=Reproduction(
+            command=command, config="", seed=0, versions={}, hardware={}, hashes={}, started="", seconds={}
+        ),
+    )  # fmt: skip

@@ -1,0 +1,94 @@
+"""What `fedaudit budget` prints: a run's spending, or a plan."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from audit.dp.planner import How, Question, answers
+from audit.dp.spending import Spent, drawing, figure, spent
+from audit.subject.rundir import RunDir
+from fl.errors import UserError
+from fl.ledger import read
+from reports.format import number
+from reports.result import Figure
+from reports.sections.budget import epsilon as in_words
+
+
+@dataclass(frozen=True, kw_only=True)
+class Text:
+    """A table, sentences below it, and the curve."""
+
+    header: list[str]
+    rows: list[list[str]]
+    lines: list[str]
+    drawn: Figure | None
+
+    def draw(self, path: Path) -> None:
+        """Write the curve as SVG; raises UserError where there is none."""
+        from reports.charts import svg
+
+        if self.drawn is None:
+            raise UserError("there is no curve: no bound is finite and above 0",
+                            hint="leave out --figure")  # fmt: skip
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(svg(self.drawn))
+
+
+def spending(path: Path, delta: float | None) -> Text:
+    """What a finished run spent, towards each observer, over its rounds."""
+    run = RunDir.open(path)
+    from audit.settings.config import load
+
+    chosen = load(run.config).delta if delta is None else delta
+    releases = read(run.ledger)
+    found = spent(releases, chosen)
+    if not found:
+        return Text(header=["observer"], rows=[], drawn=None,
+                    lines=["The ledger is empty: nothing was released, or nothing ran."])  # fmt: skip
+    points = found[0].rounds
+    spoiled = any(s.last.spoiled_by for s in found)
+    noised = spent([r for r in releases if r.noise_multiplier], chosen) if spoiled else []
+    return Text(
+        header=["observer", "unit", "adjacency", "computed by",
+                *(f"after {r:,}" for r in points)],
+        rows=[*_rows(found, ""), *_rows(noised, ", noised releases alone")],
+        lines=[f"epsilon at most, at delta {number(chosen)}, after so many rounds"],
+        drawn=drawing(noised or found),
+    )  # fmt: skip
+
+
+def _rows(found: Sequence[Spent], what: str) -> list[list[str]]:
+    return [
+        [s.observer + what, s.unit, s.last.adjacency.replace("_", " "), s.last.accountant,
+         *(number(e) for e in s.epsilon[:-1]), in_words(s.last)]
+        for s in found
+    ]  # fmt: skip
+
+
+def plan(
+    epsilon: float, delta: float, rounds: int, rate: float, how: How, per_round: int, replace: bool
+) -> Text:
+    """The noise that keeps a budget."""
+    question = Question(
+        epsilon=epsilon, delta=delta, rounds=rounds, rate=rate, how=how, per_round=per_round,
+        replace=replace,
+    )  # fmt: skip
+    found = answers(question)
+    points = list(found[0].curve)
+    neighbours = "replace-one" if question.doubled else "add-or-remove"
+    return Text(
+        header=["towards", "noise / clip norm", "counting", "computed by",
+                *(f"after {r:,}" for r in points)],
+        rows=[
+            [a.observer, f"{a.noise:.5g}", a.counted, a.engine, *(number(e) for e in a.curve.values())]
+            for a in found
+        ],
+        lines=[
+            f"({number(epsilon)}, {number(delta)})-DP per client, {neighbours}, over {rounds:,} rounds: "
+            "Gaussian noise of that standard deviation per coordinate, relative to the norm that the whole "
+            "release is clipped to",
+        ] + ([
+            "noise that each client adds to its own upload counts as in the first row, for every observer"
+        ] if rate < 1 else []),
+        drawn=figure([(a.observer, a.curve) for a in found], "Privacy spent over rounds", "budget-plan"),
+    )  # fmt: skip

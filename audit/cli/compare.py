@@ -1,0 +1,137 @@
+"""Comparing finished runs: the settings that differ, and what came out, side by side.
+
+Only audit.json, phases.json and config.yaml of each folder are read; nothing is computed anew, and code that a
+folder's config names is not run.
+"""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from audit.phases.plan import PHASES, read_phases
+from audit.phases.report import read_result
+from audit.settings.yaml import read_yaml
+from audit.subject.rundir import RunDir
+from audit.verdict.trade import telling
+from fl.errors import UserError
+from reports import format as fmt
+from reports.result import AuditResult, Finding, Outcome
+
+Row = list[str]
+ABSENT = "-"
+
+
+def compare(folders: Sequence[Path]) -> tuple[Row, list[Row]]:
+    """Header and rows: a column a run, first the settings that differ, then the results.
+
+    Raises UserError for fewer than two folders and for one that holds no finished run.
+    """
+    if len(folders) < 2:
+        raise UserError(f"compare needs at least two run folders, got {len(folders)}",
+                        hint="fedaudit compare runs/first runs/second")  # fmt: skip
+    runs = [_finished(folder) for folder in folders]
+    results = [read_result(run) for run in runs]
+    rows = _settings([flat(_config(run)) for run in runs])
+    return ["", *_names(folders)], rows + _overall(results) + _attacks(results) + _bounds(results)
+
+
+def _finished(folder: Path) -> RunDir:
+    run = RunDir.open(folder)
+    books = read_phases(run)
+    for name in (p.name for p in PHASES if p.name != "report"):
+        if (books.get(name) or {}).get("seconds") is None:
+            raise UserError(f"{folder} is not a finished run: its {name} phase did not end",
+                            hint=f"fedaudit run CONFIG --out {folder}")  # fmt: skip
+    return run
+
+
+def _config(run: RunDir) -> Mapping[str, Any]:
+    found = read_yaml(run.inside("config.yaml"))
+    return found if isinstance(found, Mapping) else {}
+
+
+def _names(folders: Sequence[Path]) -> Row:
+    """The folders' own names, or as given where two have the same."""
+    short = [f.resolve().name for f in folders]
+    return short if len(set(short)) == len(short) else [str(f) for f in folders]
+
+
+def flat(value: Any, key: str = "") -> dict[str, str]:
+    """Nested settings as dotted keys with their values as text."""
+    if isinstance(value, Mapping) and value:
+        parts = [(f"{key}.{k}" if key else str(k), v) for k, v in value.items()]
+    elif isinstance(value, list) and any(isinstance(v, Mapping) for v in value):
+        parts = [(f"{key}[{i}]", v) for i, v in enumerate(value)]
+    else:
+        return {key: str(value)}
+    return {k: v for name, inner in parts for k, v in flat(inner, name).items()}
+
+
+def _settings(configs: Sequence[Mapping[str, str]]) -> list[Row]:
+    keys = dict.fromkeys(k for c in configs for k in c if not k.startswith("variants"))
+    rows = [[key, *(c.get(key, ABSENT) for c in configs)] for key in keys]
+    return [row for row in rows if len(set(row[1:])) > 1]
+
+
+def _overall(results: Sequence[AuditResult]) -> list[Row]:
+    rows = [["worst finding", *(_severity(r) for r in results)]]
+    for name in ("accuracy_final", "bytes_up"):
+        values = [r.summary_metrics.get(name) for r in results]
+        if any(v is not None for v in values):
+            rows.append([name.replace("_", " "), *(_metric(name, v) for v in values)])
+    coverage = [r.headline.coverage for r in results]
+    rows.append(["attacks run", *(f"{c.ran} of {c.applicable}" for c in coverage)])
+    return rows
+
+
+def _severity(result: AuditResult) -> str:
+    if result.headline.outcome is Outcome.DEMONSTRATED:
+        return fmt.SEVERITIES[result.headline.severity]
+    return fmt.OUTCOMES[result.headline.outcome]
+
+
+def _metric(name: str, value: float | None) -> str:
+    if value is None:
+        return ABSENT
+    return fmt.volume(int(value)) if name == "bytes_up" else fmt.percent(value)
+
+
+def _attacks(results: Sequence[AuditResult]) -> list[Row]:
+    """Per attack its verdict in each run, then its telling measures where the first run has them."""
+    found = [{f.id: f for f in r.findings if f.source == "attack"} for r in results]
+    rows = []
+    for name in dict.fromkeys(i for f in found for i in f):
+        here = [f.get(name) for f in found]
+        rows.append([name, *(_verdict(f) for f in here)])
+        cells: dict[str, dict[int, str]] = {}
+        for column, finding in enumerate(here):
+            for e in telling(finding.evidence) if finding else ():
+                where = f" ({fmt.condition(e)})" if e.condition else ""
+                text = f"{fmt.quantity(e.value, e.unit)} {fmt.interval(e.interval, e.unit)}"
+                cells.setdefault(f"  {fmt.measure(e.measure)}{where}", {})[column] = text
+        rows += [[k, *(c.get(i, ABSENT) for i in range(len(found)))] for k, c in cells.items()]
+    return rows
+
+
+def _verdict(finding: Finding | None) -> str:
+    if finding is None:
+        return ABSENT
+    if finding.outcome is Outcome.DEMONSTRATED:
+        return fmt.SEVERITIES[finding.severity]
+    return fmt.OUTCOMES[finding.outcome]
+
+
+def _bounds(results: Sequence[AuditResult]) -> list[Row]:
+    found = [
+        {
+            f"epsilon, {b.observer}, {b.unit}": (
+                "inconclusive"
+                if b.inconclusive
+                else f"{fmt.number(b.epsilon_upper)} at {fmt.number(b.delta)}"
+            )
+            for b in r.budgets
+        }
+        for r in results
+    ]
+    keys = dict.fromkeys(k for f in found for k in f)
+    return [[k, *(f.get(k, ABSENT) for f in found)] for k in keys]

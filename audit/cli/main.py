@@ -1,0 +1,256 @@
+"""The command line: thin; every command imports what it needs when it runs, so --help stays quick.
+
+Exit codes: 0 clean, 1 findings (`check` only), 2 could not run, 3 inconclusive (`check` only).
+"""
+
+import os
+import sys
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Optional
+
+import typer
+
+from audit.cli.app import app, command
+from fl.errors import UserError
+
+if TYPE_CHECKING:
+    from audit.settings.config import Config
+    from audit.subject.rundir import RunDir
+
+
+class Kind(StrEnum):
+    """What `list` can list."""
+
+    METHODS = "methods"
+    ATTACKS = "attacks"
+    DATASETS = "datasets"
+    PARTITIONS = "partitions"
+    AVAILABILITY = "availability"
+    MODELS = "models"
+    PROTECTIONS = "protections"
+    ACCOUNTANTS = "accountants"
+    SECTIONS = "sections"
+    RENDERERS = "renderers"
+
+
+class Schema(StrEnum):
+    CONFIG = "config"
+    RESULT = "result"
+
+
+class Bar(StrEnum):
+    """Severities `check` can fail on."""
+
+    CRITICAL = "critical"
+    HIGH = "high"
+    MEDIUM = "medium"
+    LOW = "low"
+
+
+ConfigFile = Annotated[Path, typer.Argument(metavar="CONFIG", help="a YAML config")]
+RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="a run folder")]
+Out = Annotated[Optional[Path], typer.Option(help="run folder; default runs/NAME of the config")]  # noqa: UP045
+Workers = Annotated[Optional[str], typer.Option(help="auto, or how many processes; 0: none")]  # noqa: UP045
+Other = Annotated[
+    Optional[Path],  # noqa: UP045
+    typer.Option("--config", help="use this config's settings for the phase"),
+]
+Trust = Annotated[
+    bool, typer.Option("--trust-plugins", help="run code that the folder's own config names")
+]
+
+
+@app.callback()
+def _root(
+    debug: Annotated[bool, typer.Option("--debug", help="show tracebacks")] = False,
+) -> None:
+    if debug:
+        os.environ["FEDAUDIT_DEBUG"] = "1"
+
+
+@command
+def run(config: ConfigFile, out: Out = None, workers: Workers = None) -> None:
+    """Simulate, attack, account, score and report. Continues a run that was killed."""
+    from audit.phases.report import read_result
+
+    folder = _phases(config, out, workers, None)
+    result = read_result(folder)
+    headline = result.headline
+    coverage = headline.coverage
+    typer.echo(f"{headline.severity.upper()}: {headline.sentence}")
+    typer.echo(f"{coverage.ran} of {coverage.applicable} applicable attacks ran")
+    reports = sorted(folder.path.glob("report.*"), key=lambda p: p.suffix != ".pdf")
+    typer.echo(f"report: {reports[0] if reports else folder.audit}")
+
+
+@command
+def simulate(config: ConfigFile, out: Out = None, workers: Workers = None) -> None:
+    """Train the federation and record what crosses the wire."""
+    typer.echo(f"run folder: {_phases(config, out, workers, ['simulate']).path}")
+
+
+@command
+def attack(run: RunFolder, config: Other = None, trust: Trust = False) -> None:
+    """Run the attacks on what was recorded."""
+    _again(run, "attack", config, trust)
+
+
+@command
+def account(run: RunFolder, config: Other = None, trust: Trust = False) -> None:
+    """Add up the differential-privacy losses in the ledger."""
+    _again(run, "account", config, trust)
+
+
+@command
+def score(run: RunFolder, config: Other = None, trust: Trust = False) -> None:
+    """Judge the evidence by the policy; writes audit.json."""
+    _again(run, "score", config, trust)
+
+
+@command
+def report(run: RunFolder, config: Other = None, trust: Trust = False) -> None:
+    """Render audit.json."""
+    _again(run, "report", config, trust)
+
+
+@command
+def check(
+    run: RunFolder,
+    fail_on: Annotated[Bar, typer.Option(help="lowest severity that fails")] = Bar.HIGH,
+) -> None:
+    """The deployment gate. Exit code 0 clean, 1 findings, 2 could not run, 3 inconclusive."""
+    from audit.cli.gate import gate
+    from audit.phases.report import read_result
+    from audit.subject.rundir import RunDir
+    from reports.result import Severity
+
+    code, sentence = gate(read_result(RunDir.open(run)), Severity(fail_on.value))
+    typer.echo(f"{code.name.lower().replace('_', ' ')}: {sentence}")
+    raise typer.Exit(int(code))
+
+
+@command
+def compare(
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN RUN...", help="finished run folders")],
+) -> None:
+    """Print which settings of finished runs differ, and their results side by side."""
+    from audit.cli.compare import compare as side_by_side
+    from audit.cli.show import print_table
+
+    header, rows = side_by_side(runs)
+    print_table(header, [header, *rows] if not sys.stdout.isatty() else rows)
+
+
+@command
+def list_(kind: Annotated[Kind, typer.Argument(help="what to list")]) -> None:
+    """Print the cards of all plugins of a kind."""
+    from audit.cli.show import print_table
+    from audit.settings.catalog import entries
+
+    found = entries(kind.value)
+    more = list(dict.fromkeys(name for e in found for name in e.more))
+    rows = [[e.name, e.title, e.text, *(e.more.get(m, "") for m in more), e.source] for e in found]
+    print_table(["name", "title", "what it is", *more, "source"], rows)
+
+
+@command
+def show(
+    config: Annotated[Optional[Path], typer.Argument(metavar="CONFIG")] = None,  # noqa: UP045
+    schema: Annotated[
+        Optional[Schema],  # noqa: UP045
+        typer.Option(help="print the JSON Schema of configs or of audit.json"),
+    ] = None,
+) -> None:
+    """Print a config with every default, or a JSON Schema."""
+    import json
+
+    if (config is None) == (schema is None):
+        raise UserError("show needs a config or --schema, one of them",
+                        hint="fedaudit show configs/quickstart.yaml")  # fmt: skip
+    if schema is Schema.RESULT:
+        from reports.result import AuditResult
+
+        typer.echo(json.dumps(AuditResult.model_json_schema(), indent=2))
+    elif schema is Schema.CONFIG:
+        from audit.settings.resolve import config_schema
+
+        typer.echo(json.dumps(config_schema(), indent=2))
+    elif config is not None:
+        from audit.settings.resolve import dump, resolve
+
+        typer.echo(dump(resolve(_load(config))), nl=False)
+
+
+@command
+def doctor() -> None:
+    """Say what is installed, which device is used and which data sets are found."""
+    from audit.cli.show import doctor as examine
+    from audit.cli.show import print_table
+
+    print_table(["what", "found"], examine())
+
+
+def _load(path: Path) -> "Config":
+    """A config of the user's own; plugins it names may lie beside it."""
+    from audit.claims.claim import load as load_claims
+    from audit.settings.config import load
+    from audit.verdict.policy import load_policy
+
+    config = load(path)
+    load_policy(config.policy)  # now, not after an hour of training
+    for claims in config.claims:
+        load_claims(Path(claims))
+    _importable(path.parent)
+    return config
+
+
+def _importable(folder: Path) -> None:
+    # last, so that a file beside the config cannot take the place of a library
+    if str(folder.resolve()) not in sys.path:
+        sys.path.append(str(folder.resolve()))
+
+
+def _phases(path: Path, out: Path | None, workers: str | None, names: list[str] | None) -> "RunDir":
+    """Phases of a config into its run folder, finished ones skipped."""
+    from audit.cli.show import progress
+    from audit.phases.plan import PHASES
+    from audit.phases.variants import execute_all
+    from audit.settings.config import with_workers
+    from audit.subject.rundir import RunDir
+
+    config = _load(path)
+    if workers is not None:
+        config = with_workers(config, workers)
+    folder = RunDir.create(out or Path("runs") / path.stem)
+    with progress() as report_progress:
+        execute_all(folder, config, names or [p.name for p in PHASES], report_progress)
+    return folder
+
+
+def _again(path: Path, phase: str, other: Path | None, trust: bool) -> None:
+    """One phase of a folder once more, with its own config or another."""
+    from audit.cli.show import progress
+    from audit.phases.plan import execute
+    from audit.subject.rundir import RunDir
+
+    folder = RunDir.open(path)
+    if other is not None:
+        config = _load(other)
+    else:
+        config = folder.load_config(trust_plugins=trust)
+        _importable(Path.cwd())
+    with progress() as report_progress:
+        execute(folder, config, [phase], report_progress, skip_finished=False)
+    typer.echo(f"{phase}: done, {folder.path}")
+
+
+from audit.cli import privacy as _more  # noqa: E402, F401  (adds its commands after these)
+
+
+def main() -> None:
+    app()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,72 @@
+"""Commands about differential privacy that need no run: claims and budgets."""
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Optional
+
+import typer
+
+from audit.cli.app import command
+from fl.errors import UserError
+
+
+class Drawing(StrEnum):
+    """How clients are drawn."""
+
+    POISSON = "poisson"
+    FIXED = "fixed"
+
+
+@command
+def claims(
+    files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="claims in YAML")],
+    out: Annotated[Path, typer.Option(help="the PDF to write")] = Path("claims.pdf"),
+) -> None:
+    """Re-score published or contractual claims of privacy; writes a PDF with a page a claim."""
+    from audit.claims.report import pdf, score_files
+    from audit.cli.show import print_table, progress
+    from reports.sections.claims import table
+
+    with progress() as report_progress:
+        title, found = score_files(files, report_progress)
+    out.parent.mkdir(parents=True, exist_ok=True)
+    out.write_bytes(pdf(title, found, f"fedaudit claims {' '.join(map(str, files))}"))
+    shown = table(found)
+    print_table([*shown.header, "verdict"],
+                [[*row, c.verdict] for row, c in zip(shown.rows, found, strict=True)])  # fmt: skip
+    typer.echo(f"report: {out}")
+
+
+@command
+def budget(
+    run: Annotated[Optional[Path], typer.Argument(metavar="RUN", help="what it spent")] = None,  # noqa: UP045
+    epsilon: Annotated[Optional[float], typer.Option(help="plan: the budget to keep")] = None,  # noqa: UP045
+    delta: Annotated[Optional[float], typer.Option(help="default: the run's, or 1e-5")] = None,  # noqa: UP045
+    rounds: Annotated[int, typer.Option(help="plan: over how many rounds")] = 100,
+    rate: Annotated[float, typer.Option(help="plan: probability that a client takes part")] = 1.0,
+    sampling: Annotated[
+        Drawing, typer.Option(help="plan: how clients are drawn")
+    ] = Drawing.POISSON,
+    per_round: Annotated[int, typer.Option(help="plan: noised releases of a client a round")] = 1,
+    replace: Annotated[bool, typer.Option(help="plan: a client replaced, not removed")] = False,
+    figure: Annotated[Optional[Path], typer.Option(help="write the curve as SVG")] = None,  # noqa: UP045
+) -> None:
+    """What a run spent, or the noise for an epsilon: per observer, with its curve over rounds."""
+    from audit.cli.budget import plan, spending
+    from audit.cli.show import print_table
+
+    if (run is None) == (epsilon is None):
+        raise UserError("budget needs a run folder or --epsilon, one of them",
+                        hint="fedaudit budget --epsilon 8 --rounds 200 --rate 0.1")  # fmt: skip
+    if run is not None:
+        text = spending(run, delta)
+    else:
+        assert epsilon is not None
+        text = plan(epsilon, 1e-5 if delta is None else delta, rounds, rate, sampling.value,
+                    per_round, replace)  # fmt: skip
+    print_table(text.header, text.rows)
+    for line in text.lines:
+        typer.echo(line)
+    if figure is not None:
+        text.draw(figure)
+        typer.echo(f"figure: {figure}")

@@ -1,0 +1,186 @@
+"""The contract of an accountant: what was released in, an upper bound on the privacy loss out.
+
+The ledger says what happened; an accountant says what it costs. It must refuse what it was not made
+for, never guess: a release it cannot cover has no bound. Bounds have one direction: never too low.
+"""
+
+import math
+from abc import abstractmethod
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, replace
+from typing import Annotated, get_args
+
+from pydantic import Field
+
+from audit.dp.child import Exceeded, call
+from audit.dp.terms import CREDITED, Terms, terms
+from fl.errors import UserError
+from fl.ledger import (
+    Adjacency,
+    ClipOf,
+    Derived,
+    Mechanism,
+    Normaliser,
+    Release,
+    Sampling,
+    Threshold,
+    Unit,
+)
+from fl.plugin import Plugin
+
+
+@dataclass(frozen=True, kw_only=True)
+class Card:
+    """What an accountant is, for `fedaudit list accountants` and beside every bound."""
+
+    title: str
+    source: str  # paper and theorem
+    adjacency: tuple[Adjacency, ...]  # neighbouring datasets it can speak of
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bound:
+    """epsilon at the delta asked for, not rounded; infinity where nothing bounds the loss."""
+
+    epsilon: float
+    spoiled_by: tuple[str, ...] = ()  # kinds released without noise, or without a clip
+    note: str = ""
+    engine: str = ""  # title of the accountant that computed it, where another one chose
+    lower: float | None = None  # no bound below this can hold, where an engine knows one
+    inconclusive: bool = False  # past a cap: the engine says nothing, the loss may well be bounded
+    disagrees: str = ""  # how another engine contradicts it, as a sentence; empty: none does
+
+
+class Accountant(Plugin):
+    """Subclasses set `card` and write refuses() and compose()."""
+
+    card: Card
+
+    @abstractmethod
+    def refuses(self, release: Release) -> str | None:
+        """Why this release cannot be accounted for, as a sentence without a full stop; else None."""
+
+    @abstractmethod
+    def compose(self, releases: Sequence[Release], delta: float) -> Bound:
+        """The cost of noised releases that refuses() accepts, all of one unit and adjacency."""
+
+    def checked(self, bound: Bound, releases: Sequence[Release], delta: float) -> Bound:
+        """The bound with what other engines say of it; asked for the worst sender only."""
+        return bound
+
+    def epsilon(self, releases: Sequence[Release], delta: float) -> Bound:
+        """The cost of all releases of one sender that one observer could read.
+
+        No release costs 0; a release without noise costs infinity, and the bound names it. Raises
+        UserError for a delta outside [0, 1) and for a release whose numbers mean nothing.
+        """
+        if not 0 <= delta < 1:
+            raise UserError(f"delta must be at least 0 and below 1, got {delta}",
+                            hint="at delta = 1 every mechanism is private; use 1e-5")  # fmt: skip
+        for release in releases:
+            if reason := invalid(release):
+                raise UserError(f"ledger: round {release.round}, {release.kind}: {reason}",
+                                hint="restore the ledger, or simulate again")  # fmt: skip
+        spoilers = tuple(dict.fromkeys(r.kind for r in releases if not r.noise_multiplier))
+        if spoilers:
+            return Bound(epsilon=math.inf, spoiled_by=spoilers)
+        for release in releases:
+            if reason := self.refuses(release):
+                return Bound(epsilon=math.inf, note=f"Not covered: {reason}.")
+        return self.compose(releases, delta)
+
+
+class Numerical(Accountant):
+    """An accountant that computes in a child process with a cap, past which it is inconclusive.
+
+    Subclasses set `card` and `function`, a module-level function of (terms, delta) to a Bound.
+    """
+
+    @dataclass(frozen=True, kw_only=True)
+    class Config:
+        seconds: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 60.0  # wall time of one bound
+        gigabytes: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 8.0  # address space
+
+    function: Callable[[Terms, float], Bound]
+
+    def compose(self, releases: Sequence[Release], delta: float) -> Bound:
+        return self.cost(terms(releases), delta)
+
+    def cost(self, counts: Terms, delta: float) -> Bound:
+        """The bound of terms that refuses() accepts."""
+        if not counts:
+            return Bound(epsilon=0.0)
+        if delta == 0:
+            return Bound(epsilon=math.inf, note=f"{self.card.title} needs a delta above 0.")
+        try:
+            return call(
+                type(self).function, self.config.seconds, self.config.gigabytes, counts, delta
+            )
+        except Exceeded as reason:
+            note = f"{self.card.title} is inconclusive: {reason}."
+            return Bound(epsilon=math.inf, inconclusive=True, note=note)
+
+
+def invalid(release: Release) -> str | None:
+    """What is wrong with a release's fields, which come from a file that anyone may have written."""
+    for name, known in (("mechanism", Mechanism), ("unit", Unit), ("adjacency", Adjacency),
+                        ("sampling", Sampling), ("clip_of", ClipOf), ("derived", Derived),
+                        ("normaliser", Normaliser), ("threshold", Threshold)):  # fmt: skip
+        value = getattr(release, name)
+        if value not in get_args(known):
+            return f"{name} must be one of {', '.join(get_args(known))}, got {value!r}"
+    for name in ("count", "steps", "aggregated"):
+        value = getattr(release, name)
+        if type(value) is not int or not 0 <= value <= 10**12:
+            return f"{name} must be a whole number >= 0, got {value!r}"
+    for name, most in (("noise_std", math.inf), ("sensitivity", math.inf), ("sample_rate", 1.0),
+                       ("clip_norm", math.inf), ("resolution", math.inf),
+                       ("claimed_epsilon", math.inf), ("claimed_delta", 1.0)):  # fmt: skip
+        value = getattr(release, name)
+        if value is None and name not in ("noise_std", "sample_rate", "resolution"):
+            continue
+        number = isinstance(value, int | float) and not isinstance(value, bool)
+        if not (number and 0 <= value <= min(most, 1e300)):
+            return f"{name} must be a finite number >= 0{' and <= 1' if most == 1 else ''}, got {value!r}"
+    return None
+
+
+def seen_as(release: Release, unit: Unit, adjacency: Adjacency) -> Release:
+    """A release as it protects `unit` under `adjacency`: its sensitivity converted, never lowered.
+
+    Replacing is removing and adding, so it doubles an add-or-remove sensitivity. Changing one record
+    leaves its client in place with another vector inside the same clip: a replacement as well. Noise
+    for one record says nothing about a whole client: such a release counts as not noised. Poisson
+    sampling is not credited for a replacement: its amplification is known for add-or-remove only.
+    """
+    if release.mechanism == "none" or release.sensitivity is None:
+        return release
+    if unit == "client" and release.unit == "record":
+        return replace(
+            release, mechanism="none", kind=f"{release.kind} (noised for one record only)"
+        )
+    replaced = adjacency == "replace_one" or release.unit != unit
+    factor = 2.0 if replaced and release.adjacency != "replace_one" else 1.0
+    found = release
+    if (release.unit, release.adjacency, factor) != (unit, adjacency, 1.0):
+        found = replace(
+            release, unit=unit, adjacency=adjacency, sensitivity=release.sensitivity * factor
+        )
+    if release.sampling == "poisson" and (replaced or release.adjacency == "replace_one"):
+        return replace(found, sampling="unknown")
+    return found
+
+
+def as_observed(release: Release, roles: Collection[str]) -> Release:
+    """The release towards an observer of these roles: sampling it can see through is not credited.
+
+    A line of one named client exists only because that client took part, so for clients as the unit
+    only lines of "client/*" can be amplified. Fixed-size sampling is credited for a replacement
+    only: with one client less, the number drawn from is another one.
+    """
+    seen = any(role in roles for role in release.participation_seen_by)
+    named = release.unit == "client" and not release.sender.endswith("/*")
+    sized = release.sampling == "fixed_without_replacement" and release.adjacency != "replace_one"
+    if release.sampling in CREDITED and (seen or named or sized):
+        return replace(release, sampling="unknown")
+    return release

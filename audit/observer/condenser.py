@@ -1,0 +1,86 @@
+"""Condensation for adversaries: pictures of their own, condensed as the clients of the federation do.
+
+Implements attacks.attack.Condenser with the settings of the run, in the workers that clients train with, and
+sends the result through the run's protections. Which worker condenses which group changes no number.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from attacks.attack import Images
+from audit.subject.simulated import World
+from fl import workers as worker_kinds
+from fl.artifact import Kind
+from fl.dataset import Data
+from fl.families.condensation import Cell, Condensing, condense
+from fl.methods.feddc_condense import FedDCCondense, condensing
+from fl.model import Net, initialise
+from fl.protection import Message
+from fl.streams import Streams
+from fl.training.local import channels_last, normalise
+from fl.wire import Wire
+
+_TOGETHER = 12  # groups that share their random networks; more of them leave the cache
+
+
+@dataclass(frozen=True)
+class AuxiliaryCondenser:
+    """Condenses with the settings and behind the protections of `world`; one picture a group."""
+
+    world: World
+
+    def __call__(self, groups: Sequence[Images], seed: int) -> NDArray[np.float32]:
+        """[groups, C, H, W] as sent; see attacks.attack.Condenser. Groups must not be empty."""
+        world = self.world
+        settings = replace(condensing(world.method.config), images_per_class=1)
+        make_site = partial(CondensingSite, world.make_net, world.data, settings, seed)
+        jobs = [(i, list(groups[i : i + _TOGETHER])) for i in range(0, len(groups), _TOGETHER)]
+        asked = world.config.workers
+        count = asked if isinstance(asked, int) else worker_kinds.auto_count("cpu")
+        with worker_kinds.start(min(count, len(jobs)), make_site) as workers:
+            made = torch.cat(list(workers.map("condense", jobs)))
+        sent = [self._sent(x, int(g.y[0]), seed, i)
+                for i, (x, g) in enumerate(zip(made, groups, strict=True))]  # fmt: skip
+        return np.stack(sent)
+
+    def _sent(self, image: Tensor, label: int, seed: int, number: int) -> NDArray[np.float32]:
+        """What arrives of an image [1, C, H, W]; [C, H, W]."""
+        streams = Streams(Streams(seed).key("sent", number))
+        wire = Wire(self.world.method.card, streams, self.world.protections)
+        message: Message = {
+            Kind.CONDENSED_IMAGES: {"images": image},
+            Kind.CONDENSED_LABELS: {"labels": torch.tensor([label])},
+        }
+        arrived = wire.uplink(0, message, 0, {})
+        if arrived is None or Kind.CONDENSED_IMAGES not in arrived:
+            return np.full(tuple(image.shape[1:]), np.nan, np.float32)
+        return np.asarray(arrived[Kind.CONDENSED_IMAGES]["images"][0].numpy(), np.float32)
+
+
+class CondensingSite:
+    """A worker's network; called by name through fl.workers."""
+
+    def __init__(
+        self, make: Callable[[], Net], data: Data, settings: Condensing, seed: int
+    ) -> None:
+        self._data, self._settings, self._streams = data, settings, Streams(seed)
+        self._net = initialise(make, self._streams)
+        channels_last(self._net)
+
+    def condense(self, job: tuple[int, list[Images]]) -> Tensor:
+        """[m, 1, C, H, W] of the m groups that begin at number `job[0]`."""
+        number, groups = job
+        cells = [Cell(normalise(torch.from_numpy(np.ascontiguousarray(g.x)), self._data), int(g.y[0]))
+                 for g in groups]  # fmt: skip
+        return condense(self._net, cells, self._settings, self._streams.torch("condense", number))
+
+
+def condenser(world: World) -> AuxiliaryCondenser | None:
+    """The run's condensation; None where the method condenses nothing."""
+    return AuxiliaryCondenser(world) if isinstance(world.method, FedDCCondense) else None

@@ -1,0 +1,116 @@
+"""Generators and critics as an adversary runs them: weights from the wire, pictures in [0, 1].
+
+Implements attacks.attack.GeneratorArchitecture with the networks and the training of fl/families/gan.py, which
+whoever
+takes part in the federation has. Rates of its own training are its own: 2e-3, which is quick on few
+pictures.
+"""
+
+import hashlib
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from attacks.attack import Images, TrainedPair
+from audit.subject.simulated import World
+from fl.families import gan
+from fl.training.local import channels_last
+from fl.tree import to_numpy
+
+Arrays = Mapping[str, NDArray[Any]]
+
+
+class KnownGenerators:
+    """`classes` > 0: the networks are conditional."""
+
+    def __init__(self, shape: tuple[int, ...], config: gan.GanConfig, classes: int = 0) -> None:
+        self._shape, self._config, self._classes = shape, config, classes
+        self.latent, self.classes = config.latent, classes
+        self._trained: dict[tuple[str, int, int], TrainedPair] = {}
+
+    def pictures(self, weights: Arrays, n: int, rng: np.random.Generator) -> Images:
+        y = rng.integers(0, self._classes or 1, n)
+        labels = torch.from_numpy(y) if self._classes else None
+        x = gan.sample(
+            _tensors(weights), self._shape, n, self._config, _stream(rng), labels, self._classes
+        )
+        return Images(x=x.numpy(), y=y)
+
+    def maker(self, weights: Arrays) -> Callable[[Tensor, Tensor], Tensor]:
+        net, _ = gan.networks(self._shape, self._config, self._classes)
+        net.load_state_dict(_tensors(weights))
+        net.requires_grad_(False)
+        channels_last(net)
+
+        def make(z: Tensor, y: Tensor) -> Tensor:
+            one_hot = torch.nn.functional.one_hot
+            out: Tensor = net(z, one_hot(y, self._classes).float() if self._classes else None)
+            return (out + 1) / 2
+
+        return make
+
+    def scores(self, weights: Arrays, images: Images, batch: int = 500) -> NDArray[Any]:
+        _, critic = gan.networks(self._shape, self._config, self._classes)
+        critic.load_state_dict(_tensors(weights))
+        x = torch.from_numpy(np.ascontiguousarray(images.x))
+        one_hot = torch.nn.functional.one_hot
+        found = []
+        with torch.no_grad():
+            for i in range(0, len(x), batch):
+                y = torch.from_numpy(images.y[i : i + batch])
+                label = one_hot(y, self._classes).float() if self._classes else None
+                found.append(critic(2 * x[i : i + batch] - 1, label))
+        return np.asarray(torch.cat(found).double().numpy()) if found else np.zeros(0)
+
+    def trained(self, images: Images, steps: int, rng: np.random.Generator) -> TrainedPair:
+        """`steps` of the generator from random weights; 0 leaves them random.
+
+        What was trained before, on the same pictures with the same seed, is remembered.
+        """
+        seed = int(rng.integers(2**63))
+        content = hashlib.sha256(np.ascontiguousarray(images.x).tobytes() + images.y.tobytes())
+        key = content.hexdigest(), steps, seed
+        if key not in self._trained:
+            self._trained[key] = self._train(images, steps, seed)
+        return self._trained[key]
+
+    def _train(self, images: Images, steps: int, seed: int) -> TrainedPair:
+        stream = torch.Generator().manual_seed(seed)
+        pair = gan.initial(self._shape, self._config, stream, self._classes)
+        if steps:
+            config = replace(self._config, unit="step", local=steps, lr_generator=2e-3,
+                             lr_critic=2e-3, batch_size=min(64, self._config.batch_size))  # fmt: skip
+            x = 2 * torch.from_numpy(np.ascontiguousarray(images.x)) - 1
+            pair = gan.train(
+                pair, x, torch.from_numpy(images.y), config, stream, self._classes
+            ).pair
+        return TrainedPair(generator=to_numpy(pair.generator), critic=to_numpy(pair.critic))
+
+
+def known_generators(world: World) -> KnownGenerators | None:
+    """For methods whose settings describe generators; None for all others."""
+    config = getattr(world.method.config, "gan", None)
+    if not isinstance(config, gan.GanConfig):
+        return None
+    conditional = getattr(world.method.config, "labeler", "") == "conditional"
+    return _shared(tuple(world.data.shape), config, len(world.data.classes) if conditional else 0)
+
+
+@lru_cache(maxsize=1)
+def _shared(shape: tuple[int, ...], config: gan.GanConfig, classes: int) -> KnownGenerators:
+    """The same object for every attack, so that they share what they train."""
+    return KnownGenerators(shape, config, classes)
+
+
+def _stream(rng: np.random.Generator) -> torch.Generator:
+    return torch.Generator().manual_seed(int(rng.integers(2**63)))
+
+
+def _tensors(weights: Arrays) -> dict[str, torch.Tensor]:
+    return {k: torch.from_numpy(np.array(v)) for k, v in weights.items()}

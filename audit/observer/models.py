@@ -1,0 +1,85 @@
+"""Models as an adversary runs them: weights from the wire, pictures in [0, 1].
+
+Implements attacks.attack.Architecture and Extractor. Normalisation happens inside, as it would for
+anyone who has the published architecture.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from fl.dataset import Data
+from fl.errors import UserError
+from fl.model import Net
+from fl.training.local import channels_last, normalise
+
+
+class Runner(nn.Module):
+    """A model that takes pictures in [0, 1]."""
+
+    def __init__(self, net: Net, data: Data) -> None:
+        super().__init__()
+        self.net, self._data = net, data
+
+    def features(self, x: Tensor) -> Tensor:
+        return self.net.features(normalise(x, self._data))
+
+    def head(self, h: Tensor) -> Tensor:
+        out: Tensor = self.net.head(h)
+        return out
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(self.features(x))
+
+
+class BoundExtractor:
+    """One set of weights, ready to run in batches without gradients."""
+
+    def __init__(self, runner: Runner) -> None:
+        self._runner = runner.eval()
+
+    def features(self, images: NDArray[Any]) -> NDArray[Any]:
+        return self._run(self._runner.features, images)
+
+    def logits(self, images: NDArray[Any]) -> NDArray[Any]:
+        return self._run(self._runner, images)
+
+    def module(self) -> Runner:
+        return self._runner
+
+    @staticmethod
+    def _run(
+        part: Callable[[Tensor], Tensor], images: NDArray[Any], batch: int = 500
+    ) -> NDArray[Any]:
+        with torch.no_grad():
+            x = torch.from_numpy(np.ascontiguousarray(images))
+            return np.asarray(torch.cat([part(b) for b in torch.split(x, batch)]).numpy())
+
+
+class KnownArchitecture:
+    """Callable with weights as they crossed the wire."""
+
+    def __init__(self, make: Callable[[], Net], data: Data) -> None:
+        self._make, self._data = make, data
+
+    def __call__(self, weights: Mapping[str, NDArray[Any]]) -> BoundExtractor:
+        with torch.random.fork_rng(devices=[]):
+            net = self._make()
+        own = net.state_dict()
+        for name, value in weights.items():
+            if name not in own or tuple(own[name].shape) != np.shape(value):
+                expected = tuple(own[name].shape) if name in own else "no such parameter"
+                raise UserError(
+                    f"artifact holds {name!r} of shape {np.shape(value)}, the model has {expected}",
+                    hint="federation.model in the config must be the model that was trained",
+                )
+            own[name] = torch.from_numpy(np.array(value))
+        net.load_state_dict(own)
+        channels_last(net)
+        for p in net.parameters():
+            p.requires_grad_(False)
+        return BoundExtractor(Runner(net, self._data))

@@ -1,0 +1,99 @@
+"""Shadow training: many small models side by side, one worker process a core, each with one thread.
+
+Implements attacks.attack.Trainer with the loop, the memory layout and the workers that clients train
+with. Which worker trains which model changes no number: every model has a stream of its own.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from attacks.attack import Images
+from audit.subject.simulated import World
+from fl import workers as worker_kinds
+from fl.dataset import Data
+from fl.method import LocalConfig, evaluate
+from fl.methods.fedavg import FedAvg
+from fl.model import Net, State, initialise, state_of
+from fl.streams import Streams
+from fl.training.local import channels_last, normalise, train
+
+Index = NDArray[np.int64]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShadowTrainer:
+    """Trains with the settings of `config` but for the number of epochs."""
+
+    make: Callable[[], Net]
+    data: Data  # for its mean and standard deviation
+    config: LocalConfig
+    workers: int
+
+    def __call__(
+        self, pictures: Images, subsets: Sequence[Index], queries: NDArray[Any], *, epochs: int,
+        seed: int, start: Mapping[str, NDArray[Any]] | None = None,
+    ) -> NDArray[np.float32]:  # fmt: skip
+        """Logits [subsets, Q, classes] of queries [Q, C, H, W]; see attacks.attack.Trainer."""
+        settings = LocalConfig(
+            local_epochs=epochs, batch_size=self.config.batch_size, lr=self.config.lr,
+            momentum=self.config.momentum, weight_decay=self.config.weight_decay,
+            grad_clip=self.config.grad_clip,
+        )  # fmt: skip
+        make_site = partial(
+            ShadowSite, self.make, self.data, settings, pictures, queries, seed, start
+        )
+        with worker_kinds.start(self.workers, make_site) as workers:
+            found = list(workers.map("shadow", enumerate(subsets)))
+        return np.stack([np.asarray(logits) for logits in found])
+
+
+class ShadowSite:
+    """A worker's model and data; called by name through fl.workers."""
+
+    def __init__(
+        self, make: Callable[[], Net], data: Data, config: LocalConfig, pictures: Images,
+        queries: NDArray[Any], seed: int, start: Mapping[str, NDArray[Any]] | None,
+    ) -> None:  # fmt: skip
+        self._make, self._streams, self._method = make, Streams(seed), FedAvg(config)
+        with torch.random.fork_rng(devices=[]):
+            self._net = make()
+        channels_last(self._net)
+        self._x = normalise(torch.from_numpy(np.ascontiguousarray(pictures.x)), data)
+        self._y = torch.from_numpy(pictures.y)
+        self._queries = normalise(torch.from_numpy(np.ascontiguousarray(queries)), data)
+        self._augment = data.augment
+        self._start: State | None = None
+        if start is not None:  # what is never sent is drawn
+            sent = {k: torch.from_numpy(np.array(v)) for k, v in start.items()}
+            self._start = state_of(initialise(make, self._streams)) | sent
+
+    def shadow(self, job: tuple[int, Index]) -> Tensor:
+        """[Q, classes] logits of model `number` after training on these rows."""
+        number, rows = job
+        index = torch.from_numpy(rows)
+        start = self._start
+        if start is None:
+            drawn = Streams(self._streams.key("shadow", number))
+            start = state_of(initialise(self._make, drawn))
+        order = self._streams.torch("order", number)
+        trained = train(
+            self._method, self._net, start, self._x[index], self._y[index], {}, order,
+            augment=self._augment,
+        )  # fmt: skip
+        return evaluate(self._net, "forward", trained.state, self._queries)
+
+
+def trainer(world: World) -> ShadowTrainer:
+    """Shadow training with the run's model, learning rate, batch size and workers."""
+    asked = world.config.workers
+    count = asked if isinstance(asked, int) else worker_kinds.auto_count("cpu")
+    return ShadowTrainer(
+        make=world.make_net, data=world.data, config=world.method.config, workers=count
+    )

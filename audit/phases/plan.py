@@ -1,0 +1,144 @@
+"""The plan: which phases there are, which settings each depends on, and running them in order.
+
+phases.json says what each phase ran with and how long it took. A finished phase whose settings are
+unchanged need not run again; a phase that would read another's outdated output is refused.
+"""
+
+import importlib
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from audit.settings.config import Config
+from audit.settings.resolve import resolve
+from audit.subject.rundir import RunDir, difference
+from fl.errors import UserError
+
+Progress = Callable[[str, int, int], None]
+
+
+@dataclass(frozen=True)
+class Phase:
+    """One phase: the config keys it depends on, and the phases whose output it reads."""
+
+    name: str
+    keys: tuple[str, ...]
+    reads: tuple[str, ...] = ()
+
+
+PHASES = (
+    Phase("simulate", ("seed", "federation", "method", "protections", "record", "evaluate_every")),
+    Phase("attack", ("attacks", "replay"), reads=("simulate",)),
+    Phase("account", ("accountants", "delta", "dp_audit"), reads=("simulate",)),
+    Phase(
+        "score", ("policy", "title", "claims", "variants"), reads=("simulate", "attack", "account")
+    ),
+    Phase("report", ("report", "sections"), reads=("score",)),
+)
+SIMULATED = PHASES[0].keys  # what a run folder can never change
+
+
+def phase(name: str) -> Phase:
+    return next(p for p in PHASES if p.name == name)
+
+
+def execute(
+    run: RunDir, config: Config, names: list[str], progress: Progress, *, skip_finished: bool
+) -> None:
+    """Run phases in order, in a locked folder, with the config kept beside the results."""
+    with run.locked():
+        resolved = run.adopt(config, SIMULATED)
+        for name in names:
+            _execute(run, config, resolved, phase(name), progress, skip_finished)
+
+
+def _execute(
+    run: RunDir, config: Config, resolved: dict[str, Any], what: Phase, progress: Progress,
+    skip_finished: bool,
+) -> None:  # fmt: skip
+    books = read_phases(run)
+    _check_inputs(run, books, resolved, what)
+    settings = {k: resolved[k] for k in what.keys}
+    entry = books.get(what.name)
+    if skip_finished and entry and entry["seconds"] is not None and entry["settings"] == settings:
+        progress(what.name, 1, 1)
+        return
+    for stale in _downstream(what.name):
+        books.pop(stale, None)
+    started = time.perf_counter()
+    # A simulation that was killed and continued counts from its first start
+    first = entry["started"] if entry and what.name == "simulate" else _now()
+    books[what.name] = {"started": first, "seconds": None, "settings": settings}
+    run.write_json(run.phases, books)
+    if what.name == "simulate":
+        from audit.subject.environment import environment
+
+        run.write_json(run.environment, environment())
+    importlib.import_module(f"audit.phases.{what.name}").run(run, config, progress)
+    books[what.name]["seconds"] = round(time.perf_counter() - started, 3)
+    run.write_json(run.phases, books)
+
+
+def _check_inputs(
+    run: RunDir, books: dict[str, Any], resolved: dict[str, Any], what: Phase
+) -> None:
+    """Refuse to read what is missing, unfinished or was made with other settings."""
+    for name in what.reads:
+        entry, needed = books.get(name), phase(name)
+        if entry is None or entry["seconds"] is None:
+            raise UserError(f"{what.name} needs a finished {name} phase in {run.path}",
+                            hint=f"run `fedaudit {name}` first, or `fedaudit run`")  # fmt: skip
+        now = {k: resolved[k] for k in needed.keys}
+        if found := difference(entry["settings"], now):
+            raise UserError(
+                f"{run.path}: {name} ran with {found.key}: {found.left!r}, the config says "
+                f"{found.right!r}",
+                hint=f"run `fedaudit {name}` again first",
+            )
+
+
+def finished(run: RunDir, config: Config) -> bool:
+    """Whether the folder holds an audit of what these settings simulate, attack and account for."""
+    resolved, books = resolve(config), read_phases(run)
+    if any((books.get(p.name) or {}).get("seconds") is None for p in PHASES if p.name != "report"):
+        return False
+    return all(
+        books[name]["settings"] == {k: resolved[k] for k in phase(name).keys}
+        for name in phase("score").reads
+    )
+
+
+def _downstream(name: str) -> list[str]:
+    """Phases that read a phase's output, directly or through another."""
+    found: list[str] = []
+    for p in PHASES:
+        if any(r == name or r in found for r in p.reads):
+            found.append(p.name)
+    return found
+
+
+def read_phases(run: RunDir) -> dict[str, Any]:
+    """phases.json: phase -> {started (ISO 8601, UTC), seconds (None: unfinished), settings}."""
+    if not run.phases.exists():
+        return {}
+    books = run.read_json(run.phases)
+    known = {p.name for p in PHASES}
+    good = isinstance(books, dict) and all(
+        name in known
+        and isinstance(entry, dict)
+        and set(entry) == {"started", "seconds", "settings"}
+        and isinstance(entry["settings"], dict)
+        and isinstance(entry["started"], str)
+        and isinstance(entry["seconds"], int | float | None)
+        for name, entry in books.items()
+    )
+    if not good:
+        raise UserError(f"{run.phases} does not say which phases ran",
+                        hint="delete it and run the phases again")  # fmt: skip
+    return dict(books)
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")

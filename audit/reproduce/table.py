@@ -1,0 +1,207 @@
+"""A published table: the runs it describes and the numbers its paper prints, from one YAML file.
+
+    title: ...            source: ...            note: ...
+    statistics: [accuracy_best]                  # names of audit/verdict/metrics.py; NAME@N: over N rounds
+    base: {federation: ..., method: ...}         # a config; method.rounds is the paper's number
+    columns: {NAME: {overrides: {...}, note: ...}}
+    rows: {NAME: {method: {name: ..., ...}, published: {COLUMN: 75.27}, note: ...}}
+
+A cell is base, then the column's overrides, then the row's overrides and method. `more_rounds` of a row
+are added to the rounds, where clients are to be visited as often as by a method with phases of its own.
+A published number belongs to the first statistic; {STATISTIC: number} gives several; nothing (`COLUMN:`)
+means that the paper prints none. A row without a column's name is not in that column. `relative_to: ROW`
+compares differences.
+"""
+
+import difflib
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import Field
+
+from audit.settings import catalog
+from audit.settings.config import Config, Group, Number, Text
+from audit.settings.errors import validate
+from audit.settings.yaml import read_yaml
+from fl.errors import UserError
+
+FOLDER = Path(__file__).parents[2] / "configs" / "papers"
+# Nothing is attacked here: all data train, no message is kept, a killed run loses ten rounds at most
+FRAME: dict[str, Any] = {
+    "federation": {"holdout": {"auxiliary": 0, "reference": 0}},
+    "record": {"rounds": [], "clients": []},
+    "checkpoint_every": 10,
+}
+Printed = Number | dict[str, Number] | None
+
+
+class Header(Group):
+    """The file's own keys."""
+
+    title: Text = Field(description="what the table shows")
+    source: Text = Field(description="the paper and its table")
+    note: str = Field(default="", description="what the paper leaves open, and what was assumed")
+    statistics: tuple[Text, ...] = Field(default=("accuracy_best",), min_length=1)
+    base: dict[str, Any] = Field(description="a config that all cells share")
+    columns: dict[str, Any] = Field(description="NAME: {overrides, note}")
+    rows: dict[str, Any] = Field(description="NAME: {method, published, relative_to, note}")
+
+
+class Column(Group):
+    """What one column changes in the base."""
+
+    overrides: dict[str, Any] = Field(default={}, description="keys of a config")
+    note: str = ""
+
+
+class Row(Group):
+    """One method with its settings, and what the paper prints for it."""
+
+    method: dict[str, Any] = Field(description="a name and settings")
+    published: dict[str, Printed] = Field(description="COLUMN: number")
+    overrides: dict[str, Any] = Field(default={}, description="keys of a config it needs changed")
+    more_rounds: int = Field(default=0, ge=0, description="added to the rounds of the table")
+    relative_to: str | None = Field(default=None, description="a row that is subtracted")
+    note: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Table:
+    """A checked file. `name` is its place below runs/papers/."""
+
+    name: str
+    header: Header
+    columns: Mapping[str, Column]
+    rows: Mapping[str, Row]
+
+    @property
+    def rounds(self) -> int:
+        """The paper's number of rounds."""
+        return int(self.header.base["method"]["rounds"])
+
+    def rows_of(self, column: str) -> list[str]:
+        return [name for name, row in self.rows.items() if column in row.published]
+
+    def needed(self, column: str, rows: Iterable[str]) -> list[str]:
+        """Those of `rows` that are in a column, and the rows they are compared with."""
+        chosen = {row for row in rows if column in self.rows[row].published}
+        chosen |= {ref for row in chosen if (ref := self.rows[row].relative_to)}
+        return [row for row in self.rows if row in chosen]
+
+    def published(self, column: str, row: str, statistic: str) -> float | None:
+        """The printed number, in the unit it is printed in; None where there is none."""
+        found = self.rows[row].published.get(column)
+        if isinstance(found, Mapping):
+            return found.get(statistic)
+        return found if statistic == self.header.statistics[0] else None
+
+    def cell(
+        self,
+        column: str,
+        row: str,
+        *,
+        rounds: int,
+        seed: int,
+        data: Mapping[str, Mapping[str, Any]] | None = None,
+        workers: str | int = "auto",
+    ) -> Config:
+        """The config of one run. `data` adds settings, such as a path, to data sets by name.
+
+        Raises UserError where the file describes no valid config; see audit.resolve for settings.
+        """
+        where = f"{self.name}, column {column}, row {row}"
+        layers = (
+            FRAME,
+            self.header.base,
+            self.columns[column].overrides,
+            self.rows[row].overrides,
+            {
+                "title": f"{self.header.title}: {column}, {row}"[:500],
+                "seed": seed,
+                "workers": workers,
+                "method": {
+                    **self.rows[row].method,
+                    "rounds": rounds + self.rows[row].more_rounds,
+                },
+            },
+        )
+        merged: dict[str, Any] = {}
+        for layer in layers:
+            merged = merge(merged, layer)
+        config = validate(Config, merged, where)
+        spec = config.federation.dataset
+        settings = {**spec.settings, **(data or {}).get(spec.name, {})}
+        if "path" not in settings and spec.name in _wanting_a_path():
+            raise UserError(f"{where}: {spec.name} is read from a folder of yours",
+                            hint=f"--data {spec.name}=FOLDER")  # fmt: skip
+        merged = merge(merged, {"federation": {"dataset": {"name": spec.name, **settings}}})
+        return validate(Config, merged, where)
+
+
+def load_table(name: str) -> Table:
+    """The table called `name` in configs/papers/, or a file of the user's own."""
+    own = name.endswith((".yaml", ".yml"))
+    path = Path(name) if own else FOLDER / f"{known(name, tables(), 'table')}.yaml"
+    header = validate(Header, read_yaml(path), str(path))
+    columns = {k: validate(Column, v, f"{path}: columns.{k}") for k, v in header.columns.items()}
+    rows = {k: validate(Row, v, f"{path}: rows.{k}") for k, v in header.rows.items()}
+    for key in (*columns, *rows):
+        if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,60}", key):
+            raise UserError(f"{path}: {key!r} cannot name a folder",
+                            hint="use letters, digits and . _ + -")  # fmt: skip
+    for key, row in rows.items():
+        for column, printed in row.published.items():
+            known(column, columns, f"column (rows.{key}.published)")
+            for statistic in printed if isinstance(printed, Mapping) else ():
+                known(statistic, header.statistics, f"statistic (rows.{key}.published)")
+        if row.relative_to is not None:
+            known(row.relative_to, rows, f"row (rows.{key}.relative_to)")
+            for column in row.published:
+                known(column, rows[row.relative_to].published, f"column (rows.{row.relative_to})")
+    method = header.base.get("method")
+    if not isinstance(method, Mapping) or type(method.get("rounds")) is not int:
+        raise UserError(f"{path}: base.method.rounds is missing",
+                        hint="write the paper's number of rounds")  # fmt: skip
+    return Table(name=path.stem, header=header, columns=columns, rows=rows)
+
+
+def tables() -> list[str]:
+    """Names of the tables that come with the project."""
+    return sorted(p.stem for p in FOLDER.glob("*.yaml"))
+
+
+def known(name: str, names: Iterable[str], what: str) -> str:
+    """`name`, if it is one of `names`; else a UserError with the nearest one."""
+    names = list(names)
+    if name not in names:
+        near = difflib.get_close_matches(name, names, n=1, cutoff=0.4)
+        raise UserError(f"no {what} {name!r}",
+                        hint=f"did you mean {near[0]!r}?" if near else "known: " + ", ".join(names))  # fmt: skip
+    return name
+
+
+def merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+    """`above` laid over `below`, key by key; a plugin with another name replaces the one below."""
+    out = dict(below)
+    for key, value in above.items():
+        old = out.get(key)
+        if isinstance(old, Mapping) and isinstance(value, Mapping):
+            other = "name" in old and value.get("name", old["name"]) != old["name"]
+            out[key] = value if other else merge(old, value)
+        else:
+            out[key] = value
+    return out
+
+
+def _wanting_a_path() -> list[str]:
+    """Data sets that cannot be found or downloaded without being told where they lie."""
+    found = []
+    for name in catalog.names("datasets"):
+        fields = getattr(catalog.load("datasets", name).Config, "__dataclass_fields__", {})
+        field = fields.get("path")
+        if field is not None and field.default is not None:
+            found.append(name)
+    return found

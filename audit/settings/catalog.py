@@ -1,0 +1,159 @@
+"""The catalogue: which kinds of plugin there are, where their files lie and what class each holds.
+
+Nothing here imports a plugin until its class is asked for, so names can be checked and listed
+without torch.
+"""
+
+import dataclasses
+import importlib
+import inspect
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+from fl import plugin
+from fl.errors import UserError
+
+
+@dataclass(frozen=True)
+class Shelf:
+    """One kind of plugin: the packages that hold its files, and its contract as "module:Class"."""
+
+    packages: tuple[str, ...]
+    base: str
+
+
+SHELVES = {
+    "methods": Shelf(("fl.methods",), "fl.method:Method"),
+    "attacks": Shelf(
+        (
+            "attacks.prototypes",
+            "attacks.updates",
+            "attacks.models",
+            "attacks.condensed",
+            "attacks.generators",
+            "attacks.counts",
+        ),
+        "attacks.attack:Attack",
+    ),
+    "datasets": Shelf(("fl.datasets",), "fl.dataset:Dataset"),
+    "partitions": Shelf(("fl.partitions",), "fl.partition:Partition"),
+    "availability": Shelf(("fl.availability",), "fl.participation:Availability"),
+    "models": Shelf(("fl.models",), "torch.nn:Module"),
+    "protections": Shelf(("fl.protections",), "fl.protection:Protection"),
+    "accountants": Shelf(("audit.dp.accountants",), "audit.dp.accountant:Accountant"),
+    "sections": Shelf(("reports.sections",), "reports.section:Section"),
+    "renderers": Shelf(("reports.renderers",), "reports.renderer:Renderer"),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Entry:
+    """One plugin as `fedaudit list` prints it."""
+
+    name: str
+    title: str
+    source: str  # the paper; for a section its place in the report
+    text: str  # one line
+    more: dict[str, str] = dataclasses.field(default_factory=dict)  # further columns
+
+
+def names(kind: str) -> list[str]:
+    """Names of all plugins of a kind, from their file names."""
+    return plugin.names(*SHELVES[kind].packages)
+
+
+def load(kind: str, name: str) -> type[Any]:
+    """The class of one plugin; raises UserError naming the nearest known name."""
+    shelf = SHELVES[kind]
+    module, _, base = shelf.base.partition(":")
+    found: type[Any] = plugin.load(
+        shelf.packages, name, getattr(importlib.import_module(module), base)
+    )
+    return found
+
+
+def settings(kind: str, name: str, given: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """All settings of a plugin, defaults included, as plain values in the order it declares them."""
+    cls = load(kind, name)
+    declared = getattr(cls, "Config", None)
+    if declared is None:  # a user's own nn.Module, or a section or renderer
+        if given:
+            raise UserError(f"{where}: {name} takes no settings, got {', '.join(map(str, given))}",
+                            hint="give its class a nested frozen dataclass `Config`")  # fmt: skip
+        return {}
+    checked = plugin.configure(_holder(declared), given, where)
+    return {f.name: plain(getattr(checked, f.name)) for f in dataclasses.fields(checked)}
+
+
+def _holder(declared: type[Any]) -> type[Any]:
+    """A class that only has settings: a model's constructor wants a shape as well."""
+
+    class Holder:
+        Config = declared
+
+        def __new__(cls, config: Any) -> Any:
+            return config
+
+    return Holder
+
+
+def plain(value: Any) -> Any:
+    """A setting as YAML can write it: text, numbers, lists and mappings."""
+    if isinstance(value, Enum):
+        return value.value
+    if isinstance(value, Path):
+        return str(value)
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {f.name: plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
+    if isinstance(value, Mapping):
+        return {str(k): plain(v) for k, v in value.items()}
+    if isinstance(value, set | frozenset):
+        return sorted(plain(v) for v in value)
+    if isinstance(value, list | tuple):
+        return [plain(v) for v in value]
+    return value
+
+
+def entries(kind: str) -> list[Entry]:
+    """Every plugin of a kind with its card. One that cannot be imported says why and stays listed."""
+    found = []
+    for name in names(kind):
+        try:
+            found.append(_entry(name, load(kind, name)))
+        except Exception as error:
+            text = f"cannot be loaded: {error.args[0] if error.args else type(error).__name__}"
+            found.append(Entry(name=name, title="", source="", text=text))
+    return found
+
+
+def _entry(name: str, cls: type[Any]) -> Entry:
+    card = getattr(cls, "card", cls)
+    # the first line of a plugin file is "Name: what it does, in plain words"
+    lines = (inspect.getdoc(inspect.getmodule(cls)) or inspect.getdoc(cls) or "").splitlines()
+    first = lines[0] if lines else ""
+    source = getattr(card, "source", "")
+    if not source and hasattr(card, "order"):
+        source = f"place {card.order}"
+    return Entry(
+        name=name,
+        title=str(getattr(card, "title", "") or cls.__name__),
+        source=str(source),
+        text=first.partition(": ")[2] or first,
+        more=_more(card),
+    )
+
+
+def _more(card: Any) -> dict[str, str]:
+    """What a method sends and receives; from where an attack works, with what, and what it needs."""
+    if hasattr(card, "uplink"):
+        sent = {"sends": card.uplink, "receives": card.downlink}
+        return {name: ", ".join(kinds) or "nothing" for name, kinds in sent.items()}
+    if hasattr(card, "threat"):
+        threat, knows = card.threat, ", ".join(sorted(card.threat.knows)).replace("_", " ")
+        adversary = f"{threat.position}, {threat.conduct}".replace("_", " ")
+        needs = ", ".join(card.requires or card.also_reads)
+        return {"adversary": adversary + (f"; knows {knows}" if knows else ""), "needs": needs}
+    return {}

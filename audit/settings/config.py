@@ -1,0 +1,388 @@
+"""The config of an audit: one YAML file, checked, with a default for everything but the subject.
+
+A plugin is written `name` or `{name: ..., its settings}`. Settings stay free here and are checked
+against the plugin's own Config by audit/settings/resolve.py; names are checked at once, from file names.
+"""
+
+import difflib
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal, NamedTuple
+
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    field_serializer,
+    field_validator,
+    model_serializer,
+    model_validator,
+)
+
+from audit.settings import catalog
+from audit.settings.errors import validate
+from audit.settings.yaml import read_yaml
+from fl.errors import UserError
+
+MOST_CLIENTS = 1_000_000
+MOST_ROUNDS = 1_000_000
+
+
+def _whole(value: Any) -> Any:
+    """`1e4` and `"10"` are whole numbers, `true` and `2.5` are not."""
+    if isinstance(value, bool):
+        raise ValueError("must be a whole number")
+    try:
+        number = float(value) if isinstance(value, str) else value
+        return int(number) if isinstance(number, float) and number.is_integer() else value
+    except ValueError:
+        return value
+
+
+def _number(value: Any) -> Any:
+    """`true` is not a number; text such as `1e-5`, which YAML 1.1 leaves as text, is."""
+    if isinstance(value, bool):
+        raise ValueError("must be a number")
+    return value
+
+
+Whole = Annotated[int, BeforeValidator(_whole)]
+Number = Annotated[float, BeforeValidator(_number), Field(allow_inf_nan=False)]
+Text = Annotated[str, Field(max_length=500)]
+
+
+class Group(BaseModel):
+    """Base of all groups of keys: immutable, unknown keys refused."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class PluginSpec(BaseModel):
+    """A plugin's name (a file, or module:Class) and its settings."""
+
+    model_config = ConfigDict(frozen=True, extra="allow")
+    name: str
+    settings: dict[str, Any] = {}
+
+    @model_validator(mode="before")
+    @classmethod
+    def _gather(cls, data: Any) -> Any:
+        if isinstance(data, str):
+            return {"name": data}
+        if not isinstance(data, Mapping):
+            raise ValueError("must be a name, or a group of keys with a name")
+        if isinstance(data.get("settings"), Mapping) and set(data) == {"name", "settings"}:
+            return dict(data)
+        if not isinstance(data.get("name"), str):
+            raise ValueError("must have a name")
+        rest = {str(k): v for k, v in data.items() if k != "name"}
+        return {"name": data["name"], "settings": rest}
+
+    @model_serializer
+    def _flat(self) -> dict[str, Any]:
+        return {"name": self.name, **self.settings}
+
+    @property
+    def foreign(self) -> bool:
+        """Whether it names code outside this package."""
+        return ":" in self.name
+
+
+class Holdout(Group):
+    """Parts of the training data that no client gets."""
+
+    auxiliary: Number = Field(default=0.2, ge=0, lt=1, description="share an attacker owns, 0 to 1")
+    reference: Number = Field(
+        default=0.2, ge=0, lt=1, description="share nobody ever sees, for controls"
+    )
+    server: Number = Field(
+        default=0.0, ge=0, lt=1, description="share the server trains on itself, if it does"
+    )
+    auxiliary_kind: Literal["same", "shifted"] = Field(
+        default="same",
+        description="whether the attacker's pictures come from the clients' distribution",
+    )
+
+    @model_validator(mode="after")
+    def _leaves_data(self) -> "Holdout":
+        if self.auxiliary + self.reference + self.server >= 1:
+            raise ValueError("must leave data for the clients: auxiliary + reference + server < 1")
+        return self
+
+
+class Federation(Group):
+    """Who takes part, with which data."""
+
+    dataset: PluginSpec = Field(description="the name of a data set, see `fedaudit list datasets`")
+    clients: Whole = Field(
+        default=10, ge=1, le=MOST_CLIENTS, description="how many clients, 1 to 1e6"
+    )
+    partition: PluginSpec = Field(
+        default=PluginSpec(name="iid"), description="who holds which examples"
+    )
+    availability: PluginSpec = Field(
+        default=PluginSpec(name="bernoulli"), description="who is asked and answers in a round"
+    )
+    model: PluginSpec = Field(
+        default=PluginSpec(name="mlp"), description="the network that is trained"
+    )
+    holdout: Holdout = Field(default=Holdout(), description="auxiliary and reference shares")
+    train_limit: Whole | None = Field(
+        default=None, ge=1, description="use that many training examples"
+    )
+    test_limit: Whole | None = Field(default=None, ge=1, description="use that many test examples")
+    empty_round: Literal["redraw", "skip"] = Field(
+        default="redraw", description="what to do when nobody answers"
+    )
+    time_model: Literal["none", "femnist_cnn", "shakespeare_rnn"] = Field(
+        default="none", description="simulated time of a client's work, with FreezeFL's constants"
+    )
+    reply_loss: Number = Field(
+        default=0.0, ge=0, le=1, description="probability that a trained reply is lost"
+    )
+
+
+class Record(Group):
+    """Which messages are kept on disk; all others are still counted."""
+
+    rounds: Literal["all", "last"] | int | tuple[int, ...] = Field(
+        default="last",
+        description="all, last (of each phase, and what is exchanged before training), every N with those, "
+        "or a list of rounds",
+    )
+    clients: Literal["all"] | int | tuple[int, ...] = Field(
+        default="all", description="all, how many (drawn at random), or a list of client numbers"
+    )
+    kinds: tuple[str, ...] | None = Field(
+        default=None, description="artifact kinds to keep; null: all"
+    )
+
+    @field_validator("rounds", mode="before")
+    @classmethod
+    def _rounds(cls, value: Any) -> Any:
+        every = re.fullmatch(r"every (\d+)", value) if isinstance(value, str) else None
+        if every and int(every[1]):
+            return int(every[1])
+        if value in ("all", "last"):
+            return value
+        return _numbers(value, "must be all, last, every N (N >= 1), or a list of rounds")
+
+    @field_validator("clients", mode="before")
+    @classmethod
+    def _clients(cls, value: Any) -> Any:
+        if value == "all" or (type(value) is int and value >= 0):
+            return value
+        return _numbers(value, "must be all, a number, or a list of client numbers")
+
+    @field_validator("kinds", mode="before")
+    @classmethod
+    def _kinds(cls, value: Any) -> Any:
+        from fl.artifact import Kind
+
+        if value is not None and not isinstance(value, list | tuple):
+            raise ValueError("must be a list of artifact kinds")
+        known = [k.value for k in Kind]
+        for kind in value or ():
+            if kind not in known:
+                near = difflib.get_close_matches(str(kind), known, n=1)
+                raise ValueError(
+                    f"must hold artifact kinds{f' (did you mean {near[0]!r}?)' if near else ''}"
+                    f", got {kind!r}"
+                )
+        return value
+
+    @field_serializer("rounds")
+    def _as_written(self, value: Any) -> Any:
+        return f"every {value}" if isinstance(value, int) else value
+
+
+class Replay(Group):
+    """Messages the auditor recomputes, for the planted leak and the curve against n."""
+
+    sizes: tuple[Annotated[Whole, Field(ge=1, le=1_000_000)], ...] = Field(
+        default=(1, 2, 5, 20, 100, 500), max_length=50, description="examples behind a prototype"
+    )
+    clients: Whole = Field(default=10, ge=0, le=MOST_CLIENTS, description="clients to replay")
+    groups: Whole = Field(default=100, ge=1, le=100_000, description="prototypes of each size")
+    updates: tuple[Annotated[Whole, Field(ge=1, le=256)], ...] = Field(
+        default=(1, 2, 4, 8), max_length=20, description="examples behind a replayed update"
+    )
+    update_steps: tuple[Annotated[Whole, Field(ge=1, le=1000)], ...] = Field(
+        default=(1, 5), max_length=20, description="local steps of a replayed update"
+    )
+    update_groups: Whole = Field(
+        default=10, ge=0, le=10_000, description="updates of each size and number of steps"
+    )
+
+
+class DPAuditSettings(Group):
+    """Canaries that the auditor sends through the run's protections, to see what their noise hides."""
+
+    canaries: Whole = Field(
+        default=400, ge=0, le=100_000, description="how many; 0: no empirical audit of the noise"
+    )
+    rounds: Whole = Field(
+        default=8, ge=1, le=10_000, description="of canaries, no more than the run's own releases"
+    )
+    confidence: Number = Field(
+        default=0.95, gt=0.5, lt=1, description="of all tests and bounds together"
+    )
+
+    @field_validator("canaries")
+    @classmethod
+    def _enough(cls, value: int) -> int:
+        if 0 < value < 20:
+            raise ValueError("must be 0 or at least 20")
+        return value
+
+
+class Variant(Group):
+    """The same audit with other protections or settings, for what each of them buys and costs."""
+
+    name: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]{0,39}$")] = Field(
+        description="of its folder under variants/"
+    )
+    protections: tuple[PluginSpec, ...] = Field(
+        default=(), max_length=50, description="in place of the audit's own"
+    )
+    method: dict[str, Any] = Field(default={}, description="settings of the method to change")
+    attacks: tuple[Text, ...] | None = Field(
+        default=None, description="names of the attacks to repeat; null: all of them"
+    )
+
+
+class Config(Group):
+    """A whole audit."""
+
+    title: Text = Field(
+        default="Federated learning audit", min_length=1, description="of the report"
+    )
+    seed: Whole = Field(default=7, ge=0, description="of every random draw, 0 to 2^63")
+    device: Literal["auto", "cpu", "cuda"] = Field(default="auto", description="auto, cpu or cuda")
+    workers: Literal["auto"] | int = Field(
+        default="auto", description="worker processes; 0 runs everything in this process"
+    )
+    federation: Federation = Field(description="at least {dataset: NAME}")
+    method: PluginSpec = Field(description="at least a NAME, see `fedaudit list methods`")
+    protections: tuple[PluginSpec, ...] = Field(
+        default=(), max_length=50, description="a list of plugins"
+    )
+    record: Record = Field(default=Record(), description="which messages are kept")
+    attacks: tuple[PluginSpec, ...] = Field(
+        default=(), max_length=500, description="a list of plugins"
+    )
+    variants: tuple[Variant, ...] = Field(
+        default=(), max_length=50, description="the same run with other protections, each attacked"
+    )
+    replay: Replay = Field(default=Replay(), description="controls that the auditor recomputes")
+    accountants: tuple[PluginSpec, ...] = Field(
+        default=(PluginSpec(name="auto"),), max_length=50, description="a list of plugins"
+    )
+    delta: Number = Field(
+        default=1e-5, ge=0, lt=1, description="of every (epsilon, delta) bound, below 1"
+    )
+    dp_audit: DPAuditSettings = Field(
+        default=DPAuditSettings(), description="lower bounds on epsilon by experiment"
+    )
+    claims: tuple[Text, ...] = Field(
+        default=(), max_length=50, description="files of claims to re-score in the report"
+    )
+    policy: Text = Field(default="default", description="a file of audit/policy/, or a path to one")
+    report: tuple[Text, ...] = Field(
+        default=("json", "html", "pdf"), description="formats to write"
+    )
+    sections: tuple[Text, ...] = Field(
+        default=(), max_length=50, description="your own, as module:Class"
+    )
+    evaluate_every: Whole = Field(default=1, ge=1, le=MOST_ROUNDS, description="rounds")
+    checkpoint_every: Whole = Field(default=1, ge=1, le=MOST_ROUNDS, description="rounds")
+
+    @field_validator("workers", mode="before")
+    @classmethod
+    def _workers(cls, value: Any) -> Any:
+        if value == "auto" or (type(value) is int and 0 <= value <= 1024):
+            return value
+        raise ValueError("must be auto or a whole number from 0 to 1024")
+
+    @model_validator(mode="after")
+    def _variants_differ_and_repeat_attacks(self) -> "Config":
+        names, known = [v.name for v in self.variants], {a.name for a in self.attacks}
+        if twice := [n for n in names if names.count(n) > 1]:
+            raise ValueError(f"variants must have different names, got {twice[0]!r} twice")
+        for variant in self.variants:
+            if unknown := [a for a in variant.attacks or () if a not in known]:
+                raise ValueError(f"variants: {variant.name} can only repeat attacks of the audit, "
+                                 f"got {unknown[0]!r}")  # fmt: skip
+        return self
+
+    @model_validator(mode="after")
+    def _recorded_clients_exist(self) -> "Config":
+        chosen, total = self.record.clients, self.federation.clients
+        if isinstance(chosen, tuple) and any(k >= total for k in chosen):
+            raise ValueError(f"record.clients must be below federation.clients ({total}), "
+                             f"got {max(chosen)}")  # fmt: skip
+        return self
+
+
+class Named(NamedTuple):
+    """One plugin that a config names, and where."""
+
+    kind: str  # a shelf of the catalogue
+    where: str
+    spec: PluginSpec
+
+
+def plugins(config: Config) -> Iterator[Named]:
+    """Every plugin a config names."""
+    federation = config.federation
+    yield Named("datasets", "federation.dataset", federation.dataset)
+    yield Named("partitions", "federation.partition", federation.partition)
+    yield Named("availability", "federation.availability", federation.availability)
+    yield Named("models", "federation.model", federation.model)
+    yield Named("methods", "method", config.method)
+    for kind in ("protections", "attacks", "accountants"):
+        for i, spec in enumerate(getattr(config, kind)):
+            yield Named(kind, f"{kind}[{i}]", spec)
+    for i, variant in enumerate(config.variants):
+        for j, spec in enumerate(variant.protections):
+            yield Named("protections", f"variants[{i}].protections[{j}]", spec)
+    for i, name in enumerate(config.sections):
+        yield Named("sections", f"sections[{i}]", PluginSpec(name=name))
+    for i, name in enumerate(config.report):
+        yield Named("renderers", f"report[{i}]", PluginSpec(name=name))
+
+
+def load(path: Path) -> Config:
+    """Read and check a config file; raises UserError with the key's path or the line."""
+    config = validate(Config, read_yaml(path), str(path))
+    for kind, where, spec in plugins(config):
+        known = catalog.names(kind)
+        if not spec.foreign and spec.name not in known:
+            near = difflib.get_close_matches(spec.name, known, n=1)
+            folders = " or ".join(p.replace(".", "/") + "/" for p in catalog.SHELVES[kind].packages)
+            raise UserError(
+                f"{path}: {where}: no {spec.name!r} in {folders}",
+                hint=f"did you mean {near[0]!r}?" if near else "known: " + ", ".join(known),
+            )
+    rounds = config.method.settings.get("rounds", 1)
+    if type(rounds) is int and rounds > MOST_ROUNDS:
+        raise UserError(f"{path}: method.rounds must be <= {MOST_ROUNDS}, got {rounds}",
+                        hint="a federation of a million rounds never ends")  # fmt: skip
+    return config
+
+
+def with_workers(config: Config, workers: str) -> Config:
+    """The config with another number of worker processes, as the command line gives it."""
+    value: Any = int(workers) if workers.isdecimal() else workers
+    return validate(Config, config.model_dump() | {"workers": value}, "--workers")
+
+
+def _numbers(value: Any, expected: str) -> tuple[int, ...]:
+    """A list of distinct numbers >= 0, or a ValueError that says what was expected."""
+    if not isinstance(value, list | tuple) or len(value) > MOST_CLIENTS:
+        raise ValueError(expected)
+    if not all(type(v) is int and v >= 0 for v in value):
+        raise ValueError(expected)
+    return tuple(value)

@@ -1,0 +1,192 @@
+"""The run folder: where each phase reads and writes, and what keeps it whole.
+
+Writes are atomic (write aside, flush to disk, rename). config.yaml is the resolved config; a folder
+simulated with other settings is refused by naming the first key that differs. Nothing read from a
+folder is executed: a config that came with it may not name code, unless the user trusts it.
+"""
+
+import hashlib
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from audit.settings.config import Config, load, plugins
+from audit.settings.resolve import dump, resolve
+from fl.errors import UserError
+
+
+class Difference(NamedTuple):
+    """The first key in which two configs differ."""
+
+    key: str
+    left: Any
+    right: Any
+
+
+class RunDir:
+    """One folder. `RunDir.create` for a phase that simulates, `RunDir.open` for all others."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.config = path / "config.yaml"
+        self.environment = path / "environment.json"
+        self.artifacts = path / "artifacts"
+        self.ledger = path / "ledger.jsonl"
+        self.metrics = path / "metrics.jsonl"
+        self.checkpoint = path / "checkpoint"
+        self.evidence = path / "evidence"
+        self.audit = path / "audit.json"
+        self.phases = path / "phases.json"
+
+    @classmethod
+    def create(cls, path: Path) -> "RunDir":
+        """The folder, made where it is missing; one that holds somebody's other files is refused."""
+        if path.exists() and not path.is_dir():
+            raise UserError(f"{path} is a file, not a run folder", hint="choose another --out")
+        run = cls(path)
+        if path.exists() and any(path.iterdir()) and not run.config.exists():
+            strangers = [p.name for p in path.iterdir() if p.name != ".lock"]
+            if strangers:
+                raise UserError(
+                    f"{path} holds {sorted(strangers)[0]!r} but no config.yaml: not a run folder",
+                    hint="choose another --out",
+                )
+        path.mkdir(parents=True, exist_ok=True)
+        return run
+
+    @classmethod
+    def open(cls, path: Path) -> "RunDir":
+        """A folder that was simulated; raises UserError where there is none."""
+        if not path.is_dir():
+            raise UserError(f"no run folder {path}", hint="`fedaudit run CONFIG` makes one")
+        run = cls(path)
+        if not run.config.is_file():
+            raise UserError(f"{path} is not a run folder: it has no config.yaml",
+                            hint="`fedaudit run CONFIG` makes one")  # fmt: skip
+        return run
+
+    def load_config(self, *, trust_plugins: bool = False) -> Config:
+        """The folder's own config. Code that it names is refused unless the user trusts it."""
+        config = load(self.config)
+        foreign = [p for p in plugins(config) if p.spec.foreign]
+        if foreign and not trust_plugins:
+            first = foreign[0]
+            raise UserError(
+                f"{self.config}: {first.where} names code of its own, {first.spec.name!r}",
+                hint="read that code, then add --trust-plugins, or give your own --config",
+            )
+        return config
+
+    def adopt(self, config: Config, keys: Sequence[str]) -> dict[str, Any]:
+        """Resolve `config` and keep it as config.yaml. Returns it resolved.
+
+        Raises UserError where the folder was made with another value below one of `keys`.
+        """
+        resolved = resolve(config)
+        if self.config.exists():
+            before = load(self.config).model_dump(mode="json")
+            old = {k: before[k] for k in keys}
+            new = {k: Config.model_validate(resolved).model_dump(mode="json")[k] for k in keys}
+            if found := difference(old, new):
+                raise UserError(
+                    f"{self.path} was made with {found.key}: {found.left!r}, the config says "
+                    f"{found.right!r}",
+                    hint="set it back, or choose another --out",
+                )
+        text = dump(resolved)
+        if not self.config.exists() or self.config.read_text(encoding="utf-8") != text:
+            self.write_bytes(self.config, text.encode())
+        return resolved
+
+    def inside(self, relative: str | Path) -> Path:
+        """A path in the folder; raises UserError for one that leads outside, by .. or by a link."""
+        path = (self.path / relative).resolve()
+        if not path.is_relative_to(self.path.resolve()):
+            raise UserError(f"{str(relative)!r} leads outside the run folder {self.path}",
+                            hint="do not trust this folder; its paths must stay inside")  # fmt: skip
+        return path
+
+    def write_bytes(self, path: Path, data: bytes) -> None:
+        """Replace a file of the folder, whole or not at all, even if the machine stops meanwhile."""
+        folder = self.inside(path.parent.absolute())
+        folder.mkdir(parents=True, exist_ok=True)
+        aside = folder / f".{path.name}.partial"
+        aside.unlink(missing_ok=True)  # never write through a link that lies there
+        with open(aside, "xb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(aside, folder / path.name)
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)  # the rename itself
+        finally:
+            os.close(handle)
+
+    def write_text(self, path: Path, text: str) -> None:
+        self.write_bytes(path, text.encode())
+
+    def write_json(self, path: Path, value: Any) -> None:
+        self.write_bytes(path, json.dumps(value, indent=1, ensure_ascii=False).encode() + b"\n")
+
+    def read_json(self, path: Path) -> Any:
+        """A JSON file of the folder; raises UserError where it is missing, damaged or outside."""
+        found = self.inside(path.absolute())
+        if not found.is_file():
+            raise UserError(f"{path} is missing", hint="run the phase that writes it again")
+        try:
+            return json.loads(found.read_bytes())
+        except (ValueError, RecursionError) as error:
+            raise UserError(f"{path} is damaged: {error}",
+                            hint="restore it, or run its phase again") from error  # fmt: skip
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Nobody else works in the folder meanwhile; the lock goes with the process that holds it."""
+        try:
+            import fcntl
+        except ImportError:  # not on Windows
+            yield
+            return
+        # O_NOFOLLOW: a link in a received folder must not make us touch a file elsewhere
+        flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW
+        try:
+            handle = os.open(self.path / ".lock", flags, 0o644)
+        except OSError as error:
+            raise UserError(f"cannot lock {self.path}: {error.strerror}",
+                            hint="remove its file .lock, or check who may write there") from error  # fmt: skip
+        try:
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError as error:
+                raise UserError(f"another fedaudit is working in {self.path}",
+                                hint="wait for it, or choose another --out") from error  # fmt: skip
+            yield
+        finally:
+            os.close(handle)
+
+
+def difference(left: Any, right: Any, key: str = "") -> Difference | None:
+    """The first place where two plain values differ, depth first in the order of the keys."""
+    if isinstance(left, Mapping) and isinstance(right, Mapping):
+        for name in [*left, *(k for k in right if k not in left)]:
+            at = f"{key}.{name}" if key else str(name)
+            if found := difference(left.get(name), right.get(name), at):
+                return found
+        return None
+    if isinstance(left, list) and isinstance(right, list) and len(left) == len(right):
+        for i, (a, b) in enumerate(zip(left, right, strict=True)):
+            if found := difference(a, b, f"{key}[{i}]"):
+                return found
+        return None
+    same = left == right and isinstance(left, bool) == isinstance(right, bool)
+    return None if same else Difference(key, left, right)
+
+
+def sha256(path: Path) -> str:
+    """Hexadecimal SHA-256 of a file, read in pieces."""
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -1,0 +1,161 @@
+"""From a config to the objects it names: data, population, model, method, protections.
+
+Every phase that needs them builds them anew from the config and the seed; nothing but artifacts and
+logs is carried between phases. Built data are the auditor's: an attack gets what Knowledge grants.
+"""
+
+from dataclasses import dataclass
+from functools import cached_property, partial
+from typing import Any
+
+from torch import nn
+
+from audit.settings import catalog
+from audit.settings.config import Config, PluginSpec
+from fl.dataset import Data, Dataset
+from fl.errors import UserError
+from fl.method import RoundMethod
+from fl.model import Net, State, adapt, initialise, state_of
+from fl.participation import Availability
+from fl.partition import Partition
+from fl.plugin import configure
+from fl.population import Population, populate
+from fl.protection import Protection
+from fl.streams import Streams
+from fl.training.private import PrivateTraining
+
+
+@dataclass(frozen=True)
+class World:
+    """Everything one config describes, built on demand."""
+
+    config: Config
+
+    @property
+    def streams(self) -> Streams:
+        return Streams(self.config.seed)
+
+    @cached_property
+    def dataset(self) -> Dataset:
+        found: Dataset = plugin("datasets", self.config.federation.dataset, "federation.dataset")
+        return found
+
+    @cached_property
+    def data(self) -> Data:
+        data = self.dataset.load()
+        limits = self.config.federation
+        return Data(
+            train=_first(data.train, limits.train_limit, self.streams, "train_limit"),
+            test=_first(data.test, limits.test_limit, self.streams, "test_limit"),
+            classes=data.classes, mean=data.mean, std=data.std, augment=data.augment, about=data.about,
+        )  # fmt: skip
+
+    @cached_property
+    def partition(self) -> Partition:
+        found: Partition = plugin(
+            "partitions", self.config.federation.partition, "federation.partition"
+        )
+        return found
+
+    @cached_property
+    def availability(self) -> Availability:
+        found: Availability = plugin(
+            "availability",
+            self.config.federation.availability,
+            "federation.availability",
+        )
+        return found
+
+    @cached_property
+    def population(self) -> Population:
+        holdout = self.config.federation.holdout
+        return populate(
+            self.data, self.partition, self.config.federation.clients, self.streams,
+            auxiliary=holdout.auxiliary, reference=holdout.reference, server=holdout.server,
+        )  # fmt: skip
+
+    @cached_property
+    def method(self) -> RoundMethod:
+        found: RoundMethod = plugin("methods", self.config.method, "method")
+        return found
+
+    @cached_property
+    def protections(self) -> list[Protection]:
+        return [
+            plugin("protections", spec, f"protections[{i}]")
+            for i, spec in enumerate(self.config.protections)
+        ]
+
+    @cached_property
+    def private(self) -> PrivateTraining | None:
+        """How clients train, where a protection says so; raises UserError where it could not hold."""
+        asked = [p for p in self.protections if p.training() is not None]
+        if not asked:
+            return None
+        if len(asked) > 1:
+            raise UserError("protections: two of them say how clients train",
+                            hint="keep one of them")  # fmt: skip
+        if not self.method.bounded_by_training():
+            raise UserError(
+                f"{asked[0].title} does not bound what {self.method.card.title} sends: its clients use "
+                "their data outside of local training too",
+                hint="use fedavg, fedprox or another method that only averages trained models, or "
+                "clip and noise the messages with dp_gaussian",
+            )
+        return asked[0].training()
+
+    @cached_property
+    def make_net(self) -> "partial[Net]":
+        """Builds the model; picklable, so that worker processes can."""
+        spec = self.config.federation.model
+        cls = catalog.load("models", spec.name)
+        shape, classes = self.data.shape, len(self.data.classes)
+        if not issubclass(cls, Net):
+            if spec.settings:
+                raise UserError(f"federation.model: {spec.name} takes no settings",
+                                hint="derive it from fl.model.Net to give it a Config")  # fmt: skip
+            return partial(build_foreign, cls, shape, classes)
+        holder = configure(_holder(cls), spec.settings, "federation.model")
+        return partial(build, cls, shape, classes, holder.config)
+
+    def initial(self) -> State:
+        """The weights every client starts from, drawn from the stream "model"."""
+        return state_of(initialise(self.make_net, self.streams))
+
+
+def build(cls: type[Net], shape: tuple[int, ...], classes: int, config: Any) -> Net:
+    return cls(shape, classes, config)
+
+
+def build_foreign(cls: type[nn.Module], shape: tuple[int, ...], classes: int) -> Net:
+    """A user's own nn.Module: called with (shape, classes) where it takes them, else with nothing."""
+    try:
+        return adapt(cls(shape, classes))
+    except TypeError:
+        return adapt(cls())
+
+
+def plugin(kind: str, spec: PluginSpec, where: str) -> Any:
+    """The configured plugin that one entry of the config names; `kind` is a shelf of the catalogue."""
+    return configure(catalog.load(kind, spec.name), spec.settings, where)
+
+
+def _holder(cls: type[Net]) -> type[Any]:
+    """A model takes its shape first; its settings are checked through a class that only has them."""
+
+    class Holder:
+        Config = cls.Config
+
+        def __init__(self, config: Any) -> None:
+            self.config = config
+
+    return Holder
+
+
+def _first(arrays: Any, limit: int | None, streams: Streams, name: str) -> Any:
+    """A random subset of `limit` examples; all where there is no limit."""
+    if limit is None or limit >= len(arrays):
+        return arrays
+    chosen = streams.numpy(name).permutation(len(arrays))[:limit]
+    chosen.sort()
+    return arrays.take(chosen)

@@ -1,0 +1,68 @@
+"""Faults over simulated time: what went wrong in the relays of a run, and what the mediators did about it."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from reports.result import Figure, Series
+
+# as fl/families/relay.py names its events
+_NAMES = {
+    "late": "late",
+    "silent": "no heartbeat",
+    "holder_down": "holder down",
+    "rollback": "rolled back",
+    "restart": "started again",
+}
+
+
+def timelines(history: Sequence[Mapping[str, Any]]) -> list[Figure]:
+    """How many faults each round had, and one round fault by fault; none where nothing failed.
+
+    `history`: the run's metrics, of which rounds with relays hold `events` and the simulated `clock`
+    at their end.
+    """
+    rounds = [r for r in history if r.get("events")]
+    if not rounds:
+        return []
+    told = max(
+        rounds, key=lambda r: len({e["event"] for e in r["events"]})
+    )  # the first of the richest
+    names = [n for n in _NAMES if any(e["event"] == n for r in rounds for e in r["events"])]
+    counts = [
+        Series(
+            name=_NAMES[name],
+            x=[r["clock"] for r in rounds],
+            y=[sum(e["event"] == name for e in r["events"]) for r in rounds],
+        )
+        for name in names
+    ]
+    points = [
+        Series(name=_NAMES[name], x=[e["time"] for e in found], y=[e["client"] for e in found])
+        for name in names
+        if (found := [e for e in told["events"] if e["event"] == name])
+    ]
+    total = sum(len(r["events"]) for r in rounds)
+    return [
+        Figure(
+            id="faults-by-time",
+            title="Faults over simulated time",
+            caption=f"Events in each of the {len(rounds)} rounds in which a relay failed, {total:,} in all, at "
+            "the simulated time of the round's end. Late results are ignored; the mediator rolls back to "
+            "the newest result that a client still holds, or starts again from its own copy.",
+            alt=f"Line chart: number of events of {len(counts)} kinds over simulated time",
+            x_label="simulated time",
+            y_label="events in the round",
+            series=counts,
+        ),
+        Figure(
+            id="faults-of-a-round",
+            kind="points",
+            title=f"Time-line of round {told['round']}",
+            caption=f"Round {told['round']}, in which most kinds of fault occurred: which client failed and "
+            "when. A mark for a rollback stands at the client whose earlier result was taken.",
+            alt=f"Points: {len(told['events'])} events in simulated time, by client",
+            x_label="simulated time in the round",
+            y_label="client",
+            series=points,
+        ),
+    ]

@@ -1,0 +1,182 @@
+"""The trade: what each variant's protections or settings bought and cost, compared with the audited run.
+
+Per attack one or two measures, where the run leaks most: at the smallest n that was replayed, and at the
+smallest that was recorded. Differences have MOVER intervals (Zou, Donner. Stat. Med. 27, 2008, eq. 2) of
+two independent estimates; runs share seed, data and test set, so these are rather too wide.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+
+from attacks import stats
+from audit.settings.config import Variant
+from reports import format as fmt
+from reports.result import Alternative, AuditResult, Evidence, Finding, Outcome, Severity, Trade
+
+# What a reader decides by, most telling first; others only where an attack has none of these
+KEY = (
+    "rank1", "extracted_at_fpr_0.01", "tpr_at_fpr_0.01", "auc", "count_exact_match", "ssim", "psnr",
+)  # fmt: skip
+Interval = tuple[float, float]
+
+
+def alternatives(
+    main: AuditResult, found: Sequence[tuple[Variant, AuditResult | None]], tests: int
+) -> list[Alternative]:
+    """The audited run, then its variants; `tests` examples measure accuracy. Empty without variants."""
+    if not found:
+        return []
+    repeated = {f.id for _, r in found if r is not None for f in _attacks(r)}
+    shared = [f.id for f in _attacks(main) if f.id in repeated]
+    own = _alternative("as audited", main, main, shared, tests)
+    rows = [own]
+    for variant, result in found:
+        if result is None:
+            rows.append(Alternative(name=variant.name, finished=False,
+                                    protections=[p.name for p in variant.protections]))  # fmt: skip
+        else:
+            rows.append(_alternative(variant.name, result, main, shared, tests))
+    return rows
+
+
+def advice(finding: Finding, rows: Sequence[Alternative]) -> str:
+    """What each variant did to a finding, as sentences; empty where none was tried on it."""
+    sentences = []
+    for row in rows[1:]:
+        for trade in (t for t in row.trades if t.finding == finding.id):
+            before = next((t for t in rows[0].trades if _same(t, trade)), None)
+            if before is None or before.value is None:
+                continue
+            after = trade.why if trade.value is None else fmt.quantity(trade.value, trade.unit)
+            cost = ""
+            if rows[0].accuracy is not None and row.accuracy is not None:
+                cost = f" at an accuracy of {fmt.percent(rows[0].accuracy)} -> {fmt.percent(row.accuracy)}"
+            sentences.append(
+                f"With {row.name} in this plan: {fmt.measure(trade.measure)}"
+                f"{f' ({trade.place})' if trade.place else ''} "
+                f"{fmt.quantity(before.value, before.unit)} -> {after}{cost}."
+            )
+            break  # the most telling measure is enough here; the table has the rest
+    return " ".join(sentences)
+
+
+def difference(new: float, new_interval: Interval, old: float, old_interval: Interval) -> Interval:
+    """MOVER interval of new - old, each with an interval of its own, taken as independent."""
+    gap = new - old
+    below = math.hypot(new - new_interval[0], old_interval[1] - old)
+    above = math.hypot(new_interval[1] - new, old - old_interval[0])
+    return gap - below, gap + above
+
+
+def _alternative(
+    name: str, result: AuditResult, main: AuditResult, shared: Sequence[str], tests: int
+) -> Alternative:
+    accuracy, interval = _accuracy(result, tests)
+    before, before_interval = _accuracy(main, tests)
+    attacks = [f for f in _attacks(result) if f.id in shared]
+    row = Alternative(
+        name=name, protections=result.scope.protections,
+        settings=_changed(main.scope.training, result.scope.training),
+        accuracy=accuracy, accuracy_interval=interval,
+        severity=max((f.severity for f in attacks), key=lambda s: s.rank, default=Severity.NONE),
+        inconclusive=sum(f.outcome in (Outcome.INCONCLUSIVE, Outcome.FAILED) for f in attacks),
+        unreadable=sum(f.outcome is Outcome.NOT_APPLICABLE for f in attacks),
+        attacks=[f.id for f in attacks],
+    )  # fmt: skip
+    row.epsilon, row.unit = _bound(result)
+    if result is not main and accuracy is not None and before is not None:
+        row.accuracy_change = accuracy - before
+        if interval and before_interval:
+            row.accuracy_change_interval = difference(accuracy, interval, before, before_interval)
+    here = {f.id: f for f in attacks}
+    for finding in (f for f in _attacks(main) if f.id in shared):
+        for e in telling(finding.evidence):
+            if result is main:
+                row.trades.append(_trade(finding.id, e, e))
+            elif finding.id in here:
+                row.trades.append(_compared(here[finding.id], e))
+    return row
+
+
+def _changed(main: Mapping[str, str], own: Mapping[str, str]) -> list[str]:
+    """Settings of the method in words; of a group of settings, those that differ."""
+    found = []
+    for name, value in own.items():
+        parts, before = value.split(", "), main.get(name, "").split(", ")
+        if parts != before:
+            found.append(f"{name}: {', '.join(p for p in parts if p not in before) or value}")
+    return found
+
+
+def telling(evidence: Sequence[Evidence]) -> list[Evidence]:
+    """The evidence to compare: two measures at most, at the smallest n of each origin."""
+    real = [e for e in evidence if e.control != "negative"]
+    measures = [m for m in KEY if any(e.measure == m for e in real)][:2]
+    measures = measures or list(dict.fromkeys(e.measure for e in real))[:1]
+    found = []
+    for measure in measures:
+        for origin in dict.fromkeys(_origin(e) for e in real if e.measure == measure):
+            found.append(_smallest(real, measure, origin))
+    return [e for e in found if e is not None]
+
+
+def _smallest(evidence: Sequence[Evidence], measure: str, origin: str) -> Evidence | None:
+    fits = [e for e in evidence if (e.measure, _origin(e)) == (measure, origin)
+            and e.control != "negative"]  # fmt: skip
+    return min(fits, key=lambda e: float(e.condition.get("n", 0)), default=None)
+
+
+def _compared(finding: Finding, old: Evidence) -> Trade:
+    """The variant's own number for what `old` measured: the same n if replayed, else its smallest."""
+    same = [e for e in finding.evidence if e.condition.get("n") == old.condition.get("n")]
+    among = same if _origin(old) == "replayed" else finding.evidence
+    new = _smallest(among, old.measure, _origin(old))
+    if new is not None:
+        return _trade(finding.id, old, new)
+    why = "withheld"
+    if finding.outcome in (Outcome.NOT_APPLICABLE, Outcome.FAILED):
+        why = "not readable" if finding.outcome is Outcome.NOT_APPLICABLE else "failed"
+    return Trade(finding=finding.id, measure=old.measure, place=_place(old), unit=old.unit,
+                 value=None, why=why)  # fmt: skip
+
+
+def _trade(finding: str, old: Evidence, new: Evidence) -> Trade:
+    trade = Trade(finding=finding, measure=old.measure, place=_place(old), unit=old.unit,
+                  value=new.value, interval=new.interval)  # fmt: skip
+    if new is not old:
+        trade.change = new.value - old.value
+        if new.interval and old.interval:
+            trade.change_interval = difference(new.value, new.interval, old.value, old.interval)
+    return trade
+
+
+def _origin(e: Evidence) -> str:
+    return str(e.condition.get("origin", "recorded"))
+
+
+def _place(e: Evidence) -> str:
+    if _origin(e) == "replayed":
+        return f"replayed, n = {fmt.number(float(e.condition.get('n', 0)))}"
+    return "recorded, smallest n" if "n" in e.condition else ""
+
+
+def _same(a: Trade, b: Trade) -> bool:
+    return (a.finding, a.measure, a.place) == (b.finding, b.measure, b.place)
+
+
+def _attacks(result: AuditResult) -> list[Finding]:
+    return [f for f in result.findings if f.source == "attack"]
+
+
+def _accuracy(result: AuditResult, tests: int) -> tuple[float | None, Interval | None]:
+    found = result.summary_metrics.get("accuracy_final")
+    return (None, None) if found is None else (found, stats.wilson(found * tests, tests))
+
+
+def _bound(result: AuditResult) -> tuple[float, str]:
+    """The smallest bound towards the server that holds, of clients before records, and its unit."""
+    bounds = [
+        b for b in result.budgets if b.observer == "server" and math.isfinite(b.epsilon_upper)
+    ]
+    best = min(bounds, key=lambda b: (b.unit, b.epsilon_upper), default=None)
+    return (math.inf, "") if best is None else (best.epsilon_upper, best.unit)

@@ -1,0 +1,137 @@
+"""A worker's side of a federation: the model, the data and the method, doing one client's work.
+
+Each worker has one site; fl/workers.py calls its methods by name.
+"""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+from torch.nn.functional import cross_entropy
+
+from fl.artifact import Kind
+from fl.dataset import Arrays
+from fl.federation import Holdings
+from fl.method import Client, Reply, RoundMethod, evaluate
+from fl.model import Net, State, head_names
+from fl.partition import Index
+from fl.protection import Message
+from fl.training.local import channels_last, normalise
+from fl.training.private import PrivateTraining
+from fl.tree import Tree
+
+
+def build_site(
+    method: RoundMethod, holdings: Holdings, make: Callable[[], Net], device: str,
+    private: PrivateTraining | None = None,
+) -> "Site":  # fmt: skip
+    """A site with its own model; top-level, so that spawned processes can import it."""
+    with torch.random.fork_rng(devices=[]):  # construction draws weights that nobody uses
+        net = make()
+    channels_last(net)
+    return Site(method, holdings, net.to(device), device, private)
+
+
+class Site:
+    """A worker's copy of what client work needs; its methods are called by name through Workers."""
+
+    def __init__(
+        self, method: RoundMethod, holdings: Holdings, net: Net, device: str,
+        private: PrivateTraining | None = None,
+    ) -> None:  # fmt: skip
+        self.method, self.holdings, self.net, self.device = method, holdings, net, device
+        self.private = private
+        self.data, self.classes = holdings.data, len(holdings.data.classes)
+        method.prepare(net, self.classes)
+        self.message: Message = {}
+        self.kept: Message = {}
+        self.round = 0
+        self.model: State = {}
+        self.initial: State = {}
+
+    def names(self, _: None) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """Names of the parameters, and of those in the head."""
+        return tuple(k for k, _ in self.net.named_parameters()), head_names(self.net)
+
+    def install(self, initial: State) -> None:
+        """The model everybody knows before round 0."""
+        self.initial = {k: v.to(self.device) for k, v in initial.items()}
+
+    def keep(self, message: Message) -> None:
+        """What every client was sent before the rounds, and has at hand in all of them."""
+        self.kept = self._here(message)
+
+    def begin(self, round: int, message: Message) -> None:
+        """A round's broadcast arrives."""
+        self.round = round
+        self.message = self.kept | self._here(message)
+
+    def _here(self, message: Message) -> Message:
+        return {k: {n: v.to(self.device) for n, v in p.items()} for k, p in message.items()}
+
+    def client(self, job: tuple[int, Tree, Message]) -> Client:
+        """One client with its data, ready to work."""
+        k, memory, personal = job
+        x, y = self.examples(self.data.train, self.holdings.parts[k])
+        own = self._here(personal)
+        return self.method.receive(
+            Client(
+                index=k, round=self.round, x=x, y=y, classes=self.classes,
+                message=self.message | own, memory=memory, net=self.net,
+                streams=self.holdings.streams, augment=self.data.augment, mean=self.data.mean,
+                std=self.data.std, initial=self.initial, private=self.private,
+            )
+        )  # fmt: skip
+
+    def train(self, job: tuple[int, Tree, Message]) -> Reply:
+        """One client's work."""
+        return self.method.client(self.client(job))
+
+    def pooled(self, job: tuple[str, int, State, Index]) -> Reply:
+        """Work on examples that are no client's: (function of the method, round, model, examples)."""
+        name, round, model, index = job
+        x, y = self.examples(self.data.train, index)
+        start = {k: v.to(self.device) for k, v in model.items()}
+        server = Client(
+            index=-1, round=round, x=x, y=y, classes=self.classes,
+            message={Kind.GLOBAL_MODEL: start}, memory={}, net=self.net,
+            streams=self.holdings.streams, augment=self.data.augment, initial=self.initial,
+        )  # fmt: skip
+        reply: Reply = getattr(self.method, name)(server)
+        return reply
+
+    def received(self, job: tuple[str, int, State, Tensor, Tensor]) -> Reply:
+        """Work of the server on normalised examples that clients sent: (function, round, model, x, y)."""
+        name, round, model, x, y = job
+        start = {k: v.to(self.device) for k, v in model.items()}
+        server = Client(
+            index=-1, round=round, x=x.to(self.device), y=y.to(self.device), classes=self.classes,
+            message={Kind.GLOBAL_MODEL: start}, memory={}, net=self.net,
+            streams=self.holdings.streams, initial=self.initial,
+        )  # fmt: skip
+        reply: Reply = getattr(self.method, name)(server)
+        return reply
+
+    def work(self, named: tuple[str, tuple[int, Tree, Message]]) -> Reply:
+        """One client's work by another function of the method: (name, job)."""
+        name, job = named
+        reply: Reply = getattr(self.method, name)(self.client(job))
+        return reply
+
+    def examples(self, arrays: Arrays, index: Index) -> tuple[Tensor, Tensor]:
+        x = torch.from_numpy(arrays.x[index]).to(self.device)
+        return normalise(x, self.data), torch.from_numpy(arrays.y[index]).to(self.device)
+
+    def serve(self, state: State) -> None:
+        """The model to evaluate next."""
+        self.model = {k: v.to(self.device) for k, v in state.items()}
+
+    def score(self, index: Index) -> tuple[Tensor, Tensor, float]:
+        """[C] correct and [C] seen per class, and the summed loss, on test examples `index`."""
+        x, y = self.examples(self.data.test, index)
+        logits = evaluate(self.net, "forward", self.model, x)
+        hit = logits.argmax(1) == y
+        classes = self.classes
+        loss = cross_entropy(logits, y, reduction="sum")
+        return (torch.bincount(y[hit], minlength=classes), torch.bincount(y, minlength=classes),
+                float(loss))  # fmt: skip

@@ -1,0 +1,166 @@
+"""Asynchronous federations: clients train at their own pace, the server steps when enough have answered.
+
+The base of FedAsync and FedBuff. A round is one step of the server. `concurrency` clients train at
+a time, each on the model that was current when it was started; the answers arrive in the order of a
+simulated clock, and a freed place goes to another available client. In a round each client answers
+at most once. The round ends with the `wanted()`-th answer, or when nobody else can answer.
+
+Simulated time: a task of client k takes
+
+    (1 + n_k / mean n) / speed_k * (1 + jitter * Exp(1)),   speed_k log-uniform in 1..speed_spread
+
+(sending and computing cost the same for a client of average size; a spread of 6 is FreezeFL's.)
+Delays do not depend on training, so the clock is known before the work: whatever needs training
+in a round goes to the workers together.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from itertools import chain
+from typing import Literal
+
+import numpy as np
+import torch
+
+from fl.artifact import Kind
+from fl.errors import UserError
+from fl.families.clock import Arrival, Clock
+from fl.federation import Federation, Tally
+from fl.method import Client, Delivery, LocalConfig, Reply, RoundMethod
+from fl.model import State
+from fl.protection import Message
+from fl.training.local import Trained
+from fl.tree import Tree
+
+
+class Asynchronous(RoundMethod):
+    """Subclasses write server(); staleness() and the state's `versions` say what a delivery is."""
+
+    @dataclass(frozen=True, kw_only=True)
+    class Config(LocalConfig):
+        weighting: Literal["uniform"] = "uniform"
+        concurrency: int = 10  # clients that train at a time
+        speed_spread: float = 6.0  # speed of the fastest client over that of the slowest, >= 1
+        jitter: float = 0.2  # how much tasks of one client differ in time, >= 0
+
+        def __post_init__(self) -> None:
+            super().__post_init__()
+            for name, low in (("concurrency", 1), ("speed_spread", 1), ("jitter", 0)):
+                if not low <= getattr(self, name) < float("inf"):
+                    raise UserError(f"method.{name} must be >= {low}, got {getattr(self, name)}",
+                                    hint="leave it out for the default")  # fmt: skip
+
+    def __init__(self, config: object = None) -> None:
+        super().__init__(config)
+        # Work done before it was needed, by client and version. It holds nothing that could not be
+        # computed again, so checkpoints leave it out.
+        self._ahead: dict[tuple[int, int], Reply] = {}
+
+    def run(self, federation: Federation) -> State:
+        self._ahead.clear()
+        return super().run(federation)
+
+    def wanted(self) -> int:
+        """Answers that make a step."""
+        return 1
+
+    def staleness(self, delivery: Delivery, round: int) -> int:
+        """Steps of the server between the client's start and its answer."""
+        return round - int(delivery.message[Kind.STALENESS]["version"])
+
+    def duration(self, federation: Federation, client: int, round: int) -> float:
+        """Simulated time of a task started in this round."""
+        config, sizes = self.config, [len(part) for part in federation.parts]
+        speed = config.speed_spread ** federation.streams.numpy("speed", client).random()
+        noise = federation.streams.numpy("delay", round, client).exponential()
+        work = 1 + sizes[client] / max(1.0, float(np.mean(sizes)))
+        return float(work / speed * (1 + config.jitter * noise))
+
+    # Server ------------------------------------------------------------------------------
+
+    def start(self, federation: Federation) -> Tree:
+        return super().start(federation) | {"clock": 0.0, "flight": {}, "versions": {}}
+
+    def download(self, state: Tree) -> Message:
+        return {Kind.GLOBAL_MODEL: state["model"]}
+
+    def round(self, t: int, state: Tree, memory: dict[int, Tree], federation: Federation) -> Tree:
+        tally, clock = Tally(), self._clock(t, state, federation)
+        versions = state["versions"] | {str(t): state["model"]}
+        before = state | {"versions": versions}
+        federation.workers.everywhere("begin", t, {})
+
+        def arriving() -> Iterator[Delivery]:
+            missing = self.wanted()
+            while arrivals := clock.next(missing):
+                started = clock.take_started()
+                tally.asked += len(started)
+                # The version says which model it is; clients return it with their answer
+                sent = self.download(state) | {Kind.STALENESS: {"version": torch.tensor(t)}}
+                federation.wire.broadcast(t, sent, started)
+                self._train(arrivals, clock.soonest(), versions, federation)
+                for a in arrivals:
+                    if a.lost:
+                        self._ahead.pop((a.client, a.version), None)
+                        tally.lost += 1
+                        continue
+                    reply = self._ahead.pop((a.client, a.version))
+                    reference = {Kind.GLOBAL_MODEL: versions[str(a.version)]}
+                    received = federation.wire.uplink(t, reply.message, a.client, reference)
+                    if received is None:
+                        tally.rejected += 1
+                        continue
+                    stats = {"staleness": float(t - a.version), "clock": a.time}
+                    tally.add(received, reply.examples, reply.stats | stats)
+                    missing -= 1
+                    yield Delivery(client=a.client, message=received, examples=reply.examples)
+
+        deliveries = arriving()
+        first = next(deliveries, None)
+        after = before if first is None else self.server(before, chain([first], deliveries), t)
+        for _ in deliveries:  # the clock is where it should be only after the last arrival
+            pass
+        federation.tally = tally
+        used = {str(task["version"]) for task in clock.flight.values()}
+        kept = {v: model for v, model in versions.items() if v in used}
+        return after | {"clock": clock.now, "flight": clock.flight, "versions": kept}
+
+    def _clock(self, t: int, state: Tree, federation: Federation) -> Clock:
+        """The clock at the start of a round, with whoever is idle and available waiting."""
+        flight, places, order = state["flight"], self.config.concurrency, []
+        idle = [k for k in self.candidates(state, t, federation) if str(k) not in flight]
+        if idle and len(flight) < places:
+            answering = federation.participate(t, idle).answering
+            order = federation.streams.numpy("dispatch", t).permutation(answering).tolist()
+        return Clock(
+            state["clock"], flight, version=t, places=places, waiting=order,
+            duration=lambda k: self.duration(federation, k, t),
+            loses=lambda k: federation.loses_reply(t, k),
+        )  # fmt: skip
+
+    def _train(self, arrivals: list[Arrival], later: list[tuple[int, int]], versions: Tree,
+               federation: Federation) -> None:  # fmt: skip
+        """Fill `_ahead` with the replies of these arrivals and, where workers would idle, of the next."""
+        needed = [(a.client, a.version) for a in arrivals if not a.lost]
+        tasks = [task for task in needed if task not in self._ahead]
+        if tasks:
+            others = [task for task in later if task not in self._ahead]
+            tasks += others[: max(0, federation.workers.count - len(tasks))]
+        jobs: list[tuple[int, Tree, Message]] = [
+            (k, {}, {Kind.GLOBAL_MODEL: versions[str(v)], Kind.STALENESS: {"version": torch.tensor(v)}})
+            for k, v in tasks
+        ]  # fmt: skip
+        for task, reply in zip(tasks, federation.workers.map("train", jobs), strict=True):
+            self._ahead[task] = reply
+
+    # Client ------------------------------------------------------------------------------
+
+    def receive(self, client: Client) -> Client:
+        """The client's round is the version it trains, whenever the work is really done."""
+        return replace(client, round=int(client.message[Kind.STALENESS]["version"]))
+
+    def finish(self, client: Client, trained: Trained) -> Reply:
+        reply = super().finish(client, trained)
+        message = {Kind.LOCAL_MODEL: trained.state,
+                   Kind.STALENESS: {"version": torch.tensor(client.round)}}  # fmt: skip
+        return replace(reply, message=message)

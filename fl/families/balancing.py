@@ -1,0 +1,199 @@
+"""Balancing: clients add pictures of their rare classes and then train the model in relays.
+
+The base of GANDALF (sec. 3.3 and 3.4) and of static augmentation. Clients tell the server a noised
+label distribution and a size; make pictures, from generators where the method has some (`offers`) and by
+altering their own; tell what they hold then; and train in groups whose distributions together are
+nearest to uniform (fl/families/grouping.py, fl/families/relaying.py). What they made stays with them. A run is a
+sequence
+of
+phases, and a round belongs to one; only rounds of training are scored.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from fl.artifact import Kind
+from fl.errors import UserError
+from fl.families import gan, generating
+from fl.families.augmentation_plan import Solver, offered
+from fl.families.grouping import complementary
+from fl.families.relaying import Relaying, noise_stream
+from fl.families.visit_noise import protected, release
+from fl.federation import Federation, Tally
+from fl.ledger import EVERYONE
+from fl.method import Client, Reply, count_of
+from fl.model import State
+from fl.protection import Message
+from fl.tree import Tree
+
+
+class Offered(NamedTuple):
+    """A generator and what it was trained on, [C], as far as reports tell."""
+
+    generator: State
+    mix: NDArray[np.float64]
+
+
+class Balancing(Relaying):
+    """Subclasses say what they offer, and add phases in `left` with a function `_PHASE` each."""
+
+    @dataclass(frozen=True, kw_only=True)
+    class Config(Relaying.Config):
+        local_epochs: int = 3
+        batch_size: int = 128
+        share: float = 0.5  # tau, of what balance asks for; GANDALF takes 0.5 and 0.07
+
+        def __post_init__(self) -> None:
+            super().__post_init__()
+            if not 0 < self.share <= 1:
+                raise UserError(f"method.share must be above 0 and at most 1, got {self.share}",
+                                hint="use augmentation: none to add no pictures")  # fmt: skip
+
+    def offers(self, t: int, state: Tree, federation: Federation) -> list[Offered]:
+        """Generators that the server can hand out."""
+        return []
+
+    def labeler(self, state: Tree) -> State:
+        """The model that labels their pictures; empty where they come with labels."""
+        return {}
+
+    def most_offers(self) -> int:
+        """Generators that one client gets; 0: all."""
+        return 0
+
+    def plan(self) -> tuple[gan.GanConfig, float, Solver]:
+        """Networks of the generators, tau, and how the plan is solved."""
+        return gan.GanConfig(), float(self.config.share), "nnls"
+
+    # The phases ---------------------------------------------------------------------------
+
+    def run(self, federation: Federation) -> State:
+        saved = federation.restore()
+        self.open(federation)
+        if saved is None:  # clients join, and say what they hold
+            federation.wire.milestone(0)
+        state: Tree = self.start(federation) if saved is None else saved.state
+        memory: dict[int, Tree] = {} if saved is None else saved.memory
+        t = 0 if saved is None else saved.round
+        while phase := next((p for p, n in self.left(state).items() if n), None):
+            if self.left(state)[phase] == 1:
+                federation.wire.milestone(t)
+            state = getattr(self, f"_{phase}")(t, state, memory, federation)
+            federation.tally.notes["phase"] = phase
+            model = state["model"] if phase == "train" else {}
+            federation.end_round(t, t + 1 + sum(self.left(state).values()), model, state, memory)
+            t += 1
+        return federation.finish(t, self.card, state["model"], state, memory)
+
+    def left(self, state: Tree) -> dict[str, int]:
+        """Rounds left of each phase, at most, in the order of the phases."""
+        done = state["done"]
+        return {"augment": 1 - done["augment"], "train": self.config.rounds - done["train"]}
+
+    def start(self, federation: Federation) -> Tree:
+        """Everybody with data joins: label distributions and sizes to the server."""
+        members = [k for k, part in enumerate(federation.parts) if len(part)]
+        state: Tree = {"model": self.initial(federation), "clock": 0.0, "completed": {},
+                       "done": {"augment": 0, "train": 0}}  # fmt: skip
+        return state | self._told(0, "join", members, {}, {}, federation)
+
+    def _told(
+        self, t: int, work: str, members: list[int], personal: Mapping[int, Message],
+        memory: dict[int, Tree], federation: Federation,
+    ) -> Tree:  # fmt: skip
+        """What the members say of their data now, and the groups for training that follow from it."""
+        jobs = [(work, (k, memory.get(k, {}), personal.get(k, {}))) for k in members]
+        rows, sizes = [], {}
+        for k, reply in zip(members, federation.workers.map("work", jobs), strict=True):
+            told = [Kind.NOISED_LABEL_DIST]
+            heard = federation.wire.uplink(t, reply.message, k, {}, settled=self.settled(told))
+            assert heard is not None, "counts are finite"
+            line = release(told[0], t, k, self.config.noise, EVERYONE,
+                           f"{noise_stream(told[0], int(work != 'join'))}/{t}/{k}")  # fmt: skip
+            if line is not None:
+                federation.wire.enter(line)
+            if reply.memory is not None:
+                memory[k] = reply.memory
+            rows.append(heard[told[0]]["counts"])
+            size = heard.get(Kind.NUM_EXAMPLES)
+            sizes[str(k)] = 1.0 if size is None else float(size["count"])
+        mixes = torch.stack(rows) if rows else torch.zeros(0, self.classes)
+        groups = complementary(mixes.numpy(), tuple(sizes.values()), self.config.mediators)
+        return {"members": members, "mixes": mixes, "sizes": sizes,
+                "groups": [[members[i] for i in g] for g in groups]}  # fmt: skip
+
+    def _augment(
+        self, t: int, state: Tree, memory: dict[int, Tree], federation: Federation
+    ) -> Tree:
+        """Generators to the server and on to the clients, who say what they hold afterwards."""
+        offers = self.offers(t, state, federation)
+        given: dict[int, Message] = {}
+        for i, k in enumerate(state["members"]):
+            if offers:
+                most, mixes = self.most_offers() or len(offers), np.stack([o.mix for o in offers])
+                chosen = offered(state["mixes"][i].double().numpy(), mixes, most)
+                given[k] = {
+                    Kind.GAN_G: {f"{n}/{p}": v for n, j in enumerate(chosen)
+                                 for p, v in offers[j].generator.items()},
+                    Kind.NOISED_LABEL_DIST: {
+                        "counts": torch.from_numpy(mixes[chosen]).float()},
+                }  # fmt: skip
+                federation.wire.downlink(t, given[k], k)
+        common: Message = {}
+        if offers and (labeler := self.labeler(state)):
+            common = {Kind.GLOBAL_MODEL: labeler}
+            federation.wire.broadcast(t, common, state["members"])
+        federation.workers.everywhere("begin", t, common)
+        federation.tally = Tally(asked=len(state["members"]))
+        told = self._told(t, "augment", state["members"], given, memory, federation)
+        federation.tally.delivered = len(state["members"])
+        added = sum(len(m["y"]) for m in memory.values() if "y" in m)
+        federation.tally.notes = {"pictures_added": added}
+        return state | told | {"done": state["done"] | {"augment": 1}}
+
+    def _train(self, t: int, state: Tree, memory: dict[int, Tree], federation: Federation) -> Tree:
+        sizes, done = numbered(state["sizes"]), state["done"]
+        model, books = self.averaged_round(
+            t, state["model"], state["groups"], sizes, state, memory, federation
+        )
+        return state | books | {"model": model, "done": done | {"train": done["train"] + 1}}
+
+    # Clients -----------------------------------------------------------------------------
+
+    def receive(self, client: Client) -> Client:
+        return generating.joined(super().receive(client), client.memory)
+
+    def join(self, client: Client, turn: int = 0) -> Reply:
+        """Label distribution, noised, and size."""
+        n, kind = len(client.y), Kind.NOISED_LABEL_DIST
+        counts = {"counts": (client.counts / n).float().cpu()}
+        noise = client.generator(noise_stream(kind, turn))
+        message: Message = {kind: protected(kind, counts, {}, self.config.noise, noise)}
+        if self.config.weighting == "samples":
+            message[Kind.NUM_EXAMPLES] = count_of(n)
+        return Reply(message=message, examples=n)
+
+    def augment(self, client: Client) -> Reply:
+        """Make the pictures of phase 2 and say what the client holds with them."""
+        sent = client.message
+        payload = sent.get(Kind.GAN_G, {})
+        mixes = sent[Kind.NOISED_LABEL_DIST]["counts"].cpu().double().numpy() if payload else None
+        generators = [
+            {k.partition("/")[2]: v for k, v in payload.items() if k.startswith(f"{j}/")}
+            for j in range(0 if mixes is None else len(mixes))
+        ]
+        none = np.zeros((0, client.classes))
+        offer = generating.Offer(generators, none if mixes is None else mixes,
+                                 sent.get(Kind.GLOBAL_MODEL, {}))  # fmt: skip
+        more = generating.balanced(client, offer, *self.plan())
+        told = self.join(generating.joined(client, more), turn=1)
+        return Reply(message=told.message, examples=told.examples, memory=more)
+
+
+def numbered(named: Mapping[str, Any]) -> dict[int, Any]:
+    return {int(k): v for k, v in named.items()}

@@ -1,0 +1,179 @@
+"""WGAN-GP: a generator and a critic for small pictures, and one visit's training of both.
+
+Gulrajani, Ahmed, Arjovsky, Dumoulin, Courville. Improved Training of Wasserstein GANs. NIPS 2017.
+arXiv:1704.00028, Algorithm 1; with the settings of GANDALF, sec. 3.2. With z ~ N(0, I), u ~ U[0, 1] for
+each picture and h = u x + (1 - u) G(z),
+
+    critic     mean[ D(G(z)) - D(x) + penalty (||grad D(h)|| - 1)^2 ]
+    generator  mean[ -D(G(z)) ]
+
+Pictures are [n, C, H, W] in [-1, 1] here; fl/families/gan_networks.py has the networks. Weights start He-normal;
+Adam starts anew at each visit. A step is GANDALF's: `critic_steps` batches for the critic, then one
+for the generator.
+"""
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import one_hot
+
+from fl.errors import UserError
+from fl.families.gan_networks import Critic, Generator
+from fl.model import State, state_of
+from fl.training.local import channels_last
+
+
+@dataclass(frozen=True, kw_only=True)
+class GanConfig:
+    """Settings of generators and their training; the paper's where it gives them."""
+
+    __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "forbid"}
+
+    cycles: int = 150  # most visits a client gets
+    least_cycles: int = 120  # visits before convergence is asked
+    unit: Literal["epoch", "step"] = "epoch"  # of `local`; the paper says step, its code epoch
+    local: int = 3  # T_g: epochs, or generator steps, of a visit
+    critic_steps: int = 2  # T_d for a generator step
+    batch_size: int = 256
+    lr_generator: float = 5e-5
+    lr_critic: float = 1e-4
+    penalty: float = 10.0
+    latent: int = 128  # dimension of z
+    width: int = 32  # channels of the first convolution of the critic
+
+    def __post_init__(self) -> None:
+        for name in ("cycles", "local", "critic_steps", "batch_size", "latent", "width"):
+            if getattr(self, name) < 1:
+                raise UserError(f"gan.{name} must be >= 1, got {getattr(self, name)}",
+                                hint="leave it out for the default")  # fmt: skip
+        for name in ("lr_generator", "lr_critic", "penalty"):
+            if not 0 <= getattr(self, name) < float("inf"):
+                raise UserError(f"gan.{name} must be finite and >= 0, got {getattr(self, name)}",
+                                hint="leave it out for the default")  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Weights of a generator and its critic, on the CPU."""
+
+    generator: State
+    critic: State
+
+
+def networks(
+    shape: tuple[int, ...], config: GanConfig, classes: int = 0
+) -> tuple[Generator, Critic]:
+    """Both networks with weights that nobody uses; `classes` > 0: conditional ones."""
+    if len(shape) != 3 or min(shape[1:]) < 4:
+        raise UserError(f"a generator makes images of at least 4 x 4 pixels, not {list(shape)}",
+                        hint="use a data set of images, or augmentation: none")  # fmt: skip
+    with torch.random.fork_rng(devices=[]):
+        return (
+            Generator(shape, config.latent, config.width, classes),
+            Critic(shape, config.width, classes),
+        )
+
+
+def initial(
+    shape: tuple[int, ...], config: GanConfig, rng: torch.Generator, classes: int = 0
+) -> Pair:
+    """He-normal weights from `rng`."""
+    generator, critic = networks(shape, config, classes)
+    for weight in [*generator.parameters(), *critic.parameters()]:
+        if weight.dim() > 1:
+            nn.init.kaiming_normal_(weight, generator=rng)
+    return Pair(state_of(generator), state_of(critic))
+
+
+def gradient_penalty(critic: nn.Module, between: Tensor, label: Tensor | None = None) -> Tensor:
+    """Mean of (||grad D|| - 1)^2 at pictures `between` [n, C, H, W]."""
+    between = between.detach().requires_grad_()
+    scores = critic(between) if label is None else critic(between, label)
+    [slope] = torch.autograd.grad(scores.sum(), between, create_graph=True)
+    penalty: Tensor = (slope.flatten(1).norm(dim=1) - 1).square().mean()
+    return penalty
+
+
+@dataclass(frozen=True)
+class Visit:
+    """What one visit makes of a pair."""
+
+    pair: Pair
+    critic_loss: float  # means over the last epoch, or over all steps
+    generator_loss: float
+
+
+def train(
+    pair: Pair, x: Tensor, y: Tensor, config: GanConfig, rng: torch.Generator, classes: int = 0
+) -> Visit:
+    """One client's visit: x [n, C, H, W] in [-1, 1], labels y [n] for conditional networks."""
+    g, d = networks(tuple(x.shape[1:]), config, classes)
+    g.load_state_dict(pair.generator)
+    d.load_state_dict(pair.critic)
+    for net in (g.to(x.device), d.to(x.device)):
+        channels_last(net)
+    step_g = torch.optim.Adam(g.parameters(), config.lr_generator, betas=(0.0, 0.9), eps=1e-4)
+    step_d = torch.optim.Adam(d.parameters(), config.lr_critic, betas=(0.0, 0.9), eps=1e-4)
+    critic_losses: list[Tensor] = []
+    generator_losses: list[Tensor] = []
+
+    def fake(label: Tensor | None, n: int) -> Tensor:
+        out: Tensor = g(torch.randn(n, config.latent, generator=rng).to(x), label)
+        return out
+
+    for number, batch in enumerate(_batches(len(x), config, rng), start=1):
+        real, n = x[batch.to(x.device)], len(batch)
+        label = one_hot(y[batch.to(x.device)], classes).to(x) if classes else None
+        with torch.no_grad():
+            made = fake(label, n)
+        u = torch.rand(n, 1, 1, 1, generator=rng).to(x)
+        scores = d(torch.cat([made, real]), None if label is None else torch.cat([label, label]))
+        loss = scores[:n].mean() - scores[n:].mean()
+        loss = loss + config.penalty * gradient_penalty(d, u * real + (1 - u) * made, label)
+        step_d.zero_grad()
+        loss.backward()
+        step_d.step()
+        critic_losses.append(loss.detach())
+        if number % config.critic_steps == 0:
+            d.requires_grad_(False)  # its slopes would be thrown away
+            loss = -d(fake(label, n), label).mean()
+            step_g.zero_grad()
+            loss.backward()
+            step_g.step()
+            d.requires_grad_()
+            generator_losses.append(loss.detach())
+    return Visit(Pair(state_of(g), state_of(d)), _mean(critic_losses), _mean(generator_losses))
+
+
+def sample(
+    generator: State, shape: tuple[int, ...], n: int, config: GanConfig, rng: torch.Generator,
+    labels: Tensor | None = None, classes: int = 0, batch: int = 500,
+) -> Tensor:  # fmt: skip
+    """[n, C, H, W] pictures in [0, 1]; `labels` [n] for a conditional generator."""
+    net, _ = networks(shape, config, classes)
+    net.load_state_dict(generator)
+    if not n:
+        return torch.zeros(0, *shape)
+    z, given = torch.randn(n, config.latent, generator=rng), None
+    if labels is not None:
+        given = one_hot(labels, classes).float()
+    with torch.no_grad():
+        made = [net(z[i : i + batch], None if given is None else given[i : i + batch])
+                for i in range(0, n, batch)]  # fmt: skip
+    return (torch.cat(made) + 1) / 2
+
+
+def _batches(n: int, config: GanConfig, rng: torch.Generator) -> list[Tensor]:
+    """Indices of a visit's batches: whole passes, or as many as the steps ask for."""
+    size = min(config.batch_size, n)
+    if config.unit == "step":
+        return [torch.randperm(n, generator=rng)[:size]
+                for _ in range(config.local * config.critic_steps)]  # fmt: skip
+    return [b for _ in range(config.local)
+            for b in torch.split(torch.randperm(n, generator=rng), size)]  # fmt: skip
+
+
+def _mean(losses: list[Tensor]) -> float:
+    return float(torch.stack(losses).mean()) if losses else 0.0

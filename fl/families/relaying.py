@@ -1,0 +1,256 @@
+"""Relays over the wire: mediators pass a model along their clients, the server averages the mediators.
+
+The base of GANDALF (sec. 3.4). In a round each of M_c groups starts from w; its members train one after
+the other, E_m times round, each handing its model to the next; and with w^m the last model of group m
+
+    w <- sum over m of (n_m / n) w^m,    n_m: examples of the clients whose work is in w^m
+
+The paper prints w - sum (n_m / n) (w^m - w*), which has the wrong sign. The next client reads the model
+of one single client. Mediators only decide who is next (fl/families/relay.py, planned ahead on a simulated
+clock);
+what they exchange with clients on that is not sent as messages but kept as `events` in the metrics.
+With as many groups as clients this is FedAvg, bit for bit.
+"""
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import torch
+
+from fl.aggregators.mean import WeightedMean
+from fl.artifact import Kind
+from fl.errors import UserError
+from fl.families.relay import START, FaultConfig, Faults, RandomFaults, Relay, Task, plan
+from fl.families.visit_noise import NoiseConfig, protected, release
+from fl.federation import Federation, Tally
+from fl.ledger import EVERYONE
+from fl.method import Client, LocalConfig, Reply, RoundMethod
+from fl.model import State
+from fl.protection import Message
+from fl.tree import Tree, finite
+
+Groups = Sequence[Sequence[int]]
+First = Callable[[int, Task, int], Message]  # group, task, step -> what it starts from
+
+
+@dataclass
+class Outcome:
+    """What one relay ends with; `contributors` is empty where it ends with nothing."""
+
+    content: Message = field(default_factory=dict)
+    sender: int = -1
+    contributors: list[int] = field(default_factory=list)
+    replies: list[Reply] = field(default_factory=list)  # of the tasks behind the result
+
+    def mean_stats(self) -> dict[str, float]:
+        names = self.replies[0].stats if self.replies else {}
+        return {n: sum(r.stats[n] for r in self.replies) / len(self.replies) for n in names}
+
+
+class Relaying(RoundMethod):
+    """Subclasses write the phases of run() with `pass_around` and `averaged_round`."""
+
+    @dataclass(frozen=True, kw_only=True)
+    class Config(LocalConfig):
+        mediators: int = 2  # M_c, groups that train the model
+        mediator_epochs: int = 1  # E_m, times a group is gone through in a round
+        faults: FaultConfig = field(default_factory=FaultConfig)
+        noise: NoiseConfig = field(default_factory=NoiseConfig)
+
+        def __post_init__(self) -> None:
+            super().__post_init__()
+            for name in ("mediators", "mediator_epochs"):
+                if getattr(self, name) < 1:
+                    raise UserError(f"method.{name} must be >= 1, got {getattr(self, name)}",
+                                    hint="as many mediators as clients is FedAvg")  # fmt: skip
+
+    def settled(self, kinds: Iterable[Kind]) -> list[Kind]:
+        """Kinds that this method noises or clips itself; the ledger then has its own lines."""
+        noise = self.config.noise
+        return [k for k in kinds if noise.clips or noise.deviation(k)]
+
+    # Server and mediators ------------------------------------------------------------------
+
+    def faults(self, t: int, lost: Collection[int], federation: Federation) -> Faults:
+        """What will go wrong this round."""
+        return RandomFaults(self.config.faults, federation.streams, t, frozenset(lost))
+
+    def schedule(
+        self, t: int, groups: Groups, state: Tree, federation: Federation, cap: int = 1
+    ) -> tuple[list[Relay], Tally, Tree]:
+        """This round's relays, what the metrics say of them, and the new clock and task counts."""
+        members = [k for group in groups for k in group]
+        asked, answering = federation.participate(t, sorted(members))
+        lost = [k for k in answering if federation.loses_reply(t, k)]
+        completed = {int(k): n for k, n in state["completed"].items()}
+        faults = self.faults(t, lost, federation)
+        relays = [
+            plan([k for k in group if k in answering], completed, self.config.faults, faults, cap)
+            for group in groups
+        ]
+        tally = Tally(asked=len(asked), lost=sum(not x.done for r in relays for x in r.tasks))
+        clock = state["clock"] + max((r.time for r in relays), default=0.0)
+        events = [e | {"group": g} for g, r in enumerate(relays) for e in r.events]
+        tally.notes = {
+            "clock": clock,
+            "requests": sum(len(r.tasks) for r in relays),
+            "events": events,
+        }
+        for relay in relays:
+            for k in relay.contributors:
+                completed[k] = completed.get(k, 0) + relay.tasks_of(k)
+        return (
+            relays,
+            tally,
+            {"clock": clock, "completed": {str(k): n for k, n in completed.items()}},
+        )
+
+    def pass_around(
+        self, t: int, work: str, relays: Sequence[Relay], first: First, memory: Mapping[int, Tree],
+        federation: Federation, tally: Tally,
+    ) -> list[Outcome]:  # fmt: skip
+        """Carry the relays out, side by side; `work` names the clients' function.
+
+        Of what a client returns, the kinds of card.relay are handed on, the others go to the server.
+        A result that is not finite is dropped: the next client starts where this one did (Z7).
+        """
+        federation.workers.everywhere("begin", t, {})
+        content: list[dict[int, Message]] = [{} for _ in relays]
+        replies: list[dict[int, Reply]] = [{} for _ in relays]
+        for step in range(max((len(r.tasks) for r in relays), default=0)):
+            turns = [(g, r.tasks[step]) for g, r in enumerate(relays) if step < len(r.tasks)]
+            given = {g: self._given(t, g, step, relays[g], content[g], first, federation)
+                     for g, _ in turns}  # fmt: skip
+            working = [(g, task) for g, task in turns if task.done]
+            jobs = [(work, (task.client, memory.get(task.client, {}), given[g] | _order(task)))
+                    for g, task in working]  # fmt: skip
+            done = federation.workers.map("work", jobs)
+            for (g, task), reply in zip(working, done, strict=True):
+                carried = {k: v for k, v in reply.message.items() if k in self.card.relay}
+                rest = {k: v for k, v in reply.message.items() if k not in self.card.relay}
+                content[g][step] = given[g]
+                if not all(finite(p) for p in reply.message.values()):
+                    tally.rejected += 1
+                    continue
+                content[g][step], replies[g][step] = carried, reply
+                self.enter(t, task, carried, federation)
+                if rest:
+                    federation.wire.uplink(t, rest, task.client, {})
+        outcomes = []
+        for g, relay in enumerate(relays):
+            behind = [i for i in relay.chain if i in replies[g]]
+            outcome = Outcome(contributors=sorted({relay.tasks[i].client for i in behind}),
+                              replies=[replies[g][i] for i in behind])  # fmt: skip
+            if behind:
+                outcome.content = content[g][relay.chain[-1]]
+                outcome.sender = relay.tasks[relay.chain[-1]].client
+            outcomes.append(outcome)
+        return outcomes
+
+    def _given(
+        self, t: int, g: int, step: int, relay: Relay, content: Mapping[int, Message], first: First,
+        federation: Federation,
+    ) -> Message:  # fmt: skip
+        """What the client of a step receives, over the wire."""
+        task = relay.tasks[step]
+        if task.source == START:
+            return first(g, task, step)
+        message, sender = content[task.source], relay.tasks[task.source].client
+        if sender == task.client:  # it still has what it made
+            return message
+        settled = self.settled(message)
+        return federation.wire.relay(t, message, sender, task.client, settled=settled) or message
+
+    def enter(self, t: int, task: Task, message: Message, federation: Federation) -> None:
+        """A visit's releases, into the ledger; whoever gets the model reads it in the end."""
+        for kind in message:
+            stream = f"{noise_stream(kind, task.attempt)}/{t}/{task.client}"
+            line = release(kind, t, task.client, self.config.noise, EVERYONE, stream)
+            if line is not None:
+                federation.wire.enter(line)
+
+    def averaged_round(
+        self, t: int, model: State, groups: Groups, sizes: Mapping[int, float], state: Tree,
+        memory: Mapping[int, Tree], federation: Federation,
+    ) -> tuple[State, Tree]:  # fmt: skip
+        """One round of training: the new model, and the new clock and task counts."""
+        relays, tally, books = self.schedule(
+            t, groups, state, federation, self.config.mediator_epochs
+        )
+        message: Message = {Kind.GLOBAL_MODEL: model}
+        firsts = sorted(r.tasks[0].client for r in relays if r.tasks)
+        federation.wire.broadcast(t, message, firsts)
+
+        def first(g: int, task: Task, step: int) -> Message:
+            if step:
+                federation.wire.downlink(t, message, task.client)
+            return {Kind.RELAY_MODEL: model}
+
+        mean = WeightedMean()
+        for outcome in self.pass_around(t, "visit", relays, first, memory, federation, tally):
+            if not outcome.contributors:
+                continue
+            up: Message = {Kind.LOCAL_MODEL: outcome.content[Kind.RELAY_MODEL]}
+            received = federation.wire.uplink(
+                t, up, outcome.sender, message, settled=self.settled(up)
+            )
+            if received is None:
+                tally.rejected += 1
+                continue
+            each = {r: sizes[r] for r in outcome.contributors}
+            tally.add(received, int(sum(each.values())), outcome.mean_stats())
+            uniform = self.config.weighting == "uniform"
+            mean.add(
+                received[Kind.LOCAL_MODEL], float(len(each)) if uniform else sum(each.values())
+            )
+        federation.tally = tally
+        return (mean.value() if mean.total else model), books
+
+    # Clients -------------------------------------------------------------------------------
+
+    def receive(self, client: Client) -> Client:
+        """A model handed on is where training starts."""
+        if Kind.RELAY_MODEL not in client.message:
+            return client
+        start = {Kind.GLOBAL_MODEL: client.message[Kind.RELAY_MODEL]}
+        return replace(client, message=client.message | start)
+
+    def client(self, client: Client) -> Reply:
+        """A visit as it reaches the next client, or the server after the last one."""
+        reply = self.visit(client)
+        last: Message = {Kind.LOCAL_MODEL: reply.message[Kind.RELAY_MODEL]}
+        return replace(reply, message=reply.message | last)
+
+    def visit(self, client: Client) -> Reply:
+        """Train the model that was handed on."""
+        turn = _turn(client)
+        stream = f"batches/{turn}" if turn else "batches"
+        trained = client.train(self, self.constants(client), stream=stream)
+        return Reply(
+            message=self.hand_on(client, {Kind.RELAY_MODEL: trained.state}),
+            examples=len(client.y),
+            stats={"train_loss": trained.loss, "steps": float(trained.steps)},
+        )
+
+    def hand_on(self, client: Client, message: Message) -> Message:
+        """The message as it leaves the client: clipped and noised, where the settings say so."""
+        turn, noise = _turn(client), self.config.noise
+        return {
+            kind: protected(kind, payload, client.message.get(kind, {}), noise,
+                            client.generator(noise_stream(kind, turn)))
+            for kind, payload in message.items()
+        }  # fmt: skip
+
+
+def noise_stream(kind: Kind, turn: int) -> str:
+    return f"noise/{kind}/{turn}"
+
+
+def _turn(client: Client) -> int:
+    """How many visits the mediator asked of it before; one that was asked for nothing else: none."""
+    order = client.message.get(Kind.TRAIN_ORDER)
+    return int(order["visit"]) if order else 0
+
+
+def _order(task: Task) -> Message:
+    return {Kind.TRAIN_ORDER: {"visit": torch.tensor(task.attempt)}}

@@ -1,0 +1,86 @@
+"""Split models: one part of the model is averaged, the other stays with each client.
+
+The base of FedPer, FedRep and LG-FedAvg. Messages in both directions hold the shared part only. The
+private part starts as in the initial model and then lives in the client's memory. Where every
+parameter is shared, the method is FedAvg, bit for bit.
+
+There is no complete global model: what is served is the shared part with the initial private part,
+and what the clients use is scored as `client_accuracy` and `personal_accuracy`.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from fl.aggregators.mean import WeightedMean
+from fl.artifact import Kind
+from fl.errors import UserError
+from fl.federation import Federation
+from fl.method import Client, Delivery, LocalConfig, Reply, RoundMethod
+from fl.model import State
+from fl.protection import Message
+from fl.training.local import Trained
+from fl.tree import Tree
+
+
+class SplitMethod(RoundMethod):
+    """A method of rounds whose clients keep the parameters named by `config.private`."""
+
+    @dataclass(frozen=True, kw_only=True)
+    class Config(LocalConfig):
+        # "head", "body", or beginnings of parameter names; none: everything is shared
+        private: tuple[str, ...] = ("head",)
+
+    def is_private(self, name: str) -> bool:
+        """Whether this parameter (or buffer) stays on the client."""
+        return any(
+            (name in self.head) == (part == "head")
+            if part in ("head", "body")
+            else name.startswith(part)
+            for part in self.config.private
+        )
+
+    def shared(self, state: State) -> State:
+        return {k: v for k, v in state.items() if not self.is_private(k)}
+
+    def private(self, state: State) -> State:
+        return {k: v for k, v in state.items() if self.is_private(k)}
+
+    # Server ------------------------------------------------------------------------------
+
+    def start(self, federation: Federation) -> Tree:
+        model = self.initial(federation)
+        for part in self.config.private:
+            if part not in ("head", "body") and not any(k.startswith(part) for k in model):
+                raise UserError(f"method.private: no parameter begins with {part!r}",
+                                hint=f"write head, body, or a beginning of: {', '.join(model)}")  # fmt: skip
+        if not self.shared(model):
+            raise UserError("method.private leaves no parameter to share",
+                            hint="leave some part of the model out of it")  # fmt: skip
+        return {"model": model}
+
+    def download(self, state: Tree) -> Message:
+        return {Kind.GLOBAL_MODEL: self.shared(state["model"])}
+
+    def server(self, state: Tree, deliveries: Iterator[Delivery], round: int) -> Tree:
+        mean = WeightedMean()
+        for delivery in deliveries:
+            mean.add(delivery.message[Kind.LOCAL_MODEL], delivery.weight(self.config.weighting))
+        return state | {"model": state["model"] | mean.value()}
+
+    def own_models(self, state: Tree, memory: Mapping[int, Tree]) -> Iterator[tuple[int, State]]:
+        if not self.private(state["model"]):
+            return iter(())
+        return ((k, state["model"] | m["private"]) for k, m in sorted(memory.items()))
+
+    # Client ------------------------------------------------------------------------------
+
+    def receive(self, client: Client) -> Client:
+        """Complete the shared part that arrived with the client's own part."""
+        own = client.memory.get("private") or self.private(client.initial)
+        whole = client.start | {k: v.to(client.x.device) for k, v in own.items()}
+        return replace(client, message=client.message | {Kind.GLOBAL_MODEL: whole})
+
+    def finish(self, client: Client, trained: Trained) -> Reply:
+        reply = super().finish(client, trained)
+        message = reply.message | {Kind.LOCAL_MODEL: self.shared(trained.state)}
+        return replace(reply, message=message, memory={"private": self.private(trained.state)})

@@ -1,0 +1,109 @@
+"""Extraction: pictures that a generator draws again are counted, and coincidences are not."""
+
+from functools import cache
+
+import numpy as np
+import pytest
+
+from attacks.attack import Evidence, Images
+from attacks.generators._copies import copies
+from attacks.generators.generator_distance import Made
+from attacks.generators.generator_extraction import GeneratorExtraction
+from attacks.trials.matched import Matched
+from fl.errors import UserError
+from tests.attacks.generators.test_generators import STEPS, one, world
+
+ATTACK = GeneratorExtraction(
+    GeneratorExtraction.Config(planted_steps=250, reference_steps=60, pictures=2000)
+)
+
+
+def stack(x: object) -> Images:
+    pictures = np.asarray(x, np.float32).reshape(-1, 1, 1, 2)
+    return Images(x=pictures, y=np.zeros(len(pictures), np.int64))
+
+
+@cache
+def judged(steps: int) -> list[Evidence]:
+    w = world(steps)
+    claim = ATTACK.run([w.artifacts[1]], w.knowledge, np.random.default_rng(1))
+    return ATTACK.measure(claim, w, np.random.default_rng(2))  # type: ignore[arg-type]
+
+
+def test_a_ratio_is_the_distance_in_units_of_the_neighbours() -> None:
+    m = Matched(members=stack([[0, 0], [10, 0]]), others=stack([[3, 0], [0, 4], [100, 0]]))
+    found = copies(stack([[1, 0], [10, 1]]).x, m, neighbours=2)
+    # (1, 0) is at 1, 9, 2, sqrt(17), 99 of them; (10, 1) at sqrt(101), 1, sqrt(50), sqrt(109), sqrt(8101)
+    near, far = 17**0.5, 50**0.5
+    np.testing.assert_allclose(
+        found.members, [1 / ((2 + near) / 2), 1 / ((far + 101**0.5) / 2)], rtol=1e-12
+    )
+    np.testing.assert_allclose(
+        found.others,
+        [2 / ((1 + near) / 2), 109**0.5 / ((1 + far) / 2), 8101**0.5 / ((1 + far) / 2)],
+        rtol=1e-12,
+    )
+    assert found.copy.tolist() == [0, 1] and found.nearest_other.tolist() == [0, 0]
+
+
+def test_an_exact_copy_has_ratio_nought_in_whatever_batch() -> None:
+    rng = np.random.default_rng(0)
+    m = Matched(members=stack(rng.random((20, 2))), others=stack(rng.random((60, 2))))
+    made = np.concatenate([stack(rng.random((30, 2))).x, m.members.x[7:8]])
+    whole, parts = copies(made, m, 5), copies(made, m, 5, batch=4)
+    assert whole.members[7] == 0 and whole.copy[7] == 30
+    np.testing.assert_array_equal(whole.members, parts.members)
+    np.testing.assert_array_equal(whole.others, parts.others)
+    np.testing.assert_array_equal(whole.copy, parts.copy)
+
+
+def test_twenty_memorised_pictures_are_extracted_and_counted() -> None:
+    rate = one(judged(STEPS), "extracted_at_fpr_0.01")
+    assert rate.trials == 20 and rate.interval is not None
+    assert rate.value >= 0.4 and rate.interval[0] > 0.01  # forty times chance, and above it surely
+    assert f"{round(20 * rate.value)} of 20 pictures" in rate.note
+    blind = {b.name: b.value for b in rate.baselines}
+    assert blind["untrained generator"] <= 0.1 and blind["reference generator"] <= 0.1
+    area = one(judged(STEPS), "auc")
+    assert area.interval is not None and area.interval[0] > 0.7
+    planted = one(judged(0), "auc", "positive")
+    assert planted.interval is not None and planted.interval[0] > 0.6
+
+
+def test_nothing_is_extracted_from_untrained_weights_or_of_unseen_pictures() -> None:
+    rate = one(judged(0), "extracted_at_fpr_0.01")
+    assert rate.interval is not None and rate.interval[0] <= 0.01
+    for steps in (0, STEPS):
+        silent = one(judged(steps), "auc", "negative")
+        assert silent.interval is not None and silent.interval[0] < 0.5 < silent.interval[1]
+        rate = one(judged(steps), "extracted_at_fpr_0.01", "negative")
+        assert rate.interval is not None and rate.interval[0] <= 0.01
+
+
+def test_false_alarms_are_as_rare_as_the_interval_says() -> None:
+    """Pictures that depend on nothing, against members and others of one distribution: 95 % intervals."""
+    rng, alarms = np.random.default_rng(0), 0
+    for _ in range(100):
+        x, y = (stack(rng.normal(size=(n, 2))) for n in (40, 400))
+        pairs = [(Made(rng.normal(size=(300, 1, 1, 2))), Matched(members=x, others=y))]
+        [rate] = [e for e in ATTACK._evidence(pairs, {}, "none", "") if e.measure != "auc"]
+        assert rate.interval is not None
+        alarms += rate.interval[0] > 0.01
+    assert alarms <= 5
+
+
+def test_the_galleries_show_copies_and_what_copies_look_like() -> None:
+    w = world(STEPS)
+    claim = ATTACK.run([w.artifacts[1]], w.knowledge, np.random.default_rng(1))
+    own, planted = ATTACK.galleries(claim, w)  # type: ignore[arg-type]
+    assert "planted" in planted.title
+    made, seen, unseen = own.rows.values()
+    assert len(own.columns) == len(made) == 8 and list(own.columns) == sorted(own.columns)
+    assert np.square(made - seen).sum() < np.square(made - unseen).sum() / 1.5
+
+
+def test_settings_that_mean_nothing_are_refused() -> None:
+    with pytest.raises(UserError, match="neighbours must be at least 1"):
+        GeneratorExtraction.Config(neighbours=0)
+    with pytest.raises(UserError, match="pictures must be at least 1"):
+        GeneratorExtraction.Config(pictures=0)

@@ -1,0 +1,125 @@
+"""A tiny federation that learnt its pictures by heart: embedded digits, a narrow MLP, three clients."""
+
+from collections.abc import Mapping, Sequence
+from functools import cache
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from sklearn.datasets import load_digits
+
+from attacks.attack import Images, Knowledge
+from audit.observer.models import KnownArchitecture
+from audit.observer.shadows import ShadowTrainer
+from fl.artifact import SERVER, Artifact, Channel, Kind, Party
+from fl.dataset import Arrays, Data
+from fl.method import LocalConfig
+from fl.methods.fedavg import FedAvg
+from fl.model import Net, initialise, state_of
+from fl.streams import Streams
+from fl.training.local import train
+
+SHAPE, CLASSES = (1, 8, 8), 10
+CONFIG = LocalConfig(local_epochs=40, batch_size=20, lr=0.2, momentum=0.5)
+
+
+class Mlp(Net):
+    def __init__(self) -> None:
+        super().__init__(SHAPE, CLASSES)
+        self.wide = torch.nn.Linear(64, 64)
+        self.head = torch.nn.Linear(64, CLASSES)
+
+    def features(self, x: torch.Tensor) -> torch.Tensor:
+        return self.wide(x.flatten(1)).relu()
+
+
+class Overfit:
+    """Clients with `size` noisy digits each; the global model, and uploads one step or many from it.
+
+    `heart`: whether clients train at all. Pixel noise makes digits hard to tell without memory.
+    """
+
+    def __init__(self, size: int = 60, clients: int = 3, heart: bool = True) -> None:
+        rng = np.random.default_rng(0)
+        digits = load_digits()
+        x = (digits.images[:, None] / 16).astype(np.float32)
+        x = np.clip(x + rng.normal(0, 0.5, x.shape), 0, 1).astype(np.float32)
+        order = rng.permutation(len(x))
+        self.data = Data(
+            train=Arrays(x=x, y=digits.target.astype(np.int64)),
+            test=Arrays(x=x[:1], y=digits.target[:1].astype(np.int64)),
+            classes=tuple(map(str, range(CLASSES))), mean=(0.5,), std=(0.3,), augment="none",
+        )  # fmt: skip
+        own, rest = order[: size * clients], order[size * clients :]
+        self.parts = np.split(own, clients)
+        self.auxiliary, self.reference = self._images(rest[:500]), self._images(rest[500:])
+        start = state_of(initialise(Mlp, Streams(0)))
+        models = [self._train(start, p, k) if heart else start for k, p in enumerate(self.parts)]
+        common = self._train(start, own, 99) if heart else start
+        self.artifacts = [_artifact(Kind.GLOBAL_MODEL, start, None, 0)]
+        self.artifacts += [_artifact(Kind.LOCAL_MODEL, m, k, 0) for k, m in enumerate(models)]
+        self.artifacts.append(_artifact(Kind.GLOBAL_MODEL, common, None, 1))
+
+    def _images(self, index: NDArray[np.int64]) -> Images:
+        return Images(x=self.data.train.x[index], y=self.data.train.y[index])
+
+    def _train(self, start: Any, index: NDArray[np.int64], number: int) -> Any:
+        own = self._images(index)
+        with torch.random.fork_rng(devices=[]):
+            net = Mlp()
+        x = (torch.from_numpy(own.x) - 0.5) / 0.3
+        return train(FedAvg(CONFIG), net, start, x, torch.from_numpy(own.y), {},
+                     Streams(number).torch("order")).state  # fmt: skip
+
+    @property
+    def trainer(self) -> ShadowTrainer:
+        return ShadowTrainer(make=Mlp, data=self.data, config=CONFIG, workers=0)
+
+    @property
+    def knowledge(self) -> Knowledge:
+        return Knowledge(
+            classes=CLASSES, image_shape=SHAPE, architecture=KnownArchitecture(Mlp, self.data),
+            auxiliary=self.auxiliary, trainer=self.trainer,
+            training={"local_epochs": 40.0, "lr": 0.2},
+        )  # fmt: skip
+
+    # the Truth protocol
+
+    def members(self, artifact: str, label: int) -> NDArray[Any]:
+        if "client-" in artifact:
+            return self.client_images(int(artifact.split("client-")[1].split(".")[0])).of_class(
+                label
+            )
+        return self._images(np.concatenate(self.parts)).of_class(label)
+
+    def label_counts(self, client: int) -> NDArray[np.int64]:
+        return np.bincount(self.client_images(client).y, minlength=CLASSES)
+
+    def client_images(self, client: int) -> Images:
+        return self._images(self.parts[client])
+
+
+@cache
+def overfit() -> Overfit:
+    return Overfit()
+
+
+@cache
+def untrained() -> Overfit:
+    return Overfit(heart=False)
+
+
+def _artifact(kind: Kind, state: Mapping[str, Any], client: int | None, round: int) -> Artifact:
+    up = client is not None
+    payload = {k: v.numpy() for k, v in state.items()}
+    return Artifact(
+        id=f"r{round:05}/" + (f"client-{client}.uplink/{kind}" if up else f"server.downlink/{kind}"),
+        kind=kind, channel=Channel.UPLINK if up else Channel.DOWNLINK, round=round,
+        sender=Party.client(client) if client is not None else SERVER,
+        seen_by=("server",) if up else ("server", "client"), payload=payload,
+    )  # fmt: skip
+
+
+def view(world: Overfit, *kinds: Kind) -> Sequence[Artifact]:
+    return [a for a in world.artifacts if not kinds or a.kind in kinds]

@@ -1,0 +1,176 @@
+"""Models that learnt by heart give members away; untrained ones, wrong uploads and unseen pictures do not."""
+
+from dataclasses import replace
+from functools import cache
+
+import numpy as np
+import pytest
+
+from attacks.attack import Evidence, Images
+from attacks.models._gradients import per_picture
+from attacks.models._membership import ModelMembership
+from attacks.models._targets import GLOBAL, UPDATE, targets
+from attacks.models._trials import ANOTHER, SHUFFLED, taught
+from attacks.models.entropy import Entropy
+from attacks.models.gradient_cosine import GradientCosine
+from attacks.models.lira import Lira
+from attacks.models.loss_threshold import LossThreshold
+from attacks.models.rmia import Rmia
+from attacks.models.update_norm import UpdateNorm
+from attacks.trials.reidentification import fingerprints
+from fl.artifact import Kind
+from fl.errors import UserError
+from tests.attacks.models.overfit import Overfit, overfit, untrained, view
+
+SMALL = {"members": 100, "others": 400}
+ATTACKS: dict[str, ModelMembership] = {
+    "loss": LossThreshold(),
+    "entropy": Entropy(),
+    "cosine": GradientCosine(),
+    "norm": UpdateNorm(),
+    "lira": Lira(Lira.Config(shadows=8, epochs=40, **SMALL)),
+    "rmia": Rmia(Rmia.Config(references=4, epochs=40, **SMALL)),
+}
+
+
+@cache
+def judged(name: str, heart: bool = True) -> list[Evidence]:
+    world = overfit() if heart else untrained()
+    rng = np.random.default_rng(0)
+    claim = ATTACKS[name].run(world.artifacts, world.knowledge, rng)
+    return ATTACKS[name].measure(claim, world, rng)
+
+
+def one(found: list[Evidence], model: str, measure: str = "auc") -> Evidence:
+    return next(e for e in found if e.measure == measure and e.condition.get("model") == model)
+
+
+@pytest.mark.parametrize(
+    ("name", "model", "least"),
+    [
+        ("loss", GLOBAL, 0.85), ("loss", UPDATE, 0.85), ("entropy", GLOBAL, 0.85),
+        ("entropy", UPDATE, 0.8), ("cosine", UPDATE, 0.9), ("norm", UPDATE, 0.6),
+        ("lira", GLOBAL, 0.75), ("rmia", GLOBAL, 0.75),
+    ],
+)  # fmt: skip
+def test_members_of_an_overfitted_model_are_found(name: str, model: str, least: float) -> None:
+    e = one(judged(name), model)
+    assert e.value > least and e.interval is not None and e.interval[0] > 0.55
+    blind = {b.name: b for b in e.baselines}[SHUFFLED if model == GLOBAL else ANOTHER]
+    assert blind.interval is not None and blind.interval[0] < 0.52 and blind.value < 0.6
+
+
+def test_likelihood_ratios_find_more_members_at_few_false_alarms_than_the_loss() -> None:
+    lira, loss = (one(judged(n), GLOBAL, "tpr_at_fpr_0.01").value for n in ("lira", "loss"))
+    assert lira > 1.5 * loss
+
+
+@pytest.mark.parametrize("name", list(ATTACKS))
+def test_unseen_pictures_in_the_place_of_members_are_not_found(name: str) -> None:
+    (control,) = [e for e in judged(name) if e.control == "negative"]
+    assert control.interval is not None and control.interval[0] <= 0.5 <= control.interval[1]
+
+
+@pytest.mark.parametrize("name", ["loss", "entropy"])
+def test_an_untrained_model_tells_nothing(name: str) -> None:
+    e = one(judged(name, heart=False), GLOBAL)
+    assert e.interval is not None and e.interval[0] <= 0.5 <= e.interval[1] + 0.02
+
+
+def test_the_control_keeps_within_its_interval_over_many_draws() -> None:
+    fired = 0
+    for seed in range(30):
+        rng, attack = np.random.default_rng(seed), GradientCosine()
+        claim = attack.run(overfit().artifacts, overfit().knowledge, rng)
+        (control,) = [e for e in attack.measure(claim, overfit(), rng) if e.control == "negative"]
+        assert control.interval is not None
+        fired += not control.interval[0] <= 0.5 <= control.interval[1]
+    assert fired <= 2
+
+
+def test_candidates_in_the_shadow_models_are_told_better_than_without() -> None:
+    world, rng = overfit(), np.random.default_rng(0)
+    few = view(world, Kind.GLOBAL_MODEL)
+    areas = []
+    for mode in ("offline", "online"):
+        attack = Lira(Lira.Config(mode=mode, shadows=8, epochs=20, members=60, others=200))  # type: ignore[arg-type]
+        claim = attack.run(few, world.knowledge, np.random.default_rng(0))
+        areas.append(one(attack.measure(claim, world, rng), GLOBAL).value)
+    assert areas[1] > areas[0] > 0.6
+
+
+def test_a_client_with_two_classes_does_not_give_its_labels_away_as_members() -> None:
+    world = Overfit(heart=False)  # uploads that know classes 0 and 1, and no picture
+    y, parts = world.data.train.y, np.concatenate(world.parts)
+    world.parts = [parts[y[parts] < 2]] + [parts[y[parts] >= 2]] * 2
+    for a in world.artifacts:
+        if a.kind == Kind.LOCAL_MODEL:
+            a.payload["head.bias"][:2] += 5  # type: ignore[index]
+    claim = LossThreshold().run(world.artifacts, world.knowledge, np.random.default_rng(0))
+    found = one(LossThreshold().measure(claim, world, np.random.default_rng(0)), UPDATE)
+    assert found.interval is not None and found.interval[0] <= 0.5
+    table = claim["scorer"][0](Images(x=world.reference.x, y=world.reference.y))
+    row = claim["model"].tolist().index(UPDATE)
+    assert np.median(table[row][world.reference.y < 2]) > np.median(table[row]) + 1  # it could have
+
+
+def test_gradients_of_single_pictures_are_those_of_autograd() -> None:
+    import torch
+
+    world = overfit()
+    asked = [t for t in targets(world.artifacts, np.random.default_rng(0), 9) if t.start]
+    some = Images(x=world.reference.x[:3], y=world.reference.y[:3])
+    assert world.knowledge.architecture is not None
+    mine = per_picture(asked, world.knowledge.architecture, some, lambda p, n, c: p)
+    module = world.knowledge.architecture(asked[0].start).module().requires_grad_(True)
+    for i in range(3):
+        loss = torch.nn.functional.cross_entropy(
+            module(torch.from_numpy(some.x[i : i + 1])), torch.from_numpy(some.y[i : i + 1])
+        )
+        grads = dict(zip([k for k, _ in module.net.named_parameters()],
+                         torch.autograd.grad(loss, list(module.net.parameters())), strict=True))  # fmt: skip
+        expected = [
+            -sum((t.change()[k] * g.numpy()).sum() for k, g in grads.items()) for t in asked
+        ]
+        np.testing.assert_allclose(mine[:, i], expected, rtol=1e-4)
+
+
+def test_deltas_are_added_to_the_model_they_started_from() -> None:
+    world = overfit()
+    start = world.artifacts[0].payload
+    deltas = [
+        replace(a, kind=Kind.MODEL_DELTA, payload={k: v - start[k] for k, v in a.payload.items()})  # type: ignore[operator]
+        if a.kind == Kind.LOCAL_MODEL else a
+        for a in world.artifacts
+    ]  # fmt: skip
+    rng = np.random.default_rng
+    for a, b in zip(targets(deltas, rng(0), 9), targets(world.artifacts, rng(0), 9), strict=True):
+        for k in a.weights:
+            np.testing.assert_allclose(a.weights[k], b.weights[k], atol=1e-6)
+
+
+def test_wrong_labels_are_wrong_and_spread_over_the_other_classes() -> None:
+    marks = fingerprints(overfit().reference.x)
+    found = np.array([taught(m, 3, 10) for m in marks])
+    assert sorted(set(found)) == [0, 1, 2, 4, 5, 6, 7, 8, 9]
+    assert taught(marks[0], 0, 2) == 1
+
+
+def test_without_uploads_or_auxiliary_pictures_it_says_so() -> None:
+    world = overfit()
+    assert "no upload" in GradientCosine().not_applicable(
+        view(world, Kind.GLOBAL_MODEL), world.knowledge
+    )
+    assert LossThreshold().not_applicable(view(world, Kind.GLOBAL_MODEL), world.knowledge) == ""
+    alone = replace(world.knowledge, trainer=None, auxiliary=None)
+    for attack in (Lira(), Rmia()):
+        assert "auxiliary pictures" in attack.not_applicable(world.artifacts, alone)
+        assert attack.not_applicable(world.artifacts, world.knowledge) == ""
+
+
+@pytest.mark.parametrize(
+    "settings", [{"shadows": 3}, {"shadows": 0}, {"epochs": 0}, {"mode": "both"}, {"members": 0}]
+)
+def test_settings_that_mean_nothing_are_refused(settings: dict[str, object]) -> None:
+    with pytest.raises(UserError, match=r"must|needs"):
+        Lira(Lira.Config(**settings))  # type: ignore[arg-type]

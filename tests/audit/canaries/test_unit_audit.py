@@ -1,0 +1,67 @@
+"""Every protection that claims noise is put to the test, on every kind it acts on; none is refuted."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from audit.canaries import central
+from audit.canaries.carrier import Carrier, declared
+from audit.canaries.game import play
+from audit.canaries.neighbours import replay
+from audit.canaries.panel import judge
+from audit.canaries.run import acts_on
+from fl import plugin
+from fl.artifact import Kind
+from fl.protection import Protection
+from fl.streams import Streams
+
+DELTA, CANARIES, ROUNDS = 1e-5, 80, 4
+# Settings that a protection asks for, or that make another mechanism of it
+SETTINGS: dict[str, list[dict[str, Any]]] = {
+    "dp_gaussian": [
+        {"adjacency": "add_or_remove_one"},
+        {"adjacency": "replace_one", "clip_norm": 0.3},
+        {"kinds": (Kind.LOCAL_PROTOTYPES,), "clip": "row"},
+    ],
+    "laplace": [{"kinds": (Kind.MODEL_DELTA,)}],
+    "discrete_laplace": [{"scale": 2.0}, {"adjacency": "replace_one"}],
+}
+
+
+def registered() -> Iterator[Any]:
+    for name in plugin.names("fl.protections"):
+        cls = plugin.load("fl.protections", name, Protection)
+        for number, settings in enumerate(SETTINGS.get(name, [{}])):
+            try:
+                made = plugin.configure(cls, settings, name)
+            except Exception as error:
+                raise AssertionError(f"give {name} settings in SETTINGS: {error}") from error
+            if made.training() is None:
+                yield from (
+                    pytest.param(made, kind, id=f"{name}-{number}-{kind}") for kind in acts_on(made)
+                )
+
+
+@pytest.mark.parametrize(("protection", "kind"), registered())
+def test_a_registered_protection_is_not_refuted(protection: Protection, kind: Kind) -> None:
+    streams = Streams(5)
+    carrier = Carrier.of(kind, CANARIES)
+    said = declared(carrier, [protection], streams)
+    if said is None:
+        return  # claims no noise, so there is nothing to refute
+    how = {"canaries": CANARIES, "rounds": ROUNDS, "honest": 2}
+    if protection.central:
+        played = central.play([protection], streams, **how)
+    else:
+        played = play(kind, [protection], streams, **how)
+    assert played is not None
+    measured, check = replay(carrier, [protection], streams, said)
+    found = judge(played, measured, DELTA, streams.numpy("panel"), certain=[check])
+    assert not found.failed, [c.text for c in found.failed]
+    assert not found.refuting
+    assert measured > 0.2 * (said.sensitivity or 0)  # the probes do reach the clip
+
+
+def test_gaussian_noise_is_among_them() -> None:
+    assert any(p.values[1] == Kind.LOCAL_MODEL for p in registered())

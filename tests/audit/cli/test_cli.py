@@ -1,0 +1,165 @@
+"""The command line: quick to start, honest exit codes."""
+
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from audit.cli.gate import Code, gate
+from audit.cli.main import Kind, app
+from audit.settings.catalog import SHELVES
+from audit.subject.rundir import RunDir
+from reports.result import AuditResult, Outcome, Severity
+from tests.audit.tiny import TEXT
+from tests.reports.sample import result as sample
+
+RUNNER = CliRunner()
+HEAVY = ("torch", "pydantic", "matplotlib", "numpy", "rich.console", "yaml", "scipy")
+
+
+def test_help_imports_nothing_heavy() -> None:
+    code = (
+        "import sys\nfrom audit.cli.main import app\n"
+        "try:\n    app(['--help'])\nexcept SystemExit:\n    pass\n"
+        f"print([m for m in {HEAVY!r} if m in sys.modules], file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stderr.strip() == "[]"
+    assert "simulate" in done.stdout
+
+
+def test_help_takes_less_than_half_a_second() -> None:
+    def seconds() -> float:
+        start = time.perf_counter()
+        subprocess.run(
+            [sys.executable, "-m", "audit.cli.main", "--help"], check=True, capture_output=True
+        )
+        return time.perf_counter() - start
+
+    assert min(seconds() for _ in range(3)) < 0.5
+
+
+def test_checking_the_names_in_a_config_does_not_import_torch(tmp_path: Path) -> None:
+    path = tmp_path / "c.yaml"
+    path.write_text(TEXT)
+    code = (
+        "import sys\nfrom pathlib import Path\nfrom audit.settings.config import load\n"
+        f"load(Path({str(path)!r}))\nprint('torch' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"
+
+
+@pytest.mark.parametrize("kind", list(Kind))
+def test_every_kind_of_plugin_can_be_listed(kind: Kind) -> None:
+    done = RUNNER.invoke(app, ["list", kind.value])
+    assert done.exit_code == 0, done.output
+    assert "cannot be loaded" not in done.stdout
+    for line in done.stdout.splitlines():
+        name, title, text, *_more = line.split("\t")
+        assert name and title and text, line
+
+
+def test_each_kind_that_can_be_listed_has_a_shelf() -> None:
+    assert [k.value for k in Kind] == list(SHELVES)
+
+
+def test_cards_are_printed() -> None:
+    methods = RUNNER.invoke(app, ["list", "methods"]).stdout
+    assert "fedavg\tFedAvg\t" in methods and "arXiv:1602.05629" in methods
+    assert "\tmodel_delta, control_delta\tglobal_model, control_global\t" in methods  # SCAFFOLD
+    attacks = RUNNER.invoke(app, ["list", "attacks"]).stdout
+    assert (
+        "\tserver, honest but curious; knows architecture, auxiliary data\tlocal_prototypes\t"
+        in attacks
+    )
+
+
+def test_schemas_are_json() -> None:
+    for name, key in (("config", "federation"), ("result", "headline")):
+        done = RUNNER.invoke(app, ["show", "--schema", name])
+        assert key in json.loads(done.stdout)["properties"]
+
+
+def test_show_prints_every_default(tmp_path: Path) -> None:
+    path = tmp_path / "c.yaml"
+    path.write_text(TEXT)
+    done = RUNNER.invoke(app, ["show", str(path)])
+    assert done.exit_code == 0, done.output
+    assert "checkpoint_every: 1" in done.stdout and "batch_size: 50" in done.stdout
+
+
+def test_the_doctor_names_versions_device_and_cores() -> None:
+    done = RUNNER.invoke(app, ["doctor"])
+    assert done.exit_code == 0, done.output
+    rows = dict(line.split("\t", 1) for line in done.stdout.splitlines())
+    assert rows["python"].startswith("3.") and rows["device"] and int(rows["cores"]) >= 1
+
+
+def test_a_users_own_plugin_beside_the_config_is_found(tmp_path: Path) -> None:
+    (tmp_path / "beside_the_config.py").write_text(
+        "from fl.methods.fedavg import FedAvg\nclass Mine(FedAvg):\n    pass\n"
+    )
+    path = tmp_path / "c.yaml"
+    path.write_text(TEXT.replace("name: fedavg", "name: 'beside_the_config:Mine'"))
+    done = RUNNER.invoke(app, ["show", str(path)])
+    assert done.exit_code == 0, done.output
+    assert "name: beside_the_config:Mine" in done.stdout
+
+
+def test_an_unexpected_error_is_short_and_says_how_to_see_more(tmp_path: Path) -> None:
+    (tmp_path / "falls_over.py").write_text("raise RuntimeError('the disk\\nis full')\n")
+    path = tmp_path / "c.yaml"
+    path.write_text(TEXT.replace("name: fedavg", "name: 'falls_over:Mine'"))
+    done = RUNNER.invoke(app, ["show", str(path)])
+    assert done.exit_code == 2
+    assert done.stderr.splitlines()[0] == "error: unexpected RuntimeError: the disk is full"
+    assert "--debug" in done.stderr
+
+
+def graded(outcome: Outcome, severity: Severity) -> AuditResult:
+    """The sample result with a single finding."""
+    result = sample()
+    finding = result.findings[0].model_copy(update={"outcome": outcome, "severity": severity})
+    return result.model_copy(update={"findings": [finding]})
+
+
+@pytest.mark.parametrize(
+    ("outcome", "severity", "bar", "code"),
+    [
+        (Outcome.DEMONSTRATED, Severity.CRITICAL, Severity.HIGH, Code.FINDINGS),
+        (Outcome.DEMONSTRATED, Severity.HIGH, Severity.HIGH, Code.FINDINGS),
+        (Outcome.DEMONSTRATED, Severity.MEDIUM, Severity.HIGH, Code.CLEAN),
+        (Outcome.DEMONSTRATED, Severity.LOW, Severity.LOW, Code.FINDINGS),
+        (Outcome.NOT_DEMONSTRATED, Severity.NONE, Severity.LOW, Code.CLEAN),
+        (Outcome.NOT_APPLICABLE, Severity.NONE, Severity.LOW, Code.CLEAN),
+        (Outcome.INCONCLUSIVE, Severity.NONE, Severity.HIGH, Code.INCONCLUSIVE),
+        (Outcome.FAILED, Severity.NONE, Severity.HIGH, Code.INCONCLUSIVE),
+    ],
+)
+def test_the_gate(outcome: Outcome, severity: Severity, bar: Severity, code: Code) -> None:
+    assert gate(graded(outcome, severity), bar).code == code
+
+
+def test_an_inconclusive_attack_does_not_hide_a_finding() -> None:
+    both = graded(Outcome.DEMONSTRATED, Severity.HIGH)
+    other = graded(Outcome.INCONCLUSIVE, Severity.NONE).findings
+    result = both.model_copy(update={"findings": [*other, *both.findings]})
+    assert gate(result, Severity.HIGH).code == Code.FINDINGS
+
+
+def test_the_command_exits_with_the_gates_code(tmp_path: Path) -> None:
+    run = RunDir.create(tmp_path / "run")
+    run.write_text(run.config, TEXT)
+    run.write_text(run.audit, graded(Outcome.DEMONSTRATED, Severity.MEDIUM).model_dump_json())
+    codes = [
+        RUNNER.invoke(app, ["check", str(run.path), "--fail-on", bar]).exit_code
+        for bar in ("critical", "high", "medium", "low")
+    ]
+    assert codes == [0, 0, 1, 1]
+    run.audit.unlink()
+    assert RUNNER.invoke(app, ["check", str(run.path)]).exit_code == 2

@@ -1,0 +1,77 @@
+"""fedaudit compare: what differs, side by side; folders that are no finished runs are refused."""
+
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from audit.cli.compare import compare, flat
+from audit.cli.main import app
+from fl.errors import UserError
+
+TEXT = """
+federation:
+  dataset: "tests.audit.tiny:TinyPictures"
+  clients: 4
+  model: {name: "tests.audit.tiny:Linear", width: 5}
+  holdout: {auxiliary: 0.3, reference: 0.3}
+method: {name: rebafl, rounds: 1, local_epochs: 1}
+workers: 0
+attacks: [count_recovery]
+report: [json]
+"""
+HIDDEN = TEXT.replace("rounds: 1", "rounds: 2") + "protections: [secure_aggregation]\n"
+
+
+def fedaudit(*words: object) -> tuple[int, str]:
+    found = CliRunner().invoke(app, [str(w) for w in words])
+    return found.exit_code, found.output
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("compare")
+    for name, text in (("plain", TEXT), ("hidden", HIDDEN)):
+        (folder / f"{name}.yaml").write_text(text)
+        code, output = fedaudit("run", folder / f"{name}.yaml", "--out", folder / name)
+        assert code == 0, output
+    return folder
+
+
+def test_settings_that_differ_come_first_and_results_stand_side_by_side(runs: Path) -> None:
+    header, rows = compare([runs / "plain", runs / "hidden"])
+    assert header == ["", "plain", "hidden"]
+    found = {row[0]: row[1:] for row in rows}
+    assert found["method.rounds"] == ["1", "2"]
+    assert found["protections[0].name"] == ["-", "secure_aggregation"]
+    assert not {"seed", "method.lr", "federation.clients"} & set(found)  # equal in both
+    assert found["count_recovery"][1] == "Not applicable" != found["count_recovery"][0]
+    assert "accuracy final" in found and "worst finding" in found
+    exact = next(v for k, v in found.items() if "count exact match" in k)
+    assert exact[0].startswith("100") and exact[1] == "-"
+
+
+def test_a_run_beside_itself_differs_in_nothing(runs: Path) -> None:
+    header, rows = compare([runs / "plain", runs / "plain"])
+    assert header[1:] == [str(runs / "plain")] * 2
+    assert all(row[1] == row[2] for row in rows) and rows[0][0] == "worst finding"
+
+
+def test_the_command_prints_one_line_a_row(runs: Path) -> None:
+    code, output = fedaudit("compare", runs / "plain", runs / "hidden")
+    assert code == 0 and "method.rounds\t1\t2" in output.splitlines()
+
+
+def test_what_is_no_finished_run_is_refused_in_one_sentence_with_a_hint(runs: Path) -> None:
+    fedaudit("simulate", runs / "plain.yaml", "--out", runs / "half")
+    for folder, says in ((runs / "none", "no run folder"), (runs, "not a run folder"),
+                         (runs / "half", "not a finished run: its attack phase")):  # fmt: skip
+        code, output = fedaudit("compare", runs / "plain", folder)
+        assert code == 2 and says in output and "hint" in output and "Traceback" not in output
+    with pytest.raises(UserError, match="at least two"):
+        compare([runs / "plain"])
+
+
+def test_nested_settings_become_dotted_keys() -> None:
+    value = {"a": {"b": 1, "c": []}, "d": [{"e": 2}], "f": [1, 2], "g": {}}
+    assert flat(value) == {"a.b": "1", "a.c": "[]", "d[0].e": "2", "f": "[1, 2]", "g": "{}"}

@@ -1,0 +1,91 @@
+"""Replayed condensed images in a whole run: the method's own code, by class size, with a planted leak."""
+
+import json
+from functools import cache
+from pathlib import Path
+from tempfile import mkdtemp
+from typing import Any
+
+import numpy as np
+
+from attacks.condensed._images import REAL_START
+from audit.controls.condensed import replay_condensed
+from audit.controls.prototypes import Replays
+from audit.phases import attack, simulate
+from audit.settings.config import Config
+from audit.settings.errors import validate
+from audit.subject.rundir import RunDir
+from audit.subject.simulated import World
+from fl.artifact import Artifact, Kind
+from fl.recorder import read
+
+SETTINGS: dict[str, Any] = {
+    "federation": {
+        "dataset": "digits", "clients": 6, "partition": {"name": "dirichlet", "alpha": 0.3},
+        "availability": "full", "model": {"name": "mlp", "hidden": [16]},
+        "holdout": {"auxiliary": 0.35, "reference": 0.25},
+    },
+    "method": {"name": "feddc_condense", "rounds": 2, "iterations": 50, "lr": 0.05},
+    "workers": 0,
+    "record": {"rounds": "all"},
+    "replay": {"sizes": [1, 5], "clients": 3, "groups": 12},
+    "attacks": ["condensed_recovery", "condensed_membership"],
+}  # fmt: skip
+
+
+@cache
+def ran() -> tuple[RunDir, Config]:
+    config = validate(Config, SETTINGS, "test")
+    run = RunDir.create(Path(mkdtemp()) / "run")
+    simulate.run(run, config, lambda *_: None)
+    attack.run(run, config, lambda *_: None)
+    return run, config
+
+
+@cache
+def recorded() -> tuple[Artifact, ...]:
+    return tuple(read(ran()[0].artifacts))
+
+
+@cache
+def replays(attempt: int = 1) -> Replays:
+    return replay_condensed(World(validate(Config, SETTINGS, "test")), recorded())
+
+
+def test_every_size_is_replayed_from_noise_and_the_smallest_from_real_pictures_too() -> None:
+    made = {(a.note["n"], a.note["init"]) for a in replays().artifacts}
+    assert made == {(1, "noise"), (1, "real"), (5, "noise")}
+    assert all(a.origin == "replayed" for a in replays().artifacts)
+
+
+def test_replays_are_made_of_as_many_pictures_of_the_client_and_class_as_they_say() -> None:
+    world, found = World(ran()[1]), replays()
+    labels = {a.id.rpartition("/")[0]: int(a.payload["labels"][0]) for a in found.artifacts
+              if a.kind is Kind.CONDENSED_LABELS}  # fmt: skip
+    for a in found.artifacts:
+        if a.kind is Kind.CONDENSED_IMAGES:
+            group = found.groups[a.id]
+            assert len(group) == len(set(group)) == a.note["n"]
+            assert set(group) <= set(world.population.parts[a.sender.index or 0])
+            assert set(world.data.train.y[group]) == {labels[a.id.rpartition("/")[0]]}
+
+
+def test_a_method_that_condenses_nothing_has_no_replays() -> None:
+    config = validate(Config, SETTINGS | {"method": {"name": "fedavg", "rounds": 2}}, "test")
+    assert replay_condensed(World(config), recorded()).artifacts == []
+
+
+def test_replays_are_the_same_when_made_again() -> None:
+    for a, b in zip(replays(1).artifacts, replays(2).artifacts, strict=True):
+        assert all(np.array_equal(a.payload[k], b.payload[k]) for k in a.payload)
+
+
+def test_a_run_separates_noise_from_real_starts_and_finds_the_single_pictures() -> None:
+    files = [json.loads(p.read_text()) for p in sorted(ran()[0].evidence.glob("[0-9]*.json"))]
+    assert [f["status"] for f in files] == ["ran", "ran"]
+    recovery = [e for e in files[0]["evidence"] if e["measure"] == "rank1"]
+    by_origin = {(e["condition"].get("origin"), e["condition"].get("n")): e for e in recovery}
+    real, noise = by_origin[REAL_START, 1.0], by_origin["replayed", 1.0]
+    assert real["control"] == "positive" and real["value"] == 1
+    assert noise["control"] == "none" and noise["value"] > 0.7
+    assert by_origin["replayed", 5.0]["value"] < noise["value"]

@@ -1,0 +1,85 @@
+"""Replayed models know their wrongly labelled pictures by heart, and are the planted leak of a whole run."""
+
+import json
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from tempfile import mkdtemp
+from typing import Any
+
+import numpy as np
+
+from attacks.models._trials import taught
+from attacks.trials.reidentification import fingerprints
+from audit.controls.memorised import PICTURES, replay_models
+from audit.observer.models import KnownArchitecture
+from audit.phases import attack, simulate
+from audit.settings.config import Config
+from audit.settings.errors import validate
+from audit.subject.rundir import RunDir
+from audit.subject.simulated import World
+from fl.artifact import Kind
+from fl.recorder import read
+
+SETTINGS: dict[str, Any] = {
+    "federation": {
+        "dataset": "digits", "clients": 4, "partition": "iid", "availability": "full",
+        "model": {"name": "mlp", "hidden": [32]}, "holdout": {"auxiliary": 0.2, "reference": 0.4},
+    },
+    "workers": 0,
+    "method": {"name": "fedavg", "rounds": 2, "local_epochs": 1, "lr": 0.1, "batch_size": 50},
+    "attacks": ["loss_threshold", {"name": "lira", "shadows": 4, "epochs": 2}],
+    "replay": {"clients": 3},
+}  # fmt: skip
+
+
+@cache
+def ran() -> tuple[RunDir, Config]:
+    config = validate(Config, SETTINGS, "test")
+    run = RunDir.create(Path(mkdtemp()) / "run")
+    simulate.run(run, config, lambda *_: None)
+    return run, config
+
+
+def test_a_replayed_model_gives_the_wrong_labels_that_it_was_taught_and_no_others() -> None:
+    run, config = ran()
+    world = World(config)
+    made = replay_models(world, [a for a in read(run.artifacts) if a.round == 1])
+    assert len(made.artifacts) == 3
+    train = world.data.train
+    for a in made.artifacts:
+        assert a.origin == "replayed" and a.kind == Kind.LOCAL_MODEL
+        own = made.groups[a.id]
+        assert len(own) == PICTURES
+        assert set(own) <= set(world.population.parts[a.sender.index or 0])
+        wrong = [taught(m, int(c), 10)
+                 for m, c in zip(fingerprints(train.x[own]), train.y[own], strict=True)]  # fmt: skip
+        model = KnownArchitecture(world.make_net, world.data)(a.payload)
+        assert (model.logits(train.x[own]).argmax(1) == wrong).mean() > 0.9
+        assert (train.y[own] != wrong).all()
+
+
+def test_without_a_recorded_broadcast_nothing_is_replayed() -> None:
+    run, config = ran()
+    uploads = [a for a in read(run.artifacts) if a.kind == Kind.LOCAL_MODEL]
+    assert replay_models(World(config), uploads).artifacts == []
+    moved = [replace(a, round=a.round + 7) for a in uploads]
+    assert replay_models(
+        World(config), [*read(run.artifacts), *moved]
+    ).artifacts  # older ones serve
+
+
+def test_a_whole_run_finds_the_planted_leak_and_lets_no_control_fire() -> None:
+    run, config = ran()
+    attack.run(run, config, lambda *_: None)
+    for file in sorted(run.evidence.glob("0*.json")):
+        found = json.loads(file.read_text())
+        assert found["status"] == "ran", found["reason"]
+        areas = [e for e in found["evidence"] if e["measure"] == "auc"]
+        (planted,) = [e for e in areas if e["control"] == "positive"]
+        (control,) = [e for e in areas if e["control"] == "negative"]
+        assert planted["interval"][0] > 0.6
+        assert control["interval"][0] <= 0.5 <= control["interval"][1]
+        assert {e["condition"].get("model") for e in areas} >= {"global model", "update"}
+        assert len(found["curves"]) == 3
+        assert np.isfinite([e["value"] for e in areas]).all()

@@ -1,0 +1,115 @@
+"""Models that clients hand on are replayed as they would leave, and are the planted leak of a run."""
+
+import json
+from functools import cache
+from pathlib import Path
+from tempfile import mkdtemp
+from typing import Any
+
+import numpy as np
+import pytest
+
+from attacks.attack import Knowledge
+from attacks.models._trials import taught
+from attacks.models.relayed_model import RelayedModel
+from attacks.trials.reidentification import fingerprints
+from audit.controls.memorised import replay_models
+from audit.observer.models import KnownArchitecture
+from audit.phases import attack, simulate
+from audit.settings.config import Config
+from audit.settings.errors import validate
+from audit.subject.rundir import RunDir
+from audit.subject.simulated import World
+from fl.artifact import Channel, Kind
+from fl.recorder import read
+
+NOISE = {"mode": "accounted", "scale": 1.0}
+
+
+def settings(**noise: Any) -> dict[str, Any]:
+    return {
+        "federation": {
+            "dataset": "digits", "clients": 6, "partition": "iid", "availability": "full",
+            "model": {"name": "mlp", "hidden": [32]}, "holdout": {"auxiliary": 0.2, "reference": 0.4},
+        },
+        "workers": 0,
+        "method": {"name": "gandalf", "augmentation": "none", "mediators": 2, "rounds": 2,
+                   "local_epochs": 1, "lr": 0.1, "batch_size": 50, "noise": noise},
+        "attacks": ["relayed_model", "loss_threshold"],
+        "replay": {"clients": 3},
+    }  # fmt: skip
+
+
+@cache
+def ran() -> tuple[RunDir, Config]:
+    config = validate(Config, settings(), "test")
+    run = RunDir.create(Path(mkdtemp()) / "run")
+    simulate.run(run, config, lambda *_: None)
+    return run, config
+
+
+def knows(world: World, made: Any) -> list[float]:
+    """How much of the wrong labels each replayed model gives."""
+    train, found = world.data.train, []
+    for a in made.artifacts:
+        own = made.groups[a.id]
+        wrong = [taught(m, int(c), 10)
+                 for m, c in zip(fingerprints(train.x[own]), train.y[own], strict=True)]  # fmt: skip
+        model = KnownArchitecture(world.make_net, world.data)(a.payload)
+        found.append(float((model.logits(train.x[own]).argmax(1) == wrong).mean()))
+    return found
+
+
+def test_relays_and_uploads_are_replayed_and_know_what_they_were_taught() -> None:
+    run, config = ran()
+    world = World(config)
+    made = replay_models(world, [a for a in read(run.artifacts) if a.round == 1])
+    kinds = [(a.kind, a.channel) for a in made.artifacts]
+    uplink = (Kind.LOCAL_MODEL, Channel.UPLINK)  # of the last client of each of two groups
+    assert kinds == [uplink] * 2 + [(Kind.RELAY_MODEL, Channel.RELAY)] * 3
+    assert {a.id.rpartition("/")[0] for a in made.artifacts} == {"replay/model", "replay/relay"}
+    assert min(knows(world, made)) > 0.9
+
+
+def test_noise_of_visits_hides_members_of_replayed_models_as_well() -> None:
+    _, config = ran()
+    run, noised = ran()[0], validate(Config, settings(**NOISE), "test")
+    assert noised.method.settings["noise"] != config.method.settings["noise"]
+    world = World(noised)
+    made = replay_models(world, [a for a in read(run.artifacts) if a.round == 1])
+    assert len(made.artifacts) == 5 and max(knows(world, made)) < 0.5
+
+
+def test_without_what_was_handed_on_nothing_is_replayed() -> None:
+    run, config = ran()
+    relays = [a for a in read(run.artifacts) if a.kind == Kind.RELAY_MODEL and a.round == 1]
+    made = replay_models(World(config), relays)  # a client that was handed one can begin
+    receivers = {s for a in relays for s in a.seen_by}
+    assert made.artifacts and {str(a.sender) for a in made.artifacts} <= receivers
+    firsts = [a for a in relays if str(a.sender) not in receivers]
+    assert firsts and replay_models(World(config), firsts).artifacts == []
+
+
+@pytest.mark.parametrize("name", ["relayed_model", "loss_threshold"])
+def test_a_whole_run_finds_the_planted_leak_and_lets_no_control_fire(name: str) -> None:
+    run, config = ran()
+    attack.run(run, config, lambda *_: None)
+    [file] = run.evidence.glob(f"*{name}.json")
+    found = json.loads(file.read_text())
+    assert found["status"] == "ran", found["reason"]
+    areas = [e for e in found["evidence"] if e["measure"] == "auc"]
+    [planted] = [e for e in areas if e["control"] == "positive"]
+    [control] = [e for e in areas if e["control"] == "negative"]
+    assert planted["interval"][0] > 0.8 and control["interval"][0] < 0.5 < control["interval"][1]
+    if name == "relayed_model":
+        [own] = [e for e in areas if e["control"] == "none"]
+        assert own["condition"]["model"] == "relayed model"
+        assert np.isfinite(own["value"]) and own["trials"] > 50
+
+
+def test_who_uploads_hands_nothing_to_a_client() -> None:
+    run, _ = ran()
+    uploads = [a for a in read(run.artifacts) if a.kind == Kind.LOCAL_MODEL]
+    asked = RelayedModel(RelayedModel.Config())
+    known = Knowledge(classes=10, image_shape=(1, 8, 8))
+    assert "handed a model to another" in asked.not_applicable(uploads, known)

@@ -1,0 +1,145 @@
+"""Replayed updates are what the method itself would have sent, and reach only attacks on updates."""
+
+import json
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from tempfile import mkdtemp
+from typing import Any
+
+import numpy as np
+import pytest
+
+from attacks.prototypes.upcnn import UpCNN
+from attacks.updates.inverting_gradients import InvertingGradients
+from audit.controls.prototypes import Replays
+from audit.controls.updates import replay_updates
+from audit.phases import attack, simulate
+from audit.settings.config import Config
+from audit.settings.errors import validate
+from audit.subject.rundir import RunDir
+from audit.subject.simulated import World
+from fl.artifact import Artifact, Kind
+from fl.recorder import read
+
+SETTINGS: dict[str, Any] = {
+    "federation": {
+        "dataset": "digits", "clients": 4, "partition": "iid", "availability": "full",
+        "model": {"name": "mlp", "hidden": [16]}, "holdout": {"auxiliary": 0.2, "reference": 0.4},
+    },
+    "workers": 0,
+    "replay": {"updates": [1, 3], "update_steps": [1, 4], "update_groups": 6, "clients": 3},
+    "attacks": [{"name": "analytic", "gallery": 30},
+                {"name": "inverting_gradients", "iterations": 60, "gallery": 30, "per_size": 4}],
+}  # fmt: skip
+
+
+@cache
+def ran(method: str = "fedavg", protection: str = "", **more: Any) -> tuple[RunDir, Config]:
+    settings = SETTINGS | {
+        "method": {"name": method, "rounds": 2, "local_epochs": 1, "lr": 0.1,
+                   "batch_size": 10_000, **more},
+        "protections": [json.loads(protection)] if protection else [],
+    }  # fmt: skip
+    config = validate(Config, settings, "test")
+    run = RunDir.create(Path(mkdtemp()) / "run")
+    simulate.run(run, config, lambda *_: None)
+    return run, config
+
+
+def history(run: RunDir) -> list[Artifact]:
+    return [a for a in read(run.artifacts) if a.round == 1]
+
+
+def replayed(run: RunDir, config: Config) -> Replays:
+    return replay_updates(World(config), history(run))
+
+
+def test_each_holds_as_many_pictures_of_its_client_as_it_says() -> None:
+    run, config = ran()
+    made, world = replayed(run, config), World(config)
+    assert len(made.artifacts) == len(made.groups) == 2 * 2 * 6
+    assert len({a.sender for a in made.artifacts}) == 3
+    for a in made.artifacts:
+        assert a.kind == Kind.LOCAL_MODEL and a.origin == "replayed" and a.round == 1
+        own = made.groups[a.id]
+        assert len(np.unique(own)) == a.note["batch"]
+        assert set(own) <= set(world.population.parts[a.sender.index or 0])
+
+
+@pytest.mark.parametrize("method", ["fedavg", "fedprox", "fedrs"])
+def test_a_replay_of_all_pictures_in_one_step_is_the_upload_itself(method: str) -> None:
+    run, config = ran(method)
+    parts = World(config).population.parts
+    sizes = sorted({1, *(len(p) for p in parts)})
+    replay = {"updates": sizes, "update_steps": [1], "update_groups": 4, "clients": 4}
+    world = World(validate(Config, config.model_dump() | {"replay": replay}, "test"))
+    uploads = {a.sender: a for a in history(run) if a.kind == Kind.LOCAL_MODEL}
+    whole = 0
+    for a in replay_updates(world, history(run)).artifacts:
+        sent = uploads[a.sender].payload
+        gap = max(np.abs(a.payload[k] - v).max() for k, v in sent.items())
+        if a.note["batch"] == 1:
+            assert gap > 1e-3
+        elif a.note["batch"] == len(parts[a.sender.index or 0]):
+            assert gap < 1e-5
+            whole += 1
+    assert whole >= 4
+
+
+@pytest.mark.parametrize("method", ["scaffold", "rebafl", "moon"])
+def test_methods_with_memory_or_further_messages_are_replayed(method: str) -> None:
+    run, config = ran(method)
+    made = replayed(run, config)
+    assert len(made.artifacts) == 24
+    assert {a.kind for a in made.artifacts} <= {Kind.LOCAL_MODEL, Kind.MODEL_DELTA}
+
+
+def test_replays_go_through_the_protections_with_noise_of_their_own() -> None:
+    noise = json.dumps({"name": "dp_gaussian", "clip_norm": 1.0, "noise_multiplier": 1.0})
+    run, config = ran(protection=noise)
+    bare = validate(Config, config.model_dump() | {"protections": []}, "test")
+    noised, plain = (replay_updates(World(c), history(run)).artifacts for c in (config, bare))
+    apart = [b.payload["head.bias"] - a.payload["head.bias"]
+             for a, b in zip(plain, noised, strict=True)]  # fmt: skip
+    assert min(np.abs(d).max() for d in apart) > 0.1
+    assert np.std([d[0] for d in apart]) > 0.1
+
+
+def test_without_a_broadcast_or_uploads_nothing_is_replayed() -> None:
+    run, config = ran()
+    sent = [a for a in history(run) if a.kind != Kind.GLOBAL_MODEL]
+    assert replay_updates(World(config), sent).artifacts == []
+    down = [a for a in history(run) if a.kind == Kind.GLOBAL_MODEL]
+    assert replay_updates(World(config), down).artifacts == []
+
+
+def test_attacks_on_updates_find_the_planted_leak_and_spare_the_control() -> None:
+    run, config = ran()
+    attack.run(run, config, lambda *_: None)
+    for path in sorted(run.evidence.glob("[0-9]*.json")):
+        result = json.loads(path.read_text())
+        assert result["status"] == "ran", result["reason"]
+        planted = [e for e in result["evidence"] if e["measure"] == "rank1"
+                   and (e["condition"].get("n"), e["condition"].get("steps")) == (1, 1)]  # fmt: skip
+        (rank,) = planted
+        assert rank["control"] == "positive" and rank["value"] == 1
+        (control,) = [e for e in result["evidence"] if e["control"] == "negative"]
+        assert control["interval"][0] <= control["baselines"][0]["value"]
+        assert {g["title"].split(", ")[-1] for g in result["galleries"]} == {"recorded", "replayed"}
+
+
+def test_hidden_uploads_stay_hidden_in_replays() -> None:
+    run, config = ran()
+    hidden = [replace(a, seen_by=()) if a.kind == Kind.LOCAL_MODEL else a for a in history(run)]
+    made = replay_updates(World(config), hidden)
+    assert made.artifacts and all(a.seen_by == () for a in made.artifacts)
+    seen = attack.visible(InvertingGradients.card, [*hidden, *made.artifacts])
+    assert {a.kind for a in seen} <= {Kind.GLOBAL_MODEL, Kind.NUM_EXAMPLES}
+    knowledge = attack.granted(InvertingGradients.card, World(config))
+    assert "no client sends its model" in InvertingGradients().not_applicable(seen, knowledge)
+
+
+def test_only_attacks_on_updates_ask_for_them() -> None:
+    assert attack._inverts_updates(InvertingGradients.card)
+    assert not attack._inverts_updates(UpCNN.card)

@@ -1,0 +1,139 @@
+"""The noise lint: each lint fires on its planted fault, and none on correct runs."""
+
+import math
+
+import pytest
+
+from audit.dp.lint import Books, Found, check, lints
+from audit.verdict.lint_findings import from_disagreements, from_lints
+from audit.verdict.policy import load_policy
+from fl.ledger import Release
+from fl.participation import Drawn
+from reports.result import Budget, Severity
+from tests.audit.dp.test_exact import release
+
+SOUND: dict[str, object] = {
+    "clipped": "on the client's whole vector", "clip_norm": 1.0, "clip_of": "update", "derived": "clip",
+}  # fmt: skip
+STAR = {"sender": "client/*", "participation_seen_by": ("server",), "sampling": "poisson",
+        "sample_rate": 0.3, "observers": ("client", "public")}  # fmt: skip
+
+
+def sound(z: float = 2.0, **changes: object) -> Release:
+    return release(z, **(SOUND | changes))
+
+
+def books(*releases: Release, **more: object) -> Books:
+    fields: dict[str, object] = {"units": {"client": 100, "record": 500}, "delivered": [3, 4, 3]}
+    return Books(releases=releases, **(fields | more))  # type: ignore[arg-type]
+
+
+def fired(found: Books) -> list[str]:
+    return [f.id for f in check(found)]
+
+
+def three(**changes: object) -> list[Release]:
+    return [sound(round=t, **changes) for t in range(3)]
+
+
+CORRECT = {
+    "a clipped and noised upload in every round": books(*three()),
+    "replace-one with twice the clip": books(*three(adjacency="replace_one", sensitivity=2.0, noise_std=4.0)),
+    "DP-SGD": books(*three(unit="record", clip_of="record", sampling="poisson", sample_rate=0.05,
+                           participation_seen_by=(), count=20, steps=20)),
+    "central noise under Poisson sampling": books(*three(**STAR), drawn=Drawn("poisson", 0.3)),
+    "central noise that varies": books(
+        *[sound(round=t, **STAR) for t in range(30)], delivered=[30, 31, 29] * 10
+    ),
+    "a quantile that is paid for": books(*three(threshold="noised_quantile"),
+                                         *[sound(kind="clip_quantile", round=t) for t in range(3)]),
+    "no noise at all": books(release(mechanism="none", noise_std=0.0, sensitivity=None)),
+    "phases that send kinds of their own": books(
+        *[sound(round=t, kind="gan_D") for t in (0, 1)], *[sound(round=t) for t in (2, 3)],
+        sound(round=0, kind="noised_label_dist"), sound(round=2, kind="noised_label_dist"),
+        delivered=[9] * 4, phases=["gan", "gan", "train", "train"],
+    ),
+    "noise from different streams": books(*[sound(round=t, stream=f"noise/{t}") for t in range(3)]),
+    "an honest claim": books(*three(claimed_epsilon=2.0, claimed_delta=1e-5)),
+    "nothing": books(),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CORRECT)
+def test_nothing_fires_on_a_correct_run(name: str) -> None:
+    assert fired(CORRECT[name]) == []
+
+
+PLANTED = {
+    "L1": books(*three(derived="declared", clipped="", clip_norm=None, clip_of="")),
+    "L1 half the sensitivity": books(*three(sensitivity=0.5)),
+    "L2": books(*three(claimed_epsilon=8.0, claimed_delta=1e-5, noise_std=math.sqrt(2 * math.log(1.25e5)) / 8)),
+    "L2 noise / 10": books(*three(noise_std=0.4, claimed_epsilon=0.9, claimed_delta=1e-5)),
+    "L3": books(*three(unit="record", sensitivity=0.05)),
+    "L4": books(*three(**STAR), drawn=Drawn("fixed_without_replacement", 0.3)),
+    "L4 from the answers": books(*[sound(round=t, **STAR) for t in range(30)], delivered=[9] * 30),
+    "L5": books(*three(participation_seen_by=("server",), sampling="poisson", sample_rate=0.3)),
+    "L5 to the server": books(*three(**(STAR | {"observers": ("server",), "participation_seen_by": ()}))),
+    "L6 a round": books(sound(round=0), sound(round=2)),
+    "L6 within a phase": books(
+        *[sound(round=t, kind="gan_D") for t in (0, 2)], delivered=[9] * 4,
+        phases=["gan"] * 3 + ["train"],
+    ),
+    "L6 steps": books(*three(unit="record", clip_of="record", count=1, steps=20)),
+    "L7": books(*three(normaliser="private", aggregated=9)),
+    "L8": books(*three(), delta=0.02),
+    "L8 vacuous": books(*three(), delta=0.9),
+    "L9": books(*three(adjacency="replace_one")),
+    "L10": books(*three(), release(mechanism="none", kind="label_counts", sensitivity=None)),
+    "L11": books(*three(stream="noise")),
+    "L12": books(*three(threshold="from_data")),
+    "L12 unpaid": books(*three(threshold="noised_quantile")),
+    "L13": books(*three(noise_std=1.0, claimed_epsilon=4.37, claimed_delta=1e-5)),
+    "L14": books(*three(noise_std=0.2)),
+    "L15": books(*three(noise_std=1e-8, sensitivity=1e-8, clip_norm=1e-8)),
+    "L15 rounded counts": books(*three(noise_std=0.9, sensitivity=0.5, clip_norm=0.5, resolution=1.0)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", PLANTED)
+def test_each_lint_fires_on_its_planted_fault_and_no_other_does(name: str) -> None:
+    assert fired(PLANTED[name]) == [name.partition(" ")[0]]
+
+
+def test_every_lint_has_a_planted_fault_and_words() -> None:
+    assert list(lints()) == [f"L{i}" for i in range(1, 16)]
+    assert {name.partition(" ")[0] for name in PLANTED} == set(lints())
+    for found in (f for b in PLANTED.values() for f in check(b)):
+        assert found.flaw.what.endswith(".") and found.flaw.remedy.endswith(".")
+        assert found.title and not found.title.endswith(".")
+
+
+def test_a_bound_that_excludes_nothing_is_named() -> None:
+    large = Budget(observer="server", unit="client", adjacency="add_or_remove_one", delta=1e-5,
+                   epsilon_upper=60.0, accountant="PLD", releases=3, assumes="")  # fmt: skip
+    (found,) = check(books(*three(), budgets=[large]))
+    assert found.id == "L14" and "epsilon is 60" in found.flaw.what
+
+
+def test_flaws_and_contradictions_become_findings_with_the_policy_s_severity() -> None:
+    policy = load_policy("default")
+    expected = {
+        **dict.fromkeys(("L1", "L3", "L5", "L6", "L9", "L11", "L15"), Severity.HIGH),
+        **dict.fromkeys(("L2", "L4", "L7", "L8", "L12"), Severity.MEDIUM),
+        **dict.fromkeys(("L10", "L13", "L14"), Severity.LOW),
+    }
+    for name, planted in PLANTED.items():
+        (finding,) = from_lints(planted, policy)
+        which = name.partition(" ")[0]
+        assert finding.id == f"lint-{which}" and finding.severity == expected[which], name
+        assert finding.reason.startswith("Rule ") and finding.remedy
+    fine = Budget(observer="public", unit="client", adjacency="add_or_remove_one", delta=1e-5,
+                  epsilon_upper=3.0, accountant="PLD", releases=3, assumes="")  # fmt: skip
+    wrong = fine.model_copy(update={"disagrees": "PLD gives 3, while RDP bounds it by 2."})
+    (found,) = from_disagreements([fine, wrong], policy)
+    assert found.severity is Severity.HIGH and "RDP bounds it by 2" in found.summary
+
+
+def test_found_is_a_record() -> None:
+    (found,) = check(PLANTED["L7"])
+    assert isinstance(found, Found) and found.flaw.count == 3

@@ -1,0 +1,124 @@
+"""Linkage, differencing and inference in a whole run: they see what they may, and no more."""
+
+import json
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from tempfile import mkdtemp
+from typing import Any
+
+import numpy as np
+import pytest
+
+from attacks.attack import Position
+from attacks.counts.count_recovery import CountRecovery
+from attacks.prototypes.prototype_difference import PrototypeDifference
+from attacks.updates.label_counts_from_update import LabelCountsFromUpdate
+from audit.controls.pairs import replay_pairs
+from audit.phases import attack, simulate
+from audit.settings.config import Config
+from audit.settings.errors import validate
+from audit.subject.rundir import RunDir
+from audit.subject.simulated import World
+from fl.artifact import Artifact, Kind
+from fl.recorder import read
+
+ATTACKS = (
+    "prototype_linkage", "prototype_difference", "label_counts_from_update", "rare_class",
+    "property_inference", "count_recovery",
+)  # fmt: skip
+SETTINGS = {
+    "federation": {
+        "dataset": "digits", "clients": 6, "partition": {"name": "dirichlet", "alpha": 0.5},
+        "availability": "full", "model": {"name": "mlp", "hidden": [16]},
+        "holdout": {"auxiliary": 0.35, "reference": 0.25},
+    },
+    "method": {"name": "rebafl", "rounds": 2, "local_epochs": 1, "lr": 0.05, "batch_size": 20},
+    "workers": 0,
+    "record": {"rounds": "all"},
+    "replay": {"sizes": [1, 5], "clients": 3, "groups": 30},
+    "attacks": [
+        ATTACKS[0], {"name": ATTACKS[1], "grows": True}, *ATTACKS[2:4],
+        {"name": "property_inference", "simulated": 40, "least_auxiliary": 20},
+        ATTACKS[5],
+    ],
+}  # fmt: skip
+
+
+@cache
+def ran() -> tuple[RunDir, Config]:
+    config = validate(Config, SETTINGS, "test")
+    run = RunDir.create(Path(mkdtemp()) / "run")
+    simulate.run(run, config, lambda *_: None)
+    attack.run(run, config, lambda *_: None)
+    return run, config
+
+
+@cache
+def found() -> dict[str, dict[str, Any]]:
+    files = sorted(ran()[0].evidence.glob("[0-9]*.json"))
+    return {f["name"]: f for f in (json.loads(p.read_text()) for p in files)}
+
+
+@cache
+def history() -> list[Artifact]:
+    return read(ran()[0].artifacts)
+
+
+@pytest.mark.parametrize("name", ATTACKS)
+def test_each_attack_runs_finds_its_planted_leak_and_spares_its_control(name: str) -> None:
+    result = found()[name]
+    assert result["status"] == "ran", result["reason"]
+    higher = [e for e in result["evidence"] if e["higher_is_worse"]]
+    planted = [e for e in higher if e["control"] == "positive"]
+    assert any(e["interval"][0] > max(b["value"] for b in e["baselines"]) for e in planted)
+    for e in result["evidence"]:
+        if e["control"] == "negative":
+            assert e["interval"][0] <= max(b["value"] for b in e["baselines"])
+
+
+def test_only_attacks_that_ask_for_it_see_every_round_and_pairs() -> None:
+    kinds = {Kind.PROTO_COUNTS}
+    latest = attack._recorded(ran()[0], kinds, "latest")
+    every = attack._recorded(ran()[0], kinds, "all")
+    assert {a.round for a in latest} == {1} and {a.round for a in every} == {0, 1}
+    assert PrototypeDifference.card.rounds == CountRecovery.card.rounds == "all"
+    sizes = {e["condition"]["n"] for e in found()["prototype_linkage"]["evidence"]
+             if e["condition"].get("origin") == "replayed"}  # fmt: skip
+    assert sizes <= {1, 5}  # pairs would add 2 and 6
+
+
+def test_pairs_differ_by_one_picture_of_the_same_client_and_class() -> None:
+    world = World(ran()[1])
+    pairs = replay_pairs(world, history())
+    assert len(pairs.artifacts) == len(pairs.groups) == 2 * 2 * 30
+    for before, after in zip(pairs.artifacts[::2], pairs.artifacts[1::2], strict=True):
+        old, new = pairs.groups[before.id], pairs.groups[after.id]
+        assert before.note["pair"] == after.note["pair"] and before.sender == after.sender
+        assert set(old) < set(new) and len(new) == len(old) + 1 == after.note["n"]
+        assert before.payload["classes"] == after.payload["classes"]
+        assert (world.data.train.y[new] == after.payload["classes"]).all()
+        assert set(new) <= set(world.population.parts[after.sender.index or 0])
+
+
+def test_recovered_features_are_exact_in_single_precision() -> None:
+    errors = [e for e in found()["prototype_difference"]["evidence"]
+              if e["measure"] == "feature_relative_error"]  # fmt: skip
+    assert len(errors) == 2 and all(e["value"] < 1e-4 for e in errors)
+
+
+def test_the_server_knows_what_it_sent_and_clients_do_not_see_uploads() -> None:
+    seen = attack.visible(LabelCountsFromUpdate.card, history())
+    assert {a.kind for a in seen} == {Kind.GLOBAL_MODEL, Kind.LOCAL_MODEL, Kind.NUM_EXAMPLES}
+    threat = replace(LabelCountsFromUpdate.card.threat, position=Position.CLIENT)
+    card = replace(LabelCountsFromUpdate.card, threat=threat)
+    assert {a.kind for a in attack.visible(card, history())} == {Kind.GLOBAL_MODEL}
+
+
+def test_counts_are_those_of_the_clients() -> None:
+    world = World(ran()[1])
+    view = attack.visible(CountRecovery.card, history())
+    claim = CountRecovery().run(
+        view, attack.granted(CountRecovery.card, world), np.random.default_rng(0)
+    )
+    assert np.array_equal(claim["counts"], world.population.counts[claim["client"]])

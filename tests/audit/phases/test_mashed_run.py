@@ -1,0 +1,53 @@
+"""An audit of FedMix reads the means that were sent before the rounds, or says that nobody kept them."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from audit.phases import attack, simulate
+from audit.settings.config import Config
+from audit.settings.errors import validate
+from audit.subject.rundir import RunDir
+
+
+def found(folder: Path, method: str = "fedmix", **settings: Any) -> dict[str, Any]:
+    """What the attack leaves after two rounds; everybody takes part in both."""
+    config = validate(Config, {
+        "federation": {
+            "dataset": "digits", "clients": 4, "partition": "iid", "availability": "full",
+            "model": {"name": "mlp", "hidden": [8]}, "holdout": {"reference": 0.4},
+        },
+        "method": {"name": method, "rounds": 2, "local_epochs": 1},
+        "workers": 0, "attacks": ["mashed_membership"], **settings,
+    }, "test")  # fmt: skip
+    run = RunDir.create(folder / "run")
+    simulate.run(run, config, lambda *_: None)
+    attack.run(run, config, lambda *_: None)
+    [file] = run.evidence.glob("*.json")
+    evidence: dict[str, Any] = json.loads(file.read_text())
+    return evidence
+
+
+def test_means_sent_before_the_rounds_are_kept_and_read_by_default(tmp_path: Path) -> None:
+    result = found(tmp_path)
+    assert result["status"] == "ran"
+    real = [e for e in result["evidence"] if e["measure"] == "auc" and e["control"] == "none"]
+    clients = 4 * len(range(10))  # a group of candidates for every client and class
+    assert [e["condition"]["n"] for e in real] == [5] and real[0]["trials"] > 2 * clients
+    planted = [e for e in result["evidence"] if e["control"] == "positive"]
+    assert planted and planted[0]["value"] > 0.99
+
+
+@pytest.mark.parametrize(
+    ("method", "reason"),
+    [("fedmix", "no mashed_batch was recorded: FedMix may send it in rounds that the setting "
+                "record.rounds leaves out"),
+     ("fedavg", "FedAvg sends no mashed_batch that the server could read")],
+)  # fmt: skip
+def test_what_was_not_kept_is_told_from_what_was_not_sent(
+    method: str, reason: str, tmp_path: Path
+) -> None:
+    result = found(tmp_path, method, record={"rounds": [1]})
+    assert result["status"] == "not_applicable" and result["reason"] == reason

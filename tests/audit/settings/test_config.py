@@ -1,0 +1,129 @@
+"""Configs: conversions by declared type, defaults, and a resolved form that reads back the same."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from audit.settings.config import Config, load, plugins, with_workers
+from audit.settings.resolve import config_schema, dump, resolve
+from audit.verdict.policy import load_policy
+from fl.errors import UserError
+from tests.audit.tiny import HERE, TEXT
+
+CONFIGS = Path(__file__).parents[3] / "configs"
+
+
+def config(tmp_path: Path, extra: str = "", text: str = TEXT) -> Config:
+    path = tmp_path / "c.yaml"
+    path.write_text(text + extra)
+    return load(path)
+
+
+def test_everything_but_the_subject_has_a_default(tmp_path: Path) -> None:
+    c = config(tmp_path)
+    assert (c.seed, c.device, c.workers, c.delta) == (7, "auto", "auto", 1e-5)
+    assert (c.record.rounds, c.record.clients, c.record.kinds) == ("last", "all", None)
+    assert [a.name for a in c.accountants] == ["auto"] and c.report == ("json", "html", "pdf")
+    assert c.federation.holdout.auxiliary == 0.2 and c.federation.empty_round == "redraw"
+
+
+def test_numbers_that_yaml_reads_as_text_are_numbers(tmp_path: Path) -> None:
+    c = config(tmp_path, "delta: 1e-6\n", TEXT.replace("rounds: 2", "rounds: 2, lr: 1e-3"))
+    assert c.delta == 1e-6
+    assert resolve(c)["method"]["lr"] == 1e-3
+    assert (
+        config(tmp_path, "", TEXT.replace("clients: 4", "clients: 1e2")).federation.clients == 100
+    )
+    assert config(tmp_path, "seed: '12'\n").seed == 12
+
+
+def test_a_number_stays_text_where_text_is_declared(tmp_path: Path) -> None:
+    assert config(tmp_path, "title: '1e-5'\n").title == "1e-5"
+    with pytest.raises(UserError, match="title must be text, got 3"):
+        config(tmp_path, "title: 3\n")
+
+
+def test_a_plugin_is_a_name_or_a_group(tmp_path: Path) -> None:
+    c = config(tmp_path, "protections: [dp_gaussian, {name: dp_gaussian, clip_norm: .inf,"
+                         " noise_multiplier: 0}]\n")  # fmt: skip
+    assert [p.name for p in c.protections] == ["dp_gaussian"] * 2
+    assert c.protections[0].settings == {}
+    assert resolve(c)["protections"][1]["clip_norm"] == float("inf")
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [("all", "all"), ("last", "last"), ("every 3", 3), ("[0, 4]", (0, 4)), ("[]", ())],
+)
+def test_rounds_to_record(text: str, expected: object, tmp_path: Path) -> None:
+    c = config(tmp_path, f"record: {{rounds: {text}}}\n")
+    assert c.record.rounds == expected
+    again = config(tmp_path, "", dump(resolve(c)))
+    assert again.record.rounds == expected
+
+
+@pytest.mark.parametrize(("text", "expected"), [("all", "all"), ("2", 2), ("[1, 3]", (1, 3))])
+def test_clients_to_record(text: str, expected: object, tmp_path: Path) -> None:
+    assert config(tmp_path, f"record: {{clients: {text}}}\n").record.clients == expected
+
+
+def test_the_resolved_config_holds_every_setting_and_reads_back_the_same(tmp_path: Path) -> None:
+    c = config(tmp_path, "protections: [{name: dp_gaussian, kinds: [local_model]}]\nworkers: 0\n")
+    resolved = resolve(c)
+    assert resolved["federation"]["dataset"] == {"name": f"{HERE}:TinyPictures", "examples": 60}
+    assert resolved["federation"]["model"] == {"name": f"{HERE}:Linear", "width": 5}
+    assert resolved["method"]["rounds"] == 2 and "batch_size" in resolved["method"]
+    assert resolved["protections"][0]["noise_multiplier"] == 1.0
+    path = tmp_path / "again.yaml"
+    path.write_text(dump(resolved))
+    assert resolve(load(path)) == resolved
+    assert dump(resolve(load(path))) == path.read_text()
+
+
+def test_a_merge_key_may_be_overridden_but_a_key_not_repeated(tmp_path: Path) -> None:
+    text = TEXT + (
+        "protections:\n  - &base {name: dp_gaussian, clip_norm: 1.0}\n"
+        "  - {<<: *base, clip_norm: 2.0}\n"
+    )
+    c = config(tmp_path, "", text)
+    assert [p.settings["clip_norm"] for p in c.protections] == [1.0, 2.0]
+
+
+def test_a_config_cannot_be_changed(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="frozen"):
+        config(tmp_path).seed = 8  # type: ignore[misc]
+
+
+def test_workers_from_the_command_line(tmp_path: Path) -> None:
+    c = config(tmp_path)
+    assert with_workers(c, "0").workers == 0 and with_workers(c, "auto").workers == "auto"
+    assert with_workers(c, "2").federation == c.federation
+    with pytest.raises(UserError, match="--workers: workers must be auto"):
+        with_workers(c, "-3")
+
+
+def test_every_plugin_a_config_names_is_found(tmp_path: Path) -> None:
+    c = config(tmp_path, f"sections: ['{HERE}:NoPlugin']\nprotections: [dp_gaussian]\n")
+    places = {p.where for p in plugins(c)}
+    assert {"method", "federation.model", "protections[0]", "sections[0]", "report[2]"} <= places
+    foreign = [p.where for p in plugins(c) if p.spec.foreign]
+    assert foreign == ["federation.dataset", "federation.partition", "federation.availability",
+                       "federation.model", "sections[0]"]  # fmt: skip
+
+
+def test_the_schema_offers_the_names_that_exist() -> None:
+    schema = config_schema()
+    method = schema["properties"]["method"]
+    assert "fedavg" in method["anyOf"][0]["enum"] and "description" in method
+    assert schema["properties"]["delta"]["default"] == 1e-5
+    assert schema["additionalProperties"] is False
+    assert "PluginSpec" not in json.dumps(schema)
+
+
+@pytest.mark.parametrize("path", sorted(CONFIGS.glob("*.yaml")), ids=lambda p: p.stem)
+def test_every_config_that_ships_is_valid(path: Path) -> None:
+    c = load(path)
+    load_policy(c.policy)
+    assert set(resolve(c)) == set(Config.model_fields)
+    assert not any(p.spec.foreign for p in plugins(c)), "a shipped config needs nobody's own code"

@@ -1,0 +1,58 @@
+"""Figures of faults: every event is counted once, where and when it happened."""
+
+from typing import Any
+
+from audit.verdict.faults import timelines
+from fl.families.relay import FaultConfig, plan
+from reports.charts import svg
+from reports.result import Figure
+
+
+class Scripted:
+    """Client 1 goes down in its first task; client 2 is always late."""
+
+    def delay(self, client: int, request: int) -> float:
+        return 9.0 if client == 2 else 0.1
+
+    def silent_after(self, client: int, request: int) -> float | None:
+        return 0.5 if client == 1 else None
+
+    def answers(self, client: int, step: int) -> bool:
+        return True
+
+
+def history() -> list[dict[str, Any]]:
+    quiet = {"round": 0, "clock": 0.4, "events": []}
+    config = FaultConfig(dropout=0.5, timeout=1.0)
+    relay = plan([0, 1, 2], {}, config, Scripted())
+    return [quiet, {"round": 1, "clock": 3.0, "events": [e | {"group": 0} for e in relay.events]}]
+
+
+def test_each_event_of_a_planned_relay_is_drawn_once() -> None:
+    told = history()
+    events = told[1]["events"]
+    counts, points = timelines(told)
+    assert {e["event"] for e in events} >= {"late", "silent", "rollback"}
+    assert sum(sum(s.y) for s in counts.series) == len(events)
+    assert {x for s in counts.series for x in s.x} == {3.0}  # the quiet round is not a fault
+    drawn = sorted((x, y) for s in points.series for x, y in zip(s.x, s.y, strict=True))
+    assert drawn == sorted((e["time"], e["client"]) for e in events)
+    late = next(s for s in points.series if s.name == "late")
+    assert set(late.y) == {2}
+    assert next(s for s in points.series if s.name == "no heartbeat").y == [1]
+
+
+def test_a_run_without_faults_or_relays_has_no_such_figure() -> None:
+    assert (
+        timelines([])
+        == timelines([{"round": 0, "accuracy": 0.5}])
+        == timelines(history()[:1])
+        == []
+    )
+
+
+def test_points_are_not_joined_by_lines() -> None:
+    _, points = timelines(history())
+    joined = Figure(**(points.model_dump() | {"kind": "line"}))
+    assert svg(points) != svg(joined)
+    assert len(svg(points)) < len(svg(joined))

@@ -1,0 +1,216 @@
+"""Judging: what evidence means under the default policy. Doubt never helps the audited."""
+
+import math
+
+import pytest
+
+from attacks.attack import Baseline, Evidence
+from audit.verdict.judge import detectable, judge, judge_bound, statistic
+from audit.verdict.policy import Policy, load_policy
+from fl.errors import UserError
+from reports.result import Budget, Outcome, Severity
+from reports.result import Evidence as Written
+
+POLICY = load_policy("default")
+CHANCE = Baseline(name="chance", value=0.01)
+
+
+def evidence(
+    measure: str = "rank1", value: float = 0.5, half: float = 0.02, **changes: object
+) -> Evidence:
+    fields: dict[str, object] = {
+        "measure": measure, "value": value, "unit": "fraction", "trials": 1000,
+        "interval": (value - half, value + half), "baselines": (CHANCE,),
+    }  # fmt: skip
+    return Evidence(**(fields | changes))  # type: ignore[arg-type]
+
+
+PLANTED = evidence(value=0.99, control="positive")
+SILENT = evidence(value=0.01, half=0.005, control="negative")
+CONTROLS = [PLANTED, SILENT]
+AUC = {"unit": "index", "baselines": (Baseline(name="chance", value=0.5),)}
+
+GRADES = [  # (evidence beside good controls, severity, rule)
+    ([evidence(value=0.6)], "critical", "re-identified-critical"),
+    ([evidence(value=0.15)], "high", "re-identified-high"),
+    ([evidence(value=0.06)], "medium", "re-identified-medium"),
+    ([evidence(value=0.025, half=0.01)], "low", "above-chance"),
+    ([evidence("auc", 0.80, **AUC)], "high", "membership-average-high"),
+    ([evidence("auc", 0.76, **AUC)], "medium", "membership-average-medium"),
+    ([evidence("auc", 0.53, **AUC)], "low", "above-chance-auc"),
+    ([evidence("tpr_at_fpr_0.001", 0.14)], "critical", "membership-certain"),
+    ([evidence("tpr_at_fpr_0.001", 0.05)], "high", "membership-likely"),
+    ([evidence("tpr_at_fpr_0.01", 0.05, half=0.01)], "medium", "membership-some-1"),
+    ([evidence("count_exact_match", 0.97)], "critical", "counts-disclosed-critical"),
+    ([evidence("count_exact_match", 0.2)], "high", "counts-disclosed-high"),
+    ([evidence("prototype_recovered", 0.9)], "medium", "prototype-recovered-medium"),
+    ([evidence("extracted_at_fpr_0.01", 0.45)], "critical", "pictures-drawn-again-critical"),
+    ([evidence("extracted_at_fpr_0.01", 0.15)], "high", "pictures-drawn-again-high"),
+    ([evidence("extracted_at_fpr_0.01", 0.04, half=0.01)], "medium", "pictures-drawn-again-medium"),
+    ([evidence("label_accuracy", 0.9)], "low", "above-chance"),  # a measure no rule names
+]
+
+
+@pytest.mark.parametrize(("found", "severity", "rule"), GRADES)
+def test_evidence_gets_the_severity_of_the_worst_rule_that_holds(
+    found: list[Evidence], severity: str, rule: str
+) -> None:
+    verdict = judge([*found, *CONTROLS], POLICY)
+    assert (verdict.outcome, verdict.severity, verdict.rule) == (
+        Outcome.DEMONSTRATED, severity, rule,
+    )  # fmt: skip
+    assert rule in verdict.reason and "policy default 4" in verdict.reason
+
+
+def test_the_lower_end_decides_and_not_the_value() -> None:
+    wide = judge([evidence(value=0.6, half=0.2), *CONTROLS], POLICY)
+    assert wide.severity == Severity.HIGH
+    assert judge([evidence(value=0.6, half=0.01), *CONTROLS], POLICY).severity == Severity.CRITICAL
+
+
+def test_the_strongest_blind_adversary_is_what_counts() -> None:
+    informed = Baseline(name="wrong prototype, same class", value=0.58, interval=(0.5, 0.66))
+    only_class = evidence(value=0.6, baselines=(CHANCE, informed))
+    verdict = judge([only_class, *CONTROLS], POLICY)
+    assert verdict.outcome != Outcome.DEMONSTRATED
+    assert judge([evidence(value=0.6), *CONTROLS], POLICY).severity == Severity.CRITICAL
+
+
+def test_likeness_counts_only_beside_recognition_at_the_same_place() -> None:
+    blind = (Baseline(name="wrong prototype", value=0.3, interval=(0.28, 0.32)),)
+    alike = evidence("ssim", 0.7, unit="index", baselines=blind, condition={"n": 1})
+    seldom = evidence(value=0.2, condition={"n": 1})
+    often, elsewhere = (
+        evidence(value=0.6, condition={"n": 1}),
+        evidence(value=0.6, condition={"n": 2}),
+    )
+    assert judge([alike, *CONTROLS], POLICY).outcome == Outcome.INCONCLUSIVE
+    assert judge([alike, seldom, *CONTROLS], POLICY).rule == "re-identified-high"
+    together = judge([alike, often, *CONTROLS], POLICY)
+    assert (together.rule, together.where) == ("picture-of-a-person", "n = 1")
+    assert judge([alike, elsewhere, *CONTROLS], POLICY).rule == "re-identified-critical"
+
+
+def test_a_negative_control_that_fires_spoils_even_a_strong_result() -> None:
+    alarm = evidence(value=0.3, control="negative")
+    verdict = judge([evidence(value=0.9), PLANTED, alarm], POLICY)
+    assert verdict.outcome == Outcome.INCONCLUSIVE and verdict.severity == Severity.NONE
+    assert "leaks where there are none" in verdict.reason
+
+
+NOTHING = evidence(value=0.012, half=0.008)
+
+
+def test_nothing_found_with_good_controls_and_power_is_not_demonstrated() -> None:
+    verdict = judge([NOTHING, *CONTROLS], POLICY)
+    assert (verdict.outcome, verdict.severity) == (Outcome.NOT_DEMONSTRATED, Severity.NONE)
+
+
+@pytest.mark.parametrize(
+    ("found", "phrase"),
+    [
+        ([NOTHING, SILENT], "No planted leak"),
+        ([NOTHING, evidence(value=0.02, half=0.02, control="positive")], "missed its planted leak"),
+        ([evidence(value=0.03, half=0.05), *CONTROLS], "so few trials"),
+        ([evidence(value=0.03, interval=None), *CONTROLS], "no leak of what"),
+        (CONTROLS, "nothing that could be graded"),
+        ([], "nothing that could be graded"),
+    ],
+)
+def test_finding_nothing_without_proof_of_power_is_inconclusive(
+    found: list[Evidence], phrase: str
+) -> None:
+    verdict = judge(found, POLICY)
+    assert verdict.outcome == Outcome.INCONCLUSIVE and phrase in verdict.reason
+
+
+def test_a_missed_planted_leak_does_not_hide_a_demonstrated_one() -> None:
+    missed = evidence(value=0.02, half=0.02, control="positive")
+    assert judge([evidence(value=0.6), missed], POLICY).severity == Severity.CRITICAL
+
+
+def test_statistics_by_hand() -> None:
+    e = evidence(
+        value=0.6, half=0.1, baselines=(Baseline(name="b", value=0.2, interval=(0.1, 0.3)),)
+    )
+    assert statistic(e, "value") == pytest.approx(0.5)
+    assert statistic(e, "excess") == pytest.approx(0.4 - math.sqrt(0.02))
+    # R = 0.4 / 0.8; its two errors are 0.1 / 0.8 and 0.1 * 0.4 / 0.64
+    assert statistic(e, "residual_risk") == pytest.approx(0.5 - math.hypot(0.125, 0.0625))
+    assert detectable(e) == pytest.approx(1.43 * 0.1 / 0.8)
+
+
+def test_where_lower_is_worse_the_signs_turn() -> None:
+    e = evidence(
+        "error", 0.1, half=0.05, higher_is_worse=False, baselines=(Baseline(name="b", value=0.5),)
+    )
+    assert statistic(e, "excess") == pytest.approx(0.35)
+    better = evidence(
+        "error", 0.6, higher_is_worse=False, baselines=(Baseline(name="b", value=0.5),)
+    )
+    assert statistic(better, "excess") < 0
+
+
+def test_evidence_reads_the_same_from_an_attack_and_from_a_file() -> None:
+    e = evidence(value=0.6)
+    written = Written(
+        measure=e.measure, value=e.value, unit=e.unit, trials=e.trials, interval=e.interval,
+        baselines=[{"name": "chance", "value": 0.01}],  # type: ignore[list-item]
+    )  # fmt: skip
+    assert judge([written], POLICY) == judge([e], POLICY)
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "severity", "rule"),
+    [(math.inf, "medium", "no-bound"), (51.0, "medium", "bound-without-meaning"),
+     (50.0, "low", "bound-weak"), (10.0, "none", ""), (0.0, "none", "")],
+)  # fmt: skip
+def test_bounds_are_judged_by_their_size(epsilon: float, severity: str, rule: str) -> None:
+    bound = Budget(
+        observer="server", unit="client", adjacency="add_or_remove_one", delta=1e-5,
+        epsilon_upper=epsilon, accountant="x", releases=1, assumes="",
+    )  # fmt: skip
+    verdict = judge_bound(bound, POLICY)
+    assert (verdict.severity, verdict.rule) == (severity, rule)
+
+
+def test_every_rule_of_the_default_policy_gives_its_reason() -> None:
+    record = POLICY.record()
+    assert all(len(r.reason) > 30 for r in record.rules)
+    assert [r.severity.rank for r in record.rules] == sorted(
+        (r.severity.rank for r in record.rules), reverse=True
+    )
+    assert record.rules[0].when == "rank1 >= 0.5 and ssim excess >= 0.2"
+
+
+def test_a_policy_of_ones_own_is_read_by_path_and_checked(tmp_path: object) -> None:
+    from pathlib import Path
+
+    path = Path(str(tmp_path)) / "strict.yaml"
+    text = (
+        "name: strict\nversion: '2'\n"
+        "power: {largest_detectable: 0.01, reason: smaller leaks matter here}\n"
+        "rules:\n  - {id: any, severity: critical, reason: nothing may leak at all,\n"
+        "     all: [{measure: rank1, statistic: excess, above: 0}]}\n"
+    )
+    path.write_text(text)
+    strict = load_policy(str(path))
+    assert judge([evidence(value=0.05), *CONTROLS], strict).rule == "any"
+    assert judge([NOTHING, *CONTROLS], strict).outcome == Outcome.INCONCLUSIVE
+    for wrong, phrase in (
+        (text.replace("above: 0", "abov: 0"), r"unknown key rules\[0\].all\[0\].abov"),
+        (text.replace(", above: 0", ""), "must have at_least or above"),
+        (text.replace("critical", "awful"), "severity must be"),
+        (text.replace("nothing may leak at all", "no"), "reason"),
+    ):
+        path.write_text(wrong)
+        with pytest.raises(UserError, match=phrase):
+            load_policy(str(path))
+    with pytest.raises(UserError, match="no policy 'lax'"):
+        load_policy("lax")
+
+
+def test_the_policy_is_immutable() -> None:
+    assert isinstance(POLICY, Policy)
+    with pytest.raises(ValueError, match="frozen"):
+        POLICY.version = "2"  # type: ignore[misc]
