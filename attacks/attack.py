@@ -149,9 +149,15 @@ class Trainer(Protocol):
     """Trains models of the audited architecture on the adversary's own pictures, side by side."""
 
     def __call__(
-        self, pictures: Images, subsets: Sequence[NDArray[np.int64]], queries: Floats, *,
-        epochs: int, seed: int, start: Mapping[str, NDArray[Any]] | None = None,
-    ) -> Floats:  # fmt: skip
+        self,
+        pictures: Images,
+        subsets: Sequence[NDArray[np.int64]],
+        queries: Floats,
+        *,
+        epochs: int,
+        seed: int,
+        start: Mapping[str, NDArray[Any]] | None = None,
+    ) -> Floats:
         """Logits [subsets, Q, classes] of queries [Q, C, H, W], one model a subset of rows.
 
         `start`: weights that training begins with; None draws them anew for every model.
@@ -177,9 +183,7 @@ class Truth(Protocol):
     # images behind it, [n, C, H, W]; all clients' behind what the server made
     def members(self, artifact: str, label: int) -> Floats: ...
 
-    def sent(
-        self, artifact: str
-    ) -> Mapping[str, NDArray[Any]]: ...  # the payload of a recorded one
+    def sent(self, artifact: str) -> Mapping[str, NDArray[Any]]: ...  # the payload of a recorded one
 
     def label_counts(self, client: int) -> NDArray[np.int64]: ...  # [classes]
 
@@ -239,9 +243,7 @@ class Attack(Plugin):
     card: Card
 
     @abstractmethod
-    def run(
-        self, view: Sequence[Artifact], knowledge: Knowledge, rng: np.random.Generator
-    ) -> Claim:
+    def run(self, view: Sequence[Artifact], knowledge: Knowledge, rng: np.random.Generator) -> Claim:
         """What the adversary asserts, from what it could see and knew."""
 
     @abstractmethod

@@ -106,9 +106,16 @@ def mean_interval(
         return ratio
 
     found: Any = stats.bootstrap(
-        (sums, counts), statistic, paired=True, vectorized=True, n_resamples=resamples, batch=500,
-        confidence_level=1 - alpha, method="BCa" if len(sums) <= 1000 else "percentile", rng=rng,
-    ).confidence_interval  # fmt: skip
+        (sums, counts),
+        statistic,
+        paired=True,
+        vectorized=True,
+        n_resamples=resamples,
+        batch=500,
+        confidence_level=1 - alpha,
+        method="BCa" if len(sums) <= 1000 else "percentile",
+        rng=rng,
+    ).confidence_interval
     return float(found.low), float(found.high)
 
 
@@ -152,8 +159,7 @@ def auc(
     reach = deviation * float(stats.t.isf(alpha / 2, least - 1))
     logit = special.logit(area)
     return Estimate(
-        value=area,
-        interval=(float(special.expit(logit - reach)), float(special.expit(logit + reach))),
+        value=area, interval=(float(special.expit(logit - reach)), float(special.expit(logit + reach)))
     )
 
 
@@ -220,9 +226,7 @@ def residual_risk(
     return Estimate(value=float(value), interval=(float(low), min(1.0, float(high))))
 
 
-def minimum_detectable_effect(
-    trials: int, null: float, alpha: float = ALPHA, power: float = 0.8
-) -> float | None:
+def minimum_detectable_effect(trials: int, null: float, alpha: float = ALPHA, power: float = 0.8) -> float | None:
     """Smallest residual risk that this many trials would show with that power.
 
     The one-sided exact binomial test at alpha / 2 against the rate `null`; None where even success

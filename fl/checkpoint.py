@@ -59,12 +59,16 @@ class Checkpoints:
             self.finished = bool(saved["finished"])
             offsets = {name: int(saved["offsets"][name]) for name in self._logs}
         except (KeyError, TypeError, ValueError) as error:
-            raise UserError(f"{self._path} is not a checkpoint: {error!r} is missing",
-                            hint="delete it to start the simulation again") from error  # fmt: skip
+            raise UserError(
+                f"{self._path} is not a checkpoint: {error!r} is missing",
+                hint="delete it to start the simulation again",
+            ) from error
         for name, log in self._logs.items():
             if log.offset() < offsets[name]:
-                raise UserError(f"{log.path} is shorter than its checkpoint says",
-                                hint="restore the file, or simulate into a new folder")  # fmt: skip
+                raise UserError(
+                    f"{log.path} is shorter than its checkpoint says",
+                    hint="restore the file, or simulate into a new folder",
+                )
             log.cut(offsets[name])
         return Saved(round, state, {int(k): m for k, m in memory.items()})
 

@@ -61,9 +61,7 @@ class Tally:
             self.stats[name] = self.stats.get(name, 0.0) + value
         model = message.get(Kind.LOCAL_MODEL) or message.get(Kind.MODEL_DELTA)
         if model:
-            flat = torch.cat(
-                [v.flatten().double() for v in model.values() if v.is_floating_point()]
-            )
+            flat = torch.cat([v.flatten().double() for v in model.values() if v.is_floating_point()])
             same = self._sum is not None and self._sum.shape == flat.shape
             self._sum = self._sum + flat if same and self._sum is not None else flat
             self._squares += float(flat @ flat)
@@ -131,16 +129,17 @@ class Federation:
             return False
         return bool(self.streams.numpy("reply_loss", round, client).random() < self.reply_loss)
 
-    def task_time(
-        self, client: int, down: Message, up: Message, examples: int, epochs: int
-    ) -> float:
+    def task_time(self, client: int, down: Message, up: Message, examples: int, epochs: int) -> float:
         """Simulated time of one client's download, training and upload; 0 without a time model."""
         if self.time_model is None:
             return 0.0
         return self.time_model.task_time(
-            client, bytes_down=sum(size_bytes(p) for p in down.values()),
-            bytes_up=sum(size_bytes(p) for p in up.values()), examples=examples, epochs=epochs,
-        )  # fmt: skip
+            client,
+            bytes_down=sum(size_bytes(p) for p in down.values()),
+            bytes_up=sum(size_bytes(p) for p in up.values()),
+            examples=examples,
+            epochs=epochs,
+        )
 
     def evaluate(self, model: State) -> dict[str, Any]:
         """Accuracy (fraction) and loss of a model on the whole test set, and accuracy by class."""
@@ -170,8 +169,10 @@ class Federation:
             personal.append(float(mix @ np.array(scores[-1]["class_accuracy"]) / mix.sum()))
         if not scores:
             return {}
-        mean = {f"client_{name}": np.mean([s[name] for s in scores], 0).tolist()
-                for name in ("accuracy", "test_loss", "class_accuracy")}  # fmt: skip
+        mean = {
+            f"client_{name}": np.mean([s[name] for s in scores], 0).tolist()
+            for name in ("accuracy", "test_loss", "class_accuracy")
+        }
         return mean | {"personal_accuracy": float(np.mean(personal))}
 
     def end_round(
@@ -218,9 +219,7 @@ class Federation:
             self.checkpoints.save(Saved(round + 1, state, memory))
         self.progress("simulate", round + 1, rounds)
 
-    def finish(
-        self, rounds: int, card: Any, model: State, state: Tree, memory: dict[int, Tree]
-    ) -> State:
+    def finish(self, rounds: int, card: Any, model: State, state: Tree, memory: dict[int, Tree]) -> State:
         """Release the final model and close the books; once, however often the run is continued."""
         done = self.checkpoints is not None and self.checkpoints.finished
         if not done:

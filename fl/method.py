@@ -73,16 +73,18 @@ class LocalConfig:
     def __post_init__(self) -> None:
         for name, low in (("rounds", 1), ("local_epochs", 0), ("batch_size", 1)):
             if getattr(self, name) < low:
-                raise UserError(f"method.{name} must be >= {low}, got {getattr(self, name)}",
-                                hint="`fedaudit show` prints every setting with its default")  # fmt: skip
+                raise UserError(
+                    f"method.{name} must be >= {low}, got {getattr(self, name)}",
+                    hint="`fedaudit show` prints every setting with its default",
+                )
         for name in ("lr", "momentum", "weight_decay", "grad_clip", "lr_decay"):
             if not 0 <= getattr(self, name) < float("inf"):
-                raise UserError(f"method.{name} must be finite and >= 0, got {getattr(self, name)}",
-                                hint="use 0 to switch it off")  # fmt: skip
+                raise UserError(
+                    f"method.{name} must be finite and >= 0, got {getattr(self, name)}",
+                    hint="use 0 to switch it off",
+                )
         if self.momentum >= 1:
-            raise UserError(
-                f"method.momentum must be < 1, got {self.momentum}", hint="0.9 is usual"
-            )
+            raise UserError(f"method.momentum must be < 1, got {self.momentum}", hint="0.9 is usual")
 
 
 @dataclass
@@ -118,15 +120,22 @@ class Client:
         """This client's own stream for this round; nobody else draws from it."""
         return self.streams.torch(name, self.round, self.index)
 
-    def train(self, method: Training, const: Constants, start: State | None = None,
-              stream: str = "batches") -> Trained:  # fmt: skip
+    def train(
+        self, method: Training, const: Constants, start: State | None = None, stream: str = "batches"
+    ) -> Trained:
         """The shared local loop from `start` (default: the global model)."""
         loop = train if self.private is None else partial(train_privately, private=self.private)
         return loop(
-            method, net=self.net, start=start or self.start, x=self.x, y=self.y, const=const,
-            order=self.generator(stream), augment=self.augment,
+            method,
+            net=self.net,
+            start=start or self.start,
+            x=self.x,
+            y=self.y,
+            const=const,
+            order=self.generator(stream),
+            augment=self.augment,
             scale=method.config.lr_decay**self.round,
-        )  # fmt: skip
+        )
 
     def run(self, part: Literal["features", "forward"], state: State) -> Tensor:
         """[n, D] features or [n, C] logits of all examples, in evaluation mode, without gradients."""
@@ -138,11 +147,7 @@ def evaluate(net: Net, part: str, state: State, x: Tensor, batch: int = 500) -> 
     bind(net, state)
     net.eval()
     with torch.no_grad():
-        return (
-            torch.cat([getattr(net, part)(b) for b in torch.split(x, batch)])
-            if len(x)
-            else x.new_zeros(0)
-        )
+        return torch.cat([getattr(net, part)(b) for b in torch.split(x, batch)]) if len(x) else x.new_zeros(0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -196,8 +201,9 @@ class RoundMethod(Method):
         """What it sends to one client besides, after select(); usually nothing."""
         return {}
 
-    def select(self, state: Tree, answering: Sequence[int], round: int, message: Message,
-               federation: Federation) -> Sequence[int]:  # fmt: skip
+    def select(
+        self, state: Tree, answering: Sequence[int], round: int, message: Message, federation: Federation
+    ) -> Sequence[int]:
         """Which of the clients that answer the server lets train; it may ask them something first."""
         return answering
 
@@ -260,9 +266,7 @@ class RoundMethod(Method):
         if self.config.weighting == "samples":  # nobody else asks for the number
             message[Kind.NUM_EXAMPLES] = count_of(n)
         return Reply(
-            message=message,
-            examples=n,
-            stats={"train_loss": trained.loss, "steps": float(trained.steps)},
+            message=message, examples=n, stats={"train_loss": trained.loss, "steps": float(trained.steps)}
         )
 
     def bounded_by_training(self) -> bool:
@@ -279,8 +283,18 @@ class RoundMethod(Method):
 
         Only then can a central protection noise that mean once, at the server, for all clients.
         """
-        hooks = ("run", "round", "server", "start", "download", "candidates", "personal", "select",
-                 "reference", "served")  # fmt: skip
+        hooks = (
+            "run",
+            "round",
+            "server",
+            "start",
+            "download",
+            "candidates",
+            "personal",
+            "select",
+            "reference",
+            "served",
+        )
         plain = all(getattr(type(self), h) is getattr(RoundMethod, h) for h in hooks)
         sent = {*self.card.uplink, *self.card.downlink, *self.card.relay}
         known = {Kind.GLOBAL_MODEL, Kind.LOCAL_MODEL, Kind.NUM_EXAMPLES}
@@ -311,9 +325,8 @@ class RoundMethod(Method):
                 federation.wire.milestone(t)
             state = self.round(t, state, memory, federation)
             federation.end_round(
-                t, self.config.rounds, self.served(state), state, memory,
-                partial(self.own_models, state, memory),
-            )  # fmt: skip
+                t, self.config.rounds, self.served(state), state, memory, partial(self.own_models, state, memory)
+            )
         return federation.finish(self.config.rounds, self.card, self.served(state), state, memory)
 
     def round(self, t: int, state: Tree, memory: dict[int, Tree], federation: Federation) -> Tree:

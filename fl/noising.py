@@ -35,9 +35,8 @@ def rebuilt(payload: Payload, base: Payload, moved: Payload) -> Payload:
 
 
 def perturbed(
-    payload: Payload, base: Payload, clip: float, draw: Draw | None, order: int = 2,
-    rows: bool = False,
-) -> Payload:  # fmt: skip
+    payload: Payload, base: Payload, clip: float, draw: Draw | None, order: int = 2, rows: bool = False
+) -> Payload:
     """The payload clipped in the norm of that order, with noise; untouched where neither does anything.
 
     With `rows`, each row of an array [rows, ...] is a vector of its own with a clip of its own.
@@ -70,11 +69,15 @@ def in_clear(kind: Kind, sending: Sending, source: str) -> list[Release]:
     whole = [k for k, v in sending.message[kind].items() if not v.is_floating_point()]
     return [
         Release(
-            round=sending.round, kind=f"{kind}.{name}", sender=str(sending.sender),
-            observers=sending.observers, mechanism="none", source=source,
+            round=sending.round,
+            kind=f"{kind}.{name}",
+            sender=str(sending.sender),
+            observers=sending.observers,
+            mechanism="none",
+            source=source,
         )
         for name in whole
-    ]  # fmt: skip
+    ]
 
 
 def _factor(length: float, clip: float) -> float:

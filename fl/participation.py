@@ -38,9 +38,7 @@ class Availability(Plugin):
     title: str
 
     @abstractmethod
-    def draw(
-        self, round: int, candidates: Sequence[int], streams: Streams, attempt: int = 0
-    ) -> Participation:
+    def draw(self, round: int, candidates: Sequence[int], streams: Streams, attempt: int = 0) -> Participation:
         """Who takes part among `candidates` (ascending client numbers)."""
 
     @abstractmethod

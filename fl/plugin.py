@@ -91,8 +91,7 @@ def _load_dotted(name: str, base: type[T]) -> type[T]:
         ) from error
     if not (inspect.isclass(cls) and issubclass(cls, base)):
         raise UserError(
-            f"{name!r} is not a {base.__name__}",
-            hint=f"derive it from {base.__module__}:{base.__name__}",
+            f"{name!r} is not a {base.__name__}", hint=f"derive it from {base.__module__}:{base.__name__}"
         )
     return cls
 
@@ -108,11 +107,7 @@ def configure(cls: type[Any], settings: Mapping[str, Any], where: str) -> Any:
     for key in settings:
         if key not in known:
             near = difflib.get_close_matches(str(key), known, n=1)
-            hint = (
-                f"did you mean {near[0]!r}?"
-                if near
-                else "known: " + (", ".join(known) or "no settings")
-            )
+            hint = f"did you mean {near[0]!r}?" if near else "known: " + (", ".join(known) or "no settings")
             raise UserError(f"{where}: unknown key {key!r}", hint=hint)
     hints = typing.get_type_hints(cls.Config)
     for key, value in settings.items():

@@ -67,9 +67,7 @@ class Choice:
     clients: Callable[[int], bool] = lambda _: True
     kinds: frozenset[Kind] | None = None
 
-    def keeps(
-        self, round: int, sender: Party, receivers: tuple[str, ...], milestone: bool = False
-    ) -> bool:
+    def keeps(self, round: int, sender: Party, receivers: tuple[str, ...], milestone: bool = False) -> bool:
         if not self.rounds(round) and not (milestone and self.milestones):
             return False
         ends = [sender] + [Party.parse(r) for r in receivers if "/" in r]
@@ -176,8 +174,7 @@ def manifest(folder: Path) -> Iterator[dict[str, Any]]:
     path = folder / MANIFEST
     if not path.is_file():
         raise UserError(
-            f"no {MANIFEST} in {folder}",
-            hint="run `fedaudit simulate`, or see docs/artifact-format.md",
+            f"no {MANIFEST} in {folder}", hint="run `fedaudit simulate`, or see docs/artifact-format.md"
         )
     for number, line in enumerate(path.read_bytes().splitlines(), start=1):
         try:
@@ -246,9 +243,7 @@ def _read_message(folder: Path, line: Mapping[str, Any]) -> list[Artifact]:
     try:
         arrays = load_bytes(data)
     except (SafetensorError, ValueError, KeyError) as error:
-        raise UserError(
-            f"artifact {path} is damaged: {error}", hint="write it with safetensors"
-        ) from error
+        raise UserError(f"artifact {path} is damaged: {error}", hint="write it with safetensors") from error
     payloads: dict[Kind, dict[str, NDArray[Any]]] = {k: {} for k in kinds}
     for key, array in arrays.items():
         kind, _, part = key.partition("/")

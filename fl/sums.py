@@ -15,9 +15,16 @@ from fl.protection import Message, Payload
 
 _WEIGHTED = (Kind.LOCAL_MODEL, Kind.MODEL_DELTA, Kind.NORMALIZED_DELTA)
 SUMMED = (
-    *_WEIGHTED, Kind.CONTROL_DELTA, Kind.NUM_EXAMPLES, Kind.NUM_STEPS, Kind.LABEL_COUNTS,
-    Kind.LOCAL_PROTOTYPES, Kind.PROTO_COUNTS, Kind.MEAN_LOGIT_TABLE, Kind.GRADIENT,
-)  # fmt: skip
+    *_WEIGHTED,
+    Kind.CONTROL_DELTA,
+    Kind.NUM_EXAMPLES,
+    Kind.NUM_STEPS,
+    Kind.LABEL_COUNTS,
+    Kind.LOCAL_PROTOTYPES,
+    Kind.PROTO_COUNTS,
+    Kind.MEAN_LOGIT_TABLE,
+    Kind.GRADIENT,
+)
 
 
 class Sums:

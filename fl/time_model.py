@@ -39,12 +39,8 @@ class Workload:
 
 
 # Public code. Its other folders use bw 50 and comp 1.5 for the CNN; only this pair fits its tables.
-FEMNIST_CNN = Workload(
-    bandwidth=100, compute=0.4, profile=(1.936e-4, 1.814e-4, 1.700e-4, 1.440e-4, 1.440e-4)
-)
-SHAKESPEARE_RNN = Workload(
-    bandwidth=25, compute=3, profile=(1.392e-4, 1.271e-4, 1.039e-4, 0.766e-4)
-)
+FEMNIST_CNN = Workload(bandwidth=100, compute=0.4, profile=(1.936e-4, 1.814e-4, 1.700e-4, 1.440e-4, 1.440e-4))
+SHAKESPEARE_RNN = Workload(bandwidth=25, compute=3, profile=(1.392e-4, 1.271e-4, 1.039e-4, 0.766e-4))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,7 +52,7 @@ class TimeModel:
 
     def task_time(
         self, client: int, *, bytes_down: int, bytes_up: int, examples: int, epochs: int, frozen: int = 0
-    ) -> float:  # fmt: skip
+    ) -> float:
         """t_k. `frozen` layers beyond the profile cost what its last entry says."""
         profile = self.workload.profile
         seconds = profile[min(frozen, len(profile) - 1)] * examples * epochs
@@ -83,8 +79,8 @@ def analytic_profile(forward: Sequence[float], seconds: float) -> tuple[float, .
     """
     total = sum(forward)
     if total <= 0 or min(forward) < 0:
-        raise UserError(f"time model: layer costs must be >= 0 and not all 0, got {list(forward)}",
-                        hint="count multiplications, or measure each layer")  # fmt: skip
-    return tuple(
-        seconds * (total + 2 * sum(forward[n:])) / (3 * total) for n in range(len(forward))
-    )
+        raise UserError(
+            f"time model: layer costs must be >= 0 and not all 0, got {list(forward)}",
+            hint="count multiplications, or measure each layer",
+        )
+    return tuple(seconds * (total + 2 * sum(forward[n:])) / (3 * total) for n in range(len(forward)))

@@ -45,9 +45,7 @@ class Wire:
     sampling: Callable[[int | None], Drawn] = lambda _: Drawn()  # how a client comes to take part
     sent: dict[Channel, int] = field(default_factory=lambda: dict.fromkeys(Channel, 0))  # bytes
     _listed: set[tuple[int, Kind]] = field(default_factory=set)
-    _sent: dict[tuple[int, str], int] = field(
-        default_factory=dict
-    )  # messages of each sender in this round
+    _sent: dict[tuple[int, str], int] = field(default_factory=dict)  # messages of each sender in this round
     _hidden: Sums = field(default_factory=Sums)  # uploads of the round that the server reads summed
     _first: tuple[Party, Message] | None = None  # the first of them
     _unaveraged: bool = False  # uploads came in that a central protection has yet to make safe
@@ -56,21 +54,23 @@ class Wire:
         uplink: Collection[Kind] = getattr(self.card, Channel.UPLINK.value)
         for number, protection in enumerate(self.protections):
             if reason := protection.refuses(uplink):
-                raise UserError(f"{protection.title} cannot protect {self.card.title}: {reason}",
-                                hint="leave the protection out, or choose another method")  # fmt: skip
+                raise UserError(
+                    f"{protection.title} cannot protect {self.card.title}: {reason}",
+                    hint="leave the protection out, or choose another method",
+                )
             later = [p for p in self.protections[number + 1 :] if not p.hides_single_uploads()]
             if protection.central and later:  # its clip would bound something else
-                raise UserError(f"{later[0].title} would change what {protection.title} has clipped",
-                                hint="list the central protection last")  # fmt: skip
+                raise UserError(
+                    f"{later[0].title} would change what {protection.title} has clipped",
+                    hint="list the central protection last",
+                )
 
     @property
     def central(self) -> Protection | None:
         """The protection that acts on the mean of a round's uploads, where there is one."""
         return next((p for p in self.protections if p.central), None)
 
-    def average(
-        self, round: int, before: Payload, mean: Payload, delivered: int, clients: int
-    ) -> Payload:
+    def average(self, round: int, before: Payload, mean: Payload, delivered: int, clients: int) -> Payload:
         """The model that the mean of a round's uploads becomes, after a central protection.
 
         Called in every round, with `before` as the mean where nothing came back: noise that is left
@@ -82,10 +82,15 @@ class Wire:
             # one rate a client; summed so that ten times 0.3 are 3
             rates = (self.sampling(k).rate for k in range(clients))
             averaging = Averaging(
-                round=round, before=before, model=mean, delivered=delivered,
-                expected=math.fsum(rates), clients=clients, drawn=self.sampling(None),
+                round=round,
+                before=before,
+                model=mean,
+                delivered=delivered,
+                expected=math.fsum(rates),
+                clients=clients,
+                drawn=self.sampling(None),
                 rng=self.streams.torch("protection", number, round, "mean"),
-            )  # fmt: skip
+            )
             protection.average(averaging)
             mean, stream = averaging.model, f"protection/{number}/{round}/mean"
             for i, release in enumerate(averaging.releases):
@@ -116,9 +121,8 @@ class Wire:
         return message
 
     def uplink(
-        self, round: int, message: Message, sender: int, reference: Message,
-        settled: Collection[Kind] = (),
-    ) -> Message | None:  # fmt: skip
+        self, round: int, message: Message, sender: int, reference: Message, settled: Collection[Kind] = ()
+    ) -> Message | None:
         """Client to server. None where the answer is not finite: the server rejects all of it (Z7).
 
         `settled` are kinds that the method protects itself, whose releases it enters itself.
@@ -138,9 +142,14 @@ class Wire:
         return message
 
     def relay(
-        self, round: int, message: Message, sender: int, receiver: int,
-        mediator: int | None = None, settled: Collection[Kind] = (),
-    ) -> Message | None:  # fmt: skip
+        self,
+        round: int,
+        message: Message,
+        sender: int,
+        receiver: int,
+        mediator: int | None = None,
+        settled: Collection[Kind] = (),
+    ) -> Message | None:
         """Client to the next client; a mediator on the path sees it too. `settled` as in uplink()."""
         party = Party.client(sender)
         self._check(message, Channel.RELAY, party)
@@ -184,14 +193,26 @@ class Wire:
             self.ledger.add(to_line(self._with_sampling(release)))
 
     def _protect(
-        self, round: int, sender: Party, seen: tuple[str, ...], message: Message,
-        reference: Message, settled: Collection[Kind],
-    ) -> Message:  # fmt: skip
+        self,
+        round: int,
+        sender: Party,
+        seen: tuple[str, ...],
+        message: Message,
+        reference: Message,
+        settled: Collection[Kind],
+    ) -> Message:
         # What a client uploads reaches other clients and the public through the global model, so
         # by post-processing they are observers of the release as well.
         observers = tuple(dict.fromkeys((*seen, "client", "public")))
-        sending = Sending(round, sender, observers, dict(message), reference, rng=None,  # type: ignore[arg-type]
-                          protected=set(settled))  # fmt: skip
+        sending = Sending(
+            round,
+            sender,
+            observers,
+            dict(message),
+            reference,
+            rng=None,  # type: ignore[arg-type]
+            protected=set(settled),
+        )
         # a second message of a sender in a round must not carry the noise of the first once more
         again = self._sent.get((round, str(sender)), 0)
         self._sent[round, str(sender)] = again + 1
@@ -211,9 +232,8 @@ class Wire:
                 continue
             self._listed.add((round, kind))  # one line a round and kind stands for every sender
             sending.releases.append(
-                Release(round=round, kind=kind, sender=f"{sender.role}/*", observers=observers,
-                        mechanism="none")
-            )  # fmt: skip
+                Release(round=round, kind=kind, sender=f"{sender.role}/*", observers=observers, mechanism="none")
+            )
         for release in sending.releases:
             self.enter(release)
         return sending.message
@@ -239,9 +259,14 @@ class Wire:
         self.sent[channel] += copies * sum(size_bytes(p) for p in message.values())
         if self.recorder is not None:
             self.recorder.message(
-                round=round, channel=channel, sender=sender, receivers=receivers, seen_by=seen,
-                payloads=message, copies=copies,
-            )  # fmt: skip
+                round=round,
+                channel=channel,
+                sender=sender,
+                receivers=receivers,
+                seen_by=seen,
+                payloads=message,
+                copies=copies,
+            )
 
     def end_round(self, round: int) -> dict[Channel, int]:
         """Close the books of a round; returns its bytes by channel."""
@@ -261,6 +286,7 @@ class Wire:
         if self._hidden.messages > 1:
             party, message = Party(Role.CLIENT), {Kind.AGGREGATE: self._hidden.value()}
         server = (SERVER.role.value,)
-        self.recorder.message(round=round, channel=Channel.UPLINK, sender=party, receivers=server,
-                              seen_by=server, payloads=message)  # fmt: skip
+        self.recorder.message(
+            round=round, channel=Channel.UPLINK, sender=party, receivers=server, seen_by=server, payloads=message
+        )
         self._hidden, self._first = Sums(), None

@@ -59,9 +59,7 @@ def auto_count(device: str) -> int:
     """One process a usable core on the CPU; none for CUDA, which one process keeps busy."""
     if device != "cpu":
         return 0
-    cores = (
-        len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    )
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return cores if cores > 1 else 0
 
 
@@ -99,9 +97,7 @@ class Pool(Workers):
         self._processes: list[multiprocessing.Process] = []
         for _ in range(count):
             ours, theirs = context.Pipe()
-            process = context.Process(
-                target=_serve, args=(theirs, make_site, [*self._ends, ours]), daemon=True
-            )
+            process = context.Process(target=_serve, args=(theirs, make_site, [*self._ends, ours]), daemon=True)
             process.start()
             theirs.close()
             self._ends.append(ours)
@@ -192,9 +188,7 @@ def _ended() -> UserError:
 
 
 def _serve(end: Connection, make_site: Callable[[], Any], inherited: list[Connection]) -> None:
-    for (
-        other
-    ) in inherited:  # a forked child holds the parent's ends: nobody would ever see them close
+    for other in inherited:  # a forked child holds the parent's ends: nobody would ever see them close
         other.close()
     _die_with_parent()
     torch.set_num_threads(1)

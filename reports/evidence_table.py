@@ -12,9 +12,16 @@ from reports.section import Table
 
 # What a reader decides by, most telling first; at most three of them become columns
 TELLING = (
-    "rank1", "extracted_at_fpr_0.01", "tpr_at_fpr_0.01", "auc", "ssim", "psnr", "tpr_at_fpr_0.001",
-    "count_exact_match", "count_overlap",
-)  # fmt: skip
+    "rank1",
+    "extracted_at_fpr_0.01",
+    "tpr_at_fpr_0.01",
+    "auc",
+    "ssim",
+    "psnr",
+    "tpr_at_fpr_0.001",
+    "count_exact_match",
+    "count_overlap",
+)
 
 
 def telling(evidence: Sequence[Evidence]) -> list[Evidence]:
@@ -43,12 +50,7 @@ def over_samples(evidence: Sequence[Evidence]) -> Table | None:
     levels = {fmt.rate(e.confidence) for e in evidence if e.interval}
     level = f"{levels.pop()} interval" if len(levels) == 1 else "interval"
     return Table(
-        header=[
-            "Samples",
-            "Artifacts",
-            *(fmt.sentence_case(fmt.measure(m)) for m in columns),
-            "Trials",
-        ],
+        header=["Samples", "Artifacts", *(fmt.sentence_case(fmt.measure(m)) for m in columns), "Trials"],
         rows=[
             [f"{n:g}", origin, *(_cell(found.get(m)) for m in columns), _trials(found)]
             for (n, origin), found in sorted(rows.items())

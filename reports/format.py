@@ -22,8 +22,7 @@ SEVERITIES = {
     Severity.LOW: "Low",
     Severity.NONE: "None",
 }
-_ACRONYMS = {"psnr", "ssim", "lpips", "auc", "tpr", "fpr", "mse", "l2", "dp", "asr", "roc", "id",
-             "tnr", "fnr"}  # fmt: skip
+_ACRONYMS = {"psnr", "ssim", "lpips", "auc", "tpr", "fpr", "mse", "l2", "dp", "asr", "roc", "id", "tnr", "fnr"}
 _AT_RATE = re.compile(r"^(tpr|fpr|tnr|fnr|extracted)_at_(tpr|fpr|tnr|fnr)_(\d*\.?\d+(?:e-?\d+)?)$")
 
 
@@ -131,9 +130,7 @@ def sentence_case(text: str) -> str:
 
 def condition(evidence: Evidence) -> str:
     """The condition a number was measured under: "n = 5, class = cat"."""
-    return ", ".join(
-        f"{k} = {v if isinstance(v, str) else number(v)}" for k, v in evidence.condition.items()
-    )
+    return ", ".join(f"{k} = {v if isinstance(v, str) else number(v)}" for k, v in evidence.condition.items())
 
 
 def plural(count: int, noun: str, many: str = "") -> str:

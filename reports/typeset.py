@@ -16,9 +16,7 @@ def column_widths(table: Table) -> list[float]:
     """Widths for typst: 0 fits the content, other numbers share the rest in proportion."""
     if table.widths:
         return table.widths
-    longest = [
-        max((len(row[i]) for row in table.rows), default=0) for i in range(len(table.header))
-    ]
+    longest = [max((len(row[i]) for row in table.rows), default=0) for i in range(len(table.header))]
     # the square root keeps one very long column from squeezing the others to nothing
     shares = [0.0 if n <= 14 else min(n, 400) ** 0.5 for n in longest]
     if any(shares):

@@ -39,9 +39,7 @@ def shown(pictures: Floats, like: Floats) -> Floats:
 def condensed(view: Sequence[Artifact]) -> dict[str, NDArray[Any]]:
     """All condensed pictures of a view as a claim: images [k, C, H, W] as sent, label, sender,
     artifact, origin [k]."""
-    found: dict[str, list[Any]] = {
-        n: [] for n in ("images", "label", "sender", "artifact", "origin")
-    }
+    found: dict[str, list[Any]] = {n: [] for n in ("images", "label", "sender", "artifact", "origin")}
     labels = {_message(a): a for a in view if a.kind == Kind.CONDENSED_LABELS}
     for a in view:
         named = labels.get(_message(a))

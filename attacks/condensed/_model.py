@@ -27,9 +27,7 @@ class CondensationModel:
         self.gain = share(s, x)
         left = np.abs(np.fft.fft2(s - filtered(x, self.gain))) ** 2
         ring = _rings(left)
-        power = np.bincount(ring.ravel(), left.mean(axis=(0, 1)).ravel()) / np.bincount(
-            ring.ravel()
-        )
+        power = np.bincount(ring.ravel(), left.mean(axis=(0, 1)).ravel()) / np.bincount(ring.ravel())
         self.noise = np.sqrt(power / ring.size)  # amplitude, ring by ring
 
     def features(self, pictures: Floats) -> Floats:

@@ -62,15 +62,12 @@ class CondensedClass(Attack):
         remedy="do not count on condensed images being unreadable",
     )
 
-    def run(
-        self, view: Sequence[Artifact], knowledge: Knowledge, rng: np.random.Generator
-    ) -> Claim:
+    def run(self, view: Sequence[Artifact], knowledge: Knowledge, rng: np.random.Generator) -> Claim:
         found, aux = condensed(view), knowledge.auxiliary
         assert aux is not None, "granted by the threat model"
         order = rng.permutation(len(aux))
         test, rest = order[: len(aux) // 10], order[len(aux) // 10 :]
-        net = AuditNet(_Own(Images(x=aux.x[rest], y=aux.y[rest]),
-                            Images(x=aux.x[test], y=aux.y[test])))  # type: ignore[arg-type]  # fmt: skip
+        net = AuditNet(_Own(Images(x=aux.x[rest], y=aux.y[rest]), Images(x=aux.x[test], y=aux.y[test])))  # type: ignore[arg-type]
         judge = np.empty(1, dtype=object)
         judge[0] = net
         noise = rng.standard_normal(found["images"].shape)
@@ -84,10 +81,8 @@ class CondensedClass(Attack):
     def measure(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[Evidence]:
         label, hit = claim["label"], claim["guess"] == claim["label"]
         noise = claim["of_noise"] == label
-        sizes = [len(truth.members(str(a), int(c)))
-                 for a, c in zip(claim["artifact"], label, strict=True)]  # fmt: skip
-        keys = [(str(o), group(str(o), n)) if n else ("", 0)
-                for o, n in zip(claim["origin"], sizes, strict=True)]  # fmt: skip
+        sizes = [len(truth.members(str(a), int(c))) for a, c in zip(claim["artifact"], label, strict=True)]
+        keys = [(str(o), group(str(o), n)) if n else ("", 0) for o, n in zip(claim["origin"], sizes, strict=True)]
         every = sorted({k for k in keys if k[0]})
         found = []
         for key in every:
@@ -99,25 +94,36 @@ class CondensedClass(Attack):
         most = np.bincount(real.y[:1000]).max(initial=0) / max(1, len(right))
         found.append(
             Evidence(
-                measure="class_recognised", value=float(right.mean()), unit="fraction",
-                trials=len(right), interval=stats.clopper_pearson(int(right.sum()), len(right)),
-                baselines=(Baseline(name="largest class", value=float(most)),), control="positive",
+                measure="class_recognised",
+                value=float(right.mean()),
+                unit="fraction",
+                trials=len(right),
+                interval=stats.clopper_pearson(int(right.sum()), len(right)),
+                baselines=(Baseline(name="largest class", value=float(most)),),
+                control="positive",
                 note="real pictures in the place of condensed ones",
             )
-        )  # fmt: skip
+        )
         # Its answer to noise is nearly always one class: what counts is how often that class is asked for
         guess = np.bincount(claim["of_noise"]).argmax() if len(label) else 0
         found.append(
             Evidence(
-                measure="class_recognised", value=float(noise.mean()), unit="fraction",
+                measure="class_recognised",
+                value=float(noise.mean()),
+                unit="fraction",
                 trials=len(noise),
                 interval=stats.clopper_pearson(int(noise.sum()), len(noise), 1 - CONTROL_CONFIDENCE),
-                baselines=(Baseline(name="the usual answer to noise", value=max(
-                    float((label == guess).mean()), _largest(label))),),
-                confidence=CONTROL_CONFIDENCE, control="negative",
+                baselines=(
+                    Baseline(
+                        name="the usual answer to noise",
+                        value=max(float((label == guess).mean()), _largest(label)),
+                    ),
+                ),
+                confidence=CONTROL_CONFIDENCE,
+                control="negative",
                 note="noise in the place of condensed images",
             )
-        )  # fmt: skip
+        )
         return found
 
     def not_applicable(self, view: Sequence[Artifact], knowledge: Knowledge) -> str:
@@ -126,21 +132,33 @@ class CondensedClass(Attack):
         return none_here(view)
 
     def _evidence(
-        self, hit: NDArray[np.bool_], noise: NDArray[np.bool_], label: NDArray[np.int64],
-        origin: str, n: float, looks: int,
-    ) -> Evidence:  # fmt: skip
+        self,
+        hit: NDArray[np.bool_],
+        noise: NDArray[np.bool_],
+        label: NDArray[np.int64],
+        origin: str,
+        n: float,
+        looks: int,
+    ) -> Evidence:
         alpha = stats.corrected(1 - CONFIDENCE, looks)
         return Evidence(
-            measure="class_recognised", value=float(hit.mean()), unit="fraction", trials=len(hit),
+            measure="class_recognised",
+            value=float(hit.mean()),
+            unit="fraction",
+            trials=len(hit),
             interval=stats.clopper_pearson(int(hit.sum()), len(hit), alpha),
             baselines=(
                 Baseline(name="largest class", value=_largest(label)),
-                Baseline(name="the classifier on noise", value=float(noise.mean()),
-                         interval=stats.clopper_pearson(int(noise.sum()), len(noise), alpha)),
+                Baseline(
+                    name="the classifier on noise",
+                    value=float(noise.mean()),
+                    interval=stats.clopper_pearson(int(noise.sum()), len(noise), alpha),
+                ),
             ),
-            looks=looks, control="positive" if origin == REAL_START else "none",
+            looks=looks,
+            control="positive" if origin == REAL_START else "none",
             condition={"n": n, "origin": origin},
-        )  # fmt: skip
+        )
 
 
 def _largest(label: NDArray[np.int64]) -> float:

@@ -17,18 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from attacks.attack import (
-    Attack,
-    Card,
-    Claim,
-    Curve,
-    Evidence,
-    Goal,
-    Knowledge,
-    Position,
-    ThreatModel,
-    Truth,
-)
+from attacks.attack import Attack, Card, Claim, Curve, Evidence, Goal, Knowledge, Position, ThreatModel, Truth
 from attacks.condensed._images import REQUIRES, condensed, in_our_words, none_here, standardised
 from attacks.prototypes._tracing import Bucket, traced
 from attacks.trials import membership
@@ -68,12 +57,11 @@ class CondensedMembership(Attack):
             if self.members < 1 or self.others < 2:
                 raise UserError(
                     "condensed_membership needs members >= 1 and others >= 2, got "
-                    f"{self.members} and {self.others}", hint="leave them out for the defaults",
-                )  # fmt: skip
+                    f"{self.members} and {self.others}",
+                    hint="leave them out for the defaults",
+                )
 
-    def run(
-        self, view: Sequence[Artifact], knowledge: Knowledge, rng: np.random.Generator
-    ) -> Claim:
+    def run(self, view: Sequence[Artifact], knowledge: Knowledge, rng: np.random.Generator) -> Claim:
         found, extractors = condensed(view), np.empty(1, dtype=object)
         extractors[0] = Standardised()
         return {
@@ -93,14 +81,19 @@ class CondensedMembership(Attack):
         found: list[Evidence] = []
         for b in buckets:
             found += membership.evidence(
-                b.scores, b.null, looks=len(buckets), note=f"{b.prototypes} condensed images",
+                b.scores,
+                b.null,
+                looks=len(buckets),
+                note=f"{b.prototypes} condensed images",
                 condition={"n": b.samples, "origin": b.origin},
-            )  # fmt: skip
+            )
         if buckets:
             found += membership.evidence(
-                membership.pooled([b.unseen for b in buckets]), {}, control="negative",
+                membership.pooled([b.unseen for b in buckets]),
+                {},
+                control="negative",
                 note="pictures that were never trained on in the place of members",
-            )[:1]  # fmt: skip
+            )[:1]
         return in_our_words(found)
 
     def curves(self, claim: Claim, truth: Truth) -> list[Curve]:

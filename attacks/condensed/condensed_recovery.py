@@ -34,14 +34,7 @@ from attacks.attack import (
     ThreatModel,
     Truth,
 )
-from attacks.condensed._images import (
-    REQUIRES,
-    condensed,
-    in_our_words,
-    none_here,
-    shown,
-    standardised,
-)
+from attacks.condensed._images import REQUIRES, condensed, in_our_words, none_here, shown, standardised
 from attacks.prototypes import _evidence as prototype_evidence
 from attacks.prototypes._trials import CLASS_MEAN, Bucket, buckets
 from attacks.trials.membership import CONFIDENCE
@@ -64,7 +57,7 @@ class CondensedRecovery(Attack):
         does_not_show="what an attacker who repeats the condensation on candidates would find",
         remedy="send no condensed image of a class with few pictures, never start it from a real one, and "
         "add calibrated noise",
-    )  # fmt: skip
+    )
 
     @dataclass(frozen=True, kw_only=True)
     class Config:
@@ -75,13 +68,11 @@ class CondensedRecovery(Attack):
         def __post_init__(self) -> None:
             if self.gallery < 2 or self.show < 1:
                 raise UserError(
-                    f"condensed_recovery needs gallery >= 2 and show >= 1, got {self.gallery} and "
-                    f"{self.show}", hint="leave them out for the defaults",
-                )  # fmt: skip
+                    f"condensed_recovery needs gallery >= 2 and show >= 1, got {self.gallery} and {self.show}",
+                    hint="leave them out for the defaults",
+                )
 
-    def run(
-        self, view: Sequence[Artifact], knowledge: Knowledge, rng: np.random.Generator
-    ) -> Claim:
+    def run(self, view: Sequence[Artifact], knowledge: Knowledge, rng: np.random.Generator) -> Claim:
         found = condensed(view)
         assert knowledge.auxiliary is not None, "granted by the threat model"
         like = knowledge.auxiliary.x
@@ -103,8 +94,7 @@ class CondensedRecovery(Attack):
         found = self._buckets(claim, truth, np.random.default_rng(0))
         own = [b for b in found if b.origin == "recorded"]
         wanted = own[:1] + own[1:][-1:]
-        wanted += [b for b in found if b.origin != "recorded"
-                   and b.samples in self.config.show_sizes]  # fmt: skip
+        wanted += [b for b in found if b.origin != "recorded" and b.samples in self.config.show_sizes]
         return [self._gallery(b, claim) for b in sorted(wanted, key=lambda b: b.samples)]
 
     def not_applicable(self, view: Sequence[Artifact], knowledge: Knowledge) -> str:
@@ -129,37 +119,48 @@ class CondensedRecovery(Attack):
         alpha = stats.corrected(1 - CONFIDENCE, looks)
         condition: Mapping[str, float | str] = {"n": b.samples, "origin": b.origin}
         correlation = Evidence(
-            measure="nearest_correlation", value=float(values.mean()), unit="index",
-            trials=len(values), interval=stats.mean_interval(values, rng, alpha=alpha, bounds=(-1, 1)),
-            baselines=(Baseline(name="nearest of as many unseen pictures", value=float(np.mean(unseen))),
-                       Baseline(name=CLASS_MEAN, value=float(np.mean(means)))),
-            looks=looks, condition=condition,
+            measure="nearest_correlation",
+            value=float(values.mean()),
+            unit="index",
+            trials=len(values),
+            interval=stats.mean_interval(values, rng, alpha=alpha, bounds=(-1, 1)),
+            baselines=(
+                Baseline(name="nearest of as many unseen pictures", value=float(np.mean(unseen))),
+                Baseline(name=CLASS_MEAN, value=float(np.mean(means))),
+            ),
+            looks=looks,
+            condition=condition,
             note="Pearson's correlation with the nearest member",
-        )  # fmt: skip
+        )
         taken = int((np.array(unseen) > COPY).sum())
         flagged = Evidence(
-            measure="copies_flagged", value=copies / len(values), unit="fraction", trials=len(values),
+            measure="copies_flagged",
+            value=copies / len(values),
+            unit="fraction",
+            trials=len(values),
             interval=stats.clopper_pearson(copies, len(values), alpha),
-            baselines=(Baseline(name="nearest of as many unseen pictures", value=taken / len(values),
-                                interval=stats.clopper_pearson(taken, len(values), alpha)),),
-            looks=looks, condition=condition,
+            baselines=(
+                Baseline(
+                    name="nearest of as many unseen pictures",
+                    value=taken / len(values),
+                    interval=stats.clopper_pearson(taken, len(values), alpha),
+                ),
+            ),
+            looks=looks,
+            condition=condition,
             note=f"correlation above {COPY}: a copy, as if it had started from a real picture",
-        )  # fmt: skip
+        )
         return [correlation, flagged]
 
     def _gallery(self, b: Bucket, claim: Claim) -> Gallery:
         picked = np.unique(np.linspace(0, len(b) - 1, self.config.show).round().astype(int))
-        nearest = [
-            b.trials[i].members[correlations(b.claimed[i], b.trials[i].members).argmax()]
-            for i in picked
-        ]
+        nearest = [b.trials[i].members[correlations(b.claimed[i], b.trials[i].members).argmax()] for i in picked]
         rows = [b.trials[i].row for i in picked]
         n = [len(b.trials[i].members) for i in picked]
         behind = f"n = {min(n)}" if min(n) == max(n) else f"n = {min(n)} to {max(n)}"
         return Gallery(
             title=f"Condensed images: {behind}, {b.origin}",
-            caption="Leakage is what the condensed image shares with a real picture and the class mean "
-            "does not.",
+            caption="Leakage is what the condensed image shares with a real picture and the class mean does not.",
             rows={
                 "a real picture of that class": b.targets[picked],
                 "condensed": b.claimed[picked],

@@ -28,16 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attacks import stats
-from attacks.attack import (
-    Claim,
-    Evidence,
-    Extractor,
-    Gallery,
-    Images,
-    Knowledge,
-    ThreatModel,
-    Truth,
-)
+from attacks.attack import Claim, Evidence, Extractor, Gallery, Images, Knowledge, ThreatModel, Truth
 from attacks.condensed._images import condensed, in_our_words, shown, standardised
 from attacks.condensed._model import CondensationModel, filtered, share
 from attacks.condensed.condensed_recovery import CondensedRecovery
@@ -62,8 +53,7 @@ class CondensedRefinement(CondensedRecovery):
         title="Pictures refined from condensed images",
         source="arXiv:1506.02753, eq. 2; arXiv:1312.6114, eq. 10, on condensed images",
         threat=ThreatModel(
-            position=CondensedRecovery.card.threat.position,
-            knows=frozenset({"architecture", "auxiliary_data"}),
+            position=CondensedRecovery.card.threat.position, knows=frozenset({"architecture", "auxiliary_data"})
         ),
         does_not_show="what a decoder trained on thousands of condensations, or of groups, would find",
     )
@@ -84,12 +74,11 @@ class CondensedRefinement(CondensedRecovery):
             if self.condensed < 4 or self.pictures < 20:
                 raise UserError(
                     "condensed_refinement needs condensed >= 4 and pictures >= 20, got "
-                    f"{self.condensed} and {self.pictures}", hint="leave them out for the defaults",
-                )  # fmt: skip
+                    f"{self.condensed} and {self.pictures}",
+                    hint="leave them out for the defaults",
+                )
 
-    def run(
-        self, view: Sequence[Artifact], knowledge: Knowledge, rng: np.random.Generator
-    ) -> Claim:
+    def run(self, view: Sequence[Artifact], knowledge: Knowledge, rng: np.random.Generator) -> Claim:
         found = condensed(view)
         assert knowledge.auxiliary is not None, "granted by the threat model"
         order = rng.permutation(len(knowledge.auxiliary))
@@ -132,14 +121,20 @@ class CondensedRefinement(CondensedRecovery):
         made = knowledge.condenser(alone, seed=int(rng.integers(2**62)))
         came = np.isfinite(made).all(axis=(1, 2, 3))
         if not came.any():
-            raise UserError("the protections let no condensed image of a single picture through",
-                            hint="nothing is wrong: there is nothing to learn from")  # fmt: skip
+            raise UserError(
+                "the protections let no condensed image of a single picture through",
+                hint="nothing is wrong: there is nothing to learn from",
+            )
         return CondensationModel(aux.x[rows][came], made[came], int(rng.integers(2**62)))
 
     def _decoded(
-        self, inputs: Floats, pictures: Floats, model: CondensationModel, knowledge: Knowledge,
+        self,
+        inputs: Floats,
+        pictures: Floats,
+        model: CondensationModel,
+        knowledge: Knowledge,
         rng: np.random.Generator,
-    ) -> Floats:  # fmt: skip
+    ) -> Floats:
         """What the decoder makes of standardised inputs [k, C, H, W]; [k, C, H, W]."""
         nothing = np.zeros(len(inputs), np.int64)
         alone = Images(x=pictures, y=np.zeros(len(pictures), np.int64))
@@ -155,26 +150,20 @@ class CondensedRefinement(CondensedRecovery):
         picked = np.unique(np.linspace(0, len(b) - 1, self.config.show).round().astype(int))
         read = claim["read"][[b.trials[i].row for i in picked]]
         rows["refined"] = rows.pop("condensed")
-        order = (
-            "a real picture of that class",
-            "condensed",
-            "refined",
-            "nearest real picture",
-            "class mean",
-        )
+        order = ("a real picture of that class", "condensed", "refined", "nearest real picture", "class mean")
         return replace(
             plain,
             title=plain.title.replace("Condensed", "Refined condensed"),
-            caption="Leakage is what the refined image shares with a real picture and the class mean does "
-            "not.",
+            caption="Leakage is what the refined image shares with a real picture and the class mean does not.",
             rows={name: (rows | {"condensed": read})[name] for name in order},
-        )  # fmt: skip
+        )
 
 
 def _inversion(config: CondensedRefinement.Config) -> UpCNN | VAE:
     kind = UpCNN if config.decoder == "upcnn" else VAE
-    return kind(kind.Config(epochs=config.epochs, least_steps=config.least_steps, width=config.width,
-                            batch=config.batch))  # fmt: skip
+    return kind(
+        kind.Config(epochs=config.epochs, least_steps=config.least_steps, width=config.width, batch=config.batch)
+    )
 
 
 def _over_condensed(
@@ -191,11 +180,15 @@ def _over_condensed(
     }
     return [
         Evidence(
-            measure=f"{name}_over_condensed", value=float(gain.mean()), unit="index", trials=len(gain),
-            interval=stats.mean_interval(gain, rng, alpha=alpha), looks=looks,
+            measure=f"{name}_over_condensed",
+            value=float(gain.mean()),
+            unit="index",
+            trials=len(gain),
+            interval=stats.mean_interval(gain, rng, alpha=alpha),
+            looks=looks,
             condition={"n": b.samples, "origin": b.origin},
             higher_is_worse=name != "audit_net_distance",
             note="less that of the condensed image itself, in the same trials",
         )
         for name, gain in gains.items()
-    ]  # fmt: skip
+    ]

@@ -19,18 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from attacks.attack import (
-    Attack,
-    Card,
-    Claim,
-    Curve,
-    Evidence,
-    Goal,
-    Knowledge,
-    Position,
-    ThreatModel,
-    Truth,
-)
+from attacks.attack import Attack, Card, Claim, Curve, Evidence, Goal, Knowledge, Position, ThreatModel, Truth
 from attacks.condensed._images import standardised
 from attacks.trials import membership
 from attacks.trials.reidentification import Pool, fingerprints
@@ -84,12 +73,12 @@ class MashedMembership(Attack):
 
         def __post_init__(self) -> None:
             if self.members < 2:
-                raise UserError(f"mashed_membership.members must be >= 2, got {self.members}",
-                                hint="leave it out for the default")  # fmt: skip
+                raise UserError(
+                    f"mashed_membership.members must be >= 2, got {self.members}",
+                    hint="leave it out for the default",
+                )
 
-    def run(
-        self, view: Sequence[Artifact], knowledge: Knowledge, rng: np.random.Generator
-    ) -> Claim:
+    def run(self, view: Sequence[Artifact], knowledge: Knowledge, rng: np.random.Generator) -> Claim:
         sent = _readable(view)
         rows = [len(a.payload["labels"]) for a in sent]
         return {
@@ -112,15 +101,19 @@ class MashedMembership(Attack):
         note = f"{len(claim['sender'])} means"
         found = membership.evidence(_scores(cases, sent), null, note=note, condition=condition)
         found += membership.evidence(
-            _scores(cases, _planted(clients, truth, claim["shares"].shape[1])), null,
-            control="positive", condition={"n": 1, "origin": "planted"},
+            _scores(cases, _planted(clients, truth, claim["shares"].shape[1])),
+            null,
+            control="positive",
+            condition={"n": 1, "origin": "planted"},
             note="groups of one: the examples themselves",
-        )  # fmt: skip
+        )
         halves = [_Case(c.client, c.label, c.unseen[::2], c.unseen[1::2]) for c in cases]
         found += membership.evidence(
-            _scores(halves, sent), {}, control="negative",
+            _scores(halves, sent),
+            {},
+            control="negative",
             note="pictures that were never trained on in the place of members",
-        )[:1]  # fmt: skip
+        )[:1]
         return found
 
     def curves(self, claim: Claim, truth: Truth) -> list[Curve]:
@@ -148,8 +141,13 @@ class MashedMembership(Attack):
 
 def _readable(view: Sequence[Artifact]) -> list[Artifact]:
     """Means of pictures that came from one client."""
-    return [a for a in view if a.kind == Kind.MASHED_BATCH and a.sender.index is not None
-            and np.asarray(a.payload["images"]).ndim == 4]  # fmt: skip
+    return [
+        a
+        for a in view
+        if a.kind == Kind.MASHED_BATCH
+        and a.sender.index is not None
+        and np.asarray(a.payload["images"]).ndim == 4
+    ]
 
 
 def _flat(pictures: Floats) -> Floats:
@@ -158,8 +156,9 @@ def _flat(pictures: Floats) -> Floats:
 
 def _sent(claim: Claim) -> dict[int, Means]:
     senders = claim["sender"]
-    return {int(k): Means(claim["images"][senders == k], claim["shares"][senders == k])
-            for k in np.unique(senders)}  # fmt: skip
+    return {
+        int(k): Means(claim["images"][senders == k], claim["shares"][senders == k]) for k in np.unique(senders)
+    }
 
 
 def _planted(clients: Sequence[int], truth: Truth, classes: int) -> dict[int, Means]:

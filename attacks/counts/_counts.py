@@ -18,10 +18,7 @@ Condition = Mapping[str, float | str]
 def blind_counts(true: Counts, prior: NDArray[np.float64]) -> dict[str, Counts]:
     """Adversaries who are told each total, which most methods send anyway; prior [C]."""
     total = true.sum(axis=1)
-    return {
-        "uniform": spread(total, np.ones(true.shape[1])),
-        "global prior": spread(total, prior),
-    }
+    return {"uniform": spread(total, np.ones(true.shape[1])), "global prior": spread(total, prior)}
 
 
 def spread(totals: Counts, shares: NDArray[np.float64]) -> Counts:
@@ -40,10 +37,14 @@ def overlap(claimed: Counts, true: Counts) -> NDArray[np.float64]:
 
 
 def exact_match(
-    claimed: Counts, true: Counts, blind: Mapping[str, Counts], condition: Condition,
+    claimed: Counts,
+    true: Counts,
+    blind: Mapping[str, Counts],
+    condition: Condition,
     control: Literal["none", "positive", "negative"] = "none",
-    note: str = "clients with all classes right", looks: int = 1,
-) -> Evidence:  # fmt: skip
+    note: str = "clients with all classes right",
+    looks: int = 1,
+) -> Evidence:
     """How often all counts of a row are right; controls have the confidence of controls."""
 
     def hits(guess: Counts) -> int:
@@ -52,52 +53,71 @@ def exact_match(
     n = len(true)
     confidence = CONTROL_CONFIDENCE if control == "negative" else CONFIDENCE
     return Evidence(
-        measure="count_exact_match", value=hits(claimed) / n, unit="fraction", trials=n,
-        interval=stats.clopper_pearson(
-            hits(claimed), n, stats.corrected(1 - confidence, looks)
-        ),
+        measure="count_exact_match",
+        value=hits(claimed) / n,
+        unit="fraction",
+        trials=n,
+        interval=stats.clopper_pearson(hits(claimed), n, stats.corrected(1 - confidence, looks)),
         baselines=tuple(
             Baseline(name=k, value=hits(g) / n, interval=stats.clopper_pearson(hits(g), n))
             for k, g in blind.items()
         ),
-        confidence=confidence, looks=looks, control=control, condition=condition, note=note,
-    )  # fmt: skip
+        confidence=confidence,
+        looks=looks,
+        control=control,
+        condition=condition,
+        note=note,
+    )
 
 
 def overlap_evidence(
-    claimed: Counts, true: Counts, blind: Mapping[str, Counts], condition: Condition,
-    rng: np.random.Generator, looks: int = 1,
-) -> Evidence:  # fmt: skip
+    claimed: Counts,
+    true: Counts,
+    blind: Mapping[str, Counts],
+    condition: Condition,
+    rng: np.random.Generator,
+    looks: int = 1,
+) -> Evidence:
     """The mean share of examples that are placed in the right class."""
     values: NDArray[Any] = overlap(claimed, true)
     return Evidence(
-        measure="count_overlap", value=float(values.mean()), unit="fraction", trials=len(true),
-        interval=stats.mean_interval(
-            values, rng, bounds=(0, 1), alpha=stats.corrected(1 - CONFIDENCE, looks)
-        ),
-        baselines=tuple(
-            Baseline(name=k, value=float(overlap(g, true).mean())) for k, g in blind.items()
-        ),
-        confidence=CONFIDENCE, looks=looks, condition=condition,
+        measure="count_overlap",
+        value=float(values.mean()),
+        unit="fraction",
+        trials=len(true),
+        interval=stats.mean_interval(values, rng, bounds=(0, 1), alpha=stats.corrected(1 - CONFIDENCE, looks)),
+        baselines=tuple(Baseline(name=k, value=float(overlap(g, true).mean())) for k, g in blind.items()),
+        confidence=CONFIDENCE,
+        looks=looks,
+        condition=condition,
         note="share of a client's examples placed in the right class",
-    )  # fmt: skip
+    )
 
 
 def count_error(
-    measure: str, claimed: NDArray[Any], true: Counts, blind: Mapping[str, Counts],
-    condition: Condition, rng: np.random.Generator, note: str,
-) -> Evidence:  # fmt: skip
+    measure: str,
+    claimed: NDArray[Any],
+    true: Counts,
+    blind: Mapping[str, Counts],
+    condition: Condition,
+    rng: np.random.Generator,
+    note: str,
+) -> Evidence:
     """The mean distance of claimed counts, fractional or not, from the true ones."""
     error = np.abs(claimed - true).mean(axis=1)  # a client's mean over classes
     return Evidence(
-        measure=measure, value=float(error.mean()), unit="examples", trials=len(true),
+        measure=measure,
+        value=float(error.mean()),
+        unit="examples",
+        trials=len(true),
         interval=stats.mean_interval(error, rng),
         baselines=tuple(
-            Baseline(name=name, value=float(np.abs(guess - true).mean()))
-            for name, guess in blind.items()
+            Baseline(name=name, value=float(np.abs(guess - true).mean())) for name, guess in blind.items()
         ),
-        condition=condition, higher_is_worse=False, note=note,
-    )  # fmt: skip
+        condition=condition,
+        higher_is_worse=False,
+        note=note,
+    )
 
 
 def possible_values(
@@ -109,11 +129,16 @@ def possible_values(
     possible = np.maximum(np.floor(high) - np.ceil(low) + 1, 1)
     inside = (np.abs(true - read) <= reach) | (true == np.rint(read))
     return Evidence(
-        measure="count_possible_values", value=float(possible.mean()), unit="whole numbers",
-        trials=len(true), interval=stats.mean_interval(possible.mean(axis=1), rng),
-        baselines=(Baseline(name="any count up to the client's total",
-                            value=float(true.sum(axis=1).mean() + 1)),),
-        condition=condition, higher_is_worse=False,
+        measure="count_possible_values",
+        value=float(possible.mean()),
+        unit="whole numbers",
+        trials=len(true),
+        interval=stats.mean_interval(possible.mean(axis=1), rng),
+        baselines=(
+            Baseline(name="any count up to the client's total", value=float(true.sum(axis=1).mean() + 1)),
+        ),
+        condition=condition,
+        higher_is_worse=False,
         note=f"in the {CONFIDENCE:.0%} interval of a count, noise having a deviation of "
         f"{deviation.mean():.3g}; the interval holds {inside.mean():.0%} of the true counts",
-    )  # fmt: skip
+    )

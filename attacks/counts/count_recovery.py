@@ -26,17 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attacks import stats
-from attacks.attack import (
-    Attack,
-    Card,
-    Claim,
-    Evidence,
-    Goal,
-    Knowledge,
-    Position,
-    ThreatModel,
-    Truth,
-)
+from attacks.attack import Attack, Card, Claim, Evidence, Goal, Knowledge, Position, ThreatModel, Truth
 from attacks.counts._counts import (
     Condition,
     Counts,
@@ -61,24 +51,28 @@ class CountRecovery(Attack):
         threat=ThreatModel(position=Position.SERVER),
         requires=(),
         also_reads=(
-            Kind.PROTO_COUNTS, Kind.LABEL_COUNTS, Kind.CLASS_VOLUME, Kind.NOISED_LABEL_DIST,
+            Kind.PROTO_COUNTS,
+            Kind.LABEL_COUNTS,
+            Kind.CLASS_VOLUME,
+            Kind.NOISED_LABEL_DIST,
             Kind.NUM_EXAMPLES,
         ),
         rounds="all",
         learns="how many examples of each class a client owns",
         does_not_show="which examples those are, nor whether a client reported its counts truthfully",
         remedy="send no counts, aggregate them securely, or release them with calibrated noise",
-    )  # fmt: skip
+    )
 
     @dataclass(frozen=True, kw_only=True)
     class Config:
-        kinds: tuple[
-            Literal["proto_counts", "label_counts", "class_volume", "noised_label_dist"], ...
-        ] = ("proto_counts", "label_counts", "class_volume", "noised_label_dist")
-        small: int = 5  # a class with this many examples or fewer is listed
-        noise_std: float = (
-            0.0  # of noise on each number sent, unless a protection publishes its own
+        kinds: tuple[Literal["proto_counts", "label_counts", "class_volume", "noised_label_dist"], ...] = (
+            "proto_counts",
+            "label_counts",
+            "class_volume",
+            "noised_label_dist",
         )
+        small: int = 5  # a class with this many examples or fewer is listed
+        noise_std: float = 0.0  # of noise on each number sent, unless a protection publishes its own
 
         def __post_init__(self) -> None:
             if not self.kinds or self.small < 1 or self.noise_std < 0:
@@ -88,9 +82,7 @@ class CountRecovery(Attack):
                     hint="leave them out for the defaults",
                 )
 
-    def run(
-        self, view: Sequence[Artifact], knowledge: Knowledge, rng: np.random.Generator
-    ) -> Claim:
+    def run(self, view: Sequence[Artifact], knowledge: Knowledge, rng: np.random.Generator) -> Claim:
         heard: dict[tuple[str, int], list[_Heard]] = {}
         for a in sorted(self._counts(view), key=lambda a: a.round):
             assert a.sender.index is not None
@@ -134,27 +126,44 @@ class CountRecovery(Attack):
         ]
 
     def _evidence(
-        self, claim: Claim, rows: NDArray[np.bool_], true: Counts, kind: str, truth: Truth,
+        self,
+        claim: Claim,
+        rows: NDArray[np.bool_],
+        true: Counts,
+        kind: str,
+        truth: Truth,
         rng: np.random.Generator,
-    ) -> list[Evidence]:  # fmt: skip
+    ) -> list[Evidence]:
         claimed, clients = claim["counts"][rows], claim["client"][rows]
         prior = np.bincount(truth.auxiliary.y, minlength=true.shape[1]).astype(np.float64)
         blind = blind_counts(true, prior)
         here: Condition = {"kind": kind}
         small = (true > 0) & (true <= self.config.small)
         found_small = small & (claimed > 0) & (claimed <= self.config.small)
-        listed = [
-            f"client {clients[k]} class {c}: {claimed[k, c]}" for k, c in np.argwhere(found_small)
-        ]
+        listed = [f"client {clients[k]} class {c}: {claimed[k, c]}" for k, c in np.argwhere(found_small)]
         more = f" and {len(listed) - LISTED} more" if len(listed) > LISTED else ""
         result = [
             exact_match(claimed, true, blind, here),
             overlap_evidence(claimed, true, blind, here, rng),
-            count_error("count_abs_error", claim["read"][rows], true, blind, here, rng,
-                   "mean over classes, before rounding"),
-            count_error("count_abs_error_rounded", claimed, true, blind, here, rng,
-                   "mean over classes, as whole numbers >= 0"),
-        ]  # fmt: skip
+            count_error(
+                "count_abs_error",
+                claim["read"][rows],
+                true,
+                blind,
+                here,
+                rng,
+                "mean over classes, before rounding",
+            ),
+            count_error(
+                "count_abs_error_rounded",
+                claimed,
+                true,
+                blind,
+                here,
+                rng,
+                "mean over classes, as whole numbers >= 0",
+            ),
+        ]
         known = np.isfinite(claim["deviation"][rows]) & (claim["deviation"][rows] > 0)
         if known.any():
             read, noise = claim["read"][rows][known], claim["deviation"][rows][known]
@@ -163,12 +172,17 @@ class CountRecovery(Attack):
             k, n = int(found_small.sum()), int(small.sum())
             result.append(
                 Evidence(
-                    measure="small_cells_found", value=k / n, unit="fraction", trials=n,
-                    interval=stats.clopper_pearson(k, n), condition=here,
+                    measure="small_cells_found",
+                    value=k / n,
+                    unit="fraction",
+                    trials=n,
+                    interval=stats.clopper_pearson(k, n),
+                    condition=here,
                     note=f"classes with {self.config.small} examples or fewer: "
-                    + ", ".join(listed[:LISTED]) + more,
+                    + ", ".join(listed[:LISTED])
+                    + more,
                 )
-            )  # fmt: skip
+            )
         return [*result, *_controls(claimed, true, blind, kind)]
 
 
@@ -238,9 +252,7 @@ def _deviation(rounds: Sequence[_Heard], kind: str, published: float) -> float:
     return float(np.sqrt(varied.mean() / len(rounds))) if len(varied) else np.nan
 
 
-def _controls(
-    claimed: Counts, true: Counts, blind: Mapping[str, Counts], kind: str
-) -> list[Evidence]:
+def _controls(claimed: Counts, true: Counts, blind: Mapping[str, Counts], kind: str) -> list[Evidence]:
     """Planted: the true counts in clear, read back. Negative: claims against another client's counts."""
     classes, here = true.shape[1], {"kind": kind}
     planted = np.stack([decode(_in_clear(row, kind), classes) for row in true]).astype(np.int64)
@@ -250,8 +262,11 @@ def _controls(
     if len(have):
         other = true[different[have].argmax(axis=1)]
         nothing = {"counts of nobody": np.full_like(other, -1)}
-        found.append(exact_match(claimed[have], other, nothing, here, "negative",
-                            "claims against the counts of another client"))  # fmt: skip
+        found.append(
+            exact_match(
+                claimed[have], other, nothing, here, "negative", "claims against the counts of another client"
+            )
+        )
     return found
 
 
@@ -262,6 +277,12 @@ def _in_clear(counts: Counts, kind: str) -> Artifact:
     if kind == Kind.PROTO_COUNTS:
         payload = {"classes": owned, "counts": counts[owned]}
     return Artifact(
-        id="planted", kind=Kind(kind), channel=Channel.UPLINK, round=0, sender=Party.client(0),
-        seen_by=(), payload=payload, origin="replayed",
-    )  # fmt: skip
+        id="planted",
+        kind=Kind(kind),
+        channel=Channel.UPLINK,
+        round=0,
+        sender=Party.client(0),
+        seen_by=(),
+        payload=payload,
+        origin="replayed",
+    )

@@ -41,24 +41,24 @@ class Controls:
 
     def pictures(self) -> Claim:
         """The planted pair's and the others, as `memorised` reads them from a claim."""
-        return {"planted_x": self.own.x, "planted_y": self.own.y,
-                "rest_x": self.rest.x, "rest_y": self.rest.y}  # fmt: skip
+        return {"planted_x": self.own.x, "planted_y": self.own.y, "rest_x": self.rest.x, "rest_y": self.rest.y}
 
     def _trained(self, images: Images, steps: int) -> TrainedPair:
         return self.known.trained(images, steps, np.random.default_rng(_SEED))
 
 
 def controls(
-    known: GeneratorArchitecture, auxiliary: Images, planted: int, planted_steps: int,
-    reference_steps: int = 0,
-) -> Controls:  # fmt: skip
+    known: GeneratorArchitecture, auxiliary: Images, planted: int, planted_steps: int, reference_steps: int = 0
+) -> Controls:
     """`planted` pictures for the planted pair, and half of the others for the reference."""
     order = np.random.default_rng(_SEED).permutation(len(auxiliary))
     half = planted + (len(auxiliary) - planted) // 2
-    own, rest, other = (Images(x=auxiliary.x[rows], y=auxiliary.y[rows])
-                        for rows in np.split(order, [planted, half]))  # fmt: skip
-    return Controls(known=known, own=own, rest=rest, other=other, planted_steps=planted_steps,
-                    reference_steps=reference_steps)  # fmt: skip
+    own, rest, other = (
+        Images(x=auxiliary.x[rows], y=auxiliary.y[rows]) for rows in np.split(order, [planted, half])
+    )
+    return Controls(
+        known=known, own=own, rest=rest, other=other, planted_steps=planted_steps, reference_steps=reference_steps
+    )
 
 
 def memorised(claim: Claim) -> Matched:

@@ -40,9 +40,7 @@ def copies(made: Floats, m: Matched, neighbours: int, batch: int = 500) -> Copie
     least, which = np.full(len(x), np.inf), np.zeros(len(x), np.int64)
     for i in range(0, len(made), batch):
         away = distances(made[i : i + batch], x)
-        some = np.partition(away, k, axis=1)[
-            :, : k + 1
-        ]  # one more than asked, for those that are x
+        some = np.partition(away, k, axis=1)[:, : k + 1]  # one more than asked, for those that are x
         furthest = some.max(1, keepdims=True)
         all_of = some.sum(1, keepdims=True)
         mean = np.where(away <= furthest, all_of - away, all_of - furthest) / k

@@ -46,7 +46,6 @@ def objects(values: Sequence[Any]) -> NDArray[Any]:
 
 def _by_clients(view: Sequence[Artifact], kind: Kind, channel: Channel) -> list[Artifact]:
     return sorted(
-        (a for a in view
-         if a.kind == kind and a.channel == channel and a.sender.role == Role.CLIENT),
+        (a for a in view if a.kind == kind and a.channel == channel and a.sender.role == Role.CLIENT),
         key=lambda a: a.round,
-    )  # fmt: skip
+    )

@@ -42,9 +42,7 @@ class Found:
 class LatentSearch:
     """One generator with the seed of its random pictures; pictures asked before are remembered."""
 
-    def __init__(
-        self, known: GeneratorArchitecture, weights: Any, settings: Settings, seed: int
-    ) -> None:
+    def __init__(self, known: GeneratorArchitecture, weights: Any, settings: Settings, seed: int) -> None:
         self._known, self._weights, self._settings, self._seed = known, weights, settings, seed
         self._memory: dict[tuple[bytes, int], tuple[float, Floats]] = {}
 
@@ -54,9 +52,7 @@ class LatentSearch:
         keys = [(np.float32(x).tobytes(), int(y)) for x, y in zip(images.x, labels, strict=True)]
         new = {k: i for i, k in enumerate(keys) if k not in self._memory}
         rows = np.array(sorted(new.values()), np.int64)
-        for k, d, p in zip(
-            [keys[i] for i in rows], *self._search(images.x[rows], labels[rows]), strict=True
-        ):
+        for k, d, p in zip([keys[i] for i in rows], *self._search(images.x[rows], labels[rows]), strict=True):
             self._memory[k] = float(d), p
         if not keys:
             return Found(np.zeros(0), images.x)
@@ -72,8 +68,9 @@ class LatentSearch:
         pool = _on_sphere(torch.randn(s.pool, latent, generator=stream))
         asked = torch.arange(s.pool) % max(1, self._known.classes)
         with torch.no_grad():
-            made = torch.cat([make(pool[i : i + s.batch], asked[i : i + s.batch])
-                              for i in range(0, s.pool, s.batch)]).flatten(1)  # fmt: skip
+            made = torch.cat(
+                [make(pool[i : i + s.batch], asked[i : i + s.batch]) for i in range(0, s.pool, s.batch)]
+            ).flatten(1)
 
         def descend(z: Any, target: Any, label: Any, steps: int) -> tuple[Any, Any, Any]:
             """Of every row: the best z on the way, its squared distance and its picture."""

@@ -42,9 +42,7 @@ CARD = Card(
     title="Membership from generators",
     source="",
     goal=Goal.MEMBERSHIP,
-    threat=ThreatModel(
-        position=Position.SERVER, knows=frozenset({"architecture", "auxiliary_data"})
-    ),
+    threat=ThreatModel(position=Position.SERVER, knows=frozenset({"architecture", "auxiliary_data"})),
     requires=(Kind.GAN_G,),
     also_reads=(Kind.GROUP_MAP,),
     learns="whether a given picture was among those a group of clients trained its generator on",
@@ -81,11 +79,19 @@ class GeneratorMembership(Attack):
         planted_steps: int = 1500
 
         def __post_init__(self) -> None:
-            for name, low in {"max_generators": 1, "members": 1, "reference_steps": 1, "planted": 2,
-                              "planted_steps": 1, **self.least()}.items():  # fmt: skip
+            for name, low in {
+                "max_generators": 1,
+                "members": 1,
+                "reference_steps": 1,
+                "planted": 2,
+                "planted_steps": 1,
+                **self.least(),
+            }.items():
                 if getattr(self, name) < low:
-                    raise UserError(f"{name} must be at least {low}, got {getattr(self, name)}",
-                                    hint="leave it out for the default")  # fmt: skip
+                    raise UserError(
+                        f"{name} must be at least {low}, got {getattr(self, name)}",
+                        hint="leave it out for the default",
+                    )
 
         def least(self) -> Mapping[str, int]:
             """The smallest values of a subclass's own settings."""
@@ -93,9 +99,11 @@ class GeneratorMembership(Attack):
 
     @abstractmethod
     def asked(
-        self, known: GeneratorArchitecture, weights: Sequence[Mapping[str, NDArray[Any]]],
+        self,
+        known: GeneratorArchitecture,
+        weights: Sequence[Mapping[str, NDArray[Any]]],
         rng: np.random.Generator,
-    ) -> list[Any]:  # fmt: skip
+    ) -> list[Any]:
         """How each of these generators is asked."""
 
     def handed(self, view: Sequence[Artifact]) -> list[tuple[Artifact, list[int]]]:
@@ -106,19 +114,21 @@ class GeneratorMembership(Attack):
         """Fewer pictures, where asking takes long."""
         return m
 
-    def run(
-        self, view: Sequence[Artifact], knowledge: Knowledge, rng: np.random.Generator
-    ) -> Claim:
+    def run(self, view: Sequence[Artifact], knowledge: Knowledge, rng: np.random.Generator) -> Claim:
         known, aux, c = knowledge.generators, knowledge.auxiliary, self.config
         assert known is not None and aux is not None, "not_applicable says so before"
         chosen = self.handed(view)[: c.max_generators]
         own = controls(known, aux, c.planted, c.planted_steps, c.reference_steps)
         *asked, reference, untrained, planted = self.asked(
             known,
-            [*(dict(a.payload) for a, _ in chosen), own.reference.generator,
-             own.untrained.generator, own.planted.generator],
+            [
+                *(dict(a.payload) for a, _ in chosen),
+                own.reference.generator,
+                own.untrained.generator,
+                own.planted.generator,
+            ],
             rng,
-        )  # fmt: skip
+        )
         return {
             "asked": objects(asked),
             "sender": np.array([a.sender.index for a, _ in chosen]),
@@ -127,7 +137,7 @@ class GeneratorMembership(Attack):
             "untrained": objects([untrained]),
             "planted": objects([planted]),
             **own.pictures(),
-        }  # fmt: skip
+        }
 
     def measure(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[Evidence]:
         reference, untrained = claim["reference"][0], claim["untrained"][0]
@@ -136,23 +146,29 @@ class GeneratorMembership(Attack):
             for how in SCORES:
                 blind = _scores([(untrained, m) for _, m in pairs], reference, how)
                 found += membership.evidence(
-                    _scores(pairs, reference, how), {"untrained generator": blind},
-                    looks=len(SCORES), condition={"score": how},
+                    _scores(pairs, reference, how),
+                    {"untrained generator": blind},
+                    looks=len(SCORES),
+                    condition={"score": how},
                     note=f"{len(pairs)} generators; unseen pictures of the same classes",
-                )  # fmt: skip
+                )
         trap = self.trap(claim)
         if len(trap[0][1].members):
             found += membership.evidence(
-                _scores(trap, reference, "calibrated"), {}, control="positive",
+                _scores(trap, reference, "calibrated"),
+                {},
+                control="positive",
                 condition={"score": "planted"},
                 note=f"a generator trained on {self.config.planted} auxiliary pictures alone",
-            )  # fmt: skip
+            )
         unseen = self.unseen(pairs, rng)
         if any(len(m.members) for _, m in unseen):
             found += membership.evidence(
-                _scores(unseen, reference, "calibrated"), {}, control="negative",
+                _scores(unseen, reference, "calibrated"),
+                {},
+                control="negative",
                 note="pictures that were never trained on in the place of members",
-            )[:1]  # fmt: skip
+            )[:1]
         return found
 
     def curves(self, claim: Claim, truth: Truth) -> list[Curve]:
@@ -175,9 +191,7 @@ class GeneratorMembership(Attack):
         rng, found = np.random.default_rng(0), []
         for asked, clients in zip(claim["asked"], claim["behind"], strict=True):
             pool = joined([truth.client_images(int(k)) for k in clients])
-            found.append(
-                (asked, self.compared(matched(pool, truth.reference, rng, self.config.members)))
-            )
+            found.append((asked, self.compared(matched(pool, truth.reference, rng, self.config.members))))
         return found
 
     def trap(self, claim: Claim) -> Pairs:

@@ -53,9 +53,7 @@ class CriticScore(Attack):
         title="Membership from a critic (LOGAN)",
         source="arXiv:1705.07663, sec. 4.1",
         goal=Goal.MEMBERSHIP,
-        threat=ThreatModel(
-            position=Position.NEXT_CLIENT, knows=frozenset({"architecture", "auxiliary_data"})
-        ),
+        threat=ThreatModel(position=Position.NEXT_CLIENT, knows=frozenset({"architecture", "auxiliary_data"})),
         requires=(Kind.GAN_D,),
         learns="whether a given picture was among those a client trained the critic on",
         does_not_show="what a critic would tell after more training, or with a score that compares "
@@ -73,12 +71,7 @@ class CriticScore(Attack):
         planted_steps: int = 1500  # generator steps of its training
 
         def __post_init__(self) -> None:
-            for name, low in (
-                ("max_clients", 1),
-                ("members", 1),
-                ("planted", 2),
-                ("planted_steps", 1),
-            ):
+            for name, low in (("max_clients", 1), ("members", 1), ("planted", 2), ("planted_steps", 1)):
                 if getattr(self, name) < low:
                     raise UserError(
                         f"{name} must be at least {low}, got {getattr(self, name)}",
@@ -89,9 +82,7 @@ class CriticScore(Attack):
         """The critics that came into the adversary's hands, oldest first."""
         return relayed(view, Kind.GAN_D)
 
-    def run(
-        self, view: Sequence[Artifact], knowledge: Knowledge, rng: np.random.Generator
-    ) -> Claim:
+    def run(self, view: Sequence[Artifact], knowledge: Knowledge, rng: np.random.Generator) -> Claim:
         known, aux = knowledge.generators, knowledge.auxiliary
         assert known is not None and aux is not None, "not_applicable says so before"
         handed = self.handed(view)
@@ -106,7 +97,7 @@ class CriticScore(Attack):
             "untrained": objects([partial(known.scores, own.untrained.critic)]),
             "planted": objects([partial(known.scores, own.planted.critic)]),
             **own.pictures(),
-        }  # fmt: skip
+        }
 
     def measure(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[Evidence]:
         found: list[Evidence] = []
@@ -114,32 +105,33 @@ class CriticScore(Attack):
             own, blind = self._scores(claim, truth, claim[whose], rng)
             if len(own.members):
                 found += membership.evidence(
-                    own, {"untrained critic": blind}, looks=len(HOPS), condition={"client": name},
+                    own,
+                    {"untrained critic": blind},
+                    looks=len(HOPS),
+                    condition={"client": name},
                     note=f"{(claim[whose] >= 0).sum()} critics; unseen pictures of the same classes",
-                )  # fmt: skip
+                )
         m = memorised(claim)
         if len(m.members):
             found += membership.evidence(
-                standardised([(claim["planted"][0], m)]), {}, control="positive",
+                standardised([(claim["planted"][0], m)]),
+                {},
+                control="positive",
                 condition={"client": "planted"},
                 note=f"a critic trained on {self.config.planted} auxiliary pictures alone",
-            )  # fmt: skip
+            )
         unseen = self._control(claim, truth, rng)
         if len(unseen.members):
             found += membership.evidence(
-                unseen, {}, control="negative",
-                note="pictures that were never trained on in the place of members",
-            )[:1]  # fmt: skip
+                unseen, {}, control="negative", note="pictures that were never trained on in the place of members"
+            )[:1]
         return found
 
     def curves(self, claim: Claim, truth: Truth) -> list[Curve]:
         own, blind = self._scores(claim, truth, claim["sender"], np.random.default_rng(0))
         if not len(own.members):
             return []
-        return [
-            membership.curve("critic", own),
-            membership.curve("untrained", blind, blind=True),
-        ]
+        return [membership.curve("critic", own), membership.curve("untrained", blind, blind=True)]
 
     def not_applicable(self, view: Sequence[Artifact], knowledge: Knowledge) -> str:
         if knowledge.generators is None:
@@ -155,10 +147,7 @@ class CriticScore(Attack):
     ) -> tuple[Scores, Scores]:
         """Of the critics, and of the untrained one on the same pictures."""
         pairs = [
-            (
-                critic,
-                matched(truth.client_images(int(k)), truth.reference, rng, self.config.members),
-            )
+            (critic, matched(truth.client_images(int(k)), truth.reference, rng, self.config.members))
             for critic, k in zip(claim["critics"], whose, strict=True)
             if k >= 0
         ]

@@ -59,9 +59,11 @@ class GeneratorDistance(GeneratorMembership):
             return {"pictures": 1}
 
     def asked(
-        self, known: GeneratorArchitecture, weights: Sequence[Mapping[str, NDArray[Any]]],
+        self,
+        known: GeneratorArchitecture,
+        weights: Sequence[Mapping[str, NDArray[Any]]],
         rng: np.random.Generator,
-    ) -> list[Any]:  # fmt: skip
+    ) -> list[Any]:
         return [Made(known.pictures(w, self.config.pictures, rng).x) for w in weights]
 
     def measure(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[Evidence]:
@@ -79,29 +81,31 @@ class GeneratorDistance(GeneratorMembership):
             few, held_out = asked.pictures[:_FEW], m.equally_many.x
             seen, unseen = nearest(few, m.members.x), nearest(few, held_out)
             worst = np.argsort(seen.distance / np.maximum(unseen.distance, 1e-9))[:8]
-            shown.append(Gallery(
-                title="Generated pictures nearest to training pictures",
-                caption=f"A generator of {len(clients)} clients: the 8 of {len(few)} generated pictures that "
-                "come nearest to a training picture, measured against the nearest of as many held-out ones. "
-                "A copy would look like its training picture and unlike the held-out one.",
-                rows={"generated": few[worst], "nearest training picture": m.members.x[seen.index[worst]],
-                      "nearest held-out picture": held_out[unseen.index[worst]]},
-            ))  # fmt: skip
+            shown.append(
+                Gallery(
+                    title="Generated pictures nearest to training pictures",
+                    caption=f"A generator of {len(clients)} clients: the 8 of {len(few)} generated pictures that "
+                    "come nearest to a training picture, measured against the nearest of as many held-out ones. "
+                    "A copy would look like its training picture and unlike the held-out one.",
+                    rows={
+                        "generated": few[worst],
+                        "nearest training picture": m.members.x[seen.index[worst]],
+                        "nearest held-out picture": held_out[unseen.index[worst]],
+                    },
+                )
+            )
         return shown[:2]
 
 
-def _copies(
-    pairs: Pairs, rng: np.random.Generator, control: Literal["none", "negative"]
-) -> list[Evidence]:
+def _copies(pairs: Pairs, rng: np.random.Generator, control: Literal["none", "negative"]) -> list[Evidence]:
     """Generated pictures nearer to members than to equally many others: how many, and how much nearer."""
-    found = [closest(asked.pictures[:_FEW], m.members.x, m.equally_many.x, rng)
-             for asked, m in pairs if len(m.members)]  # fmt: skip
+    found = [
+        closest(asked.pictures[:_FEW], m.members.x, m.equally_many.x, rng) for asked, m in pairs if len(m.members)
+    ]
     if not found:
         return []
     confidence = CONTROL_CONFIDENCE if control == "negative" else CONFIDENCE
-    share, ratio = (
-        np.mean([getattr(f, name) for f in found], axis=0) for name in ("share", "ratio")
-    )
+    share, ratio = (np.mean([getattr(f, name) for f in found], axis=0) for name in ("share", "ratio"))
 
     def reach(mixed: Floats, none: float) -> tuple[float, float]:
         """As far to either side as chance alone goes."""
@@ -109,21 +113,31 @@ def _copies(
         return float(mixed[0] - half), float(mixed[0] + half)
 
     low, high = reach(share, 0.5)
-    common: dict[str, Any] = {"trials": _FEW * len(found), "confidence": confidence,
-                              "control": control, "condition": {"score": "closest record"}}  # fmt: skip
+    common: dict[str, Any] = {
+        "trials": _FEW * len(found),
+        "confidence": confidence,
+        "control": control,
+        "condition": {"score": "closest record"},
+    }
     return [
         Evidence(
-            measure="copied_share", value=float(share[0]), unit="fraction",
+            measure="copied_share",
+            value=float(share[0]),
+            unit="fraction",
             interval=(max(0.0, low), min(1.0, high)),
             baselines=(Baseline(name="no copying", value=0.5),),
             note="generated pictures nearer to a training picture than to any of equally many held-out ones",
             **common,
         ),
         Evidence(
-            measure="closest_ratio", value=float(np.exp(ratio[0])), unit="index", higher_is_worse=False,
+            measure="closest_ratio",
+            value=float(np.exp(ratio[0])),
+            unit="index",
+            higher_is_worse=False,
             interval=tuple(map(math.exp, reach(ratio, 0.0))),  # type: ignore[arg-type]
             baselines=(Baseline(name="no copying", value=1.0),),
             note="distance of a generated picture to the nearest training picture, by that to the nearest of "
-            "equally many held-out ones", **common,
+            "equally many held-out ones",
+            **common,
         ),
-    ]  # fmt: skip
+    ]

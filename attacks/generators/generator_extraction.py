@@ -86,7 +86,7 @@ class GeneratorExtraction(GeneratorDistance):
         return [
             *(self._gallery(*pair, "Training pictures that come nearest to a copy") for pair in pairs[:2]),
             *(self._gallery(*pair, "What copies look like: the planted generator") for pair in trap),
-        ]  # fmt: skip
+        ]
 
     def _gallery(self, asked: Made, m: Matched, title: str) -> Gallery:
         found = self._copies(asked, m)
@@ -114,9 +114,12 @@ class GeneratorExtraction(GeneratorDistance):
         return by_picture(lots, [-b.members for b in both], [-b.others for b in both])
 
     def _evidence(
-        self, pairs: Pairs, blind: Mapping[str, Scores],
-        control: Literal["none", "positive", "negative"], whose: str,
-    ) -> list[Evidence]:  # fmt: skip
+        self,
+        pairs: Pairs,
+        blind: Mapping[str, Scores],
+        control: Literal["none", "positive", "negative"],
+        whose: str,
+    ) -> list[Evidence]:
         """How well ratios tell training pictures from others, and the share that is extracted."""
         own = self._scores(pairs)
         found = membership.evidence(own, blind, control=control, condition={"score": "copies"})

@@ -46,9 +46,11 @@ class LatentInversion(GeneratorMembership):
             return {"unseen": 2, "steps": 4, "starts": 1}
 
     def asked(
-        self, known: GeneratorArchitecture, weights: Sequence[Mapping[str, NDArray[Any]]],
+        self,
+        known: GeneratorArchitecture,
+        weights: Sequence[Mapping[str, NDArray[Any]]],
         rng: np.random.Generator,
-    ) -> list[Any]:  # fmt: skip
+    ) -> list[Any]:
         settings = Settings(steps=self.config.steps, starts=self.config.starts)
         seed = int(rng.integers(2**63))
         return [LatentSearch(known, w, settings, seed) for w in weights]
@@ -68,12 +70,17 @@ class LatentInversion(GeneratorMembership):
                 continue
             own, other = search(m.members), reference(m.members)
             best = np.argsort(own.distance - other.distance)[:8]
-            shown.append(Gallery(
-                title="Training pictures searched for in the generator",
-                caption=f"The {len(best)} of {len(m.members)} training pictures that the search comes "
-                "nearest to, measured against the same search in a generator that never saw them. Memory "
-                "would show as details that the second row has and the third has not.",
-                rows={"training picture": m.members.x[best], "found in the generator": own.picture[best],
-                      "found in the reference": other.picture[best]},
-            ))  # fmt: skip
+            shown.append(
+                Gallery(
+                    title="Training pictures searched for in the generator",
+                    caption=f"The {len(best)} of {len(m.members)} training pictures that the search comes "
+                    "nearest to, measured against the same search in a generator that never saw them. Memory "
+                    "would show as details that the second row has and the third has not.",
+                    rows={
+                        "training picture": m.members.x[best],
+                        "found in the generator": own.picture[best],
+                        "found in the reference": other.picture[best],
+                    },
+                )
+            )
         return shown[:2]

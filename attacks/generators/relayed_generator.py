@@ -21,9 +21,7 @@ class RelayedGenerator(GeneratorDistance):
     card = replace(
         GeneratorDistance.card,
         title="Membership of the client before, from a relayed generator",
-        threat=ThreatModel(
-            position=Position.NEXT_CLIENT, knows=GeneratorDistance.card.threat.knows
-        ),
+        threat=ThreatModel(position=Position.NEXT_CLIENT, knows=GeneratorDistance.card.threat.knows),
         also_reads=(),
         learns="whether a given picture was among those of the client that handed the generator on",
         remedy="hand generators on through a server that averages several, or clip and noise what is "

@@ -15,9 +15,11 @@ Values = NDArray[np.float64]
 
 
 def per_picture(
-    asked: Sequence[Target], architecture: Architecture, candidates: Images,
+    asked: Sequence[Target],
+    architecture: Architecture,
+    candidates: Images,
     score: Callable[[Values, Values, Values], Values],
-) -> Floats:  # fmt: skip
+) -> Floats:
     """[k, N]: score(products [t, n], squared gradient norms [n], squared lengths [t]) -> [t, n].
 
     Products are those of change and descent, <w_k - w, -gradient>, over trainable parameters.
@@ -62,9 +64,7 @@ class _Gradients:
         from torch.nn.functional import cross_entropy
 
         def loss(values: Any, picture: Any, label: Any) -> Any:
-            return cross_entropy(
-                functional_call(self._module, values, (picture[None],)), label[None]
-            )
+            return cross_entropy(functional_call(self._module, values, (picture[None],)), label[None])
 
         many = vmap(grad(loss), in_dims=(None, 0, 0))
         found = many(self._values, torch.from_numpy(np.ascontiguousarray(x)), torch.from_numpy(y))

@@ -24,7 +24,7 @@ from attacks.attack import (
     Position,
     ThreatModel,
     Truth,
-)  # fmt: skip
+)
 from attacks.models._targets import Target, targets
 from attacks.models._trials import Bucket, buckets
 from attacks.trials import membership
@@ -73,9 +73,7 @@ class ModelMembership(Attack):
                     )
 
     @abstractmethod
-    def scorer(
-        self, asked: Sequence[Target], knowledge: Knowledge, rng: np.random.Generator
-    ) -> Scorer:
+    def scorer(self, asked: Sequence[Target], knowledge: Knowledge, rng: np.random.Generator) -> Scorer:
         """The rule for these models."""
 
     def targets(self, view: Sequence[Artifact], rng: np.random.Generator) -> list[Target]:
@@ -86,9 +84,7 @@ class ModelMembership(Attack):
         """Whether this attack can be aimed at such a model."""
         return True
 
-    def run(
-        self, view: Sequence[Artifact], knowledge: Knowledge, rng: np.random.Generator
-    ) -> Claim:
+    def run(self, view: Sequence[Artifact], knowledge: Knowledge, rng: np.random.Generator) -> Claim:
         asked = [t for t in self.targets(view, rng) if self.wanted(t)]
         rule = np.empty(1, object)
         rule[0] = _Remembered(self.scorer(asked, knowledge, rng))
@@ -107,16 +103,22 @@ class ModelMembership(Attack):
         found: list[Evidence] = []
         for b in every:
             found += membership.evidence(
-                b.scores, b.blind, looks=len(every), condition=b.condition,
-                control="positive" if b.planted else "none", note=b.note,
+                b.scores,
+                b.blind,
+                looks=len(every),
+                condition=b.condition,
+                control="positive" if b.planted else "none",
+                note=b.note,
                 others="unseen pictures of the same classes",
-            )  # fmt: skip
+            )
         real = [b for b in every if not b.planted]
         if real:
             found += membership.evidence(
-                membership.pooled([b.unseen for b in real]), {}, control="negative",
+                membership.pooled([b.unseen for b in real]),
+                {},
+                control="negative",
                 note="pictures that were never trained on in the place of members",
-            )[:1]  # fmt: skip
+            )[:1]
         return found
 
     def curves(self, claim: Claim, truth: Truth) -> list[Curve]:

@@ -47,9 +47,7 @@ def modified_entropy(logits: ArrayLike, y: NDArray[np.int64]) -> Values:
     return np.asarray(-rest * log_own - terms.sum(axis=-1))
 
 
-def lira_online(
-    target: ArrayLike, ins: ArrayLike, outs: ArrayLike, shared: bool = False
-) -> Values:  # fmt: skip
+def lira_online(target: ArrayLike, ins: ArrayLike, outs: ArrayLike, shared: bool = False) -> Values:
     """ln N(phi; mu_in, s_in) - ln N(phi; mu_out, s_out); phi [...], shadows [K, ...], NaN: left out.
 
     Carlini et al., IEEE S&P 2022, algorithm 1; `shared`: one deviation for all pictures (sec. VI.C).
@@ -77,7 +75,7 @@ def moments(values: ArrayLike, shared: bool = False) -> tuple[Values, Values]:
 
 def rmia(
     target: ArrayLike, outs: ArrayLike, target_z: ArrayLike, outs_z: ArrayLike, a: float, gamma: float
-) -> Values:  # fmt: skip
+) -> Values:
     """Share of population z with [p(x)/P(x)] / [p(z)/P(z)] > gamma; p [N] and [Z], P from [K, .].
 
     Zarifzadeh, Liu, Shokri, ICML 2024, arXiv:2312.03262, eq. 4 and 10 (offline):

@@ -28,9 +28,15 @@ class Shadows:
 
 
 def shadows(
-    asked: Sequence[Target], knowledge: Knowledge, pool: Images, queries: Floats, *, count: int,
-    epochs: int, seed: int,
-) -> Iterator[Shadows]:  # fmt: skip
+    asked: Sequence[Target],
+    knowledge: Knowledge,
+    pool: Images,
+    queries: Floats,
+    *,
+    count: int,
+    epochs: int,
+    seed: int,
+) -> Iterator[Shadows]:
     """`count` (even) models for every start that some of the asked models had.
 
     `epochs` is that of models from fresh weights; uploads take as long as the clients' own visits.
@@ -45,9 +51,8 @@ def shadows(
         start: Mapping[str, NDArray[Any]] = asked[rows[0]].start
         visits = max(1, int(knowledge.training.get("local_epochs", 1)))
         logits = knowledge.trainer(
-            pool, subsets, queries, epochs=visits if start else epochs, seed=seed + number,
-            start=start or None,
-        )  # fmt: skip
+            pool, subsets, queries, epochs=visits if start else epochs, seed=seed + number, start=start or None
+        )
         yield Shadows(rows=rows, logits=logits, inside=inside)
 
 

@@ -45,9 +45,8 @@ def targets(view: Sequence[Artifact], rng: np.random.Generator, clients: int) ->
         shuffled = {k: _shuffled(np.asarray(v), rng) for k, v in newest.payload.items()}
         for origin, weights in (("recorded", newest.payload), (BLIND, shuffled)):
             found.append(
-                Target(artifact=newest.id, origin=origin, model=GLOBAL, sender=-1,
-                       weights=weights, start={})
-            )  # fmt: skip
+                Target(artifact=newest.id, origin=origin, model=GLOBAL, sender=-1, weights=weights, start={})
+            )
     uploads = [t for a in view if (t := _upload(a, view)) is not None]
     return [*found, *_some(uploads, rng, clients)]
 
@@ -55,12 +54,12 @@ def targets(view: Sequence[Artifact], rng: np.random.Generator, clients: int) ->
 def relayed(view: Sequence[Artifact], rng: np.random.Generator, clients: int) -> list[Target]:
     """The newest models that clients handed on: replayed ones, then those of `clients` clients."""
     models = [
-        Target(artifact=a.id, origin=a.origin, model=RELAYED, sender=a.sender.index,
-               weights=a.payload, start={})
+        Target(artifact=a.id, origin=a.origin, model=RELAYED, sender=a.sender.index, weights=a.payload, start={})
         for a in {(a.origin, a.sender): a for a in sorted(view, key=lambda a: a.round)}.values()
-        if a.kind == Kind.RELAY_MODEL and a.sender.index is not None
+        if a.kind == Kind.RELAY_MODEL
+        and a.sender.index is not None
         and all(np.isfinite(v).all() for v in a.payload.values())
-    ]  # fmt: skip
+    ]
     return _some(models, rng, clients)
 
 
@@ -83,9 +82,13 @@ def _upload(a: Artifact, view: Sequence[Artifact]) -> Target | None:
     if not all(np.isfinite(v).all() for v in sent.values()):
         return None
     return Target(
-        artifact=a.id, origin=a.origin, model=UPDATE, sender=a.sender.index,
-        weights={**before, **sent}, start=before,
-    )  # fmt: skip
+        artifact=a.id,
+        origin=a.origin,
+        model=UPDATE,
+        sender=a.sender.index,
+        weights={**before, **sent},
+        start=before,
+    )
 
 
 def _shuffled(values: NDArray[Any], rng: np.random.Generator) -> NDArray[Any]:

@@ -60,9 +60,7 @@ class Bucket:
         many = f"{self.models} model{'s' if self.models > 1 else ''}"
         if self.planted:
             return f"{many} that learnt wrongly labelled pictures by heart, made by the auditor"
-        return (
-            many if self.models >= FEW else f"{many}; of other trainings the interval says nothing"
-        )
+        return many if self.models >= FEW else f"{many}; of other trainings the interval says nothing"
 
 
 @dataclass(frozen=True)
@@ -78,9 +76,7 @@ class _Case:
         return _Case(self.row, self.others[:middle], self.others[middle:], self.marks)
 
 
-def buckets(
-    claim: Claim, truth: Truth, limits: tuple[int, int], rng: np.random.Generator
-) -> list[Bucket]:
+def buckets(claim: Claim, truth: Truth, limits: tuple[int, int], rng: np.random.Generator) -> list[Bucket]:
     """By model and origin; `limits`: members of one model, and unseen pictures in all."""
     candidates, cases = _cases(claim, truth, limits, rng)
     if not cases:
@@ -91,13 +87,15 @@ def buckets(
         groups[str(claim["model"][case.row]), str(claim["origin"][case.row])].append(case)
     return [
         Bucket(
-            model=model, origin=origin, models=len(some),
+            model=model,
+            origin=origin,
+            models=len(some),
             scores=_scores([(table[c.row], c) for c in some]),
             unseen=_scores([(table[c.row], c.halved()) for c in some]),
             blind=_blind(claim, table, some),
         )
         for (model, origin), some in sorted(groups.items())
-    ]  # fmt: skip
+    ]
 
 
 def taught(mark: bytes, label: int, classes: int) -> int:
@@ -145,13 +143,9 @@ def _cases(
             continue
         each = min(len(chances[c]) // len(members[c]) for c in members)
         wrong = claim["origin"][row] == "replayed"
-        ins = [
-            add(own[c][i], own_marks[c][i], c, wrong) for c, rows in members.items() for i in rows
-        ]
+        ins = [add(own[c][i], own_marks[c][i], c, wrong) for c, rows in members.items() for i in rows]
         outs = [
-            add(reference.x[where[m]], m, c, wrong)
-            for c in members
-            for m in chances[c][: each * len(members[c])]
+            add(reference.x[where[m]], m, c, wrong) for c in members for m in chances[c][: each * len(members[c])]
         ]
         case = _Case(row, np.unique(ins), rng.permutation(np.unique(outs)), marks)
         cases.append(case)
@@ -178,8 +172,9 @@ def _scores(pairs: Sequence[tuple[Floats, _Case]]) -> Scores:
     return Scores(
         members=np.concatenate([row[i] for (row, _), i in zip(pairs, ins, strict=True)]),
         others=np.concatenate([row[i] for (row, _), i in zip(pairs, outs, strict=True)]),
-        member_groups=marks[0].astype(np.int64), other_groups=marks[1].astype(np.int64),
-    )  # fmt: skip
+        member_groups=marks[0].astype(np.int64),
+        other_groups=marks[1].astype(np.int64),
+    )
 
 
 def _blind(claim: Claim, table: Floats, cases: Sequence[_Case]) -> dict[str, Scores]:

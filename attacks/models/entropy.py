@@ -22,9 +22,7 @@ class Entropy(ModelMembership):
         source="Song and Mittal, USENIX Security 2021, eq. 8",
     )
 
-    def scorer(
-        self, asked: Sequence[Target], knowledge: Knowledge, rng: np.random.Generator
-    ) -> Scorer:
+    def scorer(self, asked: Sequence[Target], knowledge: Knowledge, rng: np.random.Generator) -> Scorer:
         architecture = knowledge.architecture
         assert architecture is not None, "granted by the threat model"
 

@@ -31,9 +31,7 @@ class GradientCosine(ModelMembership):
     def wanted(self, target: Target) -> bool:
         return bool(target.start)
 
-    def scorer(
-        self, asked: Sequence[Target], knowledge: Knowledge, rng: np.random.Generator
-    ) -> Scorer:
+    def scorer(self, asked: Sequence[Target], knowledge: Knowledge, rng: np.random.Generator) -> Scorer:
         architecture = knowledge.architecture
         assert architecture is not None, "granted by the threat model"
 

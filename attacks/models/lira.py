@@ -33,9 +33,7 @@ class Lira(ModelMembership):
         CARD,
         title="Membership by likelihood ratio with shadow models (LiRA)",
         source="Carlini et al., IEEE S&P 2022, algorithm 1",
-        threat=ThreatModel(
-            position=CARD.threat.position, knows=frozenset({"architecture", "auxiliary_data"})
-        ),
+        threat=ThreatModel(position=CARD.threat.position, knows=frozenset({"architecture", "auxiliary_data"})),
     )
 
     @dataclass(frozen=True, kw_only=True)
@@ -53,12 +51,11 @@ class Lira(ModelMembership):
                     hint="16 shadows work; 64 and more are the paper's",
                 )
             if self.mode not in ("offline", "online"):
-                raise UserError(f"lira.mode must be offline or online, got {self.mode!r}",
-                                hint="offline is the cheaper one")  # fmt: skip
+                raise UserError(
+                    f"lira.mode must be offline or online, got {self.mode!r}", hint="offline is the cheaper one"
+                )
 
-    def scorer(
-        self, asked: Sequence[Target], knowledge: Knowledge, rng: np.random.Generator
-    ) -> Scorer:
+    def scorer(self, asked: Sequence[Target], knowledge: Knowledge, rng: np.random.Generator) -> Scorer:
         architecture, aux = knowledge.architecture, knowledge.auxiliary
         assert architecture is not None and aux is not None, "granted by the threat model"
         settings, seed = self.config, int(rng.integers(2**40))
@@ -71,8 +68,9 @@ class Lira(ModelMembership):
             phi = scaled_logit(logits_of(asked, architecture, x), y)
             found = np.empty_like(phi)
             shared = settings.shadows < MANY
-            for s in shadows(asked, knowledge, pool, x, count=settings.shadows,
-                             epochs=settings.epochs, seed=seed):  # fmt: skip
+            for s in shadows(
+                asked, knowledge, pool, x, count=settings.shadows, epochs=settings.epochs, seed=seed
+            ):
                 theirs = scaled_logit(s.logits, y)  # [K, N]
                 if settings.mode == "offline":
                     found[s.rows] = lira_offline(phi[s.rows], theirs, shared)

@@ -16,15 +16,9 @@ from attacks.models._targets import Target
 
 
 class LossThreshold(ModelMembership):
-    card = replace(
-        CARD,
-        title="Membership from a model's loss",
-        source="Yeom et al., CSF 2018, adversary 1",
-    )
+    card = replace(CARD, title="Membership from a model's loss", source="Yeom et al., CSF 2018, adversary 1")
 
-    def scorer(
-        self, asked: Sequence[Target], knowledge: Knowledge, rng: np.random.Generator
-    ) -> Scorer:
+    def scorer(self, asked: Sequence[Target], knowledge: Knowledge, rng: np.random.Generator) -> Scorer:
         architecture = knowledge.architecture
         assert architecture is not None, "granted by the threat model"
 

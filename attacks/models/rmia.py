@@ -29,9 +29,7 @@ class Rmia(ModelMembership):
         CARD,
         title="Membership by pairwise likelihood ratios (RMIA)",
         source="Zarifzadeh, Liu, Shokri, ICML 2024, eq. 4 and 10",
-        threat=ThreatModel(
-            position=CARD.threat.position, knows=frozenset({"architecture", "auxiliary_data"})
-        ),
+        threat=ThreatModel(position=CARD.threat.position, knows=frozenset({"architecture", "auxiliary_data"})),
     )
 
     @dataclass(frozen=True, kw_only=True)
@@ -50,12 +48,12 @@ class Rmia(ModelMembership):
                     hint="leave them out for the defaults",
                 )
             if self.gamma <= 0 or not 0 <= self.a <= 1:
-                raise UserError(f"rmia needs gamma > 0 and a in [0, 1], got {self.gamma} and {self.a}",
-                                hint="leave them out for the defaults")  # fmt: skip
+                raise UserError(
+                    f"rmia needs gamma > 0 and a in [0, 1], got {self.gamma} and {self.a}",
+                    hint="leave them out for the defaults",
+                )
 
-    def scorer(
-        self, asked: Sequence[Target], knowledge: Knowledge, rng: np.random.Generator
-    ) -> Scorer:
+    def scorer(self, asked: Sequence[Target], knowledge: Knowledge, rng: np.random.Generator) -> Scorer:
         architecture, aux = knowledge.architecture, knowledge.auxiliary
         assert architecture is not None and aux is not None, "granted by the threat model"
         settings, seed = self.config, int(rng.integers(2**40))
@@ -66,8 +64,9 @@ class Rmia(ModelMembership):
             p = np.exp(log_probability(logits_of(asked, architecture, queries), y))
             number = len(candidates)
             found = np.zeros((len(asked), number))
-            for s in shadows(asked, knowledge, aux, queries, count=settings.references,
-                             epochs=settings.epochs, seed=seed):  # fmt: skip
+            for s in shadows(
+                asked, knowledge, aux, queries, count=settings.references, epochs=settings.epochs, seed=seed
+            ):
                 theirs = np.exp(log_probability(s.logits, y))
                 theirs[:, number:][s.inside] = np.nan  # of models that were trained on it
                 for label in np.unique(candidates.y):
@@ -76,9 +75,8 @@ class Rmia(ModelMembership):
                     z = number + (same if len(same) else np.arange(len(aux)))
                     for row in s.rows:
                         found[row, x] = ranked(
-                            p[row, x], theirs[:, x], p[row, z], theirs[:, z], settings.a,
-                            settings.gamma,
-                        )  # fmt: skip
+                            p[row, x], theirs[:, x], p[row, z], theirs[:, z], settings.a, settings.gamma
+                        )
             return found
 
         return score
@@ -87,9 +85,7 @@ class Rmia(ModelMembership):
         return lacking(knowledge) or super().not_applicable(view, knowledge)
 
 
-def ranked(
-    p: Floats, outs: Floats, p_z: Floats, outs_z: Floats, a: float, gamma: float
-) -> Floats:  # fmt: skip
+def ranked(p: Floats, outs: Floats, p_z: Floats, outs_z: Floats, a: float, gamma: float) -> Floats:
     """RMIA's share, [N], where equal shares keep the order of the ratio: below one z in all."""
     ratio = likelihood_ratio(p, outs, a)
     return rmia(p, outs, p_z, outs_z, a, gamma) + ratio / (1 + ratio) / (2 * len(p_z))

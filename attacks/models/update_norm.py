@@ -29,9 +29,7 @@ class UpdateNorm(GradientCosine):
         learns="whether a given picture was in one client's training data, from its upload",
     )
 
-    def scorer(
-        self, asked: Sequence[Target], knowledge: Knowledge, rng: np.random.Generator
-    ) -> Scorer:
+    def scorer(self, asked: Sequence[Target], knowledge: Knowledge, rng: np.random.Generator) -> Scorer:
         architecture = knowledge.architecture
         assert architecture is not None, "granted by the threat model"
 

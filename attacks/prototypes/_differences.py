@@ -59,13 +59,17 @@ def judged(
         hits = sum(t.unseen for t in every)
         result.append(
             Evidence(
-                measure="rank1", value=hits / len(every), unit="fraction", trials=len(every),
+                measure="rank1",
+                value=hits / len(every),
+                unit="fraction",
+                trials=len(every),
                 interval=stats.clopper_pearson(hits, len(every), 1 - CONTROL_CONFIDENCE),
                 baselines=(Baseline(name="chance", value=_chance(every)),),
-                confidence=CONTROL_CONFIDENCE, control="negative",
+                confidence=CONTROL_CONFIDENCE,
+                control="negative",
                 note="a picture that was never trained on in the place of the one that moved",
             )
-        )  # fmt: skip
+        )
     return result
 
 
@@ -83,15 +87,15 @@ def _moved(claim: Claim, row: int, truth: Truth) -> _Moved:
     marks, known = fingerprints(large), set(fingerprints(small))
     joined = [mark not in known for mark in marks]
     return _Moved(
-        pictures=large[joined], class_marks=frozenset(marks),
+        pictures=large[joined],
+        class_marks=frozenset(marks),
         marks=frozenset(m for m, new in zip(marks, joined, strict=True) if new),
-    )  # fmt: skip
+    )
 
 
 def _trial(
-    claim: Claim, row: int, moved: Sequence[_Moved], pool: Pool, gallery: int,
-    rng: np.random.Generator,
-) -> _Trial | None:  # fmt: skip
+    claim: Claim, row: int, moved: Sequence[_Moved], pool: Pool, gallery: int, rng: np.random.Generator
+) -> _Trial | None:
     here, model = moved[row], int(claim["model"][row])
     unseen = pool.without(here.class_marks)
     if len(here.pictures) != abs(int(claim["moved"][row])) or len(unseen) < 3:
@@ -122,9 +126,7 @@ def _first(claimed: Floats, own: Floats, others: Floats, whiten: Floats) -> floa
     return 0.0 if (rest < near).any() else 1 / (1 + int((rest == near).sum()))
 
 
-def _partner(
-    claim: Claim, row: int, moved: Sequence[_Moved], rng: np.random.Generator
-) -> int | None:
+def _partner(claim: Claim, row: int, moved: Sequence[_Moved], rng: np.random.Generator) -> int | None:
     """Another pair of the class, about other pictures; of the same model where there is one."""
     alike = claim["label"] == claim["label"][row]
     alike &= np.array([not m.marks & moved[row].marks for m in moved])
@@ -134,9 +136,8 @@ def _partner(
 
 
 def _evidence(
-    origin: str, trials: Sequence[_Trial], planted: bool, looks: int, alpha: float,
-    rng: np.random.Generator,
-) -> list[Evidence]:  # fmt: skip
+    origin: str, trials: Sequence[_Trial], planted: bool, looks: int, alpha: float, rng: np.random.Generator
+) -> list[Evidence]:
     hits, errors = [t.rank1[""] for t in trials], [t.error[""] for t in trials]
     blind = sorted({k for t in trials for k in t.error} - {""})
 
@@ -146,23 +147,46 @@ def _evidence(
     note = "had the class grown by one picture between two rounds" if origin == "replayed" else ""
 
     def say(
-        measure: str, values: list[float], interval: stats.Interval | None,
-        baselines: list[Baseline], higher_is_worse: bool,
-    ) -> Evidence:  # fmt: skip
+        measure: str,
+        values: list[float],
+        interval: stats.Interval | None,
+        baselines: list[Baseline],
+        higher_is_worse: bool,
+    ) -> Evidence:
         return Evidence(
-            measure=measure, value=float(np.mean(values)), unit="fraction", trials=len(values),
-            interval=interval, baselines=tuple(baselines), confidence=CONFIDENCE, looks=looks,
-            control="positive" if planted else "none", higher_is_worse=higher_is_worse, note=note,
+            measure=measure,
+            value=float(np.mean(values)),
+            unit="fraction",
+            trials=len(values),
+            interval=interval,
+            baselines=tuple(baselines),
+            confidence=CONFIDENCE,
+            looks=looks,
+            control="positive" if planted else "none",
+            higher_is_worse=higher_is_worse,
+            note=note,
             condition={"n": float(np.median([t.n for t in trials])), "origin": origin},
-        )  # fmt: skip
+        )
 
     return [
-        say("rank1", hits, stats.clopper_pearson(sum(hits), len(hits), alpha),
-            [Baseline(name="chance", value=_chance(trials)),
-             *(Baseline(name=k, value=mean("rank1", k)) for k in blind)], True),
-        say("feature_relative_error", errors, stats.mean_interval(errors, rng, alpha=alpha),
-            [Baseline(name=k, value=mean("error", k)) for k in blind], False),
-    ]  # fmt: skip
+        say(
+            "rank1",
+            hits,
+            stats.clopper_pearson(sum(hits), len(hits), alpha),
+            [
+                Baseline(name="chance", value=_chance(trials)),
+                *(Baseline(name=k, value=mean("rank1", k)) for k in blind),
+            ],
+            True,
+        ),
+        say(
+            "feature_relative_error",
+            errors,
+            stats.mean_interval(errors, rng, alpha=alpha),
+            [Baseline(name=k, value=mean("error", k)) for k in blind],
+            False,
+        ),
+    ]
 
 
 def _chance(trials: Sequence[_Trial]) -> float:

@@ -56,32 +56,42 @@ class _Judge:
             self._mean("ssim", "index", likeness, (-1, 1)),
             self._mean("psnr", "dB", decibel),
             self._mean("ssim_member_mean", "index", to_mean, (-1, 1)),
-            self._mean("audit_net_distance", "index", apart, higher_is_worse=False,
-                       note=f"in features of an independent classifier; {skill}"),
+            self._mean(
+                "audit_net_distance",
+                "index",
+                apart,
+                higher_is_worse=False,
+                note=f"in features of an independent classifier; {skill}",
+            ),
             self._mean("class_consistency", "fraction", named, (0, 1), note=skill),
-        ]  # fmt: skip
+        ]
         if WRONG_SAME in b.blind:
             which, wrong = b.blind[WRONG_SAME]
             gain = likeness[""][which] - likeness[WRONG_SAME]
-            gaps = {
-                "": b.best_of_n_gap(b.claimed, everyone),
-                WRONG_SAME: b.best_of_n_gap(wrong, which),
-            }
+            gaps = {"": b.best_of_n_gap(b.claimed, everyone), WRONG_SAME: b.best_of_n_gap(wrong, which)}
             found += [
-                self._mean("ssim_gain", "index", {"": gain}, (-2, 2),
-                           note="SSIM minus that of the wrong prototype, in the same trials"),
-                self._mean("best_of_n_gap", "index", gaps, (-2, 2),
-                           note="best SSIM over the members minus best SSIM over as many unseen"),
-            ]  # fmt: skip
+                self._mean(
+                    "ssim_gain",
+                    "index",
+                    {"": gain},
+                    (-2, 2),
+                    note="SSIM minus that of the wrong prototype, in the same trials",
+                ),
+                self._mean(
+                    "best_of_n_gap",
+                    "index",
+                    gaps,
+                    (-2, 2),
+                    note="best SSIM over the members minus best SSIM over as many unseen",
+                ),
+            ]
         return found
 
     def _median_rank(self, ranks: dict[str, Ranks]) -> Evidence:
         medians = {name: float(np.median(r.rank)) for name, r in ranks.items()}
         baselines = [Baseline(name="chance", value=(self.bucket.size + 1) / 2)]
         baselines += [Baseline(name=name, value=m) for name, m in medians.items() if name]
-        return self._say(
-            "median_rank", medians[""], "rank", None, tuple(baselines), higher_is_worse=False
-        )
+        return self._say("median_rank", medians[""], "rank", None, tuple(baselines), higher_is_worse=False)
 
     def _proportion(self, measure: str, hits: dict[str, Values], chance: float) -> Evidence:
         """Clopper-Pearson, since Wilson is too narrow at a chance of 1 %."""
@@ -92,31 +102,44 @@ class _Judge:
                 baselines.append(Baseline(name=name, value=float(h.mean()), interval=bounds))
         own = hits[""]
         return self._say(
-            measure, float(own.mean()), "fraction",
-            stats.clopper_pearson(own.sum(), len(own), self.alpha), tuple(baselines),
+            measure,
+            float(own.mean()),
+            "fraction",
+            stats.clopper_pearson(own.sum(), len(own), self.alpha),
+            tuple(baselines),
             note=f"galleries of {self.bucket.size} pictures of one class",
-        )  # fmt: skip
+        )
 
     def _mean(
-        self, measure: str, unit: str, values: dict[str, Values],
-        bounds: stats.Interval | None = None, note: str = "", higher_is_worse: bool = True,
-    ) -> Evidence:  # fmt: skip
+        self,
+        measure: str,
+        unit: str,
+        values: dict[str, Values],
+        bounds: stats.Interval | None = None,
+        note: str = "",
+        higher_is_worse: bool = True,
+    ) -> Evidence:
         own = values[""]
         return self._say(
-            measure, float(own.mean()), unit,
+            measure,
+            float(own.mean()),
+            unit,
             stats.mean_interval(own, self.rng, alpha=self.alpha, bounds=bounds),
             tuple(Baseline(name=n, value=float(v.mean())) for n, v in values.items() if n),
-            note=note, trials=len(own), higher_is_worse=higher_is_worse,
-        )  # fmt: skip
+            note=note,
+            trials=len(own),
+            higher_is_worse=higher_is_worse,
+        )
 
     def _residual_risk(self, main: Values, control: Values) -> Evidence:
         found = stats.residual_risk(main.sum(), len(main), control.sum(), len(control), self.alpha)
         least = stats.minimum_detectable_effect(len(main), 1 / self.bucket.size, self.alpha)
         blind = "the wrong prototype" if WRONG_SAME in self.bucket.blind else "an unseen picture"
         power = (
-            "so few trials could show no risk at all" if least is None
+            "so few trials could show no risk at all"
+            if least is None
             else f"a risk of {least:.3f} would be seen with 80 % power"
-        )  # fmt: skip
+        )
         return self._say(
             "residual_risk",
             found.value if found else 0.0,
@@ -127,29 +150,47 @@ class _Judge:
         )
 
     def _say(
-        self, measure: str, value: float, unit: str, interval: stats.Interval | None,
-        baselines: tuple[Baseline, ...], *, higher_is_worse: bool = True, note: str = "",
+        self,
+        measure: str,
+        value: float,
+        unit: str,
+        interval: stats.Interval | None,
+        baselines: tuple[Baseline, ...],
+        *,
+        higher_is_worse: bool = True,
+        note: str = "",
         trials: int | None = None,
-    ) -> Evidence:  # fmt: skip
+    ) -> Evidence:
         b = self.bucket
         fallback = int((b.extractors == "global model").sum())
         if fallback:
             note += f"; {fallback} of {len(b)} attacked with the global model, which hides a leak"
         return Evidence(
-            measure=measure, value=value, unit=unit, trials=trials or len(b), interval=interval,
-            baselines=baselines, confidence=CONFIDENCE, looks=self.looks,
+            measure=measure,
+            value=value,
+            unit=unit,
+            trials=trials or len(b),
+            interval=interval,
+            baselines=baselines,
+            confidence=CONFIDENCE,
+            looks=self.looks,
             control="positive" if b.planted else "none",
             condition={"n": b.samples, "origin": b.origin},
-            higher_is_worse=higher_is_worse, note=note.lstrip("; "),
-        )  # fmt: skip
+            higher_is_worse=higher_is_worse,
+            note=note.lstrip("; "),
+        )
 
 
 def _negative(found: list[Bucket]) -> Evidence:
     hits = np.concatenate([b.ranks_of_unseen().rank1 for b in found])
     return Evidence(
-        measure="rank1", value=float(hits.mean()), unit="fraction", trials=len(hits),
+        measure="rank1",
+        value=float(hits.mean()),
+        unit="fraction",
+        trials=len(hits),
         interval=stats.clopper_pearson(hits.sum(), len(hits), 1 - CONTROL_CONFIDENCE),
         baselines=(Baseline(name="chance", value=1 / found[0].size),),
-        confidence=CONTROL_CONFIDENCE, control="negative",
+        confidence=CONTROL_CONFIDENCE,
+        control="negative",
         note="a picture that was never trained on in the place of the member",
-    )  # fmt: skip
+    )

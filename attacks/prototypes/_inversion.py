@@ -68,18 +68,15 @@ class PrototypeInversion(Attack):
 
     @abstractmethod
     def invert(
-        self, tasks: Sequence[Task], first: Extractor, knowledge: Knowledge,
-        rng: np.random.Generator,
-    ) -> list[Floats]:  # fmt: skip
+        self, tasks: Sequence[Task], first: Extractor, knowledge: Knowledge, rng: np.random.Generator
+    ) -> list[Floats]:
         """Pictures [k, C, H, W] in [0, 1] for each task; `first` is the model all tasks came from."""
 
     def choose(self, sources: Sequence[Source]) -> list[Source]:
         """Which prototypes to attack, of all in the order of their worth."""
         return list(sources[: self.config.max_clients])
 
-    def run(
-        self, view: Sequence[Artifact], knowledge: Knowledge, rng: np.random.Generator
-    ) -> Claim:
+    def run(self, view: Sequence[Artifact], knowledge: Knowledge, rng: np.random.Generator) -> Claim:
         sources = self.choose(prototypes(view))
         if not sources:
             raise UserError(
@@ -111,9 +108,7 @@ class PrototypeInversion(Attack):
         found = buckets(claim, truth, self.config.gallery, np.random.default_rng(0))
         recorded = [b for b in found if b.origin == "recorded"]
         wanted = recorded[:1] + recorded[1:][-1:]  # fewest and most samples
-        wanted += [
-            b for b in found if b.origin == "replayed" and b.samples in self.config.show_sizes
-        ]
+        wanted += [b for b in found if b.origin == "replayed" and b.samples in self.config.show_sizes]
         return [self._gallery(b, claim) for b in sorted(wanted, key=lambda b: b.samples)]
 
     def not_applicable(self, view: Sequence[Artifact], knowledge: Knowledge) -> str:

@@ -79,9 +79,8 @@ def traced(
 
 class _Tracer:
     def __init__(
-        self, claim: Claim, truth: Truth, score: Score, limits: tuple[int, int],
-        rng: np.random.Generator,
-    ) -> None:  # fmt: skip
+        self, claim: Claim, truth: Truth, score: Score, limits: tuple[int, int], rng: np.random.Generator
+    ) -> None:
         self._claim, self._score, self._limits, self._rng = claim, score, limits, rng
         reference = truth.reference
         self._pools = {int(c): Pool(reference.of_class(int(c))) for c in np.unique(claim["label"])}
@@ -117,14 +116,15 @@ class _Tracer:
         if not true.names:
             return None
         return Bucket(
-            origin=origin, samples=float(np.median([len(c.members) for c in cases])),
-            prototypes=len(true.names), scores=true.scores(), unseen=unseen.scores(),
+            origin=origin,
+            samples=float(np.median([len(c.members) for c in cases])),
+            prototypes=len(true.names),
+            scores=true.scores(),
+            unseen=unseen.scores(),
             null={OTHER: null.scores()} if null.names else {},
-        )  # fmt: skip
+        )
 
-    def _scores(
-        self, row: int, members: Floats, unseen: NDArray[np.int64]
-    ) -> tuple[Floats, Floats]:
+    def _scores(self, row: int, members: Floats, unseen: NDArray[np.int64]) -> tuple[Floats, Floats]:
         """How prototype `row` scores these members and these pictures of its class's pool."""
         model, label = int(self._claim["model"][row]), int(self._claim["label"][row])
         extractor = self._claim["extractors"][model]

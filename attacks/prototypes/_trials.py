@@ -60,9 +60,15 @@ class Bucket:
     """Trials that are judged together."""
 
     def __init__(
-        self, origin: str, trials: list[Trial], claim: Claim, truth: Truth, size: int,
-        rng: np.random.Generator, look: Look = pixels,
-    ) -> None:  # fmt: skip
+        self,
+        origin: str,
+        trials: list[Trial],
+        claim: Claim,
+        truth: Truth,
+        size: int,
+        rng: np.random.Generator,
+        look: Look = pixels,
+    ) -> None:
         self.origin, self.trials, self.size, self._look = origin, trials, size, look
         rows = np.array([t.row for t in trials])
         self.claimed: Floats = claim["images"][rows]
@@ -96,10 +102,7 @@ class Bucket:
         mean = {c: x.mean(axis=0) for c, x in known.items()}
         means = [mean[t.label] for t in self.trials]
         drawn = [known[t.label][self._rng.integers(len(known[t.label]))] for t in self.trials]
-        found = {
-            CLASS_MEAN: (everyone, np.stack(means)),
-            RANDOM: (everyone, np.stack(drawn)),
-        }
+        found = {CLASS_MEAN: (everyone, np.stack(means)), RANDOM: (everyone, np.stack(drawn))}
         for name, partner in ((WRONG_SAME, self.same), (WRONG_ANY, self.any)):
             have = np.flatnonzero(partner >= 0)
             if len(have):
@@ -169,10 +172,13 @@ def buckets(
         if len(unseen) < 3:
             continue
         trial = Trial(
-            row=row, label=int(label), members=members, marks=marks,
+            row=row,
+            label=int(label),
+            members=members,
+            marks=marks,
             member=int(rng.integers(len(members))),
             unseen=unseen[rng.permutation(len(unseen))[: max(gallery, BEST_OF) + 1]],
-        )  # fmt: skip
+        )
         origin = str(claim["origin"][row])
         trials.setdefault((origin, group(origin, len(members))), []).append(trial)
     # One gallery size for all, so that chance is one number; one unseen picture stays for the control
@@ -185,8 +191,4 @@ def buckets(
 
 def group(origin: str, n: int) -> int:
     """Replayed prototypes have sizes of the auditor's choice, recorded ones are put into ranges."""
-    return (
-        n
-        if origin.startswith("replayed")
-        else next(low for low, high in RANGES if low <= n <= high)
-    )
+    return n if origin.startswith("replayed") else next(low for low, high in RANGES if low <= n <= high)

@@ -30,9 +30,7 @@ class Weights:
 def sent_with(artifact: Artifact, kind: Kind, view: Sequence[Artifact]) -> Artifact | None:
     """The artifact of that kind that the same sender sent in the same round."""
     for a in view:
-        if (a.kind, a.sender, a.round, a.origin) == (
-            kind, artifact.sender, artifact.round, "recorded",
-        ):  # fmt: skip
+        if (a.kind, a.sender, a.round, a.origin) == (kind, artifact.sender, artifact.round, "recorded"):
             return a
     return None
 
@@ -125,16 +123,19 @@ def prototypes(view: Sequence[Artifact]) -> list[Source]:
                 continue
             sources[key].prototypes.append(
                 Prototype(
-                    artifact=a.id, sender=a.sender, round=a.round, origin=a.origin,
-                    label=int(label), samples=samples_behind(a, int(label), view), feature=found,
+                    artifact=a.id,
+                    sender=a.sender,
+                    round=a.round,
+                    origin=a.origin,
+                    label=int(label),
+                    samples=samples_behind(a, int(label), view),
+                    feature=found,
                     pair=str(a.note.get("pair", "")),
                 )
-            )  # fmt: skip
+            )
 
     def worth(source: Source) -> tuple[bool, float]:
         replayed = any(p.origin == "replayed" for p in source.prototypes)
-        return not replayed, min(
-            (p.samples for p in source.prototypes if p.samples), default=np.inf
-        )
+        return not replayed, min((p.samples for p in source.prototypes if p.samples), default=np.inf)
 
     return sorted((s for s in sources.values() if s.prototypes), key=worth)

@@ -85,9 +85,8 @@ class GRNN(PrototypeInversion):
         return [replace(s, prototypes=chosen) for s, chosen in pairs if chosen]
 
     def invert(
-        self, tasks: Sequence[Task], first: Extractor, knowledge: Knowledge,
-        rng: np.random.Generator,
-    ) -> list[Floats]:  # fmt: skip
+        self, tasks: Sequence[Task], first: Extractor, knowledge: Knowledge, rng: np.random.Generator
+    ) -> list[Floats]:
         import torch
 
         generator = torch.Generator().manual_seed(int(rng.integers(2**62)))
@@ -103,9 +102,13 @@ class GRNN(PrototypeInversion):
         return pictures
 
     def _fit(
-        self, extractor: Extractor, wanted: "Tensor", scale: float, shape: tuple[int, int, int],
+        self,
+        extractor: Extractor,
+        wanted: "Tensor",
+        scale: float,
+        shape: tuple[int, int, int],
         generator: "torch.Generator",
-    ) -> "Tensor":  # fmt: skip
+    ) -> "Tensor":
         """Pictures [k, C, H, W] after the last step; never chosen by looking at the truth.
 
         The k generators are stacked and run at once, which changes nothing but the time: their
@@ -155,10 +158,7 @@ def build_generator(shape: tuple[int, int, int], generator: "torch.Generator") -
     widths = [32 * 2**k for k in range(doublings, -1, -1)]
 
     def make() -> nn.Module:
-        blocks: list[nn.Module] = [
-            nn.ConvTranspose2d(INPUTS, 2 * widths[0], 4, 1, 0),
-            nn.GLU(dim=1),
-        ]
+        blocks: list[nn.Module] = [nn.ConvTranspose2d(INPUTS, 2 * widths[0], 4, 1, 0), nn.GLU(dim=1)]
         for before, after in zip(widths, [*widths[1:], shape[0]], strict=True):
             blocks += [
                 nn.Upsample(scale_factor=2, mode="nearest"),

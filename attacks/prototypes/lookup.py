@@ -34,9 +34,8 @@ class Lookup(PrototypeInversion):
         max_clients: int = 10
 
     def invert(
-        self, tasks: Sequence[Task], first: Extractor, knowledge: Knowledge,
-        rng: np.random.Generator,
-    ) -> list[Floats]:  # fmt: skip
+        self, tasks: Sequence[Task], first: Extractor, knowledge: Knowledge, rng: np.random.Generator
+    ) -> list[Floats]:
         from sklearn.covariance import ledoit_wolf
 
         aux = knowledge.auxiliary
@@ -45,9 +44,7 @@ class Lookup(PrototypeInversion):
         for task in tasks:
             features = task.extractor.features(aux.x).astype(np.float64)
             spread, axes = np.linalg.eigh(ledoit_wolf(features)[0])
-            whiten = axes / np.sqrt(
-                np.maximum(spread, 1e-6 * spread.mean())
-            )  # dead units: no variance
+            whiten = axes / np.sqrt(np.maximum(spread, 1e-6 * spread.mean()))  # dead units: no variance
             distance = cdist(task.features @ whiten, features @ whiten)
             other = aux.y != task.labels[:, None]  # [k, aux]
             other[other.all(axis=1)] = False

@@ -25,17 +25,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from attacks.attack import (
-    Attack,
-    Card,
-    Claim,
-    Evidence,
-    Goal,
-    Knowledge,
-    Position,
-    ThreatModel,
-    Truth,
-)
+from attacks.attack import Attack, Card, Claim, Evidence, Goal, Knowledge, Position, ThreatModel, Truth
 from attacks.prototypes._subgroups import Property, Subgroup, find
 from attacks.prototypes._trials import group
 from attacks.prototypes._weights import Prototype, prototypes
@@ -52,44 +42,39 @@ class PropertyInference(Attack):
         title="Subgroup of a class, from prototypes",
         source="arXiv:1306.4447, sec. 3; arXiv:1805.04049, sec. 4.4",
         goal=Goal.INFERENCE,
-        threat=ThreatModel(
-            position=Position.SERVER, knows=frozenset({"architecture", "auxiliary_data"})
-        ),
+        threat=ThreatModel(position=Position.SERVER, knows=frozenset({"architecture", "auxiliary_data"})),
         requires=(Kind.LOCAL_PROTOTYPES,),
-        also_reads=(
-            Kind.LOCAL_MODEL, Kind.MODEL_DELTA, Kind.GLOBAL_MODEL, Kind.PROTO_COUNTS,
-            Kind.LABEL_COUNTS,
-        ),
+        also_reads=(Kind.LOCAL_MODEL, Kind.MODEL_DELTA, Kind.GLOBAL_MODEL, Kind.PROTO_COUNTS, Kind.LABEL_COUNTS),
         replays=True,
         learns="whether a client's pictures of a class include a subgroup",
         does_not_show="subgroups that the adversary has no pictures of, nor which pictures are in it",
         remedy="clip and noise prototypes with a stated epsilon, or send them through secure aggregation",
-    )  # fmt: skip
+    )
 
     @dataclass(frozen=True, kw_only=True)
     class Config:
         subgroup: Property = "cluster"
         clusters: int = 4  # of which the smallest is the subgroup
-        simulated: int = (
-            200  # prototypes a classifier is trained on, half of them with the subgroup
-        )
+        simulated: int = 200  # prototypes a classifier is trained on, half of them with the subgroup
         least_auxiliary: int = 40  # auxiliary pictures a class needs
         assumed_samples: int = 100  # n where nothing visible tells it
         max_clients: int = 20  # models to attack; those with replays and the smallest classes first
 
         def __post_init__(self) -> None:
-            for name, least in (("clusters", 2), ("simulated", 10), ("least_auxiliary", 10),
-                                ("assumed_samples", 1), ("max_clients", 1)):  # fmt: skip
+            for name, least in (
+                ("clusters", 2),
+                ("simulated", 10),
+                ("least_auxiliary", 10),
+                ("assumed_samples", 1),
+                ("max_clients", 1),
+            ):
                 if getattr(self, name) < least:
                     raise UserError(
-                        f"property_inference.{name} must be at least {least}, "
-                        f"got {getattr(self, name)}",
+                        f"property_inference.{name} must be at least {least}, got {getattr(self, name)}",
                         hint="leave it out for the default",
                     )
 
-    def run(
-        self, view: Sequence[Artifact], knowledge: Knowledge, rng: np.random.Generator
-    ) -> Claim:
+    def run(self, view: Sequence[Artifact], knowledge: Knowledge, rng: np.random.Generator) -> Claim:
         aux = knowledge.auxiliary
         assert knowledge.architecture is not None and aux is not None, "granted by the threat model"
         sources = prototypes(view)[: self.config.max_clients]
@@ -134,13 +119,11 @@ class PropertyInference(Attack):
             "origin": np.array([p.origin for p in every]),
             "extractors": extractors,
             "subgroups": held,
-        }  # fmt: skip
+        }
 
     def measure(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[Evidence]:
         cases: dict[tuple[str, int], list[tuple[int, bool, int]]] = defaultdict(list)
-        for row, (artifact, label) in enumerate(
-            zip(claim["artifact"], claim["label"], strict=True)
-        ):
+        for row, (artifact, label) in enumerate(zip(claim["artifact"], claim["label"], strict=True)):
             own = truth.members(str(artifact), int(label))
             if len(own):
                 origin, inside = str(claim["origin"][row]), claim["subgroups"][row].holds(own)
@@ -155,8 +138,9 @@ class PropertyInference(Attack):
         if answers:
             shuffled = rng.permutation([has for _, has in answers])
             wrong = [(r, bool(s)) for (r, _), s in zip(answers, shuffled, strict=True)]
-            found.append(_area(_scores(claim, wrong), control="negative",
-                               note="which prototypes contain it, shuffled"))  # fmt: skip
+            found.append(
+                _area(_scores(claim, wrong), control="negative", note="which prototypes contain it, shuffled")
+            )
         planted = self._planted(claim, truth, rng)
         if planted is not None:
             found.append(_area(planted, control="positive", note="of each client's own pictures"))
@@ -176,9 +160,7 @@ class PropertyInference(Attack):
         from sklearn.linear_model import LogisticRegression
 
         half = self.config.simulated // 2
-        means = [
-            features[draw(inside, n, has, rng)].mean(0) for has in [True] * half + [False] * half
-        ]
+        means = [features[draw(inside, n, has, rng)].mean(0) for has in [True] * half + [False] * half]
         x, y = np.stack(means), np.repeat([1, 0], half)
         spread = x.std(axis=0)
         scale = np.where(spread > 1e-6 * spread.max(), spread, np.inf)  # dead units say nothing
@@ -204,13 +186,15 @@ class PropertyInference(Attack):
             senders.append(int(sender))
         if not senders:
             return None
-        return Scores(members=np.array(members), others=np.array(others),
-                      member_groups=np.array(senders), other_groups=np.array(senders))  # fmt: skip
+        return Scores(
+            members=np.array(members),
+            others=np.array(others),
+            member_groups=np.array(senders),
+            other_groups=np.array(senders),
+        )
 
 
-def draw(
-    inside: NDArray[np.bool_], n: int, has: bool, rng: np.random.Generator
-) -> NDArray[np.int64]:
+def draw(inside: NDArray[np.bool_], n: int, has: bool, rng: np.random.Generator) -> NDArray[np.int64]:
     """n rows: any of which at least one is inside the subgroup, or none of which is.
 
     Without repetition where there are rows enough.
@@ -227,8 +211,7 @@ def draw(
 def _scores(claim: Claim, answers: Sequence[tuple[int, bool]]) -> Scores:
     rows, has = np.array([r for r, _ in answers]), np.array([h for _, h in answers])
     score, sender = claim["score"][rows], claim["sender"][rows]
-    return Scores(members=score[has], others=score[~has],
-                  member_groups=sender[has], other_groups=sender[~has])  # fmt: skip
+    return Scores(members=score[has], others=score[~has], member_groups=sender[has], other_groups=sender[~has])
 
 
 def _area(scores: Scores, **settings: Any) -> Evidence:

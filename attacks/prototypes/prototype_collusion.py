@@ -26,18 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attacks import stats
-from attacks.attack import (
-    Attack,
-    Baseline,
-    Card,
-    Claim,
-    Evidence,
-    Goal,
-    Knowledge,
-    Position,
-    ThreatModel,
-    Truth,
-)
+from attacks.attack import Attack, Baseline, Card, Claim, Evidence, Goal, Knowledge, Position, ThreatModel, Truth
 from attacks.prototypes._weights import sent_with
 from attacks.trials.membership import CONFIDENCE, CONTROL_CONFIDENCE
 from fl.artifact import Artifact, Kind
@@ -45,18 +34,7 @@ from fl.errors import UserError
 
 Floats = NDArray[np.floating[Any]]
 GLOBAL, MEAN = "the global prototype itself", "the colluders' mean"
-NAMES = (
-    "feature",
-    "shared",
-    "mean",
-    "decoy",
-    "own",
-    "rest",
-    "colluders",
-    "victim",
-    "label",
-    "artifact",
-)
+NAMES = ("feature", "shared", "mean", "decoy", "own", "rest", "colluders", "victim", "label", "artifact")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,9 +51,7 @@ class PrototypeCollusion(Attack):
         title="A client's prototype from the global one, by collusion",
         source="tracker attack: Denning, Denning, Schwartz, ACM TODS 4(1), 1979, on weighted means",
         goal=Goal.INFERENCE,
-        threat=ThreatModel(
-            position=Position.COLLUDING_CLIENTS, knows=frozenset({"label_counts"})
-        ),
+        threat=ThreatModel(position=Position.COLLUDING_CLIENTS, knows=frozenset({"label_counts"})),
         requires=(Kind.GLOBAL_PROTOTYPES, Kind.LOCAL_PROTOTYPES),
         also_reads=(Kind.PROTO_COUNTS,),
         rounds="all",
@@ -84,7 +60,7 @@ class PrototypeCollusion(Attack):
         "learned of classes that more clients hold",
         remedy="release a class only where more clients hold it than could collude, and clip and noise "
         "prototypes; secure aggregation does not help, for the mean is what is attacked",
-    )  # fmt: skip
+    )
 
     @dataclass(frozen=True, kw_only=True)
     class Config:
@@ -100,9 +76,7 @@ class PrototypeCollusion(Attack):
                     hint="leave them out for the defaults",
                 )
 
-    def run(
-        self, view: Sequence[Artifact], knowledge: Knowledge, rng: np.random.Generator
-    ) -> Claim:
+    def run(self, view: Sequence[Artifact], knowledge: Knowledge, rng: np.random.Generator) -> Claim:
         trials = self._trials(view)
         chosen = np.sort(rng.permutation(len(trials))[: self.config.max_trials])
         found: dict[str, list[Any]] = {name: [] for name in NAMES}
@@ -110,22 +84,29 @@ class PrototypeCollusion(Attack):
             own = sum(s.count for s in coalition)
             mean = sum((s.count * s.feature for s in coalition), np.zeros(len(shared))) / own
             row = (
-                recovered(shared, mean, own, victim.count), shared, mean, coalition[0].feature, own,
-                victim.count, len(coalition), victim.artifact.sender.index, label, victim.artifact.id,
-            )  # fmt: skip
+                recovered(shared, mean, own, victim.count),
+                shared,
+                mean,
+                coalition[0].feature,
+                own,
+                victim.count,
+                len(coalition),
+                victim.artifact.sender.index,
+                label,
+                victim.artifact.id,
+            )
             for name, value in zip(NAMES, row, strict=True):
                 found[name].append(value)
         return {name: np.array(values) for name, values in found.items()}
 
     def measure(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[Evidence]:
-        true = np.stack([_sent(truth, str(a), int(c))
-                         for a, c in zip(claim["artifact"], claim["label"], strict=True)])  # fmt: skip
+        true = np.stack(
+            [_sent(truth, str(a), int(c)) for a, c in zip(claim["artifact"], claim["label"], strict=True)]
+        )
         total = (claim["own"] + claim["rest"])[:, None]
         pooled = (claim["own"][:, None] * claim["mean"] + claim["rest"][:, None] * true) / total
         planted = [
-            recovered(
-                p, m, float(o), float(r)
-            )  # a mean of the coalition and the victim, as it would be sent
+            recovered(p, m, float(o), float(r))  # a mean of the coalition and the victim, as it would be sent
             for p, m, o, r in zip(
                 pooled.astype(np.float32), claim["mean"], claim["own"], claim["rest"], strict=True
             )
@@ -135,9 +116,7 @@ class PrototypeCollusion(Attack):
         found = []
         for k in sizes:
             rows = claim["colluders"] == k
-            found += self._recorded(
-                {n: e[rows] for n, e in errors.items()}, int(k), len(sizes), rng
-            )
+            found += self._recorded({n: e[rows] for n, e in errors.items()}, int(k), len(sizes), rng)
         blind = {n: errors[n] for n in ("shared", "mean")}
         found.append(
             self._hits(
@@ -149,10 +128,12 @@ class PrototypeCollusion(Attack):
         )
         found.append(
             self._hits(
-                {"feature": _error(claim["feature"], claim["decoy"])}, CONTROL_CONFIDENCE,
-                control="negative", note="a colluder's own prototype in the place of the victim's",
+                {"feature": _error(claim["feature"], claim["decoy"])},
+                CONTROL_CONFIDENCE,
+                control="negative",
+                note="a colluder's own prototype in the place of the victim's",
             )
-        )  # fmt: skip
+        )
         return found
 
     def not_applicable(self, view: Sequence[Artifact], knowledge: Knowledge) -> str:
@@ -167,32 +148,21 @@ class PrototypeCollusion(Attack):
             )
         return ""
 
-    def _trials(
-        self, view: Sequence[Artifact]
-    ) -> list[tuple[NDArray[np.float64], int, list[_Share], _Share]]:
+    def _trials(self, view: Sequence[Artifact]) -> list[tuple[NDArray[np.float64], int, list[_Share], _Share]]:
         """The global prototype, its class, the colluders' shares and the victim's."""
         shares: dict[tuple[int, int], list[_Share]] = {}
         for a in view:
-            counts = (
-                sent_with(a, Kind.PROTO_COUNTS, view) if a.kind == Kind.LOCAL_PROTOTYPES else None
-            )
+            counts = sent_with(a, Kind.PROTO_COUNTS, view) if a.kind == Kind.LOCAL_PROTOTYPES else None
             if counts is None or a.origin != "recorded":
                 continue
-            known = dict(zip(counts.payload["classes"].tolist(), counts.payload["counts"].tolist(),
-                             strict=True))  # fmt: skip
-            for c, feature in zip(
-                a.payload["classes"].tolist(), a.payload["features"], strict=True
-            ):
+            known = dict(zip(counts.payload["classes"].tolist(), counts.payload["counts"].tolist(), strict=True))
+            for c, feature in zip(a.payload["classes"].tolist(), a.payload["features"], strict=True):
                 if known.get(c, 0) > 0 and np.isfinite(feature).all():
-                    share = _Share(
-                        artifact=a, count=known[c], feature=np.asarray(feature, np.float64)
-                    )
+                    share = _Share(artifact=a, count=known[c], feature=np.asarray(feature, np.float64))
                     shares.setdefault((a.round, c), []).append(share)
         trials = []
         for a in {a.round: a for a in view if a.kind == Kind.GLOBAL_PROTOTYPES}.values():
-            for c, feature in zip(
-                a.payload["classes"].tolist(), a.payload["features"], strict=True
-            ):
+            for c, feature in zip(a.payload["classes"].tolist(), a.payload["features"], strict=True):
                 holders = shares.get((a.round - 1, c), [])  # what a round pools, the next one sends
                 if 2 <= len(holders) <= self.config.colluders + 1:
                     shared = np.asarray(feature, np.float64)
@@ -205,12 +175,20 @@ class PrototypeCollusion(Attack):
         alpha, own = stats.corrected(1 - CONFIDENCE, looks), errors["feature"]
         condition = {"colluders": colluders}
         relative = Evidence(
-            measure="prototype_relative_error", value=float(np.median(own)), unit="fraction",
-            trials=len(own), interval=None, looks=looks, condition=condition, higher_is_worse=False,
-            baselines=(Baseline(name=GLOBAL, value=float(np.median(errors["shared"]))),
-                       Baseline(name=MEAN, value=float(np.median(errors["mean"])))),
+            measure="prototype_relative_error",
+            value=float(np.median(own)),
+            unit="fraction",
+            trials=len(own),
+            interval=None,
+            looks=looks,
+            condition=condition,
+            higher_is_worse=False,
+            baselines=(
+                Baseline(name=GLOBAL, value=float(np.median(errors["shared"]))),
+                Baseline(name=MEAN, value=float(np.median(errors["mean"]))),
+            ),
             note="median; distance to the prototype the victim sent, by its length",
-        )  # fmt: skip
+        )
         return [self._hits(errors, 1 - alpha, looks=looks, condition=condition), relative]
 
     def _hits(self, errors: dict[str, Floats], confidence: float, **more: Any) -> Evidence:
@@ -224,11 +202,15 @@ class PrototypeCollusion(Attack):
         none = Baseline(name="no such prototype", value=0.0)
         more.setdefault("note", f"within {self.config.exact:.0%} of the prototype the victim sent")
         return Evidence(
-            measure="prototype_recovered", value=float(own.mean()), unit="fraction", trials=len(own),
+            measure="prototype_recovered",
+            value=float(own.mean()),
+            unit="fraction",
+            trials=len(own),
             interval=stats.clopper_pearson(int(own.sum()), len(own), alpha),
             baselines=tuple(blind) or (none,),
-            confidence=CONTROL_CONFIDENCE if more.get("control") == "negative" else CONFIDENCE, **more,
-        )  # fmt: skip
+            confidence=CONTROL_CONFIDENCE if more.get("control") == "negative" else CONFIDENCE,
+            **more,
+        )
 
 
 def recovered(shared: Floats, mean: Floats, own: float, rest: float) -> NDArray[np.float64]:

@@ -27,17 +27,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from attacks.attack import (
-    Attack,
-    Card,
-    Claim,
-    Evidence,
-    Goal,
-    Knowledge,
-    Position,
-    ThreatModel,
-    Truth,
-)
+from attacks.attack import Attack, Card, Claim, Evidence, Goal, Knowledge, Position, ThreatModel, Truth
 from attacks.prototypes._differences import judged
 from attacks.prototypes._weights import Prototype, Source, prototypes
 from fl.artifact import Artifact, Kind
@@ -51,14 +41,9 @@ class PrototypeDifference(Attack):
         title="Differences of successive prototypes",
         source="tracker attack: Denning, Denning, Schwartz, ACM TODS 4(1), 1979, on means",
         goal=Goal.RECONSTRUCTION,
-        threat=ThreatModel(
-            position=Position.SERVER, knows=frozenset({"architecture", "auxiliary_data"})
-        ),
+        threat=ThreatModel(position=Position.SERVER, knows=frozenset({"architecture", "auxiliary_data"})),
         requires=(Kind.LOCAL_PROTOTYPES,),
-        also_reads=(
-            Kind.LOCAL_MODEL, Kind.MODEL_DELTA, Kind.GLOBAL_MODEL, Kind.PROTO_COUNTS,
-            Kind.LABEL_COUNTS,
-        ),
+        also_reads=(Kind.LOCAL_MODEL, Kind.MODEL_DELTA, Kind.GLOBAL_MODEL, Kind.PROTO_COUNTS, Kind.LABEL_COUNTS),
         replays=True,
         rounds="all",
         learns="the features of a single picture that joined or left a class, at any size of the class",
@@ -66,13 +51,11 @@ class PrototypeDifference(Attack):
         "clients never add or remove pictures",
         remedy="clip and noise prototypes with a stated epsilon, composed over all rounds; rounding to half "
         "precision is no protection below a hundred samples",
-    )  # fmt: skip
+    )
 
     @dataclass(frozen=True, kw_only=True)
     class Config:
-        grows: bool = (
-            False  # clients may add or remove pictures: what replayed pairs show is graded
-        )
+        grows: bool = False  # clients may add or remove pictures: what replayed pairs show is graded
         most_moved: int = 1  # pictures that joined or left between two prototypes, at most
         gallery: int = 100  # pictures the moved one is looked for among
         max_pairs: int = 2000
@@ -81,14 +64,11 @@ class PrototypeDifference(Attack):
             for name, least in (("most_moved", 1), ("gallery", 3), ("max_pairs", 1)):
                 if getattr(self, name) < least:
                     raise UserError(
-                        f"prototype_difference.{name} must be at least {least}, "
-                        f"got {getattr(self, name)}",
+                        f"prototype_difference.{name} must be at least {least}, got {getattr(self, name)}",
                         hint="leave it out for the default",
                     )
 
-    def run(
-        self, view: Sequence[Artifact], knowledge: Knowledge, rng: np.random.Generator
-    ) -> Claim:
+    def run(self, view: Sequence[Artifact], knowledge: Knowledge, rng: np.random.Generator) -> Claim:
         from sklearn.covariance import ledoit_wolf
 
         aux = knowledge.auxiliary

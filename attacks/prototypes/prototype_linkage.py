@@ -81,13 +81,17 @@ class PrototypeLinkage(PrototypeMembership):
             share = np.repeat([1 / t.clients for t in every], [len(t.unseen) for t in every])
             found.append(
                 Evidence(
-                    measure="linkage_rank1", value=float(unseen.mean()), unit="fraction",
-                    trials=len(unseen), confidence=CONTROL_CONFIDENCE, control="negative",
+                    measure="linkage_rank1",
+                    value=float(unseen.mean()),
+                    unit="fraction",
+                    trials=len(unseen),
+                    confidence=CONTROL_CONFIDENCE,
+                    control="negative",
                     interval=stats.clopper_pearson(unseen.sum(), len(unseen), 1 - CONTROL_CONFIDENCE),
                     baselines=(Baseline(name=CHANCE, value=float(share.mean())),),
                     note="a picture that was never trained on in the place of the client's",
                 )
-            )  # fmt: skip
+            )
         return found
 
     def curves(self, claim: Claim, truth: Truth) -> list[Curve]:
@@ -128,17 +132,18 @@ class PrototypeLinkage(PrototypeMembership):
             sizes = claim["n"][rows]
             found[origin, group(origin, len(own))].append(
                 _Trials(
-                    hits=hits[: len(take)], unseen=hits[len(take) :], clients=len(rows),
+                    hits=hits[: len(take)],
+                    unseen=hits[len(take) :],
+                    clients=len(rows),
                     largest=float(sizes[0] == sizes.max()) / int((sizes == sizes.max()).sum()),
                     samples=len(own),
                 )
-            )  # fmt: skip
+            )
         return found
 
     def _candidates(
-        self, claim: Claim, row: int, sizes: Sequence[int], marks: Sequence[set[bytes]],
-        rng: np.random.Generator,
-    ) -> list[int]:  # fmt: skip
+        self, claim: Claim, row: int, sizes: Sequence[int], marks: Sequence[set[bytes]], rng: np.random.Generator
+    ) -> list[int]:
         """The prototype itself and one of every other client of the class, of the same kind.
 
         Replayed prototypes are compared at one n, since their sizes are the auditor's choice.
@@ -157,16 +162,13 @@ class PrototypeLinkage(PrototypeMembership):
     def _scores(self, claim: Claim, rows: Sequence[int], pictures: Floats) -> Floats:
         """[rows, pictures], each prototype with its own client's model."""
         extractors = claim["extractors"]
-        found = [
-            self.score(claim, r, extractors[claim["model"][r]].features(pictures)) for r in rows
-        ]
+        found = [self.score(claim, r, extractors[claim["model"][r]].features(pictures)) for r in rows]
         return np.stack(found)
 
 
 def _evidence(
-    origin: str, least: int, trials: Sequence[_Trials], looks: int, alpha: float,
-    rng: np.random.Generator,
-) -> Evidence:  # fmt: skip
+    origin: str, least: int, trials: Sequence[_Trials], looks: int, alpha: float, rng: np.random.Generator
+) -> Evidence:
     hits = np.concatenate([t.hits for t in trials])
     each = [len(t.hits) for t in trials]
     weight = np.array(each) / sum(each)
@@ -178,12 +180,17 @@ def _evidence(
     samples = float(np.median([t.samples for t in trials]))
     clients = np.median([t.clients for t in trials])
     return Evidence(
-        measure="linkage_rank1", value=float(hits.mean()), unit="fraction", trials=len(hits),
+        measure="linkage_rank1",
+        value=float(hits.mean()),
+        unit="fraction",
+        trials=len(hits),
         interval=stats.mean_interval(
             hits, rng, alpha=alpha, groups=np.repeat(np.arange(len(each)), each), bounds=(0, 1)
         ),
-        baselines=tuple(baselines), confidence=CONFIDENCE, looks=looks,
+        baselines=tuple(baselines),
+        confidence=CONFIDENCE,
+        looks=looks,
         control="positive" if origin == "replayed" and samples == 1 else "none",
         condition={"n": samples, "origin": origin},
         note=f"{len(trials)} prototypes, each among those of {clients:g} clients of its class",
-    )  # fmt: skip
+    )

@@ -25,18 +25,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from attacks.attack import (
-    Attack,
-    Card,
-    Claim,
-    Curve,
-    Evidence,
-    Goal,
-    Knowledge,
-    Position,
-    ThreatModel,
-    Truth,
-)
+from attacks.attack import Attack, Card, Claim, Curve, Evidence, Goal, Knowledge, Position, ThreatModel, Truth
 from attacks.prototypes._tracing import Bucket, traced
 from attacks.prototypes._weights import prototypes
 from attacks.trials import membership
@@ -51,29 +40,22 @@ class PrototypeMembership(Attack):
         title="Membership from prototypes (likelihood ratio)",
         source="Sankararaman et al., Nature Genetics 2009; Dwork et al., FOCS 2015",
         goal=Goal.MEMBERSHIP,
-        threat=ThreatModel(
-            position=Position.SERVER, knows=frozenset({"architecture", "auxiliary_data"})
-        ),
+        threat=ThreatModel(position=Position.SERVER, knows=frozenset({"architecture", "auxiliary_data"})),
         requires=(Kind.LOCAL_PROTOTYPES,),
-        also_reads=(
-            Kind.LOCAL_MODEL, Kind.MODEL_DELTA, Kind.GLOBAL_MODEL, Kind.PROTO_COUNTS,
-            Kind.LABEL_COUNTS,
-        ),
+        also_reads=(Kind.LOCAL_MODEL, Kind.MODEL_DELTA, Kind.GLOBAL_MODEL, Kind.PROTO_COUNTS, Kind.LABEL_COUNTS),
         replays=True,
         learns="whether a given picture was in a client's training data",
         does_not_show="membership under auxiliary data unlike the clients', which weakens the test; it "
         "is no proof of privacy",
         remedy="clip and noise prototypes with a stated epsilon, or send them through secure aggregation",
-    )  # fmt: skip
+    )
 
     @dataclass(frozen=True, kw_only=True)
     class Config:
         max_clients: int = 20  # models to attack; those with replays and the smallest classes first
         members: int = 500  # members to score for one prototype, at most
         others: int = 1000  # unseen pictures of the class to score for one prototype, at most
-        least_auxiliary: int = (
-            20  # auxiliary pictures that a class needs for its mean and covariance
-        )
+        least_auxiliary: int = 20  # auxiliary pictures that a class needs for its mean and covariance
         noise_std: float = 0.0  # of noise on each feature, unless a protection publishes its own
         assumed_samples: int = 100  # n where nothing visible tells it
 
@@ -91,9 +73,7 @@ class PrototypeMembership(Attack):
                     hint="leave them out for the defaults",
                 )
 
-    def run(
-        self, view: Sequence[Artifact], knowledge: Knowledge, rng: np.random.Generator
-    ) -> Claim:
+    def run(self, view: Sequence[Artifact], knowledge: Knowledge, rng: np.random.Generator) -> Claim:
         from sklearn.covariance import ledoit_wolf
 
         aux = knowledge.auxiliary
@@ -149,25 +129,34 @@ class PrototypeMembership(Attack):
         """How much more likely each candidate is in prototype `row` than not; features [m, D]."""
         q, n = claim["population"][row], int(claim["n"][row])
         return log_likelihood_ratio(
-            features, claim["prototype"][row], claim["mean"][q], claim["axes"][q],
-            claim["spread"][q], n if n > 0 else self.config.assumed_samples, float(claim["noise_std"]),
-        )  # fmt: skip
+            features,
+            claim["prototype"][row],
+            claim["mean"][q],
+            claim["axes"][q],
+            claim["spread"][q],
+            n if n > 0 else self.config.assumed_samples,
+            float(claim["noise_std"]),
+        )
 
     def measure(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[Evidence]:
         buckets = self._buckets(claim, truth, rng)
         found: list[Evidence] = []
         for b in buckets:
             found += membership.evidence(
-                b.scores, b.null, looks=len(buckets),
+                b.scores,
+                b.null,
+                looks=len(buckets),
                 condition={"n": b.samples, "origin": b.origin},
                 control="positive" if b.planted else "none",
                 note=f"{b.prototypes} prototypes",
-            )  # fmt: skip
+            )
         if buckets:
             found += membership.evidence(
-                membership.pooled([b.unseen for b in buckets]), {}, control="negative",
+                membership.pooled([b.unseen for b in buckets]),
+                {},
+                control="negative",
                 note="pictures that were never trained on in the place of members",
-            )[:1]  # fmt: skip
+            )[:1]
         return found
 
     def curves(self, claim: Claim, truth: Truth) -> list[Curve]:
@@ -189,9 +178,14 @@ class PrototypeMembership(Attack):
 
 
 def log_likelihood_ratio(
-    features: Floats, prototype: Floats, mean: Floats, axes: Floats, spread: Floats, n: int,
+    features: Floats,
+    prototype: Floats,
+    mean: Floats,
+    axes: Floats,
+    spread: Floats,
+    n: int,
     noise_std: float = 0.0,
-) -> Floats:  # fmt: skip
+) -> Floats:
     """Score of each candidate, [m, D] -> [m]; S = axes diag(spread) axes'."""
     candidate = (features - mean) @ axes
     seen = (prototype - mean) @ axes

@@ -25,9 +25,7 @@ class Ridge(PrototypeInversion):
         title="Ridge inversion of prototypes",
         source="Hoerl, Kennard, Technometrics 1970; regression from features to pixels",
         goal=Goal.RECONSTRUCTION,
-        threat=ThreatModel(
-            position=Position.SERVER, knows=frozenset({"architecture", "auxiliary_data"})
-        ),
+        threat=ThreatModel(position=Position.SERVER, knows=frozenset({"architecture", "auxiliary_data"})),
         requires=REQUIRES,
         also_reads=ALSO_READS,
         replays=True,
@@ -50,9 +48,8 @@ class Ridge(PrototypeInversion):
                 )
 
     def invert(
-        self, tasks: Sequence[Task], first: Extractor, knowledge: Knowledge,
-        rng: np.random.Generator,
-    ) -> list[Floats]:  # fmt: skip
+        self, tasks: Sequence[Task], first: Extractor, knowledge: Knowledge, rng: np.random.Generator
+    ) -> list[Floats]:
         from sklearn.linear_model import Ridge as Regression
 
         assert knowledge.auxiliary is not None

@@ -54,9 +54,8 @@ class UpCNN(PrototypeInversion):
             check_training("upcnn", self)
 
     def invert(
-        self, tasks: Sequence[Task], first: Extractor, knowledge: Knowledge,
-        rng: np.random.Generator,
-    ) -> list[Floats]:  # fmt: skip
+        self, tasks: Sequence[Task], first: Extractor, knowledge: Knowledge, rng: np.random.Generator
+    ) -> list[Floats]:
         import torch
 
         assert knowledge.auxiliary is not None
@@ -66,9 +65,7 @@ class UpCNN(PrototypeInversion):
         decoder = build(start.shape[1], knowledge.image_shape, c.width, generator)
         decoder = decoder.to(knowledge.device)
         whole = Training(epochs=c.epochs, least_steps=c.least_steps, batch=c.batch, lr=c.lr)
-        tuning = replace(
-            whole, epochs=c.fine_tune_epochs, least_steps=c.least_steps // 2, lr=c.lr / 2
-        )
+        tuning = replace(whole, epochs=c.fine_tune_epochs, least_steps=c.least_steps // 2, lr=c.lr / 2)
         self._train(decoder, Standard(start)(start), aux, whole, generator, knowledge.device)
         pictures = []
         for task in tasks:
@@ -83,9 +80,13 @@ class UpCNN(PrototypeInversion):
 
     @staticmethod
     def _train(
-        decoder: "nn.Module", features: Floats, images: Floats, training: Training,
-        generator: "torch.Generator", device: str,
-    ) -> None:  # fmt: skip
+        decoder: "nn.Module",
+        features: Floats,
+        images: Floats,
+        training: Training,
+        generator: "torch.Generator",
+        device: str,
+    ) -> None:
         from torch.nn.functional import mse_loss
 
         x, y = tensor(features, device), tensor(images, device)

@@ -75,9 +75,8 @@ class VAE(PrototypeInversion):
                 )
 
     def invert(
-        self, tasks: Sequence[Task], first: Extractor, knowledge: Knowledge,
-        rng: np.random.Generator,
-    ) -> list[Floats]:  # fmt: skip
+        self, tasks: Sequence[Task], first: Extractor, knowledge: Knowledge, rng: np.random.Generator
+    ) -> list[Floats]:
         import torch
 
         assert knowledge.auxiliary is not None
@@ -86,9 +85,7 @@ class VAE(PrototypeInversion):
         start = first.features(aux)
         pair = self._build(start.shape[1], knowledge.image_shape, generator).to(device)
         whole = Training(epochs=c.epochs, least_steps=c.least_steps, batch=c.batch, lr=c.lr)
-        tuning = replace(
-            whole, epochs=c.fine_tune_epochs, least_steps=c.least_steps // 2, lr=c.lr / 2
-        )
+        tuning = replace(whole, epochs=c.fine_tune_epochs, least_steps=c.least_steps // 2, lr=c.lr / 2)
         self._train(pair, Standard(start)(start), aux, whole, generator, device)
         pictures = []
         for task in tasks:
@@ -105,33 +102,42 @@ class VAE(PrototypeInversion):
                 pictures.append(own["decoder"](torch.cat([wanted, z], 1)).cpu().numpy())
         return pictures
 
-    def _build(
-        self, features: int, shape: tuple[int, int, int], generator: "torch.Generator"
-    ) -> "nn.ModuleDict":
+    def _build(self, features: int, shape: tuple[int, int, int], generator: "torch.Generator") -> "nn.ModuleDict":
         from torch import nn
 
         c, (channels, h, w) = self.config, shape
         small = -(-h // 4) * -(-w // 4)  # two strided convolutions
         encoder = initialised(
-            lambda: nn.ModuleDict({
-                "image": nn.Sequential(
-                    nn.Conv2d(channels, 16, 3, 2, 1), nn.LeakyReLU(0.2),
-                    nn.Conv2d(16, 32, 3, 2, 1), nn.LeakyReLU(0.2), nn.Flatten(),
-                ),
-                "joint": nn.Sequential(
-                    nn.Linear(32 * small + features, c.width // 2), nn.LeakyReLU(0.2),
-                    nn.Linear(c.width // 2, 2 * c.latents),
-                ),
-            }),
+            lambda: nn.ModuleDict(
+                {
+                    "image": nn.Sequential(
+                        nn.Conv2d(channels, 16, 3, 2, 1),
+                        nn.LeakyReLU(0.2),
+                        nn.Conv2d(16, 32, 3, 2, 1),
+                        nn.LeakyReLU(0.2),
+                        nn.Flatten(),
+                    ),
+                    "joint": nn.Sequential(
+                        nn.Linear(32 * small + features, c.width // 2),
+                        nn.LeakyReLU(0.2),
+                        nn.Linear(c.width // 2, 2 * c.latents),
+                    ),
+                }
+            ),
             generator,
-        )  # fmt: skip
+        )
         decoder = build(features + c.latents, shape, c.width, generator)
         return nn.ModuleDict({"encoder": encoder, "decoder": decoder})
 
     def _train(
-        self, pair: "nn.ModuleDict", features: Floats, images: Floats, training: Training,
-        generator: "torch.Generator", device: str,
-    ) -> None:  # fmt: skip
+        self,
+        pair: "nn.ModuleDict",
+        features: Floats,
+        images: Floats,
+        training: Training,
+        generator: "torch.Generator",
+        device: str,
+    ) -> None:
         import torch
 
         f, x, c = tensor(features, device), tensor(images, device), self.config
@@ -158,9 +164,8 @@ class VAE(PrototypeInversion):
         fit(pair, loss, len(x), training, generator)
 
     def _matching(
-        self, decoder: "nn.Module", extractor: Extractor, scale: Standard, wanted: "Tensor",
-        start: "Tensor",
-    ) -> "Tensor":  # fmt: skip
+        self, decoder: "nn.Module", extractor: Extractor, scale: Standard, wanted: "Tensor", start: "Tensor"
+    ) -> "Tensor":
         """z [k, latents] whose pictures have features near `wanted`, each of the k on its own."""
         import torch
 

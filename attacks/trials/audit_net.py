@@ -41,8 +41,10 @@ class AuditNet:
         fit(
             whole,
             lambda rows: torch.nn.functional.cross_entropy(whole(pictures[rows]), labels[rows]),
-            len(labels), TRAINING, generator,
-        )  # fmt: skip
+            len(labels),
+            TRAINING,
+            generator,
+        )
         self._spread = self._raw(aux.x[chosen]).std(axis=0) + 1e-3
         sample = rng.permutation(len(unseen))[:MOST]
         right = self.classes(unseen.x[sample]) == unseen.y[sample]
@@ -72,8 +74,7 @@ class AuditNet:
 
         with torch.no_grad():
             batches = torch.split(tensor(pictures, "cpu"), 500)
-            return np.concatenate([self._body(b).double().numpy() for b in batches] or
-                                  [np.zeros((0, FEATURES))])  # fmt: skip
+            return np.concatenate([self._body(b).double().numpy() for b in batches] or [np.zeros((0, FEATURES))])
 
 
 def audit_net(truth: Truth) -> AuditNet:
@@ -95,11 +96,16 @@ def _layers(shape: Any, classes: int, generator: Any) -> "tuple[nn.Module, nn.Mo
     def make() -> nn.Module:
         return nn.Sequential(
             nn.Sequential(
-                nn.Conv2d(channels, 24, 3, 2, 1), nn.GELU(), nn.Conv2d(24, 48, 3, 2, 1), nn.GELU(),
-                nn.Flatten(), nn.Linear(flat, FEATURES), nn.Tanh(),
+                nn.Conv2d(channels, 24, 3, 2, 1),
+                nn.GELU(),
+                nn.Conv2d(24, 48, 3, 2, 1),
+                nn.GELU(),
+                nn.Flatten(),
+                nn.Linear(flat, FEATURES),
+                nn.Tanh(),
             ),
             nn.Linear(FEATURES, classes),
-        )  # fmt: skip
+        )
 
     whole: Any = initialised(make, generator)
     return whole[0], whole[1]

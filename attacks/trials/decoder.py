@@ -33,9 +33,7 @@ class Training:
 def check_training(name: str, config: Any) -> None:
     """Raises UserError for settings with which nothing could be learned."""
     if config.width < 32 or config.width % 32:
-        raise UserError(
-            f"{name}.width must be a multiple of 32, got {config.width}", hint="use 512"
-        )
+        raise UserError(f"{name}.width must be a multiple of 32, got {config.width}", hint="use 512")
     for key in ("epochs", "fine_tune_epochs", "batch"):
         if getattr(config, key) < 1:
             raise UserError(
@@ -44,9 +42,7 @@ def check_training(name: str, config: Any) -> None:
             )
 
 
-def build(
-    inputs: int, shape: tuple[int, int, int], width: int, generator: "torch.Generator"
-) -> "nn.Module":
+def build(inputs: int, shape: tuple[int, int, int], width: int, generator: "torch.Generator") -> "nn.Module":
     """The decoder [k, inputs] -> [k, C, H, W]; starts at a quarter of the side and doubles twice."""
     from torch import nn
 
@@ -55,18 +51,23 @@ def build(
     a, b, c = width // 8, width // 16, width // 32
     return initialised(
         lambda: nn.Sequential(
-            nn.Linear(inputs, width), nn.LeakyReLU(0.2),
-            nn.Linear(width, width), nn.LeakyReLU(0.2),
-            nn.Linear(width, a * h * w), nn.LeakyReLU(0.2),
+            nn.Linear(inputs, width),
+            nn.LeakyReLU(0.2),
+            nn.Linear(width, width),
+            nn.LeakyReLU(0.2),
+            nn.Linear(width, a * h * w),
+            nn.LeakyReLU(0.2),
             nn.Unflatten(1, (a, h, w)),
-            nn.ConvTranspose2d(a, b, 4, 2, 1), nn.LeakyReLU(0.2),
-            nn.ConvTranspose2d(b, c, 4, 2, 1), nn.LeakyReLU(0.2),
+            nn.ConvTranspose2d(a, b, 4, 2, 1),
+            nn.LeakyReLU(0.2),
+            nn.ConvTranspose2d(b, c, 4, 2, 1),
+            nn.LeakyReLU(0.2),
             # a kernel of 3, or larger by the pixels that the rounded-up quarter has too many
             nn.Conv2d(c, channels, (3 + 4 * h - height, 3 + 4 * w - across), padding=1),
             nn.Sigmoid(),
         ),
         generator,
-    )  # fmt: skip
+    )
 
 
 def initialised(make: "Callable[[], nn.Module]", generator: "torch.Generator") -> "nn.Module":
@@ -79,9 +80,12 @@ def initialised(make: "Callable[[], nn.Module]", generator: "torch.Generator") -
 
 
 def fit(
-    module: "nn.Module", loss: "Callable[[Tensor], Tensor]", examples: int, training: Training,
+    module: "nn.Module",
+    loss: "Callable[[Tensor], Tensor]",
+    examples: int,
+    training: Training,
     generator: "torch.Generator",
-) -> None:  # fmt: skip
+) -> None:
     """Trains in place with Adam; `loss` maps row numbers to their mean loss.
 
     Leaves the weights of the epoch with the least loss on the tenth that was held back.
@@ -93,9 +97,7 @@ def fit(
     per_epoch = -(-len(used) // training.batch)
     epochs = max(training.epochs, -(-training.least_steps // per_epoch))
     optimizer = torch.optim.Adam(module.parameters(), lr=training.lr)
-    rate = torch.optim.lr_scheduler.OneCycleLR(
-        optimizer, training.lr, total_steps=epochs * per_epoch
-    )
+    rate = torch.optim.lr_scheduler.OneCycleLR(optimizer, training.lr, total_steps=epochs * per_epoch)
     best, kept = np.inf, copy.deepcopy(module.state_dict())
     for _ in range(epochs):
         shuffled = used[torch.randperm(len(used), generator=generator)]

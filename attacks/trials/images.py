@@ -48,9 +48,7 @@ def ssim(a: Floats, b: Floats) -> NDArray[np.float64]:
     var_x, var_y = sample * (blur(x * x) - mean_x**2), sample * (blur(y * y) - mean_y**2)
     cov = sample * (blur(x * y) - mean_x * mean_y)
     c1, c2 = 0.01**2, 0.03**2
-    index = ((2 * mean_x * mean_y + c1) * (2 * cov + c2)) / (
-        (mean_x**2 + mean_y**2 + c1) * (var_x + var_y + c2)
-    )
+    index = ((2 * mean_x * mean_y + c1) * (2 * cov + c2)) / ((mean_x**2 + mean_y**2 + c1) * (var_x + var_y + c2))
     edge = (side - 1) // 2  # windows that reach over the border are left out
     inner = index[..., edge : x.shape[-2] - edge, edge : x.shape[-1] - edge]
     return np.asarray(inner.reshape(len(x), -1).mean(axis=1))

@@ -49,20 +49,14 @@ def matched(members: Images, unseen: Images, rng: np.random.Generator, most: int
     some = have > 0
     wanted = max(_RATIO, -(-_ENOUGH // max(1, int(have.sum()))))
     ratio = int(min(wanted, (there[some] // have[some]).min())) if some.any() else 1
-    return Matched(
-        members=_drawn(members, classes, have, rng),
-        others=_drawn(unseen, classes, ratio * have, rng),
-    )
+    return Matched(members=_drawn(members, classes, have, rng), others=_drawn(unseen, classes, ratio * have, rng))
 
 
 def halves(unseen: Images, rng: np.random.Generator) -> tuple[Images, Images]:
     """Unseen pictures in two random halves: some in the place of members, for negative controls."""
     order = rng.permutation(len(unseen))
     first, second = np.sort(order[: len(order) // 2]), np.sort(order[len(order) // 2 :])
-    return (
-        Images(x=unseen.x[first], y=unseen.y[first]),
-        Images(x=unseen.x[second], y=unseen.y[second]),
-    )
+    return (Images(x=unseen.x[first], y=unseen.y[first]), Images(x=unseen.x[second], y=unseen.y[second]))
 
 
 def joined(images: list[Images]) -> Images:
@@ -70,15 +64,16 @@ def joined(images: list[Images]) -> Images:
 
 
 def _drawn(images: Images, classes: Integers, each: Integers, rng: np.random.Generator) -> Images:
-    chosen = [rng.choice(np.flatnonzero(images.y == c), n, replace=False)
-              for c, n in zip(classes, each, strict=True) if n]  # fmt: skip
+    chosen = [
+        rng.choice(np.flatnonzero(images.y == c), n, replace=False)
+        for c, n in zip(classes, each, strict=True)
+        if n
+    ]
     rows = np.concatenate(chosen) if chosen else np.zeros(0, np.int64)
     return Images(x=images.x[rows], y=images.y[rows])
 
 
-def scored(
-    pairs: Sequence[tuple[Asked, Matched]], score: Callable[[Asked, Images], NDArray[Any]]
-) -> Scores:
+def scored(pairs: Sequence[tuple[Asked, Matched]], score: Callable[[Asked, Images], NDArray[Any]]) -> Scores:
     """What is asked is given, the pictures are drawn."""
     return by_picture(
         [m for _, m in pairs],
@@ -95,6 +90,8 @@ def by_picture(
     second = [mark for m in lots for mark in fingerprints(m.others.x)]
     _, group = np.unique(np.array([*first, *second], dtype="S16"), return_inverse=True)
     return Scores(
-        members=np.concatenate([np.zeros(0), *members]), others=np.concatenate([np.zeros(0), *others]),
-        member_groups=group[: len(first)], other_groups=group[len(first) :],
-    )  # fmt: skip
+        members=np.concatenate([np.zeros(0), *members]),
+        others=np.concatenate([np.zeros(0), *others]),
+        member_groups=group[: len(first)],
+        other_groups=group[len(first) :],
+    )

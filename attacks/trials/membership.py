@@ -38,10 +38,15 @@ class Scores:
 
 
 def evidence(
-    scores: Scores, blind: Mapping[str, Scores], *, looks: int = 1, note: str = "",
+    scores: Scores,
+    blind: Mapping[str, Scores],
+    *,
+    looks: int = 1,
+    note: str = "",
     condition: Mapping[str, float | str] | None = None,
-    control: Literal["none", "positive", "negative"] = "none", others: str = "unseen pictures",
-) -> list[Evidence]:  # fmt: skip
+    control: Literal["none", "positive", "negative"] = "none",
+    others: str = "unseen pictures",
+) -> list[Evidence]:
     """AUC, and the true-positive rate at 1 % and 0.1 % where there are negatives enough.
 
     `blind` holds the scores of adversaries that cannot know, by name; chance is added. `others` says
@@ -50,23 +55,31 @@ def evidence(
     confidence = CONTROL_CONFIDENCE if control == "negative" else CONFIDENCE
     alpha = stats.corrected(1 - confidence, looks)
 
-    def say(
-        measure: str, found: stats.Estimate, chance: float, blind: list[Baseline], remark: str
-    ) -> Evidence:
+    def say(measure: str, found: stats.Estimate, chance: float, blind: list[Baseline], remark: str) -> Evidence:
         return Evidence(
-            measure=measure, value=found.value, unit="fraction", trials=len(scores.members),
-            interval=found.interval, baselines=(Baseline(name="chance", value=chance), *blind),
-            confidence=confidence, looks=looks, control=control, condition=condition or {},
+            measure=measure,
+            value=found.value,
+            unit="fraction",
+            trials=len(scores.members),
+            interval=found.interval,
+            baselines=(Baseline(name="chance", value=chance), *blind),
+            confidence=confidence,
+            looks=looks,
+            control=control,
+            condition=condition or {},
             note="; ".join(filter(None, (remark, note))),
-        )  # fmt: skip
+        )
 
     negatives = len(scores.others)
-    areas = {k: stats.auc(s.members, s.others, alpha=alpha, groups=s.groups)
-             for k, s in {"": scores, **blind}.items()}  # fmt: skip
+    areas = {
+        k: stats.auc(s.members, s.others, alpha=alpha, groups=s.groups) for k, s in {"": scores, **blind}.items()
+    }
     found = [say("auc", areas.pop(""), 0.5, _baselines(areas), f"{negatives} {others}")]
     for rate in LOW_RATES:
-        rates = {k: stats.tpr_at_fpr(s.members, s.others, rate, alpha=alpha, groups=s.groups)
-                 for k, s in {"": scores, **blind}.items()}  # fmt: skip
+        rates = {
+            k: stats.tpr_at_fpr(s.members, s.others, rate, alpha=alpha, groups=s.groups)
+            for k, s in {"": scores, **blind}.items()
+        }
         own = rates.pop("")
         if own is not None:
             few = "fewer than ten false positives behind it" if rate * negatives < 10 else ""
@@ -93,8 +106,4 @@ def pooled(scores: Sequence[Scores]) -> Scores:
 
 
 def _baselines(found: Mapping[str, stats.Estimate | None]) -> list[Baseline]:
-    return [
-        Baseline(name=name, value=e.value, interval=e.interval)
-        for name, e in found.items()
-        if e is not None
-    ]
+    return [Baseline(name=name, value=e.value, interval=e.interval) for name, e in found.items() if e is not None]

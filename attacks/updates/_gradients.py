@@ -60,9 +60,7 @@ def updates(view: Sequence[Artifact], knowledge: Knowledge) -> list[Update]:
     return sorted(found, key=lambda u: (u.origin == "recorded", u.batch, u.steps, u.examples))
 
 
-def _update(
-    a: Artifact, start: Arrays, view: Sequence[Artifact], knowledge: Knowledge
-) -> Update | None:
+def _update(a: Artifact, start: Arrays, view: Sequence[Artifact], knowledge: Knowledge) -> Update | None:
     known = knowledge.training
     rate = known.get("lr", 0.0) * known.get("lr_decay", 1.0) ** a.round or 1.0
     decay, momentum = known.get("weight_decay", 0.0), known.get("momentum", 0.0)
@@ -81,14 +79,21 @@ def _update(
     if not any(v.any() for v in sent.values()) or a.sender.index is None:
         return None
     return Update(
-        artifact=a.id, origin=a.origin, client=a.sender.index, batch=batch, examples=examples,
-        steps=steps, rate=rate, start=start, gradient=sent, decay=decay, momentum=momentum,
-    )  # fmt: skip
+        artifact=a.id,
+        origin=a.origin,
+        client=a.sender.index,
+        batch=batch,
+        examples=examples,
+        steps=steps,
+        rate=rate,
+        start=start,
+        gradient=sent,
+        decay=decay,
+        momentum=momentum,
+    )
 
 
-def _schedule(
-    a: Artifact, view: Sequence[Artifact], known: Mapping[str, float]
-) -> tuple[int, int, int]:
+def _schedule(a: Artifact, view: Sequence[Artifact], known: Mapping[str, float]) -> tuple[int, int, int]:
     """Examples a step, examples in all, and steps: by the auditor's note or by what is public."""
     if a.origin == "replayed":
         batch = int(a.note.get("batch", a.note.get("n", 1)))
@@ -130,13 +135,10 @@ class Imitation:
         self.weights = {n: p.detach().contiguous() for n, p in self.module.named_parameters()}
         self.names = [n for n, key in self.keys.items() if key in update.gradient]
         self.target: list[Tensor] = [
-            torch.from_numpy(np.asarray(update.gradient[self.keys[n]], np.float32))
-            for n in self.names
+            torch.from_numpy(np.asarray(update.gradient[self.keys[n]], np.float32)) for n in self.names
         ]
 
-    def gradient(
-        self, x: "Tensor", y: "Tensor", weights: "Mapping[str, Tensor] | None" = None
-    ) -> "list[Tensor]":
+    def gradient(self, x: "Tensor", y: "Tensor", weights: "Mapping[str, Tensor] | None" = None) -> "list[Tensor]":
         """Of the mean cross-entropy of pictures [B, C, H, W], differentiable; y int [B] or soft [B, C]."""
         import torch
         from torch.func import functional_call
@@ -161,16 +163,10 @@ class Imitation:
         for i in range(steps):
             grads = self.gradient(x, y, {**weights, **moved})
             grads = [g + u.decay * moved[n] for g, n in zip(grads, self.names, strict=True)]
-            velocity = (
-                [u.momentum * v + g for v, g in zip(velocity, grads, strict=True)]
-                if velocity
-                else grads
-            )
+            velocity = [u.momentum * v + g for v, g in zip(velocity, grads, strict=True)] if velocity else grads
             moved = {n: moved[n] - u.rate * v for n, v in zip(self.names, velocity, strict=True)}
             reach += u.rate * (1 - u.momentum ** (i + 1)) / (1 - u.momentum)
-        return [
-            (self.weights[n] - moved[n]) / reach - u.decay * self.weights[n] for n in self.names
-        ]
+        return [(self.weights[n] - moved[n]) / reach - u.decay * self.weights[n] for n in self.names]
 
 
 def cosine_distance(found: "Sequence[Tensor]", target: "Sequence[Tensor]") -> "Tensor":

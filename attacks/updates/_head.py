@@ -64,17 +64,22 @@ def head_updates(view: Sequence[Artifact], knowledge: Knowledge) -> list[HeadUpd
         }
         found.append(
             HeadUpdate(
-                client=a.sender.index, artifact=a.id, round=a.round, bias=moved.get(bias),
-                rows=moved[weight].sum(axis=1), norms=np.linalg.norm(moved[weight], axis=1),
-                before=before, after={**before, **sent}, examples=n, reach=rate * steps / slow,
+                client=a.sender.index,
+                artifact=a.id,
+                round=a.round,
+                bias=moved.get(bias),
+                rows=moved[weight].sum(axis=1),
+                norms=np.linalg.norm(moved[weight], axis=1),
+                before=before,
+                after={**before, **sent},
+                examples=n,
+                reach=rate * steps / slow,
             )
-        )  # fmt: skip
+        )
     return found
 
 
-def _after(
-    a: Artifact, before: Arrays, training: Mapping[str, float], view: Sequence[Artifact]
-) -> Arrays:
+def _after(a: Artifact, before: Arrays, training: Mapping[str, float], view: Sequence[Artifact]) -> Arrays:
     """The parameters a client ended with, as far as it sent them."""
     sent = {k: v for k, v in a.payload.items() if k in before}
     if a.kind == Kind.LOCAL_MODEL:
@@ -85,10 +90,9 @@ def _after(
         norm = 1.0 if steps is None else float(steps.payload.get("norm", steps.payload["steps"]))
         scale = -norm * training.get("lr", 1.0) * training.get("lr_decay", 1.0) ** a.round
     return {
-        k: np.asarray(np.asarray(before[k], np.float64) + scale * np.asarray(v, np.float64),
-                      before[k].dtype)
+        k: np.asarray(np.asarray(before[k], np.float64) + scale * np.asarray(v, np.float64), before[k].dtype)
         for k, v in sent.items()
-    }  # fmt: skip
+    }
 
 
 def head_names(weights: Arrays, knowledge: Knowledge) -> tuple[str, str]:
@@ -131,9 +135,7 @@ def starting_models(
     return models, np.array([list(starts).index(u.round) for u in updates])
 
 
-def one_step(
-    extractor: Extractor, picture: NDArray[Any], label: int
-) -> tuple[Values, Values, Values]:
+def one_step(extractor: Extractor, picture: NDArray[Any], label: int) -> tuple[Values, Values, Values]:
     """Change of bias, row sums and row lengths by a step of rate 1 on one picture, [C] each."""
     from scipy.special import softmax
 
@@ -143,8 +145,9 @@ def one_step(
     return bias, bias * features.sum(), np.abs(bias) * float(np.linalg.norm(features))
 
 
-def confusion(extractor: Extractor, pictures: NDArray[Any], labels: NDArray[np.int64], classes: int,
-              most: int = 100) -> Values:  # fmt: skip
+def confusion(
+    extractor: Extractor, pictures: NDArray[Any], labels: NDArray[np.int64], classes: int, most: int = 100
+) -> Values:
     """Mean softmax output for pictures of each class, [C, C]; rows of absent classes are the mean."""
     from scipy.special import softmax
 
@@ -156,9 +159,7 @@ def confusion(extractor: Extractor, pictures: NDArray[Any], labels: NDArray[np.i
     return found
 
 
-def _schedule(
-    training: Mapping[str, float], round: int, examples: int | None
-) -> tuple[float, int, float]:
+def _schedule(training: Mapping[str, float], round: int, examples: int | None) -> tuple[float, int, float]:
     """Learning rate, number of steps (0: unknown) and 1 - momentum of this round."""
     rate = training.get("lr", 0.0) * training.get("lr_decay", 1.0) ** round
     slow = 1 - training.get("momentum", 0.0)

@@ -12,18 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from attacks.attack import (
-    Attack,
-    Card,
-    Claim,
-    Evidence,
-    Gallery,
-    Goal,
-    Knowledge,
-    Position,
-    ThreatModel,
-    Truth,
-)
+from attacks.attack import Attack, Card, Claim, Evidence, Gallery, Goal, Knowledge, Position, ThreatModel, Truth
 from attacks.updates._gradients import UPLOADS, Update, updates
 from attacks.updates._trials import CLASS_MEAN, WRONG, Group, evidence, groups, matched
 from fl.artifact import Artifact, Kind, Role
@@ -63,9 +52,13 @@ class UpdateInversion(Attack):
 
         def __post_init__(self) -> None:
             for name, least in (
-                ("per_size", 1), ("recorded", 0), ("most", 1), ("most_recorded", 1),
-                ("gallery", 3), ("show", 1),
-            ):  # fmt: skip
+                ("per_size", 1),
+                ("recorded", 0),
+                ("most", 1),
+                ("most_recorded", 1),
+                ("gallery", 3),
+                ("show", 1),
+            ):
                 if getattr(self, name) < least:
                     raise UserError(
                         f"{name} must be at least {least}, got {getattr(self, name)}",
@@ -82,9 +75,7 @@ class UpdateInversion(Attack):
         """Whether this attack can say anything of such an update."""
         return True
 
-    def run(
-        self, view: Sequence[Artifact], knowledge: Knowledge, rng: np.random.Generator
-    ) -> Claim:
+    def run(self, view: Sequence[Artifact], knowledge: Knowledge, rng: np.random.Generator) -> Claim:
         chosen = self._choose(updates(view, knowledge))
         if not chosen:
             raise UserError(
@@ -118,9 +109,7 @@ class UpdateInversion(Attack):
             return "no client sends its model, or what changed in it, that the server could read"
         found = updates(view, knowledge)
         if not found:
-            return (
-                "no upload differs from the very model it started from, as far as that was recorded"
-            )
+            return "no upload differs from the very model it started from, as far as that was recorded"
         if not any(self.applies(u) for u in found):
             return "no upload is of the kind this attack inverts: " + self.card.does_not_show
         return ""
@@ -155,9 +144,7 @@ class UpdateInversion(Attack):
             for name, x in pairs.items():
                 rows.setdefault(name, []).extend(x[matched(x, t.members)[0]])
             columns += [f"client {t.client}, class {c}" for c in t.labels]
-        full = {
-            k: np.stack(v)[: self.config.show] for k, v in rows.items() if len(v) == len(columns)
-        }
+        full = {k: np.stack(v)[: self.config.show] for k, v in rows.items() if len(v) == len(columns)}
         batch, steps = group.condition["n"], group.condition["steps"]
         return Gallery(
             title=f"{self.card.title}: batch {batch:g}, {steps:g} steps, {group.condition['origin']}",

@@ -21,10 +21,16 @@ Condition = Mapping[str, float | str]
 
 
 def set_evidence(
-    claimed: Sets, true: Sets, prior: NDArray[np.float64], rng: np.random.Generator, *,
-    looks: int = 1, condition: Condition | None = None, note: str = "",
+    claimed: Sets,
+    true: Sets,
+    prior: NDArray[np.float64],
+    rng: np.random.Generator,
+    *,
+    looks: int = 1,
+    condition: Condition | None = None,
+    note: str = "",
     control: Literal["none", "positive"] = "none",
-) -> list[Evidence]:  # fmt: skip
+) -> list[Evidence]:
     """Exact sets and F1 of claimed against true sets; prior [C]: how frequent classes are."""
     alpha, n = stats.corrected(1 - CONFIDENCE, looks), len(true)
     size = true.sum(axis=1)
@@ -32,27 +38,39 @@ def set_evidence(
     hits, scores = (claimed == true).all(axis=1), f1(claimed, true)
     return [
         Evidence(
-            measure="label_set_exact_match", value=float(hits.mean()), unit="fraction", trials=n,
+            measure="label_set_exact_match",
+            value=float(hits.mean()),
+            unit="fraction",
+            trials=n,
             interval=stats.clopper_pearson(int(hits.sum()), n, alpha),
             baselines=(
                 Baseline(name="random set of the same size", value=chance(size, true.shape[1])),
-                Baseline(name="most frequent classes",
-                         value=float((frequent == true).all(axis=1).mean())),
+                Baseline(name="most frequent classes", value=float((frequent == true).all(axis=1).mean())),
             ),
-            confidence=CONFIDENCE, looks=looks, condition=condition or {}, control=control, note=note,
+            confidence=CONFIDENCE,
+            looks=looks,
+            condition=condition or {},
+            control=control,
+            note=note,
         ),
         Evidence(
-            measure="label_set_f1", value=float(scores.mean()), unit="fraction", trials=n,
+            measure="label_set_f1",
+            value=float(scores.mean()),
+            unit="fraction",
+            trials=n,
             interval=stats.mean_interval(scores, rng, alpha=alpha, bounds=(0, 1)),
             baselines=(
-                Baseline(name="random set of the same size",
-                         value=float((size / true.shape[1]).mean())),
+                Baseline(name="random set of the same size", value=float((size / true.shape[1]).mean())),
                 Baseline(name="most frequent classes", value=float(f1(frequent, true).mean())),
                 Baseline(name="all classes", value=float(f1(np.ones_like(true), true).mean())),
             ),
-            confidence=CONFIDENCE, looks=looks, condition=condition or {}, control=control, note=note,
+            confidence=CONFIDENCE,
+            looks=looks,
+            condition=condition or {},
+            control=control,
+            note=note,
         ),
-    ]  # fmt: skip
+    ]
 
 
 def wrong_client(claimed: Sets, true: Sets, condition: Condition | None = None) -> list[Evidence]:
@@ -65,38 +83,50 @@ def wrong_client(claimed: Sets, true: Sets, condition: Condition | None = None) 
     hits = int((claimed[have] == other).all(axis=1).sum())
     return [
         Evidence(
-            measure="label_set_exact_match", value=hits / len(have), unit="fraction",
-            trials=len(have), confidence=CONTROL_CONFIDENCE, control="negative",
+            measure="label_set_exact_match",
+            value=hits / len(have),
+            unit="fraction",
+            trials=len(have),
+            confidence=CONTROL_CONFIDENCE,
+            control="negative",
             interval=stats.clopper_pearson(hits, len(have), 1 - CONTROL_CONFIDENCE),
-            baselines=(Baseline(name="random set of the same size",
-                                value=chance(other.sum(axis=1), true.shape[1])),),
-            condition=condition or {}, note="claims against the classes of another client",
+            baselines=(
+                Baseline(name="random set of the same size", value=chance(other.sum(axis=1), true.shape[1])),
+            ),
+            condition=condition or {},
+            note="claims against the classes of another client",
         )
-    ]  # fmt: skip
+    ]
 
 
 def share_evidence(
-    claimed: NDArray[np.float64], counts: NDArray[np.int64], prior: NDArray[np.float64],
-    rng: np.random.Generator, *, note: str = "",
-) -> list[Evidence]:  # fmt: skip
+    claimed: NDArray[np.float64],
+    counts: NDArray[np.int64],
+    prior: NDArray[np.float64],
+    rng: np.random.Generator,
+    *,
+    note: str = "",
+) -> list[Evidence]:
     """L1 distance, 0 to 2, of claimed proportions [k, C] from those of the true counts [k, C]."""
     true = counts / counts.sum(axis=1, keepdims=True)
     distance = np.abs(claimed - true).sum(axis=1)
-    blind = {
-        "uniform": np.full(true.shape[1], 1 / true.shape[1]),
-        "global prior": prior / prior.sum(),
-    }
+    blind = {"uniform": np.full(true.shape[1], 1 / true.shape[1]), "global prior": prior / prior.sum()}
     return [
         Evidence(
-            measure="label_share_l1", value=float(distance.mean()), unit="index",
-            trials=len(true), interval=stats.mean_interval(distance, rng, bounds=(0, 2)),
+            measure="label_share_l1",
+            value=float(distance.mean()),
+            unit="index",
+            trials=len(true),
+            interval=stats.mean_interval(distance, rng, bounds=(0, 2)),
             baselines=tuple(
                 Baseline(name=name, value=float(np.abs(guess - true).sum(axis=1).mean()))
                 for name, guess in blind.items()
             ),
-            confidence=CONFIDENCE, higher_is_worse=False, note=note,
+            confidence=CONFIDENCE,
+            higher_is_worse=False,
+            note=note,
         )
-    ]  # fmt: skip
+    ]
 
 
 def f1(claimed: Sets, true: Sets) -> NDArray[np.float64]:

@@ -130,9 +130,14 @@ class _Pools:
 
 
 def _trial(
-    artifact: str, claim: Claim, rows: list[int], truth: Truth, pools: _Pools, gallery: int,
+    artifact: str,
+    claim: Claim,
+    rows: list[int],
+    truth: Truth,
+    pools: _Pools,
+    gallery: int,
     rng: np.random.Generator,
-) -> Trial | None:  # fmt: skip
+) -> Trial | None:
     """None where the pictures behind it are unknown, or too few unseen ones exist."""
     everyone = [truth.members(artifact, c) for c in range(int(claim["classes"]))]
     behind = np.concatenate([m for m in everyone if len(m)]) if any(map(len, everyone)) else None
@@ -153,16 +158,19 @@ def _trial(
         sets[:, label[chosen] == c] = some[drawn].reshape(size, counts[c], *some.shape[1:])
     first = rows[0]
     return Trial(
-        claimed=claim["images"][rows[:number]], members=behind[chosen], labels=label[chosen],
-        marks=marks, client=int(claim["sender"][first]), decoys=sets,
-        origin=str(claim["origin"][first]), batch=int(claim["batch"][first]),
+        claimed=claim["images"][rows[:number]],
+        members=behind[chosen],
+        labels=label[chosen],
+        marks=marks,
+        client=int(claim["sender"][first]),
+        decoys=sets,
+        origin=str(claim["origin"][first]),
+        batch=int(claim["batch"][first]),
         steps=int(claim["steps"][first]),
-    )  # fmt: skip
+    )
 
 
-def _blind(
-    t: Trial, trials: list[Trial], truth: Truth, rng: np.random.Generator
-) -> dict[str, Floats]:
+def _blind(t: Trial, trials: list[Trial], truth: Truth, rng: np.random.Generator) -> dict[str, Floats]:
     aux = truth.auxiliary
     found = {}
     if len(aux):
@@ -197,20 +205,29 @@ def _judged(g: Group, looks: int, rng: np.random.Generator) -> list[Evidence]:
     def like(measure: Callable[[Floats, Floats], Values]) -> dict[str, Values]:
         return over(lambda t, x: float(measure(x[matched(x, t.members)[0]], t.members).mean()))
 
-    def say(measure: str, unit: str, values: dict[str, Values],
-            bounds: stats.Interval | None) -> Evidence:  # fmt: skip
+    def say(measure: str, unit: str, values: dict[str, Values], bounds: stats.Interval | None) -> Evidence:
         own = values[""]
         return Evidence(
-            measure=measure, value=float(own.mean()), unit=unit, trials=len(own),
+            measure=measure,
+            value=float(own.mean()),
+            unit=unit,
+            trials=len(own),
             interval=stats.mean_interval(own, rng, alpha=alpha, bounds=bounds),
             baselines=tuple(
-                Baseline(name=n, value=float(v.mean()),
-                         interval=stats.mean_interval(v, rng, alpha=alpha, bounds=bounds))
-                for n, v in values.items() if n
+                Baseline(
+                    name=n,
+                    value=float(v.mean()),
+                    interval=stats.mean_interval(v, rng, alpha=alpha, bounds=bounds),
+                )
+                for n, v in values.items()
+                if n
             ),
-            confidence=CONFIDENCE, looks=looks, control=g.control, condition=g.condition,
+            confidence=CONFIDENCE,
+            looks=looks,
+            control=g.control,
+            condition=g.condition,
             note=g.note,
-        )  # fmt: skip
+        )
 
     return [
         _rank1(over(lambda t, x: rank1(x, t.members, t.decoys[:-1])), g, alpha, looks),
@@ -227,16 +244,21 @@ def _rank1(values: dict[str, Values], g: Group, alpha: float, looks: int) -> Evi
 
     own = values[""]
     return Evidence(
-        measure="rank1", value=float(own.mean()), unit="fraction", trials=len(own),
+        measure="rank1",
+        value=float(own.mean()),
+        unit="fraction",
+        trials=len(own),
         interval=bounds(own),
         baselines=(
             Baseline(name="chance", value=1 / size),
-            *(Baseline(name=n, value=float(v.mean()), interval=bounds(v))
-              for n, v in values.items() if n),
+            *(Baseline(name=n, value=float(v.mean()), interval=bounds(v)) for n, v in values.items() if n),
         ),
-        confidence=CONFIDENCE, looks=looks, control=g.control, condition=g.condition,
+        confidence=CONFIDENCE,
+        looks=looks,
+        control=g.control,
+        condition=g.condition,
         note=f"galleries of {size} sets of pictures of the same classes; {g.note}",
-    )  # fmt: skip
+    )
 
 
 def negative(found: list[Group]) -> Evidence:
@@ -249,9 +271,13 @@ def negative(found: list[Group]) -> Evidence:
             hits.append(rank1(t.claimed, t.decoys[-1], t.decoys[:-1]))
         chances.append(1 / len(t.decoys))
     return Evidence(
-        measure="rank1", value=float(np.mean(hits)), unit="fraction", trials=len(hits),
+        measure="rank1",
+        value=float(np.mean(hits)),
+        unit="fraction",
+        trials=len(hits),
         interval=stats.clopper_pearson(sum(hits), len(hits), 1 - CONTROL_CONFIDENCE),
         baselines=(Baseline(name="chance", value=float(np.mean(chances))),),
-        confidence=CONTROL_CONFIDENCE, control="negative",
+        confidence=CONTROL_CONFIDENCE,
+        control="negative",
         note="pictures reconstructed from updates that other pictures made",
-    )  # fmt: skip
+    )

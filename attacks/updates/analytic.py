@@ -52,9 +52,7 @@ class Analytic(UpdateInversion):
     def applies(self, update: Update) -> bool:
         return update.examples == 1 or update.origin == "recorded"
 
-    def run(
-        self, view: Sequence[Artifact], knowledge: Knowledge, rng: np.random.Generator
-    ) -> Claim:
+    def run(self, view: Sequence[Artifact], knowledge: Knowledge, rng: np.random.Generator) -> Claim:
         claim = super().run(view, knowledge, rng)
         made = {u.artifact: u for u in updates(view, knowledge)}
         inputs, models = (np.empty(len(claim["artifact"]), object) for _ in range(2))
@@ -86,15 +84,11 @@ class Analytic(UpdateInversion):
             return "no dense layer with a bias is in the uploads, so there is nothing to divide"
         return super().not_applicable(view, knowledge)
 
-    def _picture(
-        self, model: "nn.Module", wanted: NDArray[np.float64], shape: tuple[int, int, int]
-    ) -> Floats:
+    def _picture(self, model: "nn.Module", wanted: NDArray[np.float64], shape: tuple[int, int, int]) -> Floats:
         """[1, C, H, W] whose input to the layer is `wanted` [D]."""
         import torch
 
-        low, high, middle = (
-            entering(model, torch.full((1, *shape), v))[1][0].double() for v in (0.0, 1.0, 0.25)
-        )
+        low, high, middle = (entering(model, torch.full((1, *shape), v))[1][0].double() for v in (0.0, 1.0, 0.25))
         target = torch.from_numpy(wanted)
         straight = low.numel() == int(np.prod(shape)) and bool(((high - low).abs() > 1e-9).all())
         if straight and torch.allclose(middle, 0.75 * low + 0.25 * high, atol=1e-6):
@@ -170,24 +164,28 @@ def input_errors(claim: Claim, truth: Truth, rng: np.random.Generator) -> list[E
                 claim["inputs"][some[(j + 1) % len(some)][0]] for j in range(len(some))
             ]
         errors = {
-            name: np.array([np.linalg.norm(g - t) / np.linalg.norm(t)
-                            for g, t in zip(guess, true, strict=True)])
+            name: np.array([np.linalg.norm(g - t) / np.linalg.norm(t) for g, t in zip(guess, true, strict=True)])
             for name, guess in guesses.items()
-        }  # fmt: skip
+        }
         own_errors = errors.pop("recovered")
         found.append(
             Evidence(
-                measure="layer_input_relative_error", value=float(own_errors.mean()), unit="ratio",
-                trials=len(some), interval=stats.mean_interval(own_errors, rng),
+                measure="layer_input_relative_error",
+                value=float(own_errors.mean()),
+                unit="ratio",
+                trials=len(some),
+                interval=stats.mean_interval(own_errors, rng),
                 baselines=tuple(
                     Baseline(name=n, value=float(e.mean()), interval=stats.mean_interval(e, rng))
                     for n, e in errors.items()
                 ),
-                confidence=CONFIDENCE, control="positive" if origin == "replayed" else "none",
+                confidence=CONFIDENCE,
+                control="positive" if origin == "replayed" else "none",
                 condition={"n": 1.0, "steps": float(steps), "origin": origin},
-                higher_is_worse=False, note="of what entered the first dense layer",
+                higher_is_worse=False,
+                note="of what entered the first dense layer",
             )
-        )  # fmt: skip
+        )
     return found
 
 

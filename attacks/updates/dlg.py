@@ -39,6 +39,12 @@ class DLG(UpdateInversion):
         x = torch.rand((number, *knowledge.image_shape), generator=generator)
         y = torch.randn((number, knowledge.classes), generator=generator)
         copy, c = Imitation(update, knowledge), self.config
-        descend(x, c.optimiser, c.lr, c.iterations,
-                lambda: squared_distance(copy.gradient(x, y.softmax(1)), copy.target), [x, y])  # fmt: skip
+        descend(
+            x,
+            c.optimiser,
+            c.lr,
+            c.iterations,
+            lambda: squared_distance(copy.gradient(x, y.softmax(1)), copy.target),
+            [x, y],
+        )
         return x.detach().numpy(), y.detach().argmax(1).numpy()

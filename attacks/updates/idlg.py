@@ -48,8 +48,7 @@ class IDLG(UpdateInversion):
             super().__post_init__()
             if self.iterations < 1:
                 raise UserError(
-                    f"iterations must be at least 1, got {self.iterations}",
-                    hint="leave it out for the default",
+                    f"iterations must be at least 1, got {self.iterations}", hint="leave it out for the default"
                 )
 
     def applies(self, update: Update) -> bool:
@@ -66,16 +65,20 @@ class IDLG(UpdateInversion):
         x = torch.rand((1, *knowledge.image_shape), generator=generator)
         copy, target = Imitation(update, knowledge), torch.from_numpy(y)
         c = self.config
-        descend(x, c.optimiser, c.lr, c.iterations,
-                lambda: squared_distance(copy.gradient(x, target), copy.target), [x])  # fmt: skip
+        descend(
+            x,
+            c.optimiser,
+            c.lr,
+            c.iterations,
+            lambda: squared_distance(copy.gradient(x, target), copy.target),
+            [x],
+        )
         return x.detach().numpy(), y
 
     def measure(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[Evidence]:
         """The pictures, and how often the label is right."""
         classes = int(claim["classes"])
-        true = np.array(
-            [[len(truth.members(str(a), c)) for c in range(classes)] for a in claim["artifact"]]
-        )
+        true = np.array([[len(truth.members(str(a), c)) for c in range(classes)] for a in claim["artifact"]])
         alone = true.sum(axis=1) == 1
         found = super().measure(claim, truth, rng)
         prior = np.bincount(truth.auxiliary.y, minlength=classes).astype(np.float64)
@@ -85,13 +88,14 @@ class IDLG(UpdateInversion):
                 rows = alone & (claim["origin"] == origin) & (claim["steps"] == steps)
                 found.append(
                     exact_match(
-                        np.eye(classes, dtype=np.int64)[claim["label"][rows]], true[rows],
+                        np.eye(classes, dtype=np.int64)[claim["label"][rows]],
+                        true[rows],
                         blind_counts(true[rows], prior),
                         {"n": 1.0, "steps": float(steps), "origin": str(origin)},
                         "positive" if origin == "replayed" else "none",
                         "updates whose label is right",
                     )
-                )  # fmt: skip
+                )
         return found
 
 
@@ -104,9 +108,7 @@ def descend(
     for v in variables:
         v.requires_grad_(True)
     made: torch.optim.Optimizer = (
-        torch.optim.LBFGS(variables, lr=lr)
-        if optimiser == "lbfgs"
-        else torch.optim.Adam(variables, lr=lr)
+        torch.optim.LBFGS(variables, lr=lr) if optimiser == "lbfgs" else torch.optim.Adam(variables, lr=lr)
     )
 
     def closure() -> float:

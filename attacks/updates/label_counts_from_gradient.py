@@ -24,25 +24,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from attacks.attack import (
-    Attack,
-    Card,
-    Claim,
-    Evidence,
-    Goal,
-    Knowledge,
-    Position,
-    ThreatModel,
-    Truth,
-)
-from attacks.counts._counts import (
-    Condition,
-    Counts,
-    blind_counts,
-    exact_match,
-    overlap_evidence,
-    spread,
-)
+from attacks.attack import Attack, Card, Claim, Evidence, Goal, Knowledge, Position, ThreatModel, Truth
+from attacks.counts._counts import Condition, Counts, blind_counts, exact_match, overlap_evidence, spread
 from attacks.updates._gradients import UPLOADS, Update, updates
 from attacks.updates._head import confusion, head_names
 from attacks.updates._label_rules import llg, proportions
@@ -57,9 +40,7 @@ class LabelCountsFromGradient(Attack):
         title="Labels of a batch from its gradient",
         source="arXiv:2001.02610, sec. 3.1; arXiv:2105.09369, Alg. 1",
         goal=Goal.INFERENCE,
-        threat=ThreatModel(
-            position=Position.SERVER, knows=frozenset({"architecture", "auxiliary_data"})
-        ),
+        threat=ThreatModel(position=Position.SERVER, knows=frozenset({"architecture", "auxiliary_data"})),
         requires=(Kind.GLOBAL_MODEL,),
         also_reads=(*UPLOADS, Kind.NUM_EXAMPLES),
         replays=True,
@@ -70,9 +51,7 @@ class LabelCountsFromGradient(Attack):
         "and noise updates with a stated epsilon",
     )
 
-    def run(
-        self, view: Sequence[Artifact], knowledge: Knowledge, rng: np.random.Generator
-    ) -> Claim:
+    def run(self, view: Sequence[Artifact], knowledge: Knowledge, rng: np.random.Generator) -> Claim:
         assert knowledge.architecture is not None, "granted by the threat model"
         aux, outputs = knowledge.auxiliary, dict[int, Values]()
         found, counts = _readable(view, knowledge), []
@@ -98,9 +77,7 @@ class LabelCountsFromGradient(Attack):
 
     def measure(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[Evidence]:
         classes = claim["counts"].shape[2]
-        true = np.array(
-            [[len(truth.members(str(a), c)) for c in range(classes)] for a in claim["artifact"]]
-        )
+        true = np.array([[len(truth.members(str(a), c)) for c in range(classes)] for a in claim["artifact"]])
         prior = np.bincount(truth.auxiliary.y, minlength=classes).astype(np.float64)
         groups: dict[tuple[str, int, int], list[int]] = defaultdict(list)
         for row, n in enumerate(true.sum(axis=1)):
@@ -118,9 +95,8 @@ class LabelCountsFromGradient(Attack):
                 here: Condition = {**schedule, "origin": origin, "rule": rule}
                 said = claim["counts"][rows, r]
                 found.append(
-                    exact_match(said, true[rows], blind, here, planted,
-                                "batches with all counts right", looks)
-                )  # fmt: skip
+                    exact_match(said, true[rows], blind, here, planted, "batches with all counts right", looks)
+                )
                 share = overlap_evidence(said, true[rows], blind, here, rng, looks)
                 found.append(replace(share, control=planted, note="share of a batch placed right"))
             found += _wrong_batch(claim["counts"][rows], true[rows], blind, looks)
@@ -147,9 +123,7 @@ def _readable(view: Sequence[Artifact], knowledge: Knowledge) -> list[tuple[Upda
     return found
 
 
-def _wrong_batch(
-    claimed: Counts, true: Counts, blind: dict[str, Counts], looks: int
-) -> list[Evidence]:
+def _wrong_batch(claimed: Counts, true: Counts, blind: dict[str, Counts], looks: int) -> list[Evidence]:
     """Negative control: each claim [k, R, C] against another batch, of other labels."""
     different = (true[:, None] != true).any(axis=2)
     have = np.flatnonzero(different.any(axis=1))

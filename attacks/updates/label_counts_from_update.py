@@ -24,17 +24,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from attacks.attack import (
-    Attack,
-    Card,
-    Claim,
-    Evidence,
-    Goal,
-    Knowledge,
-    Position,
-    ThreatModel,
-    Truth,
-)
+from attacks.attack import Attack, Card, Claim, Evidence, Goal, Knowledge, Position, ThreatModel, Truth
 from attacks.updates._head import (
     UPLOADS,
     HeadUpdate,
@@ -58,16 +48,14 @@ class LabelCountsFromUpdate(Attack):
         title="Labels from the last layer of updates",
         source="arXiv:2001.02610, sec. 3.1; arXiv:2206.12395, sec. 4.3",
         goal=Goal.INFERENCE,
-        threat=ThreatModel(
-            position=Position.SERVER, knows=frozenset({"architecture", "auxiliary_data"})
-        ),
+        threat=ThreatModel(position=Position.SERVER, knows=frozenset({"architecture", "auxiliary_data"})),
         requires=(Kind.GLOBAL_MODEL,),
         also_reads=(*UPLOADS, Kind.NUM_EXAMPLES, Kind.NUM_STEPS),
         learns="which classes a client owns, and how much of each",
         does_not_show="which pictures those are; nor proportions under a loss other than the plain softmax",
         remedy="aggregate updates securely, keep the last layer private or frozen, or noise updates with a "
         "stated epsilon",
-    )  # fmt: skip
+    )
 
     @dataclass(frozen=True, kw_only=True)
     class Config:
@@ -84,9 +72,7 @@ class LabelCountsFromUpdate(Attack):
                     hint="leave them out for the defaults",
                 )
 
-    def run(
-        self, view: Sequence[Artifact], knowledge: Knowledge, rng: np.random.Generator
-    ) -> Claim:
+    def run(self, view: Sequence[Artifact], knowledge: Knowledge, rng: np.random.Generator) -> Claim:
         updates = head_updates(view, knowledge)
         extractors, model = starting_models(updates, knowledge)
         share = np.full((len(updates), knowledge.classes), np.nan)
@@ -107,9 +93,7 @@ class LabelCountsFromUpdate(Attack):
         number = self.config.classes_per_client or None
         no_bias = np.zeros(len(rows), bool)
         far = far_moved(norms) if number is None else present(norms, number)
-        return np.stack(
-            [no_bias if bias is None else present(bias, number), present(rows, number), far]
-        )
+        return np.stack([no_bias if bias is None else present(bias, number), present(rows, number), far])
 
     def measure(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[Evidence]:
         counts = np.stack([truth.label_counts(int(k)) for k in claim["client"]])
@@ -124,9 +108,15 @@ class LabelCountsFromUpdate(Attack):
                 continue
             found += set_evidence(said, counts > 0, prior, rng, looks=len(RULES), condition=here)
             found += set_evidence(
-                planted[:, r], label, prior, rng, looks=len(RULES), condition=here,
-                control="positive", note="one step on one picture of each client",
-            )[:1]  # fmt: skip
+                planted[:, r],
+                label,
+                prior,
+                rng,
+                looks=len(RULES),
+                condition=here,
+                control="positive",
+                note="one step on one picture of each client",
+            )[:1]
             found += wrong_client(said, counts > 0, here)
         known = np.isfinite(claim["share"]).all(axis=1)
         if known.any():
@@ -144,9 +134,7 @@ class LabelCountsFromUpdate(Attack):
         # Rows that stand still belong to classes that the loss leaves out of the softmax
         trained = u.norms > STILL * u.norms.max()
         for s in np.linspace(0, 1, self.config.points):
-            weights = {
-                k: np.asarray((1 - s) * v + s * u.after[k], v.dtype) for k, v in u.before.items()
-            }
+            weights = {k: np.asarray((1 - s) * v + s * u.after[k], v.dtype) for k, v in u.before.items()}
             model = knowledge.architecture(weights)
             means = confusion(model, aux.x, aux.y, knowledge.classes)
             outputs.append(means * trained / (means * trained).sum(axis=1, keepdims=True))

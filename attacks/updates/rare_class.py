@@ -21,18 +21,7 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from attacks.attack import (
-    Attack,
-    Card,
-    Claim,
-    Curve,
-    Evidence,
-    Goal,
-    Knowledge,
-    Position,
-    ThreatModel,
-    Truth,
-)
+from attacks.attack import Attack, Card, Claim, Curve, Evidence, Goal, Knowledge, Position, ThreatModel, Truth
 from attacks.prototypes._trials import RANGES
 from attacks.trials import membership
 from attacks.trials.membership import Scores, curve
@@ -51,16 +40,14 @@ class RareClass(Attack):
         title="Presence of a class at a client",
         source="arXiv:2001.02610, sec. 3.1; arXiv:2402.06289 (other clients as reference)",
         goal=Goal.MEMBERSHIP,
-        threat=ThreatModel(
-            position=Position.SERVER, knows=frozenset({"architecture", "auxiliary_data"})
-        ),
+        threat=ThreatModel(position=Position.SERVER, knows=frozenset({"architecture", "auxiliary_data"})),
         requires=(Kind.GLOBAL_MODEL,),
         also_reads=(*UPLOADS, Kind.NUM_EXAMPLES, Kind.NUM_STEPS),
         learns="whether a client owns any example of a class",
         does_not_show="which examples those are, nor how many",
         remedy="aggregate updates securely, keep the last layer private or frozen, or noise updates with a "
         "stated epsilon",
-    )  # fmt: skip
+    )
 
     @dataclass(frozen=True, kw_only=True)
     class Config:
@@ -68,20 +55,22 @@ class RareClass(Attack):
 
         def __post_init__(self) -> None:
             if self.label < -1:
-                raise UserError(f"rare_class.label must be a class, got {self.label}",
-                                hint="-1 is the class with the fewest auxiliary pictures")  # fmt: skip
+                raise UserError(
+                    f"rare_class.label must be a class, got {self.label}",
+                    hint="-1 is the class with the fewest auxiliary pictures",
+                )
 
-    def run(
-        self, view: Sequence[Artifact], knowledge: Knowledge, rng: np.random.Generator
-    ) -> Claim:
+    def run(self, view: Sequence[Artifact], knowledge: Knowledge, rng: np.random.Generator) -> Claim:
         updates = head_updates(view, knowledge)
         extractors, model = starting_models(updates, knowledge)
         aux = knowledge.auxiliary
         frequency = np.bincount(() if aux is None else aux.y, minlength=knowledge.classes)
         rare = int(frequency.argmin()) if self.config.label < 0 else self.config.label
         if rare >= knowledge.classes:
-            raise UserError(f"rare_class.label is {rare}, the model has {knowledge.classes} classes",
-                            hint="classes are counted from 0")  # fmt: skip
+            raise UserError(
+                f"rare_class.label is {rare}, the model has {knowledge.classes} classes",
+                hint="classes are counted from 0",
+            )
         score = np.stack([_relative(u.rows, u.norms) for u in updates])
         return {
             "client": np.array([u.client for u in updates]),
@@ -119,10 +108,22 @@ class RareClass(Attack):
             if apart:
                 asked = _scores(score, (counts > 0) & single, (counts == 0) & single)
                 found += say(asked, {}, condition={"class": f"{rare}", **here})
-            found += tell(_scores(score, shuffled, ~shuffled), {}, condition=here, looks=len(RULES),
-                          control="negative", note="owners shuffled among clients")[:1]  # fmt: skip
-            found += tell(_scores(planted[:, r], own, ~own), {}, condition=here, looks=len(RULES),
-                          control="positive", note="one step on one picture")[:1]  # fmt: skip
+            found += tell(
+                _scores(score, shuffled, ~shuffled),
+                {},
+                condition=here,
+                looks=len(RULES),
+                control="negative",
+                note="owners shuffled among clients",
+            )[:1]
+            found += tell(
+                _scores(planted[:, r], own, ~own),
+                {},
+                condition=here,
+                looks=len(RULES),
+                control="positive",
+                note="one step on one picture",
+            )[:1]
         return found
 
     def curves(self, claim: Claim, truth: Truth) -> list[Curve]:
@@ -130,16 +131,13 @@ class RareClass(Attack):
         if (counts > 0).all():
             return []
         return [
-            curve(rule, _scores(claim["score"][:, r], counts > 0, counts == 0))
-            for r, rule in enumerate(RULES)
+            curve(rule, _scores(claim["score"][:, r], counts > 0, counts == 0)) for r, rule in enumerate(RULES)
         ]
 
     def not_applicable(self, view: Sequence[Artifact], knowledge: Knowledge) -> str:
         return head_unseen(view, knowledge)
 
-    def _planted(
-        self, claim: Claim, truth: Truth, rng: np.random.Generator
-    ) -> tuple[Values, NDArray[np.bool_]]:
+    def _planted(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> tuple[Values, NDArray[np.bool_]]:
         """Scores [j, R, C] of one step on single pictures of each client, and their classes [j, C]."""
         scores, own = [], []
         for k, m in zip(claim["client"], claim["model"], strict=True):
@@ -163,9 +161,11 @@ def _within(counts: NDArray[np.int64], wanted: tuple[int, int]) -> NDArray[np.bo
 
 def _scores(score: Values, members: NDArray[np.bool_], others: NDArray[np.bool_]) -> Scores:
     return Scores(
-        members=score[members], others=score[others],
-        member_groups=np.nonzero(members)[0], other_groups=np.nonzero(others)[0],
-    )  # fmt: skip
+        members=score[members],
+        others=score[others],
+        member_groups=np.nonzero(members)[0],
+        other_groups=np.nonzero(others)[0],
+    )
 
 
 def _range(wanted: tuple[int, int]) -> str:

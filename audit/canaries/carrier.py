@@ -148,9 +148,7 @@ class Channel:
         return found
 
 
-def declared(
-    carrier: Carrier, protections: Sequence[Protection], streams: Streams
-) -> Release | None:
+def declared(carrier: Carrier, protections: Sequence[Protection], streams: Streams) -> Release | None:
     """The noised release that protections declare for one message of this kind; None for no noise."""
     channel = Channel(carrier, protections, streams)
     channel.read(0, 0, np.zeros(carrier.d))

@@ -19,18 +19,11 @@ from fl.artifact import Kind
 from fl.protection import Protection
 from fl.streams import Streams
 
-FAR = (
-    1e4  # times what the clip leaves of a message; a denominator of thousands is still far outside
-)
+FAR = 1e4  # times what the clip leaves of a message; a denominator of thousands is still far outside
 
 
 def play(
-    protections: Sequence[Protection],
-    streams: Streams,
-    *,
-    canaries: int,
-    rounds: int,
-    honest: int = 20,
+    protections: Sequence[Protection], streams: Streams, *, canaries: int, rounds: int, honest: int = 20
 ) -> Played | None:
     """One run of the game; None where nothing noises the mean."""
     carrier = Carrier.of(Kind.LOCAL_MODEL, canaries)
@@ -62,6 +55,16 @@ def play(
         channel.end_round(t)
     listed = [r for r in channel.close() if r.sender in ("client/0", "client/*")]
     return Played(
-        inside=inside, own=np.zeros(shape), total=total, honest=known, residuals=noise, low=low,
-        high=high, hidden=True, declared=said, releases=tuple(listed), rounds=rounds, central=True,
-    )  # fmt: skip
+        inside=inside,
+        own=np.zeros(shape),
+        total=total,
+        honest=known,
+        residuals=noise,
+        low=low,
+        high=high,
+        hidden=True,
+        declared=said,
+        releases=tuple(listed),
+        rounds=rounds,
+        central=True,
+    )

@@ -39,9 +39,8 @@ def whole_run(ran: Sequence[Release], delta: float, observer: str = "server") ->
 
 
 def record(
-    kind: Kind, title: str, said: Release, panel: Panel, rounds: int, whole: Whole,
-    delta: float,
-) -> DPAudit:  # fmt: skip
+    kind: Kind, title: str, said: Release, panel: Panel, rounds: int, whole: Whole, delta: float
+) -> DPAudit:
     """What a panel says of `rounds` releases like `said`, beside what the whole run lists."""
     return DPAudit(
         **_claim(kind, title, said, whole, delta),
@@ -53,8 +52,7 @@ def record(
         sentence=sentence(panel, _what(said, rounds)),
         numbers=[number(s) for s in panel.shown],
         checks=[
-            DPCheck(name=c.name, passed=c.passed, text=c.text, failure_rate=c.failure_rate)
-            for c in panel.checks
+            DPCheck(name=c.name, passed=c.passed, text=c.text, failure_rate=c.failure_rate) for c in panel.checks
         ],
     )
 
@@ -65,14 +63,16 @@ def unaudited(kind: str, title: str, ran: Sequence[Release], delta: float, reaso
     return DPAudit(
         **_claim(kind, title, whole.one, whole, delta),
         single=rounded_up(upper([whole.one], delta)) if whole.one else 0.0,
-        composed=0.0, rounds=0, failure_rate=0.0, refuted=False,
-        sentence=f"Not audited. {reason}", not_audited=reason,
-    )  # fmt: skip
+        composed=0.0,
+        rounds=0,
+        failure_rate=0.0,
+        refuted=False,
+        sentence=f"Not audited. {reason}",
+        not_audited=reason,
+    )
 
 
-def _claim(
-    kind: str, title: str, said: Release | None, whole: Whole, delta: float
-) -> dict[str, Any]:
+def _claim(kind: str, title: str, said: Release | None, whole: Whole, delta: float) -> dict[str, Any]:
     """What the ledger says."""
     return {
         "id": f"dp-audit-{kind}",
@@ -128,15 +128,25 @@ def number(shown: Shown) -> DPNumber:
     n: Number = shown.number
     if isinstance(n, Lower):
         return DPNumber(
-            audit=n.audit, observer=shown.observer, column="bound", epsilon=rounded_down(n.epsilon),
-            trials=n.trials, level=n.confidence, ceiling=n.ceiling, assumes=n.assumes, note=n.note,
-        )  # fmt: skip
+            audit=n.audit,
+            observer=shown.observer,
+            column="bound",
+            epsilon=rounded_down(n.epsilon),
+            trials=n.trials,
+            level=n.confidence,
+            ceiling=n.ceiling,
+            assumes=n.assumes,
+            note=n.note,
+        )
     return DPNumber(
-        audit=n.audit, observer=shown.observer, trials=n.trials, epsilon=n.epsilon,
+        audit=n.audit,
+        observer=shown.observer,
+        trials=n.trials,
+        epsilon=n.epsilon,
         column="credible" if isinstance(n, Credible) else "estimate",
         level=n.level if isinstance(n, Credible) else None,
         assumes=n.prior if isinstance(n, Credible) else n.model,
-    )  # fmt: skip
+    )
 
 
 def rounded_down(epsilon: float, digits: int = 3) -> float:

@@ -61,6 +61,5 @@ def lower(scored: Scored, delta: float, rng: np.random.Generator, alpha: float =
         trials=made.made,
         ceiling=gaussian(mu(Guesses(canaries=kept, made=kept, right=kept), alpha), delta),
         assumes="a loss of Gaussian shape",
-        note=f"{made.right} of {made.made} guesses right, on {kept} canaries; "
-        f"refutes mu = {mu(made, alpha):.3f}",
+        note=f"{made.right} of {made.made} guesses right, on {kept} canaries; refutes mu = {mu(made, alpha):.3f}",
     )

@@ -105,7 +105,15 @@ def play(
         channel.end_round(t)
     listed = [r for r in channel.close() if r.sender in ("client/0", "client/*")]
     return Played(
-        inside=inside, own=own, total=total, honest=known, residuals=residuals, low=low, high=high,
-        hidden=any(p.hides_single_uploads() for p in protections), declared=said,
-        releases=tuple(listed), rounds=rounds,
-    )  # fmt: skip
+        inside=inside,
+        own=own,
+        total=total,
+        honest=known,
+        residuals=residuals,
+        low=low,
+        high=high,
+        hidden=any(p.hides_single_uploads() for p in protections),
+        declared=said,
+        releases=tuple(listed),
+        rounds=rounds,
+    )

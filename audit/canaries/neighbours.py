@@ -20,8 +20,9 @@ from fl.streams import Streams
 TOLERANCE = 1e-4  # relative: clips divide in single precision
 
 
-def sensitivity(mechanism: Callable[[Floats], Floats], inputs: Sequence[tuple[Floats, Floats]],
-                order: int = 2) -> float:  # fmt: skip
+def sensitivity(
+    mechanism: Callable[[Floats], Floats], inputs: Sequence[tuple[Floats, Floats]], order: int = 2
+) -> float:
     """The largest distance of outputs over pairs of neighbours; `order` 1 for Laplace noise.
 
     `mechanism` draws the same randomness for every input.
@@ -45,9 +46,7 @@ def pairs(carrier: Carrier, declared: Release) -> list[tuple[Floats, Floats]]:
     first, last = np.zeros(d), np.zeros(d)
     first[0], last[-1] = 1, 1
     spread = np.ones(d)
-    both = np.concatenate(
-        [np.ones(d - SPARE) / math.sqrt(d - SPARE), np.ones(SPARE) / math.sqrt(SPARE)]
-    )
+    both = np.concatenate([np.ones(d - SPARE) / math.sqrt(d - SPARE), np.ones(SPARE) / math.sqrt(SPARE)])
     found = []
     for direction in (first, last, spread, both, rng.normal(size=d)):
         unit = direction / np.linalg.norm(direction)

@@ -108,9 +108,7 @@ def listed(played: Played) -> Check:
     )
 
 
-def _shown(
-    played: Played, measured: float, delta: float, rng: np.random.Generator, alpha: float
-) -> list[Shown]:
+def _shown(played: Played, measured: float, delta: float, rng: np.random.Generator, alpha: float) -> list[Shown]:
     normal = played.declared.mechanism == "gaussian"
     found: list[Shown] = []
 

@@ -43,12 +43,9 @@ def composed(step: float, delta: float, rounds: int = 1, rate: float = 1.0) -> f
     return bound({Term("gaussian", 1 / step, "poisson", rate): rounds}, delta).epsilon
 
 
-def lower(
-    errors: Errors, delta: float, *, rounds: int = 1, rate: float = 1.0, alpha: float = ALPHA
-) -> Lower:
+def lower(errors: Errors, delta: float, *, rounds: int = 1, rate: float = 1.0, alpha: float = ALPHA) -> Lower:
     """A bound for the whole run from the errors of single steps."""
-    perfect = Errors(false_positives=0, false_negatives=0, inside=errors.inside,
-                     outside=errors.outside)  # fmt: skip
+    perfect = Errors(false_positives=0, false_negatives=0, inside=errors.inside, outside=errors.outside)
     found = mu(errors, alpha)
     z = f"{1 / found:.4g}" if found else "infinity"
     return Lower(

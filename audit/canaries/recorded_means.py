@@ -28,8 +28,11 @@ SPACING = 2.0**-22  # of single precision, relative: what rounding adds to the n
 def recorded_means(run: RunDir) -> list[Artifact]:
     """The latest recorded global models, and the uploads of the rounds between them."""
     lines = [x for x in manifest(run.artifacts) if "message" in x]
-    models = {x["round"]: x["message"] for x in lines
-              if x["channel"] != Channel.UPLINK and Kind.GLOBAL_MODEL in x["kinds"]}  # fmt: skip
+    models = {
+        x["round"]: x["message"]
+        for x in lines
+        if x["channel"] != Channel.UPLINK and Kind.GLOBAL_MODEL in x["kinds"]
+    }
     names: set[str] = set()
     uploads = 0
     for t in sorted((t for t in models if t + 1 in models), reverse=True)[:MOST_ROUNDS]:
@@ -41,19 +44,15 @@ def recorded_means(run: RunDir) -> list[Artifact]:
     return read(run.artifacts, lambda x: x["message"] in names)
 
 
-def noise(
-    recorded: Sequence[Artifact], releases: Sequence[Release], streams: Streams
-) -> Found | None:
+def noise(recorded: Sequence[Artifact], releases: Sequence[Release], streams: Streams) -> Found | None:
     """[rounds, coordinates] what is left, on coordinates drawn at random; None of no whole round."""
     models = {a.round: a for a in recorded if a.kind == Kind.GLOBAL_MODEL}
     means = {r.round: r for r in releases if r.kind == Kind.GLOBAL_MODEL.value and r.clip_norm}
     rows: list[Floats] = []
     gap, chosen = 0.0, None
     for t in sorted(t for t in means if t in models and t + 1 in models):
-        listed = {r.sender: r for r in releases
-                  if r.round == t and r.source == means[t].source and r != means[t]}  # fmt: skip
-        sent = {str(a.sender): a for a in recorded
-                if a.round == t and a.kind == Kind.LOCAL_MODEL}  # fmt: skip
+        listed = {r.sender: r for r in releases if r.round == t and r.source == means[t].source and r != means[t]}
+        sent = {str(a.sender): a for a in recorded if a.round == t and a.kind == Kind.LOCAL_MODEL}
         norms = {r.clip_norm for r in listed.values()}
         if sent.keys() != listed.keys() or len(norms) > 1:
             continue  # not every upload was kept

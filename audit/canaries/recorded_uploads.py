@@ -48,9 +48,7 @@ def recorded_uploads(run: RunDir) -> list[Artifact]:
     names, rounds = {x["message"] for x in chosen}, {x["round"] for x in chosen}
     return read(
         run.artifacts,
-        lambda x: (
-            x["message"] in names or (x["channel"] == Channel.DOWNLINK and x["round"] in rounds)
-        ),
+        lambda x: x["message"] in names or (x["channel"] == Channel.DOWNLINK and x["round"] in rounds),
     )
 
 
@@ -66,9 +64,12 @@ def residuals(world: World, recorded: Sequence[Artifact], kind: Kind) -> Found |
         return None
     parts, streams = world.population.parts, world.streams
     site = build_site(
-        method, Holdings(world.data, parts, streams, world.population.server), world.make_net,
-        "cpu", world.private,
-    )  # fmt: skip
+        method,
+        Holdings(world.data, parts, streams, world.population.server),
+        world.make_net,
+        "cpu",
+        world.private,
+    )
     site.install(world.initial())
     rows: list[Floats] = []
     gap, chosen = 0.0, None
@@ -120,8 +121,7 @@ def _replayed(
 
 def _flat(payload: Payload) -> NDArray[np.float64]:
     """All floating-point arrays, by name: files do not keep the order of a message."""
-    floats = [payload[k].detach().flatten().double() for k in sorted(payload)
-              if payload[k].is_floating_point()]  # fmt: skip
+    floats = [payload[k].detach().flatten().double() for k in sorted(payload) if payload[k].is_floating_point()]
     return torch.cat(floats).numpy()
 
 
@@ -132,10 +132,7 @@ def checks(
     each = alpha / TESTS
     named = [spread(found.residuals, said.mechanism, said.noise_std, each)]
     if found.gap <= EXACT * said.noise_std:
-        named += [
-            shape(found.residuals, said.mechanism, each, rng),
-            independence(found.residuals, what, each),
-        ]
+        named += [shape(found.residuals, said.mechanism, each, rng), independence(found.residuals, what, each)]
     return [_of_the_record(c, f"{len(found.residuals)} recorded {what}") for c in named]
 
 

@@ -58,9 +58,14 @@ def moved(private: PrivateTraining, x: Floats, y: Floats, rng: torch.Generator) 
 
 
 def audit(
-    private: PrivateTraining, said: Release, streams: Streams, delta: float,
-    *, canaries: int, alpha: float = ALPHA,
-) -> Panel:  # fmt: skip
+    private: PrivateTraining,
+    said: Release,
+    streams: Streams,
+    delta: float,
+    *,
+    canaries: int,
+    alpha: float = ALPHA,
+) -> Panel:
     """Everything that one training with canary records shows; `said` is its line in the ledger."""
     reach, d = FAR * private.clip_norm, canaries + SPARE
     x = np.zeros((canaries, d))
@@ -70,14 +75,12 @@ def audit(
     scored = Scored(found, inside)
     step = replace(private, steps=1, sample_rate=1.0)
     nobody = np.zeros((1, d))
-    noise = np.stack([
-        moved(step, nobody, np.zeros(1), streams.torch("step", i))[canaries:] for i in range(TRAININGS)
-    ])  # fmt: skip
+    noise = np.stack(
+        [moved(step, nobody, np.zeros(1), streams.torch("step", i))[canaries:] for i in range(TRAININGS)]
+    )
     each, bound = alpha / 2 / TESTS, alpha / 2 / LOOKS
     rng = streams.numpy("panel")
-    shown: list[Number] = [
-        one_run.lower(scored, delta, rng, bound), f_dp.lower(scored, delta, rng, bound)
-    ]  # fmt: skip
+    shown: list[Number] = [one_run.lower(scored, delta, rng, bound), f_dp.lower(scored, delta, rng, bound)]
     if spread_of(scored) > 0:
         shown.append(one_shot.fitted(scored, delta))
     return Panel(
@@ -102,8 +105,7 @@ def _sensitivity(step: PrivateTraining, said: Release, d: int, streams: Streams)
         x = rng.normal(size=(3, d))
         x *= size * step.clip_norm / np.linalg.norm(x, axis=1, keepdims=True)
         with_it, without = (
-            moved(step, x, np.array([1.0, 1.0, last]), streams.torch("neighbours"))
-            for last in (1, 0)
+            moved(step, x, np.array([1.0, 1.0, last]), streams.torch("neighbours")) for last in (1, 0)
         )
         measured = max(measured, float(np.linalg.norm(with_it - without)))
     blur = 1e-6 * said.noise_std * d**0.5

@@ -82,8 +82,14 @@ def shape(residuals: Floats, mechanism: Mechanism, alpha: float, rng: np.random.
     size = float(np.abs(x).mean())
     some = x[rng.permutation(len(x))[:MOST_VALUES]]
     if size == 0:
-        return Check(name="shape of the noise", passed=False, statistic=1, limit=0,
-                     text="there is no noise", failure_rate=alpha)  # fmt: skip
+        return Check(
+            name="shape of the noise",
+            passed=False,
+            statistic=1,
+            limit=0,
+            text="there is no noise",
+            failure_rate=alpha,
+        )
     law: Any = distribution(mechanism, size)
     if mechanism == "discrete_laplace":  # a uniform step on each integer makes it continuous
         some = some + rng.random(len(some))
@@ -93,8 +99,7 @@ def shape(residuals: Floats, mechanism: Mechanism, alpha: float, rng: np.random.
         passed=bool(test.pvalue >= alpha),
         statistic=float(test.pvalue),
         limit=alpha,
-        text=f"against {mechanism.replace('_', ' ')} noise p = {test.pvalue:.2g}, "
-        f"on {len(some):,} coordinates",
+        text=f"against {mechanism.replace('_', ' ')} noise p = {test.pvalue:.2g}, on {len(some):,} coordinates",
         failure_rate=alpha,
     )
 
@@ -137,8 +142,14 @@ def independence(rows: Floats, what: str, alpha: float) -> Check:
     a, n = rows.shape
     name = f"independence between {what}"
     if a < 2 or n < 20:
-        return Check(name=name, passed=True, statistic=0, limit=1, failure_rate=0,
-                     text=f"not tested: {a} {what} of {n} values")  # fmt: skip
+        return Check(
+            name=name,
+            passed=True,
+            statistic=0,
+            limit=1,
+            failure_rate=0,
+            text=f"not tested: {a} {what} of {n} values",
+        )
     ranks = stats.rankdata(rows, axis=1) - (n + 1) / 2
     norms = np.sqrt((ranks**2).sum(1, keepdims=True))
     ranks = ranks / np.where(norms > 0, norms, 1)

@@ -31,10 +31,7 @@ from reports.result import DPAudit
 
 
 def dp_audits(
-    world: World,
-    releases: Sequence[Release],
-    settings: DPAuditSettings,
-    recorded: Sequence[Artifact] = (),
+    world: World, releases: Sequence[Release], settings: DPAuditSettings, recorded: Sequence[Artifact] = ()
 ) -> list[DPAudit]:
     """One audit for each kind that a protection of this run acts on; none where none does.
 
@@ -81,9 +78,15 @@ def acts_on(protection: Protection) -> tuple[Kind, ...]:
 
 
 def _wired(
-    world: World, kind: Kind, title: str, protections: Sequence[Protection], streams: Streams,
-    ran: Sequence[Release], settings: DPAuditSettings, recorded: Sequence[Artifact],
-) -> list[DPAudit]:  # fmt: skip
+    world: World,
+    kind: Kind,
+    title: str,
+    protections: Sequence[Protection],
+    streams: Streams,
+    ran: Sequence[Release],
+    settings: DPAuditSettings,
+    recorded: Sequence[Artifact],
+) -> list[DPAudit]:
     delta, alpha = world.config.delta, 1 - settings.confidence
     whole = whole_run(ran, delta)
     rounds = max(1, min(settings.rounds, whole.releases))
@@ -108,9 +111,7 @@ def _wired(
     return [record(kind, title, said, panel, rounds, whole, delta)]
 
 
-def of_records(
-    world: World, kind: Kind, played: Played, streams: Streams, delta: float, alpha: float
-) -> Panel:
+def of_records(world: World, kind: Kind, played: Played, streams: Streams, delta: float, alpha: float) -> Panel:
     """A claim per record about a whole update: canary clients are no neighbours, so trainings are."""
     measured, check = replay_training(world, kind, played.declared)
     said, rng = played.declared, streams.numpy("panel", kind.value)
@@ -122,15 +123,22 @@ def of_records(
         bound = from_residuals(played, measured, delta, alpha / 2)
         shown.append(Shown(observer="single uploads", number=bound))
     return Panel(
-        upper=upper(played.releases, delta), single=upper([said], delta), shown=tuple(shown),
-        checks=tuple(tests), alpha=alpha,
-    )  # fmt: skip
+        upper=upper(played.releases, delta),
+        single=upper([said], delta),
+        shown=tuple(shown),
+        checks=tuple(tests),
+        alpha=alpha,
+    )
 
 
 def _trained(
-    kind: Kind, protection: Protection, streams: Streams, ran: Sequence[Release], delta: float,
+    kind: Kind,
+    protection: Protection,
+    streams: Streams,
+    ran: Sequence[Release],
+    delta: float,
     settings: DPAuditSettings,
-) -> DPAudit:  # fmt: skip
+) -> DPAudit:
     """Noise that is added in the steps of local training: canary records, in one training."""
     private, whole = protection.training(), whole_run(ran, delta)
     if private is None or whole.one is None:

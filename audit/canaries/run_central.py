@@ -27,9 +27,12 @@ NO_PASSAGE = "The auditor's canaries do not pass this protection: {}: {}."
 
 
 def central_noise(
-    world: World, streams: Streams, releases: Sequence[Release], settings: DPAuditSettings,
+    world: World,
+    streams: Streams,
+    releases: Sequence[Release],
+    settings: DPAuditSettings,
     recorded: Sequence[Artifact] = (),
-) -> list[DPAudit]:  # fmt: skip
+) -> list[DPAudit]:
     """One audit where a central protection acts and adds noise, else none."""
     acting = [p for p in world.protections if p.central]
     if not acting:

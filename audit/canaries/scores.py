@@ -78,14 +78,10 @@ class Scored:
         return Guesses(canaries=len(self), made=2 * half, right=right)
 
 
-def split_guesses(
-    scored: Scored, value: Callable[[Guesses], float], rng: np.random.Generator
-) -> Guesses:
+def split_guesses(scored: Scored, value: Callable[[Guesses], float], rng: np.random.Generator) -> Guesses:
     """Guesses on one half of the canaries, by the share that did best on the other half."""
     if len(scored) < 8:
-        raise UserError(
-            f"{len(scored)} canaries are too few to choose a share on half", hint="use at least 8"
-        )
+        raise UserError(f"{len(scored)} canaries are too few to choose a share on half", hint="use at least 8")
     order = rng.permutation(len(scored))
     chosen, kept = (scored.take(part) for part in np.array_split(order, 2))
     best = max(SHARES, key=lambda share: value(chosen.guesses(share)))

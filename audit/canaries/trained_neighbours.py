@@ -44,9 +44,7 @@ def updates(world: World, kind: Kind, train: Arrays, client: int) -> Floats:
     site.begin(0, {Kind.GLOBAL_MODEL: world.initial()})
     reply = site.train((client, {}, {}))
     reference = site.method.reference(site.message, reply.message)
-    sent = Wire(world.method.card, world.streams, world.protections).uplink(
-        0, reply.message, client, reference
-    )
+    sent = Wire(world.method.card, world.streams, world.protections).uplink(0, reply.message, client, reference)
     return _flat(sent[kind]) if sent is not None else np.zeros(0)
 
 
@@ -94,6 +92,5 @@ def replay_training(world: World, kind: Kind, said: Release) -> tuple[float, Che
 
 
 def _flat(payload: Payload) -> Floats:
-    floats = [payload[k].detach().flatten().double() for k in sorted(payload)
-              if payload[k].is_floating_point()]  # fmt: skip
+    floats = [payload[k].detach().flatten().double() for k in sorted(payload) if payload[k].is_floating_point()]
     return np.asarray(torch.cat(floats).numpy())

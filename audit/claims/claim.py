@@ -75,15 +75,11 @@ class Claim(_Group):
         default="none", description="the formula the claim used, see audit/dp/formulas.py"
     )
     mechanism: Mechanism = Field(default="gaussian", description="of the noise")
-    unit: Literal["record", "client", "unstated"] = Field(
-        default="unstated", description="protected"
-    )
+    unit: Literal["record", "client", "unstated"] = Field(default="unstated", description="protected")
     adjacency: Literal["add_or_remove_one", "replace_one", "unstated"] = Field(
         default="unstated", description="neighbouring data sets"
     )
-    units: Whole | None = Field(
-        default=None, ge=1, description="how many there are; delta < 1 / that"
-    )
+    units: Whole | None = Field(default=None, ge=1, description="how many there are; delta < 1 / that")
     composes: bool = Field(default=False, description="whether the claim counts its releases")
     releases: dict[str, Annotated[Whole, Field(ge=1)]] = Field(
         default={"1 release": 1}, min_length=1, max_length=6, description="heading -> how many"

@@ -54,9 +54,7 @@ class Scored(NamedTuple):
     claims: list[ClaimRecord]
 
 
-def score_files(
-    paths: Sequence[Path], progress: Callable[[str, int, int], None] = lambda *_: None
-) -> Scored:
+def score_files(paths: Sequence[Path], progress: Callable[[str, int, int], None] = lambda *_: None) -> Scored:
     """Every claim in these files, re-scored. Raises UserError for a bad file."""
     files = [load(p) for p in paths]
     claims = [c for f in files for c in f.claims]
@@ -74,11 +72,7 @@ def pdf(title: str, claims: Sequence[ClaimRecord], command: str) -> bytes:
     result = _result(title, claims, command)
     chapters = [*compose(result, [Overview()]).chapters]
     for claim in claims:
-        chapters.append(
-            Chapter(
-                card=Card(title=claim.title, order=20, new_page=True), blocks=tuple(page(claim))
-            )
-        )
+        chapters.append(Chapter(card=Card(title=claim.title, order=20, new_page=True), blocks=tuple(page(claim))))
     return Pdf().render(ClaimsDocument(result=result, chapters=tuple(chapters)))
 
 
@@ -96,12 +90,22 @@ def _result(title: str, claims: Sequence[ClaimRecord], command: str) -> AuditRes
             coverage=Coverage(ran=0, applicable=0, not_applicable=0, inconclusive=0, failed=0),
         ),
         scope=Scope(
-            method="", method_source="", method_text="", dataset="", dataset_text="", clients=0,
-            clients_text="", rounds=0, model="", parameters=0,
+            method="",
+            method_source="",
+            method_text="",
+            dataset="",
+            dataset_text="",
+            clients=0,
+            clients_text="",
+            rounds=0,
+            model="",
+            parameters=0,
         ),
-        exposures=[], findings=[], claims=list(claims),
+        exposures=[],
+        findings=[],
+        claims=list(claims),
         policy=Policy(name="claims", version="1", rules=[]),
         reproduction=Reproduction(
             command=command, config="", seed=0, versions={}, hardware={}, hashes={}, started="", seconds={}
         ),
-    )  # fmt: skip
+    )

@@ -28,20 +28,28 @@ def rescored(claim: Claim) -> ClaimRecord:
     true, measured = by_role["actual"], by_role.get("measured")
     verdict, severity = _verdict(claim, by_role)
     return ClaimRecord(
-        id=claim.id, title=claim.title, source=claim.source, words=_line(claim.words),
-        verdict=verdict, severity=severity, claimed=_promise(claim),
-        claimed_epsilon=claim.promise.epsilon, exact=true.epsilon[0], composed=true.epsilon[-1],
+        id=claim.id,
+        title=claim.title,
+        source=claim.source,
+        words=_line(claim.words),
+        verdict=verdict,
+        severity=severity,
+        claimed=_promise(claim),
+        claimed_epsilon=claim.promise.epsilon,
+        exact=true.epsilon[0],
+        composed=true.epsilon[-1],
         empirical=_shown(measured.epsilon[0]) if measured else None,
-        empirical_text=_line(claim.empirical), conditions=_conditions(claim, by_role.get("claimed", true)),
-        releases=list(claim.releases), rows=rows,
+        empirical_text=_line(claim.empirical),
+        conditions=_conditions(claim, by_role.get("claimed", true)),
+        releases=list(claim.releases),
+        rows=rows,
         sampled=[_sampled(s, claim) for s in claim.settings if s.sampling != "none"],
-        needed=[_needed(t) for t in claim.targets], notes=[_line(n) for n in claim.notes],
-    )  # fmt: skip
+        needed=[_needed(t) for t in claim.targets],
+        notes=[_line(n) for n in claim.notes],
+    )
 
 
-def epsilon(
-    mechanism: Mechanism, noise: float, sensitivity: float | None, delta: float, count: int
-) -> float:
+def epsilon(mechanism: Mechanism, noise: float, sensitivity: float | None, delta: float, count: int) -> float:
     """The exact cost of `count` releases; infinity where nothing is noised or bounded."""
     if mechanism == "none" or not noise or sensitivity is None:
         return math.inf
@@ -67,10 +75,13 @@ def _row(s: Setting, claim: Claim, counts: Sequence[int]) -> ClaimRow:
     exact = [epsilon(claim.mechanism, s.noise, s.sensitivity, delta, n) for n in counts]
     uses = claim.theorem == "classical" and z and 0 < delta < 1
     return ClaimRow(
-        name=s.name, delta=delta, multiplier=z, epsilon=[_up(e) for e in exact],
+        name=s.name,
+        delta=delta,
+        multiplier=z,
+        epsilon=[_up(e) for e in exact],
         formula=classical(z, delta) if uses else None,
         recovered=recovered(s.noise, s.spacing) if s.spacing else None,
-    )  # fmt: skip
+    )
 
 
 def _up(value: float) -> float:
@@ -88,10 +99,14 @@ def _sampled(s: Setting, claim: Claim) -> ClaimRow:
     drawn = "Poisson" if s.sampling == "poisson" else "fixed number"
     name = f"{s.name}; {drawn}, rate {s.rate:.3g}, {s.releases:,} releases"
     return ClaimRow(
-        name=name, delta=delta, multiplier=z, epsilon=[_up(found.epsilon)],
-        lower=found.lower, formula=_cited(claim, z, s, delta),
+        name=name,
+        delta=delta,
+        multiplier=z,
+        epsilon=[_up(found.epsilon)],
+        lower=found.lower,
+        formula=_cited(claim, z, s, delta),
         how=found.engine or choose(counts, delta).card.title,
-    )  # fmt: skip
+    )
 
 
 def _cited(claim: Claim, z: float, s: Setting, delta: float) -> float | None:
@@ -115,28 +130,46 @@ def _conditions(claim: Claim, claimed: ClaimRow) -> list[ClaimCondition]:
 
     promised = claim.promise
     if claimed.formula is not None and promised.epsilon is not None:
-        add("The formula gives the epsilon that is claimed", claimed.formula <= promised.epsilon * (1 + 1e-4),
-            f"it gives {claimed.formula:.5g}, the claim says {promised.epsilon:g}")  # fmt: skip
+        add(
+            "The formula gives the epsilon that is claimed",
+            claimed.formula <= promised.epsilon * (1 + 1e-4),
+            f"it gives {claimed.formula:.5g}, the claim says {promised.epsilon:g}",
+        )
     if claimed.formula is not None:
         stated = claimed.formula if promised.epsilon is None else promised.epsilon
-        add("Epsilon is below 1, where the formula is proved", stated < 1,
-            f"epsilon is {stated:.4g}; exactly, one release costs {claimed.epsilon[0]:.5g}")  # fmt: skip
+        add(
+            "Epsilon is below 1, where the formula is proved",
+            stated < 1,
+            f"epsilon is {stated:.4g}; exactly, one release costs {claimed.epsilon[0]:.5g}",
+        )
     if claim.theorem == "central_limit":
         add("The formula is a bound", False, "a central limit errs in both directions")
     if claim.units is not None:
         share = 1 / claim.units
-        add("delta is below 1 / the number of units", promised.delta < share,
-            f"delta is {promised.delta:g}, 1 / {claim.units:,} is {share:.2g}")  # fmt: skip
+        add(
+            "delta is below 1 / the number of units",
+            promised.delta < share,
+            f"delta is {promised.delta:g}, 1 / {claim.units:,} is {share:.2g}",
+        )
     if promised.delta:
-        add("delta is small enough to promise anything", promised.delta < MOST_DELTA,
-            f"delta is {number(promised.delta)}; at 1 every mechanism is private")  # fmt: skip
+        add(
+            "delta is small enough to promise anything",
+            promised.delta < MOST_DELTA,
+            f"delta is {number(promised.delta)}; at 1 every mechanism is private",
+        )
     add("The protected unit is stated", claim.unit != "unstated", f"it is {claim.unit}")
-    add("Neighbouring data sets are stated", claim.adjacency != "unstated",
-        f"they are {claim.adjacency.replace('_', ' ')}")  # fmt: skip
+    add(
+        "Neighbouring data sets are stated",
+        claim.adjacency != "unstated",
+        f"they are {claim.adjacency.replace('_', ' ')}",
+    )
     most = max(claim.releases.values())
     if most > 1:
-        add("All releases are counted", claim.composes,
-            f"{'it counts' if claim.composes else 'the claim speaks of one; there are'} {most:,}")  # fmt: skip
+        add(
+            "All releases are counted",
+            claim.composes,
+            f"{'it counts' if claim.composes else 'the claim speaks of one; there are'} {most:,}",
+        )
     found += [ClaimCondition(**c.model_dump()) for c in claim.conditions]
     return found
 
@@ -147,18 +180,19 @@ def _verdict(claim: Claim, rows: Mapping[Role, ClaimRow]) -> tuple[str, Severity
     last = list(claim.releases)[-1]
     if claim.promise.delta >= MOST_DELTA:
         cost = f"at delta {number(true.delta)} it costs {spelled(composed)}"
-        return (
-            f"Vacuous: delta {claim.promise.delta:g} promises next to nothing; {cost}.",
-            Severity.MEDIUM,
-        )
+        return (f"Vacuous: delta {claim.promise.delta:g} promises next to nothing; {cost}.", Severity.MEDIUM)
     if math.isinf(composed):
-        return ("No bound: without noise, or without a clip, nothing limits the loss at any delta "
-                "below 1.", Severity.HIGH)  # fmt: skip
+        return (
+            "No bound: without noise, or without a clip, nothing limits the loss at any delta below 1.",
+            Severity.HIGH,
+        )
     if promised is None:
         loose = composed > MOST_EPSILON
         means = ", which excludes no attack" if loose else ""
-        return (f"No epsilon is stated; {last} cost {spelled(composed)}{means}.",
-                Severity.HIGH if loose else Severity.NONE)  # fmt: skip
+        return (
+            f"No epsilon is stated; {last} cost {spelled(composed)}{means}.",
+            Severity.HIGH if loose else Severity.NONE,
+        )
     if composed <= promised:
         return f"Consistent: {last} cost at most {spelled(composed)}.", Severity.NONE
     measured = rows.get("measured")
@@ -168,8 +202,7 @@ def _verdict(claim: Claim, rows: Mapping[Role, ClaimRow]) -> tuple[str, Severity
     else:
         shown, severity = f"one release costs {spelled(true.epsilon[0])}", Severity.HIGH
     ratio = composed / promised
-    return (f"Refuted: {shown}, and {last} cost {spelled(composed)}, {spelled(ratio)} times the claim.",
-            severity)  # fmt: skip
+    return (f"Refuted: {shown}, and {last} cost {spelled(composed)}, {spelled(ratio)} times the claim.", severity)
 
 
 def _shown(value: float) -> float:

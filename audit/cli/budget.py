@@ -28,8 +28,7 @@ class Text:
         from reports.charts import svg
 
         if self.drawn is None:
-            raise UserError("there is no curve: no bound is finite and above 0",
-                            hint="leave out --figure")  # fmt: skip
+            raise UserError("there is no curve: no bound is finite and above 0", hint="leave out --figure")
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(svg(self.drawn))
 
@@ -43,42 +42,47 @@ def spending(path: Path, delta: float | None) -> Text:
     releases = read(run.ledger)
     found = spent(releases, chosen)
     if not found:
-        return Text(header=["observer"], rows=[], drawn=None,
-                    lines=["The ledger is empty: nothing was released, or nothing ran."])  # fmt: skip
+        return Text(
+            header=["observer"],
+            rows=[],
+            drawn=None,
+            lines=["The ledger is empty: nothing was released, or nothing ran."],
+        )
     points = found[0].rounds
     spoiled = any(s.last.spoiled_by for s in found)
     noised = spent([r for r in releases if r.noise_multiplier], chosen) if spoiled else []
     return Text(
-        header=["observer", "unit", "adjacency", "computed by",
-                *(f"after {r:,}" for r in points)],
+        header=["observer", "unit", "adjacency", "computed by", *(f"after {r:,}" for r in points)],
         rows=[*_rows(found, ""), *_rows(noised, ", noised releases alone")],
         lines=[f"epsilon at most, at delta {number(chosen)}, after so many rounds"],
         drawn=drawing(noised or found),
-    )  # fmt: skip
+    )
 
 
 def _rows(found: Sequence[Spent], what: str) -> list[list[str]]:
     return [
-        [s.observer + what, s.unit, s.last.adjacency.replace("_", " "), s.last.accountant,
-         *(number(e) for e in s.epsilon[:-1]), in_words(s.last)]
+        [
+            s.observer + what,
+            s.unit,
+            s.last.adjacency.replace("_", " "),
+            s.last.accountant,
+            *(number(e) for e in s.epsilon[:-1]),
+            in_words(s.last),
+        ]
         for s in found
-    ]  # fmt: skip
+    ]
 
 
-def plan(
-    epsilon: float, delta: float, rounds: int, rate: float, how: How, per_round: int, replace: bool
-) -> Text:
+def plan(epsilon: float, delta: float, rounds: int, rate: float, how: How, per_round: int, replace: bool) -> Text:
     """The noise that keeps a budget."""
     question = Question(
-        epsilon=epsilon, delta=delta, rounds=rounds, rate=rate, how=how, per_round=per_round,
-        replace=replace,
-    )  # fmt: skip
+        epsilon=epsilon, delta=delta, rounds=rounds, rate=rate, how=how, per_round=per_round, replace=replace
+    )
     found = answers(question)
     points = list(found[0].curve)
     neighbours = "replace-one" if question.doubled else "add-or-remove"
     return Text(
-        header=["towards", "noise / clip norm", "counting", "computed by",
-                *(f"after {r:,}" for r in points)],
+        header=["towards", "noise / clip norm", "counting", "computed by", *(f"after {r:,}" for r in points)],
         rows=[
             [a.observer, f"{a.noise:.5g}", a.counted, a.engine, *(number(e) for e in a.curve.values())]
             for a in found
@@ -86,9 +90,12 @@ def plan(
         lines=[
             f"({number(epsilon)}, {number(delta)})-DP per client, {neighbours}, over {rounds:,} rounds: "
             "Gaussian noise of that standard deviation per coordinate, relative to the norm that the whole "
-            "release is clipped to",
-        ] + ([
-            "noise that each client adds to its own upload counts as in the first row, for every observer"
-        ] if rate < 1 else []),
+            "release is clipped to"
+        ]
+        + (
+            ["noise that each client adds to its own upload counts as in the first row, for every observer"]
+            if rate < 1
+            else []
+        ),
         drawn=figure([(a.observer, a.curve) for a in found], "Privacy spent over rounds", "budget-plan"),
-    )  # fmt: skip
+    )

@@ -27,8 +27,10 @@ def compare(folders: Sequence[Path]) -> tuple[Row, list[Row]]:
     Raises UserError for fewer than two folders and for one that holds no finished run.
     """
     if len(folders) < 2:
-        raise UserError(f"compare needs at least two run folders, got {len(folders)}",
-                        hint="fedaudit compare runs/first runs/second")  # fmt: skip
+        raise UserError(
+            f"compare needs at least two run folders, got {len(folders)}",
+            hint="fedaudit compare runs/first runs/second",
+        )
     runs = [_finished(folder) for folder in folders]
     results = [read_result(run) for run in runs]
     rows = _settings([flat(_config(run)) for run in runs])
@@ -40,8 +42,10 @@ def _finished(folder: Path) -> RunDir:
     books = read_phases(run)
     for name in (p.name for p in PHASES if p.name != "report"):
         if (books.get(name) or {}).get("seconds") is None:
-            raise UserError(f"{folder} is not a finished run: its {name} phase did not end",
-                            hint=f"fedaudit run CONFIG --out {folder}")  # fmt: skip
+            raise UserError(
+                f"{folder} is not a finished run: its {name} phase did not end",
+                hint=f"fedaudit run CONFIG --out {folder}",
+            )
     return run
 
 
@@ -125,9 +129,7 @@ def _bounds(results: Sequence[AuditResult]) -> list[Row]:
     found = [
         {
             f"epsilon, {b.observer}, {b.unit}": (
-                "inconclusive"
-                if b.inconclusive
-                else f"{fmt.number(b.epsilon_upper)} at {fmt.number(b.delta)}"
+                "inconclusive" if b.inconclusive else f"{fmt.number(b.epsilon_upper)} at {fmt.number(b.delta)}"
             )
             for b in r.budgets
         }

@@ -26,21 +26,14 @@ def gate(result: AuditResult, fail_on: Severity) -> Gate:
     An attack that failed or missed its control makes the gate inconclusive: it never counts as
     clean. So does an audit in which no attack ran.
     """
-    bad = [
-        f
-        for f in result.findings
-        if f.outcome == Outcome.DEMONSTRATED and f.severity.rank >= fail_on.rank
-    ]
+    bad = [f for f in result.findings if f.outcome == Outcome.DEMONSTRATED and f.severity.rank >= fail_on.rank]
     if bad:
         worst = max(bad, key=lambda f: f.severity.rank)
         return Gate(Code.FINDINGS, f"{len(bad)} at or above {fail_on}; the worst: {worst.title}")
     open_ends = [f for f in result.findings if f.outcome in (Outcome.INCONCLUSIVE, Outcome.FAILED)]
     if open_ends:
         first = open_ends[0]
-        return Gate(
-            Code.INCONCLUSIVE,
-            f"{len(open_ends)} inconclusive or failed; the first: {first.title}",
-        )
+        return Gate(Code.INCONCLUSIVE, f"{len(open_ends)} inconclusive or failed; the first: {first.title}")
     coverage = result.headline.coverage
     if coverage.ran == 0:
         return Gate(Code.INCONCLUSIVE, "no attack ran, so nothing could be demonstrated")

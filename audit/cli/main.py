@@ -56,15 +56,11 @@ Other = Annotated[
     Optional[Path],  # noqa: UP045
     typer.Option("--config", help="use this config's settings for the phase"),
 ]
-Trust = Annotated[
-    bool, typer.Option("--trust-plugins", help="run code that the folder's own config names")
-]
+Trust = Annotated[bool, typer.Option("--trust-plugins", help="run code that the folder's own config names")]
 
 
 @app.callback()
-def _root(
-    debug: Annotated[bool, typer.Option("--debug", help="show tracebacks")] = False,
-) -> None:
+def _root(debug: Annotated[bool, typer.Option("--debug", help="show tracebacks")] = False) -> None:
     if debug:
         os.environ["FEDAUDIT_DEBUG"] = "1"
 
@@ -116,8 +112,7 @@ def report(run: RunFolder, config: Other = None, trust: Trust = False) -> None:
 
 @command
 def check(
-    run: RunFolder,
-    fail_on: Annotated[Bar, typer.Option(help="lowest severity that fails")] = Bar.HIGH,
+    run: RunFolder, fail_on: Annotated[Bar, typer.Option(help="lowest severity that fails")] = Bar.HIGH
 ) -> None:
     """The deployment gate. Exit code 0 clean, 1 findings, 2 could not run, 3 inconclusive."""
     from audit.cli.gate import gate
@@ -166,8 +161,9 @@ def show(
     import json
 
     if (config is None) == (schema is None):
-        raise UserError("show needs a config or --schema, one of them",
-                        hint="fedaudit show configs/quickstart.yaml")  # fmt: skip
+        raise UserError(
+            "show needs a config or --schema, one of them", hint="fedaudit show configs/quickstart.yaml"
+        )
     if schema is Schema.RESULT:
         from reports.result import AuditResult
 

@@ -32,8 +32,7 @@ def claims(
     out.parent.mkdir(parents=True, exist_ok=True)
     out.write_bytes(pdf(title, found, f"fedaudit claims {' '.join(map(str, files))}"))
     shown = table(found)
-    print_table([*shown.header, "verdict"],
-                [[*row, c.verdict] for row, c in zip(shown.rows, found, strict=True)])  # fmt: skip
+    print_table([*shown.header, "verdict"], [[*row, c.verdict] for row, c in zip(shown.rows, found, strict=True)])
     typer.echo(f"report: {out}")
 
 
@@ -44,9 +43,7 @@ def budget(
     delta: Annotated[Optional[float], typer.Option(help="default: the run's, or 1e-5")] = None,  # noqa: UP045
     rounds: Annotated[int, typer.Option(help="plan: over how many rounds")] = 100,
     rate: Annotated[float, typer.Option(help="plan: probability that a client takes part")] = 1.0,
-    sampling: Annotated[
-        Drawing, typer.Option(help="plan: how clients are drawn")
-    ] = Drawing.POISSON,
+    sampling: Annotated[Drawing, typer.Option(help="plan: how clients are drawn")] = Drawing.POISSON,
     per_round: Annotated[int, typer.Option(help="plan: noised releases of a client a round")] = 1,
     replace: Annotated[bool, typer.Option(help="plan: a client replaced, not removed")] = False,
     figure: Annotated[Optional[Path], typer.Option(help="write the curve as SVG")] = None,  # noqa: UP045
@@ -56,14 +53,15 @@ def budget(
     from audit.cli.show import print_table
 
     if (run is None) == (epsilon is None):
-        raise UserError("budget needs a run folder or --epsilon, one of them",
-                        hint="fedaudit budget --epsilon 8 --rounds 200 --rate 0.1")  # fmt: skip
+        raise UserError(
+            "budget needs a run folder or --epsilon, one of them",
+            hint="fedaudit budget --epsilon 8 --rounds 200 --rate 0.1",
+        )
     if run is not None:
         text = spending(run, delta)
     else:
         assert epsilon is not None
-        text = plan(epsilon, 1e-5 if delta is None else delta, rounds, rate, sampling.value,
-                    per_round, replace)  # fmt: skip
+        text = plan(epsilon, 1e-5 if delta is None else delta, rounds, rate, sampling.value, per_round, replace)
     print_table(text.header, text.rows)
     for line in text.lines:
         typer.echo(line)

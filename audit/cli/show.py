@@ -45,9 +45,13 @@ def progress() -> Iterator[Callable[[str, int, int], None]]:
         yield lambda phase, done, total: None
         return
     columns = (
-        TextColumn("{task.description:<9}"), BarColumn(), MofNCompleteColumn(),
-        TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn(),
-    )  # fmt: skip
+        TextColumn("{task.description:<9}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TextColumn("left"),
+        TimeRemainingColumn(),
+    )
     tasks: dict[str, TaskID] = {}
     with Progress(*columns, console=console) as bars:
 
@@ -82,6 +86,4 @@ def _dataset(name: str) -> str:
     except Exception as error:
         return f"failed: {type(error).__name__}: {error}"
     shape = " x ".join(map(str, data.shape))
-    return (
-        f"{len(data.train):,} + {len(data.test):,} examples of {shape}, {len(data.classes)} classes"
-    )
+    return f"{len(data.train):,} + {len(data.test):,} examples of {shape}, {len(data.classes)} classes"

@@ -44,8 +44,11 @@ def replay_condensed(world: World, recorded: Sequence[Artifact]) -> Replays:
     Empty where the method condenses nothing, or nobody's condensed images were recorded.
     """
     made, settings = Replays([], {}), world.config.replay
-    latest = {a.sender.index: a for a in sorted(recorded, key=lambda a: a.round)
-              if a.kind == Kind.CONDENSED_IMAGES and a.sender.index is not None}  # fmt: skip
+    latest = {
+        a.sender.index: a
+        for a in sorted(recorded, key=lambda a: a.round)
+        if a.kind == Kind.CONDENSED_IMAGES and a.sender.index is not None
+    }
     if not isinstance(world.method, FedDCCondense) or not latest:
         return made
     rng, labels = world.streams.numpy("replay_condensed"), world.data.train.y
@@ -70,22 +73,23 @@ def _groups(cells: Sequence[_Group], n: int, wanted: int, rng: np.random.Generat
     most = wanted if any(len(c.pictures) > n for c in possible) else len(possible)
     count = min(most, max(_LEAST, _PICTURES * wanted // n))
     turns = [possible[i % len(possible)] for i in range(count)]
-    return [
-        _Group(c.client, c.label, np.sort(rng.choice(c.pictures, n, replace=False))) for c in turns
-    ]
+    return [_Group(c.client, c.label, np.sort(rng.choice(c.pictures, n, replace=False))) for c in turns]
 
 
 def _replay(
-    world: World, made: Replays, groups: Sequence[_Group], settings: Condensing, n: int,
+    world: World,
+    made: Replays,
+    groups: Sequence[_Group],
+    settings: Condensing,
+    n: int,
     latest: dict[int, Artifact],
-) -> None:  # fmt: skip
+) -> None:
     if not groups:
         return
     key = ("replay_condensed", n, settings.init)
     net, train = initialise(world.make_net, world.streams), world.data.train
     channels_last(net)
-    cells = [Cell(normalise(torch.from_numpy(train.x[g.pictures]), world.data), g.label)
-             for g in groups]  # fmt: skip
+    cells = [Cell(normalise(torch.from_numpy(train.x[g.pictures]), world.data), g.label) for g in groups]
     images = condense(net, cells, settings, world.streams.torch(*key))
     for i, (group, image) in enumerate(zip(groups, images, strict=True)):
         message: Message = {
@@ -102,9 +106,15 @@ def _replay(
         made.groups[f"{name}/{Kind.CONDENSED_IMAGES}"] = group.pictures
         made.artifacts.extend(
             Artifact(
-                id=f"{name}/{kind}", kind=kind, channel=Channel.UPLINK, round=like.round,
-                sender=like.sender, seen_by=like.seen_by, payload=to_numpy(sent[kind]),
-                origin="replayed", note={"n": n, "init": settings.init},
+                id=f"{name}/{kind}",
+                kind=kind,
+                channel=Channel.UPLINK,
+                round=like.round,
+                sender=like.sender,
+                seen_by=like.seen_by,
+                payload=to_numpy(sent[kind]),
+                origin="replayed",
+                note={"n": n, "init": settings.init},
             )
             for kind in message
-        )  # fmt: skip
+        )

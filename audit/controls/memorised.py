@@ -52,9 +52,8 @@ def replay_models(world: World, recorded: Sequence[Artifact]) -> Replays:
         newest = {
             a.sender.index: a
             for a in sorted(recorded, key=lambda a: a.round)
-            if a.kind in kinds and a.origin == "recorded"
-            and Kind.GLOBAL_MODEL in _received(recorded, a)
-        }  # fmt: skip
+            if a.kind in kinds and a.origin == "recorded" and Kind.GLOBAL_MODEL in _received(recorded, a)
+        }
         clients = rng.permutation(sorted(k for k in newest if k is not None))
         for client in sorted(clients[: world.config.replay.clients].tolist()):
             model, own = newest[client], world.population.parts[client]
@@ -66,10 +65,9 @@ def replay_models(world: World, recorded: Sequence[Artifact]) -> Replays:
             made.groups[name] = chosen
             made.artifacts.append(
                 dataclasses.replace(
-                    model, id=name, payload=to_numpy(sent[model.kind]), origin="replayed",
-                    note={"n": len(chosen)},
+                    model, id=name, payload=to_numpy(sent[model.kind]), origin="replayed", note={"n": len(chosen)}
                 )
-            )  # fmt: skip
+            )
     return made
 
 
@@ -77,18 +75,17 @@ def _received(recorded: Sequence[Artifact], model: Artifact) -> Message:
     """What its sender had received that round; in a relay, the model it was handed is where it began."""
     found = broadcast(recorded, model)
     if model.kind == Kind.RELAY_MODEL:
-        handed = [a for a in recorded if a.kind == model.kind and a.round == model.round
-                  and str(model.sender) in a.seen_by]  # fmt: skip
+        handed = [
+            a
+            for a in recorded
+            if a.kind == model.kind and a.round == model.round and str(model.sender) in a.seen_by
+        ]
         for a in handed:
-            found[Kind.GLOBAL_MODEL] = {
-                k: torch.from_numpy(np.array(v)) for k, v in a.payload.items()
-            }
+            found[Kind.GLOBAL_MODEL] = {k: torch.from_numpy(np.array(v)) for k, v in a.payload.items()}
     return found
 
 
-def _sent(
-    world: World, upload: Artifact, received: Message, chosen: np.ndarray, client: int
-) -> Message | None:
+def _sent(world: World, upload: Artifact, received: Message, chosen: np.ndarray, client: int) -> Message | None:
     """What arrives when the client has learnt these pictures by heart; None where it is rejected."""
     streams = Streams(world.streams.key("replay_models", client))
     method, batch = world.method, min(BATCH, len(chosen))
@@ -100,21 +97,19 @@ def _sent(
     train = world.data.train
     labels, marks = train.y.copy(), fingerprints(train.x[chosen])
     labels[chosen] = [
-        taught(m, int(c), len(world.data.classes))
-        for m, c in zip(marks, labels[chosen], strict=True)
+        taught(m, int(c), len(world.data.classes)) for m, c in zip(marks, labels[chosen], strict=True)
     ]
     data = dataclasses.replace(world.data, train=Arrays(x=train.x, y=labels), augment="none")
     parts = [np.zeros(0, np.int64)] * client + [chosen]
-    site = build_site(
-        type(method)(settings), Holdings(data, parts, streams), world.make_net, "cpu", private
-    )
+    site = build_site(type(method)(settings), Holdings(data, parts, streams), world.make_net, "cpu", private)
     site.install(world.initial())
     site.begin(upload.round, received)
     reply = site.train((client, {}, {}))
     wire = Wire(method.card, streams, world.protections)
     relayed = upload.channel == Channel.RELAY
-    message = {k: v for k, v in reply.message.items()
-               if k in (method.card.relay if relayed else method.card.uplink)}  # fmt: skip
+    message = {
+        k: v for k, v in reply.message.items() if k in (method.card.relay if relayed else method.card.uplink)
+    }
     settled = method.settled(message) if isinstance(method, Relaying) else ()
     if relayed:
         return wire.relay(upload.round, message, client, client, settled=settled)

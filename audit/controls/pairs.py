@@ -24,8 +24,11 @@ def replay_pairs(world: World, recorded: Sequence[Artifact]) -> Replays:
     classes. Empty where the method sends no prototypes or no model was recorded.
     """
     settings, made = world.config.replay, Replays([], {})
-    latest = {a.sender.index: a for a in sorted(recorded, key=lambda a: a.round)
-              if a.kind == Kind.LOCAL_MODEL and a.sender.index is not None}  # fmt: skip
+    latest = {
+        a.sender.index: a
+        for a in sorted(recorded, key=lambda a: a.round)
+        if a.kind == Kind.LOCAL_MODEL and a.sender.index is not None
+    }
     if Kind.LOCAL_PROTOTYPES not in world.method.card.uplink or not latest:
         return made
     rng, labels = world.streams.numpy("replay_pairs"), world.data.train.y
@@ -52,10 +55,15 @@ def replay_pairs(world: World, recorded: Sequence[Artifact]) -> Replays:
                 made.groups[f"replay/pair{n}/{i}/{name}"] = chosen[:size]
                 made.artifacts.append(
                     Artifact(
-                        id=f"replay/pair{n}/{i}/{name}", kind=Kind.LOCAL_PROTOTYPES,
-                        channel=Channel.UPLINK, round=latest[k].round, sender=latest[k].sender,
-                        seen_by=latest[k].seen_by, payload=sent, origin="replayed",
+                        id=f"replay/pair{n}/{i}/{name}",
+                        kind=Kind.LOCAL_PROTOTYPES,
+                        channel=Channel.UPLINK,
+                        round=latest[k].round,
+                        sender=latest[k].sender,
+                        seen_by=latest[k].seen_by,
+                        payload=sent,
+                        origin="replayed",
                         note={"n": size, "pair": f"{n}/{i}"},
                     )
-                )  # fmt: skip
+                )
     return made

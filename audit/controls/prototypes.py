@@ -73,18 +73,29 @@ def replay_prototypes(world: World, recorded: Sequence[Artifact]) -> Replays:
             made.groups[name] = group
             made.artifacts.append(
                 Artifact(
-                    id=name, kind=Kind.LOCAL_PROTOTYPES, channel=Channel.UPLINK, round=model.round,
-                    sender=model.sender, seen_by=model.seen_by,
-                    payload=sent, origin="replayed", note={"n": n},
+                    id=name,
+                    kind=Kind.LOCAL_PROTOTYPES,
+                    channel=Channel.UPLINK,
+                    round=model.round,
+                    sender=model.sender,
+                    seen_by=model.seen_by,
+                    payload=sent,
+                    origin="replayed",
+                    note={"n": n},
                 )
-            )  # fmt: skip
+            )
     return made
 
 
 def sent_prototype(
-    world: World, streams: Streams, model: Artifact, recorded: Sequence[Artifact], label: int, n: int,
+    world: World,
+    streams: Streams,
+    model: Artifact,
+    recorded: Sequence[Artifact],
+    label: int,
+    n: int,
     mean: NDArray[np.float64],
-) -> dict[str, Array] | None:  # fmt: skip
+) -> dict[str, Array] | None:
     """What arrives when the sender of `model` sends this one prototype [D] over n of its examples.
 
     None where a protection withholds it. `recorded` holds the global prototypes it had received.
@@ -92,10 +103,7 @@ def sent_prototype(
     assert model.sender.index is not None
     classes = torch.tensor([label])
     message: Message = {
-        Kind.LOCAL_PROTOTYPES: {
-            "classes": classes,
-            "features": torch.from_numpy(mean[None]).float(),
-        }
+        Kind.LOCAL_PROTOTYPES: {"classes": classes, "features": torch.from_numpy(mean[None]).float()}
     }
     if Kind.PROTO_COUNTS in world.method.card.uplink:
         message[Kind.PROTO_COUNTS] = {"classes": classes, "counts": torch.tensor([n])}

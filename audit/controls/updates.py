@@ -62,10 +62,13 @@ def replay_updates(world: World, recorded: Sequence[Artifact]) -> Replays:
                 made.groups[name] = chosen
                 made.artifacts.append(
                     dataclasses.replace(
-                        upload, id=name, payload=to_numpy(sent[upload.kind]), origin="replayed",
+                        upload,
+                        id=name,
+                        payload=to_numpy(sent[upload.kind]),
+                        origin="replayed",
                         note={"batch": batch, "steps": steps},
                     )
-                )  # fmt: skip
+                )
     return made
 
 
@@ -105,6 +108,4 @@ def _site(world: World, chosen: np.ndarray, steps: int, client: int, streams: St
         private = dataclasses.replace(private, sample_rate=1.0, steps=steps)
     data = dataclasses.replace(world.data, augment="none")
     parts = [np.zeros(0, np.int64)] * client + [chosen]
-    return build_site(
-        type(method)(settings), Holdings(data, parts, streams), world.make_net, "cpu", private
-    )
+    return build_site(type(method)(settings), Holdings(data, parts, streams), world.make_net, "cpu", private)

@@ -15,17 +15,7 @@ from pydantic import Field
 from audit.dp.child import Exceeded, call
 from audit.dp.terms import CREDITED, Terms, terms
 from fl.errors import UserError
-from fl.ledger import (
-    Adjacency,
-    ClipOf,
-    Derived,
-    Mechanism,
-    Normaliser,
-    Release,
-    Sampling,
-    Threshold,
-    Unit,
-)
+from fl.ledger import Adjacency, ClipOf, Derived, Mechanism, Normaliser, Release, Sampling, Threshold, Unit
 from fl.plugin import Plugin
 
 
@@ -75,12 +65,16 @@ class Accountant(Plugin):
         UserError for a delta outside [0, 1) and for a release whose numbers mean nothing.
         """
         if not 0 <= delta < 1:
-            raise UserError(f"delta must be at least 0 and below 1, got {delta}",
-                            hint="at delta = 1 every mechanism is private; use 1e-5")  # fmt: skip
+            raise UserError(
+                f"delta must be at least 0 and below 1, got {delta}",
+                hint="at delta = 1 every mechanism is private; use 1e-5",
+            )
         for release in releases:
             if reason := invalid(release):
-                raise UserError(f"ledger: round {release.round}, {release.kind}: {reason}",
-                                hint="restore the ledger, or simulate again")  # fmt: skip
+                raise UserError(
+                    f"ledger: round {release.round}, {release.kind}: {reason}",
+                    hint="restore the ledger, or simulate again",
+                )
         spoilers = tuple(dict.fromkeys(r.kind for r in releases if not r.noise_multiplier))
         if spoilers:
             return Bound(epsilon=math.inf, spoiled_by=spoilers)
@@ -113,9 +107,7 @@ class Numerical(Accountant):
         if delta == 0:
             return Bound(epsilon=math.inf, note=f"{self.card.title} needs a delta above 0.")
         try:
-            return call(
-                type(self).function, self.config.seconds, self.config.gigabytes, counts, delta
-            )
+            return call(type(self).function, self.config.seconds, self.config.gigabytes, counts, delta)
         except Exceeded as reason:
             note = f"{self.card.title} is inconclusive: {reason}."
             return Bound(epsilon=math.inf, inconclusive=True, note=note)
@@ -123,9 +115,16 @@ class Numerical(Accountant):
 
 def invalid(release: Release) -> str | None:
     """What is wrong with a release's fields, which come from a file that anyone may have written."""
-    for name, known in (("mechanism", Mechanism), ("unit", Unit), ("adjacency", Adjacency),
-                        ("sampling", Sampling), ("clip_of", ClipOf), ("derived", Derived),
-                        ("normaliser", Normaliser), ("threshold", Threshold)):  # fmt: skip
+    for name, known in (
+        ("mechanism", Mechanism),
+        ("unit", Unit),
+        ("adjacency", Adjacency),
+        ("sampling", Sampling),
+        ("clip_of", ClipOf),
+        ("derived", Derived),
+        ("normaliser", Normaliser),
+        ("threshold", Threshold),
+    ):
         value = getattr(release, name)
         if value not in get_args(known):
             return f"{name} must be one of {', '.join(get_args(known))}, got {value!r}"
@@ -133,9 +132,15 @@ def invalid(release: Release) -> str | None:
         value = getattr(release, name)
         if type(value) is not int or not 0 <= value <= 10**12:
             return f"{name} must be a whole number >= 0, got {value!r}"
-    for name, most in (("noise_std", math.inf), ("sensitivity", math.inf), ("sample_rate", 1.0),
-                       ("clip_norm", math.inf), ("resolution", math.inf),
-                       ("claimed_epsilon", math.inf), ("claimed_delta", 1.0)):  # fmt: skip
+    for name, most in (
+        ("noise_std", math.inf),
+        ("sensitivity", math.inf),
+        ("sample_rate", 1.0),
+        ("clip_norm", math.inf),
+        ("resolution", math.inf),
+        ("claimed_epsilon", math.inf),
+        ("claimed_delta", 1.0),
+    ):
         value = getattr(release, name)
         if value is None and name not in ("noise_std", "sample_rate", "resolution"):
             continue
@@ -156,16 +161,12 @@ def seen_as(release: Release, unit: Unit, adjacency: Adjacency) -> Release:
     if release.mechanism == "none" or release.sensitivity is None:
         return release
     if unit == "client" and release.unit == "record":
-        return replace(
-            release, mechanism="none", kind=f"{release.kind} (noised for one record only)"
-        )
+        return replace(release, mechanism="none", kind=f"{release.kind} (noised for one record only)")
     replaced = adjacency == "replace_one" or release.unit != unit
     factor = 2.0 if replaced and release.adjacency != "replace_one" else 1.0
     found = release
     if (release.unit, release.adjacency, factor) != (unit, adjacency, 1.0):
-        found = replace(
-            release, unit=unit, adjacency=adjacency, sensitivity=release.sensitivity * factor
-        )
+        found = replace(release, unit=unit, adjacency=adjacency, sensitivity=release.sensitivity * factor)
     if release.sampling == "poisson" and (replaced or release.adjacency == "replace_one"):
         return replace(found, sampling="unknown")
     return found

@@ -24,16 +24,20 @@ SEES = {
     "public": {"public"},
 }
 
-_NOISE = {"gaussian": "Gaussian noise", "laplace": "Laplace noise",
-          "discrete_laplace": "discrete Laplace noise", "randomized_response": "randomised response"}  # fmt: skip
-_DRAWN = {"poisson": "each {} drawn by a coin of its own",
-          "fixed_without_replacement": "a fixed number of {}s drawn without replacement"}  # fmt: skip
+_NOISE = {
+    "gaussian": "Gaussian noise",
+    "laplace": "Laplace noise",
+    "discrete_laplace": "discrete Laplace noise",
+    "randomized_response": "randomised response",
+}
+_DRAWN = {
+    "poisson": "each {} drawn by a coin of its own",
+    "fixed_without_replacement": "a fixed number of {}s drawn without replacement",
+}
 Cost = frozenset[object]  # all that an accountant may look at, of one sender
 
 
-def budgets(
-    releases: Sequence[Release], accountants: Sequence[PluginSpec], delta: float
-) -> list[Budget]:
+def budgets(releases: Sequence[Release], accountants: Sequence[PluginSpec], delta: float) -> list[Budget]:
     """Bounds towards the server, another client and the public, for every unit the noise speaks of."""
     noised: set[Unit] = {r.unit for r in releases if r.noise_multiplier}
     units = sorted(noised) or ["client"]
@@ -47,15 +51,12 @@ def budgets(
     return found
 
 
-def towards(
-    observer: str, releases: Iterable[Release], unit: Unit
-) -> tuple[Adjacency, dict[str, list[Release]]]:
+def towards(observer: str, releases: Iterable[Release], unit: Unit) -> tuple[Adjacency, dict[str, list[Release]]]:
     """What one observer reads of each sender, as it protects `unit`, and the adjacency of that."""
     reads = SEES[observer]
     visible = [as_observed(r, reads) for r in releases if _visible(r, reads)]
     replaced = any(
-        r.noise_multiplier
-        and (r.adjacency == "replace_one" or r.sampling == "fixed_without_replacement")
+        r.noise_multiplier and (r.adjacency == "replace_one" or r.sampling == "fixed_without_replacement")
         for r in visible
     )
     adjacency: Adjacency = "replace_one" if replaced else "add_or_remove_one"
@@ -88,16 +89,21 @@ def _budget(
             known[cost] = accountant.checked(worst, group, delta)
         worst = known[cost]
     elif worst.spoiled_by:
-        worst = replace(
-            worst, note=f"{worst.note} {_noised_alone(accountant, groups, delta, known)}".strip()
-        )
+        worst = replace(worst, note=f"{worst.note} {_noised_alone(accountant, groups, delta, known)}".strip())
     return Budget(
-        observer=observer, unit=unit, adjacency=adjacency, delta=delta,
-        epsilon_upper=rounded_up(worst.epsilon), accountant=worst.engine or accountant.card.title,
-        releases=sum(r.count for r in group), assumes=_assumes(group, worst),
-        spoiled_by=list(worst.spoiled_by), note=_note(worst, sender, delta),
-        inconclusive=worst.inconclusive, disagrees=worst.disagrees,
-    )  # fmt: skip
+        observer=observer,
+        unit=unit,
+        adjacency=adjacency,
+        delta=delta,
+        epsilon_upper=rounded_up(worst.epsilon),
+        accountant=worst.engine or accountant.card.title,
+        releases=sum(r.count for r in group),
+        assumes=_assumes(group, worst),
+        spoiled_by=list(worst.spoiled_by),
+        note=_note(worst, sender, delta),
+        inconclusive=worst.inconclusive,
+        disagrees=worst.disagrees,
+    )
 
 
 def _worst(
@@ -117,11 +123,7 @@ def _noised_alone(
     accountant: Accountant, groups: dict[str, list[Release]], delta: float, known: dict[Cost, Bound]
 ) -> str:
     """What would be left of the loss if nothing were released in clear, as a sentence."""
-    noised = {
-        name: kept
-        for name, group in groups.items()
-        if (kept := [r for r in group if r.noise_multiplier])
-    }
+    noised = {name: kept for name, group in groups.items() if (kept := [r for r in group if r.noise_multiplier])}
     if not noised:
         return ""
     epsilon = _worst(accountant, noised, delta, known)[1].epsilon
@@ -167,9 +169,16 @@ def _terms(r: Release) -> tuple[object, ...]:
     """All that an accountant may look at."""
     spoils = "" if r.noise_multiplier else r.kind
     return (
-        r.mechanism, r.noise_std, r.sensitivity, r.unit, r.adjacency, r.sampling, r.sample_rate,
-        r.count, spoils,
-    )  # fmt: skip
+        r.mechanism,
+        r.noise_std,
+        r.sensitivity,
+        r.unit,
+        r.adjacency,
+        r.sampling,
+        r.sample_rate,
+        r.count,
+        spoils,
+    )
 
 
 def rounded_up(epsilon: float, digits: int = 3) -> float:
@@ -197,14 +206,16 @@ def _assumes(group: Sequence[Release], bound: Bound) -> str:
     total = sum(r.count for r in group)
     count = "1 release" if total == 1 else f"all {total:,} releases"
     parts = [f"{count} of one {group[0].unit} in the ledger"]
-    levels = sorted({f"{_NOISE[r.mechanism]} of multiplier {r.noise_multiplier:.3g}"
-                     for r in group})  # fmt: skip
+    levels = sorted({f"{_NOISE[r.mechanism]} of multiplier {r.noise_multiplier:.3g}" for r in group})
     parts.append(_few(levels))
     clips = sorted({r.clipped for r in group if r.clipped})
     parts.append(f"clipped {_few(clips)}" if clips else "no clip is recorded in the ledger")
     rates = sorted({(r.sampling, r.sample_rate) for r in group if r.sampling in _DRAWN})
-    parts += [f"{_DRAWN[how].format(group[0].unit)} with probability {q:.3g}, hidden from the observer"
-              for how, q in rates if q < 1]  # fmt: skip
+    parts += [
+        f"{_DRAWN[how].format(group[0].unit)} with probability {q:.3g}, hidden from the observer"
+        for how, q in rates
+        if q < 1
+    ]
     return "; ".join(parts)
 
 
@@ -221,8 +232,7 @@ def _note(bound: Bound, sender: str, delta: float) -> str:
         ceiling = highest_tpr(bound.epsilon, delta, 0.01)
         if ceiling < 0.9995:
             parts.append(
-                f"At 1 % false positives no membership attack can exceed {_percent_up(ceiling)} "
-                "true positives."
+                f"At 1 % false positives no membership attack can exceed {_percent_up(ceiling)} true positives."
             )
         else:
             parts.append("So large a bound excludes no membership attack at 1 % false positives.")

@@ -18,9 +18,7 @@ class Exceeded(Exception):
     """The child was stopped, or failed; the message is a phrase that says why."""
 
 
-def call(
-    function: Callable[P, T], seconds: float, gigabytes: float, *args: P.args, **kwargs: P.kwargs
-) -> T:
+def call(function: Callable[P, T], seconds: float, gigabytes: float, *args: P.args, **kwargs: P.kwargs) -> T:
     """function(*args, **kwargs), computed in a child; function and arguments must be picklable.
 
     Raises Exceeded past `seconds` of wall time, past `gigabytes` of address space (where the system
@@ -28,9 +26,7 @@ def call(
     """
     context = multiprocessing.get_context("spawn")  # a fork would inherit locked threads
     ours, theirs = context.Pipe(duplex=False)
-    child = context.Process(
-        target=_serve, args=(theirs, gigabytes, function, args, kwargs), daemon=True
-    )
+    child = context.Process(target=_serve, args=(theirs, gigabytes, function, args, kwargs), daemon=True)
     child.start()
     theirs.close()
     try:
@@ -49,9 +45,7 @@ def call(
     return found
 
 
-def _serve(
-    pipe: Connection, gigabytes: float, function: Callable[..., Any], args: Any, kwargs: Any
-) -> None:
+def _serve(pipe: Connection, gigabytes: float, function: Callable[..., Any], args: Any, kwargs: Any) -> None:
     with contextlib.suppress(ImportError, ValueError, OSError):
         import resource
 

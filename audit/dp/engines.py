@@ -50,9 +50,7 @@ def tightest(counts: Terms, delta: float, config: Numerical.Config) -> Bound:
         return Bound(epsilon=whole.epsilon, engine=whole.engine, note=note)
     if whole.epsilon <= found.epsilon:
         return whole
-    return Bound(
-        epsilon=found.epsilon, engine=engine.card.title, note=found.note, lower=found.lower
-    )
+    return Bound(epsilon=found.epsilon, engine=engine.card.title, note=found.note, lower=found.lower)
 
 
 def cross_check(bound: Bound, counts: Terms, delta: float, config: Numerical.Config) -> Bound:

@@ -41,8 +41,10 @@ class Question:
             ("per_round", self.per_round >= 1, ">= 1"),
         ):
             if not good:
-                raise UserError(f"--{name.replace('_', '-')} must be {what}, got {getattr(self, name)}",
-                                hint="fedaudit budget --epsilon 8 --rounds 200 --rate 0.1")  # fmt: skip
+                raise UserError(
+                    f"--{name.replace('_', '-')} must be {what}, got {getattr(self, name)}",
+                    hint="fedaudit budget --epsilon 8 --rounds 200 --rate 0.1",
+                )
 
     @property
     def doubled(self) -> bool:
@@ -60,16 +62,20 @@ class Answer(NamedTuple):
 def answers(question: Question) -> list[Answer]:
     """For each kind of observer the noise, relative to the clip, that keeps the budget."""
     everyone = _closed(
-        question, question.rounds, "whoever sees who takes part (the server), at worst",
+        question,
+        question.rounds,
+        "whoever sees who takes part (the server), at worst",
         f"a client that takes part in all {question.rounds:,} rounds",
-    )  # fmt: skip
+    )
     if question.rate == 1:
         return [everyone._replace(observer="everyone")]
     mean = max(1, round(question.rate * question.rounds))
     usual = _closed(
-        question, mean, "the same, for a usual client",
+        question,
+        mean,
+        "the same, for a usual client",
         f"a client that takes part in {mean:,} rounds, the average",
-    )  # fmt: skip
+    )
     return [everyone, usual, _hidden(question)]
 
 
@@ -86,9 +92,7 @@ def _closed(question: Question, takes_part: int, observer: str, counted: str) ->
     share = takes_part / question.rounds
     curve = {
         r: closed_form(
-            merged(
-                {Term("gaussian", z, "none", 1.0): max(1, round(share * r)) * question.per_round}
-            ),
+            merged({Term("gaussian", z, "none", 1.0): max(1, round(share * r)) * question.per_round}),
             question.delta,
         )
         for r in _points(question.rounds)
@@ -99,20 +103,25 @@ def _closed(question: Question, takes_part: int, observer: str, counted: str) ->
 def _hidden(question: Question) -> Answer:
     """Amplified by sampling. Poisson amplification needs add-or-remove neighbours."""
     if question.replace and question.how == "poisson":
-        raise UserError("Poisson sampling is credited for add-or-remove neighbours only",
-                        hint="leave out --replace, or use --sampling fixed")  # fmt: skip
+        raise UserError(
+            "Poisson sampling is credited for add-or-remove neighbours only",
+            hint="leave out --replace, or use --sampling fixed",
+        )
     try:
         z, curve = call(_search, SECONDS, GIGABYTES, question)
     except Exceeded as reason:
-        raise UserError(f"no answer for those who do not see who takes part: {reason}",
-                        hint="ask for a smaller epsilon or fewer rounds") from None  # fmt: skip
+        raise UserError(
+            f"no answer for those who do not see who takes part: {reason}",
+            hint="ask for a smaller epsilon or fewer rounds",
+        ) from None
     drawn = "on coins of their own" if question.how == "poisson" else "in a fixed number"
     return Answer(
         "whoever cannot see who takes part (public, other clients)",
         f"all {question.rounds:,} rounds, clients drawn {drawn} with probability {question.rate:g}",
-        z * (2 if question.doubled else 1), curve,
+        z * (2 if question.doubled else 1),
+        curve,
         "PLD" if question.how == "poisson" else "WOR-PLD",
-    )  # fmt: skip
+    )
 
 
 def _search(question: Question) -> tuple[float, dict[int, float]]:

@@ -27,25 +27,26 @@ def spent(releases: Sequence[Release], delta: float) -> list[Spent]:
     """The bound over rounds, for every observer and unit that the ledger speaks of."""
     numbers = sorted({r.round for r in releases})
     points = sorted(
-        {numbers[-(-len(numbers) * i // POINTS) - 1] for i in range(1, POINTS + 1)}
-        if numbers
-        else []
+        {numbers[-(-len(numbers) * i // POINTS) - 1] for i in range(1, POINTS + 1)} if numbers else []
     )
     found: dict[tuple[str, str], list[Budget]] = {}
     for last in points:
         for b in budgets([r for r in releases if r.round <= last], PLAIN, delta):
             found.setdefault((b.observer, b.unit), []).append(b)
     return [
-        Spent(observer=observer, unit=unit, rounds=[p + 1 for p in points],
-              epsilon=[b.epsilon_upper for b in found_budgets], last=found_budgets[-1])
+        Spent(
+            observer=observer,
+            unit=unit,
+            rounds=[p + 1 for p in points],
+            epsilon=[b.epsilon_upper for b in found_budgets],
+            last=found_budgets[-1],
+        )
         for (observer, unit), found_budgets in found.items()
         if len(found_budgets) == len(points)
-    ]  # fmt: skip
+    ]
 
 
-def figure(
-    curves: Sequence[tuple[str, dict[int, float]]], title: str, identity: str
-) -> Figure | None:
+def figure(curves: Sequence[tuple[str, dict[int, float]]], title: str, identity: str) -> Figure | None:
     """Epsilon over rounds, one line a curve; None where no curve is finite and above zero."""
     series = []
     for name, curve in curves:
@@ -56,10 +57,14 @@ def figure(
         return None
     ends = "; ".join(f"{s.name}: {s.y[-1]:.3g} after {s.x[-1]:g} rounds" for s in series)
     return Figure(
-        id=identity, title=title, series=series, x_label="rounds", y_label="epsilon at most",
+        id=identity,
+        title=title,
+        series=series,
+        x_label="rounds",
+        y_label="epsilon at most",
         caption="The bound after so many rounds. Where there is no bound, there is no line.",
         alt=f"Epsilon over rounds. {ends}",
-    )  # fmt: skip
+    )
 
 
 def drawing(found: Sequence[Spent]) -> Figure | None:
@@ -68,16 +73,16 @@ def drawing(found: Sequence[Spent]) -> Figure | None:
     for s in found:
         same.setdefault((s.unit, tuple(s.epsilon)), []).append(s)
     curves = [
-        (f"{', '.join(s.observer for s in group)}; per {unit}",
-         dict(zip(group[0].rounds, group[0].epsilon, strict=True)))
+        (
+            f"{', '.join(s.observer for s in group)}; per {unit}",
+            dict(zip(group[0].rounds, group[0].epsilon, strict=True)),
+        )
         for (unit, _), group in same.items()
-    ]  # fmt: skip
+    ]
     return figure(curves, "Privacy spent over rounds", "budget-spent")
 
 
-def over_rounds(
-    releases: Sequence[Release], budgets: Sequence[Budget], delta: float
-) -> list[Figure]:
+def over_rounds(releases: Sequence[Release], budgets: Sequence[Budget], delta: float) -> list[Figure]:
     """The figure of a run's report; none where nothing that was released is bounded."""
     if not any(b.releases and b.epsilon_upper < float("inf") for b in budgets):
         return []

@@ -11,10 +11,7 @@ from typing import NamedTuple
 
 from fl.ledger import Mechanism, Release, Sampling
 
-CREDITED = (
-    "poisson",
-    "fixed_without_replacement",
-)  # sampling that an accountant knows how to credit
+CREDITED = ("poisson", "fixed_without_replacement")  # sampling that an accountant knows how to credit
 
 
 class Term(NamedTuple):
@@ -76,9 +73,7 @@ def coarsened(counts: Terms, most: int) -> dict[Term, int]:
     groups = {(t.mechanism, t.sampling) for t in counts}
     found: Counter[Term] = Counter()
     for mechanism, sampling in groups:
-        group = {
-            t: n for t, n in counts.items() if (t.mechanism, t.sampling) == (mechanism, sampling)
-        }
+        group = {t: n for t, n in counts.items() if (t.mechanism, t.sampling) == (mechanism, sampling)}
         share = max(2.0, most / len(groups))
         zs, rates = [t.z for t in group], [t.rate for t in group]
         wide_z, wide_q = math.log(max(zs) / min(zs)), math.log(max(rates) / min(rates))

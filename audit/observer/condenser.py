@@ -45,8 +45,7 @@ class AuxiliaryCondenser:
         count = asked if isinstance(asked, int) else worker_kinds.auto_count("cpu")
         with worker_kinds.start(min(count, len(jobs)), make_site) as workers:
             made = torch.cat(list(workers.map("condense", jobs)))
-        sent = [self._sent(x, int(g.y[0]), seed, i)
-                for i, (x, g) in enumerate(zip(made, groups, strict=True))]  # fmt: skip
+        sent = [self._sent(x, int(g.y[0]), seed, i) for i, (x, g) in enumerate(zip(made, groups, strict=True))]
         return np.stack(sent)
 
     def _sent(self, image: Tensor, label: int, seed: int, number: int) -> NDArray[np.float32]:
@@ -66,9 +65,7 @@ class AuxiliaryCondenser:
 class CondensingSite:
     """A worker's network; called by name through fl.workers."""
 
-    def __init__(
-        self, make: Callable[[], Net], data: Data, settings: Condensing, seed: int
-    ) -> None:
+    def __init__(self, make: Callable[[], Net], data: Data, settings: Condensing, seed: int) -> None:
         self._data, self._settings, self._streams = data, settings, Streams(seed)
         self._net = initialise(make, self._streams)
         channels_last(self._net)
@@ -76,8 +73,9 @@ class CondensingSite:
     def condense(self, job: tuple[int, list[Images]]) -> Tensor:
         """[m, 1, C, H, W] of the m groups that begin at number `job[0]`."""
         number, groups = job
-        cells = [Cell(normalise(torch.from_numpy(np.ascontiguousarray(g.x)), self._data), int(g.y[0]))
-                 for g in groups]  # fmt: skip
+        cells = [
+            Cell(normalise(torch.from_numpy(np.ascontiguousarray(g.x)), self._data), int(g.y[0])) for g in groups
+        ]
         return condense(self._net, cells, self._settings, self._streams.torch("condense", number))
 
 

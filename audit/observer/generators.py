@@ -37,9 +37,7 @@ class KnownGenerators:
     def pictures(self, weights: Arrays, n: int, rng: np.random.Generator) -> Images:
         y = rng.integers(0, self._classes or 1, n)
         labels = torch.from_numpy(y) if self._classes else None
-        x = gan.sample(
-            _tensors(weights), self._shape, n, self._config, _stream(rng), labels, self._classes
-        )
+        x = gan.sample(_tensors(weights), self._shape, n, self._config, _stream(rng), labels, self._classes)
         return Images(x=x.numpy(), y=y)
 
     def maker(self, weights: Arrays) -> Callable[[Tensor, Tensor], Tensor]:
@@ -84,12 +82,16 @@ class KnownGenerators:
         stream = torch.Generator().manual_seed(seed)
         pair = gan.initial(self._shape, self._config, stream, self._classes)
         if steps:
-            config = replace(self._config, unit="step", local=steps, lr_generator=2e-3,
-                             lr_critic=2e-3, batch_size=min(64, self._config.batch_size))  # fmt: skip
+            config = replace(
+                self._config,
+                unit="step",
+                local=steps,
+                lr_generator=2e-3,
+                lr_critic=2e-3,
+                batch_size=min(64, self._config.batch_size),
+            )
             x = 2 * torch.from_numpy(np.ascontiguousarray(images.x)) - 1
-            pair = gan.train(
-                pair, x, torch.from_numpy(images.y), config, stream, self._classes
-            ).pair
+            pair = gan.train(pair, x, torch.from_numpy(images.y), config, stream, self._classes).pair
         return TrainedPair(generator=to_numpy(pair.generator), critic=to_numpy(pair.critic))
 
 

@@ -52,9 +52,7 @@ class BoundExtractor:
         return self._runner
 
     @staticmethod
-    def _run(
-        part: Callable[[Tensor], Tensor], images: NDArray[Any], batch: int = 500
-    ) -> NDArray[Any]:
+    def _run(part: Callable[[Tensor], Tensor], images: NDArray[Any], batch: int = 500) -> NDArray[Any]:
         with torch.no_grad():
             x = torch.from_numpy(np.ascontiguousarray(images))
             return np.asarray(torch.cat([part(b) for b in torch.split(x, batch)]).numpy())

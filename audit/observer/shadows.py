@@ -37,18 +37,25 @@ class ShadowTrainer:
     workers: int
 
     def __call__(
-        self, pictures: Images, subsets: Sequence[Index], queries: NDArray[Any], *, epochs: int,
-        seed: int, start: Mapping[str, NDArray[Any]] | None = None,
-    ) -> NDArray[np.float32]:  # fmt: skip
+        self,
+        pictures: Images,
+        subsets: Sequence[Index],
+        queries: NDArray[Any],
+        *,
+        epochs: int,
+        seed: int,
+        start: Mapping[str, NDArray[Any]] | None = None,
+    ) -> NDArray[np.float32]:
         """Logits [subsets, Q, classes] of queries [Q, C, H, W]; see attacks.attack.Trainer."""
         settings = LocalConfig(
-            local_epochs=epochs, batch_size=self.config.batch_size, lr=self.config.lr,
-            momentum=self.config.momentum, weight_decay=self.config.weight_decay,
+            local_epochs=epochs,
+            batch_size=self.config.batch_size,
+            lr=self.config.lr,
+            momentum=self.config.momentum,
+            weight_decay=self.config.weight_decay,
             grad_clip=self.config.grad_clip,
-        )  # fmt: skip
-        make_site = partial(
-            ShadowSite, self.make, self.data, settings, pictures, queries, seed, start
         )
+        make_site = partial(ShadowSite, self.make, self.data, settings, pictures, queries, seed, start)
         with worker_kinds.start(self.workers, make_site) as workers:
             found = list(workers.map("shadow", enumerate(subsets)))
         return np.stack([np.asarray(logits) for logits in found])
@@ -58,9 +65,15 @@ class ShadowSite:
     """A worker's model and data; called by name through fl.workers."""
 
     def __init__(
-        self, make: Callable[[], Net], data: Data, config: LocalConfig, pictures: Images,
-        queries: NDArray[Any], seed: int, start: Mapping[str, NDArray[Any]] | None,
-    ) -> None:  # fmt: skip
+        self,
+        make: Callable[[], Net],
+        data: Data,
+        config: LocalConfig,
+        pictures: Images,
+        queries: NDArray[Any],
+        seed: int,
+        start: Mapping[str, NDArray[Any]] | None,
+    ) -> None:
         self._make, self._streams, self._method = make, Streams(seed), FedAvg(config)
         with torch.random.fork_rng(devices=[]):
             self._net = make()
@@ -84,9 +97,8 @@ class ShadowSite:
             start = state_of(initialise(self._make, drawn))
         order = self._streams.torch("order", number)
         trained = train(
-            self._method, self._net, start, self._x[index], self._y[index], {}, order,
-            augment=self._augment,
-        )  # fmt: skip
+            self._method, self._net, start, self._x[index], self._y[index], {}, order, augment=self._augment
+        )
         return evaluate(self._net, "forward", trained.state, self._queries)
 
 
@@ -94,6 +106,4 @@ def trainer(world: World) -> ShadowTrainer:
     """Shadow training with the run's model, learning rate, batch size and workers."""
     asked = world.config.workers
     count = asked if isinstance(asked, int) else worker_kinds.auto_count("cpu")
-    return ShadowTrainer(
-        make=world.make_net, data=world.data, config=world.method.config, workers=count
-    )
+    return ShadowTrainer(make=world.make_net, data=world.data, config=world.method.config, workers=count)

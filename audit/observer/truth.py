@@ -16,10 +16,7 @@ class SimulatedTruth:
     """Truth of a federation we ran. `groups` gives the pictures behind each replayed artifact."""
 
     def __init__(
-        self,
-        population: Population,
-        artifacts: Mapping[str, Artifact],
-        groups: Mapping[str, NDArray[np.int64]],
+        self, population: Population, artifacts: Mapping[str, Artifact], groups: Mapping[str, NDArray[np.int64]]
     ) -> None:
         self._population, self._artifacts, self._groups = population, artifacts, groups
         self.reference = images(population, population.reference)

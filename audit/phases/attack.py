@@ -43,10 +43,7 @@ def run(run: RunDir, config: Config, progress: Progress) -> None:
     """Runs the attacks that config.attacks names; those already in evidence/ are made anew."""
     tune_allocator()  # decoders and shadow models train in this process
     world = World(config)
-    attacks = [
-        (plugin("attacks", spec, f"attacks[{i}]"), spec.name)
-        for i, spec in enumerate(config.attacks)
-    ]
+    attacks = [(plugin("attacks", spec, f"attacks[{i}]"), spec.name) for i, spec in enumerate(config.attacks)]
     kinds = _kinds(a for a, _ in attacks)
     inverting = any(_inverts_updates(a.card) for a, _ in attacks)
     asking = any(_asks_models(a.card) for a, _ in attacks)
@@ -64,9 +61,10 @@ def run(run: RunDir, config: Config, progress: Progress) -> None:
         updates = replay_updates(world, artifacts)
     models = replay_models(world, artifacts) if asking else Replays([], {})
     truth = SimulatedTruth(
-        world.population, {a.id: a for a in (*artifacts, *history)},
+        world.population,
+        {a.id: a for a in (*artifacts, *history)},
         replays.groups | pairs.groups | updates.groups | models.groups,
-    )  # fmt: skip
+    )
     for stale in run.evidence.glob("[0-9]*.json"):  # of a longer or differently ordered list
         stale.unlink()
     progress("attack", 0, len(attacks))
@@ -102,9 +100,11 @@ def _asks_models(card: Card) -> bool:
 def _reads_uploads(card: Card) -> bool:
     reads = {*card.requires, *card.also_reads}
     return (
-        card.replays and card.rounds == "latest" and bool(reads & set(UPDATES))
+        card.replays
+        and card.rounds == "latest"
+        and bool(reads & set(UPDATES))
         and Kind.LOCAL_PROTOTYPES not in reads
-    )  # fmt: skip
+    )
 
 
 def _recorded(run: RunDir, kinds: set[str], rounds: Literal["latest", "all"]) -> list[Artifact]:
@@ -132,12 +132,7 @@ def _one(
     attack: Attack, name: str, artifacts: Sequence[Artifact], world: World, truth: SimulatedTruth
 ) -> dict[str, Any]:
     card, started = attack.card, time.perf_counter()
-    result: dict[str, Any] = {
-        "name": name,
-        "card": card_fields(card),
-        "status": "ran",
-        "reason": "",
-    }
+    result: dict[str, Any] = {"name": name, "card": card_fields(card), "status": "ran", "reason": ""}
     view = visible(card, artifacts)
     knowledge = granted(card, world)
     missing = [k for k in card.requires if not any(a.kind == k for a in view)]
@@ -160,9 +155,7 @@ def _one(
     return result | {"seconds": time.perf_counter() - started}
 
 
-def _absent(
-    missing: Sequence[Kind], method: MethodCard, card: Card, artifacts: Sequence[Artifact]
-) -> str:
+def _absent(missing: Sequence[Kind], method: MethodCard, card: Card, artifacts: Sequence[Artifact]) -> str:
     """Why there is nothing of these kinds: never sent to that position, or not kept on disk."""
     declared = {*method.uplink, *method.downlink, *method.relay, *method.release}
     kept = {a.kind for a in artifacts}
@@ -171,9 +164,7 @@ def _absent(
             f"no {' or '.join(lost)} was recorded: {method.title} may send it in rounds that the "
             "setting record.rounds leaves out"
         )
-    return (
-        f"{method.title} sends no {' or '.join(missing)} that the {card.threat.position} could read"
-    )
+    return f"{method.title} sends no {' or '.join(missing)} that the {card.threat.position} could read"
 
 
 def visible(card: Card, artifacts: Sequence[Artifact]) -> list[Artifact]:
@@ -219,9 +210,7 @@ def granted(card: Card, world: World) -> Knowledge:
     return Knowledge(
         classes=len(world.data.classes),
         image_shape=tuple(world.data.shape),  # type: ignore[arg-type]
-        architecture=KnownArchitecture(world.make_net, world.data)
-        if "architecture" in knows
-        else None,
+        architecture=KnownArchitecture(world.make_net, world.data) if "architecture" in knows else None,
         generators=known_generators(world) if "architecture" in knows else None,
         auxiliary=auxiliary,
         training=training,
@@ -239,12 +228,7 @@ def card_fields(card: Card) -> dict[str, Any]:
 
 def _encode(gallery: Gallery) -> dict[str, Any]:
     rows = {name: [png(p) for p in pictures] for name, pictures in gallery.rows.items()}
-    return {
-        "title": gallery.title,
-        "caption": gallery.caption,
-        "columns": list(gallery.columns),
-        "rows": rows,
-    }
+    return {"title": gallery.title, "caption": gallery.caption, "columns": list(gallery.columns), "rows": rows}
 
 
 def png(picture: np.ndarray[Any, Any]) -> str:

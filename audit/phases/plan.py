@@ -32,9 +32,7 @@ PHASES = (
     Phase("simulate", ("seed", "federation", "method", "protections", "record", "evaluate_every")),
     Phase("attack", ("attacks", "replay"), reads=("simulate",)),
     Phase("account", ("accountants", "delta", "dp_audit"), reads=("simulate",)),
-    Phase(
-        "score", ("policy", "title", "claims", "variants"), reads=("simulate", "attack", "account")
-    ),
+    Phase("score", ("policy", "title", "claims", "variants"), reads=("simulate", "attack", "account")),
     Phase("report", ("report", "sections"), reads=("score",)),
 )
 SIMULATED = PHASES[0].keys  # what a run folder can never change
@@ -44,9 +42,7 @@ def phase(name: str) -> Phase:
     return next(p for p in PHASES if p.name == name)
 
 
-def execute(
-    run: RunDir, config: Config, names: list[str], progress: Progress, *, skip_finished: bool
-) -> None:
+def execute(run: RunDir, config: Config, names: list[str], progress: Progress, *, skip_finished: bool) -> None:
     """Run phases in order, in a locked folder, with the config kept beside the results."""
     with run.locked():
         resolved = run.adopt(config, SIMULATED)
@@ -55,9 +51,8 @@ def execute(
 
 
 def _execute(
-    run: RunDir, config: Config, resolved: dict[str, Any], what: Phase, progress: Progress,
-    skip_finished: bool,
-) -> None:  # fmt: skip
+    run: RunDir, config: Config, resolved: dict[str, Any], what: Phase, progress: Progress, skip_finished: bool
+) -> None:
     books = read_phases(run)
     _check_inputs(run, books, resolved, what)
     settings = {k: resolved[k] for k in what.keys}
@@ -81,20 +76,19 @@ def _execute(
     run.write_json(run.phases, books)
 
 
-def _check_inputs(
-    run: RunDir, books: dict[str, Any], resolved: dict[str, Any], what: Phase
-) -> None:
+def _check_inputs(run: RunDir, books: dict[str, Any], resolved: dict[str, Any], what: Phase) -> None:
     """Refuse to read what is missing, unfinished or was made with other settings."""
     for name in what.reads:
         entry, needed = books.get(name), phase(name)
         if entry is None or entry["seconds"] is None:
-            raise UserError(f"{what.name} needs a finished {name} phase in {run.path}",
-                            hint=f"run `fedaudit {name}` first, or `fedaudit run`")  # fmt: skip
+            raise UserError(
+                f"{what.name} needs a finished {name} phase in {run.path}",
+                hint=f"run `fedaudit {name}` first, or `fedaudit run`",
+            )
         now = {k: resolved[k] for k in needed.keys}
         if found := difference(entry["settings"], now):
             raise UserError(
-                f"{run.path}: {name} ran with {found.key}: {found.left!r}, the config says "
-                f"{found.right!r}",
+                f"{run.path}: {name} ran with {found.key}: {found.left!r}, the config says {found.right!r}",
                 hint=f"run `fedaudit {name}` again first",
             )
 
@@ -105,8 +99,7 @@ def finished(run: RunDir, config: Config) -> bool:
     if any((books.get(p.name) or {}).get("seconds") is None for p in PHASES if p.name != "report"):
         return False
     return all(
-        books[name]["settings"] == {k: resolved[k] for k in phase(name).keys}
-        for name in phase("score").reads
+        books[name]["settings"] == {k: resolved[k] for k in phase(name).keys} for name in phase("score").reads
     )
 
 
@@ -135,8 +128,7 @@ def read_phases(run: RunDir) -> dict[str, Any]:
         for name, entry in books.items()
     )
     if not good:
-        raise UserError(f"{run.phases} does not say which phases ran",
-                        hint="delete it and run the phases again")  # fmt: skip
+        raise UserError(f"{run.phases} does not say which phases ran", hint="delete it and run the phases again")
     return dict(books)
 
 

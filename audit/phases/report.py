@@ -32,5 +32,7 @@ def read_result(run: RunDir) -> AuditResult:
         return AuditResult.model_validate_json(run.audit.read_bytes())
     except ValueError as error:
         first = str(error).splitlines()
-        raise UserError(f"{run.audit} is not an audit result: {' '.join(first[1:3]).strip()}",
-                        hint="run `fedaudit score` again") from error  # fmt: skip
+        raise UserError(
+            f"{run.audit} is not an audit result: {' '.join(first[1:3]).strip()}",
+            hint="run `fedaudit score` again",
+        ) from error

@@ -105,9 +105,7 @@ assert Severity.NONE.rank == 0
 
 def _history(record: dict[str, Any]) -> History:
     known = set(History.model_fields) - {"values"}
-    values = {
-        k: float(v) for k, v in record.items() if k not in known and isinstance(v, int | float)
-    }
+    values = {k: float(v) for k, v in record.items() if k not in known and isinstance(v, int | float)}
     return History(**{k: v for k, v in record.items() if k in known}, values=values)
 
 

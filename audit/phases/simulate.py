@@ -79,8 +79,10 @@ def device_of(config: Config) -> str:
     if config.device == "auto":
         return "cuda" if torch.cuda.is_available() else "cpu"
     if config.device == "cuda" and not torch.cuda.is_available():
-        raise UserError("device is cuda, and this machine has no CUDA device that torch can use",
-                        hint="set device: auto, or install a CUDA build of torch")  # fmt: skip
+        raise UserError(
+            "device is cuda, and this machine has no CUDA device that torch can use",
+            hint="set device: auto, or install a CUDA build of torch",
+        )
     return config.device
 
 

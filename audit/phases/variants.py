@@ -18,9 +18,7 @@ JUDGED = ("score", "report")  # the phases that read what the variants left
 def config_of(config: Config, variant: Variant) -> Config:
     """The config of one variant: other protections, changed settings of the method, fewer attacks."""
     plain = config.model_dump()
-    repeated = [
-        a for a in plain["attacks"] if variant.attacks is None or a["name"] in variant.attacks
-    ]
+    repeated = [a for a in plain["attacks"] if variant.attacks is None or a["name"] in variant.attacks]
     changes = {
         "title": f"{config.title}: {variant.name}",
         "protections": variant.model_dump()["protections"],
@@ -41,8 +39,7 @@ def execute_all(run: RunDir, config: Config, names: list[str], progress: Progres
     every = [p.name for p in PHASES]
     for variant in config.variants if "score" in names else ():
         folder = RunDir.create(folder_of(run, variant).path)
-        execute(folder, config_of(config, variant), every, _named(variant.name, progress),
-                skip_finished=True)  # fmt: skip
+        execute(folder, config_of(config, variant), every, _named(variant.name, progress), skip_finished=True)
     # A verdict older than one of its variants is made again
     skip = not any(_newer(folder_of(run, v), run) for v in config.variants)
     execute(run, config, [n for n in names if n in JUDGED], progress, skip_finished=skip)

@@ -52,9 +52,18 @@ CLIP = 1.0
 LOWER = ("residuals and replay", "f-DP in one run")  # fixed before looking
 SHORT = ("residuals", "f-DP")  # the same, for the legend
 HEADER = (
-    "method", "noise multiplier", "accuracy", "kind", "releases", "epsilon at most, exact", "at most, RDP",
-    f"at least, {LOWER[0]}", f"at least, {LOWER[1]}", "refuted", "sent in clear",
-)  # fmt: skip
+    "method",
+    "noise multiplier",
+    "accuracy",
+    "kind",
+    "releases",
+    "epsilon at most, exact",
+    "at most, RDP",
+    f"at least, {LOWER[0]}",
+    f"at least, {LOWER[1]}",
+    "refuted",
+    "sent in clear",
+)
 CAPTION = (
     "Epsilon per client at delta = 1e-5, add or remove one, of all rounds; at most is rounded up, at least "
     "down. Lower bounds hold together at 95 %; f-DP in one run cannot show more than the number of its "
@@ -79,20 +88,23 @@ class Row:
 
     def cells(self) -> tuple[str, ...]:
         return (
-            self.method, f"{self.noise:g}", f"{100 * self.accuracy:.1f} %", self.kind,
-            str(self.releases), f"{self.exact:g}", f"{self.rdp:g}", *(f"{e:g}" for e in self.lower),
-            "yes" if self.refuted else "no", ", ".join(self.clear) or "nothing",
-        )  # fmt: skip
+            self.method,
+            f"{self.noise:g}",
+            f"{100 * self.accuracy:.1f} %",
+            self.kind,
+            str(self.releases),
+            f"{self.exact:g}",
+            f"{self.rdp:g}",
+            *(f"{e:g}" for e in self.lower),
+            "yes" if self.refuted else "no",
+            ", ".join(self.clear) or "nothing",
+        )
 
 
-def config(
-    method: str, noise: float, rounds: int, seed: int, overrides: Mapping[str, Any]
-) -> Config:
+def config(method: str, noise: float, rounds: int, seed: int, overrides: Mapping[str, Any]) -> Config:
     """The audit of one method at one noise level; `overrides` are keys of a config."""
     plan = METHODS[known(method, METHODS, "method")]
-    protection = {
-        "name": "dp_gaussian", "kinds": plan["kinds"], "clip_norm": CLIP, "noise_multiplier": noise,
-    }  # fmt: skip
+    protection = {"name": "dp_gaussian", "kinds": plan["kinds"], "clip_norm": CLIP, "noise_multiplier": noise}
     layer = {
         "seed": seed,
         "method": plan["method"] | TRAINING | {"rounds": rounds},
@@ -141,19 +153,26 @@ def _rows(run: Any, method: str, noise: float, delta: float) -> list[Row]:
         longest = max(groups, key=lambda g: sum(r.count for r in g))  # all noise is alike here
         found.append(
             Row(
-                method=method, noise=noise, accuracy=float(last["accuracy"]), kind=audit.kind,
-                releases=audit.run_releases, exact=audit.run_composed,
+                method=method,
+                noise=noise,
+                accuracy=float(last["accuracy"]),
+                kind=audit.kind,
+                releases=audit.run_releases,
+                exact=audit.run_composed,
                 rdp=rounded_up(bound(terms(longest), delta).epsilon),
-                lower=tuple(lower(audit, name) for name in LOWER), refuted=audit.refuted, clear=clear,
+                lower=tuple(lower(audit, name) for name in LOWER),
+                refuted=audit.refuted,
+                clear=clear,
             )
-        )  # fmt: skip
+        )
     return found
 
 
 def lower(audit: DPAudit, name: str) -> float:
     """The bound of one audit for who reads single uploads; 0 where it was not taken."""
-    found = [n.epsilon for n in audit.numbers
-             if (n.audit, n.column, n.observer) == (name, "bound", "single uploads")]  # fmt: skip
+    found = [
+        n.epsilon for n in audit.numbers if (n.audit, n.column, n.observer) == (name, "bound", "single uploads")
+    ]
     return max(found, default=0.0)
 
 
@@ -172,12 +191,8 @@ def figure(rows: Sequence[Row]) -> Figure:
         lines = {"≤ exact": [r.exact for r in own], "≤ RDP": [r.rdp for r in own]}
         lines |= {f"≥ {n}": [r.lower[i] for r in own] for i, n in enumerate(SHORT)}
         for name, epsilons in lines.items():
-            points = sorted(
-                (e, 100 * r.accuracy) for e, r in zip(epsilons, own, strict=True) if e > 0
-            )
-            series.append(
-                Series(name=f"{method} {name}", x=[e for e, _ in points], y=[a for _, a in points])
-            )
+            points = sorted((e, 100 * r.accuracy) for e, r in zip(epsilons, own, strict=True) if e > 0)
+            series.append(Series(name=f"{method} {name}", x=[e for e, _ in points], y=[a for _, a in points]))
     return Figure(
         id="dp-audit-accuracy",
         title="Accuracy and privacy lost",

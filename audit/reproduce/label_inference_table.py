@@ -49,9 +49,13 @@ METHODS: dict[str, dict[str, Any]] = {
 }
 RULES = ("bias", "row sums", "row norms")
 HEADER = (
-    "method", *(f"set exact, {r}" for r in RULES), "best F1", "L1 of shares",
-    "presence AUC, row sums", "presence AUC, row norms",
-)  # fmt: skip
+    "method",
+    *(f"set exact, {r}" for r in RULES),
+    "best F1",
+    "L1 of shares",
+    "presence AUC, row sums",
+    "presence AUC, row norms",
+)
 CAPTION = (
     "Each cell: value [interval] (best blind guess). The intervals of one attack hold together at 95 %. "
     "L1 of shares is 0 where proportions are exact, 2 at most."
@@ -63,17 +67,16 @@ def config(method: str, rounds: int, seed: int, overrides: Mapping[str, Any]) ->
     """The audit of one method; `overrides` are keys of a config, laid over BASE."""
     settings = {**METHODS[known(method, METHODS, "method")], **TRAINING, "rounds": rounds}
     layers: tuple[Mapping[str, Any], ...] = (
-        {"seed": seed, "method": settings, "evaluate_every": rounds}, overrides,
-    )  # fmt: skip
+        {"seed": seed, "method": settings, "evaluate_every": rounds},
+        overrides,
+    )
     merged: dict[str, Any] = BASE
     for layer in layers:
         merged = merge(merged, layer)
     return validate(Config, merged, method)
 
 
-def measure(
-    methods: Sequence[str], rounds: int, seed: int, root: Path, overrides: Mapping[str, Any]
-) -> str:
+def measure(methods: Sequence[str], rounds: int, seed: int, root: Path, overrides: Mapping[str, Any]) -> str:
     """Simulate and attack each method below root; the table as Markdown, also in root/table.md."""
     from audit.cli.show import progress
     from audit.phases.plan import execute

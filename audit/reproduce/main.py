@@ -37,8 +37,9 @@ class Selection:
 
     def __post_init__(self) -> None:
         if self.rounds < 1:
-            raise UserError(f"--rounds must be >= 1, got {self.rounds}",
-                            hint="leave it out for the paper's number")  # fmt: skip
+            raise UserError(
+                f"--rounds must be >= 1, got {self.rounds}", hint="leave it out for the paper's number"
+            )
 
     def cells(self, table: Table) -> list[tuple[str, str, int]]:
         """(column, row, seed), seed by seed so that a first complete table comes early."""
@@ -51,8 +52,10 @@ class Selection:
             for row in table.needed(column, rows or table.rows)
         ]
         if not found:
-            raise UserError(f"{table.name} has none of the rows in these columns",
-                            hint="`python -m audit.reproduce.main --list` shows what there is")  # fmt: skip
+            raise UserError(
+                f"{table.name} has none of the rows in these columns",
+                hint="`python -m audit.reproduce.main --list` shows what there is",
+            )
         return found
 
 
@@ -70,10 +73,9 @@ def reproduce(table: Table, chosen: Selection, root: Path = ROOT) -> Path:
 
     cells = chosen.cells(table)
     configs = [
-        table.cell(column, row, rounds=chosen.rounds, seed=seed, data=chosen.data,
-                   workers=chosen.workers)
+        table.cell(column, row, rounds=chosen.rounds, seed=seed, data=chosen.data, workers=chosen.workers)
         for column, row, seed in cells
-    ]  # fmt: skip
+    ]
     for config in configs:
         resolve(config)
     for config in {str(c.federation.dataset): c for c in configs}.values():
@@ -102,8 +104,7 @@ def show(table: Table, chosen: Selection, root: Path = ROOT) -> None:
 
     wanted = set(chosen.cells(table))
     found = collect(table, root / table.name)
-    runs = [r for r in found.runs
-            if r.rounds == chosen.rounds and (r.column, r.row, r.seed) in wanted]  # fmt: skip
+    runs = [r for r in found.runs if r.rounds == chosen.rounds and (r.column, r.row, r.seed) in wanted]
     parts = blocks(table, runs, [row for row in table.rows if any(row == w[1] for w in wanted)])
     if not sys.stdout.isatty():
         typer.echo(markdown(table, Collected(runs, found.outdated), parts))
@@ -147,8 +148,9 @@ def _data(entries: Sequence[str], download: bool, table: Table) -> dict[str, dic
     for entry in entries:
         name, equals, folder = entry.partition("=")
         if not equals or not folder:
-            raise UserError(f"--data must be NAME=FOLDER, got {entry!r}",
-                            hint="--data cifar10=/data/cifar-10-batches-bin")  # fmt: skip
+            raise UserError(
+                f"--data must be NAME=FOLDER, got {entry!r}", hint="--data cifar10=/data/cifar-10-batches-bin"
+            )
         known(name, catalog.names("datasets"), "data set")
         found.setdefault(name, {})["path"] = folder
     return found
@@ -173,10 +175,13 @@ def main(
             return
         table = load_table(name)
         chosen = Selection(
-            rounds=table.rounds if rounds is None else rounds, seeds=_seeds(seeds),
-            columns=_words(column), rows=_words(rows), data=_data(data or [], download, table),
+            rounds=table.rounds if rounds is None else rounds,
+            seeds=_seeds(seeds),
+            columns=_words(column),
+            rows=_words(rows),
+            data=_data(data or [], download, table),
             workers=int(workers) if workers.isdecimal() else workers,
-        )  # fmt: skip
+        )
         page = reproduce(table, chosen, out)
         show(table, chosen, out)
         typer.echo(f"table: {page}", err=True)

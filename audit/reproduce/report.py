@@ -39,8 +39,10 @@ class Finished:
         try:
             history = self.history[: int(within)] if within else self.history
         except ValueError:
-            raise UserError(f"statistic {statistic!r}: {within!r} is not a number of rounds",
-                            hint="write it as accuracy_best@100") from None  # fmt: skip
+            raise UserError(
+                f"statistic {statistic!r}: {within!r} is not a number of rounds",
+                hint="write it as accuracy_best@100",
+            ) from None
         if target := re.fullmatch(r"(rounds|time)_to_(\d+)", name):
             hit = reached(history, int(target[2]) / 100)
             return None if hit is None else hit[target[1] == "time"]
@@ -85,15 +87,11 @@ def collect(table: Table, folder: Path) -> Collected:
                     continue
                 lines = run.inside(run.metrics.absolute()).read_text().splitlines()
                 history = [json.loads(line) for line in lines]
-                runs.append(
-                    Finished(column=column, row=row, seed=seed, rounds=rounds, history=history)
-                )
+                runs.append(Finished(column=column, row=row, seed=seed, rounds=rounds, history=history))
     return Collected(runs, outdated)
 
 
-def _current(
-    table: Table, column: str, row: str, seed: int, rounds: int, settings: dict[str, Any]
-) -> bool:
+def _current(table: Table, column: str, row: str, seed: int, rounds: int, settings: dict[str, Any]) -> bool:
     """Whether a run was made with the table's present settings; where its data lay does not matter."""
     found = settings["federation"]["dataset"]
     data = {found["name"]: {k: v for k, v in found.items() if k != "name"}}
@@ -101,9 +99,7 @@ def _current(
     return difference(settings, {k: expected[k] for k in SIMULATED}) is None
 
 
-def blocks(
-    table: Table, runs: Sequence[Finished], rows: Iterable[str] | None = None
-) -> list[Block]:
+def blocks(table: Table, runs: Sequence[Finished], rows: Iterable[str] | None = None) -> list[Block]:
     """A block for every column and number of rounds that `runs` hold and every statistic."""
     keep = list(table.rows if rows is None else rows)
     found = []
@@ -118,8 +114,7 @@ def _block(
     table: Table, column: str, rounds: int, statistic: str, runs: list[Finished], keep: list[str]
 ) -> Block:
     last = statistic.startswith("accuracy_") and not statistic.startswith("accuracy_last50")
-    header = ("row", "ours", *(["ours, last 50 rounds"] if last else []), "published", "difference",
-              "seeds")  # fmt: skip
+    header = ("row", "ours", *(["ours, last 50 rounds"] if last else []), "published", "difference", "seeds")
     lines = []
     for row in table.rows_of(column):
         if row not in keep:
@@ -138,9 +133,12 @@ def _block(
         cells.append(", ".join(map(str, sorted(values))) or "not run")
         lines.append(cells)
     return Block(
-        column=column, title=f"{column}, {statistic}, {rounds} rounds",
-        text=_rounds(table, rounds), header=header, rows=lines,
-    )  # fmt: skip
+        column=column,
+        title=f"{column}, {statistic}, {rounds} rounds",
+        text=_rounds(table, rounds),
+        header=header,
+        rows=lines,
+    )
 
 
 def _values(table: Table, row: str, statistic: str, runs: list[Finished]) -> dict[int, float]:
@@ -175,13 +173,18 @@ def markdown(table: Table, collected: Collected, found: Sequence[Block]) -> str:
     lines = [f"# {header.title}", "", f"Source: {header.source}", ""]
     if header.note:
         lines += [header.note.strip(), ""]
-    lines += [
-        "Ours: mean ± sample standard deviation over the seeds. Accuracies are in percent.",
-        "",
-    ]
+    lines += ["Ours: mean ± sample standard deviation over the seeds. Accuracies are in percent.", ""]
     for block in found:
-        lines += [f"## {block.title}", "", block.text, "", _line(block.header),
-                  _line(["---"] * len(block.header)), *map(_line, block.rows), ""]  # fmt: skip
+        lines += [
+            f"## {block.title}",
+            "",
+            block.text,
+            "",
+            _line(block.header),
+            _line(["---"] * len(block.header)),
+            *map(_line, block.rows),
+            "",
+        ]
     shown = {b.column for b in found}
     rows = {line[0].partition(" minus ")[0] for b in found for line in b.rows}
     notes = {f"column {k}": c.note for k, c in table.columns.items() if k in shown}

@@ -30,10 +30,7 @@ from fl.errors import UserError
 from fl.workers import auto_count
 
 EPOCHS, BATCH = 10, 128  # what PyTorchClassifier.fit does when it is not told otherwise
-RATE, MOMENTUM = (
-    0.1,
-    0.9,
-)  # learns digits by heart in ten epochs, so that the AUC has something to show
+RATE, MOMENTUM = (0.1, 0.9)  # learns digits by heart in ten epochs, so that the AUC has something to show
 # trains, and leaves what is not timed: logits [K, N, C] and inside [K, N]
 Training = Callable[[], Callable[[], tuple[NDArray[Any], NDArray[np.bool_]]]]
 
@@ -51,9 +48,7 @@ class Speed:
         return 60 * self.models / self.seconds
 
 
-def compare(
-    dataset: str, model: str, pictures: int, models: int, workers: int, repeats: int
-) -> list[Speed]:
+def compare(dataset: str, model: str, pictures: int, models: int, workers: int, repeats: int) -> list[Speed]:
     """Ours, then the other tool's: the fastest of `repeats` turns each.
 
     Raises UserError where the tool is not installed.
@@ -72,10 +67,7 @@ def compare(
             answers = run()
             taken[name].append((time.perf_counter() - started, _processor() - used))
             areas[name] = quality(*answers(), pool.y)
-    return [
-        Speed(n, min(w for w, _ in taken[n]), min(c for _, c in taken[n]), models, areas[n])
-        for n in tools
-    ]
+    return [Speed(n, min(w for w, _ in taken[n]), min(c for _, c in taken[n]), models, areas[n]) for n in tools]
 
 
 def _processor() -> float:
@@ -150,10 +142,13 @@ def _toolbox(world: Any, pool: Images, models: int) -> Training:
     def run() -> Any:
         net = Runner(world.make_net(), world.data)
         template = classification.PyTorchClassifier(
-            model=net, loss=torch.nn.CrossEntropyLoss(),
+            model=net,
+            loss=torch.nn.CrossEntropyLoss(),
             optimizer=torch.optim.SGD(net.parameters(), lr=RATE, momentum=MOMENTUM),
-            input_shape=pool.x.shape[1:], nb_classes=len(world.data.classes), device_type="cpu",
-        )  # fmt: skip
+            input_shape=pool.x.shape[1:],
+            nb_classes=len(world.data.classes),
+            device_type="cpu",
+        )
         found = attacks.ShadowModels(template, num_shadow_models=models, random_state=0)
         # trains, and answers for every picture; the answers come back in another order
         found.generate_shadow_dataset(pool.x, np.eye(len(world.data.classes))[pool.y])
@@ -185,12 +180,16 @@ def main() -> int:
         print(f"{error.args[0]}\n  hint: {error.hint}", file=sys.stderr)
         return 2
     for s in found:
-        print(f"{s.name:32} {s.a_minute:8.1f} models a minute, {s.processor / s.models:6.2f} processor "
-              f"seconds a model, LiRA AUC {s.auc:.3f}")  # fmt: skip
+        print(
+            f"{s.name:32} {s.a_minute:8.1f} models a minute, {s.processor / s.models:6.2f} processor "
+            f"seconds a model, LiRA AUC {s.auc:.3f}"
+        )
     ours, theirs = found
-    print(f"ratio {ours.a_minute / theirs.a_minute:.2f} by the clock, "
-          f"{theirs.processor / ours.processor:.2f} by processor time; {os.cpu_count()} cores, load "
-          f"average {os.getloadavg()[0]:.1f}")  # fmt: skip
+    print(
+        f"ratio {ours.a_minute / theirs.a_minute:.2f} by the clock, "
+        f"{theirs.processor / ours.processor:.2f} by processor time; {os.cpu_count()} cores, load "
+        f"average {os.getloadavg()[0]:.1f}"
+    )
     return 0
 
 

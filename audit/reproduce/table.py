@@ -122,10 +122,7 @@ class Table:
                 "title": f"{self.header.title}: {column}, {row}"[:500],
                 "seed": seed,
                 "workers": workers,
-                "method": {
-                    **self.rows[row].method,
-                    "rounds": rounds + self.rows[row].more_rounds,
-                },
+                "method": {**self.rows[row].method, "rounds": rounds + self.rows[row].more_rounds},
             },
         )
         merged: dict[str, Any] = {}
@@ -135,8 +132,9 @@ class Table:
         spec = config.federation.dataset
         settings = {**spec.settings, **(data or {}).get(spec.name, {})}
         if "path" not in settings and spec.name in _wanting_a_path():
-            raise UserError(f"{where}: {spec.name} is read from a folder of yours",
-                            hint=f"--data {spec.name}=FOLDER")  # fmt: skip
+            raise UserError(
+                f"{where}: {spec.name} is read from a folder of yours", hint=f"--data {spec.name}=FOLDER"
+            )
         merged = merge(merged, {"federation": {"dataset": {"name": spec.name, **settings}}})
         return validate(Config, merged, where)
 
@@ -150,8 +148,7 @@ def load_table(name: str) -> Table:
     rows = {k: validate(Row, v, f"{path}: rows.{k}") for k, v in header.rows.items()}
     for key in (*columns, *rows):
         if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,60}", key):
-            raise UserError(f"{path}: {key!r} cannot name a folder",
-                            hint="use letters, digits and . _ + -")  # fmt: skip
+            raise UserError(f"{path}: {key!r} cannot name a folder", hint="use letters, digits and . _ + -")
     for key, row in rows.items():
         for column, printed in row.published.items():
             known(column, columns, f"column (rows.{key}.published)")
@@ -163,8 +160,7 @@ def load_table(name: str) -> Table:
                 known(column, rows[row.relative_to].published, f"column (rows.{row.relative_to})")
     method = header.base.get("method")
     if not isinstance(method, Mapping) or type(method.get("rounds")) is not int:
-        raise UserError(f"{path}: base.method.rounds is missing",
-                        hint="write the paper's number of rounds")  # fmt: skip
+        raise UserError(f"{path}: base.method.rounds is missing", hint="write the paper's number of rounds")
     return Table(name=path.stem, header=header, columns=columns, rows=rows)
 
 
@@ -178,8 +174,9 @@ def known(name: str, names: Iterable[str], what: str) -> str:
     names = list(names)
     if name not in names:
         near = difflib.get_close_matches(name, names, n=1, cutoff=0.4)
-        raise UserError(f"no {what} {name!r}",
-                        hint=f"did you mean {near[0]!r}?" if near else "known: " + ", ".join(names))  # fmt: skip
+        raise UserError(
+            f"no {what} {name!r}", hint=f"did you mean {near[0]!r}?" if near else "known: " + ", ".join(names)
+        )
     return name
 
 

@@ -69,9 +69,7 @@ def load(kind: str, name: str) -> type[Any]:
     """The class of one plugin; raises UserError naming the nearest known name."""
     shelf = SHELVES[kind]
     module, _, base = shelf.base.partition(":")
-    found: type[Any] = plugin.load(
-        shelf.packages, name, getattr(importlib.import_module(module), base)
-    )
+    found: type[Any] = plugin.load(shelf.packages, name, getattr(importlib.import_module(module), base))
     return found
 
 
@@ -81,8 +79,10 @@ def settings(kind: str, name: str, given: Mapping[str, Any], where: str) -> dict
     declared = getattr(cls, "Config", None)
     if declared is None:  # a user's own nn.Module, or a section or renderer
         if given:
-            raise UserError(f"{where}: {name} takes no settings, got {', '.join(map(str, given))}",
-                            hint="give its class a nested frozen dataclass `Config`")  # fmt: skip
+            raise UserError(
+                f"{where}: {name} takes no settings, got {', '.join(map(str, given))}",
+                hint="give its class a nested frozen dataclass `Config`",
+            )
         return {}
     checked = plugin.configure(_holder(declared), given, where)
     return {f.name: plain(getattr(checked, f.name)) for f in dataclasses.fields(checked)}

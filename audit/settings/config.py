@@ -94,15 +94,10 @@ class Holdout(Group):
     """Parts of the training data that no client gets."""
 
     auxiliary: Number = Field(default=0.2, ge=0, lt=1, description="share an attacker owns, 0 to 1")
-    reference: Number = Field(
-        default=0.2, ge=0, lt=1, description="share nobody ever sees, for controls"
-    )
-    server: Number = Field(
-        default=0.0, ge=0, lt=1, description="share the server trains on itself, if it does"
-    )
+    reference: Number = Field(default=0.2, ge=0, lt=1, description="share nobody ever sees, for controls")
+    server: Number = Field(default=0.0, ge=0, lt=1, description="share the server trains on itself, if it does")
     auxiliary_kind: Literal["same", "shifted"] = Field(
-        default="same",
-        description="whether the attacker's pictures come from the clients' distribution",
+        default="same", description="whether the attacker's pictures come from the clients' distribution"
     )
 
     @model_validator(mode="after")
@@ -116,32 +111,20 @@ class Federation(Group):
     """Who takes part, with which data."""
 
     dataset: PluginSpec = Field(description="the name of a data set, see `fedaudit list datasets`")
-    clients: Whole = Field(
-        default=10, ge=1, le=MOST_CLIENTS, description="how many clients, 1 to 1e6"
-    )
-    partition: PluginSpec = Field(
-        default=PluginSpec(name="iid"), description="who holds which examples"
-    )
+    clients: Whole = Field(default=10, ge=1, le=MOST_CLIENTS, description="how many clients, 1 to 1e6")
+    partition: PluginSpec = Field(default=PluginSpec(name="iid"), description="who holds which examples")
     availability: PluginSpec = Field(
         default=PluginSpec(name="bernoulli"), description="who is asked and answers in a round"
     )
-    model: PluginSpec = Field(
-        default=PluginSpec(name="mlp"), description="the network that is trained"
-    )
+    model: PluginSpec = Field(default=PluginSpec(name="mlp"), description="the network that is trained")
     holdout: Holdout = Field(default=Holdout(), description="auxiliary and reference shares")
-    train_limit: Whole | None = Field(
-        default=None, ge=1, description="use that many training examples"
-    )
+    train_limit: Whole | None = Field(default=None, ge=1, description="use that many training examples")
     test_limit: Whole | None = Field(default=None, ge=1, description="use that many test examples")
-    empty_round: Literal["redraw", "skip"] = Field(
-        default="redraw", description="what to do when nobody answers"
-    )
+    empty_round: Literal["redraw", "skip"] = Field(default="redraw", description="what to do when nobody answers")
     time_model: Literal["none", "femnist_cnn", "shakespeare_rnn"] = Field(
         default="none", description="simulated time of a client's work, with FreezeFL's constants"
     )
-    reply_loss: Number = Field(
-        default=0.0, ge=0, le=1, description="probability that a trained reply is lost"
-    )
+    reply_loss: Number = Field(default=0.0, ge=0, le=1, description="probability that a trained reply is lost")
 
 
 class Record(Group):
@@ -155,9 +138,7 @@ class Record(Group):
     clients: Literal["all"] | int | tuple[int, ...] = Field(
         default="all", description="all, how many (drawn at random), or a list of client numbers"
     )
-    kinds: tuple[str, ...] | None = Field(
-        default=None, description="artifact kinds to keep; null: all"
-    )
+    kinds: tuple[str, ...] | None = Field(default=None, description="artifact kinds to keep; null: all")
 
     @field_validator("rounds", mode="before")
     @classmethod
@@ -188,8 +169,7 @@ class Record(Group):
             if kind not in known:
                 near = difflib.get_close_matches(str(kind), known, n=1)
                 raise ValueError(
-                    f"must hold artifact kinds{f' (did you mean {near[0]!r}?)' if near else ''}"
-                    f", got {kind!r}"
+                    f"must hold artifact kinds{f' (did you mean {near[0]!r}?)' if near else ''}, got {kind!r}"
                 )
         return value
 
@@ -226,9 +206,7 @@ class DPAuditSettings(Group):
     rounds: Whole = Field(
         default=8, ge=1, le=10_000, description="of canaries, no more than the run's own releases"
     )
-    confidence: Number = Field(
-        default=0.95, gt=0.5, lt=1, description="of all tests and bounds together"
-    )
+    confidence: Number = Field(default=0.95, gt=0.5, lt=1, description="of all tests and bounds together")
 
     @field_validator("canaries")
     @classmethod
@@ -256,9 +234,7 @@ class Variant(Group):
 class Config(Group):
     """A whole audit."""
 
-    title: Text = Field(
-        default="Federated learning audit", min_length=1, description="of the report"
-    )
+    title: Text = Field(default="Federated learning audit", min_length=1, description="of the report")
     seed: Whole = Field(default=7, ge=0, description="of every random draw, 0 to 2^63")
     device: Literal["auto", "cpu", "cuda"] = Field(default="auto", description="auto, cpu or cuda")
     workers: Literal["auto"] | int = Field(
@@ -266,13 +242,9 @@ class Config(Group):
     )
     federation: Federation = Field(description="at least {dataset: NAME}")
     method: PluginSpec = Field(description="at least a NAME, see `fedaudit list methods`")
-    protections: tuple[PluginSpec, ...] = Field(
-        default=(), max_length=50, description="a list of plugins"
-    )
+    protections: tuple[PluginSpec, ...] = Field(default=(), max_length=50, description="a list of plugins")
     record: Record = Field(default=Record(), description="which messages are kept")
-    attacks: tuple[PluginSpec, ...] = Field(
-        default=(), max_length=500, description="a list of plugins"
-    )
+    attacks: tuple[PluginSpec, ...] = Field(default=(), max_length=500, description="a list of plugins")
     variants: tuple[Variant, ...] = Field(
         default=(), max_length=50, description="the same run with other protections, each attacked"
     )
@@ -280,9 +252,7 @@ class Config(Group):
     accountants: tuple[PluginSpec, ...] = Field(
         default=(PluginSpec(name="auto"),), max_length=50, description="a list of plugins"
     )
-    delta: Number = Field(
-        default=1e-5, ge=0, lt=1, description="of every (epsilon, delta) bound, below 1"
-    )
+    delta: Number = Field(default=1e-5, ge=0, lt=1, description="of every (epsilon, delta) bound, below 1")
     dp_audit: DPAuditSettings = Field(
         default=DPAuditSettings(), description="lower bounds on epsilon by experiment"
     )
@@ -290,12 +260,8 @@ class Config(Group):
         default=(), max_length=50, description="files of claims to re-score in the report"
     )
     policy: Text = Field(default="default", description="a file of audit/policy/, or a path to one")
-    report: tuple[Text, ...] = Field(
-        default=("json", "html", "pdf"), description="formats to write"
-    )
-    sections: tuple[Text, ...] = Field(
-        default=(), max_length=50, description="your own, as module:Class"
-    )
+    report: tuple[Text, ...] = Field(default=("json", "html", "pdf"), description="formats to write")
+    sections: tuple[Text, ...] = Field(default=(), max_length=50, description="your own, as module:Class")
     evaluate_every: Whole = Field(default=1, ge=1, le=MOST_ROUNDS, description="rounds")
     checkpoint_every: Whole = Field(default=1, ge=1, le=MOST_ROUNDS, description="rounds")
 
@@ -313,16 +279,16 @@ class Config(Group):
             raise ValueError(f"variants must have different names, got {twice[0]!r} twice")
         for variant in self.variants:
             if unknown := [a for a in variant.attacks or () if a not in known]:
-                raise ValueError(f"variants: {variant.name} can only repeat attacks of the audit, "
-                                 f"got {unknown[0]!r}")  # fmt: skip
+                raise ValueError(
+                    f"variants: {variant.name} can only repeat attacks of the audit, got {unknown[0]!r}"
+                )
         return self
 
     @model_validator(mode="after")
     def _recorded_clients_exist(self) -> "Config":
         chosen, total = self.record.clients, self.federation.clients
         if isinstance(chosen, tuple) and any(k >= total for k in chosen):
-            raise ValueError(f"record.clients must be below federation.clients ({total}), "
-                             f"got {max(chosen)}")  # fmt: skip
+            raise ValueError(f"record.clients must be below federation.clients ({total}), got {max(chosen)}")
         return self
 
 
@@ -368,8 +334,10 @@ def load(path: Path) -> Config:
             )
     rounds = config.method.settings.get("rounds", 1)
     if type(rounds) is int and rounds > MOST_ROUNDS:
-        raise UserError(f"{path}: method.rounds must be <= {MOST_ROUNDS}, got {rounds}",
-                        hint="a federation of a million rounds never ends")  # fmt: skip
+        raise UserError(
+            f"{path}: method.rounds must be <= {MOST_ROUNDS}, got {rounds}",
+            hint="a federation of a million rounds never ends",
+        )
     return config
 
 

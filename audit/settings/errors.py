@@ -11,27 +11,28 @@ from fl.errors import UserError
 
 M = TypeVar("M", bound=BaseModel)
 _EXPECTED = {
-    "int_type": "a whole number", "int_parsing": "a whole number", "int_from_float": "a whole number",
-    "float_type": "a number", "float_parsing": "a number", "finite_number": "a finite number",
-    "string_type": "text", "bool_type": "true or false", "bool_parsing": "true or false",
-    "tuple_type": "a list", "list_type": "a list",
-    "dict_type": "a group of keys", "model_type": "a group of keys",
-}  # fmt: skip
-_BOUNDS = {
-    "greater_than": ">",
-    "greater_than_equal": ">=",
-    "less_than": "<",
-    "less_than_equal": "<=",
+    "int_type": "a whole number",
+    "int_parsing": "a whole number",
+    "int_from_float": "a whole number",
+    "float_type": "a number",
+    "float_parsing": "a number",
+    "finite_number": "a finite number",
+    "string_type": "text",
+    "bool_type": "true or false",
+    "bool_parsing": "true or false",
+    "tuple_type": "a list",
+    "list_type": "a list",
+    "dict_type": "a group of keys",
+    "model_type": "a group of keys",
 }
+_BOUNDS = {"greater_than": ">", "greater_than_equal": ">=", "less_than": "<", "less_than_equal": "<="}
 
 
 def validate(model: type[M], data: Any, where: str) -> M:
     """`data` as a `model`; raises UserError for the first thing wrong. `where` names the file."""
     if not isinstance(data, Mapping):
         found = "is empty" if data is None else f"holds {_shown(data)}, not keys with values"
-        raise UserError(
-            f"{where} {found}", hint=f"begin with one of: {', '.join(model.model_fields)}"
-        )
+        raise UserError(f"{where} {found}", hint=f"begin with one of: {', '.join(model.model_fields)}")
     _check_keys(model, data, where)
     try:
         return model.model_validate(data)
@@ -39,9 +40,7 @@ def validate(model: type[M], data: Any, where: str) -> M:
         raise _explained(model, error, where) from error
 
 
-def _check_keys(
-    model: type[BaseModel], data: Mapping[Any, Any], where: str, path: str = ""
-) -> None:
+def _check_keys(model: type[BaseModel], data: Mapping[Any, Any], where: str, path: str = "") -> None:
     """Unknown keys come first: a misspelt key is the likeliest cause of whatever else is wrong."""
     if model.model_config.get("extra") == "allow":
         return
@@ -56,9 +55,7 @@ def _check_keys(
             _check_keys(inner, item, where, at)
 
 
-def _inner(
-    field: FieldInfo, value: Any, place: str
-) -> list[tuple[type[BaseModel], Mapping[Any, Any], str]]:
+def _inner(field: FieldInfo, value: Any, place: str) -> list[tuple[type[BaseModel], Mapping[Any, Any], str]]:
     """The models below a field with the data that belongs to each."""
     kinds = [field.annotation, *get_args(field.annotation)]
     models = [k for k in kinds if isinstance(k, type) and issubclass(k, BaseModel)]

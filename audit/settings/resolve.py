@@ -36,8 +36,12 @@ def config_schema() -> dict[str, Any]:
     schema = Config.model_json_schema()
     top, federation = schema["properties"], schema["$defs"]["Federation"]["properties"]
     top["method"] |= _plugin_schema("methods")
-    for key, kind in (("dataset", "datasets"), ("partition", "partitions"),
-                      ("availability", "availability"), ("model", "models")):  # fmt: skip
+    for key, kind in (
+        ("dataset", "datasets"),
+        ("partition", "partitions"),
+        ("availability", "availability"),
+        ("model", "models"),
+    ):
         federation[key] |= _plugin_schema(kind)
     for kind in ("protections", "attacks", "accountants"):
         top[kind]["items"] = _plugin_schema(kind)

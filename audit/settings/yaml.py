@@ -26,9 +26,7 @@ class _Loader(yaml.SafeLoader):
             key = self.construct_object(key_node, deep=True)
             line = key_node.start_mark.line + 1
             if not isinstance(key, str | int | float | bool | None):
-                raise yaml.constructor.ConstructorError(
-                    None, None, "a key must be one word", key_node.start_mark
-                )
+                raise yaml.constructor.ConstructorError(None, None, "a key must be one word", key_node.start_mark)
             if key in seen:
                 raise yaml.constructor.ConstructorError(
                     None, None, f"key {key!r} is already on line {seen[key]}", key_node.start_mark
@@ -44,9 +42,7 @@ def read_yaml(path: Path) -> Any:
     YAML, too large or too deep, or that holds a duplicate key, NaN or a Python object.
     """
     if path.is_dir():
-        raise UserError(
-            f"{path} is a folder, not a file", hint=f"name a file in it: {_some_of(path)}"
-        )
+        raise UserError(f"{path} is a folder, not a file", hint=f"name a file in it: {_some_of(path)}")
     if not path.is_file():
         raise UserError(f"no file {path}", hint="check the path; configs/ has examples")
     if path.stat().st_size > MOST_BYTES:
@@ -59,8 +55,9 @@ def read_yaml(path: Path) -> Any:
         mark = error.problem_mark or error.context_mark
         where = f" line {mark.line + 1}" if mark else ""
         what = (error.problem or error.context or "cannot be read").strip()
-        raise UserError(f"{path}{where} is not valid: {what}",
-                        hint="look at that line and the one before it") from error  # fmt: skip
+        raise UserError(
+            f"{path}{where} is not valid: {what}", hint="look at that line and the one before it"
+        ) from error
     except (yaml.YAMLError, ValueError) as error:  # ValueError: a date such as 2026-99-99
         first = str(error).splitlines()[0]
         raise UserError(f"{path} is not valid: {first}", hint="save it as plain YAML") from error
@@ -78,14 +75,13 @@ def _check_values(data: Any, path: Path) -> None:
         value, where, depth = stack.pop()
         count += 1
         if count > MOST_VALUES or depth > DEEPEST:
-            raise UserError(
-                f"{path} unfolds to too many values", hint="use fewer or smaller aliases (*name)"
-            )
+            raise UserError(f"{path} unfolds to too many values", hint="use fewer or smaller aliases (*name)")
         if isinstance(value, float) and math.isnan(value):
             raise UserError(f"{path}: {where} is NaN", hint="write a number")
         if isinstance(value, int) and abs(value) >= LARGEST:
-            raise UserError(f"{path}: {where} has {len(str(value))} digits",
-                            hint="whole numbers must be below 2^63")  # fmt: skip
+            raise UserError(
+                f"{path}: {where} has {len(str(value))} digits", hint="whole numbers must be below 2^63"
+            )
         if isinstance(value, dict):
             stack += [(v, f"{where}.{k}" if where else str(k), depth + 1) for k, v in value.items()]
         elif isinstance(value, list):

@@ -6,9 +6,20 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 LIBRARIES = (
-    "fedaudit", "torch", "torchvision", "numpy", "scipy", "scikit-learn", "scikit-image",
-    "safetensors", "opacus", "dp-accounting", "pydantic", "matplotlib", "typst",
-)  # fmt: skip
+    "fedaudit",
+    "torch",
+    "torchvision",
+    "numpy",
+    "scipy",
+    "scikit-learn",
+    "scikit-image",
+    "safetensors",
+    "opacus",
+    "dp-accounting",
+    "pydantic",
+    "matplotlib",
+    "typst",
+)
 
 
 def environment() -> dict[str, dict[str, str]]:

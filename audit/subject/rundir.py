@@ -64,8 +64,9 @@ class RunDir:
             raise UserError(f"no run folder {path}", hint="`fedaudit run CONFIG` makes one")
         run = cls(path)
         if not run.config.is_file():
-            raise UserError(f"{path} is not a run folder: it has no config.yaml",
-                            hint="`fedaudit run CONFIG` makes one")  # fmt: skip
+            raise UserError(
+                f"{path} is not a run folder: it has no config.yaml", hint="`fedaudit run CONFIG` makes one"
+            )
         return run
 
     def load_config(self, *, trust_plugins: bool = False) -> Config:
@@ -92,8 +93,7 @@ class RunDir:
             new = {k: Config.model_validate(resolved).model_dump(mode="json")[k] for k in keys}
             if found := difference(old, new):
                 raise UserError(
-                    f"{self.path} was made with {found.key}: {found.left!r}, the config says "
-                    f"{found.right!r}",
+                    f"{self.path} was made with {found.key}: {found.left!r}, the config says {found.right!r}",
                     hint="set it back, or choose another --out",
                 )
         text = dump(resolved)
@@ -105,8 +105,10 @@ class RunDir:
         """A path in the folder; raises UserError for one that leads outside, by .. or by a link."""
         path = (self.path / relative).resolve()
         if not path.is_relative_to(self.path.resolve()):
-            raise UserError(f"{str(relative)!r} leads outside the run folder {self.path}",
-                            hint="do not trust this folder; its paths must stay inside")  # fmt: skip
+            raise UserError(
+                f"{str(relative)!r} leads outside the run folder {self.path}",
+                hint="do not trust this folder; its paths must stay inside",
+            )
         return path
 
     def write_bytes(self, path: Path, data: bytes) -> None:
@@ -140,8 +142,7 @@ class RunDir:
         try:
             return json.loads(found.read_bytes())
         except (ValueError, RecursionError) as error:
-            raise UserError(f"{path} is damaged: {error}",
-                            hint="restore it, or run its phase again") from error  # fmt: skip
+            raise UserError(f"{path} is damaged: {error}", hint="restore it, or run its phase again") from error
 
     @contextmanager
     def locked(self) -> Iterator[None]:
@@ -156,14 +157,17 @@ class RunDir:
         try:
             handle = os.open(self.path / ".lock", flags, 0o644)
         except OSError as error:
-            raise UserError(f"cannot lock {self.path}: {error.strerror}",
-                            hint="remove its file .lock, or check who may write there") from error  # fmt: skip
+            raise UserError(
+                f"cannot lock {self.path}: {error.strerror}",
+                hint="remove its file .lock, or check who may write there",
+            ) from error
         try:
             try:
                 fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError as error:
-                raise UserError(f"another fedaudit is working in {self.path}",
-                                hint="wait for it, or choose another --out") from error  # fmt: skip
+                raise UserError(
+                    f"another fedaudit is working in {self.path}", hint="wait for it, or choose another --out"
+                ) from error
             yield
         finally:
             os.close(handle)

@@ -47,22 +47,22 @@ class World:
         return Data(
             train=_first(data.train, limits.train_limit, self.streams, "train_limit"),
             test=_first(data.test, limits.test_limit, self.streams, "test_limit"),
-            classes=data.classes, mean=data.mean, std=data.std, augment=data.augment, about=data.about,
-        )  # fmt: skip
+            classes=data.classes,
+            mean=data.mean,
+            std=data.std,
+            augment=data.augment,
+            about=data.about,
+        )
 
     @cached_property
     def partition(self) -> Partition:
-        found: Partition = plugin(
-            "partitions", self.config.federation.partition, "federation.partition"
-        )
+        found: Partition = plugin("partitions", self.config.federation.partition, "federation.partition")
         return found
 
     @cached_property
     def availability(self) -> Availability:
         found: Availability = plugin(
-            "availability",
-            self.config.federation.availability,
-            "federation.availability",
+            "availability", self.config.federation.availability, "federation.availability"
         )
         return found
 
@@ -70,9 +70,14 @@ class World:
     def population(self) -> Population:
         holdout = self.config.federation.holdout
         return populate(
-            self.data, self.partition, self.config.federation.clients, self.streams,
-            auxiliary=holdout.auxiliary, reference=holdout.reference, server=holdout.server,
-        )  # fmt: skip
+            self.data,
+            self.partition,
+            self.config.federation.clients,
+            self.streams,
+            auxiliary=holdout.auxiliary,
+            reference=holdout.reference,
+            server=holdout.server,
+        )
 
     @cached_property
     def method(self) -> RoundMethod:
@@ -82,8 +87,7 @@ class World:
     @cached_property
     def protections(self) -> list[Protection]:
         return [
-            plugin("protections", spec, f"protections[{i}]")
-            for i, spec in enumerate(self.config.protections)
+            plugin("protections", spec, f"protections[{i}]") for i, spec in enumerate(self.config.protections)
         ]
 
     @cached_property
@@ -93,8 +97,7 @@ class World:
         if not asked:
             return None
         if len(asked) > 1:
-            raise UserError("protections: two of them say how clients train",
-                            hint="keep one of them")  # fmt: skip
+            raise UserError("protections: two of them say how clients train", hint="keep one of them")
         if not self.method.bounded_by_training():
             raise UserError(
                 f"{asked[0].title} does not bound what {self.method.card.title} sends: its clients use "
@@ -112,8 +115,10 @@ class World:
         shape, classes = self.data.shape, len(self.data.classes)
         if not issubclass(cls, Net):
             if spec.settings:
-                raise UserError(f"federation.model: {spec.name} takes no settings",
-                                hint="derive it from fl.model.Net to give it a Config")  # fmt: skip
+                raise UserError(
+                    f"federation.model: {spec.name} takes no settings",
+                    hint="derive it from fl.model.Net to give it a Config",
+                )
             return partial(build_foreign, cls, shape, classes)
         holder = configure(_holder(cls), spec.settings, "federation.model")
         return partial(build, cls, shape, classes, holder.config)

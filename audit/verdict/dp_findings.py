@@ -74,8 +74,5 @@ def _severity(policy: Policy) -> tuple[Severity, str]:
     for rule in policy.worst_first():
         if all(c.measure == MEASURE and c.holds(1) for c in rule.all):
             reason = " ".join(rule.reason.split())
-            return (
-                rule.severity,
-                f"Rule {rule.id} of policy {policy.name} {policy.version}: {reason}",
-            )
+            return (rule.severity, f"Rule {rule.id} of policy {policy.name} {policy.version}: {reason}")
     return Severity.CRITICAL, "A refuted claim is critical where the policy says nothing of it."

@@ -24,9 +24,7 @@ def timelines(history: Sequence[Mapping[str, Any]]) -> list[Figure]:
     rounds = [r for r in history if r.get("events")]
     if not rounds:
         return []
-    told = max(
-        rounds, key=lambda r: len({e["event"] for e in r["events"]})
-    )  # the first of the richest
+    told = max(rounds, key=lambda r: len({e["event"] for e in r["events"]}))  # the first of the richest
     names = [n for n in _NAMES if any(e["event"] == n for r in rounds for e in r["events"])]
     counts = [
         Series(

@@ -14,11 +14,7 @@ def by_samples(finding: str, evidence: Sequence[Evidence]) -> list[Figure]:
     """Leakage against the number of samples behind an artifact, with every blind baseline."""
     figures = []
     for measure in _CURVES:
-        found = [
-            e
-            for e in evidence
-            if e.measure == measure and e.control != "negative" and "n" in e.condition
-        ]
+        found = [e for e in evidence if e.measure == measure and e.control != "negative" and "n" in e.condition]
         if len({e.condition["n"] for e in found}) < 2:
             continue
         series = []
@@ -26,18 +22,11 @@ def by_samples(finding: str, evidence: Sequence[Evidence]) -> list[Figure]:
             points = _sorted([e for e in found if e.condition.get("origin", "recorded") == origin])
             if points:
                 series.append(_series(f"attack ({origin} artifacts)", points))
-        curve = _sorted([e for e in found if e.condition.get("origin") == "replayed"]) or _sorted(
-            found
-        )
+        curve = _sorted([e for e in found if e.condition.get("origin") == "replayed"]) or _sorted(found)
         for name in dict.fromkeys(b.name for e in curve for b in e.baselines):
             pairs = [(e, b) for e in curve for b in e.baselines if b.name == name]
             series.append(
-                Series(
-                    name=name,
-                    x=[_n(e) for e, _ in pairs],
-                    y=[b.value for _, b in pairs],
-                    blind=True,
-                )
+                Series(name=name, x=[_n(e) for e, _ in pairs], y=[b.value for _, b in pairs], blind=True)
             )
         words = fmt.measure(measure)
         figures.append(
@@ -61,10 +50,7 @@ def roc(finding: str, curves: Sequence[Mapping[str, Any]]) -> list[Figure]:
     """ROC curves on log axes, from what the attack returned."""
     if not curves:
         return []
-    series = [
-        Series(name=c["name"], x=list(c["x"]), y=list(c["y"]), blind=bool(c.get("blind")))
-        for c in curves
-    ]
+    series = [Series(name=c["name"], x=list(c["x"]), y=list(c["y"]), blind=bool(c.get("blind"))) for c in curves]
     return [
         Figure(
             id=f"{finding}-roc",
@@ -103,8 +89,5 @@ def _series(name: str, points: Sequence[Evidence]) -> Series:
 
 
 def _alt(words: str, series: Sequence[Series]) -> str:
-    parts = [
-        f"{s.name}: from {s.y[0]:.3g} at n = {s.x[0]:g} to {s.y[-1]:.3g} at n = {s.x[-1]:g}"
-        for s in series
-    ]
+    parts = [f"{s.name}: from {s.y[0]:.3g} at n = {s.x[0]:g} to {s.y[-1]:.3g} at n = {s.x[-1]:g}" for s in series]
     return f"{words}. " + "; ".join(parts)

@@ -57,11 +57,7 @@ def from_attack(found: Mapping[str, Any], policy: Policy, smallest_cell: int) ->
 
 def _hypothetical(e: Evidence, smallest_cell: int) -> Evidence:
     n = e.condition.get("n")
-    if (
-        e.control != "none"
-        or e.condition.get("origin") != "replayed"
-        or not isinstance(n, int | float)
-    ):
+    if e.control != "none" or e.condition.get("origin") != "replayed" or not isinstance(n, int | float):
         return e
     if n >= smallest_cell:
         return e
@@ -84,11 +80,7 @@ def _summary(evidence: Sequence[Evidence], verdict: Verdict, found: Mapping[str,
 
 def _where_it_ends(real: Sequence[Evidence], measure: str) -> str:
     """At which n the measure meets the blind adversaries, where there is a curve."""
-    curve = [
-        e
-        for e in real
-        if e.measure == measure and "n" in e.condition and e.interval and e.baselines
-    ]
+    curve = [e for e in real if e.measure == measure and "n" in e.condition and e.interval and e.baselines]
     curve.sort(key=lambda e: float(e.condition["n"]))
     if len({e.condition["n"] for e in curve}) < 2:
         return ""
@@ -109,9 +101,7 @@ def _where_it_ends(real: Sequence[Evidence], measure: str) -> str:
 
 def figures_of(found: Mapping[str, Any], finding: Finding) -> list[Figure]:
     """The curves over n and the ROC of one attack."""
-    return figures.by_samples(finding.id, finding.evidence) + figures.roc(
-        finding.id, found.get("curves", [])
-    )
+    return figures.by_samples(finding.id, finding.evidence) + figures.roc(finding.id, found.get("curves", []))
 
 
 def galleries_of(found: Mapping[str, Any], finding: Finding) -> list[Gallery]:
@@ -142,9 +132,7 @@ def from_budgets(budgets: Sequence[Budget], policy: Policy) -> list[Finding]:
 def _from_bounds(budgets: Sequence[Budget], policy: Policy, number: int) -> Finding:
     budget = budgets[0]
     verdict = judge_bound(budget, policy)
-    articles = [
-        b.observer if b.observer.startswith("another") else f"the {b.observer}" for b in budgets
-    ]
+    articles = [b.observer if b.observer.startswith("another") else f"the {b.observer}" for b in budgets]
     who = " or ".join(articles)
     if budget.inconclusive:
         what = f"Whether a differential-privacy bound holds towards {who} is open"
@@ -184,9 +172,7 @@ def headline(findings: Sequence[Finding]) -> Headline:
     attacks = [f for f in findings if f.source == "attack"]
     tally = {o: sum(f.outcome == o for f in attacks) for o in Outcome}
     coverage = Coverage(
-        ran=tally[Outcome.DEMONSTRATED]
-        + tally[Outcome.NOT_DEMONSTRATED]
-        + tally[Outcome.INCONCLUSIVE],
+        ran=tally[Outcome.DEMONSTRATED] + tally[Outcome.NOT_DEMONSTRATED] + tally[Outcome.INCONCLUSIVE],
         applicable=len(attacks) - tally[Outcome.NOT_APPLICABLE],
         not_applicable=tally[Outcome.NOT_APPLICABLE],
         inconclusive=tally[Outcome.INCONCLUSIVE],
@@ -196,21 +182,20 @@ def headline(findings: Sequence[Finding]) -> Headline:
     if shown:
         # An attack that was seen to work says more than a bound that does not exist
         worst = max(shown, key=lambda f: (f.severity.rank, f.source == "attack"))
-        return Headline(severity=worst.severity, outcome=worst.outcome,
-                        sentence=f"{worst.title}. {worst.summary}", coverage=coverage)  # fmt: skip
-    if (
-        tally[Outcome.NOT_DEMONSTRATED]
-        and not tally[Outcome.INCONCLUSIVE]
-        and not tally[Outcome.FAILED]
-    ):
+        return Headline(
+            severity=worst.severity,
+            outcome=worst.outcome,
+            sentence=f"{worst.title}. {worst.summary}",
+            coverage=coverage,
+        )
+    if tally[Outcome.NOT_DEMONSTRATED] and not tally[Outcome.INCONCLUSIVE] and not tally[Outcome.FAILED]:
         text = "No leak was demonstrated by the attacks that ran. That is not a proof of privacy."
-        return Headline(severity=Severity.NONE, outcome=Outcome.NOT_DEMONSTRATED,
-                        sentence=text, coverage=coverage)  # fmt: skip
+        return Headline(
+            severity=Severity.NONE, outcome=Outcome.NOT_DEMONSTRATED, sentence=text, coverage=coverage
+        )
     text = (
         "The audit is inconclusive: no leak was demonstrated, and not every attack could have shown one."
         if coverage.applicable
         else "The audit is inconclusive: no attack was tried on what this federation sends."
     )
-    return Headline(
-        severity=Severity.NONE, outcome=Outcome.INCONCLUSIVE, sentence=text, coverage=coverage
-    )
+    return Headline(severity=Severity.NONE, outcome=Outcome.INCONCLUSIVE, sentence=text, coverage=coverage)

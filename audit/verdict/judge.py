@@ -75,18 +75,19 @@ def judge(evidence: Sequence[Measured], policy: Policy) -> Verdict:
         rule, where = found
         place = f" at {where}" if where else ""
         return Verdict(
-            outcome=Outcome.DEMONSTRATED, severity=rule.severity, rule=rule.id, where=where,
+            outcome=Outcome.DEMONSTRATED,
+            severity=rule.severity,
+            rule=rule.id,
+            where=where,
             reason=f"Rule {rule.id} of policy {policy.name} {policy.version}{place}: "
             f"{rule.words()}. {' '.join(rule.reason.split())}",
-        )  # fmt: skip
+        )
     if not real:
         return _inconclusive("The attack measured nothing that could be graded.")
     if not positive:
         return _inconclusive("No planted leak was tried, so nothing shows that the attack works.")
     if not any(_finds(e) for e in positive):
-        return _inconclusive(
-            "The attack missed its planted leak, so finding nothing means nothing."
-        )
+        return _inconclusive("The attack missed its planted leak, so finding nothing means nothing.")
     smallest = min((detectable(e) for e in real), default=math.inf)
     if smallest > policy.power.largest_detectable:
         could = "no leak" if math.isinf(smallest) else f"no leak below {smallest:.2g}"
@@ -95,10 +96,11 @@ def judge(evidence: Sequence[Measured], policy: Policy) -> Verdict:
             f"been shown; the policy asks for {policy.power.largest_detectable:g}."
         )
     return Verdict(
-        outcome=Outcome.NOT_DEMONSTRATED, severity=Severity.NONE,
+        outcome=Outcome.NOT_DEMONSTRATED,
+        severity=Severity.NONE,
         reason="The attack found its planted leak and nothing beyond the blind adversaries here; "
         f"it could have shown a leak of {smallest:.2g} of what guessing leaves.",
-    )  # fmt: skip
+    )
 
 
 def judge_bound(budget: Budget, policy: Policy) -> Verdict:
@@ -108,14 +110,17 @@ def judge_bound(budget: Budget, policy: Policy) -> Verdict:
     for rule in policy.worst_first():
         if all(c.measure == "epsilon_upper" and c.holds(budget.epsilon_upper) for c in rule.all):
             return Verdict(
-                outcome=Outcome.DEMONSTRATED, severity=rule.severity, rule=rule.id,
+                outcome=Outcome.DEMONSTRATED,
+                severity=rule.severity,
+                rule=rule.id,
                 reason=f"Rule {rule.id} of policy {policy.name} {policy.version}: {rule.words()}. "
                 f"{' '.join(rule.reason.split())}",
-            )  # fmt: skip
+            )
     return Verdict(
-        outcome=Outcome.NOT_DEMONSTRATED, severity=Severity.NONE,
+        outcome=Outcome.NOT_DEMONSTRATED,
+        severity=Severity.NONE,
         reason="No rule of the policy finds this bound too large.",
-    )  # fmt: skip
+    )
 
 
 def statistic(e: Measured, name: Statistic) -> float:
@@ -192,9 +197,7 @@ def _meets(condition: Condition, e: Measured) -> bool:
 
 
 def _place(e: Measured) -> str:
-    return ", ".join(
-        f"{k} = {v if isinstance(v, str) else format(v, 'g')}" for k, v in e.condition.items()
-    )
+    return ", ".join(f"{k} = {v if isinstance(v, str) else format(v, 'g')}" for k, v in e.condition.items())
 
 
 def _inconclusive(reason: str) -> Verdict:

@@ -14,9 +14,12 @@ LIMIT = "A flaw shows that a bound does not cover the run; it demonstrates no le
 
 
 def books(
-    world: World, releases: Sequence[Release], budgets: Sequence[Budget], delivered: Sequence[int],
+    world: World,
+    releases: Sequence[Release],
+    budgets: Sequence[Budget],
+    delivered: Sequence[int],
     phases: Sequence[str] = (),
-) -> Books:  # fmt: skip
+) -> Books:
     """What the lints read of one run."""
     federation = world.config.federation
     records = int(world.population.counts.sum(1).max(initial=0))
@@ -77,9 +80,7 @@ def _rule(measure: str, count: int, policy: Policy) -> Rule | None:
     """The severest rule that names this measure; patterns for attacks such as `*` do not."""
     for rule in policy.worst_first():
         if all(
-            c.measure.startswith(("lint_", "accountants_"))
-            and fnmatchcase(measure, c.measure)
-            and c.holds(count)
+            c.measure.startswith(("lint_", "accountants_")) and fnmatchcase(measure, c.measure) and c.holds(count)
             for c in rule.all
         ):
             return rule
@@ -89,6 +90,4 @@ def _rule(measure: str, count: int, policy: Policy) -> Rule | None:
 def _reason(rule: Rule | None, policy: Policy) -> str:
     if rule is None:
         return f"Policy {policy.name} {policy.version} has no rule for it."
-    return (
-        f"Rule {rule.id} of policy {policy.name} {policy.version}: {' '.join(rule.reason.split())}"
-    )
+    return f"Rule {rule.id} of policy {policy.name} {policy.version}: {' '.join(rule.reason.split())}"

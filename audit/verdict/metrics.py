@@ -19,12 +19,8 @@ def summary(history: Sequence[Mapping[str, Any]]) -> dict[str, float]:
         "bytes_up": float(sum(r.get("bytes_up", 0) for r in history)),
         "bytes_down": float(sum(r.get("bytes_down", 0) for r in history)),
         "samples_used": float(sum(r.get("samples_used", 0) for r in history)),
-        "participants_mean": statistics.fmean(r.get("delivered", 0) for r in history)
-        if history
-        else 0.0,
-        "weight_diversity_last": float(history[-1].get("weight_diversity", 0.0))
-        if history
-        else 0.0,
+        "participants_mean": statistics.fmean(r.get("delivered", 0) for r in history) if history else 0.0,
+        "weight_diversity_last": float(history[-1].get("weight_diversity", 0.0)) if history else 0.0,
     }
     lengths = [r["round_length"] for r in history if "round_length" in r]
     if lengths:
@@ -41,11 +37,7 @@ def summary(history: Sequence[Mapping[str, Any]]) -> dict[str, float]:
         "accuracy_last50_mean": statistics.fmean(last),
         "accuracy_last50_std": statistics.pstdev(last),
     } | round_variance(accuracy)
-    spreads = [
-        statistics.stdev(r["class_accuracy"])
-        for r in measured
-        if len(r.get("class_accuracy", [])) > 1
-    ]
+    spreads = [statistics.stdev(r["class_accuracy"]) for r in measured if len(r.get("class_accuracy", [])) > 1]
     if spreads:
         found["class_std"] = statistics.fmean(spreads)
         found["class_var"] = statistics.fmean(s * s for s in spreads)
@@ -63,9 +55,7 @@ def round_variance(accuracy: Sequence[float]) -> dict[str, float]:
     }
 
 
-def reached(
-    history: Sequence[Mapping[str, Any]], accuracy: float
-) -> tuple[int, float | None] | None:
+def reached(history: Sequence[Mapping[str, Any]], accuracy: float) -> tuple[int, float | None] | None:
     """(rounds, simulated time) until the accuracy is first reached; None: never. Time None: not kept."""
     for i, record in enumerate(history):
         if (record.get("accuracy") or 0.0) >= accuracy:

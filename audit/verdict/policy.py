@@ -96,9 +96,7 @@ class Policy(_Group):
     def record(self) -> PolicyRecord:
         """As the report prints it."""
         rules = [
-            RuleRecord(
-                id=r.id, severity=r.severity, when=r.words(), reason=" ".join(r.reason.split())
-            )
+            RuleRecord(id=r.id, severity=r.severity, when=r.words(), reason=" ".join(r.reason.split()))
             for r in self.worst_first()
         ]
         return PolicyRecord(name=self.name, version=self.version, rules=rules)
@@ -111,11 +109,11 @@ def load_policy(name: str) -> Policy:
     found = importlib.resources.files("audit") / "policy" / f"{name}.yaml"
     if not found.is_file():
         folder = importlib.resources.files("audit") / "policy"
-        known = sorted(
-            f.name.removesuffix(".yaml") for f in folder.iterdir() if f.name[-5:] == ".yaml"
+        known = sorted(f.name.removesuffix(".yaml") for f in folder.iterdir() if f.name[-5:] == ".yaml")
+        raise UserError(
+            f"no policy {name!r} in audit/policy/",
+            hint=f"known: {', '.join(known)}; or give the path of a .yaml file",
         )
-        raise UserError(f"no policy {name!r} in audit/policy/",
-                        hint=f"known: {', '.join(known)}; or give the path of a .yaml file")  # fmt: skip
     with importlib.resources.as_file(found) as path:
         return _read(path)
 

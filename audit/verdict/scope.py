@@ -55,11 +55,7 @@ def scope(world: World, findings: Sequence[Finding]) -> Scope:
 
 def _settings(config: Any) -> dict[str, str]:
     """Settings of the method; `rounds` has a line of its own."""
-    return {
-        f.name: _shown(getattr(config, f.name))
-        for f in dataclasses.fields(config)
-        if f.name != "rounds"
-    }
+    return {f.name: _shown(getattr(config, f.name)) for f in dataclasses.fields(config) if f.name != "rounds"}
 
 
 def _shown(value: Any) -> str:

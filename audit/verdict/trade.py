@@ -14,9 +14,7 @@ from reports import format as fmt
 from reports.result import Alternative, AuditResult, Evidence, Finding, Outcome, Severity, Trade
 
 # What a reader decides by, most telling first; others only where an attack has none of these
-KEY = (
-    "rank1", "extracted_at_fpr_0.01", "tpr_at_fpr_0.01", "auc", "count_exact_match", "ssim", "psnr",
-)  # fmt: skip
+KEY = ("rank1", "extracted_at_fpr_0.01", "tpr_at_fpr_0.01", "auc", "count_exact_match", "ssim", "psnr")
 Interval = tuple[float, float]
 
 
@@ -32,8 +30,9 @@ def alternatives(
     rows = [own]
     for variant, result in found:
         if result is None:
-            rows.append(Alternative(name=variant.name, finished=False,
-                                    protections=[p.name for p in variant.protections]))  # fmt: skip
+            rows.append(
+                Alternative(name=variant.name, finished=False, protections=[p.name for p in variant.protections])
+            )
         else:
             rows.append(_alternative(variant.name, result, main, shared, tests))
     return rows
@@ -75,14 +74,16 @@ def _alternative(
     before, before_interval = _accuracy(main, tests)
     attacks = [f for f in _attacks(result) if f.id in shared]
     row = Alternative(
-        name=name, protections=result.scope.protections,
+        name=name,
+        protections=result.scope.protections,
         settings=_changed(main.scope.training, result.scope.training),
-        accuracy=accuracy, accuracy_interval=interval,
+        accuracy=accuracy,
+        accuracy_interval=interval,
         severity=max((f.severity for f in attacks), key=lambda s: s.rank, default=Severity.NONE),
         inconclusive=sum(f.outcome in (Outcome.INCONCLUSIVE, Outcome.FAILED) for f in attacks),
         unreadable=sum(f.outcome is Outcome.NOT_APPLICABLE for f in attacks),
         attacks=[f.id for f in attacks],
-    )  # fmt: skip
+    )
     row.epsilon, row.unit = _bound(result)
     if result is not main and accuracy is not None and before is not None:
         row.accuracy_change = accuracy - before
@@ -121,8 +122,7 @@ def telling(evidence: Sequence[Evidence]) -> list[Evidence]:
 
 
 def _smallest(evidence: Sequence[Evidence], measure: str, origin: str) -> Evidence | None:
-    fits = [e for e in evidence if (e.measure, _origin(e)) == (measure, origin)
-            and e.control != "negative"]  # fmt: skip
+    fits = [e for e in evidence if (e.measure, _origin(e)) == (measure, origin) and e.control != "negative"]
     return min(fits, key=lambda e: float(e.condition.get("n", 0)), default=None)
 
 
@@ -136,13 +136,18 @@ def _compared(finding: Finding, old: Evidence) -> Trade:
     why = "withheld"
     if finding.outcome in (Outcome.NOT_APPLICABLE, Outcome.FAILED):
         why = "not readable" if finding.outcome is Outcome.NOT_APPLICABLE else "failed"
-    return Trade(finding=finding.id, measure=old.measure, place=_place(old), unit=old.unit,
-                 value=None, why=why)  # fmt: skip
+    return Trade(finding=finding.id, measure=old.measure, place=_place(old), unit=old.unit, value=None, why=why)
 
 
 def _trade(finding: str, old: Evidence, new: Evidence) -> Trade:
-    trade = Trade(finding=finding, measure=old.measure, place=_place(old), unit=old.unit,
-                  value=new.value, interval=new.interval)  # fmt: skip
+    trade = Trade(
+        finding=finding,
+        measure=old.measure,
+        place=_place(old),
+        unit=old.unit,
+        value=new.value,
+        interval=new.interval,
+    )
     if new is not old:
         trade.change = new.value - old.value
         if new.interval and old.interval:
@@ -175,8 +180,6 @@ def _accuracy(result: AuditResult, tests: int) -> tuple[float | None, Interval |
 
 def _bound(result: AuditResult) -> tuple[float, str]:
     """The smallest bound towards the server that holds, of clients before records, and its unit."""
-    bounds = [
-        b for b in result.budgets if b.observer == "server" and math.isfinite(b.epsilon_upper)
-    ]
+    bounds = [b for b in result.budgets if b.observer == "server" and math.isfinite(b.epsilon_upper)]
     best = min(bounds, key=lambda b: (b.unit, b.epsilon_upper), default=None)
     return (math.inf, "") if best is None else (best.epsilon_upper, best.unit)

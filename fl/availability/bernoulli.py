@@ -22,13 +22,9 @@ class Bernoulli(Availability):
     class Config:
         p: Annotated[float, Field(ge=0, le=1)] = 0.5
 
-    def draw(
-        self, round: int, candidates: Sequence[int], streams: Streams, attempt: int = 0
-    ) -> Participation:
+    def draw(self, round: int, candidates: Sequence[int], streams: Streams, attempt: int = 0) -> Participation:
         u = streams.numpy("participation", round, attempt).random(max(candidates, default=-1) + 1)
-        return Participation(
-            tuple(candidates), tuple(k for k in candidates if u[k] < self.config.p)
-        )
+        return Participation(tuple(candidates), tuple(k for k in candidates if u[k] < self.config.p))
 
     def sampling(self, client: int | None, clients: int) -> Drawn:
         return Drawn("poisson", float(self.config.p))

@@ -27,14 +27,10 @@ class Clustered(Availability):
                     hint="the paper's are [0.5, 0.5, 0.3, 0.3, 0.2]",
                 )
 
-    def draw(
-        self, round: int, candidates: Sequence[int], streams: Streams, attempt: int = 0
-    ) -> Participation:
+    def draw(self, round: int, candidates: Sequence[int], streams: Streams, attempt: int = 0) -> Participation:
         p = self.config.p
         u = streams.numpy("participation", round, attempt).random(max(candidates, default=-1) + 1)
-        return Participation(
-            tuple(candidates), tuple(k for k in candidates if u[k] < p[k % len(p)])
-        )
+        return Participation(tuple(candidates), tuple(k for k in candidates if u[k] < p[k % len(p)]))
 
     def sampling(self, client: int | None, clients: int) -> Drawn:
         p = self.config.p

@@ -26,9 +26,7 @@ class Delay(Availability):
         rate: Annotated[float, Field(gt=0, lt=1)] = 0.1  # share of delays above T_R
         limit: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 1.0  # in units of T_R
 
-    def draw(
-        self, round: int, candidates: Sequence[int], streams: Streams, attempt: int = 0
-    ) -> Participation:
+    def draw(self, round: int, candidates: Sequence[int], streams: Streams, attempt: int = 0) -> Participation:
         mean = 1 / log(1 / self.config.rate)  # P(delay > 1) = exp(-1 / mean) = rate
         rng = streams.numpy("participation", round, attempt)
         delay = rng.exponential(mean, max(candidates, default=-1) + 1)

@@ -10,9 +10,7 @@ class Full(Availability):
     title = "Full participation"
     source = ""
 
-    def draw(
-        self, round: int, candidates: Sequence[int], streams: Streams, attempt: int = 0
-    ) -> Participation:
+    def draw(self, round: int, candidates: Sequence[int], streams: Streams, attempt: int = 0) -> Participation:
         return Participation(tuple(candidates), tuple(candidates))
 
     def sampling(self, client: int | None, clients: int) -> Drawn:

@@ -29,9 +29,7 @@ class Markov(Availability):
         join: Annotated[float, Field(gt=0, le=1)] = 0.2  # per round, for a client that is off
         leave: Annotated[float, Field(gt=0, le=1)] = 0.2  # per round, for a client that is on
 
-    def draw(
-        self, round: int, candidates: Sequence[int], streams: Streams, attempt: int = 0
-    ) -> Participation:
+    def draw(self, round: int, candidates: Sequence[int], streams: Streams, attempt: int = 0) -> Participation:
         join, leave, clients = self.config.join, self.config.leave, max(candidates, default=-1) + 1
         on = np.zeros(clients, dtype=bool)
         for t in range(round + 1):

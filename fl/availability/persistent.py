@@ -25,9 +25,7 @@ class Persistent(Bernoulli):
         p: Annotated[float, Field(ge=0, le=1)] = 0.5
         period: Annotated[int, Field(ge=1)] = 5  # s, rounds
 
-    def draw(
-        self, round: int, candidates: Sequence[int], streams: Streams, attempt: int = 0
-    ) -> Participation:
+    def draw(self, round: int, candidates: Sequence[int], streams: Streams, attempt: int = 0) -> Participation:
         return super().draw(round - round % self.config.period, candidates, streams, attempt)
 
     def describe(self) -> str:

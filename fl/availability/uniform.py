@@ -30,12 +30,8 @@ class Uniform(Availability):
                     hint="keep one of them",
                 )
 
-    def draw(
-        self, round: int, candidates: Sequence[int], streams: Streams, attempt: int = 0
-    ) -> Participation:
-        order = streams.numpy("participation", round, attempt).permutation(
-            max(candidates, default=-1) + 1
-        )
+    def draw(self, round: int, candidates: Sequence[int], streams: Streams, attempt: int = 0) -> Participation:
+        order = streams.numpy("participation", round, attempt).permutation(max(candidates, default=-1) + 1)
         allowed, asked = set(candidates), self._number(len(candidates))
         chosen = tuple(sorted([int(k) for k in order if int(k) in allowed][:asked]))
         return Participation(chosen, chosen)

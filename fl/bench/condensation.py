@@ -35,15 +35,10 @@ def loop(matcher: Matcher, cells: list[Cell], images: Tensor, rng: torch.Generat
     for cell, image in zip(cells, images, strict=True):
         x = image.detach().requires_grad_()
         y = torch.tensor([cell.label])
-        real = torch.autograd.grad(
-            cross_entropy(matcher.net(cell.real), y.expand(len(cell.real))), weights
-        )
-        made = torch.autograd.grad(cross_entropy(matcher.net(x), y.expand(len(x))), weights,
-                                   create_graph=True)  # fmt: skip
+        real = torch.autograd.grad(cross_entropy(matcher.net(cell.real), y.expand(len(cell.real))), weights)
+        made = torch.autograd.grad(cross_entropy(matcher.net(x), y.expand(len(x))), weights, create_graph=True)
         pairs = zip(made, real, strict=True)
-        total = torch.stack(
-            [_distance(a.flatten(1)[None], b.flatten(1)[None], 1e-6) for a, b in pairs]
-        )
+        total = torch.stack([_distance(a.flatten(1)[None], b.flatten(1)[None], 1e-6) for a, b in pairs])
         found += torch.autograd.grad(total.sum(), [x])
     return torch.stack(found)
 
@@ -57,9 +52,7 @@ def ours(matcher: Matcher, cells: list[Cell], images: Tensor, rng: torch.Generat
 
 def main() -> None:
     """Print images per second for classes of several sizes."""
-    parser = argparse.ArgumentParser(
-        prog="python -m fl.bench.training.condensation", description=__doc__
-    )
+    parser = argparse.ArgumentParser(prog="python -m fl.bench.training.condensation", description=__doc__)
     parser.add_argument("--model", default="small_cnn")
     parser.add_argument("--classes", type=int, default=10, help="classes of a client")
     parser.add_argument("--sizes", type=int, nargs="+", default=[1, 5, 50], help="pictures of each")
@@ -71,13 +64,13 @@ def main() -> None:
     net = initialise(lambda: model((1, 28, 28), 10, model.Config()), Streams(0))
     channels_last(net)
     matcher, rng = Matcher(net, Condensing()), torch.Generator().manual_seed(0)
-    print(f"{options.model}, {options.classes} classes a client, one thread; an image takes "
-          f"{ITERATIONS} iterations\n")  # fmt: skip
+    print(
+        f"{options.model}, {options.classes} classes a client, one thread; an image takes "
+        f"{ITERATIONS} iterations\n"
+    )
     print(f"{'pictures a class':<18}{'images/s':>10}{'of the loop':>13}{'loop, images/s':>16}")
     for n in options.sizes:
-        cells = [
-            Cell(torch.randn(n, 1, 28, 28, generator=rng), c % 10) for c in range(options.classes)
-        ]
+        cells = [Cell(torch.randn(n, 1, 28, 28, generator=rng), c % 10) for c in range(options.classes)]
         images = torch.randn(options.classes, 1, 1, 28, 28, generator=rng)
         speeds = _alternate([ours, loop], matcher, cells, images, rng, options.seconds)
         mine, theirs = (len(cells) / ITERATIONS / s for s in speeds)
@@ -85,9 +78,13 @@ def main() -> None:
 
 
 def _alternate(
-    contenders: list[Callable[..., Tensor]], matcher: Matcher, cells: list[Cell], images: Tensor,
-    rng: torch.Generator, seconds: float,
-) -> list[float]:  # fmt: skip
+    contenders: list[Callable[..., Tensor]],
+    matcher: Matcher,
+    cells: list[Cell],
+    images: Tensor,
+    rng: torch.Generator,
+    seconds: float,
+) -> list[float]:
     """Median seconds of an iteration of each."""
     times: list[list[float]] = [[] for _ in contenders]
     for run in contenders:  # warm-up

@@ -53,9 +53,7 @@ class HalfOfThem(Availability):
 
     title = "half"
 
-    def draw(
-        self, round: int, candidates: object, streams: Streams, attempt: int = 0
-    ) -> Participation:
+    def draw(self, round: int, candidates: object, streams: Streams, attempt: int = 0) -> Participation:
         rng = streams.numpy("participation", round, attempt)
         chosen = tuple(int(k) for k in np.sort(rng.choice(CLIENTS, COHORT, replace=False)))
         return Participation(chosen, chosen)
@@ -88,9 +86,7 @@ def workload() -> Workload:
     for _ in range(CLIENTS):
         pair = rng.choice(10, 2, replace=False)
         parts.append(
-            np.concatenate(
-                [rng.choice(np.flatnonzero(data.train.y == c), EACH // 2, False) for c in pair]
-            )
+            np.concatenate([rng.choice(np.flatnonzero(data.train.y == c), EACH // 2, False) for c in pair])
         )
     return Workload(data, parts, name)
 
@@ -108,9 +104,12 @@ def ours(work: Workload, method: RoundMethod, workers: int) -> Iterator[float]:
     site = partial(build_site, method, holdings, network, "cpu")
     with worker_kinds.start(workers, site) as pool:
         federation = Federation(
-            holdings=holdings, initial=start, availability=HalfOfThem(),
-            wire=Wire(method.card, streams), workers=pool,
-        )  # fmt: skip
+            holdings=holdings,
+            initial=start,
+            availability=HalfOfThem(),
+            wire=Wire(method.card, streams),
+            workers=pool,
+        )
         method.open(federation)
         state, t = method.start(federation), 0
         memory: dict[int, Tree] = {}
@@ -149,10 +148,7 @@ def plain(work: Workload, epochs: int) -> Iterator[float]:
             sizes.append(len(y))
         total = sum(sizes)
         model.load_state_dict(
-            {
-                k: sum(s[k] * (n / total) for s, n in zip(states, sizes, strict=True))
-                for k in states[0]
-            }
+            {k: sum(s[k] * (n / total) for s, n in zip(states, sizes, strict=True)) for k in states[0]}
         )
         yield sum(sizes) * epochs / (time.perf_counter() - began)
         t += 1
@@ -214,19 +210,14 @@ def main() -> None:
             speeds[name].append(next(run))
     middle = {name: float(np.median(s)) for name, s in speeds.items()}
     limit, base = float(np.median(limits)), middle["plain loop"]
-    print(
-        f"{work.name}; {options.workers} worker processes, {torch.get_num_threads()} threads for the"
-    )
+    print(f"{work.name}; {options.workers} worker processes, {torch.get_num_threads()} threads for the")
     print(f"plain loop; E = {options.epochs}; median of {options.rounds} interleaved rounds\n")
     print(f"{'':<14}{'samples/s':>11}{'x plain FedAvg':>16}{'of the limit':>14}{'start-up, s':>13}")
     for name, speed in middle.items():
         shares = f"{speed / base:>16.2f}{speed / limit:>14.0%}"
         print(f"{name:<14}{speed:>11,.0f}{shares}{starts[name]:>13.2f}")
     print(f"{'matrix limit':<14}{limit:>11,.0f}{limit / base:>16.2f}{1:>14.0%}")
-    peak = max(
-        resource.getrusage(who).ru_maxrss
-        for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
-    )
+    peak = max(resource.getrusage(who).ru_maxrss for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
     print(f"\npeak memory of the largest process: {peak / 1024:,.0f} MB")
 
 

@@ -20,8 +20,7 @@ def moments(x: NDArray[np.float32]) -> tuple[tuple[float, ...], tuple[float, ...
     """Mean and standard deviation of each channel of [N, C, H, W], as Data wants them."""
     mean = x.mean(axis=(0, 2, 3), dtype=np.float64)
     # in pieces: x.std makes a copy in double precision, several gigabytes for FEMNIST
-    squares = [((x[i : i + 4096] - mean[:, None, None]) ** 2).sum((0, 2, 3))
-               for i in range(0, len(x), 4096)]  # fmt: skip
+    squares = [((x[i : i + 4096] - mean[:, None, None]) ** 2).sum((0, 2, 3)) for i in range(0, len(x), 4096)]
     std = np.sqrt(np.sum(squares, axis=0) / (x.size / x.shape[1]))
     return tuple(map(float, mean)), tuple(float(s) if s > 0 else 1.0 for s in std)
 
@@ -52,5 +51,4 @@ def find(name: str, folders: Sequence[Path], files: Sequence[str], hint: str) ->
         if all(found):
             return [p[0] for p in found]
     looked = ", ".join(map(str, folders))
-    raise UserError(f"{name} is not there: looked for {files[0]}[.gz] and so on in {looked}",
-                    hint=hint)  # fmt: skip
+    raise UserError(f"{name} is not there: looked for {files[0]}[.gz] and so on in {looked}", hint=hint)

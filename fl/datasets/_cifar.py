@@ -41,24 +41,36 @@ def read_binary(paths: Sequence[Path], label_bytes: int, classes: int) -> Arrays
 
 
 def read_cifar(
-    name: str, path: str | None, download: bool,
-    *, folder: str, train: Sequence[str], test: Sequence[str], label_bytes: int, classes: tuple[str, ...],
-) -> Data:  # fmt: skip
+    name: str,
+    path: str | None,
+    download: bool,
+    *,
+    folder: str,
+    train: Sequence[str],
+    test: Sequence[str],
+    label_bytes: int,
+    classes: tuple[str, ...],
+) -> Data:
     """The data set `name` of torchvision, from `path` or the cache; downloaded only if asked to."""
     root = Path(path).expanduser() if path else CACHE
     for place in (root, root / folder):
         files = [place / f for f in (*train, *test)]
         if all(f.is_file() for f in files):
-            parts = [read_binary([place / f for f in names], label_bytes, len(classes))
-                     for names in (train, test)]  # fmt: skip
+            parts = [
+                read_binary([place / f for f in names], label_bytes, len(classes)) for names in (train, test)
+            ]
             break
     else:
         parts = [_read_python(name, root, download, part, folder) for part in (True, False)]
     return Data(
-        train=parts[0], test=parts[1], classes=classes, mean=(0.4914, 0.4822, 0.4465),
-        std=(0.2023, 0.1994, 0.2010), augment="crop_flip",
+        train=parts[0],
+        test=parts[1],
+        classes=classes,
+        mean=(0.4914, 0.4822, 0.4465),
+        std=(0.2023, 0.1994, 0.2010),
+        augment="crop_flip",
         about=f"Small colour pictures of {len(classes)} kinds of thing, 32 x 32 pixels ({name}).",
-    )  # fmt: skip
+    )
 
 
 def _read_python(name: str, root: Path, download: bool, train: bool, folder: str) -> Arrays:

@@ -17,8 +17,7 @@ from fl.dataset import Arrays
 from fl.datasets._arrays import images
 from fl.errors import UserError
 
-PARTS = ("train-images-idx3-ubyte", "train-labels-idx1-ubyte",
-         "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte")  # fmt: skip
+PARTS = ("train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte")
 
 
 def read_idx(path: Path) -> NDArray[np.uint8]:
@@ -31,8 +30,7 @@ def read_idx(path: Path) -> NDArray[np.uint8]:
     shape = tuple(int.from_bytes(raw[4 + 4 * i : 8 + 4 * i], "big") for i in range(dims))
     if not dims or len(raw) != 4 + 4 * dims + prod(shape):
         raise UserError(
-            f"{path} is not an IDX file of bytes, or is cut short ({len(raw)} bytes)",
-            hint="get the file again",
+            f"{path} is not an IDX file of bytes, or is cut short ({len(raw)} bytes)", hint="get the file again"
         )
     return np.frombuffer(raw, dtype=np.uint8, offset=4 + 4 * dims).reshape(shape)
 

@@ -32,12 +32,7 @@ class Person:
 
 
 def read_leaf(
-    path: str,
-    convert: Convert,
-    test_fraction: float,
-    *,
-    gap: int = 0,
-    rng: np.random.Generator | None = None,
+    path: str, convert: Convert, test_fraction: float, *, gap: int = 0, rng: np.random.Generator | None = None
 ) -> tuple[Arrays, Arrays]:
     """Training and test part with owners numbered in the order of their names.
 
@@ -67,8 +62,9 @@ def read_leaf(
 def _people(folder: Path, convert: Convert) -> Iterator[Person]:
     files = sorted(folder.glob("*.json"))
     if not files:
-        raise UserError(f"no *.json in {folder}",
-                        hint="run LEAF's preprocessing and give the folder that holds its output")  # fmt: skip
+        raise UserError(
+            f"no *.json in {folder}", hint="run LEAF's preprocessing and give the folder that holds its output"
+        )
     for file in files:
         try:
             content = json.loads(file.read_text(encoding="utf-8"))
@@ -80,8 +76,10 @@ def _people(folder: Path, convert: Convert) -> Iterator[Person]:
                     x, y = convert(raw["x"], raw["y"])
                     yield Person(name=str(name), x=x, y=y)
         except (OSError, ValueError, KeyError, TypeError) as error:
-            raise UserError(f"{file} is not LEAF's JSON: {error!r}",
-                            hint="see the head of fl/datasets/_leaf.py for the format") from error  # fmt: skip
+            raise UserError(
+                f"{file} is not LEAF's JSON: {error!r}",
+                hint="see the head of fl/datasets/_leaf.py for the format",
+            ) from error
 
 
 def _join(people: list[Person], numbers: dict[str, int]) -> Arrays:

@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from fl.dataset import Data, Dataset
 from fl.datasets._cifar import read_cifar
 
-CLASSES = ("airplane", "automobile", "bird", "cat", "deer",
-           "dog", "frog", "horse", "ship", "truck")  # fmt: skip
+CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 
 
 class CIFAR10(Dataset):
@@ -25,7 +24,12 @@ class CIFAR10(Dataset):
 
     def load(self) -> Data:
         return read_cifar(
-            "CIFAR10", self.config.path, self.config.download, folder="cifar-10-batches-bin",
-            train=[f"data_batch_{i}.bin" for i in range(1, 6)], test=["test_batch.bin"],
-            label_bytes=1, classes=CLASSES,
-        )  # fmt: skip
+            "CIFAR10",
+            self.config.path,
+            self.config.download,
+            folder="cifar-10-batches-bin",
+            train=[f"data_batch_{i}.bin" for i in range(1, 6)],
+            test=["test_batch.bin"],
+            label_bytes=1,
+            classes=CLASSES,
+        )

@@ -22,7 +22,12 @@ class CIFAR100(Dataset):
 
     def load(self) -> Data:
         return read_cifar(
-            "CIFAR100", self.config.path, self.config.download, folder="cifar-100-binary",
-            train=["train.bin"], test=["test.bin"], label_bytes=2,
+            "CIFAR100",
+            self.config.path,
+            self.config.download,
+            folder="cifar-100-binary",
+            train=["train.bin"],
+            test=["test.bin"],
+            label_bytes=2,
             classes=tuple(map(str, range(100))),
-        )  # fmt: skip
+        )

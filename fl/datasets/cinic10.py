@@ -32,16 +32,17 @@ class CINIC10(Dataset):
         for name in names[1:]:
             if read[name][1] != classes:
                 raise UserError(
-                    f"{root / name} has classes {list(read[name][1])}, {root / 'train'} has "
-                    f"{list(classes)}",
+                    f"{root / name} has classes {list(read[name][1])}, {root / 'train'} has {list(classes)}",
                     hint="unpack the archive again",
                 )
         if self.config.with_valid:
             valid = read["valid"][0]
-            train = Arrays(
-                x=np.concatenate([train.x, valid.x]), y=np.concatenate([train.y, valid.y])
-            )
+            train = Arrays(x=np.concatenate([train.x, valid.x]), y=np.concatenate([train.y, valid.y]))
         return Data(
-            train=train, test=read["test"][0], classes=classes, mean=(0.5,) * 3, std=(0.5,) * 3,
+            train=train,
+            test=read["test"][0],
+            classes=classes,
+            mean=(0.5,) * 3,
+            std=(0.5,) * 3,
             about="Small colour pictures of ten kinds of thing, 32 x 32 pixels (CINIC-10).",
-        )  # fmt: skip
+        )

@@ -31,6 +31,10 @@ class Digits(Dataset):
         train, test = hold_out(everything, self.config.test_fraction)
         mean, std = moments(train.x)
         return Data(
-            train=train, test=test, classes=tuple("0123456789"), mean=mean, std=std,
+            train=train,
+            test=test,
+            classes=tuple("0123456789"),
+            mean=mean,
+            std=std,
             about="Handwritten digits of 8 x 8 pixels that come with scikit-learn.",
-        )  # fmt: skip
+        )

@@ -33,14 +33,23 @@ class EMNIST(Dataset):
 
     def load(self) -> Data:
         paths = locate(
-            self.title, "EMNIST", self.config.path, self.config.download, files=FILES,
-            hint="give `path`, or set `download: true` (562 MB)", split="balanced",
-        )  # fmt: skip
+            self.title,
+            "EMNIST",
+            self.config.path,
+            self.config.download,
+            files=FILES,
+            hint="give `path`, or set `download: true` (562 MB)",
+            split="balanced",
+        )
         train, test = (
             Arrays(x=np.ascontiguousarray(a.x.transpose(0, 1, 3, 2)), y=a.y)
             for a in read_four(paths, len(CLASSES))
         )
         return Data(
-            train=train, test=test, classes=CLASSES, mean=(0.5,), std=(0.5,),
+            train=train,
+            test=test,
+            classes=CLASSES,
+            mean=(0.5,),
+            std=(0.5,),
             about="Handwritten letters and digits of 28 x 28 grey pixels (EMNIST balanced).",
-        )  # fmt: skip
+        )

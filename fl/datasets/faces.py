@@ -30,7 +30,11 @@ class Faces(Dataset):
         train, test = hold_out(everything, self.config.test_fraction)
         mean, std = moments(train.x)
         return Data(
-            train=train, test=test, classes=("face", "no face"), mean=mean, std=std,
+            train=train,
+            test=test,
+            classes=("face", "no face"),
+            mean=mean,
+            std=std,
             about="Faces and pieces of background of 25 x 25 pixels from Labeled Faces in the Wild, "
             "as they come with scikit-image.",
-        )  # fmt: skip
+        )

@@ -12,8 +12,7 @@ from fl.dataset import Data, Dataset
 from fl.datasets._idx import read_four
 from fl.datasets._mnist import locate
 
-CLASSES = ("T-shirt", "trouser", "pullover", "dress", "coat",
-           "sandal", "shirt", "sneaker", "bag", "ankle boot")  # fmt: skip
+CLASSES = ("T-shirt", "trouser", "pullover", "dress", "coat", "sandal", "shirt", "sneaker", "bag", "ankle boot")
 
 
 class FashionMNIST(Dataset):
@@ -27,12 +26,19 @@ class FashionMNIST(Dataset):
 
     def load(self) -> Data:
         paths = locate(
-            self.title, "FashionMNIST", self.config.path, self.config.download,
+            self.title,
+            "FashionMNIST",
+            self.config.path,
+            self.config.download,
             installed=Path("/usr/share/datasets/fashion-mnist"),
             hint="install Debian's dataset-fashion-mnist, give `path`, or set `download: true`",
-        )  # fmt: skip
+        )
         train, test = read_four(paths, len(CLASSES))
         return Data(
-            train=train, test=test, classes=CLASSES, mean=(0.1307,), std=(0.3081,),
+            train=train,
+            test=test,
+            classes=CLASSES,
+            mean=(0.1307,),
+            std=(0.3081,),
             about="Pictures of clothes of 28 x 28 grey pixels (Fashion-MNIST).",
-        )  # fmt: skip
+        )

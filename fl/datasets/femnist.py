@@ -33,9 +33,13 @@ class FEMNIST(Dataset):
         train, test = read_leaf(self.config.path, _convert, self.config.test_fraction, rng=rng)
         mean, std = moments(train.x)
         return Data(
-            train=train, test=test, classes=CLASSES, mean=mean, std=std,
+            train=train,
+            test=test,
+            classes=CLASSES,
+            mean=mean,
+            std=std,
             about="Handwritten letters and digits of 28 x 28 grey pixels, by writer (FEMNIST).",
-        )  # fmt: skip
+        )
 
 
 def _convert(x: list[Any], y: list[Any]) -> tuple[NDArray[Any], NDArray[np.int64]]:

@@ -32,6 +32,10 @@ class ImageFolder(Dataset):
         train, test = hold_out(everything, self.config.test_fraction)
         mean, std = moments(train.x)
         return Data(
-            train=train, test=test, classes=classes, mean=mean, std=std,
+            train=train,
+            test=test,
+            classes=classes,
+            mean=mean,
+            std=std,
             about=f"The pictures of the folder {path.name}.",
-        )  # fmt: skip
+        )

@@ -22,11 +22,18 @@ class MNIST(Dataset):
 
     def load(self) -> Data:
         paths = locate(
-            self.title, "MNIST", self.config.path, self.config.download,
+            self.title,
+            "MNIST",
+            self.config.path,
+            self.config.download,
             hint="give `path`, or set `download: true`; `digits` comes with the package",
-        )  # fmt: skip
+        )
         train, test = read_four(paths, 10)
         return Data(
-            train=train, test=test, classes=tuple("0123456789"), mean=(0.1307,), std=(0.3081,),
+            train=train,
+            test=test,
+            classes=tuple("0123456789"),
+            mean=(0.1307,),
+            std=(0.3081,),
             about="Handwritten digits of 28 x 28 grey pixels (MNIST).",
-        )  # fmt: skip
+        )

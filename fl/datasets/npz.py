@@ -38,12 +38,13 @@ class NPZ(Dataset):
         names = tuple(map(str, arrays["classes"].tolist())) if "classes" in arrays else ()
         labels = [_labels(arrays, f"y_{part}", len(names)) for part in ("train", "test")]
         names = names or tuple(str(c) for c in range(max(int(y.max()) for y in labels) + 1))
-        train, test = (
-            _part(arrays, part, y) for part, y in zip(("train", "test"), labels, strict=True)
-        )
+        train, test = (_part(arrays, part, y) for part, y in zip(("train", "test"), labels, strict=True))
         if train.x.shape[1:] != test.x.shape[1:] or train.x.dtype != test.x.dtype:
-            raise _bad("x_test", f"{test.x.dtype} {list(test.x.shape[1:])} an example",
-                       f"{train.x.dtype} {list(train.x.shape[1:])} as in x_train")  # fmt: skip
+            raise _bad(
+                "x_test",
+                f"{test.x.dtype} {list(test.x.shape[1:])} an example",
+                f"{train.x.dtype} {list(train.x.shape[1:])} as in x_train",
+            )
         about = f"The arrays of {path.name}."
         if train.x.ndim == 2:
             return Data(train=train, test=test, classes=names, about=about)
@@ -60,8 +61,7 @@ def _read(path: Path) -> dict[str, NDArray[Any]]:
             arrays = {k: file[k] for k in file.files}
     except (OSError, ValueError, EOFError, zlib.error, zipfile.BadZipFile) as error:
         raise UserError(
-            f"cannot read {path}: {error}",
-            hint="write it with numpy.savez; arrays of Python objects are refused",
+            f"cannot read {path}: {error}", hint="write it with numpy.savez; arrays of Python objects are refused"
         ) from error
     missing = [k for k in ("x_train", "y_train", "x_test", "y_test") if k not in arrays]
     if missing:
@@ -77,8 +77,7 @@ def _labels(arrays: Mapping[str, NDArray[Any]], key: str, classes: int) -> NDArr
     if y.ndim != 1 or y.dtype.kind not in "iu" or not len(y):
         raise _bad(key, f"{y.dtype} {list(y.shape)}", "whole numbers [N], at least one")
     if y.min() < 0 or y.max() >= (classes or _MOST_CLASSES):
-        raise _bad(key, f"labels from {y.min()} to {y.max()}",
-                   f"0 to {(classes or _MOST_CLASSES) - 1}")  # fmt: skip
+        raise _bad(key, f"labels from {y.min()} to {y.max()}", f"0 to {(classes or _MOST_CLASSES) - 1}")
     return y.astype(np.int64)
 
 
@@ -88,9 +87,7 @@ def _part(arrays: Mapping[str, NDArray[Any]], part: str, y: NDArray[np.int64]) -
         raise _bad(key, f"{len(x)} examples", f"{len(y)} as in y_{part}")
     owner = arrays.get(f"owner_{part}")
     if owner is not None and (owner.shape != y.shape or owner.dtype.kind not in "iu"):
-        raise _bad(
-            f"owner_{part}", f"{owner.dtype} {list(owner.shape)}", f"whole numbers [{len(y)}]"
-        )
+        raise _bad(f"owner_{part}", f"{owner.dtype} {list(owner.shape)}", f"whole numbers [{len(y)}]")
     return Arrays(x=_examples(key, x), y=y, owner=None if owner is None else owner.astype(np.int64))
 
 
@@ -100,8 +97,11 @@ def _examples(key: str, x: NDArray[Any]) -> NDArray[Any]:
             raise _bad(key, f"token {x.min()}", "tokens >= 0")
         return x.astype(np.int64)
     if x.ndim not in (3, 4) or not (x.dtype == np.uint8 or x.dtype.kind == "f") or 0 in x.shape:
-        raise _bad(key, f"{x.dtype} {list(x.shape)}",
-                   "uint8 or floats [N, H, W] or [N, channels, H, W], or tokens [N, T]")  # fmt: skip
+        raise _bad(
+            key,
+            f"{x.dtype} {list(x.shape)}",
+            "uint8 or floats [N, H, W] or [N, channels, H, W], or tokens [N, T]",
+        )
     if x.dtype.kind == "f":
         if not np.isfinite(x).all():
             raise _bad(key, "NaN or infinite values", "finite ones")
@@ -112,5 +112,7 @@ def _examples(key: str, x: NDArray[Any]) -> NDArray[Any]:
 
 
 def _bad(key: str, found: str, expected: str) -> UserError:
-    return UserError(f"dataset npz: {key} has {found}, expected {expected}",
-                     hint="the head of fl/datasets/npz.py says what each array must be")  # fmt: skip
+    return UserError(
+        f"dataset npz: {key} has {found}, expected {expected}",
+        hint="the head of fl/datasets/npz.py says what each array must be",
+    )

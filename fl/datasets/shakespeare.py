@@ -35,14 +35,14 @@ class Shakespeare(Dataset):
         test_fraction: Annotated[float, Field(gt=0, lt=1)] = 0.2  # where LEAF has not split
 
     def load(self) -> Data:
-        train, test = read_leaf(
-            self.config.path, self._convert, self.config.test_fraction, gap=LENGTH - 1
-        )
+        train, test = read_leaf(self.config.path, self._convert, self.config.test_fraction, gap=LENGTH - 1)
         names = [repr(c)[1:-1] if c == "\n" else c for c in LETTERS]
         return Data(
-            train=train, test=test, classes=tuple(names + ["other"] * (self.config.vocabulary - 80)),
+            train=train,
+            test=test,
+            classes=tuple(names + ["other"] * (self.config.vocabulary - 80)),
             about="80 characters of a role of Shakespeare's and the next one (LEAF).",
-        )  # fmt: skip
+        )
 
     def _convert(self, x: list[Any], y: list[Any]) -> tuple[NDArray[Any], NDArray[np.int64]]:
         if any(len(text) != LENGTH for text in x) or any(len(c) != 1 for c in y):
@@ -53,8 +53,6 @@ class Shakespeare(Dataset):
         tokens = np.array([LETTERS.find(c) for c in text], dtype=np.int64)
         unknown = tokens < 0
         if self.config.vocabulary == 80 and unknown.any():
-            raise ValueError(
-                f"unknown character {text[int(unknown.argmax())]!r}; set vocabulary: 81 to allow it"
-            )
+            raise ValueError(f"unknown character {text[int(unknown.argmax())]!r}; set vocabulary: 81 to allow it")
         tokens[unknown] = len(LETTERS)
         return tokens

@@ -56,13 +56,8 @@ def train_together(site: Site, jobs: list[Any]) -> list[Reply]:
     consts = [method.constants(c) for c in clients]
     rates = {method.config.lr_decay**c.round for c in clients}  # asynchronous rounds may differ
     if len(clients) == 1 or len(rates) > 1:
-        return [
-            method.finish(c, c.train(method, const))
-            for c, const in zip(clients, consts, strict=True)
-        ]
-    const = tree_map(
-        lambda *leaves: torch.stack([v.to(site.device) for v in leaves]), consts[0], *consts[1:]
-    )
+        return [method.finish(c, c.train(method, const)) for c, const in zip(clients, consts, strict=True)]
+    const = tree_map(lambda *leaves: torch.stack([v.to(site.device) for v in leaves]), consts[0], *consts[1:])
     trained = _train(site, clients, const)
     return [method.finish(c, t) for c, t in zip(clients, trained, strict=True)]
 

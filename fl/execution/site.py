@@ -22,9 +22,12 @@ from fl.tree import Tree
 
 
 def build_site(
-    method: RoundMethod, holdings: Holdings, make: Callable[[], Net], device: str,
+    method: RoundMethod,
+    holdings: Holdings,
+    make: Callable[[], Net],
+    device: str,
     private: PrivateTraining | None = None,
-) -> "Site":  # fmt: skip
+) -> "Site":
     """A site with its own model; top-level, so that spawned processes can import it."""
     with torch.random.fork_rng(devices=[]):  # construction draws weights that nobody uses
         net = make()
@@ -36,9 +39,13 @@ class Site:
     """A worker's copy of what client work needs; its methods are called by name through Workers."""
 
     def __init__(
-        self, method: RoundMethod, holdings: Holdings, net: Net, device: str,
+        self,
+        method: RoundMethod,
+        holdings: Holdings,
+        net: Net,
+        device: str,
         private: PrivateTraining | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.method, self.holdings, self.net, self.device = method, holdings, net, device
         self.private = private
         self.data, self.classes = holdings.data, len(holdings.data.classes)
@@ -76,12 +83,22 @@ class Site:
         own = self._here(personal)
         return self.method.receive(
             Client(
-                index=k, round=self.round, x=x, y=y, classes=self.classes,
-                message=self.message | own, memory=memory, net=self.net,
-                streams=self.holdings.streams, augment=self.data.augment, mean=self.data.mean,
-                std=self.data.std, initial=self.initial, private=self.private,
+                index=k,
+                round=self.round,
+                x=x,
+                y=y,
+                classes=self.classes,
+                message=self.message | own,
+                memory=memory,
+                net=self.net,
+                streams=self.holdings.streams,
+                augment=self.data.augment,
+                mean=self.data.mean,
+                std=self.data.std,
+                initial=self.initial,
+                private=self.private,
             )
-        )  # fmt: skip
+        )
 
     def train(self, job: tuple[int, Tree, Message]) -> Reply:
         """One client's work."""
@@ -93,10 +110,18 @@ class Site:
         x, y = self.examples(self.data.train, index)
         start = {k: v.to(self.device) for k, v in model.items()}
         server = Client(
-            index=-1, round=round, x=x, y=y, classes=self.classes,
-            message={Kind.GLOBAL_MODEL: start}, memory={}, net=self.net,
-            streams=self.holdings.streams, augment=self.data.augment, initial=self.initial,
-        )  # fmt: skip
+            index=-1,
+            round=round,
+            x=x,
+            y=y,
+            classes=self.classes,
+            message={Kind.GLOBAL_MODEL: start},
+            memory={},
+            net=self.net,
+            streams=self.holdings.streams,
+            augment=self.data.augment,
+            initial=self.initial,
+        )
         reply: Reply = getattr(self.method, name)(server)
         return reply
 
@@ -105,10 +130,17 @@ class Site:
         name, round, model, x, y = job
         start = {k: v.to(self.device) for k, v in model.items()}
         server = Client(
-            index=-1, round=round, x=x.to(self.device), y=y.to(self.device), classes=self.classes,
-            message={Kind.GLOBAL_MODEL: start}, memory={}, net=self.net,
-            streams=self.holdings.streams, initial=self.initial,
-        )  # fmt: skip
+            index=-1,
+            round=round,
+            x=x.to(self.device),
+            y=y.to(self.device),
+            classes=self.classes,
+            message={Kind.GLOBAL_MODEL: start},
+            memory={},
+            net=self.net,
+            streams=self.holdings.streams,
+            initial=self.initial,
+        )
         reply: Reply = getattr(self.method, name)(server)
         return reply
 
@@ -133,5 +165,4 @@ class Site:
         hit = logits.argmax(1) == y
         classes = self.classes
         loss = cross_entropy(logits, y, reduction="sum")
-        return (torch.bincount(y[hit], minlength=classes), torch.bincount(y, minlength=classes),
-                float(loss))  # fmt: skip
+        return (torch.bincount(y[hit], minlength=classes), torch.bincount(y, minlength=classes), float(loss))

@@ -47,8 +47,10 @@ class Asynchronous(RoundMethod):
             super().__post_init__()
             for name, low in (("concurrency", 1), ("speed_spread", 1), ("jitter", 0)):
                 if not low <= getattr(self, name) < float("inf"):
-                    raise UserError(f"method.{name} must be >= {low}, got {getattr(self, name)}",
-                                    hint="leave it out for the default")  # fmt: skip
+                    raise UserError(
+                        f"method.{name} must be >= {low}, got {getattr(self, name)}",
+                        hint="leave it out for the default",
+                    )
 
     def __init__(self, config: object = None) -> None:
         super().__init__(config)
@@ -133,13 +135,18 @@ class Asynchronous(RoundMethod):
             answering = federation.participate(t, idle).answering
             order = federation.streams.numpy("dispatch", t).permutation(answering).tolist()
         return Clock(
-            state["clock"], flight, version=t, places=places, waiting=order,
+            state["clock"],
+            flight,
+            version=t,
+            places=places,
+            waiting=order,
             duration=lambda k: self.duration(federation, k, t),
             loses=lambda k: federation.loses_reply(t, k),
-        )  # fmt: skip
+        )
 
-    def _train(self, arrivals: list[Arrival], later: list[tuple[int, int]], versions: Tree,
-               federation: Federation) -> None:  # fmt: skip
+    def _train(
+        self, arrivals: list[Arrival], later: list[tuple[int, int]], versions: Tree, federation: Federation
+    ) -> None:
         """Fill `_ahead` with the replies of these arrivals and, where workers would idle, of the next."""
         needed = [(a.client, a.version) for a in arrivals if not a.lost]
         tasks = [task for task in needed if task not in self._ahead]
@@ -149,7 +156,7 @@ class Asynchronous(RoundMethod):
         jobs: list[tuple[int, Tree, Message]] = [
             (k, {}, {Kind.GLOBAL_MODEL: versions[str(v)], Kind.STALENESS: {"version": torch.tensor(v)}})
             for k, v in tasks
-        ]  # fmt: skip
+        ]
         for task, reply in zip(tasks, federation.workers.map("train", jobs), strict=True):
             self._ahead[task] = reply
 
@@ -161,6 +168,5 @@ class Asynchronous(RoundMethod):
 
     def finish(self, client: Client, trained: Trained) -> Reply:
         reply = super().finish(client, trained)
-        message = {Kind.LOCAL_MODEL: trained.state,
-                   Kind.STALENESS: {"version": torch.tensor(client.round)}}  # fmt: skip
+        message = {Kind.LOCAL_MODEL: trained.state, Kind.STALENESS: {"version": torch.tensor(client.round)}}
         return replace(reply, message=message)

@@ -51,9 +51,15 @@ def targets(counts: Floats, share: float) -> list[int]:
 
 
 def fitted(
-    x: Tensor, y: Tensor, made: Tensor, labels: Tensor, target: Sequence[int],
-    rng: torch.Generator, *, mirror: bool = False,
-) -> tuple[Tensor, Tensor]:  # fmt: skip
+    x: Tensor,
+    y: Tensor,
+    made: Tensor,
+    labels: Tensor,
+    target: Sequence[int],
+    rng: torch.Generator,
+    *,
+    mirror: bool = False,
+) -> tuple[Tensor, Tensor]:
     """Pictures to add to own x [n, C, H, W] and y [n], and their labels.
 
     Keeps the first target[c] of those `made` [m, C, H, W] that are labelled c, and adds altered own
@@ -81,7 +87,9 @@ def altered(x: Tensor, rng: torch.Generator, *, mirror: bool = False) -> Tensor:
     flip = torch.where(torch.rand(n, generator=rng) < 0.5, -1.0, 1.0) if mirror else torch.ones(n)
     flip = flip.to(x)
     # an affine grid's unit is half a picture
-    rows = [torch.stack([flip * turn.cos(), -turn.sin(), 0.1 * across], 1),
-            torch.stack([flip * turn.sin(), turn.cos(), 0.1 * down], 1)]  # fmt: skip
+    rows = [
+        torch.stack([flip * turn.cos(), -turn.sin(), 0.1 * across], 1),
+        torch.stack([flip * turn.sin(), turn.cos(), 0.1 * down], 1),
+    ]
     grid = torch.nn.functional.affine_grid(torch.stack(rows, 1), list(x.shape), align_corners=False)
     return torch.nn.functional.grid_sample(x, grid, padding_mode="border", align_corners=False)

@@ -12,9 +12,7 @@ from numpy.typing import NDArray
 Counts = NDArray[np.int64]
 
 
-def oversampled(
-    counts: Counts, decay: float, round: int, rule: Literal["target", "amount"] = "target"
-) -> Counts:
+def oversampled(counts: Counts, decay: float, round: int, rule: Literal["target", "amount"] = "target") -> Counts:
     """Counts after oversampling; empty classes stay empty and nothing is removed.
 
     "target" raises small classes to mean * exp(-decay * round), "amount" closes that share of their
@@ -37,11 +35,7 @@ def divergence(counts: Counts) -> float:
 
 
 def allocate(
-    volumes: Mapping[int, Counts],
-    most: int,
-    threshold: float,
-    rng: np.random.Generator,
-    printed: bool = False,
+    volumes: Mapping[int, Counts], most: int, threshold: float, rng: np.random.Generator, printed: bool = False
 ) -> dict[int, Counts]:
     """What each selected client trains on, in the order of selection; at most `most` clients.
 
@@ -68,9 +62,7 @@ def allocate(
     return given
 
 
-def _next(
-    waiting: list[int], volumes: Mapping[int, Counts], total: Counts, room: int
-) -> int | None:
+def _next(waiting: list[int], volumes: Mapping[int, Counts], total: Counts, room: int) -> int | None:
     """The first waiting client with the class of which there is least, and with something to add."""
     for label in np.argsort(total, kind="stable"):
         for k in waiting:

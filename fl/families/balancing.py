@@ -51,8 +51,10 @@ class Balancing(Relaying):
         def __post_init__(self) -> None:
             super().__post_init__()
             if not 0 < self.share <= 1:
-                raise UserError(f"method.share must be above 0 and at most 1, got {self.share}",
-                                hint="use augmentation: none to add no pictures")  # fmt: skip
+                raise UserError(
+                    f"method.share must be above 0 and at most 1, got {self.share}",
+                    hint="use augmentation: none to add no pictures",
+                )
 
     def offers(self, t: int, state: Tree, federation: Federation) -> list[Offered]:
         """Generators that the server can hand out."""
@@ -98,14 +100,23 @@ class Balancing(Relaying):
     def start(self, federation: Federation) -> Tree:
         """Everybody with data joins: label distributions and sizes to the server."""
         members = [k for k, part in enumerate(federation.parts) if len(part)]
-        state: Tree = {"model": self.initial(federation), "clock": 0.0, "completed": {},
-                       "done": {"augment": 0, "train": 0}}  # fmt: skip
+        state: Tree = {
+            "model": self.initial(federation),
+            "clock": 0.0,
+            "completed": {},
+            "done": {"augment": 0, "train": 0},
+        }
         return state | self._told(0, "join", members, {}, {}, federation)
 
     def _told(
-        self, t: int, work: str, members: list[int], personal: Mapping[int, Message],
-        memory: dict[int, Tree], federation: Federation,
-    ) -> Tree:  # fmt: skip
+        self,
+        t: int,
+        work: str,
+        members: list[int],
+        personal: Mapping[int, Message],
+        memory: dict[int, Tree],
+        federation: Federation,
+    ) -> Tree:
         """What the members say of their data now, and the groups for training that follow from it."""
         jobs = [(work, (k, memory.get(k, {}), personal.get(k, {}))) for k in members]
         rows, sizes = [], {}
@@ -113,8 +124,14 @@ class Balancing(Relaying):
             told = [Kind.NOISED_LABEL_DIST]
             heard = federation.wire.uplink(t, reply.message, k, {}, settled=self.settled(told))
             assert heard is not None, "counts are finite"
-            line = release(told[0], t, k, self.config.noise, EVERYONE,
-                           f"{noise_stream(told[0], int(work != 'join'))}/{t}/{k}")  # fmt: skip
+            line = release(
+                told[0],
+                t,
+                k,
+                self.config.noise,
+                EVERYONE,
+                f"{noise_stream(told[0], int(work != 'join'))}/{t}/{k}",
+            )
             if line is not None:
                 federation.wire.enter(line)
             if reply.memory is not None:
@@ -124,12 +141,14 @@ class Balancing(Relaying):
             sizes[str(k)] = 1.0 if size is None else float(size["count"])
         mixes = torch.stack(rows) if rows else torch.zeros(0, self.classes)
         groups = complementary(mixes.numpy(), tuple(sizes.values()), self.config.mediators)
-        return {"members": members, "mixes": mixes, "sizes": sizes,
-                "groups": [[members[i] for i in g] for g in groups]}  # fmt: skip
+        return {
+            "members": members,
+            "mixes": mixes,
+            "sizes": sizes,
+            "groups": [[members[i] for i in g] for g in groups],
+        }
 
-    def _augment(
-        self, t: int, state: Tree, memory: dict[int, Tree], federation: Federation
-    ) -> Tree:
+    def _augment(self, t: int, state: Tree, memory: dict[int, Tree], federation: Federation) -> Tree:
         """Generators to the server and on to the clients, who say what they hold afterwards."""
         offers = self.offers(t, state, federation)
         given: dict[int, Message] = {}
@@ -138,11 +157,11 @@ class Balancing(Relaying):
                 most, mixes = self.most_offers() or len(offers), np.stack([o.mix for o in offers])
                 chosen = offered(state["mixes"][i].double().numpy(), mixes, most)
                 given[k] = {
-                    Kind.GAN_G: {f"{n}/{p}": v for n, j in enumerate(chosen)
-                                 for p, v in offers[j].generator.items()},
-                    Kind.NOISED_LABEL_DIST: {
-                        "counts": torch.from_numpy(mixes[chosen]).float()},
-                }  # fmt: skip
+                    Kind.GAN_G: {
+                        f"{n}/{p}": v for n, j in enumerate(chosen) for p, v in offers[j].generator.items()
+                    },
+                    Kind.NOISED_LABEL_DIST: {"counts": torch.from_numpy(mixes[chosen]).float()},
+                }
                 federation.wire.downlink(t, given[k], k)
         common: Message = {}
         if offers and (labeler := self.labeler(state)):
@@ -158,9 +177,7 @@ class Balancing(Relaying):
 
     def _train(self, t: int, state: Tree, memory: dict[int, Tree], federation: Federation) -> Tree:
         sizes, done = numbered(state["sizes"]), state["done"]
-        model, books = self.averaged_round(
-            t, state["model"], state["groups"], sizes, state, memory, federation
-        )
+        model, books = self.averaged_round(t, state["model"], state["groups"], sizes, state, memory, federation)
         return state | books | {"model": model, "done": done | {"train": done["train"] + 1}}
 
     # Clients -----------------------------------------------------------------------------
@@ -188,8 +205,7 @@ class Balancing(Relaying):
             for j in range(0 if mixes is None else len(mixes))
         ]
         none = np.zeros((0, client.classes))
-        offer = generating.Offer(generators, none if mixes is None else mixes,
-                                 sent.get(Kind.GLOBAL_MODEL, {}))  # fmt: skip
+        offer = generating.Offer(generators, none if mixes is None else mixes, sent.get(Kind.GLOBAL_MODEL, {}))
         more = generating.balanced(client, offer, *self.plan())
         told = self.join(generating.joined(client, more), turn=1)
         return Reply(message=told.message, examples=told.examples, memory=more)

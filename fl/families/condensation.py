@@ -64,9 +64,8 @@ class Matcher:
         self.layers = [m for m in net.modules() if isinstance(m, nn.Conv2d | nn.Linear)]
         matched = {id(m.weight) for m in self.layers}
         drawn = {
-            id(p) for m in net.modules() if hasattr(m, "reset_parameters")
-            for p in m.parameters(recurse=False)
-        }  # fmt: skip
+            id(p) for m in net.modules() if hasattr(m, "reset_parameters") for p in m.parameters(recurse=False)
+        }
         for name, p in net.named_parameters():
             if id(p) not in drawn or (p.dim() > 1 and id(p) not in matched):
                 raise UserError(
@@ -121,15 +120,11 @@ class Matcher:
         wanted = [p for m in self.layers for p in (m.weight, m.bias) if p is not None]
         found = iter(torch.autograd.grad(loss, wanted))
         return [
-            self._shaped(
-                next(found).flatten(1)[None], None if m.bias is None else next(found)[None]
-            )
+            self._shaped(next(found).flatten(1)[None], None if m.bias is None else next(found)[None])
             for m in self.layers
         ]
 
-    def _gradients(
-        self, x: Tensor, sizes: Sequence[int], labels: Tensor, graph: bool
-    ) -> list[Tensor]:
+    def _gradients(self, x: Tensor, sizes: Sequence[int], labels: Tensor, graph: bool) -> list[Tensor]:
         """Per-cell gradients of the mean loss of consecutive cells in x [sum of sizes, C, H, W]."""
         seen: dict[nn.Module, tuple[Tensor, Tensor]] = {}
 
@@ -151,8 +146,7 @@ class Matcher:
         for layer, slope in zip(self.layers, slopes, strict=True):
             given = seen[layer][0]
             if isinstance(layer, nn.Conv2d):
-                patches = unfold(given, layer.kernel_size, layer.dilation, _padding(layer),
-                                 layer.stride)  # fmt: skip
+                patches = unfold(given, layer.kernel_size, layer.dilation, _padding(layer), layer.stride)
             else:
                 patches, slope = given[:, :, None], slope[:, :, None]
             by_cell = _products(slope.flatten(2), patches, sizes)
@@ -183,9 +177,8 @@ def condense(net: Net, cells: Sequence[Cell], settings: Condensing, rng: torch.G
             image[: len(chosen)] = chosen  # with fewer pictures than images, noise stays
     images.requires_grad_()
     optimiser = torch.optim.SGD(
-        [images], lr=settings.image_lr, momentum=settings.image_momentum,
-        weight_decay=settings.image_weight_decay,
-    )  # fmt: skip
+        [images], lr=settings.image_lr, momentum=settings.image_momentum, weight_decay=settings.image_weight_decay
+    )
     for _ in range(settings.iterations):
         total = matcher.distances(cells, images, rng).sum()
         (gradient,) = torch.autograd.grad(total, [images])
@@ -242,6 +235,8 @@ def _sums(rows: Tensor, sizes: Sequence[int]) -> Tensor:
 
 def _padding(layer: nn.Conv2d) -> tuple[int, ...]:
     if isinstance(layer.padding, str):
-        raise UserError(f"condensation needs padding in numbers, a convolution says {layer.padding!r}",
-                        hint="write padding=1 for a kernel of 3")  # fmt: skip
+        raise UserError(
+            f"condensation needs padding in numbers, a convolution says {layer.padding!r}",
+            hint="write padding=1 for a kernel of 3",
+        )
     return tuple(layer.padding)

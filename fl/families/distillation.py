@@ -42,8 +42,10 @@ class Distilling(RoundMethod):
         def __post_init__(self) -> None:
             super().__post_init__()
             if not 0 <= self.gamma < float("inf"):
-                raise UserError(f"method.gamma must be finite and >= 0, got {self.gamma}",
-                                hint="use gamma: 0 to learn from own labels only")  # fmt: skip
+                raise UserError(
+                    f"method.gamma must be finite and >= 0, got {self.gamma}",
+                    hint="use gamma: 0 to learn from own labels only",
+                )
 
     def start(self, federation: Federation) -> Tree:
         return super().start(federation) | {"tables": {}, "pooled": pooled(self.classes, [])}
@@ -70,8 +72,7 @@ class Distilling(RoundMethod):
         return super().server(state, deliveries, round)
 
     def constants(self, client: Client) -> Constants:
-        nothing = {"table": client.x.new_zeros(client.classes, client.classes),
-                   "present": client.counts < 0}  # fmt: skip
+        nothing = {"table": client.x.new_zeros(client.classes, client.classes), "present": client.counts < 0}
         return client.message.get(Kind.GLOBAL_LOGIT_TABLE, nothing)
 
     def loss(self, net: Handle, x: Tensor, y: Tensor, const: Constants) -> Tensor:

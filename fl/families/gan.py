@@ -46,12 +46,15 @@ class GanConfig:
     def __post_init__(self) -> None:
         for name in ("cycles", "local", "critic_steps", "batch_size", "latent", "width"):
             if getattr(self, name) < 1:
-                raise UserError(f"gan.{name} must be >= 1, got {getattr(self, name)}",
-                                hint="leave it out for the default")  # fmt: skip
+                raise UserError(
+                    f"gan.{name} must be >= 1, got {getattr(self, name)}", hint="leave it out for the default"
+                )
         for name in ("lr_generator", "lr_critic", "penalty"):
             if not 0 <= getattr(self, name) < float("inf"):
-                raise UserError(f"gan.{name} must be finite and >= 0, got {getattr(self, name)}",
-                                hint="leave it out for the default")  # fmt: skip
+                raise UserError(
+                    f"gan.{name} must be finite and >= 0, got {getattr(self, name)}",
+                    hint="leave it out for the default",
+                )
 
 
 @dataclass(frozen=True)
@@ -62,23 +65,18 @@ class Pair:
     critic: State
 
 
-def networks(
-    shape: tuple[int, ...], config: GanConfig, classes: int = 0
-) -> tuple[Generator, Critic]:
+def networks(shape: tuple[int, ...], config: GanConfig, classes: int = 0) -> tuple[Generator, Critic]:
     """Both networks with weights that nobody uses; `classes` > 0: conditional ones."""
     if len(shape) != 3 or min(shape[1:]) < 4:
-        raise UserError(f"a generator makes images of at least 4 x 4 pixels, not {list(shape)}",
-                        hint="use a data set of images, or augmentation: none")  # fmt: skip
-    with torch.random.fork_rng(devices=[]):
-        return (
-            Generator(shape, config.latent, config.width, classes),
-            Critic(shape, config.width, classes),
+        raise UserError(
+            f"a generator makes images of at least 4 x 4 pixels, not {list(shape)}",
+            hint="use a data set of images, or augmentation: none",
         )
+    with torch.random.fork_rng(devices=[]):
+        return (Generator(shape, config.latent, config.width, classes), Critic(shape, config.width, classes))
 
 
-def initial(
-    shape: tuple[int, ...], config: GanConfig, rng: torch.Generator, classes: int = 0
-) -> Pair:
+def initial(shape: tuple[int, ...], config: GanConfig, rng: torch.Generator, classes: int = 0) -> Pair:
     """He-normal weights from `rng`."""
     generator, critic = networks(shape, config, classes)
     for weight in [*generator.parameters(), *critic.parameters()]:
@@ -105,9 +103,7 @@ class Visit:
     generator_loss: float
 
 
-def train(
-    pair: Pair, x: Tensor, y: Tensor, config: GanConfig, rng: torch.Generator, classes: int = 0
-) -> Visit:
+def train(pair: Pair, x: Tensor, y: Tensor, config: GanConfig, rng: torch.Generator, classes: int = 0) -> Visit:
     """One client's visit: x [n, C, H, W] in [-1, 1], labels y [n] for conditional networks."""
     g, d = networks(tuple(x.shape[1:]), config, classes)
     g.load_state_dict(pair.generator)
@@ -148,9 +144,15 @@ def train(
 
 
 def sample(
-    generator: State, shape: tuple[int, ...], n: int, config: GanConfig, rng: torch.Generator,
-    labels: Tensor | None = None, classes: int = 0, batch: int = 500,
-) -> Tensor:  # fmt: skip
+    generator: State,
+    shape: tuple[int, ...],
+    n: int,
+    config: GanConfig,
+    rng: torch.Generator,
+    labels: Tensor | None = None,
+    classes: int = 0,
+    batch: int = 500,
+) -> Tensor:
     """[n, C, H, W] pictures in [0, 1]; `labels` [n] for a conditional generator."""
     net, _ = networks(shape, config, classes)
     net.load_state_dict(generator)
@@ -160,8 +162,9 @@ def sample(
     if labels is not None:
         given = one_hot(labels, classes).float()
     with torch.no_grad():
-        made = [net(z[i : i + batch], None if given is None else given[i : i + batch])
-                for i in range(0, n, batch)]  # fmt: skip
+        made = [
+            net(z[i : i + batch], None if given is None else given[i : i + batch]) for i in range(0, n, batch)
+        ]
     return (torch.cat(made) + 1) / 2
 
 
@@ -169,10 +172,8 @@ def _batches(n: int, config: GanConfig, rng: torch.Generator) -> list[Tensor]:
     """Indices of a visit's batches: whole passes, or as many as the steps ask for."""
     size = min(config.batch_size, n)
     if config.unit == "step":
-        return [torch.randperm(n, generator=rng)[:size]
-                for _ in range(config.local * config.critic_steps)]  # fmt: skip
-    return [b for _ in range(config.local)
-            for b in torch.split(torch.randperm(n, generator=rng), size)]  # fmt: skip
+        return [torch.randperm(n, generator=rng)[:size] for _ in range(config.local * config.critic_steps)]
+    return [b for _ in range(config.local) for b in torch.split(torch.randperm(n, generator=rng), size)]
 
 
 def _mean(losses: list[Tensor]) -> float:

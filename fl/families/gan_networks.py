@@ -17,8 +17,7 @@ class Generator(nn.Module):
     def __init__(self, shape: tuple[int, ...], latent: int, width: int, classes: int = 0) -> None:
         super().__init__()
         channels, height, across = shape
-        self.sizes = [(-(-height // 4), -(-across // 4)), (-(-height // 2), -(-across // 2)),
-                      (height, across)]  # fmt: skip
+        self.sizes = [(-(-height // 4), -(-across // 4)), (-(-height // 2), -(-across // 2)), (height, across)]
         self.width, first = width, self.sizes[0][0] * self.sizes[0][1]
         self.fc = nn.Linear(latent + classes, 2 * width * first, bias=False)
         self.norm0 = nn.GroupNorm(1, 2 * width)

@@ -35,10 +35,7 @@ class Offer:
 
 def _scale(client: Client, x: Tensor) -> tuple[Tensor, Tensor]:
     shape = (1, -1) + (1,) * (x.dim() - 2)
-    return (
-        torch.tensor(client.mean).reshape(shape).to(x),
-        torch.tensor(client.std).reshape(shape).to(x),
-    )
+    return (torch.tensor(client.mean).reshape(shape).to(x), torch.tensor(client.std).reshape(shape).to(x))
 
 
 def pixels(client: Client) -> Tensor:
@@ -53,33 +50,39 @@ def as_input(client: Client, x: Tensor) -> Tensor:
     return (x - mean) / std
 
 
-def visit(
-    client: Client, pair: gan.Pair, config: gan.GanConfig, turn: int, conditional: bool
-) -> gan.Visit:
+def visit(client: Client, pair: gan.Pair, config: gan.GanConfig, turn: int, conditional: bool) -> gan.Visit:
     """One client's training of a generator and critic that were handed on."""
     x = 2 * pixels(client) - 1
     classes = client.classes if conditional else 0
     return gan.train(pair, x, client.y, config, client.generator(f"gan/{turn}"), classes)
 
 
-def balanced(
-    client: Client, offer: Offer, config: gan.GanConfig, share: float, solver: plans.Solver
-) -> Tree:
+def balanced(client: Client, offer: Offer, config: gan.GanConfig, share: float, solver: plans.Solver) -> Tree:
     """Pictures to train on besides: {"x": uint8 [m, C, H, W], "y": int64 [m]}."""
     counts = client.counts.cpu().numpy().astype(np.float64)
     target, x = plans.targets(counts, share), pixels(client)
     made, labels = _made(client, offer, config, counts, target, share, solver)
     more, classes = plans.fitted(
-        x, client.y, made.to(x), labels.to(client.y), target, client.generator("static"),
+        x,
+        client.y,
+        made.to(x),
+        labels.to(client.y),
+        target,
+        client.generator("static"),
         mirror=client.augment == "crop_flip",
-    )  # fmt: skip
+    )
     return {"x": (more * 255).round().to(torch.uint8).cpu(), "y": classes.cpu()}
 
 
 def _made(
-    client: Client, offer: Offer, config: gan.GanConfig, counts: NDArray[np.float64],
-    target: Sequence[int], share: float, solver: plans.Solver,
-) -> tuple[Tensor, Tensor]:  # fmt: skip
+    client: Client,
+    offer: Offer,
+    config: gan.GanConfig,
+    counts: NDArray[np.float64],
+    target: Sequence[int],
+    share: float,
+    solver: plans.Solver,
+) -> tuple[Tensor, Tensor]:
     """Pictures in [0, 1] from all generators, and their labels."""
     shape = tuple(client.x.shape[1:])
     nothing = torch.zeros(0, *shape), torch.zeros(0, dtype=torch.int64)
@@ -94,11 +97,7 @@ def _made(
         if offer.labeler:
             x = gan.sample(state, shape, n, config, rng)
             x_in = as_input(client, x).to(client.x)
-            y = (
-                evaluate(client.net, "forward", offer.labeler, x_in).argmax(1).cpu()
-                if n
-                else nothing[1]
-            )
+            y = evaluate(client.net, "forward", offer.labeler, x_in).argmax(1).cpu() if n else nothing[1]
         else:
             lacking = torch.tensor(target) * torch.tensor(mix)
             lacking = lacking if float(lacking.sum()) > 0 else torch.tensor(target).double()
@@ -114,5 +113,6 @@ def joined(client: Client, memory: Mapping[str, Any]) -> Client:
     if not len(memory.get("y", ())):
         return client
     x = as_input(client, memory["x"].to(client.x.device).float() / 255)
-    return replace(client, x=torch.cat([client.x, x.to(client.x)]),
-                   y=torch.cat([client.y, memory["y"].to(client.y)]))  # fmt: skip
+    return replace(
+        client, x=torch.cat([client.x, x.to(client.x)]), y=torch.cat([client.y, memory["y"].to(client.y)])
+    )

@@ -47,9 +47,7 @@ def similar(distributions: Floats, groups: int, rng: np.random.Generator) -> Gro
         return [[k] for k in everybody]
     spread = max(1, groups - 1)
     for _ in range(_RESTARTS):
-        fitted = _quietly(
-            KMeans(groups, n_init=1, random_state=int(rng.integers(2**31))), distributions
-        )
+        fitted = _quietly(KMeans(groups, n_init=1, random_state=int(rng.integers(2**31))), distributions)
         found = [np.flatnonzero(fitted.labels_ == g).tolist() for g in range(groups)]
         if max(map(len, found)) - min(map(len, found)) <= spread:
             return sorted(found)

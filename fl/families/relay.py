@@ -44,13 +44,16 @@ class FaultConfig:
     def __post_init__(self) -> None:
         for name in ("dropout", "crash"):
             if not 0 <= getattr(self, name) < 1:
-                raise UserError(f"faults.{name} must be >= 0 and < 1, got {getattr(self, name)}",
-                                hint="use 0 for clients that never fail")  # fmt: skip
-        for name, low in (("timeout", 1e-9), ("patience", 1e-9), ("heartbeat", 0), ("gap", 0),
-                          ("requests", 1)):  # fmt: skip
+                raise UserError(
+                    f"faults.{name} must be >= 0 and < 1, got {getattr(self, name)}",
+                    hint="use 0 for clients that never fail",
+                )
+        for name, low in (("timeout", 1e-9), ("patience", 1e-9), ("heartbeat", 0), ("gap", 0), ("requests", 1)):
             if not low <= getattr(self, name) < float("inf"):
-                raise UserError(f"faults.{name} must be finite and >= {low:g}, got {getattr(self, name)}",
-                                hint="leave it out for the default")  # fmt: skip
+                raise UserError(
+                    f"faults.{name} must be finite and >= {low:g}, got {getattr(self, name)}",
+                    hint="leave it out for the default",
+                )
 
     @property
     def wait(self) -> float:
@@ -132,9 +135,8 @@ class Relay:
 
 
 def plan(
-    members: Sequence[int], completed: Mapping[int, int], config: FaultConfig, faults: Faults,
-    cap: int = 1,
-) -> Relay:  # fmt: skip
+    members: Sequence[int], completed: Mapping[int, int], config: FaultConfig, faults: Faults, cap: int = 1
+) -> Relay:
     """The round of a mediator with these available `members`, each to work `cap` times.
 
     `completed` counts tasks of earlier rounds.
@@ -164,14 +166,11 @@ def plan(
         return relay.chain[-1]
 
     while True:
-        able = [k for k in members if k not in down and relay.tasks_of(k) < cap
-                and asked[k] < cap * tries]  # fmt: skip
+        able = [k for k in members if k not in down and relay.tasks_of(k) < cap and asked[k] < cap * tries]
         step = len(relay.tasks)
         if config.tolerance:
             rested = [k for k in able if k not in last or step - last[k] > config.gap]
-            able = sorted(
-                rested or able, key=lambda k: (completed.get(k, 0) + relay.tasks_of(k), k)
-            )
+            able = sorted(rested or able, key=lambda k: (completed.get(k, 0) + relay.tasks_of(k), k))
         else:
             able = sorted(able, key=lambda k: (asked[k], members.index(k)))
         if not able:

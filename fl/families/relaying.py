@@ -61,8 +61,10 @@ class Relaying(RoundMethod):
             super().__post_init__()
             for name in ("mediators", "mediator_epochs"):
                 if getattr(self, name) < 1:
-                    raise UserError(f"method.{name} must be >= 1, got {getattr(self, name)}",
-                                    hint="as many mediators as clients is FedAvg")  # fmt: skip
+                    raise UserError(
+                        f"method.{name} must be >= 1, got {getattr(self, name)}",
+                        hint="as many mediators as clients is FedAvg",
+                    )
 
     def settled(self, kinds: Iterable[Kind]) -> list[Kind]:
         """Kinds that this method noises or clips itself; the ledger then has its own lines."""
@@ -91,24 +93,22 @@ class Relaying(RoundMethod):
         tally = Tally(asked=len(asked), lost=sum(not x.done for r in relays for x in r.tasks))
         clock = state["clock"] + max((r.time for r in relays), default=0.0)
         events = [e | {"group": g} for g, r in enumerate(relays) for e in r.events]
-        tally.notes = {
-            "clock": clock,
-            "requests": sum(len(r.tasks) for r in relays),
-            "events": events,
-        }
+        tally.notes = {"clock": clock, "requests": sum(len(r.tasks) for r in relays), "events": events}
         for relay in relays:
             for k in relay.contributors:
                 completed[k] = completed.get(k, 0) + relay.tasks_of(k)
-        return (
-            relays,
-            tally,
-            {"clock": clock, "completed": {str(k): n for k, n in completed.items()}},
-        )
+        return (relays, tally, {"clock": clock, "completed": {str(k): n for k, n in completed.items()}})
 
     def pass_around(
-        self, t: int, work: str, relays: Sequence[Relay], first: First, memory: Mapping[int, Tree],
-        federation: Federation, tally: Tally,
-    ) -> list[Outcome]:  # fmt: skip
+        self,
+        t: int,
+        work: str,
+        relays: Sequence[Relay],
+        first: First,
+        memory: Mapping[int, Tree],
+        federation: Federation,
+        tally: Tally,
+    ) -> list[Outcome]:
         """Carry the relays out, side by side; `work` names the clients' function.
 
         Of what a client returns, the kinds of card.relay are handed on, the others go to the server.
@@ -119,11 +119,11 @@ class Relaying(RoundMethod):
         replies: list[dict[int, Reply]] = [{} for _ in relays]
         for step in range(max((len(r.tasks) for r in relays), default=0)):
             turns = [(g, r.tasks[step]) for g, r in enumerate(relays) if step < len(r.tasks)]
-            given = {g: self._given(t, g, step, relays[g], content[g], first, federation)
-                     for g, _ in turns}  # fmt: skip
+            given = {g: self._given(t, g, step, relays[g], content[g], first, federation) for g, _ in turns}
             working = [(g, task) for g, task in turns if task.done]
-            jobs = [(work, (task.client, memory.get(task.client, {}), given[g] | _order(task)))
-                    for g, task in working]  # fmt: skip
+            jobs = [
+                (work, (task.client, memory.get(task.client, {}), given[g] | _order(task))) for g, task in working
+            ]
             done = federation.workers.map("work", jobs)
             for (g, task), reply in zip(working, done, strict=True):
                 carried = {k: v for k, v in reply.message.items() if k in self.card.relay}
@@ -139,8 +139,10 @@ class Relaying(RoundMethod):
         outcomes = []
         for g, relay in enumerate(relays):
             behind = [i for i in relay.chain if i in replies[g]]
-            outcome = Outcome(contributors=sorted({relay.tasks[i].client for i in behind}),
-                              replies=[replies[g][i] for i in behind])  # fmt: skip
+            outcome = Outcome(
+                contributors=sorted({relay.tasks[i].client for i in behind}),
+                replies=[replies[g][i] for i in behind],
+            )
             if behind:
                 outcome.content = content[g][relay.chain[-1]]
                 outcome.sender = relay.tasks[relay.chain[-1]].client
@@ -148,9 +150,15 @@ class Relaying(RoundMethod):
         return outcomes
 
     def _given(
-        self, t: int, g: int, step: int, relay: Relay, content: Mapping[int, Message], first: First,
+        self,
+        t: int,
+        g: int,
+        step: int,
+        relay: Relay,
+        content: Mapping[int, Message],
+        first: First,
         federation: Federation,
-    ) -> Message:  # fmt: skip
+    ) -> Message:
         """What the client of a step receives, over the wire."""
         task = relay.tasks[step]
         if task.source == START:
@@ -170,13 +178,17 @@ class Relaying(RoundMethod):
                 federation.wire.enter(line)
 
     def averaged_round(
-        self, t: int, model: State, groups: Groups, sizes: Mapping[int, float], state: Tree,
-        memory: Mapping[int, Tree], federation: Federation,
-    ) -> tuple[State, Tree]:  # fmt: skip
+        self,
+        t: int,
+        model: State,
+        groups: Groups,
+        sizes: Mapping[int, float],
+        state: Tree,
+        memory: Mapping[int, Tree],
+        federation: Federation,
+    ) -> tuple[State, Tree]:
         """One round of training: the new model, and the new clock and task counts."""
-        relays, tally, books = self.schedule(
-            t, groups, state, federation, self.config.mediator_epochs
-        )
+        relays, tally, books = self.schedule(t, groups, state, federation, self.config.mediator_epochs)
         message: Message = {Kind.GLOBAL_MODEL: model}
         firsts = sorted(r.tasks[0].client for r in relays if r.tasks)
         federation.wire.broadcast(t, message, firsts)
@@ -191,18 +203,14 @@ class Relaying(RoundMethod):
             if not outcome.contributors:
                 continue
             up: Message = {Kind.LOCAL_MODEL: outcome.content[Kind.RELAY_MODEL]}
-            received = federation.wire.uplink(
-                t, up, outcome.sender, message, settled=self.settled(up)
-            )
+            received = federation.wire.uplink(t, up, outcome.sender, message, settled=self.settled(up))
             if received is None:
                 tally.rejected += 1
                 continue
             each = {r: sizes[r] for r in outcome.contributors}
             tally.add(received, int(sum(each.values())), outcome.mean_stats())
             uniform = self.config.weighting == "uniform"
-            mean.add(
-                received[Kind.LOCAL_MODEL], float(len(each)) if uniform else sum(each.values())
-            )
+            mean.add(received[Kind.LOCAL_MODEL], float(len(each)) if uniform else sum(each.values()))
         federation.tally = tally
         return (mean.value() if mean.total else model), books
 
@@ -236,10 +244,11 @@ class Relaying(RoundMethod):
         """The message as it leaves the client: clipped and noised, where the settings say so."""
         turn, noise = _turn(client), self.config.noise
         return {
-            kind: protected(kind, payload, client.message.get(kind, {}), noise,
-                            client.generator(noise_stream(kind, turn)))
+            kind: protected(
+                kind, payload, client.message.get(kind, {}), noise, client.generator(noise_stream(kind, turn))
+            )
             for kind, payload in message.items()
-        }  # fmt: skip
+        }
 
 
 def noise_stream(kind: Kind, turn: int) -> str:

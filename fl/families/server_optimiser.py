@@ -43,8 +43,9 @@ class ServerOptimiser(RoundMethod):
         def __post_init__(self) -> None:
             super().__post_init__()
             if not 0 <= self.server_lr < float("inf"):
-                raise UserError(f"method.server_lr must be finite and >= 0, got {self.server_lr}",
-                                hint="1 is FedAvg's")  # fmt: skip
+                raise UserError(
+                    f"method.server_lr must be finite and >= 0, got {self.server_lr}", hint="1 is FedAvg's"
+                )
 
     @abstractmethod
     def moments(self, zeros: State) -> dict[str, State]:
@@ -95,8 +96,9 @@ class AdaptiveOptimiser(ServerOptimiser):
             for name in ("beta1", "beta2"):  # not every subclass has a beta2
                 value = getattr(self, name, 0.0)
                 if not 0 <= value < 1:
-                    raise UserError(f"method.{name} must be in 0..1 without 1, got {value}",
-                                    hint="use 0 for no memory")  # fmt: skip
+                    raise UserError(
+                        f"method.{name} must be in 0..1 without 1, got {value}", hint="use 0 for no memory"
+                    )
             if not self.kappa > 0:
                 raise UserError(f"method.kappa must be > 0, got {self.kappa}", hint="1e-3 is usual")
 

@@ -33,9 +33,7 @@ class SplitMethod(RoundMethod):
     def is_private(self, name: str) -> bool:
         """Whether this parameter (or buffer) stays on the client."""
         return any(
-            (name in self.head) == (part == "head")
-            if part in ("head", "body")
-            else name.startswith(part)
+            (name in self.head) == (part == "head") if part in ("head", "body") else name.startswith(part)
             for part in self.config.private
         )
 
@@ -51,11 +49,14 @@ class SplitMethod(RoundMethod):
         model = self.initial(federation)
         for part in self.config.private:
             if part not in ("head", "body") and not any(k.startswith(part) for k in model):
-                raise UserError(f"method.private: no parameter begins with {part!r}",
-                                hint=f"write head, body, or a beginning of: {', '.join(model)}")  # fmt: skip
+                raise UserError(
+                    f"method.private: no parameter begins with {part!r}",
+                    hint=f"write head, body, or a beginning of: {', '.join(model)}",
+                )
         if not self.shared(model):
-            raise UserError("method.private leaves no parameter to share",
-                            hint="leave some part of the model out of it")  # fmt: skip
+            raise UserError(
+                "method.private leaves no parameter to share", hint="leave some part of the model out of it"
+            )
         return {"model": model}
 
     def download(self, state: Tree) -> Message:

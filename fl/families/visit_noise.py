@@ -45,12 +45,15 @@ class NoiseConfig:
     def __post_init__(self) -> None:
         for name in ("scale", "labels_scale"):
             if not 0 <= getattr(self, name) < math.inf:
-                raise UserError(f"noise.{name} must be finite and >= 0, got {getattr(self, name)}",
-                                hint="use 0 for no noise")  # fmt: skip
+                raise UserError(
+                    f"noise.{name} must be finite and >= 0, got {getattr(self, name)}", hint="use 0 for no noise"
+                )
         for name in ("generator", "critic", "model", "labels"):
             if not 0 < getattr(self, name) < math.inf:
-                raise UserError(f"noise.{name} must be finite and > 0, got {getattr(self, name)}",
-                                hint="it is the L2 norm that the noise is calibrated to")  # fmt: skip
+                raise UserError(
+                    f"noise.{name} must be finite and > 0, got {getattr(self, name)}",
+                    hint="it is the L2 norm that the noise is calibrated to",
+                )
 
     @property
     def clips(self) -> bool:
@@ -58,8 +61,9 @@ class NoiseConfig:
 
     def sensitivity(self, kind: Kind) -> float:
         """s of a kind."""
-        return {Kind.GAN_G: self.generator, Kind.GAN_D: self.critic,
-                Kind.NOISED_LABEL_DIST: self.labels}.get(kind, self.model)  # fmt: skip
+        return {Kind.GAN_G: self.generator, Kind.GAN_D: self.critic, Kind.NOISED_LABEL_DIST: self.labels}.get(
+            kind, self.model
+        )
 
     def deviation(self, kind: Kind) -> float:
         """Standard deviation of the noise on each number."""
@@ -73,9 +77,8 @@ def no_noise() -> NoiseConfig:
 
 
 def protected(
-    kind: Kind, sent: State, received: Mapping[str, Tensor], config: NoiseConfig,
-    rng: torch.Generator,
-) -> State:  # fmt: skip
+    kind: Kind, sent: State, received: Mapping[str, Tensor], config: NoiseConfig, rng: torch.Generator
+) -> State:
     """What is handed on of `sent`; without noise and clipping the very same tensors."""
     deviation = config.deviation(kind)
     if not config.clips and not deviation:
@@ -98,12 +101,7 @@ def protected(
 
 
 def release(
-    kind: Kind,
-    round: int,
-    client: int,
-    config: NoiseConfig,
-    observers: tuple[str, ...],
-    stream: str,
+    kind: Kind, round: int, client: int, config: NoiseConfig, observers: tuple[str, ...], stream: str
 ) -> Release | None:
     """The ledger's line for one visit; None where there is neither noise nor clipping."""
     deviation, bound = config.deviation(kind), config.sensitivity(kind)
@@ -111,11 +109,19 @@ def release(
         return None
     stated = math.sqrt(2 * math.log(1.25 / STATED_DELTA)) * bound / deviation if deviation else None
     return Release(
-        round=round, kind=kind, sender=str(Party.client(client)), observers=observers,
-        mechanism="gaussian" if deviation else "none", noise_std=deviation, sensitivity=bound,
+        round=round,
+        kind=kind,
+        sender=str(Party.client(client)),
+        observers=observers,
+        mechanism="gaussian" if deviation else "none",
+        noise_std=deviation,
+        sensitivity=bound,
         clipped="on one visit's change of all weights, before noise" if config.clips else "",
-        clip_norm=bound if config.clips else None, clip_of="update" if config.clips else "",
-        derived="clip" if config.clips else "declared", source="gandalf",
+        clip_norm=bound if config.clips else None,
+        clip_of="update" if config.clips else "",
+        derived="clip" if config.clips else "declared",
+        source="gandalf",
         claimed_epsilon=None if config.clips else stated,
-        claimed_delta=None if config.clips or stated is None else STATED_DELTA, stream=stream,
-    )  # fmt: skip
+        claimed_delta=None if config.clips or stated is None else STATED_DELTA,
+        stream=stream,
+    )

@@ -56,8 +56,10 @@ class Astraea(Balancing):
             super().__post_init__()
             for name in ("theta_add", "theta_drop"):
                 if not getattr(self, name) >= 0:
-                    raise UserError(f"astraea.{name} must be >= 0, got {getattr(self, name)}",
-                                    hint="use .inf to leave the classes as they are")  # fmt: skip
+                    raise UserError(
+                        f"astraea.{name} must be >= 0, got {getattr(self, name)}",
+                        hint="use .inf to leave the classes as they are",
+                    )
 
     def left(self, state: Tree) -> dict[str, int]:
         done = state["done"]
@@ -66,9 +68,7 @@ class Astraea(Balancing):
     def start(self, federation: Federation) -> Tree:
         members = [k for k, part in enumerate(federation.parts) if len(part)]
         federation.workers.everywhere("begin", 0, {})
-        jobs: list[tuple[str, tuple[int, Tree, Message]]] = [
-            ("count", (k, {}, {})) for k in members
-        ]
+        jobs: list[tuple[str, tuple[int, Tree, Message]]] = [("count", (k, {}, {})) for k in members]
         counts = []
         for k, reply in zip(members, federation.workers.map("work", jobs), strict=True):
             heard = federation.wire.uplink(0, reply.message, k, {})
@@ -80,22 +80,24 @@ class Astraea(Balancing):
         mixes = after / np.maximum(after.sum(1, keepdims=True), 1)
         groups = complementary(mixes, tuple(sizes.values()), self.config.mediators)
         even = bool((factors == 1).all())
-        return {"model": self.initial(federation), "clock": 0.0, "completed": {}, "members": members,
-                "sizes": sizes, "groups": [[members[i] for i in g] for g in groups],
-                "ratios": torch.from_numpy(factors),
-                "done": {"rebalance": int(even), "train": 0}}  # fmt: skip
+        return {
+            "model": self.initial(federation),
+            "clock": 0.0,
+            "completed": {},
+            "members": members,
+            "sizes": sizes,
+            "groups": [[members[i] for i in g] for g in groups],
+            "ratios": torch.from_numpy(factors),
+            "done": {"rebalance": int(even), "train": 0},
+        }
 
-    def _rebalance(
-        self, t: int, state: Tree, memory: dict[int, Tree], federation: Federation
-    ) -> Tree:
+    def _rebalance(self, t: int, state: Tree, memory: dict[int, Tree], federation: Federation) -> Tree:
         """Everybody adds and drops what the ratios ask for."""
         members = state["members"]
         message: Message = {Kind.ALLOCATION: {"ratios": state["ratios"]}}
         federation.wire.broadcast(t, message, members)
         federation.workers.everywhere("begin", t, message)
-        jobs: list[tuple[str, tuple[int, Tree, Message]]] = [
-            ("rebalance", (k, {}, {})) for k in members
-        ]
+        jobs: list[tuple[str, tuple[int, Tree, Message]]] = [("rebalance", (k, {}, {})) for k in members]
         for k, reply in zip(members, federation.workers.map("work", jobs), strict=True):
             memory[k] = reply.memory or {}
         federation.tally = Tally(asked=len(members), delivered=len(members))
@@ -144,9 +146,7 @@ def ratios(totals: NDArray[np.int64], add: float, drop: float) -> NDArray[np.flo
     return np.where(have > 0, target / np.maximum(have, 1), 1.0)
 
 
-def resized(
-    counts: Sequence[int] | NDArray[np.int64], factors: NDArray[np.float64]
-) -> NDArray[np.int64]:
+def resized(counts: Sequence[int] | NDArray[np.int64], factors: NDArray[np.float64]) -> NDArray[np.int64]:
     """[C] counts after the ratios, to the nearest whole number; a class that is there stays."""
     have = np.asarray(counts)
     return np.where(have > 0, np.maximum(1, np.rint(have * factors)), 0).astype(np.int64)

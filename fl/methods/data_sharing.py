@@ -47,8 +47,10 @@ class DataSharing(Balancing):
             super().__post_init__()
             for name in ("volume", "given"):
                 if not 0 <= getattr(self, name) <= 1:
-                    raise UserError(f"data_sharing.{name} must be from 0 to 1, got {getattr(self, name)}",
-                                    hint="0.2 is the paper's")  # fmt: skip
+                    raise UserError(
+                        f"data_sharing.{name} must be from 0 to 1, got {getattr(self, name)}",
+                        hint="0.2 is the paper's",
+                    )
 
     def left(self, state: Tree) -> dict[str, int]:
         done = state["done"]
@@ -58,9 +60,15 @@ class DataSharing(Balancing):
     def start(self, federation: Federation) -> Tree:
         members = [k for k, part in enumerate(federation.parts) if len(part)]
         sizes = {str(k): float(len(federation.parts[k])) for k in members}
-        return {"model": self.initial(federation), "clock": 0.0, "completed": {}, "sizes": sizes,
-                "members": members, "groups": [[k] for k in members],
-                "done": {"share": 0, "train": 0}}  # fmt: skip
+        return {
+            "model": self.initial(federation),
+            "clock": 0.0,
+            "completed": {},
+            "sizes": sizes,
+            "members": members,
+            "groups": [[k] for k in members],
+            "done": {"share": 0, "train": 0},
+        }
 
     def _share(self, t: int, state: Tree, memory: dict[int, Tree], federation: Federation) -> Tree:
         """Counts and pictures to the server, a part of all pictures to everybody."""
@@ -84,19 +92,19 @@ class DataSharing(Balancing):
         sizes = dict(state["sizes"])
         for k in members:
             rng = federation.streams.torch("shared", k)
-            rows = torch.cat([i[torch.randperm(len(i), generator=rng)[: round(self.config.given * len(i))]]
-                              for i in (torch.nonzero(y == c)[:, 0] for c in range(self.classes))])  # fmt: skip
+            rows = torch.cat(
+                [
+                    i[torch.randperm(len(i), generator=rng)[: round(self.config.given * len(i))]]
+                    for i in (torch.nonzero(y == c)[:, 0] for c in range(self.classes))
+                ]
+            )
             wire.downlink(t, {Kind.SEED_SAMPLES: {"images": x[rows], "labels": y[rows]}}, k)
             memory[k] = {"x": (x[rows] * 255).round().to(torch.uint8), "y": y[rows]}
             sizes[str(k)] += len(rows)
-        federation.tally = Tally(
-            asked=len(members), delivered=len(pool), notes={"pictures_shared": len(y)}
-        )
+        federation.tally = Tally(asked=len(members), delivered=len(pool), notes={"pictures_shared": len(y)})
         return state | {"sizes": sizes, "done": state["done"] | {"share": 1}}
 
-    def _ask(
-        self, work: str, told: Mapping[int, Message], federation: Federation
-    ) -> list[tuple[int, Reply]]:
+    def _ask(self, work: str, told: Mapping[int, Message], federation: Federation) -> list[tuple[int, Reply]]:
         jobs: list[tuple[str, tuple[int, Tree, Message]]] = [
             (work, (k, {}, message)) for k, message in told.items()
         ]
@@ -108,9 +116,7 @@ class DataSharing(Balancing):
 
     def contribute(self, client: Client) -> Reply:
         """As many random pictures of each class as the server asked for."""
-        order = torch.randperm(len(client.y), generator=client.generator("shared")).to(
-            client.y.device
-        )
+        order = torch.randperm(len(client.y), generator=client.generator("shared")).to(client.y.device)
         asked = client.message[Kind.ALLOCATION]["counts"].tolist()
         rows = torch.cat([order[client.y[order] == c][:n] for c, n in enumerate(asked)])
         samples = {"images": pixels(client)[rows].cpu(), "labels": client.y[rows].cpu()}

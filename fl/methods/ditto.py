@@ -41,15 +41,15 @@ class Ditto(FedAvg):
         def __post_init__(self) -> None:
             super().__post_init__()
             if not 0 <= self.strength < float("inf"):
-                raise UserError(f"ditto.strength must be finite and >= 0, got {self.strength}",
-                                hint="use strength: 0 for clients that train alone")  # fmt: skip
+                raise UserError(
+                    f"ditto.strength must be finite and >= 0, got {self.strength}",
+                    hint="use strength: 0 for clients that train alone",
+                )
 
     def finish(self, client: Client, trained: Trained) -> Reply:
         own = client.memory.get("own") or client.initial
         # A stream of its own: the global path draws what FedAvg draws
-        v = client.train(
-            _Own(self, self.config.strength), {"global": client.start}, own, stream="own_batches"
-        )
+        v = client.train(_Own(self, self.config.strength), {"global": client.start}, own, stream="own_batches")
         return replace(super().finish(client, trained), memory={"own": v.state})
 
     def own_models(self, state: Tree, memory: Mapping[int, Tree]) -> Iterator[tuple[int, State]]:

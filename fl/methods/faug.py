@@ -65,26 +65,35 @@ class FAug(Balancing):
             super().__post_init__()
             for name, low in (("seeds", 0), ("decoys", 0), ("enlarged", 1)):
                 if getattr(self, name) < low:
-                    raise UserError(f"faug.{name} must be >= {low}, got {getattr(self, name)}",
-                                    hint="leave it out for the default")  # fmt: skip
+                    raise UserError(
+                        f"faug.{name} must be >= {low}, got {getattr(self, name)}",
+                        hint="leave it out for the default",
+                    )
             if not 0 <= self.scarce <= 1:
-                raise UserError(f"faug.scarce must be from 0 to 1, got {self.scarce}",
-                                hint="0 calls no class scarce, 1 all but the largest")  # fmt: skip
+                raise UserError(
+                    f"faug.scarce must be from 0 to 1, got {self.scarce}",
+                    hint="0 calls no class scarce, 1 all but the largest",
+                )
 
     # Server ------------------------------------------------------------------------------
 
     def left(self, state: Tree) -> dict[str, int]:
         done = state["done"]
-        return {"seed": int(self.config.seeds > 0) - done["seed"],
-                "train": self.config.rounds - done["train"]}  # fmt: skip
+        return {"seed": int(self.config.seeds > 0) - done["seed"], "train": self.config.rounds - done["train"]}
 
     def start(self, federation: Federation) -> Tree:
         members = [k for k, part in enumerate(federation.parts) if len(part)]
         federation.workers.everywhere("begin", 0, {})
         sizes = {str(k): _size(heard) for k, heard, _ in self._ask("count", 0, members, federation)}
-        return {"model": self.initial(federation), "clock": 0.0, "completed": {}, "sizes": sizes,
-                "members": members, "groups": [[k] for k in members],
-                "done": {"seed": 0, "train": 0}}  # fmt: skip
+        return {
+            "model": self.initial(federation),
+            "clock": 0.0,
+            "completed": {},
+            "sizes": sizes,
+            "members": members,
+            "groups": [[k] for k in members],
+            "done": {"seed": 0, "train": 0},
+        }
 
     def _seed(self, t: int, state: Tree, memory: dict[int, Tree], federation: Federation) -> Tree:
         """Pictures to the server, a generator of such to everybody."""
@@ -101,10 +110,14 @@ class FAug(Balancing):
             federation.workers.everywhere("begin", t, message)
             for k, heard, reply in self._ask("fill", t, members, federation):
                 sizes[str(k)], memory[k] = _size(heard), reply.memory or {}
-        federation.tally = Tally(asked=len(members), delivered=len(seeds), notes={
-            "pictures_shared": sum(len(s["labels"]) for s in seeds),
-            "pictures_added": sum(len(m["y"]) for m in memory.values()),
-        })  # fmt: skip
+        federation.tally = Tally(
+            asked=len(members),
+            delivered=len(seeds),
+            notes={
+                "pictures_shared": sum(len(s["labels"]) for s in seeds),
+                "pictures_added": sum(len(m["y"]) for m in memory.values()),
+            },
+        )
         return state | {"sizes": sizes, "done": state["done"] | {"seed": 1}}
 
     def _ask(
@@ -156,9 +169,14 @@ class FAug(Balancing):
         y = torch.arange(client.classes).repeat_interleave(target * present)
         generator = {k: v.cpu() for k, v in client.message[Kind.GAN_G].items()}
         x = wgan.sample(
-            generator, tuple(client.x.shape[1:]), len(y), self.config.gan,
-            client.generator("latent"), y, client.classes,
-        )  # fmt: skip
+            generator,
+            tuple(client.x.shape[1:]),
+            len(y),
+            self.config.gan,
+            client.generator("latent"),
+            y,
+            client.classes,
+        )
         made: Tree = {"x": (x * 255).round().to(torch.uint8), "y": y}
         return replace(self.count(joined(client, made)), memory=made)
 

@@ -49,12 +49,15 @@ class FedAsync(Asynchronous):
         def __post_init__(self) -> None:
             super().__post_init__()
             if not 0 < self.alpha <= 1:
-                raise UserError(f"fedasync.alpha must be above 0 and at most 1, got {self.alpha}",
-                                hint="0.6 is the paper's")  # fmt: skip
+                raise UserError(
+                    f"fedasync.alpha must be above 0 and at most 1, got {self.alpha}", hint="0.6 is the paper's"
+                )
             for name in ("exponent", "hinge_slope", "hinge_after", "rho"):
                 if not 0 <= getattr(self, name) < float("inf"):
-                    raise UserError(f"fedasync.{name} must be finite and >= 0, got {getattr(self, name)}",
-                                    hint="use decay: constant to ignore staleness")  # fmt: skip
+                    raise UserError(
+                        f"fedasync.{name} must be finite and >= 0, got {getattr(self, name)}",
+                        hint="use decay: constant to ignore staleness",
+                    )
 
     def correct(self, grads: Params, params: Params, start: Params, const: Constants) -> Params:
         rho = self.config.rho

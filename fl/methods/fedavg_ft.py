@@ -45,8 +45,9 @@ class FedAvgFT(FedAvg):
                 value, end = getattr(self, f"server_{name}"), 1 if name == "momentum" else inf
                 if not 0 <= value < end:
                     bound = f"in [0, {end:g})"
-                    raise UserError(f"fedavg_ft.server_{name} must be {bound}, got {value}",
-                                    hint="server_epochs: 0 is FedAvg")  # fmt: skip
+                    raise UserError(
+                        f"fedavg_ft.server_{name} must be {bound}, got {value}", hint="server_epochs: 0 is FedAvg"
+                    )
 
     def open(self, federation: Federation) -> None:
         super().open(federation)
@@ -75,8 +76,10 @@ class FedAvgFT(FedAvg):
                 hint="300 is the authors'",
             )
         if not fewest:
-            raise UserError("fedavg_ft: the server owns no example of some class to fine-tune on",
-                            hint="set federation.holdout.server, for example to 0.02")  # fmt: skip
+            raise UserError(
+                "fedavg_ft: the server owns no example of some class to fine-tune on",
+                hint="set federation.holdout.server, for example to 0.02",
+            )
         each = min(fewest, wanted // self.classes)
         rng = federation.streams.numpy("fedavg_ft")
         return np.sort(np.concatenate([rng.permutation(c)[:each] for c in by_class]))
@@ -88,9 +91,13 @@ class _HeadOnly:
     def __init__(self, method: FedAvgFT) -> None:
         c, self._method = method.config, method
         self.config: Any = LocalConfig(
-            local_epochs=c.server_epochs, batch_size=c.batch_size, lr=c.server_lr,
-            momentum=c.server_momentum, weight_decay=c.server_weight_decay, lr_decay=c.lr_decay,
-        )  # fmt: skip
+            local_epochs=c.server_epochs,
+            batch_size=c.batch_size,
+            lr=c.server_lr,
+            momentum=c.server_momentum,
+            weight_decay=c.server_weight_decay,
+            lr_decay=c.lr_decay,
+        )
         self.loss = method.loss
 
     def correct(self, grads: Params, params: Params, start: Params, const: Constants) -> Params:

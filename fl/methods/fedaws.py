@@ -59,11 +59,12 @@ class FedAwS(FedAvg):
         def __post_init__(self) -> None:
             super().__post_init__()
             if not 0 <= self.margin <= 1:
-                raise UserError(f"fedaws.margin must be in 0..1, got {self.margin}",
-                                hint="it is compared with (1 - cosine) / 2")  # fmt: skip
+                raise UserError(
+                    f"fedaws.margin must be in 0..1, got {self.margin}",
+                    hint="it is compared with (1 - cosine) / 2",
+                )
             if self.steps < 0:
-                raise UserError(f"fedaws.steps must be >= 0, got {self.steps}",
-                                hint="use steps: 0 for FedAvg")  # fmt: skip
+                raise UserError(f"fedaws.steps must be >= 0, got {self.steps}", hint="use steps: 0 for FedAvg")
 
     def proxy_name(self, state: State) -> str:
         """The head's weight [C, D] in a whole state."""
@@ -114,9 +115,7 @@ class FedAwS(FedAvg):
             averaged = rows / weights.clamp(min=1e-12)[:, None]
             model[name] = normalize(torch.where(heard, averaged, model[name].double())).float()
         if self.config.steps:
-            model[name] = spread(
-                model[name], self.config.margin, self.config.steps, self.config.spread_lr
-            )
+            model[name] = spread(model[name], self.config.margin, self.config.steps, self.config.spread_lr)
             if self.config.positive_only:
                 model[name] = normalize(model[name])
         return {"model": model, "owned": owned}

@@ -45,11 +45,11 @@ class FedBuff(Asynchronous):
         def __post_init__(self) -> None:
             super().__post_init__()
             if self.buffer < 1:
-                raise UserError(f"fedbuff.buffer must be >= 1, got {self.buffer}",
-                                hint="10 is the paper's")  # fmt: skip
+                raise UserError(f"fedbuff.buffer must be >= 1, got {self.buffer}", hint="10 is the paper's")
             if not 0 <= self.server_lr < float("inf"):
-                raise UserError(f"fedbuff.server_lr must be finite and >= 0, got {self.server_lr}",
-                                hint="1 is FedAvg's")  # fmt: skip
+                raise UserError(
+                    f"fedbuff.server_lr must be finite and >= 0, got {self.server_lr}", hint="1 is FedAvg's"
+                )
 
     def wanted(self) -> int:
         size: int = self.config.buffer

@@ -41,10 +41,8 @@ class FedDCCondense(RoundMethod):
         source="FedDC (dataset condensation), Alg. 1",
         text="FedAvg whose clients also send one synthetic picture for each of their classes; the "
         "server trains the averaged model on all of them, which evens out the classes.",
-        uplink=(
-            Kind.LOCAL_MODEL, Kind.NUM_EXAMPLES, Kind.CONDENSED_IMAGES, Kind.CONDENSED_LABELS,
-        ),
-    )  # fmt: skip
+        uplink=(Kind.LOCAL_MODEL, Kind.NUM_EXAMPLES, Kind.CONDENSED_IMAGES, Kind.CONDENSED_LABELS),
+    )
 
     @dataclass(frozen=True, kw_only=True)
     class Config(LocalConfig):
@@ -75,8 +73,13 @@ class FedDCCondense(RoundMethod):
                     "feddc_condense.init: real uploads pictures that start as training pictures",
                     hint="use init: noise; to study what real ones leak, unsafe_allow_real_init: true",
                 )
-            for name, low in (("iterations", 0), ("images_per_class", 1), ("real_batch", 1),
-                              ("ft_epochs", 0), ("ft_batch", 1)):  # fmt: skip
+            for name, low in (
+                ("iterations", 0),
+                ("images_per_class", 1),
+                ("real_batch", 1),
+                ("ft_epochs", 0),
+                ("ft_batch", 1),
+            ):
                 if getattr(self, name) < low:
                     raise UserError(
                         f"feddc_condense.{name} must be >= {low}, got {getattr(self, name)}",
@@ -100,9 +103,11 @@ class FedDCCondense(RoundMethod):
         }
         cache = self.config.recondense == "cache"
         return Reply(
-            message=message, examples=reply.examples, stats=reply.stats,
+            message=message,
+            examples=reply.examples,
+            stats=reply.stats,
             memory={"condensed": condensed} if cache else None,
-        )  # fmt: skip
+        )
 
     def condensed(self, client: Client) -> Payload:
         """ "images" [m, C, H, W] in normalised input space and "labels" [m], class by class."""
@@ -114,8 +119,7 @@ class FedDCCondense(RoundMethod):
         settings = condensing(self.config)
         # Pictures made again, because the first ones were lost on the way, are the same pictures
         cached = self.config.recondense == "cache"
-        rng = (client.streams.torch("condensation", client.index) if cached
-               else client.generator("condensation"))  # fmt: skip
+        rng = client.streams.torch("condensation", client.index) if cached else client.generator("condensation")
         owned = client.counts.nonzero().flatten().tolist()
         cells = [Cell(client.x[client.y == c], c) for c in owned]
         images = condense(client.net, cells, settings, rng)
@@ -156,9 +160,11 @@ class FineTuning:
 
     def __init__(self, config: FedDCCondense.Config, examples: int) -> None:
         self.config: Any = LocalConfig(
-            local_epochs=config.ft_epochs, lr=config.ft_lr, weight_decay=config.ft_weight_decay,
+            local_epochs=config.ft_epochs,
+            lr=config.ft_lr,
+            weight_decay=config.ft_weight_decay,
             batch_size=max(1, examples) if config.ft_full_batch else config.ft_batch,
-        )  # fmt: skip
+        )
 
     def loss(self, net: Handle, x: Tensor, y: Tensor, const: Constants) -> Tensor:
         return cross_entropy(net(x), y, weight=const.get("weight"))
@@ -174,8 +180,13 @@ def condensing(config: FedDCCondense.Config) -> Condensing:
     """The settings of condensation that a configuration stands for; the auditor's replays use them too."""
     plus = config.variant == "feddc_plus"
     return Condensing(
-        iterations=config.iterations, image_lr=config.image_lr, image_clip=config.image_clip,
-        image_momentum=0.9 if plus else 0.0, image_weight_decay=4e-5 if plus else 0.0,
-        images_per_class=config.images_per_class, real_batch=config.real_batch,
-        match=config.match, init=config.init,
-    )  # fmt: skip
+        iterations=config.iterations,
+        image_lr=config.image_lr,
+        image_clip=config.image_clip,
+        image_momentum=0.9 if plus else 0.0,
+        image_weight_decay=4e-5 if plus else 0.0,
+        images_per_class=config.images_per_class,
+        real_batch=config.real_batch,
+        match=config.match,
+        init=config.init,
+    )

@@ -49,16 +49,16 @@ class FedDyn(FedAvg):
         def __post_init__(self) -> None:
             super().__post_init__()
             if not 0 <= self.alpha < float("inf"):
-                raise UserError(f"feddyn.alpha must be >= 0, got {self.alpha}",
-                                hint="with alpha: 0 and server_correction: false it is FedAvg")  # fmt: skip
+                raise UserError(
+                    f"feddyn.alpha must be >= 0, got {self.alpha}",
+                    hint="with alpha: 0 and server_correction: false it is FedAvg",
+                )
 
     def start(self, federation: Federation) -> Tree:
         model = self.initial(federation)
         return {
             "model": model,
-            "correction": {
-                k: torch.zeros_like(v) for k, v in model.items() if v.is_floating_point()
-            },
+            "correction": {k: torch.zeros_like(v) for k, v in model.items() if v.is_floating_point()},
             "clients": len(federation.parts),
             "latest": {},
             "initial": model if self.config.eval_model == "mean_all_latest" else {},
@@ -75,10 +75,7 @@ class FedDyn(FedAvg):
 
     def finish(self, client: Client, trained: Trained) -> Reply:
         dual, start = self.constants(client)["dual"], client.start
-        after = {
-            k: g.cpu() - self.config.alpha * (trained.state[k] - start[k].cpu())
-            for k, g in dual.items()
-        }
+        after = {k: g.cpu() - self.config.alpha * (trained.state[k] - start[k].cpu()) for k, g in dual.items()}
         return Reply(
             message={Kind.LOCAL_MODEL: trained.state},
             examples=len(client.y),
@@ -93,9 +90,7 @@ class FedDyn(FedAvg):
             if self.config.eval_model == "mean_all_latest":
                 latest[str(delivery.client)] = delivery.message[Kind.LOCAL_MODEL]
         average, before, share = mean.value(), state["model"], mean.total / state["clients"]
-        correction = {
-            k: u - share * (average[k] - before[k]) for k, u in state["correction"].items()
-        }
+        correction = {k: u - share * (average[k] - before[k]) for k, u in state["correction"].items()}
         model = average
         if self.config.server_correction:
             model = {k: v - correction[k] if k in correction else v for k, v in average.items()}

@@ -55,11 +55,12 @@ class FedMix(FedAvg):
         def __post_init__(self) -> None:
             super().__post_init__()
             if not 0 <= self.mix <= 1:
-                raise UserError(f"fedmix.mix must be from 0 to 1, got {self.mix}",
-                                hint="use mix: 0 for FedAvg")  # fmt: skip
+                raise UserError(f"fedmix.mix must be from 0 to 1, got {self.mix}", hint="use mix: 0 for FedAvg")
             if self.group_size < 1:
-                raise UserError(f"fedmix.group_size must be >= 1, got {self.group_size}",
-                                hint="5 is usual; 1 shares the examples themselves")  # fmt: skip
+                raise UserError(
+                    f"fedmix.group_size must be >= 1, got {self.group_size}",
+                    hint="5 is usual; 1 shares the examples themselves",
+                )
 
     # Server ------------------------------------------------------------------------------
 
@@ -101,14 +102,18 @@ class FedMix(FedAvg):
     def mash(self, client: Client) -> Reply:
         """Means of random groups: {"images": [m, ...] normalised, "labels": [m, C]}."""
         if not client.x.is_floating_point():
-            raise UserError("fedmix averages inputs, and these are whole numbers (tokens)",
-                            hint="choose a data set of pictures: `fedaudit list datasets`")  # fmt: skip
+            raise UserError(
+                "fedmix averages inputs, and these are whole numbers (tokens)",
+                hint="choose a data set of pictures: `fedaudit list datasets`",
+            )
         n = len(client.y)
         order = torch.randperm(n, generator=client.generator("mash")).to(client.y.device)
         groups = torch.tensor_split(order, max(1, n // self.config.group_size))
         label = one_hot(client.y, client.classes).to(client.x)
-        means = {"images": torch.stack([client.x[g].mean(0) for g in groups]).cpu(),
-                 "labels": torch.stack([label[g].mean(0) for g in groups]).cpu()}  # fmt: skip
+        means = {
+            "images": torch.stack([client.x[g].mean(0) for g in groups]).cpu(),
+            "labels": torch.stack([label[g].mean(0) for g in groups]).cpu(),
+        }
         return Reply(message={Kind.MASHED_BATCH: means}, examples=n)
 
     def client(self, client: Client) -> Reply:
@@ -126,9 +131,7 @@ class FedMix(FedAvg):
         return blend(net, x, y, const["images"][one], const["labels"][one], self.config.mix)
 
 
-def naively_mixed(
-    net: Handle, x: Tensor, y: Tensor, mean: Tensor, label: Tensor, mix: float
-) -> Tensor:
+def naively_mixed(net: Handle, x: Tensor, y: Tensor, mean: Tensor, label: Tensor, mix: float) -> Tensor:
     """Loss at blended inputs; x [b, ...], y [b], mean [1, ...], label [1, C]."""
     logits = net((1 - mix) * x + mix * mean)
     soft = cross_entropy(logits, label.expand(len(y), -1))

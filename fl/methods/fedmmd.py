@@ -31,8 +31,7 @@ class FedMMD(FedAvg):
         FedAvg.card,
         title="FedMMD (two-stream)",
         source="doi:10.1109/VCIP.2018.8698609",
-        text="FedAvg whose clients keep the features they learn distributed like those of the "
-        "received model.",
+        text="FedAvg whose clients keep the features they learn distributed like those of the received model.",
     )
 
     @dataclass(frozen=True, kw_only=True)
@@ -42,8 +41,9 @@ class FedMMD(FedAvg):
         def __post_init__(self) -> None:
             super().__post_init__()
             if not 0 <= self.weight < float("inf"):
-                raise UserError(f"fedmmd.weight must be finite and >= 0, got {self.weight}",
-                                hint="use weight: 0 for FedAvg")  # fmt: skip
+                raise UserError(
+                    f"fedmmd.weight must be finite and >= 0, got {self.weight}", hint="use weight: 0 for FedAvg"
+                )
 
     def constants(self, client: Client) -> Constants:
         return {"received": client.start} if self.config.weight else {}

@@ -46,10 +46,13 @@ class FedNova(FedAvg):
             if self.mu < 0 or not 0 <= self.server_momentum < 1:
                 raise UserError(
                     f"fednova needs mu >= 0 and 0 <= server_momentum < 1, got {self.mu} and "
-                    f"{self.server_momentum}", hint="leave them out for the defaults")  # fmt: skip
+                    f"{self.server_momentum}",
+                    hint="leave them out for the defaults",
+                )
             if self.mu and self.momentum:
-                raise UserError("fednova: mu and momentum together have no derivation",
-                                hint="set one of them to 0")  # fmt: skip
+                raise UserError(
+                    "fednova: mu and momentum together have no derivation", hint="set one of them to 0"
+                )
 
     def start(self, federation: Federation) -> Tree:
         return super().start(federation) | {"buffer": {}}
@@ -62,11 +65,7 @@ class FedNova(FedAvg):
         norm = step_weight(trained.steps, self.config.momentum, rate * self.config.mu)
         scale = rate * norm or 1.0  # a client that could not move has no change to divide
         start = client.start
-        change = {
-            k: (start[k].cpu() - v) / scale
-            for k, v in trained.state.items()
-            if v.is_floating_point()
-        }
+        change = {k: (start[k].cpu() - v) / scale for k, v in trained.state.items() if v.is_floating_point()}
         n = len(client.y)
         return Reply(
             message={

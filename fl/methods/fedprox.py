@@ -36,9 +36,7 @@ class FedProx(FedAvg):
         def __post_init__(self) -> None:
             super().__post_init__()
             if not 0 <= self.mu < float("inf"):
-                raise UserError(
-                    f"fedprox.mu must be >= 0, got {self.mu}", hint="use mu: 0 for FedAvg"
-                )
+                raise UserError(f"fedprox.mu must be >= 0, got {self.mu}", hint="use mu: 0 for FedAvg")
 
     def correct(self, grads: Params, params: Params, start: Params, const: Constants) -> Params:
         mu = self.config.mu

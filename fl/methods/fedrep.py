@@ -40,8 +40,9 @@ class FedRep(SplitMethod):
         def __post_init__(self) -> None:
             super().__post_init__()
             if self.head_epochs < 0:
-                raise UserError(f"fedrep.head_epochs must be >= 0, got {self.head_epochs}",
-                                hint="0 leaves the head as it is")  # fmt: skip
+                raise UserError(
+                    f"fedrep.head_epochs must be >= 0, got {self.head_epochs}", hint="0 leaves the head as it is"
+                )
 
     def client(self, client: Client) -> Reply:
         const, start = self.constants(client), client.start

@@ -63,9 +63,7 @@ class FedRS(FedAvg):
             return grads
         # The optimiser adds decay * w to every gradient; take it off the missing classes' rows.
         return grads | {
-            k: grads[k] - decay * params[k] * _rows(const["missing"], params[k])
-            for k in self.head
-            if k in grads
+            k: grads[k] - decay * params[k] * _rows(const["missing"], params[k]) for k in self.head if k in grads
         }
 
 
@@ -79,11 +77,11 @@ def logit_scale(counts: Tensor, alpha: float, soft: bool, missing_below: int) ->
 def check_restriction(alpha: float, missing_below: int) -> None:
     """Raises UserError where these are no settings of a restricted softmax."""
     if not 0 <= alpha <= 1:
-        raise UserError(f"method.alpha must be in 0..1, got {alpha}",
-                        hint="use alpha: 1 for the plain softmax")  # fmt: skip
+        raise UserError(f"method.alpha must be in 0..1, got {alpha}", hint="use alpha: 1 for the plain softmax")
     if missing_below < 1:
-        raise UserError(f"method.missing_below must be >= 1, got {missing_below}",
-                        hint="1 means: classes without any example")  # fmt: skip
+        raise UserError(
+            f"method.missing_below must be >= 1, got {missing_below}", hint="1 means: classes without any example"
+        )
 
 
 def _rows(mask: Tensor, like: Tensor) -> Tensor:

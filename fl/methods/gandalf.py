@@ -52,14 +52,10 @@ class Gandalf(Balancing):
         source="GANDALF, Alg. 1 and 2",
         text="Groups of clients hand a picture generator round, fill their rare classes with what it "
         "makes, and then train the model one after the other.",
-        downlink=(
-            Kind.GLOBAL_MODEL, Kind.GAN_G, Kind.GAN_D, Kind.NOISED_LABEL_DIST, Kind.GROUP_MAP,
-        ),
-        uplink=(
-            Kind.LOCAL_MODEL, Kind.NUM_EXAMPLES, Kind.NOISED_LABEL_DIST, Kind.GAN_G, Kind.LOCAL_LOSS,
-        ),
+        downlink=(Kind.GLOBAL_MODEL, Kind.GAN_G, Kind.GAN_D, Kind.NOISED_LABEL_DIST, Kind.GROUP_MAP),
+        uplink=(Kind.LOCAL_MODEL, Kind.NUM_EXAMPLES, Kind.NOISED_LABEL_DIST, Kind.GAN_G, Kind.LOCAL_LOSS),
         relay=(Kind.RELAY_MODEL, Kind.GAN_G, Kind.GAN_D),
-    )  # fmt: skip
+    )
 
     @dataclass(frozen=True, kw_only=True)
     class Config(Balancing.Config):
@@ -75,8 +71,10 @@ class Gandalf(Balancing):
             super().__post_init__()
             for name, low in (("groups", 0), ("generators", 0), ("labeler_rounds", 1)):
                 if getattr(self, name) < low:
-                    raise UserError(f"gandalf.{name} must be >= {low}, got {getattr(self, name)}",
-                                    hint="leave it out for the default")  # fmt: skip
+                    raise UserError(
+                        f"gandalf.{name} must be >= {low}, got {getattr(self, name)}",
+                        hint="leave it out for the default",
+                    )
 
     # Server and mediators ----------------------------------------------------------------
 
@@ -94,8 +92,13 @@ class Gandalf(Balancing):
         state = super().start(federation)
         members, rng = state["members"], federation.streams.numpy("similar")
         groups = similar(state["mixes"].numpy(), self.config.groups or len(members), rng)
-        state |= {"similar": [[members[i] for i in g] for g in groups], "pairs": {}, "losses": {},
-                  "labeler": state["model"], "done": state["done"] | {"gan": 0, "label": 0}}  # fmt: skip
+        state |= {
+            "similar": [[members[i] for i in g] for g in groups],
+            "pairs": {},
+            "losses": {},
+            "labeler": state["model"],
+            "done": state["done"] | {"gan": 0, "label": 0},
+        }
         if self.config.augmentation == "gan":
             placed = [[k, g] for g, group in enumerate(state["similar"]) for k in group]
             who, where = torch.tensor(placed, dtype=torch.int64).reshape(-1, 2).T.contiguous()
@@ -104,17 +107,13 @@ class Gandalf(Balancing):
             shape, classes = federation.holdings.data.shape, self._gan_classes()
             for g in range(len(groups)):
                 rng_g = federation.streams.torch("gan", g)
-                state["pairs"][str(g)] = _tree(
-                    wgan.initial(shape, self.config.gan, rng_g, classes), -1
-                )
+                state["pairs"][str(g)] = _tree(wgan.initial(shape, self.config.gan, rng_g, classes), -1)
         return state
 
     def _gan(self, t: int, state: Tree, memory: dict[int, Tree], federation: Federation) -> Tree:
         """One cycle: every group that has not converged passes its pair along its clients once."""
         active = [g for g in range(len(state["similar"])) if not self._converged(state, g)]
-        relays, tally, books = self.schedule(
-            t, [state["similar"][g] for g in active], state, federation
-        )
+        relays, tally, books = self.schedule(t, [state["similar"][g] for g in active], state, federation)
         pairs, losses = dict(state["pairs"]), dict(state["losses"])
 
         def first(i: int, task: Task, step: int) -> Message:
@@ -125,10 +124,7 @@ class Gandalf(Balancing):
             elif own["holder"] != task.client:
                 settled = self.settled(message)
                 return (
-                    federation.wire.relay(
-                        t, message, own["holder"], task.client, active[i], settled
-                    )
-                    or message
+                    federation.wire.relay(t, message, own["holder"], task.client, active[i], settled) or message
                 )
             return message
 
@@ -137,9 +133,7 @@ class Gandalf(Balancing):
             if outcome.contributors:
                 made = outcome.content
                 pairs[str(g)] = _tree(wgan.Pair(made[Kind.GAN_G], made[Kind.GAN_D]), outcome.sender)
-                both = [
-                    [r.stats["critic_loss"], r.stats["generator_loss"]] for r in outcome.replies
-                ]
+                both = [[r.stats["critic_loss"], r.stats["generator_loss"]] for r in outcome.replies]
                 losses[str(g)] = self.kept([*losses.get(str(g), []), *both])
                 tally.delivered += 1
                 for name, value in outcome.mean_stats().items():
@@ -168,9 +162,7 @@ class Gandalf(Balancing):
         if not self._asks_losses() or len(found) <= _LOOK_BACK:
             return False
         change = np.abs(np.subtract(found[-1], found[0])) / _LOOK_BACK
-        return bool(
-            state["done"]["gan"] >= self.config.gan.least_cycles and (change <= _SETTLED).all()
-        )
+        return bool(state["done"]["gan"] >= self.config.gan.least_cycles and (change <= _SETTLED).all())
 
     def _label(self, t: int, state: Tree, memory: dict[int, Tree], federation: Federation) -> Tree:
         """A round of FedAvg for the labeler; or, of the oracle, all of its training."""
@@ -199,9 +191,7 @@ class Gandalf(Balancing):
                 found.append(Offered(heard[Kind.GAN_G], mix))
         return found
 
-    def _augment(
-        self, t: int, state: Tree, memory: dict[int, Tree], federation: Federation
-    ) -> Tree:
+    def _augment(self, t: int, state: Tree, memory: dict[int, Tree], federation: Federation) -> Tree:
         """As ever; then the generators have done their work, and checkpoints need not hold them."""
         after = super()._augment(t, state, memory, federation)
         return after | {"pairs": {}, "labeler": {}, "losses": {}}
@@ -232,9 +222,7 @@ class Gandalf(Balancing):
         sent, turn = client.message, int(client.message[Kind.TRAIN_ORDER]["visit"])
         pair = wgan.Pair(sent[Kind.GAN_G], sent[Kind.GAN_D])
         found = generating.visit(client, pair, self.config.gan, turn, bool(self._gan_classes()))
-        message = self.hand_on(
-            client, {Kind.GAN_G: found.pair.generator, Kind.GAN_D: found.pair.critic}
-        )
+        message = self.hand_on(client, {Kind.GAN_G: found.pair.generator, Kind.GAN_D: found.pair.critic})
         if self._asks_losses():
             losses = [found.critic_loss, found.generator_loss]
             message[Kind.LOCAL_LOSS] = {"loss": torch.tensor(losses)}

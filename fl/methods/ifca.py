@@ -53,8 +53,9 @@ class IFCA(FedAvg):
         def __post_init__(self) -> None:
             super().__post_init__()
             if self.clusters < 1:
-                raise UserError(f"ifca.clusters must be >= 1, got {self.clusters}",
-                                hint="use clusters: 1 for FedAvg")  # fmt: skip
+                raise UserError(
+                    f"ifca.clusters must be >= 1, got {self.clusters}", hint="use clusters: 1 for FedAvg"
+                )
 
     # Server ------------------------------------------------------------------------------
 
@@ -80,14 +81,12 @@ class IFCA(FedAvg):
         means, everybody = [WeightedMean() for _ in range(self.config.clusters)], WeightedMean()
         for delivery in deliveries:
             chosen = int(delivery.message[Kind.CLUSTER_ID]["cluster"])
-            model, weight = (
-                delivery.message[Kind.LOCAL_MODEL],
-                delivery.weight(self.config.weighting),
-            )
+            model, weight = (delivery.message[Kind.LOCAL_MODEL], delivery.weight(self.config.weighting))
             means[chosen].add(model, weight)
             everybody.add({k: v for k, v in model.items() if k not in self.head}, weight)
-        models = {j: means[int(j)].value() if means[int(j)].total else model
-                  for j, model in state["models"].items()}  # fmt: skip
+        models = {
+            j: means[int(j)].value() if means[int(j)].total else model for j, model in state["models"].items()
+        }
         if self.config.shared_extractor:
             extractor = everybody.value()
             models = {j: model | extractor for j, model in models.items()}
@@ -106,15 +105,9 @@ class IFCA(FedAvg):
     def receive(self, client: Client) -> Client:
         """Choose one of the models that arrived."""
         models = [model_of(client.start, j) for j in range(self.config.clusters)]
-        losses = [
-            cross_entropy(evaluate(client.net, "forward", m, client.x).double(), client.y)
-            for m in models
-        ]
+        losses = [cross_entropy(evaluate(client.net, "forward", m, client.x).double(), client.y) for m in models]
         chosen = torch.stack(losses).argmin().cpu()
-        own: Message = {
-            Kind.GLOBAL_MODEL: models[int(chosen)],
-            Kind.CLUSTER_ID: {"cluster": chosen},
-        }
+        own: Message = {Kind.GLOBAL_MODEL: models[int(chosen)], Kind.CLUSTER_ID: {"cluster": chosen}}
         return replace(client, message=client.message | own)
 
     def finish(self, client: Client, trained: Trained) -> Reply:

@@ -45,8 +45,10 @@ class LGFedAvg(SplitMethod):
         def __post_init__(self) -> None:
             super().__post_init__()
             if self.warm_start < 0:
-                raise UserError(f"lg_fedavg.warm_start must be >= 0, got {self.warm_start}",
-                                hint="0 splits the model from the first round")  # fmt: skip
+                raise UserError(
+                    f"lg_fedavg.warm_start must be >= 0, got {self.warm_start}",
+                    hint="0 splits the model from the first round",
+                )
 
     # Server ------------------------------------------------------------------------------
 

@@ -42,8 +42,9 @@ class MOON(FedAvg):
             if not 0 <= self.mu < float("inf"):
                 raise UserError(f"moon.mu must be >= 0, got {self.mu}", hint="use mu: 0 for FedAvg")
             if not self.temperature > 0:
-                raise UserError(f"moon.temperature must be > 0, got {self.temperature}",
-                                hint="0.5 is the paper's")  # fmt: skip
+                raise UserError(
+                    f"moon.temperature must be > 0, got {self.temperature}", hint="0.5 is the paper's"
+                )
 
     def constants(self, client: Client) -> Constants:
         if not self.config.mu:

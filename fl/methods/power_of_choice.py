@@ -62,8 +62,9 @@ class PowerOfChoice(FedAvg):
         drawn = rng.choice(len(sizes), d, replace=False, p=sizes / sizes.sum())
         return sorted(drawn.tolist())
 
-    def select(self, state: Tree, answering: Sequence[int], round: int, message: Message,
-               federation: Federation) -> Sequence[int]:  # fmt: skip
+    def select(
+        self, state: Tree, answering: Sequence[int], round: int, message: Message, federation: Federation
+    ) -> Sequence[int]:
         losses: dict[int, float] = {}
         jobs = [("report_loss", (k, Tree(), Message())) for k in answering]
         replies = federation.workers.map("work", jobs)

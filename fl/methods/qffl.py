@@ -46,11 +46,13 @@ class QFFL(FedAvg):
         def __post_init__(self) -> None:
             super().__post_init__()
             if not 0 <= self.q < float("inf"):
-                raise UserError(f"qffl.q must be finite and >= 0, got {self.q}",
-                                hint="use q: 0 for uniform FedAvg")  # fmt: skip
+                raise UserError(
+                    f"qffl.q must be finite and >= 0, got {self.q}", hint="use q: 0 for uniform FedAvg"
+                )
             if not self.lr > 0:
-                raise UserError(f"qffl.lr must be > 0, got {self.lr}",
-                                hint="the server divides by the clients' rate")  # fmt: skip
+                raise UserError(
+                    f"qffl.lr must be > 0, got {self.lr}", hint="the server divides by the clients' rate"
+                )
 
     def finish(self, client: Client, trained: Trained) -> Reply:
         loss = cross_entropy(client.run("forward", client.start).double(), client.y)
@@ -59,7 +61,7 @@ class QFFL(FedAvg):
             message=message,
             examples=len(client.y),
             stats={"train_loss": trained.loss, "steps": float(trained.steps), "loss_at_start": float(loss)},
-        )  # fmt: skip
+        )
 
     def server(self, state: Tree, deliveries: Iterator[Delivery], round: int) -> Tree:
         q, rate = self.config.q, self.config.lr * self.config.lr_decay**round
@@ -68,8 +70,7 @@ class QFFL(FedAvg):
             model = delivery.message[Kind.LOCAL_MODEL]
             loss = float(delivery.message[Kind.LOCAL_LOSS]["loss"]) + 1e-10
             mean.add(model, loss**q)
-            squared = sum(float((model[k].double() - w[k].double()).square().sum())
-                          for k in self.parameters)  # fmt: skip
+            squared = sum(float((model[k].double() - w[k].double()).square().sum()) for k in self.parameters)
             curvature += q * loss ** (q - 1) * squared / rate  # eta times the first term
         # The printed step is a share of the one to the mean weighted by F_k^q; q = 0 takes it whole
         average, share = mean.value(), mean.total / (mean.total + curvature)

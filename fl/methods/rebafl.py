@@ -57,9 +57,7 @@ class ReBaFL(RoundMethod):
         proto_source: Literal["local_override", "global_only"] = "local_override"
         proto_memory: bool = False  # keep the last prototype of a class nobody reported
         cycle: Literal["all", "available"] = "all"  # targets run over all classes, or those in Q
-        cycle_offset: bool = (
-            True  # where a batch is smaller than C: start each client and round elsewhere
-        )
+        cycle_offset: bool = True  # where a batch is smaller than C: start each client and round elsewhere
         aug_min_classes: int = 2  # clients with fewer classes do not augment
         proto_min_classes: int = 1  # clients with fewer classes send no prototypes
         label_smoothing: float = 0.0
@@ -67,17 +65,24 @@ class ReBaFL(RoundMethod):
         def __post_init__(self) -> None:
             super().__post_init__()
             if not 0 <= self.epsilon <= 1:
-                raise UserError(f"rebafl.epsilon must be in 0..1, got {self.epsilon}",
-                                hint="use epsilon: 1 to switch re-balancing off")  # fmt: skip
+                raise UserError(
+                    f"rebafl.epsilon must be in 0..1, got {self.epsilon}",
+                    hint="use epsilon: 1 to switch re-balancing off",
+                )
             if not 0 <= self.mu < float("inf"):
-                raise UserError(f"rebafl.mu must be >= 0, got {self.mu}",
-                                hint="use mu: 0 to switch the augmentation off")  # fmt: skip
+                raise UserError(
+                    f"rebafl.mu must be >= 0, got {self.mu}", hint="use mu: 0 to switch the augmentation off"
+                )
             if not 0 <= self.label_smoothing <= 1:
-                raise UserError(f"rebafl.label_smoothing must be in 0..1, got {self.label_smoothing}",
-                                hint="use label_smoothing: 0 to switch it off")  # fmt: skip
+                raise UserError(
+                    f"rebafl.label_smoothing must be in 0..1, got {self.label_smoothing}",
+                    hint="use label_smoothing: 0 to switch it off",
+                )
             if self.label_smoothing and not self.epsilon:
-                raise UserError("rebafl.label_smoothing with epsilon: 0 asks for masked classes",
-                                hint="use epsilon > 0, or epsilon: 1 for plain label smoothing")  # fmt: skip
+                raise UserError(
+                    "rebafl.label_smoothing with epsilon: 0 asks for masked classes",
+                    hint="use epsilon > 0, or epsilon: 1 for plain label smoothing",
+                )
 
     # Client ------------------------------------------------------------------------------
 
@@ -117,9 +122,8 @@ class ReBaFL(RoundMethod):
 
     def _augmented(self, net: Handle, h: Tensor, y: Tensor, const: Constants) -> Tensor:
         moved, target = augment(
-            h, y, const["table"], const["have"], const["offset"], self.config.strength,
-            self.config.cycle,
-        )  # fmt: skip
+            h, y, const["table"], const["have"], const["offset"], self.config.strength, self.config.cycle
+        )
         counts = (target[:, None] == torch.arange(self.classes, device=y.device)).sum(0)
         loss = self._balanced(net.head(moved), target, prior_shift(counts, self.config.epsilon))
         # With no prototypes at all nothing was moved, and there is nothing to learn from
@@ -152,8 +156,7 @@ class ReBaFL(RoundMethod):
         for delivery in deliveries:
             mean.add(delivery.message[Kind.LOCAL_MODEL], delivery.weight(self.config.weighting))
             if Kind.LOCAL_PROTOTYPES in delivery.message:
-                pooled.add(delivery.message[Kind.LOCAL_PROTOTYPES],
-                           delivery.message[Kind.PROTO_COUNTS]["counts"])  # fmt: skip
+                pooled.add(delivery.message[Kind.LOCAL_PROTOTYPES], delivery.message[Kind.PROTO_COUNTS]["counts"])
         before = state["prototypes"] if self.config.proto_memory else {}
         return {"model": mean.value(), "prototypes": pooled.value(before)}
 
@@ -190,10 +193,7 @@ def client_prototypes(client: Client, state: dict[str, Tensor]) -> Payload:
     """Mean of the head's input over each owned class, in evaluation mode, un-augmented images."""
     features, y = client.run("features", state).cpu().double(), client.y.cpu()
     classes = client.counts.cpu().nonzero().flatten()
-    return {
-        "classes": classes,
-        "features": torch.stack([features[y == c].mean(0) for c in classes]).float(),
-    }
+    return {"classes": classes, "features": torch.stack([features[y == c].mean(0) for c in classes]).float()}
 
 
 def _feature_dim(client: Client) -> int:
@@ -208,23 +208,17 @@ class PooledPrototypes:
         self._counts: dict[int, float] = {}
 
     def add(self, prototypes: Payload, counts: Tensor) -> None:
-        for c, row, n in zip(prototypes["classes"].tolist(), prototypes["features"],
-                             counts.tolist(), strict=True):  # fmt: skip
-            self._sums[c] = (
-                self._sums.get(c, torch.zeros(len(row), dtype=torch.float64)) + n * row.double()
-            )
+        for c, row, n in zip(
+            prototypes["classes"].tolist(), prototypes["features"], counts.tolist(), strict=True
+        ):
+            self._sums[c] = self._sums.get(c, torch.zeros(len(row), dtype=torch.float64)) + n * row.double()
             self._counts[c] = self._counts.get(c, 0.0) + n
 
     def value(self, before: Payload) -> Payload:
         """The pooled prototypes; classes nobody reported keep their row of `before`, if any."""
-        rows = (
-            dict(zip(before["classes"].tolist(), before["features"], strict=True)) if before else {}
-        )
+        rows = dict(zip(before["classes"].tolist(), before["features"], strict=True)) if before else {}
         rows |= {c: (s / self._counts[c]).float() for c, s in self._sums.items() if self._counts[c]}
         if not rows:
             return {}
         classes = sorted(rows)
-        return {
-            "classes": torch.tensor(classes),
-            "features": torch.stack([rows[c] for c in classes]),
-        }
+        return {"classes": torch.tensor(classes), "features": torch.stack([rows[c] for c in classes])}

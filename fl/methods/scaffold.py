@@ -50,8 +50,7 @@ class Scaffold(RoundMethod):
         def __post_init__(self) -> None:
             super().__post_init__()
             if not 0 < self.server_lr < float("inf"):
-                raise UserError(f"scaffold.server_lr must be > 0, got {self.server_lr}",
-                                hint="1 is usual")  # fmt: skip
+                raise UserError(f"scaffold.server_lr must be > 0, got {self.server_lr}", hint="1 is usual")
 
     def start(self, federation: Federation) -> Tree:
         model = self.initial(federation)
@@ -74,10 +73,7 @@ class Scaffold(RoundMethod):
         before = self._own(client)
         after = self._renewed(client, before, change, trained.steps)
         return Reply(
-            message={
-                Kind.MODEL_DELTA: change,
-                Kind.CONTROL_DELTA: {k: after[k] - before[k] for k in after},
-            },
+            message={Kind.MODEL_DELTA: change, Kind.CONTROL_DELTA: {k: after[k] - before[k] for k in after}},
             examples=len(client.y),
             memory={"control": after},
             stats={"train_loss": trained.loss, "steps": float(trained.steps)},
@@ -128,7 +124,4 @@ class Scaffold(RoundMethod):
             for k, w in state["model"].items()
         }
         move = control.value()
-        return state | {
-            "model": model,
-            "control": {k: c + share * move[k] for k, c in state["control"].items()},
-        }
+        return state | {"model": model, "control": {k: c + share * move[k] for k, c in state["control"].items()}}

@@ -65,9 +65,7 @@ class SeolKim(RoundMethod):
         chosen: int = 10  # h, the most clients a round
         theta_kld: float = 0.1
         allocation: Literal["corrected", "printed"] = "corrected"
-        pool_fraction: float = (
-            1.0  # of the clients that are candidates in a round; 0.5 lets others win
-        )
+        pool_fraction: float = 1.0  # of the clients that are candidates in a round; 0.5 lets others win
         updates: int = 25  # beta, of a client in a local epoch; 3 where clients have one class
         eta_max: float = 0.1
         lr_rule: Literal["bounded", "printed"] = "bounded"
@@ -121,8 +119,9 @@ class SeolKim(RoundMethod):
             message[Kind.OVERSAMPLE_DECAY] = {"decay": state["decay"]}
         return message
 
-    def select(self, state: Tree, answering: Sequence[int], round: int, message: Message,
-               federation: Federation) -> Sequence[int]:  # fmt: skip
+    def select(
+        self, state: Tree, answering: Sequence[int], round: int, message: Message, federation: Federation
+    ) -> Sequence[int]:
         self._given, self._rate, self._all = {}, 0.0, 0
         if not self.asks:
             return answering
@@ -139,9 +138,12 @@ class SeolKim(RoundMethod):
         if self.config.client_selection:
             rng = federation.streams.numpy("seol_kim", round)
             given = allocate(
-                volumes, self.config.chosen, self.config.theta_kld, rng,
+                volumes,
+                self.config.chosen,
+                self.config.theta_kld,
+                rng,
                 printed=self.config.allocation == "printed",
-            )  # fmt: skip
+            )
             self._given = {k: s for k, s in given.items() if s.sum() > 0}
             chosen = tuple(given)
         self._all = sum(int(volumes[k].sum()) for k in chosen)
@@ -166,8 +168,9 @@ class SeolKim(RoundMethod):
 
         averaged = super().server(state, counting(), round)
         if self.config.weights == "printed" and self._all:
-            model = {k: v * (used / self._all) if v.is_floating_point() else v
-                     for k, v in averaged["model"].items()}  # fmt: skip
+            model = {
+                k: v * (used / self._all) if v.is_floating_point() else v for k, v in averaged["model"].items()
+            }
             averaged = averaged | {"model": model}
         step = self.config.decay_step if self._rate > self.config.theta_over else 0.0
         return averaged | {"decay": state["decay"] + step}
@@ -202,9 +205,7 @@ class SeolKim(RoundMethod):
         """The client with the examples of this round: duplicates added, its allocation drawn."""
         if not self.asks:
             return client
-        volume, rng = self._volume(client), client.streams.numpy(
-            "seol_kim_sampling", client.round, client.index
-        )  # fmt: skip
+        volume, rng = self._volume(client), client.streams.numpy("seol_kim_sampling", client.round, client.index)
         given = client.message.get(Kind.ALLOCATION)
         share: Any = volume if given is None else given["counts"].cpu().numpy()
         y = client.y.cpu().numpy()
@@ -213,9 +214,7 @@ class SeolKim(RoundMethod):
         return replace(client, x=client.x[taken], y=client.y[taken])
 
 
-def draw(
-    labels: NDArray[np.int64], volume: Counts, share: Counts, rng: np.random.Generator
-) -> NDArray[np.int64]:
+def draw(labels: NDArray[np.int64], volume: Counts, share: Counts, rng: np.random.Generator) -> NDArray[np.int64]:
     """Rows for a round: of each class, `share` of the pool in which duplicates raise it to `volume`.
 
     A class that is taken whole and has no duplicates keeps its order and draws nothing.

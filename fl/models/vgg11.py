@@ -26,9 +26,7 @@ class VGG11(Net):
         if channels("vgg11", shape) != 3:  # torchvision's first layer is for colour
             layers[0] = nn.Conv2d(shape[0], 64, 3, padding=1)
         self.convs = nn.Sequential(
-            *(
-                nn.ReLU() if isinstance(layer, nn.ReLU) else layer for layer in layers
-            )  # not in place
+            *(nn.ReLU() if isinstance(layer, nn.ReLU) else layer for layer in layers)  # not in place
         )
         he_normal(self)
         self.head = nn.Linear(flat_size("vgg11", self.features, shape), classes, bias=False)

@@ -9,9 +9,7 @@ from fl.errors import UserError
 from fl.partition import Index
 
 
-def largest_remainder(
-    total: int, shares: NDArray[np.float64], rng: np.random.Generator
-) -> NDArray[np.int64]:
+def largest_remainder(total: int, shares: NDArray[np.float64], rng: np.random.Generator) -> NDArray[np.int64]:
     """`total` split in proportion to non-negative `shares` [n]: whole numbers that sum to it exactly.
 
     Everybody gets their quota rounded down; what is left goes, one each, to the largest remainders,
@@ -30,9 +28,7 @@ def pools(labels: NDArray[np.int64], classes: int, rng: np.random.Generator) -> 
     return [rng.permutation(np.flatnonzero(labels == c)).astype(np.int64) for c in range(classes)]
 
 
-def by_shares(
-    labels: NDArray[np.int64], shares: NDArray[np.float64], rng: np.random.Generator
-) -> list[Index]:
+def by_shares(labels: NDArray[np.int64], shares: NDArray[np.float64], rng: np.random.Generator) -> list[Index]:
     """Every class cut among the clients by its column of `shares` [clients, classes]."""
     given: list[list[Index]] = [[] for _ in shares]
     for pool, column in zip(pools(labels, shares.shape[1], rng), shares.T, strict=True):

@@ -29,8 +29,7 @@ class Clustered(Partition):
         def __post_init__(self) -> None:
             if min(self.classes_per_cluster, default=0) < 1:
                 raise UserError(
-                    "partition.classes_per_cluster must list numbers >= 1, got "
-                    f"{list(self.classes_per_cluster)}",
+                    f"partition.classes_per_cluster must list numbers >= 1, got {list(self.classes_per_cluster)}",
                     hint="the paper's are [2, 2, 3, 3, 5]",
                 )
 

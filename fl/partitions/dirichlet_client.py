@@ -69,10 +69,7 @@ class DirichletClient(Partition):
 
 
 def _take(
-    size: int,
-    left: NDArray[np.int64],
-    concentration: NDArray[np.float64],
-    rng: np.random.Generator,
+    size: int, left: NDArray[np.int64], concentration: NDArray[np.float64], rng: np.random.Generator
 ) -> NDArray[np.int64]:
     """[classes] how many of each class one client gets, `size` in all, none beyond what is left.
 

@@ -56,8 +56,11 @@ class Majors(Partition):
 
     def describe(self) -> str:
         config = self.config
-        how = (f"{config.ratio:g} times as much" if config.mode == "ratio"
-               else f"the rest after {config.minor:g} of a class for everybody")  # fmt: skip
+        how = (
+            f"{config.ratio:g} times as much"
+            if config.mode == "ratio"
+            else f"the rest after {config.minor:g} of a class for everybody"
+        )
         return (
             f"client i has {config.majors} major classes, {config.majors}i onwards, of which it gets "
             f"{how} (majors, mode {config.mode})"

@@ -48,11 +48,7 @@ class NClass(Partition):
 
 
 def draw_classes(
-    labels: NDArray[np.int64],
-    classes: int,
-    each: Sequence[int],
-    wanted: Sequence[int],
-    rng: np.random.Generator,
+    labels: NDArray[np.int64], classes: int, each: Sequence[int], wanted: Sequence[int], rng: np.random.Generator
 ) -> list[Index]:
     """Client k draws each[k] classes and takes wanted[k] examples of them.
 
@@ -73,8 +69,7 @@ def draw_classes(
         )
     if most > len(stock[scarce]):
         raise UserError(
-            f"a client may need {most} examples of one class; class {scarce} has "
-            f"{len(stock[scarce])}",
+            f"a client may need {most} examples of one class; class {scarce} has {len(stock[scarce])}",
             hint="lower examples_per_client, or raise classes_per_client",
         )
     position = [0] * classes

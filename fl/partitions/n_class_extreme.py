@@ -32,15 +32,11 @@ class NClassExtreme(Partition):
         rng: np.random.Generator,
         owner: NDArray[np.int64] | None = None,
     ) -> list[Index]:
-        return by_shares(
-            labels, windows(classes, clients, self.config.classes_per_client).astype(float), rng
-        )
+        return by_shares(labels, windows(classes, clients, self.config.classes_per_client).astype(float), rng)
 
     def describe(self) -> str:
         n = self.config.classes_per_client
-        return (
-            f"client i holds classes {n}i to {n}i+{n - 1} and nothing else (n_class_extreme, n={n})"
-        )
+        return f"client i holds classes {n}i to {n}i+{n - 1} and nothing else (n_class_extreme, n={n})"
 
 
 def windows(classes: int, clients: int, each: int) -> NDArray[np.bool_]:

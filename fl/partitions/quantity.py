@@ -41,8 +41,7 @@ class Quantity(Partition):
         return [np.sort(p) for p in np.split(rng.permutation(len(labels)), np.cumsum(counts)[:-1])]
 
     def describe(self) -> str:
-        spread = (f"sigma={self.config.sigma:g}" if self.config.law == "lognormal"
-                  else f"alpha={self.config.alpha:g}")  # fmt: skip
-        return (
-            f"clients differ in size, not in what they hold (quantity, {self.config.law}, {spread})"
+        spread = (
+            f"sigma={self.config.sigma:g}" if self.config.law == "lognormal" else f"alpha={self.config.alpha:g}"
         )
+        return f"clients differ in size, not in what they hold (quantity, {self.config.law}, {spread})"

@@ -24,8 +24,7 @@ class TwoHalves(Partition):
     ) -> list[Index]:
         if clients != 2 or classes < 2:
             raise UserError(
-                f"partition two_halves is for 2 clients and at least 2 classes, got {clients} and "
-                f"{classes}",
+                f"partition two_halves is for 2 clients and at least 2 classes, got {clients} and {classes}",
                 hint="set federation.clients: 2",
             )
         first = labels < classes // 2

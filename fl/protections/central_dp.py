@@ -52,17 +52,24 @@ class CentralDP(Protection):
 
         def __post_init__(self) -> None:
             if not self.clip_norm > 0:
-                raise UserError(f"central_dp.clip_norm must be > 0, got {self.clip_norm}",
-                                hint="use .inf for no clipping")  # fmt: skip
+                raise UserError(
+                    f"central_dp.clip_norm must be > 0, got {self.clip_norm}", hint="use .inf for no clipping"
+                )
             if not 0 <= self.noise_multiplier < math.inf:
-                raise UserError(f"central_dp.noise_multiplier must be >= 0, got {self.noise_multiplier}",
-                                hint="use 0 for no noise")  # fmt: skip
+                raise UserError(
+                    f"central_dp.noise_multiplier must be >= 0, got {self.noise_multiplier}",
+                    hint="use 0 for no noise",
+                )
             if self.noise_multiplier and math.isinf(self.clip_norm):
-                raise UserError("central_dp: noise without a finite clip_norm protects nothing",
-                                hint="set clip_norm, or noise_multiplier: 0")  # fmt: skip
+                raise UserError(
+                    "central_dp: noise without a finite clip_norm protects nothing",
+                    hint="set clip_norm, or noise_multiplier: 0",
+                )
             if self.expected is not None and not 0 < self.expected < math.inf:
-                raise UserError(f"central_dp.expected must be > 0, got {self.expected}",
-                                hint="leave it out for what availability says")  # fmt: skip
+                raise UserError(
+                    f"central_dp.expected must be > 0, got {self.expected}",
+                    hint="leave it out for what availability says",
+                )
 
     def describe(self) -> str:
         c = self.config
@@ -90,19 +97,27 @@ class CentralDP(Protection):
         bounded = math.isfinite(bound)
         sending.releases.append(
             Release(
-                round=sending.round, kind=read, sender=str(sending.sender), observers=(server,),
-                mechanism="none", source="central_dp", clip_norm=bound if bounded else None,
-                clip_of="update" if bounded else "", clipped=_WHERE if bounded else "",
+                round=sending.round,
+                kind=read,
+                sender=str(sending.sender),
+                observers=(server,),
+                mechanism="none",
+                source="central_dp",
+                clip_norm=bound if bounded else None,
+                clip_of="update" if bounded else "",
+                clipped=_WHERE if bounded else "",
             )
-        )  # fmt: skip
+        )
 
     def average(self, averaging: Averaging) -> None:
         """The server's part: the fixed denominator and the noise."""
         c = self.config
         m = averaging.expected if c.expected is None else c.expected
         if not m > 0:
-            raise UserError(f"central_dp: {m:g} clients are expected in a round",
-                            hint="set protections.expected, or an availability above 0")  # fmt: skip
+            raise UserError(
+                f"central_dp: {m:g} clients are expected in a round",
+                hint="set protections.expected, or an availability above 0",
+            )
         std = c.noise_multiplier * c.clip_norm / m if c.noise_multiplier else 0.0
         share, model = averaging.delivered / m, {}
         # by name: a run that is continued reads its model back in another order
@@ -131,15 +146,24 @@ class CentralDP(Protection):
         reach = self.config.clip_norm / m  # of one client in the mean
         factor = 1.0 if adjacency == "add_or_remove_one" else 2.0
         return Release(
-            round=averaging.round, kind=Kind.GLOBAL_MODEL, sender="client/*",
-            observers=("client", "public"), participation_seen_by=(SERVER.role.value,),
-            mechanism="gaussian" if std else "none", noise_std=std,
-            sensitivity=factor * reach if bounded else None, adjacency=adjacency,
-            sampling=sampling, sample_rate=rate, aggregated=max(1, round(m)),
-            clip_norm=reach if bounded else None, clip_of="update" if bounded else "",
+            round=averaging.round,
+            kind=Kind.GLOBAL_MODEL,
+            sender="client/*",
+            observers=("client", "public"),
+            participation_seen_by=(SERVER.role.value,),
+            mechanism="gaussian" if std else "none",
+            noise_std=std,
+            sensitivity=factor * reach if bounded else None,
+            adjacency=adjacency,
+            sampling=sampling,
+            sample_rate=rate,
+            aggregated=max(1, round(m)),
+            clip_norm=reach if bounded else None,
+            clip_of="update" if bounded else "",
             clipped=f"{_WHERE}, and divided by {m:g}" if bounded else "",
-            derived="clip" if bounded else "declared", source="central_dp",
-        )  # fmt: skip
+            derived="clip" if bounded else "declared",
+            source="central_dp",
+        )
 
 
 _WHERE = "on the client's whole change of the model, on its side"

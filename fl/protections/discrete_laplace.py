@@ -46,8 +46,9 @@ class DiscreteLaplace(Protection):
 
         def __post_init__(self) -> None:
             if wrong := [k for k in self.kinds if k not in COUNTED]:
-                raise UserError(f"discrete_laplace.kinds: {wrong[0]} holds no counts",
-                                hint=f"known: {', '.join(COUNTED)}")  # fmt: skip
+                raise UserError(
+                    f"discrete_laplace.kinds: {wrong[0]} holds no counts", hint=f"known: {', '.join(COUNTED)}"
+                )
 
     def describe(self) -> str:
         c = self.config
@@ -76,21 +77,33 @@ class DiscreteLaplace(Protection):
     def _releases(self, kind: Kind, sending: Sending) -> list[Release]:
         c = self.config
         noised = Release(
-            round=sending.round, kind=kind, sender=str(sending.sender), observers=sending.observers,
-            mechanism="discrete_laplace" if c.scale else "none", noise_std=c.scale,
-            sensitivity=1.0 if c.adjacency == "add_or_remove_one" else 2.0, unit="record",
-            adjacency=c.adjacency, derived="clip",
-            clipped="one record is counted once, in the class that it has", clip_norm=1.0,
-            clip_of="record", source="discrete_laplace",
-        )  # fmt: skip
+            round=sending.round,
+            kind=kind,
+            sender=str(sending.sender),
+            observers=sending.observers,
+            mechanism="discrete_laplace" if c.scale else "none",
+            noise_std=c.scale,
+            sensitivity=1.0 if c.adjacency == "add_or_remove_one" else 2.0,
+            unit="record",
+            adjacency=c.adjacency,
+            derived="clip",
+            clipped="one record is counted once, in the class that it has",
+            clip_norm=1.0,
+            clip_of="record",
+            source="discrete_laplace",
+        )
         clear = [
             Release(
-                round=sending.round, kind=f"{kind}.{name}", sender=str(sending.sender),
-                observers=sending.observers, mechanism="none", source="discrete_laplace",
+                round=sending.round,
+                kind=f"{kind}.{name}",
+                sender=str(sending.sender),
+                observers=sending.observers,
+                mechanism="none",
+                source="discrete_laplace",
             )
             for name in sending.message[kind]
             if name != COUNTED[kind]
-        ]  # fmt: skip
+        ]
         return [noised, *clear]
 
 

@@ -45,19 +45,23 @@ class DPGaussian(Protection):
 
         def __post_init__(self) -> None:
             if not self.clip_norm > 0:
-                raise UserError(f"dp_gaussian.clip_norm must be > 0, got {self.clip_norm}",
-                                hint="use .inf for no clipping")  # fmt: skip
+                raise UserError(
+                    f"dp_gaussian.clip_norm must be > 0, got {self.clip_norm}", hint="use .inf for no clipping"
+                )
             if not 0 <= self.noise_multiplier < math.inf:
                 raise UserError(
                     f"dp_gaussian.noise_multiplier must be >= 0, got {self.noise_multiplier}",
                     hint="use 0 for no noise",
                 )
             if self.noise_multiplier and math.isinf(self.clip_norm):
-                raise UserError("dp_gaussian: noise without a finite clip_norm protects nothing",
-                                hint="set clip_norm, or noise_multiplier: 0")  # fmt: skip
+                raise UserError(
+                    "dp_gaussian: noise without a finite clip_norm protects nothing",
+                    hint="set clip_norm, or noise_multiplier: 0",
+                )
             if self.most_rows < 1:
-                raise UserError(f"dp_gaussian.most_rows must be >= 1, got {self.most_rows}",
-                                hint="use the number of classes")  # fmt: skip
+                raise UserError(
+                    f"dp_gaussian.most_rows must be >= 1, got {self.most_rows}", hint="use the number of classes"
+                )
 
     def describe(self) -> str:
         c = self.config
@@ -85,8 +89,10 @@ class DPGaussian(Protection):
         std, rows = c.noise_multiplier * c.clip_norm if c.noise_multiplier else 0.0, c.clip == "row"
         longest = max((len(v) for v in payload.values() if v.dim()), default=0)
         if rows and longest > c.most_rows:
-            raise UserError(f"dp_gaussian: a message has {longest} rows, most_rows is {c.most_rows}",
-                            hint="set most_rows to the number of classes")  # fmt: skip
+            raise UserError(
+                f"dp_gaussian: a message has {longest} rows, most_rows is {c.most_rows}",
+                hint="set most_rows to the number of classes",
+            )
 
         def draw(shape: torch.Size) -> torch.Tensor:
             return torch.randn(shape, generator=rng) * std

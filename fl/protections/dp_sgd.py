@@ -34,9 +34,8 @@ class DPSGD(Protection):
     def training(self) -> PrivateTraining:
         c = self.config
         return PrivateTraining(
-            clip_norm=c.clip_norm, noise_multiplier=c.noise_multiplier,
-            sample_rate=c.sample_rate, steps=c.steps,
-        )  # fmt: skip
+            clip_norm=c.clip_norm, noise_multiplier=c.noise_multiplier, sample_rate=c.sample_rate, steps=c.steps
+        )
 
     def describe(self) -> str:
         c = self.config
@@ -54,14 +53,24 @@ class DPSGD(Protection):
             sending.protected.add(kind)
             sending.releases.append(
                 Release(
-                    round=sending.round, kind=kind, sender=str(sending.sender),
+                    round=sending.round,
+                    kind=kind,
+                    sender=str(sending.sender),
                     observers=sending.observers,
                     mechanism="gaussian" if c.noise_multiplier else "none",
-                    noise_std=c.noise_multiplier * c.clip_norm, sensitivity=c.clip_norm,
-                    unit="record", adjacency="add_or_remove_one",
-                    sampling="poisson", sample_rate=c.sample_rate, participation_seen_by=(),
-                    count=c.steps, steps=c.steps, clip_norm=c.clip_norm, clip_of="record",
-                    derived="clip", clipped="on each example's gradient, in every local step",
+                    noise_std=c.noise_multiplier * c.clip_norm,
+                    sensitivity=c.clip_norm,
+                    unit="record",
+                    adjacency="add_or_remove_one",
+                    sampling="poisson",
+                    sample_rate=c.sample_rate,
+                    participation_seen_by=(),
+                    count=c.steps,
+                    steps=c.steps,
+                    clip_norm=c.clip_norm,
+                    clip_of="record",
+                    derived="clip",
+                    clipped="on each example's gradient, in every local step",
                     source="dp_sgd",
                 )
-            )  # fmt: skip
+            )

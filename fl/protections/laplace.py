@@ -38,8 +38,10 @@ class Laplace(Protection):
 
         def __post_init__(self) -> None:
             if self.scale and math.isinf(self.clip_norm):
-                raise UserError("laplace: noise without a finite clip_norm protects nothing",
-                                hint="set clip_norm, or scale: 0")  # fmt: skip
+                raise UserError(
+                    "laplace: noise without a finite clip_norm protects nothing",
+                    hint="set clip_norm, or scale: 0",
+                )
 
     def describe(self) -> str:
         c = self.config
@@ -64,24 +66,27 @@ class Laplace(Protection):
         for kind in c.kinds:
             if kind in sending.message:
                 sending.message[kind] = perturbed(
-                    sending.message[kind], base_of(kind, sending), c.clip_norm,
-                    draw if c.scale else None, order=1,
-                )  # fmt: skip
+                    sending.message[kind], base_of(kind, sending), c.clip_norm, draw if c.scale else None, order=1
+                )
                 sending.protected.add(kind)
-                sending.releases += [
-                    self._release(kind, sending),
-                    *in_clear(kind, sending, "laplace"),
-                ]
+                sending.releases += [self._release(kind, sending), *in_clear(kind, sending, "laplace")]
 
     def _release(self, kind: Kind, sending: Sending) -> Release:
         c = self.config
         bounded = not math.isinf(c.clip_norm)
         factor = 1.0 if c.adjacency == "add_or_remove_one" else 2.0
         return Release(
-            round=sending.round, kind=kind, sender=str(sending.sender), observers=sending.observers,
-            mechanism="laplace" if c.scale else "none", noise_std=c.scale,
-            sensitivity=factor * c.clip_norm if bounded else None, adjacency=c.adjacency,
+            round=sending.round,
+            kind=kind,
+            sender=str(sending.sender),
+            observers=sending.observers,
+            mechanism="laplace" if c.scale else "none",
+            noise_std=c.scale,
+            sensitivity=factor * c.clip_norm if bounded else None,
+            adjacency=c.adjacency,
             clipped="on the client's whole vector in the L1 norm, before noise" if bounded else "",
-            clip_norm=c.clip_norm if bounded else None, clip_of="update" if bounded else "",
-            derived="clip" if bounded else "declared", source="laplace",
-        )  # fmt: skip
+            clip_norm=c.clip_norm if bounded else None,
+            clip_of="update" if bounded else "",
+            derived="clip" if bounded else "declared",
+            source="laplace",
+        )

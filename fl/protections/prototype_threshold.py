@@ -40,12 +40,12 @@ class PrototypeThreshold(Protection):
         if not sent or least == 1:
             return
         if Kind.PROTO_COUNTS not in sending.message:
-            raise UserError("prototype_threshold: the message does not say how many examples are "
-                            "behind its prototypes", hint="use a method that sends proto_counts")  # fmt: skip
+            raise UserError(
+                "prototype_threshold: the message does not say how many examples are behind its prototypes",
+                hint="use a method that sends proto_counts",
+            )
         counts = sending.message[Kind.PROTO_COUNTS]
-        large = dict(
-            zip(counts["classes"].tolist(), (counts["counts"] >= least).tolist(), strict=True)
-        )
+        large = dict(zip(counts["classes"].tolist(), (counts["counts"] >= least).tolist(), strict=True))
         for kind in sent:
             payload = sending.message[kind]
             kept = [i for i, c in enumerate(payload["classes"].tolist()) if large.get(c, False)]

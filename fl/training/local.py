@@ -58,9 +58,7 @@ class Handle:
         if self._params is None:
             out: Tensor = getattr(self._net, part)(x)
             return out
-        called = functional_call(
-            _Part(self._net, part), {f"net.{k}": v for k, v in self._params.items()}, (x,)
-        )
+        called = functional_call(_Part(self._net, part), {f"net.{k}": v for k, v in self._params.items()}, (x,))
         result: Tensor = called
         return result
 
@@ -218,9 +216,7 @@ def crop_flip(x: Tensor, generator: torch.Generator, pad: int = 4) -> Tensor:
     columns = left[:, None] + torch.arange(w)
     columns = torch.where(flip[:, None], columns.flip(1), columns).to(x.device)  # [b, W]
     each = torch.arange(b, device=x.device)[:, None, None]
-    return padded.permute(0, 2, 3, 1)[each, rows[:, :, None], columns[:, None, :]].permute(
-        0, 3, 1, 2
-    )
+    return padded.permute(0, 2, 3, 1)[each, rows[:, :, None], columns[:, None, :]].permute(0, 3, 1, 2)
 
 
 def normalise(x: Tensor, data: Data) -> Tensor:

@@ -19,16 +19,7 @@ from torch import Tensor
 
 from fl.errors import UserError
 from fl.model import Net, State
-from fl.training.local import (
-    Constants,
-    Handle,
-    Params,
-    Trained,
-    Training,
-    bind,
-    crop_flip,
-    snapshot,
-)
+from fl.training.local import Constants, Handle, Params, Trained, Training, bind, crop_flip, snapshot
 
 if TYPE_CHECKING:
     from opacus.optimizers import DPOptimizer
@@ -45,9 +36,17 @@ class PrivateTraining:
 
 
 def train(
-    method: Training, private: PrivateTraining, net: Net, start: State, x: Tensor, y: Tensor,
-    const: Constants, order: torch.Generator, augment: str = "none", scale: float = 1.0,
-) -> Trained:  # fmt: skip
+    method: Training,
+    private: PrivateTraining,
+    net: Net,
+    start: State,
+    x: Tensor,
+    y: Tensor,
+    const: Constants,
+    order: torch.Generator,
+    augment: str = "none",
+    scale: float = 1.0,
+) -> Trained:
     """As fl.local.train, privately. Raises UserError for models whose examples are not separable."""
     _check(net, method)
     bind(net, start)
@@ -61,9 +60,7 @@ def train(
         handle = Handle(net, {**fixed, **weights})
         return method.loss(handle, xi[None], yi[None], const)
 
-    each = torch.func.vmap(
-        torch.func.grad_and_value(loss), in_dims=(None, 0, 0), randomness="different"
-    )
+    each = torch.func.vmap(torch.func.grad_and_value(loss), in_dims=(None, 0, 0), randomness="different")
     mean = 0.0
     for _ in range(private.steps):
         batch = torch.nonzero(torch.rand(len(y), generator=order) < private.sample_rate)[:, 0]
@@ -94,13 +91,16 @@ def _optimiser(
     from opacus.optimizers import DPOptimizer
 
     plain = torch.optim.SGD(
-        params.values(), lr=config.lr * scale, momentum=config.momentum,
-        weight_decay=config.weight_decay,
-    )  # fmt: skip
+        params.values(), lr=config.lr * scale, momentum=config.momentum, weight_decay=config.weight_decay
+    )
     return DPOptimizer(
-        plain, noise_multiplier=private.noise_multiplier, max_grad_norm=private.clip_norm,
-        expected_batch_size=config.batch_size, loss_reduction="mean", generator=order,
-    )  # fmt: skip
+        plain,
+        noise_multiplier=private.noise_multiplier,
+        max_grad_norm=private.clip_norm,
+        expected_batch_size=config.batch_size,
+        loss_reduction="mean",
+        generator=order,
+    )
 
 
 def _check(net: Net, method: Training) -> None:

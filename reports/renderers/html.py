@@ -33,14 +33,9 @@ class Html(Renderer):
     def render(self, document: Document) -> bytes:
         templates = importlib.resources.files("reports") / "templates"
         environment = jinja2.Environment(
-            autoescape=True,
-            undefined=jinja2.StrictUndefined,
-            trim_blocks=True,
-            lstrip_blocks=True,
+            autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
         )
-        environment.globals.update(
-            spans=spans, strips=strips, severities=SEVERITIES, outcomes=OUTCOMES
-        )
+        environment.globals.update(spans=spans, strips=strips, severities=SEVERITIES, outcomes=OUTCOMES)
         environment.filters["kind"] = lambda block: type(block).__name__
         environment.filters["chart"] = inline_chart
         environment.filters["fail"] = _fail

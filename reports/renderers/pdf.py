@@ -21,18 +21,7 @@ from reports.gallery import enlarge, strips
 from reports.markup import spans
 from reports.renderer import Renderer
 from reports.result import Figure, Gallery
-from reports.section import (
-    Block,
-    Bullets,
-    Callout,
-    Chart,
-    Code,
-    Heading,
-    KeyValues,
-    Paragraph,
-    Pictures,
-    Table,
-)
+from reports.section import Block, Bullets, Callout, Chart, Code, Heading, KeyValues, Paragraph, Pictures, Table
 from reports.typeset import LONG_LINE, LONG_WORD, breakable, column_widths, font_folder, printable
 
 
@@ -103,12 +92,7 @@ def _encode(block: Block, files: dict[str, bytes]) -> dict[str, Any]:
         case Code(text=text):
             return {"kind": kind, "text": breakable(text, LONG_LINE)}
         case Callout(title=title, text=text, severity=severity):
-            return {
-                "kind": kind,
-                "title": title,
-                "text": breakable(text, LONG_WORD),
-                "severity": severity.value,
-            }
+            return {"kind": kind, "title": title, "text": breakable(text, LONG_WORD), "severity": severity.value}
         case Chart(figure=figure):
             name = _add(files, charts.svg(figure), "svg")
             return {"kind": kind, **_words(figure), "file": name}
@@ -127,12 +111,7 @@ def _encode(block: Block, files: dict[str, bytes]) -> dict[str, Any]:
         case KeyValues(items=facts):
             return {"kind": kind, "items": {k: breakable(v) for k, v in facts.items()}}
         case Heading(text=text, level=level, badge=badge):
-            return {
-                "kind": kind,
-                "text": breakable(text, LONG_WORD),
-                "level": level,
-                "badge": badge,
-            }
+            return {"kind": kind, "text": breakable(text, LONG_WORD), "level": level, "badge": badge}
         case _:
             assert_never(block)
 

@@ -55,9 +55,7 @@ def epsilon(b: BudgetRecord) -> str:
         kinds = ", ".join(b.spoiled_by)
         if not kinds:
             return "no bound"
-        return (
-            f"no bound: {kinds} {'is' if len(b.spoiled_by) == 1 else 'are'} released without noise"
-        )
+        return f"no bound: {kinds} {'is' if len(b.spoiled_by) == 1 else 'are'} released without noise"
     return number(b.epsilon_upper)
 
 

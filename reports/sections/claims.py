@@ -5,17 +5,7 @@ from collections.abc import Sequence
 
 from reports.format import number, percent
 from reports.result import AuditResult, ClaimRecord, ClaimRow
-from reports.section import (
-    Block,
-    Bullets,
-    Callout,
-    Card,
-    Heading,
-    KeyValues,
-    Paragraph,
-    Section,
-    Table,
-)
+from reports.section import Block, Bullets, Callout, Card, Heading, KeyValues, Paragraph, Section, Table
 
 
 class Claims(Section):
@@ -102,20 +92,16 @@ def _numbers(claim: ClaimRecord) -> Table:
         cells += ["" if r.recovered is None else percent(r.recovered)] if recovered else []
         rows.append(cells)
     return Table(
-        header=header, rows=rows, widths=[3.0, 0.9, *[1.3] * (len(header) - 2)],
+        header=header,
+        rows=rows,
+        widths=[3.0, 0.9, *[1.3] * (len(header) - 2)],
         caption="Epsilon under each assumption: exact, rounded up.",
-    )  # fmt: skip
+    )
 
 
 def _sampled(rows: Sequence[ClaimRow]) -> Table:
     cited = any(r.formula is not None for r in rows)
-    header = [
-        "With sampling credited",
-        "Delta",
-        "Noise / sensitivity",
-        "Epsilon at most",
-        "Computed by",
-    ]
+    header = ["With sampling credited", "Delta", "Noise / sensitivity", "Epsilon at most", "Computed by"]
     table = []
     for r in rows:
         bound = digits(r.epsilon[0]) + ("" if r.lower is None else f", at least {number(r.lower)}")
@@ -123,11 +109,12 @@ def _sampled(rows: Sequence[ClaimRow]) -> Table:
         cells += ["none" if r.formula is None else f"{r.formula:.4g}"] if cited else []
         table.append(cells)
     return Table(
-        header=header + (["Cited formula"] if cited else []), rows=table,
+        header=header + (["Cited formula"] if cited else []),
+        rows=table,
         align="lrrrl" + ("r" if cited else ""),
         widths=[4, 0.8, 1.2, 2, 1, *([1.0] if cited else [])],
         caption="If nobody who reads the releases could tell who took part.",
-    )  # fmt: skip
+    )
 
 
 def digits(value: float) -> str:

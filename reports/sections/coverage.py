@@ -17,8 +17,11 @@ class Coverage(Section):
         read = [k for k in sent if any(k in f.artifacts for f in attacks)]
         blocks: list[Block] = []
         if read:
-            rows = [[f.method, *(_cell(f, kind) for kind in read)] for f in attacks
-                    if any(k in read for k in f.artifacts)]  # fmt: skip
+            rows = [
+                [f.method, *(_cell(f, kind) for kind in read)]
+                for f in attacks
+                if any(k in read for k in f.artifacts)
+            ]
             blocks.append(
                 Table(
                     header=["Attack", *read],

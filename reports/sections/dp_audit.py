@@ -39,8 +39,9 @@ class DPAudit(Section):
             if audit.numbers:
                 blocks.append(_numbers(audit))
             if audit.checks:
-                blocks.append(Bullets([f"{_passed(c.passed)} {sentence_case(c.name)}: {c.text}."
-                                       for c in audit.checks]))  # fmt: skip
+                blocks.append(
+                    Bullets([f"{_passed(c.passed)} {sentence_case(c.name)}: {c.text}." for c in audit.checks])
+                )
         figures = [f for f in result.figures if not f.finding and f.id.startswith("dp-audit")]
         return [*blocks, *(Chart(f) for f in figures)]
 
@@ -87,9 +88,7 @@ def _largest(audit: Record) -> str:
 
 def _numbers(audit: Record) -> Table:
     order = list(COLUMNS)
-    rows = sorted(
-        audit.numbers, key=lambda n: (order.index(n.column), n.observer != "single uploads")
-    )
+    rows = sorted(audit.numbers, key=lambda n: (order.index(n.column), n.observer != "single uploads"))
     return Table(
         header=["Audit", "Observer", "Bound", "Estimate", "Credible", "Could show", "Assumes"],
         rows=[

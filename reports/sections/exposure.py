@@ -11,9 +11,7 @@ class Exposure(Section):
 
     def build(self, result: AuditResult) -> list[Block]:
         if not result.exposures:
-            return [
-                Paragraph("No message was recorded, so no party is known to have seen anything.")
-            ]
+            return [Paragraph("No message was recorded, so no party is known to have seen anything.")]
         return [
             Paragraph(
                 "Everything that crossed a trust boundary, by the party who could read it. "
@@ -21,15 +19,7 @@ class Exposure(Section):
                 "most attacks need that."
             ),
             Table(
-                header=[
-                    "Party",
-                    "What it saw",
-                    "Tells clients apart",
-                    "Senders",
-                    "Messages",
-                    "Volume",
-                    "Rounds",
-                ],
+                header=["Party", "What it saw", "Tells clients apart", "Senders", "Messages", "Volume", "Rounds"],
                 rows=[_row(e) for e in result.exposures],
                 align="lllrrrr",
                 widths=[1.7, 4.6, 1.6, 1.4, 1.7, 1.5, 1.6],
@@ -39,9 +29,7 @@ class Exposure(Section):
 
 
 def _row(e: ExposureRecord) -> list[str]:
-    first_to_last = (
-        f"{e.first_round}" if e.first_round == e.last_round else f"{e.first_round}–{e.last_round}"
-    )
+    first_to_last = f"{e.first_round}" if e.first_round == e.last_round else f"{e.first_round}–{e.last_round}"
     return [
         e.party,
         f"{e.kind}: {e.description}" if e.description else e.kind,

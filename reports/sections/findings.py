@@ -5,18 +5,7 @@ from collections.abc import Sequence
 from reports import evidence_table
 from reports import format as fmt
 from reports.result import AuditResult, Finding, Outcome, Severity
-from reports.section import (
-    Block,
-    Bullets,
-    Card,
-    Chart,
-    Heading,
-    KeyValues,
-    Paragraph,
-    Pictures,
-    Section,
-    Table,
-)
+from reports.section import Block, Bullets, Card, Chart, Heading, KeyValues, Paragraph, Pictures, Section, Table
 
 ORDER = [
     Outcome.DEMONSTRATED,
@@ -44,11 +33,7 @@ class Findings(Section):
     def build(self, result: AuditResult) -> list[Block]:
         findings = reading_order(result)
         if not findings:
-            return [
-                Paragraph(
-                    "No attack, accountant or lint was run, so nothing was found or ruled out."
-                )
-            ]
+            return [Paragraph("No attack, accountant or lint was run, so nothing was found or ruled out.")]
         blocks: list[Block] = []
         for finding in findings:
             if finding.outcome is not Outcome.NOT_APPLICABLE:
@@ -102,9 +87,7 @@ def _finding(finding: Finding, result: AuditResult) -> list[Block]:
 
 
 def _not_applicable(findings: Sequence[Finding]) -> list[Block]:
-    rows = [
-        [f.method or f.title, f.summary] for f in findings if f.outcome is Outcome.NOT_APPLICABLE
-    ]
+    rows = [[f.method or f.title, f.summary] for f in findings if f.outcome is Outcome.NOT_APPLICABLE]
     if not rows:
         return []
     return [

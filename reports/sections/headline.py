@@ -22,12 +22,7 @@ class Headline(Section):
         shown = [f for f in reading_order(result) if f.outcome is not Outcome.NOT_APPLICABLE]
         if shown:
             rows = [
-                [
-                    f.title,
-                    "open" if is_open(f) else SEVERITIES[f.severity],
-                    OUTCOMES[f.outcome],
-                    f.source,
-                ]
+                [f.title, "open" if is_open(f) else SEVERITIES[f.severity], OUTCOMES[f.outcome], f.source]
                 for f in shown
             ]
             blocks.append(
@@ -41,9 +36,7 @@ class Headline(Section):
                 )
             )
         else:
-            blocks.append(
-                Paragraph("No attack, accountant or lint applied, so there is no finding.")
-            )
+            blocks.append(Paragraph("No attack, accountant or lint applied, so there is no finding."))
         return [
             *blocks,
             Heading("What this audit does not say"),

@@ -10,7 +10,4 @@ class Limits(Section):
     def build(self, result: AuditResult) -> list[Block]:
         if not result.limits:
             return [Paragraph("The audit recorded no limits. Every audit has some: ask for them.")]
-        return [
-            Paragraph("Not covered, and therefore neither shown nor ruled out:"),
-            Bullets(result.limits),
-        ]
+        return [Paragraph("Not covered, and therefore neither shown nor ruled out:"), Bullets(result.limits)]

@@ -15,9 +15,7 @@ class Policy(Section):
             return [Paragraph(f"{named} It has no rules, so every severity is none.")]
         rows = [[r.id, SEVERITIES[r.severity], r.when, r.reason] for r in policy.rules]
         return [
-            Paragraph(
-                f"{named} Another policy over the same evidence may rank findings otherwise."
-            ),
+            Paragraph(f"{named} Another policy over the same evidence may rank findings otherwise."),
             Table(
                 header=["Rule", "Severity", "When", "Reason"],
                 rows=rows,

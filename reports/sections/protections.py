@@ -60,10 +60,13 @@ def _tables(finding: str, title: str, rows: list[Alternative]) -> list[Block]:
                 cells += _cells(_find(row, finding, measure, place))
             body.append(cells)
         blocks.append(
-            Table(header=header, rows=body,
-                  caption=f"{fmt.sentence_case(fmt.measure(measure))} of: {title}. With its interval, and "
-                  "the change from the audited run; of percentages, in points.")
-        )  # fmt: skip
+            Table(
+                header=header,
+                rows=body,
+                caption=f"{fmt.sentence_case(fmt.measure(measure))} of: {title}. With its interval, and "
+                "the change from the audited run; of percentages, in points.",
+            )
+        )
     return blocks
 
 

@@ -35,8 +35,7 @@ class Scope(Section):
         if s.threats:
             blocks.append(
                 Paragraph(
-                    "An attack received only what its adversary could see and know. "
-                    "These adversaries were tried:"
+                    "An attack received only what its adversary could see and know. These adversaries were tried:"
                 )
             )
             blocks.append(Bullets([fmt.threat(t) for t in s.threats]))

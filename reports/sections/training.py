@@ -16,19 +16,13 @@ class Training(Section):
         figures = [f for f in result.figures if not f.finding and not f.id.startswith("budget")]
         blocks: list[Block] = []
         if result.history:
-            blocks += [
-                KeyValues(items=_facts(result.history)),
-                *_curves(result),
-                _rounds(result.history),
-            ]
+            blocks += [KeyValues(items=_facts(result.history)), *_curves(result), _rounds(result.history)]
         else:
             blocks.append(Paragraph("No round was measured, so there is no accuracy to show."))
         if result.summary_metrics:
             blocks += [
                 Heading("Summary measures"),
-                KeyValues(
-                    items={_name(k): _value(k, v) for k, v in result.summary_metrics.items()}
-                ),
+                KeyValues(items={_name(k): _value(k, v) for k, v in result.summary_metrics.items()}),
             ]
         return [*blocks, *(Chart(f) for f in figures)]
 

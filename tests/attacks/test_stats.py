@@ -55,17 +55,13 @@ def test_twenty_corrected_intervals_hold_together() -> None:
 
 @pytest.mark.parametrize(
     ("interval", "rate"),
-    [(stats.wilson, 0.1), (stats.wilson, 0.5)]
-    + [(stats.clopper_pearson, rate) for rate in (0.01, 0.1, 0.5)],
+    [(stats.wilson, 0.1), (stats.wilson, 0.5)] + [(stats.clopper_pearson, rate) for rate in (0.01, 0.1, 0.5)],
 )
 def test_proportions_cover_the_true_rate(
     interval: Callable[[float, int, float], stats.Interval], rate: float
 ) -> None:
     low, high = np.array(
-        [
-            interval(np.random.default_rng(seed).binomial(100, rate), 100, ALPHA)
-            for seed in range(RUNS)
-        ]
+        [interval(np.random.default_rng(seed).binomial(100, rate), 100, ALPHA) for seed in range(RUNS)]
     ).T
     assert np.mean((low > rate) | (high < rate)) <= MOST
 
@@ -88,9 +84,10 @@ def test_bootstrap_resamples_whole_groups() -> None:
         groups = np.repeat(np.arange(25), 20)
         x = rng.normal(size=25)[groups] + 0.1 * rng.normal(size=500)  # one draw a group
         for grouped in (True, False):
-            low, high = stats.mean_interval(
-                x, rng, groups=groups if grouped else None, resamples=499
-            ) or (np.nan, np.nan)
+            low, high = stats.mean_interval(x, rng, groups=groups if grouped else None, resamples=499) or (
+                np.nan,
+                np.nan,
+            )
             alarms += grouped and not low <= 0 <= high
             naive += not grouped and not low <= 0 <= high
     assert alarms / RUNS <= MOST
@@ -102,9 +99,7 @@ def test_equal_values_never_have_an_interval_of_zero_width() -> None:
     assert stats.mean_interval(np.zeros(20), rng) is None
     low, high = stats.mean_interval(np.zeros(20), rng, bounds=(-1, 1)) or (0, 0)
     assert low < 0 < high
-    assert stats.mean_interval(np.ones(20), rng, bounds=(0, 1)) == pytest.approx(
-        (0.8389, 1.0), 1e-4
-    )
+    assert stats.mean_interval(np.ones(20), rng, bounds=(0, 1)) == pytest.approx((0.8389, 1.0), 1e-4)
 
 
 def test_auc_is_the_one_of_scikit_learn_with_ties() -> None:
@@ -214,9 +209,7 @@ def test_tpr_below_one_over_the_negatives_does_not_exist() -> None:
 def test_roc_runs_from_corner_to_corner() -> None:
     curve = stats.roc([1, 2, 3], [0, 1.5, 0.5])
     assert (curve.fpr[0], curve.tpr[0], curve.fpr[-1], curve.tpr[-1]) == (0, 0, 1, 1)
-    assert np.trapezoid(curve.tpr, curve.fpr) == pytest.approx(
-        stats.auc([1, 2, 3], [0, 1.5, 0.5]).value
-    )
+    assert np.trapezoid(curve.tpr, curve.fpr) == pytest.approx(stats.auc([1, 2, 3], [0, 1.5, 0.5]).value)
 
 
 def test_residual_risk_takes_the_control_out() -> None:

@@ -111,27 +111,27 @@ class World:
         label = _classes(k)[i // len(self.clients) % 2]
         pool = self.clients[k].of_class(label)
         group = pool[rng.choice(len(pool), n, replace=False)]
-        payload = {
-            "classes": np.array([label]),
-            "features": model.features(group).mean(0, keepdims=True),
-        }
+        payload = {"classes": np.array([label]), "features": model.features(group).mean(0, keepdims=True)}
         name = f"replay/n{n}/{i}"
         self.groups[name] = group
         self.artifacts.append(
             Artifact(
-                id=name, kind=Kind.LOCAL_PROTOTYPES, channel=Channel.UPLINK, round=3,
-                sender=Party.client(k), seen_by=("server",), payload=payload, origin="replayed",
+                id=name,
+                kind=Kind.LOCAL_PROTOTYPES,
+                channel=Channel.UPLINK,
+                round=3,
+                sender=Party.client(k),
+                seen_by=("server",),
+                payload=payload,
+                origin="replayed",
                 note={"n": n},
             )
-        )  # fmt: skip
+        )
 
     @cached_property
     def knowledge(self) -> Knowledge:
         return Knowledge(
-            classes=CLASSES,
-            image_shape=SHAPE,
-            architecture=Architecture(),
-            auxiliary=self.auxiliary,
+            classes=CLASSES, image_shape=SHAPE, architecture=Architecture(), auxiliary=self.auxiliary
         )
 
     # the Truth protocol
@@ -164,7 +164,10 @@ def _artifact(kind: Kind, payload: Arrays, client: int | None) -> Artifact:
     up = client is not None
     return Artifact(
         id=f"r00003/client-{client}.uplink/{kind}" if up else f"r00003/server.downlink/{kind}",
-        kind=kind, channel=Channel.UPLINK if up else Channel.DOWNLINK, round=3,
+        kind=kind,
+        channel=Channel.UPLINK if up else Channel.DOWNLINK,
+        round=3,
         sender=Party.client(client) if client is not None else SERVER,
-        seen_by=("server",) if up else ("server", "client"), payload=payload,
-    )  # fmt: skip
+        seen_by=("server",) if up else ("server", "client"),
+        payload=payload,
+    )

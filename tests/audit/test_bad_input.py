@@ -34,11 +34,7 @@ CONFIGS = {  # what is wrong: (text, a phrase of the sentence, a phrase of the h
     "unclosed bracket": ("seed: 7\nmethod: {name: fedavg\n", "line 3 is not valid", "one before it"),
     "a tab": ("method:\n\tname: fedavg\n", "line 2 is not valid", ""),
     "duplicate key": (TEXT + "seed: 1\nseed: 2\n", "key 'seed' is already on line 9", ""),
-    "duplicate inner key": (
-        "method: {name: fedavg, lr: 1, lr: 2}",
-        "line 1 is not valid: key 'lr'",
-        "",
-    ),
+    "duplicate inner key": ("method: {name: fedavg, lr: 1, lr: 2}", "line 1 is not valid: key 'lr'", ""),
     "python object": ("seed: !!python/object/apply:os.system ['touch owned']", "line 1", ""),
     "key that is a list": ("? [a, b]\n: 1\n", "line 1 is not valid", ""),
     "no such date": (TEXT + "title: 2026-99-99\n", "is not valid", ""),
@@ -46,49 +42,46 @@ CONFIGS = {  # what is wrong: (text, a phrase of the sentence, a phrase of the h
         "a: &a [1,1,1,1,1,1,1,1,1,1]\nb: &b [*a,*a,*a,*a,*a,*a,*a,*a,*a,*a]\n"
         "c: &c [*b,*b,*b,*b,*b,*b,*b,*b,*b,*b]\nd: &d [*c,*c,*c,*c,*c,*c,*c,*c,*c,*c]\n"
         "e: [*d,*d,*d,*d,*d,*d,*d,*d,*d,*d,*d]\n",
-        "unfolds to too many values", "aliases",
+        "unfolds to too many values",
+        "aliases",
     ),
     "very deep": ("a: " + "[" * 3000 + "]" * 3000, "nested too deeply", ""),
     "unknown key": (TEXT + "atacks: []\n", "unknown key atacks", "did you mean 'attacks'?"),
-    "unknown inner key": (
-        TEXT.replace("clients: 4", "client: 4"), "unknown key federation.client", "'clients'"
-    ),
+    "unknown inner key": (TEXT.replace("clients: 4", "client: 4"), "unknown key federation.client", "'clients'"),
     "unknown deep key": (
         TEXT.replace("clients: 4", "holdout: {auxilary: 0.1}"),
-        "unknown key federation.holdout.auxilary", "'auxiliary'",
+        "unknown key federation.holdout.auxilary",
+        "'auxiliary'",
     ),
     "no data set": ("federation: {clients: 2}\nmethod: fedavg\n", "federation.dataset is missing", ""),
     "no method": (TEXT.partition("method")[0], "method is missing", "NAME"),
-    "method without a name": (
-        TEXT.replace("name: fedavg, ", ""), "method must have a name", ""
-    ),
-    "unknown method": (
-        TEXT.replace("fedavg", "fedagv"), "method: no 'fedagv' in fl/methods/", "'fedavg'"
-    ),
+    "method without a name": (TEXT.replace("name: fedavg, ", ""), "method must have a name", ""),
+    "unknown method": (TEXT.replace("fedavg", "fedagv"), "method: no 'fedagv' in fl/methods/", "'fedavg'"),
     "unknown attack": (
-        TEXT + "attacks: [{name: nothing_like_this}]\n", "attacks[0]: no 'nothing_like_this' in", ""
+        TEXT + "attacks: [{name: nothing_like_this}]\n",
+        "attacks[0]: no 'nothing_like_this' in",
+        "",
     ),
     "unknown report": (TEXT + "report: [docx]\n", "report[0]: no 'docx'", "known: html"),
     "unknown accountant": (TEXT + "accountants: [exakt]\n", "no 'exakt'", "'exact'"),
     "unknown policy": (TEXT + "policy: lax\n", "no policy 'lax'", "known: default"),
     "policy that is not there": (TEXT + "policy: ./lax.yaml\n", "no file lax.yaml", ""),
-    "unknown setting": (
-        TEXT.replace("rounds: 2", "round: 2"), "method: unknown key 'round'", "'rounds'"
-    ),
+    "unknown setting": (TEXT.replace("rounds: 2", "round: 2"), "method: unknown key 'round'", "'rounds'"),
     "setting of wrong type": (TEXT.replace("rounds: 2", "rounds: many"), "method.rounds", ""),
-    "setting out of range": (
-        TEXT.replace("rounds: 2", "momentum: 1.5"), "momentum must be < 1, got 1.5", ""
-    ),
+    "setting out of range": (TEXT.replace("rounds: 2", "momentum: 1.5"), "momentum must be < 1, got 1.5", ""),
     "words for a number": (
         TEXT.replace("clients: 4", "clients: ten"),
-        "federation.clients must be a whole number, got 'ten'", "how many clients",
+        "federation.clients must be a whole number, got 'ten'",
+        "how many clients",
     ),
     "half a client": (TEXT.replace("clients: 4", "clients: 2.5"), "must be a whole number", ""),
     "true for a number": (TEXT.replace("clients: 4", "clients: true"), "must be a whole number", ""),
     "no clients": (TEXT.replace("clients: 4", "clients: 0"), "must be >= 1, got 0", ""),
     "absurdly many clients": (TEXT.replace("clients: 4", "clients: 1e9"), "must be <= 1000000", ""),
     "absurdly many rounds": (
-        TEXT.replace("rounds: 2", "rounds: 99999999"), "method.rounds must be <= 1000000", ""
+        TEXT.replace("rounds: 2", "rounds: 99999999"),
+        "method.rounds must be <= 1000000",
+        "",
     ),
     "a number of 30 digits": (TEXT + f"seed: {'9' * 30}\n", "seed has 30 digits", "2^63"),
     "negative seed": (TEXT + "seed: -1\n", "seed must be >= 0", ""),
@@ -99,7 +92,8 @@ CONFIGS = {  # what is wrong: (text, a phrase of the sentence, a phrase of the h
     "negative workers": (TEXT + "workers: -1\n", "workers must be auto or a whole number", ""),
     "no data left": (
         TEXT.replace("clients: 4", "holdout: {auxiliary: 0.6, reference: 0.5}"),
-        "must leave data for the clients", "",
+        "must leave data for the clients",
+        "",
     ),
     "probability above 1": (TEXT.replace("clients: 4", "reply_loss: 1.5"), "must be <= 1", ""),
     "group for a list": (TEXT + "attacks: {name: x}\n", "attacks must be a list", ""),
@@ -108,18 +102,26 @@ CONFIGS = {  # what is wrong: (text, a phrase of the sentence, a phrase of the h
     "rounds as one number": (TEXT + "record: {rounds: 3}\n", "record.rounds must be all, last", ""),
     "no such kind": (TEXT + "record: {kinds: [local_modal]}\n", "did you mean 'local_model'", ""),
     "recording a client that is not there": (
-        TEXT + "record: {clients: [4]}\n", "must be below federation.clients (4), got 4", "",
+        TEXT + "record: {clients: [4]}\n",
+        "must be below federation.clients (4), got 4",
+        "",
     ),
     "module that is not there": (
-        TEXT.replace("name: fedavg", "name: 'no_such_module:X'"), "cannot load 'no_such_module:X'", ""
+        TEXT.replace("name: fedavg", "name: 'no_such_module:X'"),
+        "cannot load 'no_such_module:X'",
+        "",
     ),
     "class that is not there": (
-        TEXT.replace("name: fedavg", f"name: '{HERE}:Absent'"), "cannot load", "module:Class"
+        TEXT.replace("name: fedavg", f"name: '{HERE}:Absent'"),
+        "cannot load",
+        "module:Class",
     ),
     "class of another kind": (
-        TEXT.replace("name: fedavg", f"name: '{HERE}:NoPlugin'"), "is not a Method", "fl.method"
+        TEXT.replace("name: fedavg", f"name: '{HERE}:NoPlugin'"),
+        "is not a Method",
+        "fl.method",
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", CONFIGS)
@@ -177,20 +179,26 @@ FOLDERS = {  # what is wrong: (files of the run folder, command, phrase)
     "simulation unfinished": ({"phases_json": "{}"}, "account", "needs a finished simulate"),
     "ledger that is no JSON": ({"ledger_jsonl": "nonsense\n"}, "account", "line 1 is not a release"),
     "ledger with a NaN": (
-        {"ledger_jsonl": '{"round": 0, "kind": "x", "sender": "client/0", "observers": ["server"], '
-         '"mechanism": "gaussian", "noise_std": NaN, "sensitivity": 1.0}\n'},
-        "account", "noise_std must be a finite number",
+        {
+            "ledger_jsonl": '{"round": 0, "kind": "x", "sender": "client/0", "observers": ["server"], '
+            '"mechanism": "gaussian", "noise_std": NaN, "sensitivity": 1.0}\n'
+        },
+        "account",
+        "noise_std must be a finite number",
     ),
     "ledger with an unknown mechanism": (
-        {"ledger_jsonl": '{"round": 0, "kind": "x", "sender": "client/0", "observers": ["server"], '
-         '"mechanism": "magic", "noise_std": 1.0, "sensitivity": 1.0}\n'},
-        "account", "mechanism must be one of none, gaussian",
+        {
+            "ledger_jsonl": '{"round": 0, "kind": "x", "sender": "client/0", "observers": ["server"], '
+            '"mechanism": "magic", "noise_std": 1.0, "sensitivity": 1.0}\n'
+        },
+        "account",
+        "mechanism must be one of none, gaussian",
     ),
     "no audit.json": ({}, "check", "no audit.json"),
     "audit.json that is no JSON": ({"audit_json": "{"}, "check", "is not an audit result"),
     "audit.json of another shape": ({"audit_json": '{"title": 3}'}, "check", "is not an audit result"),
     "config without a method": ({"config_yaml": "seed: 1"}, "account", "federation is missing"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", FOLDERS)
@@ -216,9 +224,7 @@ def test_a_folder_that_is_none_is_refused(tmp_path: Path) -> None:
     config = str(tmp_path / "c.yaml")
     refused(["run", config, "--out", str(tmp_path / "file")], "is a file, not a run folder")
     refused(["run", config, "--out", str(tmp_path / "other")], "holds 'thesis.txt'")
-    refused(
-        ["run", config, "--workers", "many", "--out", str(tmp_path / "o")], "workers must be auto"
-    )
+    refused(["run", config, "--workers", "many", "--out", str(tmp_path / "o")], "workers must be auto")
 
 
 def test_a_received_folder_does_not_decide_what_code_runs(tmp_path: Path) -> None:
@@ -256,6 +262,4 @@ def test_the_installed_command_fails_the_same_way(tmp_path: Path) -> None:
         [sys.executable, "-m", "audit.cli.main", "show", str(path)], capture_output=True, text=True
     )
     assert done.returncode == 2 and done.stdout == ""
-    assert done.stderr == (
-        f"error: {path}: unknown key federation.clints\n  hint: did you mean 'clients'?\n"
-    )
+    assert done.stderr == (f"error: {path}: unknown key federation.clints\n  hint: did you mean 'clients'?\n")

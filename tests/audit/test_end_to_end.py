@@ -48,16 +48,12 @@ def rebafl(tmp_path_factory: pytest.TempPathFactory) -> tuple[AuditResult, Path]
     return audit(SMALL.replace("METHOD", "rebafl"), folder), folder / "out"
 
 
-def test_rebafl_prototypes_of_small_classes_are_a_demonstrated_finding(
-    rebafl: tuple[AuditResult, Path],
-) -> None:
+def test_rebafl_prototypes_of_small_classes_are_a_demonstrated_finding(rebafl: tuple[AuditResult, Path]) -> None:
     result, _ = rebafl
     found = {f.id: f for f in result.findings}
     assert found["prototype_membership"].outcome is Outcome.DEMONSTRATED
     assert found["count_recovery"].severity == "critical"
-    planted = [
-        e for e in found["ridge"].evidence if e.measure == "rank1" and e.control == "positive"
-    ]
+    planted = [e for e in found["ridge"].evidence if e.measure == "rank1" and e.control == "positive"]
     assert planted and planted[0].value > 3 * max(b.value for b in planted[0].baselines)
     assert result.headline.coverage.ran == 3
 
@@ -81,18 +77,13 @@ SEEN = {
         "server": {"local_model", "num_examples", "local_prototypes", "proto_counts"},
         "every asked client": {"global_model", "global_prototypes"},
     },
-    "fedasync": {
-        "server": {"local_model", "staleness"},
-        "every asked client": {"global_model", "staleness"},
-    },
+    "fedasync": {"server": {"local_model", "staleness"}, "every asked client": {"global_model", "staleness"}},
 }
 
 
 @pytest.mark.parametrize("name", SEEN)
 def test_who_saw_what_follows_the_method(name: str, tmp_path: Path) -> None:
-    plain = SMALL.replace("METHOD", name).replace(
-        "[ridge, prototype_membership, count_recovery]", "[]"
-    )
+    plain = SMALL.replace("METHOD", name).replace("[ridge, prototype_membership, count_recovery]", "[]")
     rows = audit(plain.replace("rounds: 3", "rounds: 4"), tmp_path).exposures
     for party, kinds in SEEN[name].items():
         assert {e.kind for e in rows if e.party == party} == kinds
@@ -146,8 +137,7 @@ def test_a_killed_run_continues_to_the_same_bits(tmp_path: Path) -> None:
     killed = subprocess.run([sys.executable, "-c", killer], cwd=ROOT, timeout=120, check=False)
     assert killed.returncode == -signal.SIGKILL
     subprocess.run([*command, str(tmp_path / "killed")], cwd=ROOT, check=True, timeout=120)
-    for name in ("metrics.jsonl", "ledger.jsonl", "artifacts/manifest.jsonl",
-                 "checkpoint/state.safetensors"):  # fmt: skip
+    for name in ("metrics.jsonl", "ledger.jsonl", "artifacts/manifest.jsonl", "checkpoint/state.safetensors"):
         assert (tmp_path / "killed" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
 
 

@@ -34,17 +34,13 @@ class TinyPictures(Dataset):
         n = self.config.examples
         x = rng.random((n + 20, 1, 4, 4), dtype=np.float32)
         y = np.arange(n + 20, dtype=np.int64) % 2
-        return Data(
-            train=Arrays(x=x[:n], y=y[:n]), test=Arrays(x=x[n:], y=y[n:]), classes=("even", "odd")
-        )
+        return Data(train=Arrays(x=x[:n], y=y[:n]), test=Arrays(x=x[n:], y=y[n:]), classes=("even", "odd"))
 
 
 class Thirds(Partition):
     title, source = "By remainder", ""
 
-    def split(
-        self, labels: Index, classes: int, clients: int, rng: object, owner: object = None
-    ) -> list[Index]:
+    def split(self, labels: Index, classes: int, clients: int, rng: object, owner: object = None) -> list[Index]:
         return [np.arange(len(labels), dtype=np.int64)[k::clients] for k in range(clients)]
 
     def describe(self) -> str:
@@ -54,9 +50,7 @@ class Thirds(Partition):
 class Everyone(Availability):
     title = "Everyone"
 
-    def draw(
-        self, round: int, candidates: object, streams: object, attempt: int = 0
-    ) -> Participation:
+    def draw(self, round: int, candidates: object, streams: object, attempt: int = 0) -> Participation:
         return Participation(tuple(candidates), tuple(candidates))  # type: ignore[call-overload]
 
     def describe(self) -> str:

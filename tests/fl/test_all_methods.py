@@ -16,10 +16,15 @@ from tests.fl.worlds import World, close, data, parts, run, same
 
 NAMES = plugin.names("fl.methods")
 COMMON = {
-    "rounds": 3, "local_epochs": 1, "batch_size": 8, "lr": 0.05,
+    "rounds": 3,
+    "local_epochs": 1,
+    "batch_size": 8,
+    "lr": 0.05,
     "gan": {"cycles": 3, "least_cycles": 2, "local": 2, "width": 4, "latent": 6, "batch_size": 4},
-    "labeler_rounds": 2, "iterations": 5, "enlarged": 8,
-}  # fmt: skip
+    "labeler_rounds": 2,
+    "iterations": 5,
+    "enlarged": 8,
+}
 
 
 def method(name: str) -> Method:
@@ -33,8 +38,15 @@ def method(name: str) -> Method:
 
 def world(name: str, folder: Path | None = None, workers: int | str = 0) -> World:
     """Clients 0..4 of unequal size; the last examples belong to nobody (some servers need them)."""
-    return run(method(name), folder=folder, workers=workers, reply_loss=0.2, empty_round="skip",
-               d=data(n=100), index=parts(data(n=80)))  # fmt: skip
+    return run(
+        method(name),
+        folder=folder,
+        workers=workers,
+        reply_loss=0.2,
+        empty_round="skip",
+        d=data(n=100),
+        index=parts(data(n=80)),
+    )
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -14,13 +14,20 @@ from fl.errors import UserError
 from fl.recorder import Log
 
 STATE = {
-    "model": {"conv.weight": torch.randn(2, 3, generator=torch.Generator().manual_seed(0)),
-              "n": torch.tensor(2**60)},
+    "model": {
+        "conv.weight": torch.randn(2, 3, generator=torch.Generator().manual_seed(0)),
+        "n": torch.tensor(2**60),
+    },
     "empty": torch.empty(0, 4),
     "nothing": {},
     "deep": {"a": {"b": {"c": torch.tensor([True])}}},
-    "round": 3, "rate": 0.1, "name": "x", "none": None, "list": [1, 2.5, "y"], "flag": True,
-}  # fmt: skip
+    "round": 3,
+    "rate": 0.1,
+    "name": "x",
+    "none": None,
+    "list": [1, 2.5, "y"],
+    "flag": True,
+}
 
 
 def equal(a: Any, b: Any) -> bool:
@@ -150,11 +157,14 @@ def test_a_log_shorter_than_its_checkpoint_says_is_refused(tmp_path: Path) -> No
 
 @pytest.mark.parametrize(
     "content",
-    [{}, {"round": 1, "state": {}, "memory": {}, "finished": False},
-     {"round": None, "state": {}, "memory": {}, "finished": False, "offsets": {"log": 0}},
-     {"round": 1, "state": {}, "memory": {}, "finished": False, "offsets": {"log": "x"}},
-     {"round": 1, "state": {}, "memory": {}, "finished": False, "offsets": 3}],
-)  # fmt: skip
+    [
+        {},
+        {"round": 1, "state": {}, "memory": {}, "finished": False},
+        {"round": None, "state": {}, "memory": {}, "finished": False, "offsets": {"log": 0}},
+        {"round": 1, "state": {}, "memory": {}, "finished": False, "offsets": {"log": "x"}},
+        {"round": 1, "state": {}, "memory": {}, "finished": False, "offsets": 3},
+    ],
+)
 def test_a_tree_that_is_no_checkpoint_is_refused(tmp_path: Path, content: dict[str, Any]) -> None:
     checkpoints, _ = books(tmp_path)
     tree.save(tmp_path / "checkpoint" / "state.safetensors", content)

@@ -46,8 +46,7 @@ def test_the_writer_on_the_page_writes_what_the_recorder_reads(tmp_path: Path) -
         (Kind.LOCAL_MODEL, Channel.UPLINK, Party.client(1), ("server",)),
         (Kind.NUM_EXAMPLES, Channel.UPLINK, Party.client(1), ("server",)),
     ]
-    assert {k: v.shape for k, v in found[0].payload.items()} == {
-        "head.weight": (10, 64), "head.bias": (10,)}  # fmt: skip
+    assert {k: v.shape for k, v in found[0].payload.items()} == {"head.weight": (10, 64), "head.bias": (10,)}
     assert np.array_equal(found[3].payload["head.bias"], np.full(10, 0.2, np.float32))
     assert found[4].payload["count"] == 45
 
@@ -67,8 +66,15 @@ def test_the_writer_keeps_arrays_of_any_layout(tmp_path: Path) -> None:
     namespace: dict[str, object] = {}
     exec(code(FORMAT).partition("\nmodel =")[0], namespace)
     turned, scalar = np.arange(12.0).reshape(3, 4)[:, ::2].T, np.float64(-0.5)
-    namespace["write"](tmp_path, "x", 3, "uplink", "client/1", [],  # type: ignore[operator]
-                       {"gradient": {"turned": turned, "scalar": scalar}})  # fmt: skip
+    namespace["write"](
+        tmp_path,
+        "x",
+        3,
+        "uplink",
+        "client/1",
+        [],  # type: ignore[operator]
+        {"gradient": {"turned": turned, "scalar": scalar}},
+    )
     [artifact] = read(tmp_path)
     assert np.array_equal(artifact.payload["turned"], turned) and artifact.seen_by == ()
     assert artifact.payload["scalar"].shape == () and artifact.payload["scalar"] == -0.5
@@ -98,9 +104,7 @@ def configured(cls: type[RoundMethod], **settings: object) -> RoundMethod:
     return method
 
 
-def test_the_method_on_the_page_runs_and_is_fedavg_at_strength_0(
-    example: type[RoundMethod],
-) -> None:
+def test_the_method_on_the_page_runs_and_is_fedavg_at_strength_0(example: type[RoundMethod]) -> None:
     plain = run(configured(FedAvg))
     assert same(run(configured(example, strength=0)), plain)
     assert not same(run(configured(example, strength="1e-1")), plain)
@@ -126,9 +130,7 @@ def test_files_named_on_the_page_exist_and_it_fits_a_screen() -> None:
 
 def test_every_page_and_picture_that_is_named_exists() -> None:
     pages = [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")]
-    sources = [
-        p for top in ("fl", "attacks", "audit", "reports") for p in (ROOT / top).rglob("*.py")
-    ]
+    sources = [p for top in ("fl", "attacks", "audit", "reports") for p in (ROOT / top).rglob("*.py")]
     named = {
         name
         for path in (*pages, *sources)

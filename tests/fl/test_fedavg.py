@@ -38,8 +38,9 @@ def test_one_client_is_torch_sgd_bit_for_bit() -> None:
 
 def test_one_epoch_of_full_batches_is_one_step_on_the_pooled_loss() -> None:
     d, index = data(), parts(data())
-    world = run(fedavg(rounds=1, local_epochs=1, batch_size=1000, momentum=0.0), d=d, index=index,
-                script=EVERYONE)  # fmt: skip
+    world = run(
+        fedavg(rounds=1, local_epochs=1, batch_size=1000, momentum=0.0), d=d, index=index, script=EVERYONE
+    )
     model = initialise(TinyNet, Streams(5))
     pooled = torch.cat([torch.from_numpy(i) for i in index])
     x = normalise(torch.from_numpy(d.train.x), d)[pooled]

@@ -7,10 +7,7 @@ from fl import plugin
 from fl.method import RoundMethod
 from tests.fl.worlds import close, data, parts, run
 
-pytestmark = [
-    pytest.mark.gpu,
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device"),
-]
+pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")]
 
 
 @pytest.mark.parametrize("name", plugin.names("fl.methods"))

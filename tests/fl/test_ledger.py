@@ -21,9 +21,17 @@ from fl.streams import Streams
 from fl.wire import Wire
 from tests.fl.test_wire import CARD
 
-LINE = Release(round=0, kind="model_delta", sender="client/0", observers=("server",),
-               mechanism="gaussian", noise_std=1.0, sensitivity=1.0,
-               participation_seen_by=("server",), count=3)  # fmt: skip
+LINE = Release(
+    round=0,
+    kind="model_delta",
+    sender="client/0",
+    observers=("server",),
+    mechanism="gaussian",
+    noise_std=1.0,
+    sensitivity=1.0,
+    participation_seen_by=("server",),
+    count=3,
+)
 
 
 def test_a_line_reads_back_as_it_was_written(tmp_path: Path) -> None:
@@ -33,8 +41,11 @@ def test_a_line_reads_back_as_it_was_written(tmp_path: Path) -> None:
 
 
 def test_a_line_of_an_older_writer_credits_nothing(tmp_path: Path) -> None:
-    fields = {k: v for k, v in json.loads(to_line(LINE)).items() if k in (
-        "round", "kind", "sender", "observers", "mechanism", "noise_std", "sensitivity")}  # fmt: skip
+    fields = {
+        k: v
+        for k, v in json.loads(to_line(LINE)).items()
+        if k in ("round", "kind", "sender", "observers", "mechanism", "noise_std", "sensitivity")
+    }
     (tmp_path / "ledger.jsonl").write_text(json.dumps(fields))
     (found,) = read(tmp_path / "ledger.jsonl")
     assert found.participation_seen_by == EVERYONE and found.sampling == "none"

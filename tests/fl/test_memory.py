@@ -58,8 +58,13 @@ def data(n: int = 60_000) -> Data:
     rng = np.random.default_rng(0)
     x = rng.integers(0, 256, (n, 1, 28, 28), np.uint8).astype(np.float32) / 255
     y = rng.integers(0, 10, n).astype(np.int64)
-    return Data(train=Arrays(x=x, y=y), test=Arrays(x=x[:1000], y=y[:1000]), classes=tuple("0123456789"),
-                mean=(0.5,), std=(0.3,))  # fmt: skip
+    return Data(
+        train=Arrays(x=x, y=y),
+        test=Arrays(x=x[:1000], y=y[:1000]),
+        classes=tuple("0123456789"),
+        mean=(0.5,),
+        std=(0.3,),
+    )
 
 
 def one_round(clients: int, make: type[Net], workers: int) -> None:
@@ -71,9 +76,12 @@ def one_round(clients: int, make: type[Net], workers: int) -> None:
     site = partial(build_site, method, holdings, make, "cpu")
     with worker_kinds.start(workers, site) as pool:
         federation = Federation(
-            holdings=holdings, initial=state_of(initialise(make, streams)), availability=Full(),
-            wire=Wire(FedAvg.card, streams), workers=pool,
-        )  # fmt: skip
+            holdings=holdings,
+            initial=state_of(initialise(make, streams)),
+            availability=Full(),
+            wire=Wire(FedAvg.card, streams),
+            workers=pool,
+        )
         method.run(federation)
     [round] = federation.history
     assert round["delivered"] == clients and round["samples_used"] == 100 * clients
@@ -87,15 +95,15 @@ def measure(clients: int, make: type[Net], workers: int) -> None:
 
     one_round(clients, make, workers)
     unit = 1 if sys.platform == "darwin" else 1024
-    peaks = [resource.getrusage(who).ru_maxrss * unit
-             for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]  # fmt: skip
+    peaks = [resource.getrusage(who).ru_maxrss * unit for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
     print(json.dumps(peaks))
 
 
 def peak(clients: int, make: type[Net], workers: int) -> tuple[int, int]:
     call = f"import tests.fl.test_memory as m; m.measure({clients}, m.{make.__name__}, {workers})"
-    done = subprocess.run([sys.executable, "-c", call], capture_output=True, text=True,
-                          cwd=Path(__file__).parents[2], timeout=900)  # fmt: skip
+    done = subprocess.run(
+        [sys.executable, "-c", call], capture_output=True, text=True, cwd=Path(__file__).parents[2], timeout=900
+    )
     assert done.returncode == 0, done.stderr
     own, child = json.loads(done.stdout)
     return own, child

@@ -105,9 +105,7 @@ def test_a_dotted_path_to_another_kind_of_thing_is_refused(user_file: Write) -> 
 
 
 def test_two_classes_are_told_apart_by_the_file_name(package: Write) -> None:
-    two = (
-        BASE + "class Another(Plugin): ...\nclass MyThing(Plugin): ...\nclass _Base(Plugin): ...\n"
-    )
+    two = BASE + "class Another(Plugin): ...\nclass MyThing(Plugin): ...\nclass _Base(Plugin): ...\n"
     assert plugin.load(package(my_thing=two), "my_thing", Plugin).__name__ == "MyThing"
 
 

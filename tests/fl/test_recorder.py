@@ -28,14 +28,26 @@ MODEL = {
 
 def send(recorder: Recorder, round: int, client: int, **kinds: dict[str, torch.Tensor]) -> None:
     payloads = {Kind(k): v for k, v in (kinds or {"local_model": MODEL}).items()}
-    recorder.message(round=round, channel=Channel.UPLINK, sender=Party.client(client),
-                     receivers=("server",), seen_by=("server",), payloads=payloads)  # fmt: skip
+    recorder.message(
+        round=round,
+        channel=Channel.UPLINK,
+        sender=Party.client(client),
+        receivers=("server",),
+        seen_by=("server",),
+        payloads=payloads,
+    )
 
 
 def broadcast(recorder: Recorder, round: int, *clients: int) -> None:
-    recorder.message(round=round, channel=Channel.DOWNLINK, sender=SERVER,
-                     receivers=tuple(f"client/{k}" for k in clients), seen_by=("client",),
-                     payloads={Kind.GLOBAL_MODEL: MODEL}, copies=len(clients))  # fmt: skip
+    recorder.message(
+        round=round,
+        channel=Channel.DOWNLINK,
+        sender=SERVER,
+        receivers=tuple(f"client/{k}" for k in clients),
+        seen_by=("client",),
+        payloads={Kind.GLOBAL_MODEL: MODEL},
+        copies=len(clients),
+    )
 
 
 @pytest.fixture
@@ -68,8 +80,7 @@ def test_arrays_come_back_bit_for_bit(folder: Path) -> None:
     assert count.payload["count"] == 5
     assert model.id == "r00000/client-3.uplink/local_model"
     assert (model.kind, model.channel, model.round) == (Kind.LOCAL_MODEL, Channel.UPLINK, 0)
-    assert (model.sender, model.seen_by, model.origin) == (
-        Party.client(3), ("server",), "recorded")  # fmt: skip
+    assert (model.sender, model.seen_by, model.origin) == (Party.client(3), ("server",), "recorded")
     assert model.size_bytes == 16 + 8 + 0 + 2 + 8 + 2
 
 
@@ -206,9 +217,7 @@ def test_one_changed_byte_is_refused(folder: Path, where: int) -> None:
     data = bytearray((folder / FILE).read_bytes())
     data[where] ^= 1
     (folder / FILE).write_bytes(data)
-    assert refusal(folder) == (
-        f"artifact {folder / FILE} is not the one that was recorded: its SHA-256 differs"
-    )
+    assert refusal(folder) == (f"artifact {folder / FILE} is not the one that was recorded: its SHA-256 differs")
 
 
 def test_a_truncated_file_is_refused_even_with_the_right_hash(folder: Path) -> None:
@@ -253,9 +262,7 @@ def test_numbers_that_are_not_finite_are_refused(folder: Path, bad: float) -> No
 @pytest.mark.parametrize("key", ["gan_G/w", "local_model", "w", "local_model/", "/w"])
 def test_an_array_that_the_manifest_does_not_list_is_refused(folder: Path, key: str) -> None:
     replace(folder, to_bytes({"local_model/w": np.ones(2), key: np.ones(1)}))
-    assert refusal(folder) == (
-        f"artifact {folder / FILE} holds {key!r}, which its manifest line does not list"
-    )
+    assert refusal(folder) == (f"artifact {folder / FILE} holds {key!r}, which its manifest line does not list")
 
 
 @pytest.mark.parametrize(
@@ -275,9 +282,7 @@ def test_an_array_that_the_manifest_does_not_list_is_refused(folder: Path, key: 
         ({"message": "x" * 5000}, "too long"),
     ],
 )
-def test_a_manifest_field_that_makes_no_sense_is_named(
-    folder: Path, fields: dict[str, Any], says: str
-) -> None:
+def test_a_manifest_field_that_makes_no_sense_is_named(folder: Path, fields: dict[str, Any], says: str) -> None:
     edit(folder, **fields)
     sentence = refusal(folder)
     assert sentence.startswith(f"{folder / MANIFEST}: message ") and says in sentence

@@ -49,9 +49,7 @@ def simulate(folder: Path, workers: int = 0, sabotage: Sabotage | None = None) -
 
 def killed(folder: Path, workers: int = 0, sabotage: Sabotage | None = None) -> bool:
     """Run in a process of its own; whether it was killed on the way (and did not end otherwise)."""
-    process = multiprocessing.get_context("fork").Process(
-        target=simulate, args=(folder, workers, sabotage)
-    )
+    process = multiprocessing.get_context("fork").Process(target=simulate, args=(folder, workers, sabotage))
     process.start()
     process.join(60)
     assert process.exitcode in (0, -signal.SIGKILL)
@@ -59,9 +57,7 @@ def killed(folder: Path, workers: int = 0, sabotage: Sabotage | None = None) -> 
 
 
 def contents(folder: Path) -> dict[str, bytes]:
-    return {
-        str(p.relative_to(folder)): p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file()
-    }
+    return {str(p.relative_to(folder)): p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file()}
 
 
 def die() -> None:
@@ -118,12 +114,7 @@ def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
     folder = tmp_path_factory.mktemp("uninterrupted")
     simulate(folder)
     found = contents(folder)
-    names = {
-        "metrics.jsonl",
-        "ledger.jsonl",
-        "artifacts/manifest.jsonl",
-        "checkpoint/state.safetensors",
-    }
+    names = {"metrics.jsonl", "ledger.jsonl", "artifacts/manifest.jsonl", "checkpoint/state.safetensors"}
     assert names <= found.keys() and sum(n.endswith(".safetensors") for n in found) > 20
     return found
 

@@ -30,9 +30,7 @@ def test_the_models_have_their_published_sizes() -> None:
 
 
 def test_a_known_task_time_by_hand() -> None:
-    time = clock().task_time(
-        1, bytes_down=3 * MEGABYTE, bytes_up=MEGABYTE, examples=100, epochs=2, frozen=3
-    )
+    time = clock().task_time(1, bytes_down=3 * MEGABYTE, bytes_up=MEGABYTE, examples=100, epochs=2, frozen=3)
     assert time == pytest.approx(4 / (100 * 0.5) + 1.44e-4 * 100 * 2 / (0.4 * 0.5))
 
 
@@ -43,18 +41,17 @@ def test_communication_and_computation_are_equal_at_227_examples_of_the_cnn() ->
 
 
 def test_the_slowest_client_takes_six_times_as_long_as_the_fastest() -> None:
-    times = {
-        k: clock().task_time(k, bytes_down=CNN, bytes_up=9, examples=50, epochs=3)
-        for k in (0, 1, 2)
-    }
+    times = {k: clock().task_time(k, bytes_down=CNN, bytes_up=9, examples=50, epochs=3) for k in (0, 1, 2)}
     assert times[1] / times[2] == pytest.approx(6)
     assert round_length(times) == times[1] and round_length({}) == 0
 
 
 def test_freezing_saves_time_and_never_costs_any() -> None:
     for workload in (FEMNIST_CNN, SHAKESPEARE_RNN):
-        times = [clock(workload).task_time(0, bytes_down=RNN, bytes_up=RNN, examples=100, epochs=3,
-                                           frozen=n) for n in range(6)]  # fmt: skip
+        times = [
+            clock(workload).task_time(0, bytes_down=RNN, bytes_up=RNN, examples=100, epochs=3, frozen=n)
+            for n in range(6)
+        ]
         assert times == sorted(times, reverse=True) and times[0] > times[3]
 
 

@@ -122,9 +122,7 @@ def test_a_kind_is_declared_for_one_direction_only(books: Books) -> None:
 
 
 @pytest.mark.parametrize("bad", [float("nan"), float("inf"), -float("inf")])
-def test_an_answer_with_one_number_that_is_not_finite_is_rejected_whole(
-    books: Books, bad: float
-) -> None:
+def test_an_answer_with_one_number_that_is_not_finite_is_rejected_whole(books: Books, bad: float) -> None:
     broken = {**UP, Kind.LOCAL_MODEL: {**MODEL, "b": torch.tensor([bad])}}
     assert books.wire.uplink(0, broken, 2, DOWN) is None
     assert books.wire.relay(0, {Kind.RELAY_MODEL: broken[Kind.LOCAL_MODEL]}, 0, 1) is None
@@ -153,9 +151,15 @@ def test_traffic_lines_add_up_to_the_bytes(books: Books) -> None:
     by_kind = {line["traffic"]: line for line in books.traffic()}
     assert by_kind["global_model"]["messages"] == 3 and by_kind["global_model"]["bytes"] == 60
     assert by_kind["local_model"] == {
-        "traffic": "local_model", "round": 0, "channel": "uplink", "sender": "client",
-        "senders": 2, "seen_by": ["server"], "messages": 2, "bytes": 40,
-    }  # fmt: skip
+        "traffic": "local_model",
+        "round": 0,
+        "channel": "uplink",
+        "sender": "client",
+        "senders": 2,
+        "seen_by": ["server"],
+        "messages": 2,
+        "bytes": 40,
+    }
     assert by_kind["num_examples"]["bytes"] == 16
 
 
@@ -200,9 +204,7 @@ def test_secure_aggregation_hides_single_uploads_and_nothing_else(tmp_path: Path
     assert books.wire.uplink(0, UP, 1, DOWN) is not None
     assert seen_by(books)["client-0.uplink/local_model"] == ()
     assert seen_by(books)["server.downlink/global_model"] == ("client",)
-    uplink = {
-        line["traffic"]: line["seen_by"] for line in books.traffic() if line["channel"] == "uplink"
-    }
+    uplink = {line["traffic"]: line["seen_by"] for line in books.traffic() if line["channel"] == "uplink"}
     assert uplink == {"local_model": [], "num_examples": [], "aggregate": ["server"]}
     # what is learned from the sum is still a release of the client's data
     assert all(r.observers == ("client", "public") for r in books.releases())
@@ -225,9 +227,7 @@ def test_an_unnoised_kind_enters_the_ledger_once_a_round(books: Books) -> None:
     found = [(r.round, r.kind, r.sender, r.mechanism, r.observers) for r in books.releases()]
     everyone = ("server", "client", "public")
     assert found == [
-        (t, kind, "client/*", "none", everyone)
-        for t in (0, 1)
-        for kind in ("local_model", "num_examples")
+        (t, kind, "client/*", "none", everyone) for t in (0, 1) for kind in ("local_model", "num_examples")
     ]
 
 

@@ -55,12 +55,10 @@ class Scripted(Availability):
         super().__init__()
         self.script = script
 
-    def draw(self, round: int, candidates: Sequence[int], streams: Streams,
-             attempt: int = 0) -> Participation:  # fmt: skip
+    def draw(self, round: int, candidates: Sequence[int], streams: Streams, attempt: int = 0) -> Participation:
         asked, answering = self.script[(round + attempt) % len(self.script)]
         allowed = set(candidates)
-        return Participation(tuple(k for k in asked if k in allowed),
-                             tuple(k for k in answering if k in allowed))  # fmt: skip
+        return Participation(tuple(k for k in asked if k in allowed), tuple(k for k in answering if k in allowed))
 
     def describe(self) -> str:
         return "a fixed script"
@@ -78,13 +76,16 @@ def data(seed: int = 3, n: int = 80) -> Data:
     x = rng.uniform(0, 0.6, (n + 40, 1, 6, 6)).astype(np.float32)
     for i, c in enumerate(y):
         x[i, 0, 3 * (c // 2) : 3 * (c // 2) + 3, 3 * (c % 2) : 3 * (c % 2) + 3] += 0.4
-    return Data(train=Arrays(x=x[:n], y=y[:n]), test=Arrays(x=x[n:], y=y[n:]),
-                classes=tuple("abcd"), mean=(0.4,), std=(0.25,))  # fmt: skip
+    return Data(
+        train=Arrays(x=x[:n], y=y[:n]),
+        test=Arrays(x=x[n:], y=y[n:]),
+        classes=tuple("abcd"),
+        mean=(0.4,),
+        std=(0.25,),
+    )
 
 
-def parts(
-    d: Data, sizes: Sequence[int] = (7, 20, 11, 0, 30), skew: bool = True
-) -> list[np.ndarray]:
+def parts(d: Data, sizes: Sequence[int] = (7, 20, 11, 0, 30), skew: bool = True) -> list[np.ndarray]:
     """Unequal clients; with skew, client 0 has one class and client 1 two."""
     order = np.arange(len(d.train))
     if skew:
@@ -140,8 +141,7 @@ def run(
         recorder = Recorder(folder / "artifacts")
         metrics, ledger = Log(folder / "metrics.jsonl"), Log(folder / "ledger.jsonl")
         checkpoints = Checkpoints(
-            folder / "checkpoint",
-            {"manifest": recorder.manifest, "metrics": metrics, "ledger": ledger},
+            folder / "checkpoint", {"manifest": recorder.manifest, "metrics": metrics, "ledger": ledger}
         )
     wire = Wire(method.card, streams, protections, recorder, ledger)
     private = next((t for p in protections if (t := p.training())), None)
@@ -149,10 +149,18 @@ def run(
     kind = Batched(site) if isinstance(workers, str) else worker_kinds.start(workers, site)
     with kind as pool:
         federation = Federation(
-            holdings=holdings, initial=start, availability=Scripted(script), wire=wire, workers=pool,
-            metrics=metrics, checkpoints=checkpoints, empty_round=empty_round,  # type: ignore[arg-type]
-            reply_loss=reply_loss, time_model=time_model, progress=partial(_stop, stop_after),
-        )  # fmt: skip
+            holdings=holdings,
+            initial=start,
+            availability=Scripted(script),
+            wire=wire,
+            workers=pool,
+            metrics=metrics,
+            checkpoints=checkpoints,
+            empty_round=empty_round,  # type: ignore[arg-type]
+            reply_loss=reply_loss,
+            time_model=time_model,
+            progress=partial(_stop, stop_after),
+        )
         model = method.run(federation)
     for log in (metrics, ledger, recorder and recorder.manifest):
         if log:

@@ -42,11 +42,7 @@ def result() -> AuditResult:
         galleries=galleries(),
         budgets=_budgets(),
         history=_history(),
-        summary_metrics={
-            "final_accuracy": 0.9312,
-            "worst_client_accuracy": 0.7105,
-            "drift": 0.0213,
-        },
+        summary_metrics={"final_accuracy": 0.9312, "worst_client_accuracy": 0.7105, "drift": 0.0213},
         limits=[
             "Attacks that combine several rounds were not run; each saw one round at a time.",
             "One seed. Another seed moves the numbers by an amount this audit did not measure.",
@@ -100,12 +96,8 @@ def _exposures() -> list[Exposure]:
         )
 
     return [
-        seen(
-            "server", "local_prototypes", "class-mean features of one client", True, 10, 20_480_000
-        ),
-        seen(
-            "server", "proto_counts", "how many examples each prototype averages", True, 10, 32_000
-        ),
+        seen("server", "local_prototypes", "class-mean features of one client", True, 10, 20_480_000),
+        seen("server", "proto_counts", "how many examples each prototype averages", True, 10, 32_000),
         seen("every client", "global_prototypes", "average prototypes", False, 1, 2_048_000),
         seen("public", "global_prototypes", "the final average prototypes", False, 1, 5_120),
     ]
@@ -157,13 +149,25 @@ def _history() -> list[History]:
 
 def _policy() -> Policy:
     rules = [
-        ("R1", Severity.CRITICAL, "rank-1 match >= 0.5 and above every blind baseline",
-         "More often than not, the adversary holds the person's own image."),
-        ("R4", Severity.HIGH, "a kind that tells clients apart is released without noise",
-         "Nothing bounds what later attacks learn from it."),
-        ("R7", Severity.MEDIUM, "noise is calibrated to a norm that nothing is clipped to",
-         "The stated epsilon does not hold, although no attack has used that yet."),
-    ]  # fmt: skip
+        (
+            "R1",
+            Severity.CRITICAL,
+            "rank-1 match >= 0.5 and above every blind baseline",
+            "More often than not, the adversary holds the person's own image.",
+        ),
+        (
+            "R4",
+            Severity.HIGH,
+            "a kind that tells clients apart is released without noise",
+            "Nothing bounds what later attacks learn from it.",
+        ),
+        (
+            "R7",
+            Severity.MEDIUM,
+            "noise is calibrated to a norm that nothing is clipped to",
+            "The stated epsilon does not hold, although no attack has used that yet.",
+        ),
+    ]
     return Policy(
         name="default",
         version="2026-01",

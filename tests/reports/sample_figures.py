@@ -6,11 +6,7 @@ import io
 import numpy as np
 from PIL import Image
 
-from reports.result import (
-    Figure,
-    Gallery,
-    Series,
-)
+from reports.result import Figure, Gallery, Series
 
 
 def png(seed: int, side: int = 16, blur: int = 0) -> str:
@@ -42,13 +38,7 @@ def figures() -> list[Figure]:
             y_label="rank-1 match",
             x_log=True,
             series=[
-                Series(
-                    name="UpCNN",
-                    x=n,
-                    y=rank,
-                    low=[r - 0.06 for r in rank],
-                    high=[r + 0.06 for r in rank],
-                ),
+                Series(name="UpCNN", x=n, y=rank, low=[r - 0.06 for r in rank], high=[r + 0.06 for r in rank]),
                 Series(name="UpCNN, shifted auxiliary data", x=n, y=[0.6 * r for r in rank]),
                 Series(name="class mean", x=[1.0], y=[0.102], blind=True),
                 Series(name="_hidden $name", x=n, y=[0.09, 0.1, 0.095, 0.1], blind=True),
@@ -77,13 +67,7 @@ def figures() -> list[Figure]:
             x_label="rounds",
             y_label="epsilon at most",
             series=[
-                Series(
-                    name="PLD",
-                    x=[10, 30, 50],
-                    y=[0.9, 1.8, 2.4],
-                    low=[0.8, 1.7, 2.3],
-                    high=[1.0, 1.9, 2.5],
-                ),
+                Series(name="PLD", x=[10, 30, 50], y=[0.9, 1.8, 2.4], low=[0.8, 1.7, 2.3], high=[1.0, 1.9, 2.5]),
                 Series(name="without sampling", x=[10, 30, 50], y=[1.4, 2.9, 3.8], blind=True),
             ],
         ),

@@ -2,25 +2,12 @@
 
 import math
 
-from reports.result import (
-    Baseline,
-    Evidence,
-    Finding,
-    Outcome,
-    Severity,
-    Threat,
-)
+from reports.result import Baseline, Evidence, Finding, Outcome, Severity, Threat
 
-HOSTILE = (
-    "#strong[Leak] *bold* _x_ $x^2$ <script>alert(1)</script> \\ @ref `raw` {{ 7*7 }} [link](x)"
-)
+HOSTILE = "#strong[Leak] *bold* _x_ $x^2$ <script>alert(1)</script> \\ @ref `raw` {{ 7*7 }} [link](x)"
 FOREIGN = "naïve Größe, ε ≤ 1, 漢字 and 😀"
 CLASSES = ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"]
-SERVER = Threat(
-    position="server",
-    conduct="honest_but_curious",
-    knows=["architecture", "auxiliary_data"],
-)
+SERVER = Threat(position="server", conduct="honest_but_curious", knows=["architecture", "auxiliary_data"])
 PUBLIC = Threat(position="public", conduct="honest_but_curious", knows=["architecture"])
 MALICIOUS = Threat(position="client", conduct="malicious", knows=[])
 
@@ -150,9 +137,7 @@ def findings() -> list[Finding]:
             summary="The attack success rate was 2.1 %, inside the interval of the honest run.",
             threat=MALICIOUS,
             evidence=[
-                Evidence(
-                    measure="asr", value=0.021, unit="fraction", trials=480, interval=(0.01, 0.038)
-                ),
+                Evidence(measure="asr", value=0.021, unit="fraction", trials=480, interval=(0.01, 0.038)),
                 Evidence(
                     measure="accuracy",
                     value=0.929,

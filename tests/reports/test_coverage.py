@@ -26,9 +26,7 @@ def test_a_demonstrated_attack_shows_its_severity_under_the_artifact_it_read() -
 
 def test_an_artifact_that_no_attack_reads_is_named() -> None:
     kinds = list(dict.fromkeys(e.kind for e in result().exposures))
-    (text,) = [
-        b.text for b in Coverage().build(with_artifacts(kinds[:1])) if isinstance(b, Paragraph)
-    ]
+    (text,) = [b.text for b in Coverage().build(with_artifacts(kinds[:1])) if isinstance(b, Paragraph)]
     assert all(f"`{kind}`" in text for kind in kinds[1:])
     assert f"`{kinds[0]}`" not in text
 

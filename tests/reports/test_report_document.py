@@ -39,9 +39,7 @@ def figure(**changes: object) -> Figure:
 
 
 def gallery(rows: dict[str, list[str]], columns: tuple[str, ...] = ()) -> Gallery:
-    return Gallery(
-        finding="upcnn", title="g", caption="c", alt="a", rows=rows, columns=list(columns)
-    )
+    return Gallery(finding="upcnn", title="g", caption="c", alt="a", rows=rows, columns=list(columns))
 
 
 def test_sections_come_in_the_order_of_their_cards_however_they_are_passed():
@@ -140,6 +138,12 @@ def test_an_audit_with_nothing_in_it_still_says_why_each_section_is_empty():
     bare.policy.rules = []
     bare.reproduction.hashes, bare.reproduction.config = {}, ""
     page = Html().render(compose(bare, sections())).decode()
-    for text in ("No message was recorded", "No accountant was run", "nothing was found or ruled out",
-                 "recorded no limits", "No round was measured", "has no rules"):  # fmt: skip
+    for text in (
+        "No message was recorded",
+        "No accountant was run",
+        "nothing was found or ruled out",
+        "recorded no limits",
+        "No round was measured",
+        "has no rules",
+    ):
         assert text in page

@@ -22,19 +22,32 @@ from tests.reports.sample_figures import png
 @pytest.mark.parametrize(
     ("value", "text"),
     [
-        (0, "0"), (12345, "12,345"), (0.12345, "0.123"), (12345.6, "12,346"), (1e-5, "1e-5"),
-        (-2.5, "-2.5"), (math.inf, "infinite"), (math.nan, "not defined"),
+        (0, "0"),
+        (12345, "12,345"),
+        (0.12345, "0.123"),
+        (12345.6, "12,346"),
+        (1e-5, "1e-5"),
+        (-2.5, "-2.5"),
+        (math.inf, "infinite"),
+        (math.nan, "not defined"),
     ],
-)  # fmt: skip
+)
 def test_numbers_have_three_significant_digits(value, text):
     assert fmt.number(value) == text
 
 
 @pytest.mark.parametrize(
     ("fraction", "text"),
-    [(0.784, "78.4 %"), (1.0, "100 %"), (0.0, "0 %"), (0.99996, "99.996 %"), (0.07, "7.00 %"),
-     (0.00004, "0.00400 %"), (-0.021, "-2.10 %")],
-)  # fmt: skip
+    [
+        (0.784, "78.4 %"),
+        (1.0, "100 %"),
+        (0.0, "0 %"),
+        (0.99996, "99.996 %"),
+        (0.07, "7.00 %"),
+        (0.00004, "0.00400 %"),
+        (-0.021, "-2.10 %"),
+    ],
+)
 def test_percent_never_rounds_up_to_all_of_it(fraction, text):
     assert fmt.percent(fraction).replace("\u00a0", " ") == text
 
@@ -44,8 +57,7 @@ def test_a_fraction_just_below_one_is_not_printed_as_all_of_it():
 
 
 @pytest.mark.parametrize(
-    ("size", "text"),
-    [(0, "0 B"), (999, "999 B"), (1000, "1 kB"), (20_480_000, "20.5 MB"), (999_999, "1 MB")],
+    ("size", "text"), [(0, "0 B"), (999, "999 B"), (1000, "1 kB"), (20_480_000, "20.5 MB"), (999_999, "1 MB")]
 )
 def test_bytes_are_in_decimal_units(size, text):
     assert fmt.volume(size).replace("\u00a0", " ") == text
@@ -63,8 +75,12 @@ def test_measures_and_intervals_read_as_words():
 
 def test_only_backticks_and_asterisks_mark_a_paragraph():
     assert spans("say *so* in `x*y*z`!") == [
-        ("text", "say "), ("emphasis", "so"), ("text", " in "), ("code", "x*y*z"), ("text", "!"),
-    ]  # fmt: skip
+        ("text", "say "),
+        ("emphasis", "so"),
+        ("text", " in "),
+        ("code", "x*y*z"),
+        ("text", "!"),
+    ]
 
 
 @pytest.mark.parametrize("text", ["3 * 4 * 5", "a*b*c", "one * alone", "`open", "#x _y_ $z$ **b**"])

@@ -59,9 +59,7 @@ def test_the_pdf_is_tagged_titled_and_claims_both_standards(pdf):
 
 
 def test_every_picture_of_the_pdf_has_an_alternative_text(pdf):
-    figures = [
-        e for e in structure(pdf.trailer["/Root"]["/StructTreeRoot"]) if e.get("/S") == "/Figure"
-    ]
+    figures = [e for e in structure(pdf.trailer["/Root"]["/StructTreeRoot"]) if e.get("/S") == "/Figure"]
     assert len(figures) >= 5
     assert all(str(f.get("/Alt", "")).strip() for f in figures)
 

@@ -37,9 +37,7 @@ class Exact(Accountant):
     def compose(self, releases: Sequence[Release], delta: float) -> Bound:
         note = "Sampling of clients is not credited: every release counts in full."
         sampled = any(r.sampling != "none" and r.sample_rate < 1 for r in releases)
-        return Bound(
-            epsilon=closed_form(unsampled(terms(releases)), delta), note=note if sampled else ""
-        )
+        return Bound(epsilon=closed_form(unsampled(terms(releases)), delta), note=note if sampled else "")
 
 
 def closed_form(counts: Terms, delta: float) -> float:

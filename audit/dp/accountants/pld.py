@@ -36,17 +36,13 @@ def bound(counts: Terms, delta: float) -> Bound:
     found = composed(few, delta, distribution)
     note = computed(found)
     if len(few) < len(counts):
-        note += (
-            f" {len(counts):,} different releases were rounded to {len(few)}, towards less noise."
-        )
+        note += f" {len(counts):,} different releases were rounded to {len(few)}, towards less noise."
     return Bound(epsilon=found.epsilon, note=note)
 
 
 def computed(found: "Composed") -> str:
     """By which program, and how finely."""
-    return (
-        f"Computed with dp-accounting {version('dp-accounting')}, grid of losses {found.step:.3g}."
-    )
+    return f"Computed with dp-accounting {version('dp-accounting')}, grid of losses {found.step:.3g}."
 
 
 class Composed(NamedTuple):
@@ -54,9 +50,7 @@ class Composed(NamedTuple):
     step: float  # of the grid of losses
 
 
-def composed(
-    counts: Terms, delta: float, of: "Callable[[Term, float], PrivacyLossDistribution]"
-) -> Composed:
+def composed(counts: Terms, delta: float, of: "Callable[[Term, float], PrivacyLossDistribution]") -> Composed:
     """Terms composed, on a grid fine enough for the loss that comes out.
 
     It begins as fine as the loss without sampling asks for, and again with what came out.

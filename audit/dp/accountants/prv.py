@@ -41,9 +41,7 @@ def bound(counts: Terms, delta: float) -> Bound:
 
 class PRV(Numerical):
     card = Card(
-        title="PRV",
-        source="arXiv:2106.02848, Alg. 1 (Opacus)",
-        adjacency=("add_or_remove_one", "replace_one"),
+        title="PRV", source="arXiv:2106.02848, Alg. 1 (Opacus)", adjacency=("add_or_remove_one", "replace_one")
     )
     function = staticmethod(bound)
 

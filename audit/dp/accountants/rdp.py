@@ -43,9 +43,7 @@ def refusal(release: Release, name: str) -> str | None:
 
 class RDP(Numerical):
     card = Card(
-        title="RDP",
-        source="arXiv:1908.10530, sec. 3.3 (Opacus)",
-        adjacency=("add_or_remove_one", "replace_one"),
+        title="RDP", source="arXiv:1908.10530, sec. 3.3 (Opacus)", adjacency=("add_or_remove_one", "replace_one")
     )
     function = staticmethod(bound)
 

@@ -80,9 +80,7 @@ def curve(term: Term, epsilon: NDArray[np.floating]) -> NDArray[np.floating]:
 def _largest_loss(term: Term) -> float:
     """A loss that one release exceeds with probability below 1e-20 only."""
     x = 1 + 9.3 * term.z
-    return float(
-        np.logaddexp(math.log1p(-term.rate), math.log(term.rate) + (2 * x - 1) / (2 * term.z**2))
-    )
+    return float(np.logaddexp(math.log1p(-term.rate), math.log(term.rate) + (2 * x - 1) / (2 * term.z**2)))
 
 
 class WorPLD(Numerical):

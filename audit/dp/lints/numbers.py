@@ -20,7 +20,7 @@ def _claims(books: Books) -> list[tuple[Release, float, float]]:
         (r, r.claimed_epsilon, gaussian(1 / r.noise_multiplier, r.claimed_delta))
         for r in {_cost(r): r for r in reversed(books.noised)}.values()
         if r.mechanism == "gaussian" and r.noise_multiplier and r.claimed_epsilon and r.claimed_delta
-    ]  # fmt: skip
+    ]
 
 
 def _cost(r: Release) -> tuple[object, ...]:
@@ -50,8 +50,10 @@ def l8_delta(books: Books) -> Flaw | None:
     if not spoken:
         return None
     if books.delta >= MOST_DELTA:
-        return Flaw(what=f"delta is {books.delta:g}; at 1 every mechanism is private.",
-                    remedy="Use a delta well below 1 / the number of units.")  # fmt: skip
+        return Flaw(
+            what=f"delta is {books.delta:g}; at 1 every mechanism is private.",
+            remedy="Use a delta well below 1 / the number of units.",
+        )
     for unit in sorted(spoken):
         number = books.units.get(unit, 0)
         if number and books.delta > 1 / number:
@@ -86,9 +88,7 @@ def l14_no_meaningful_bound(books: Books) -> Flaw | None:
         parts.append(f"{listed(loose)} has a noise multiplier of {least:.3g}, below {LEAST_Z:g}")
     if high:
         b = max(high, key=lambda b: b.epsilon_upper)
-        parts.append(
-            f"towards {b.observer} epsilon is {b.epsilon_upper:g} per {b.unit}, above {MOST_EPSILON:g}"
-        )
+        parts.append(f"towards {b.observer} epsilon is {b.epsilon_upper:g} per {b.unit}, above {MOST_EPSILON:g}")
     text = "; ".join(parts)
     return Flaw(
         what=f"{text[:1].upper()}{text[1:]}.",

@@ -12,10 +12,13 @@ FEWEST_ROUNDS = 20  # before a number of answers that never varies says somethin
 def l4_not_poisson(books: Books) -> Flaw | None:
     """Accounted as Poisson sampling, and clients are drawn in another way."""
     bad = [
-        r for r in books.noised
-        if r.unit == "client" and r.sampling == "poisson" and 0 < r.sample_rate < 1
+        r
+        for r in books.noised
+        if r.unit == "client"
+        and r.sampling == "poisson"
+        and 0 < r.sample_rate < 1
         and r.participation_seen_by != EVERYONE
-    ]  # fmt: skip
+    ]
     if not bad:
         return None
     if books.drawn is not None and books.drawn.sampling != "poisson":
@@ -41,19 +44,23 @@ def _constant(delivered: Sequence[int], rate: float) -> bool:
 def l5_visible_participation(books: Books) -> Flaw | None:
     """Amplification by sampling is claimed towards someone who sees who takes part."""
     bad = [
-        r for r in books.noised
-        if r.unit == "client" and r.sampling in CREDITED and r.sample_rate < 1
+        r
+        for r in books.noised
+        if r.unit == "client"
+        and r.sampling in CREDITED
+        and r.sample_rate < 1
         and (
             (r.participation_seen_by != EVERYONE and not r.sender.endswith("/*"))
             or ("server" in r.observers and "server" not in r.participation_seen_by)
         )
-    ]  # fmt: skip
+    ]
     if not bad:
         return None
     why = (
-        "the server reads it and knows whom it asked" if "server" in bad[0].observers
+        "the server reads it and knows whom it asked"
+        if "server" in bad[0].observers
         else "each line names its client, so it is there only when the client takes part"
-    )  # fmt: skip
+    )
     return Flaw(
         what=f"{listed(bad).capitalize()} says that participation is hidden; {why}.",
         remedy="List those who see participation; credit sampling only to those who cannot.",

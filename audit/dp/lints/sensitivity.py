@@ -13,10 +13,11 @@ def _factor(r: Release) -> float:
 def l1_unenforced(books: Books) -> Flaw | None:
     """A sensitivity is declared, and no clip of the same vector enforces it."""
     bad = [
-        r for r in books.noised
+        r
+        for r in books.noised
         if (r.derived != "clip" and not r.clipped)
         or (r.unit == "client" and r.clip_norm is not None and (r.sensitivity or 0) < r.clip_norm * SLACK)
-    ]  # fmt: skip
+    ]
     if not bad:
         return None
     r = bad[0]
@@ -32,10 +33,13 @@ def l1_unenforced(books: Books) -> Flaw | None:
 def l3_per_record_for_an_update(books: Books) -> Flaw | None:
     """A record's sensitivity is assumed, and the clip bounds a whole update of several steps."""
     bad = [
-        r for r in books.noised
-        if r.unit == "record" and r.clip_of == "update" and r.clip_norm is not None
+        r
+        for r in books.noised
+        if r.unit == "record"
+        and r.clip_of == "update"
+        and r.clip_norm is not None
         and (r.sensitivity or 0) < _factor(r) * r.clip_norm * SLACK
-    ]  # fmt: skip
+    ]
     if not bad:
         return None
     r = bad[0]
@@ -50,11 +54,13 @@ def l3_per_record_for_an_update(books: Books) -> Flaw | None:
 def l9_adjacency(books: Books) -> Flaw | None:
     """Replace-one adjacency is reported with the sensitivity of add-or-remove."""
     bad = [
-        r for r in books.noised
-        if r.adjacency == "replace_one" and r.clip_norm is not None
+        r
+        for r in books.noised
+        if r.adjacency == "replace_one"
+        and r.clip_norm is not None
         and not (r.unit == "record" and r.clip_of == "update")  # L3 says that already
         and (r.sensitivity or 0) < 2 * r.clip_norm * SLACK
-    ]  # fmt: skip
+    ]
     if not bad:
         return None
     r = bad[0]
@@ -70,9 +76,8 @@ def l12_adaptive_clip(books: Books) -> Flaw | None:
     """The clip is chosen from private data without a budget of its own."""
     paid = any(r.kind == "clip_quantile" for r in books.noised)
     bad = [
-        r for r in books.noised
-        if r.threshold == "from_data" or (r.threshold == "noised_quantile" and not paid)
-    ]  # fmt: skip
+        r for r in books.noised if r.threshold == "from_data" or (r.threshold == "noised_quantile" and not paid)
+    ]
     if not bad:
         return None
     return Flaw(

@@ -46,18 +46,25 @@ class CondensedWorld(World):
 
 
 def message(
-    name: str, client: int, images: NDArray[Any], labels: list[int], origin: str = "recorded",
+    name: str,
+    client: int,
+    images: NDArray[Any],
+    labels: list[int],
+    origin: str = "recorded",
     note: dict[str, Any] | None = None,
-) -> list[Artifact]:  # fmt: skip
-    payloads = {
-        Kind.CONDENSED_IMAGES: {"images": images},
-        Kind.CONDENSED_LABELS: {"labels": np.array(labels)},
-    }
+) -> list[Artifact]:
+    payloads = {Kind.CONDENSED_IMAGES: {"images": images}, Kind.CONDENSED_LABELS: {"labels": np.array(labels)}}
     return [
         Artifact(
-            id=f"{name}/{kind}", kind=kind, channel=Channel.UPLINK, round=3,
-            sender=Party.client(client), seen_by=("server",), payload=payload, origin=origin,
+            id=f"{name}/{kind}",
+            kind=kind,
+            channel=Channel.UPLINK,
+            round=3,
+            sender=Party.client(client),
+            seen_by=("server",),
+            payload=payload,
+            origin=origin,
             note=note or {},
         )
         for kind, payload in payloads.items()
-    ]  # fmt: skip
+    ]

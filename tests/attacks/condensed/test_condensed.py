@@ -33,10 +33,13 @@ def measured(kind: type[Attack], blank: bool = False) -> tuple[Evidence, ...]:
 
 def one(kind: type[Attack], measure: str, blank: bool = False, **where: Any) -> Evidence:
     [found] = [
-        e for e in measured(kind, blank)
-        if e.measure == measure and all(e.condition.get(k) == v for k, v in where.items())
-        and e.control != "negative" and e.condition
-    ]  # fmt: skip
+        e
+        for e in measured(kind, blank)
+        if e.measure == measure
+        and all(e.condition.get(k) == v for k, v in where.items())
+        and e.control != "negative"
+        and e.condition
+    ]
     return found
 
 

@@ -57,10 +57,13 @@ def measured(decoder: str = "upcnn", blank: bool = False) -> tuple[Evidence, ...
 
 def one(measure: str, decoder: str = "upcnn", blank: bool = False, **where: object) -> Evidence:
     (found,) = [
-        e for e in measured(decoder, blank)
-        if e.measure == measure and all(e.condition.get(k) == v for k, v in where.items())
-        and e.control != "negative" and e.condition
-    ]  # fmt: skip
+        e
+        for e in measured(decoder, blank)
+        if e.measure == measure
+        and all(e.condition.get(k) == v for k, v in where.items())
+        and e.control != "negative"
+        and e.condition
+    ]
     return found
 
 

@@ -22,18 +22,30 @@ def means(world: World, client: int, size: int, blank: bool = False) -> Artifact
     """What a client of FedMix really sends, of digits normalised by 0.3 and 0.4; or noise instead."""
     own = world.clients[client]
     working: Any = Client(
-        index=client, round=0, x=(torch.from_numpy(own.x) - 0.3) / 0.4, y=torch.from_numpy(own.y),
-        classes=CLASSES, message={}, memory={}, net=None, streams=Streams(client),  # type: ignore[arg-type]
-    )  # fmt: skip
+        index=client,
+        round=0,
+        x=(torch.from_numpy(own.x) - 0.3) / 0.4,
+        y=torch.from_numpy(own.y),
+        classes=CLASSES,
+        message={},
+        memory={},
+        net=None,
+        streams=Streams(client),  # type: ignore[arg-type]
+    )
     sent = FedMix(FedMix.Config(group_size=size)).mash(working).message[Kind.MASHED_BATCH]
     payload = {name: v.numpy() for name, v in sent.items()}
     if blank:
         noise = np.random.default_rng(client).standard_normal(payload["images"].shape)
         payload["images"] = noise.astype(np.float32)
     return Artifact(
-        id=f"r00000/client-{client}.uplink/mashed_batch", kind=Kind.MASHED_BATCH, round=0,
-        channel=Channel.UPLINK, sender=Party.client(client), seen_by=("server",), payload=payload,
-    )  # fmt: skip
+        id=f"r00000/client-{client}.uplink/mashed_batch",
+        kind=Kind.MASHED_BATCH,
+        round=0,
+        channel=Channel.UPLINK,
+        sender=Party.client(client),
+        seen_by=("server",),
+        payload=payload,
+    )
 
 
 @cache
@@ -65,9 +77,7 @@ def test_membership_fades_with_the_size_of_the_groups() -> None:
 
 @pytest.mark.parametrize("blank", [False, True])
 @pytest.mark.parametrize("size", [1, 5])
-def test_the_planted_leak_is_found_and_the_negative_control_does_not_fire(
-    size: int, blank: bool
-) -> None:
+def test_the_planted_leak_is_found_and_the_negative_control_does_not_fire(size: int, blank: bool) -> None:
     planted, negative = auc("positive", size, blank), auc("negative", size, blank)
     assert planted.value > 0.99 and planted.condition["origin"] == "planted"
     assert negative.interval is not None and negative.interval[0] <= 0.5 <= negative.interval[1]
@@ -97,16 +107,26 @@ def test_the_area_is_that_of_an_independent_library() -> None:
             scores += sent.score(x, case.label).tolist()
             labels += [is_member] * len(x)
     assert set(own.y.tolist()) == {0, 1}
-    [found] = [e for e in attack.measure(claim, world, np.random.default_rng(0))
-               if e.measure == "auc" and e.control == "none"]  # fmt: skip
+    [found] = [
+        e
+        for e in attack.measure(claim, world, np.random.default_rng(0))
+        if e.measure == "auc" and e.control == "none"
+    ]
     assert found.value == pytest.approx(roc_auc_score(labels, scores))
     assert [b.name for b in found.baselines] == ["chance"]  # nobody else's means
 
 
 def test_the_pool_that_the_server_sends_is_no_single_clients() -> None:
     sent = means(World(sizes=()), 0, 5)
-    pool = Artifact(id="r00000/server.downlink/mashed_batch", kind=sent.kind, round=0, sender=SERVER,
-                    channel=Channel.DOWNLINK, seen_by=("client",), payload=sent.payload)  # fmt: skip
+    pool = Artifact(
+        id="r00000/server.downlink/mashed_batch",
+        kind=sent.kind,
+        round=0,
+        sender=SERVER,
+        channel=Channel.DOWNLINK,
+        seen_by=("client",),
+        payload=sent.payload,
+    )
     reason = MashedMembership().not_applicable([pool], World(sizes=()).knowledge)
     assert reason == "no means of pictures came from a client"
 

@@ -61,9 +61,7 @@ def test_the_planted_counts_are_found_and_another_clients_are_not() -> None:
 
 def test_label_counts_are_read_beside_proto_counts() -> None:
     whole = [
-        replace(
-            a, kind=Kind.LABEL_COUNTS, payload={"counts": WORLD.label_counts(a.sender.index or 0)}
-        )
+        replace(a, kind=Kind.LABEL_COUNTS, payload={"counts": WORLD.label_counts(a.sender.index or 0)})
         for a in WORLD.artifacts
         if a.kind == Kind.PROTO_COUNTS
     ]
@@ -71,17 +69,15 @@ def test_label_counts_are_read_beside_proto_counts() -> None:
     claim = attack.run([*WORLD.artifacts, *whole], WORLD.knowledge, np.random.default_rng(0))
     found = attack.measure(claim, WORLD, np.random.default_rng(1))
     exact = [e for e in found if e.measure == "count_exact_match" and e.control == "none"]
-    assert {(e.condition["kind"], e.value) for e in exact} == {
-        ("proto_counts", 1.0),
-        ("label_counts", 1.0),
-    }
+    assert {(e.condition["kind"], e.value) for e in exact} == {("proto_counts", 1.0), ("label_counts", 1.0)}
 
 
 def test_classes_of_few_examples_are_named() -> None:
     attack = CountRecovery(CountRecovery.Config(small=60))
     claim = attack.run(WORLD.artifacts, WORLD.knowledge, np.random.default_rng(0))
-    (small,) = [e for e in attack.measure(claim, WORLD, np.random.default_rng(1))
-                if e.measure == "small_cells_found"]  # fmt: skip
+    (small,) = [
+        e for e in attack.measure(claim, WORLD, np.random.default_rng(1)) if e.measure == "small_cells_found"
+    ]
     counts = np.stack([WORLD.label_counts(k) for k in range(6)])
     assert small.trials == ((counts > 0) & (counts <= 60)).sum() > 0
     assert small.value == 1
@@ -117,12 +113,17 @@ def repeated(rounds: int, scale: float, seed: int = 0) -> list[Artifact]:
     rng = np.random.default_rng(seed)
     return [
         Artifact(
-            id=f"r{t}/{k}", kind=Kind.LABEL_COUNTS, channel=Channel.UPLINK, round=t,
-            sender=Party.client(k), seen_by=("server",),
+            id=f"r{t}/{k}",
+            kind=Kind.LABEL_COUNTS,
+            channel=Channel.UPLINK,
+            round=t,
+            sender=Party.client(k),
+            seen_by=("server",),
             payload={"counts": WORLD.label_counts(k) + scale * rng.normal(size=10)},
         )
-        for t in range(rounds) for k in range(6)
-    ]  # fmt: skip
+        for t in range(rounds)
+        for k in range(6)
+    ]
 
 
 def test_noise_is_averaged_away_over_rounds() -> None:
@@ -166,10 +167,11 @@ def test_oversampled_volumes_show_the_least_of_all_rounds() -> None:
     true = WORLD.label_counts(0)
     raised = np.where(true > 0, np.maximum(true, 60), 0)
     view = [
-        replace(repeated(1, 0.0)[0], id=f"v{t}/counts", round=t, kind=Kind.CLASS_VOLUME,
-                payload={"counts": counts})
+        replace(
+            repeated(1, 0.0)[0], id=f"v{t}/counts", round=t, kind=Kind.CLASS_VOLUME, payload={"counts": counts}
+        )
         for t, counts in enumerate((raised, true, raised))
-    ]  # fmt: skip
+    ]
     claim = CountRecovery().run(view, WORLD.knowledge, np.random.default_rng(0))
     assert claim["counts"].tolist() == [true.tolist()]
 
@@ -182,10 +184,10 @@ def test_the_total_undoes_oversampling_of_one_class_and_halves_it_between_two() 
         ([30, 12, 0, 20], 40, [30, 12, 0, 20]),  # impossible: another rule raised them
     ):
         counts = np.array([*sent, 0, 0, 0, 0, 0, 0])
-        first = replace(repeated(1, 0.0)[0], id="m/class_volume", kind=Kind.CLASS_VOLUME,
-                        payload={"counts": counts})  # fmt: skip
-        size = replace(first, id="m/num_examples", kind=Kind.NUM_EXAMPLES,
-                       payload={"count": np.array(total)})  # fmt: skip
+        first = replace(
+            repeated(1, 0.0)[0], id="m/class_volume", kind=Kind.CLASS_VOLUME, payload={"counts": counts}
+        )
+        size = replace(first, id="m/num_examples", kind=Kind.NUM_EXAMPLES, payload={"count": np.array(total)})
         claim = CountRecovery().run([first, size], WORLD.knowledge, np.random.default_rng(0))
         assert claim["counts"][0, :4].tolist() == expected
 
@@ -193,14 +195,17 @@ def test_the_total_undoes_oversampling_of_one_class_and_halves_it_between_two() 
 def test_a_noised_distribution_is_scaled_by_the_number_of_examples_sent_with_it() -> None:
     counts = WORLD.label_counts(0)
     first = replace(
-        repeated(1, 0.0)[0], id="m/noised_label_dist", kind=Kind.NOISED_LABEL_DIST,
+        repeated(1, 0.0)[0],
+        id="m/noised_label_dist",
+        kind=Kind.NOISED_LABEL_DIST,
         payload={"counts": counts / counts.sum() + 1e-5},
-    )  # fmt: skip
-    total = replace(first, id="m/num_examples", kind=Kind.NUM_EXAMPLES,
-                    payload={"count": np.array(counts.sum())})  # fmt: skip
+    )
+    total = replace(first, id="m/num_examples", kind=Kind.NUM_EXAMPLES, payload={"count": np.array(counts.sum())})
     # after augmentation the same client reports another distribution of more pictures
-    later = [replace(first, id="n/noised_label_dist", round=9, payload={"counts": np.full(10, 0.1)}),
-             replace(total, id="n/num_examples", round=9, payload={"count": np.array(500)})]  # fmt: skip
+    later = [
+        replace(first, id="n/noised_label_dist", round=9, payload={"counts": np.full(10, 0.1)}),
+        replace(total, id="n/num_examples", round=9, payload={"count": np.array(500)}),
+    ]
     attack = CountRecovery(CountRecovery.Config(noise_std=1e-5))
     claim = attack.run([*later, first, total], WORLD.knowledge, np.random.default_rng(0))
     assert claim["counts"].tolist() == [counts.tolist()]

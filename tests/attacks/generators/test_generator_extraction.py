@@ -13,9 +13,7 @@ from attacks.trials.matched import Matched
 from fl.errors import UserError
 from tests.attacks.generators.test_generators import STEPS, one, world
 
-ATTACK = GeneratorExtraction(
-    GeneratorExtraction.Config(planted_steps=250, reference_steps=60, pictures=2000)
-)
+ATTACK = GeneratorExtraction(GeneratorExtraction.Config(planted_steps=250, reference_steps=60, pictures=2000))
 
 
 def stack(x: object) -> Images:
@@ -35,13 +33,9 @@ def test_a_ratio_is_the_distance_in_units_of_the_neighbours() -> None:
     found = copies(stack([[1, 0], [10, 1]]).x, m, neighbours=2)
     # (1, 0) is at 1, 9, 2, sqrt(17), 99 of them; (10, 1) at sqrt(101), 1, sqrt(50), sqrt(109), sqrt(8101)
     near, far = 17**0.5, 50**0.5
+    np.testing.assert_allclose(found.members, [1 / ((2 + near) / 2), 1 / ((far + 101**0.5) / 2)], rtol=1e-12)
     np.testing.assert_allclose(
-        found.members, [1 / ((2 + near) / 2), 1 / ((far + 101**0.5) / 2)], rtol=1e-12
-    )
-    np.testing.assert_allclose(
-        found.others,
-        [2 / ((1 + near) / 2), 109**0.5 / ((1 + far) / 2), 8101**0.5 / ((1 + far) / 2)],
-        rtol=1e-12,
+        found.others, [2 / ((1 + near) / 2), 109**0.5 / ((1 + far) / 2), 8101**0.5 / ((1 + far) / 2)], rtol=1e-12
     )
     assert found.copy.tolist() == [0, 1] and found.nearest_other.tolist() == [0, 0]
 

@@ -21,10 +21,7 @@ from fl.errors import UserError
 from fl.families.gan import GanConfig
 
 SHAPE = (1, 8, 8)
-STEPS, PLANTED = (
-    400,
-    {Kind.GAN_D: 100, Kind.GAN_G: 250},
-)  # of the generator, to convergence or nearly
+STEPS, PLANTED = (400, {Kind.GAN_D: 100, Kind.GAN_G: 250})  # of the generator, to convergence or nearly
 KNOWN = KnownGenerators(SHAPE, GanConfig(width=16, latent=16, batch_size=20))
 
 
@@ -43,17 +40,22 @@ class World:
         critic = artifact(Kind.GAN_D, Channel.RELAY, pair.critic, ("client/1",))
         generator = artifact(Kind.GAN_G, Channel.UPLINK, pair.generator, ("server",))
         self.artifacts = [critic, generator]
-        self.knowledge = Knowledge(
-            classes=10, image_shape=SHAPE, generators=KNOWN, auxiliary=self.auxiliary
-        )
+        self.knowledge = Knowledge(classes=10, image_shape=SHAPE, generators=KNOWN, auxiliary=self.auxiliary)
 
     def client_images(self, client: int) -> Images:
         return self.clients[client]
 
 
-def artifact(kind: Kind, channel: Channel, payload, seen: tuple[str, ...], round: int = 3, sender: int = 0):  # type: ignore[no-untyped-def] # fmt: skip
-    return Artifact(id=f"{round}/{sender}/{kind}", kind=kind, channel=channel, round=round,
-                    sender=Party.client(sender), seen_by=seen, payload=payload)  # fmt: skip
+def artifact(kind: Kind, channel: Channel, payload, seen: tuple[str, ...], round: int = 3, sender: int = 0):  # type: ignore[no-untyped-def]
+    return Artifact(
+        id=f"{round}/{sender}/{kind}",
+        kind=kind,
+        channel=channel,
+        round=round,
+        sender=Party.client(sender),
+        seen_by=seen,
+        payload=payload,
+    )
 
 
 @cache
@@ -83,8 +85,11 @@ def judged(kind: Kind, steps: int) -> list[Evidence]:
 
 
 def one(found: list[Evidence], measure: str, control: str = "none", **condition: str) -> Evidence:
-    [e] = [e for e in found if e.measure == measure and e.control == control
-           and condition.items() <= e.condition.items()]  # fmt: skip
+    [e] = [
+        e
+        for e in found
+        if e.measure == measure and e.control == control and condition.items() <= e.condition.items()
+    ]
     return e
 
 
@@ -92,9 +97,7 @@ PLAIN = {Kind.GAN_D: {"client": "trained last"}, Kind.GAN_G: {"score": "distance
 WHERE = {Kind.GAN_D: {"client": "trained last"}, Kind.GAN_G: {"score": "calibrated"}}
 
 
-@pytest.mark.parametrize(
-    ("kind", "rate_is", "at_least"), [(Kind.GAN_D, 0.8, 0.3), (Kind.GAN_G, 0.3, 0.011)]
-)
+@pytest.mark.parametrize(("kind", "rate_is", "at_least"), [(Kind.GAN_D, 0.8, 0.3), (Kind.GAN_G, 0.3, 0.011)])
 def test_twenty_memorised_pictures_are_found(kind: Kind, rate_is: float, at_least: float) -> None:
     found = judged(kind, STEPS)
     rate, area = (one(found, m, **PLAIN[kind]) for m in ("tpr_at_fpr_0.01", "auc"))
@@ -175,15 +178,9 @@ def test_the_group_map_says_whose_pictures_are_behind_a_generator() -> None:
 def test_the_client_before_the_last_is_told_apart() -> None:
     w, a = world(0), attack(Kind.GAN_D)
     critic = w.artifacts[0].payload
-    view = [
-        artifact(Kind.GAN_D, Channel.RELAY, critic, ("client/0", "mediator/0"), 3, 1),
-        w.artifacts[0],
-    ]
+    view = [artifact(Kind.GAN_D, Channel.RELAY, critic, ("client/0", "mediator/0"), 3, 1), w.artifacts[0]]
     claim = a.run(view, w.knowledge, np.random.default_rng(1))
-    assert dict(zip(claim["sender"].tolist(), claim["before"].tolist(), strict=True)) == {
-        1: 0,
-        0: 1,
-    }
+    assert dict(zip(claim["sender"].tolist(), claim["before"].tolist(), strict=True)) == {1: 0, 0: 1}
     older = artifact(Kind.GAN_D, Channel.RELAY, critic, ("client/1",), 2)
     claim = a.run([older, w.artifacts[0]], w.knowledge, np.random.default_rng(1))
     assert claim["round"].tolist() == [3]

@@ -19,9 +19,14 @@ def test_members_are_the_pictures_of_the_client_before_alone() -> None:
         artifact(Kind.GAN_G, Channel.RELAY, weights, ("client/0",), 2, 1),
         artifact(Kind.GAN_G, Channel.RELAY, weights, ("client/1",), 1, 0),
         artifact(Kind.GAN_G, Channel.RELAY, weights, ("client/1",), 3, 0),
-        artifact(Kind.GROUP_MAP, Channel.DOWNLINK,
-                 {"client": np.array([0, 1]), "group": np.array([0, 0])}, ("client",), 0),
-    ]  # fmt: skip
+        artifact(
+            Kind.GROUP_MAP,
+            Channel.DOWNLINK,
+            {"client": np.array([0, 1]), "group": np.array([0, 0])},
+            ("client",),
+            0,
+        ),
+    ]
     assert ATTACK.card.threat.position == Position.NEXT_CLIENT
     assert ATTACK.not_applicable(view, w.knowledge) == ""
     handed = ATTACK.handed(view)

@@ -49,8 +49,11 @@ class Overfit:
         self.data = Data(
             train=Arrays(x=x, y=digits.target.astype(np.int64)),
             test=Arrays(x=x[:1], y=digits.target[:1].astype(np.int64)),
-            classes=tuple(map(str, range(CLASSES))), mean=(0.5,), std=(0.3,), augment="none",
-        )  # fmt: skip
+            classes=tuple(map(str, range(CLASSES))),
+            mean=(0.5,),
+            std=(0.3,),
+            augment="none",
+        )
         own, rest = order[: size * clients], order[size * clients :]
         self.parts = np.split(own, clients)
         self.auxiliary, self.reference = self._images(rest[:500]), self._images(rest[500:])
@@ -69,8 +72,9 @@ class Overfit:
         with torch.random.fork_rng(devices=[]):
             net = Mlp()
         x = (torch.from_numpy(own.x) - 0.5) / 0.3
-        return train(FedAvg(CONFIG), net, start, x, torch.from_numpy(own.y), {},
-                     Streams(number).torch("order")).state  # fmt: skip
+        return train(
+            FedAvg(CONFIG), net, start, x, torch.from_numpy(own.y), {}, Streams(number).torch("order")
+        ).state
 
     @property
     def trainer(self) -> ShadowTrainer:
@@ -79,18 +83,19 @@ class Overfit:
     @property
     def knowledge(self) -> Knowledge:
         return Knowledge(
-            classes=CLASSES, image_shape=SHAPE, architecture=KnownArchitecture(Mlp, self.data),
-            auxiliary=self.auxiliary, trainer=self.trainer,
+            classes=CLASSES,
+            image_shape=SHAPE,
+            architecture=KnownArchitecture(Mlp, self.data),
+            auxiliary=self.auxiliary,
+            trainer=self.trainer,
             training={"local_epochs": 40.0, "lr": 0.2},
-        )  # fmt: skip
+        )
 
     # the Truth protocol
 
     def members(self, artifact: str, label: int) -> NDArray[Any]:
         if "client-" in artifact:
-            return self.client_images(int(artifact.split("client-")[1].split(".")[0])).of_class(
-                label
-            )
+            return self.client_images(int(artifact.split("client-")[1].split(".")[0])).of_class(label)
         return self._images(np.concatenate(self.parts)).of_class(label)
 
     def label_counts(self, client: int) -> NDArray[np.int64]:
@@ -115,10 +120,13 @@ def _artifact(kind: Kind, state: Mapping[str, Any], client: int | None, round: i
     payload = {k: v.numpy() for k, v in state.items()}
     return Artifact(
         id=f"r{round:05}/" + (f"client-{client}.uplink/{kind}" if up else f"server.downlink/{kind}"),
-        kind=kind, channel=Channel.UPLINK if up else Channel.DOWNLINK, round=round,
+        kind=kind,
+        channel=Channel.UPLINK if up else Channel.DOWNLINK,
+        round=round,
         sender=Party.client(client) if client is not None else SERVER,
-        seen_by=("server",) if up else ("server", "client"), payload=payload,
-    )  # fmt: skip
+        seen_by=("server",) if up else ("server", "client"),
+        payload=payload,
+    )
 
 
 def view(world: Overfit, *kinds: Kind) -> Sequence[Artifact]:

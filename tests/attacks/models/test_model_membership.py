@@ -48,11 +48,16 @@ def one(found: list[Evidence], model: str, measure: str = "auc") -> Evidence:
 @pytest.mark.parametrize(
     ("name", "model", "least"),
     [
-        ("loss", GLOBAL, 0.85), ("loss", UPDATE, 0.85), ("entropy", GLOBAL, 0.85),
-        ("entropy", UPDATE, 0.8), ("cosine", UPDATE, 0.9), ("norm", UPDATE, 0.6),
-        ("lira", GLOBAL, 0.75), ("rmia", GLOBAL, 0.75),
+        ("loss", GLOBAL, 0.85),
+        ("loss", UPDATE, 0.85),
+        ("entropy", GLOBAL, 0.85),
+        ("entropy", UPDATE, 0.8),
+        ("cosine", UPDATE, 0.9),
+        ("norm", UPDATE, 0.6),
+        ("lira", GLOBAL, 0.75),
+        ("rmia", GLOBAL, 0.75),
     ],
-)  # fmt: skip
+)
 def test_members_of_an_overfitted_model_are_found(name: str, model: str, least: float) -> None:
     e = one(judged(name), model)
     assert e.value > least and e.interval is not None and e.interval[0] > 0.55
@@ -127,11 +132,14 @@ def test_gradients_of_single_pictures_are_those_of_autograd() -> None:
         loss = torch.nn.functional.cross_entropy(
             module(torch.from_numpy(some.x[i : i + 1])), torch.from_numpy(some.y[i : i + 1])
         )
-        grads = dict(zip([k for k, _ in module.net.named_parameters()],
-                         torch.autograd.grad(loss, list(module.net.parameters())), strict=True))  # fmt: skip
-        expected = [
-            -sum((t.change()[k] * g.numpy()).sum() for k, g in grads.items()) for t in asked
-        ]
+        grads = dict(
+            zip(
+                [k for k, _ in module.net.named_parameters()],
+                torch.autograd.grad(loss, list(module.net.parameters())),
+                strict=True,
+            )
+        )
+        expected = [-sum((t.change()[k] * g.numpy()).sum() for k, g in grads.items()) for t in asked]
         np.testing.assert_allclose(mine[:, i], expected, rtol=1e-4)
 
 
@@ -140,9 +148,10 @@ def test_deltas_are_added_to_the_model_they_started_from() -> None:
     start = world.artifacts[0].payload
     deltas = [
         replace(a, kind=Kind.MODEL_DELTA, payload={k: v - start[k] for k, v in a.payload.items()})  # type: ignore[operator]
-        if a.kind == Kind.LOCAL_MODEL else a
+        if a.kind == Kind.LOCAL_MODEL
+        else a
         for a in world.artifacts
-    ]  # fmt: skip
+    ]
     rng = np.random.default_rng
     for a, b in zip(targets(deltas, rng(0), 9), targets(world.artifacts, rng(0), 9), strict=True):
         for k in a.weights:
@@ -158,9 +167,7 @@ def test_wrong_labels_are_wrong_and_spread_over_the_other_classes() -> None:
 
 def test_without_uploads_or_auxiliary_pictures_it_says_so() -> None:
     world = overfit()
-    assert "no upload" in GradientCosine().not_applicable(
-        view(world, Kind.GLOBAL_MODEL), world.knowledge
-    )
+    assert "no upload" in GradientCosine().not_applicable(view(world, Kind.GLOBAL_MODEL), world.knowledge)
     assert LossThreshold().not_applicable(view(world, Kind.GLOBAL_MODEL), world.knowledge) == ""
     alone = replace(world.knowledge, trainer=None, auxiliary=None)
     for attack in (Lira(), Rmia()):

@@ -82,11 +82,7 @@ def test_modified_entropy_falls_with_right_and_grows_with_wrong_confidence() -> 
 def test_scores_of_extreme_logits_are_finite_and_ordered() -> None:
     extreme = np.array([[800.0, 0.0], [900.0, 0.0], [-900.0, 0.0]])
     y = np.zeros(3, np.int64)
-    for found in (
-        scaled_logit(extreme, y),
-        log_probability(extreme, y),
-        modified_entropy(extreme, y),
-    ):
+    for found in (scaled_logit(extreme, y), log_probability(extreme, y), modified_entropy(extreme, y)):
         assert np.isfinite(found).all()
     assert scaled_logit(extreme, y).tolist() == [800, 900, -900]
 

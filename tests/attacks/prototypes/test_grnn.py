@@ -78,8 +78,7 @@ def test_it_draws_from_its_own_stream() -> None:
     torch.manual_seed(1)
     before = torch.random.get_rng_state()
     a, b, c = (
-        attack.run(world().artifacts, world().knowledge, np.random.default_rng(s))["images"]
-        for s in (0, 0, 1)
+        attack.run(world().artifacts, world().knowledge, np.random.default_rng(s))["images"] for s in (0, 0, 1)
     )
     assert np.array_equal(a, b) and not np.array_equal(a, c)
     assert torch.equal(before, torch.random.get_rng_state())
@@ -97,9 +96,7 @@ def test_the_planted_leak_is_found_and_twenty_samples_are_not() -> None:
     )
     found = GRNN().measure(claim, world(), np.random.default_rng(1))
     rank1 = {
-        e.condition["n"]: e
-        for e in found
-        if e.measure == "rank1" and e.condition.get("origin") == "replayed"
+        e.condition["n"]: e for e in found if e.measure == "rank1" and e.condition.get("origin") == "replayed"
     }
     assert rank1[1].control == "positive" and rank1[1].interval is not None
     assert rank1[1].interval[0] > 1 / 38

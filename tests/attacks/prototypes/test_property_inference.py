@@ -51,9 +51,10 @@ def test_the_planted_subgroup_is_found_and_shuffled_answers_are_not() -> None:
 def test_prototypes_without_information_show_nothing() -> None:
     constant = [
         replace(a, payload={**a.payload, "features": np.ones_like(a.payload["features"])})
-        if a.kind == Kind.LOCAL_PROTOTYPES else a
+        if a.kind == Kind.LOCAL_PROTOTYPES
+        else a
         for a in world().artifacts
-    ]  # fmt: skip
+    ]
     low = auc(judged(constant), 1).interval
     assert low is not None and low[0] < 0.5
 

@@ -20,10 +20,8 @@ def world(noise: float = 0.0) -> World:
     here = World(sizes=(), clients=15)
     sums: dict[int, Any] = {}
     for a in [a for a in here.artifacts if a.kind == Kind.LOCAL_PROTOTYPES]:
-        (counts,) = [b for b in here.artifacts
-                     if b.kind == Kind.PROTO_COUNTS and b.sender == a.sender]  # fmt: skip
-        for c, p, n in zip(a.payload["classes"], a.payload["features"], counts.payload["counts"],
-                           strict=True):  # fmt: skip
+        (counts,) = [b for b in here.artifacts if b.kind == Kind.PROTO_COUNTS and b.sender == a.sender]
+        for c, p, n in zip(a.payload["classes"], a.payload["features"], counts.payload["counts"], strict=True):
             known, total = sums.get(int(c), (0.0, 0))
             sums[int(c)] = known + n * p.astype(np.float64), total + n
     rng = np.random.default_rng(0)
@@ -35,9 +33,15 @@ def world(noise: float = 0.0) -> World:
 
 def broadcast(features: Any, classes: list[int]) -> Artifact:
     payload = {"classes": np.array(classes), "features": np.asarray(features, np.float32)}
-    return Artifact(id="r00004/server.downlink/global_prototypes", kind=Kind.GLOBAL_PROTOTYPES,
-                    channel=Channel.DOWNLINK, round=4, sender=SERVER, seen_by=("server", "client"),
-                    payload=payload)  # fmt: skip
+    return Artifact(
+        id="r00004/server.downlink/global_prototypes",
+        kind=Kind.GLOBAL_PROTOTYPES,
+        channel=Channel.DOWNLINK,
+        round=4,
+        sender=SERVER,
+        seen_by=("server", "client"),
+        payload=payload,
+    )
 
 
 @cache
@@ -80,10 +84,7 @@ def test_by_hand_with_unequal_numbers_of_examples() -> None:
     for k, (n, value) in enumerate(((1, 4.0), (3, 8.0), (2, 1.0))):
         local = {"classes": np.array([0]), "features": np.array([[value]], np.float32)}
         counts = {"classes": np.array([0]), "counts": np.array([n])}
-        view += [
-            _artifact(Kind.LOCAL_PROTOTYPES, local, k),
-            _artifact(Kind.PROTO_COUNTS, counts, k),
-        ]
+        view += [_artifact(Kind.LOCAL_PROTOTYPES, local, k), _artifact(Kind.PROTO_COUNTS, counts, k)]
     claim = PrototypeCollusion().run(view, world().knowledge, np.random.default_rng(0))
     assert claim["feature"].tolist() == [[4.0], [8.0], [1.0]]
     assert claim["victim"].tolist() == [0, 1, 2] and claim["colluders"].tolist() == [2, 2, 2]

@@ -37,12 +37,17 @@ def pairs(dtype: str = "float32") -> tuple[Artifact, ...]:
                 world().groups[f"pair{n}/{i}/{name}/{dtype}"] = group[:size]
                 found.append(
                     Artifact(
-                        id=f"pair{n}/{i}/{name}/{dtype}", kind=Kind.LOCAL_PROTOTYPES,
-                        channel=Channel.UPLINK, round=3, sender=Party.client(k), seen_by=("server",),
+                        id=f"pair{n}/{i}/{name}/{dtype}",
+                        kind=Kind.LOCAL_PROTOTYPES,
+                        channel=Channel.UPLINK,
+                        round=3,
+                        sender=Party.client(k),
+                        seen_by=("server",),
                         payload={"classes": np.array([label]), "features": mean.astype(dtype)},
-                        origin="replayed", note={"n": size, "pair": f"{n}/{i}"},
+                        origin="replayed",
+                        note={"n": size, "pair": f"{n}/{i}"},
                     )
-                )  # fmt: skip
+                )
     return tuple(found)
 
 
@@ -86,9 +91,14 @@ def test_by_hand_a_feature_that_left_is_found_as_one_that_joined() -> None:
         view += [
             replace(local, round=round),
             replace(local, round=round, id=f"p{round}", kind=Kind.LOCAL_PROTOTYPES, payload=payload),
-            replace(local, round=round, id=f"n{round}", kind=Kind.PROTO_COUNTS,
-                    payload={"classes": np.array([0]), "counts": np.array([n])}),
-        ]  # fmt: skip
+            replace(
+                local,
+                round=round,
+                id=f"n{round}",
+                kind=Kind.PROTO_COUNTS,
+                payload={"classes": np.array([0]), "counts": np.array([n])},
+            ),
+        ]
     claim = PrototypeDifference().run(view, world().knowledge, np.random.default_rng(0))
     assert claim["feature"].tolist() == [[5.0] * 64]
     assert (claim["n"].tolist(), claim["moved"].tolist()) == ([4], [-1])

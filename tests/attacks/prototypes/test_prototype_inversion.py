@@ -22,12 +22,7 @@ from fl.artifact import Artifact, Kind
 from fl.errors import UserError
 from tests.attacks.world import Architecture, World
 
-LEAST = {
-    Ridge: 0.6,
-    Lookup: 0.25,
-    UpCNN: 0.7,
-    VAE: 0.5,
-}  # rank-1 of the planted leak; chance is 1/38
+LEAST = {Ridge: 0.6, Lookup: 0.25, UpCNN: 0.7, VAE: 0.5}  # rank-1 of the planted leak; chance is 1/38
 
 
 @cache
@@ -57,9 +52,7 @@ def blind(e: Evidence, name: str) -> float:
 
 
 @pytest.mark.parametrize("attack", LEAST)
-def test_the_planted_leak_is_found_far_above_every_blind_adversary(
-    attack: type[PrototypeInversion],
-) -> None:
+def test_the_planted_leak_is_found_far_above_every_blind_adversary(attack: type[PrototypeInversion]) -> None:
     found = judged(claim_of(attack), attack)
     rank1 = one(found, "rank1", 1)
     assert rank1.control == "positive"
@@ -93,12 +86,8 @@ def test_the_negative_control_is_at_chance(attack: type[PrototypeInversion]) -> 
 def test_shuffled_prototypes_leak_nothing() -> None:
     claim = dict(claim_of(Ridge))
     order = np.arange(len(claim["label"]))
-    for key in {
-        (c, o, n) for c, o, n in zip(claim["label"], claim["origin"], claim["n"], strict=True)
-    }:
-        rows = np.flatnonzero(
-            (claim["label"] == key[0]) & (claim["origin"] == key[1]) & (claim["n"] == key[2])
-        )
+    for key in {(c, o, n) for c, o, n in zip(claim["label"], claim["origin"], claim["n"], strict=True)}:
+        rows = np.flatnonzero((claim["label"] == key[0]) & (claim["origin"] == key[1]) & (claim["n"] == key[2]))
         order[rows] = np.roll(rows, 1)
     claim["images"] = claim["images"][order]
     risk = one(judged(claim), "residual_risk", 1)
@@ -149,13 +138,9 @@ def test_a_linear_decoder_estimates_the_mean_of_the_members() -> None:
 
 def test_ridge_is_the_normal_equation() -> None:
     w, penalty = world(), 7.0
-    claim = Ridge(Ridge.Config(penalty=penalty)).run(
-        w.artifacts, w.knowledge, np.random.default_rng(0)
-    )
+    claim = Ridge(Ridge.Config(penalty=penalty)).run(w.artifacts, w.knowledge, np.random.default_rng(0))
     artifact = next(a for a in w.artifacts if a.id == claim["artifact"][0])
-    local = next(
-        a for a in w.artifacts if a.kind == Kind.LOCAL_MODEL and a.sender == artifact.sender
-    )
+    local = next(a for a in w.artifacts if a.kind == Kind.LOCAL_MODEL and a.sender == artifact.sender)
     assert w.knowledge.architecture is not None
     f = w.knowledge.architecture(local.payload).features(w.auxiliary.x).astype(float)
     mean, std = f.mean(0), f.std(0) + 1e-3
@@ -186,8 +171,7 @@ def test_the_same_stream_gives_the_same_claim_and_no_global_one_is_touched() -> 
     torch.manual_seed(3)
     before = torch.random.get_rng_state()
     a, b, c = (
-        few.run(world().artifacts, world().knowledge, np.random.default_rng(s))["images"]
-        for s in (0, 0, 1)
+        few.run(world().artifacts, world().knowledge, np.random.default_rng(s))["images"] for s in (0, 0, 1)
     )
     assert np.array_equal(a, b) and not np.array_equal(a, c)
     assert torch.equal(before, torch.random.get_rng_state())
@@ -207,9 +191,7 @@ def test_galleries_show_each_kind_in_rows_of_equal_length() -> None:
     ]
     for g in drawn:
         assert {len(row) for row in g.rows.values()} == {len(g.columns)} == {5}
-        assert {"original (a member)", "reconstruction", "class mean", "wrong prototype"} <= set(
-            g.rows
-        )
+        assert {"original (a member)", "reconstruction", "class mean", "wrong prototype"} <= set(g.rows)
 
 
 def test_without_a_model_or_auxiliary_pictures_it_does_not_apply() -> None:
@@ -237,9 +219,7 @@ def test_a_latent_search_brings_the_features_nearer_to_the_prototype() -> None:
     w = world()
     gaps = {}
     for draw in ("mode", "latent"):
-        attack = VAE(
-            VAE.Config(draw=draw, max_clients=1, least_steps=60, width=64, latent_steps=40)
-        )
+        attack = VAE(VAE.Config(draw=draw, max_clients=1, least_steps=60, width=64, latent_steps=40))
         claim = attack.run(w.artifacts, w.knowledge, np.random.default_rng(0))
         source = prototypes(w.artifacts)[0]
         model = Architecture()(source.weights.values)

@@ -34,15 +34,17 @@ def test_the_score_is_the_ratio_of_the_two_gaussians_with_their_constants() -> N
     cov, features = root @ root.T, rng.normal(size=(4, 3))
     spread, axes = np.linalg.eigh(cov)
     claim = {
-        "population": np.array([0]), "n": np.array([5]), "prototype": prototype[None],
-        "noise_std": np.array(0.3), "mean": mean[None], "axes": axes[None], "spread": spread[None],
-    }  # fmt: skip
+        "population": np.array([0]),
+        "n": np.array([5]),
+        "prototype": prototype[None],
+        "noise_std": np.array(0.3),
+        "mean": mean[None],
+        "axes": axes[None],
+        "spread": spread[None],
+    }
     tau = 0.3**2 * np.eye(3)
     out = multivariate_normal(mean, cov / 5 + tau).logpdf(prototype)
-    into = [
-        multivariate_normal(mean + (f - mean) / 5, cov * 4 / 25 + tau).logpdf(prototype)
-        for f in features
-    ]
+    into = [multivariate_normal(mean + (f - mean) / 5, cov * 4 / 25 + tau).logpdf(prototype) for f in features]
     np.testing.assert_allclose(PrototypeLinkage().score(claim, 0, features), np.array(into) - out)
 
 
@@ -54,9 +56,7 @@ def test_a_single_sample_is_given_to_its_owner_and_larger_groups_less_often() ->
 
 
 def test_the_owner_is_guessed_once_in_as_many_clients() -> None:
-    assert all(
-        e.baselines[0].value == pytest.approx(0.5) for e in judged()
-    )  # two clients own each class
+    assert all(e.baselines[0].value == pytest.approx(0.5) for e in judged())  # two clients own each class
 
 
 def test_whole_classes_of_clients_are_linked_above_chance() -> None:

@@ -29,11 +29,7 @@ def judged() -> list[Evidence]:
 
 
 def one(measure: str, n: float) -> Evidence:
-    (e,) = [
-        e
-        for e in judged()
-        if e.measure == measure and e.condition == {"n": n, "origin": "replayed"}
-    ]
+    (e,) = [e for e in judged() if e.measure == measure and e.condition == {"n": n, "origin": "replayed"}]
     return e
 
 
@@ -95,9 +91,7 @@ def test_unseen_pictures_in_the_place_of_members_are_not_traced() -> None:
 
 def test_curves_have_a_line_for_each_number_of_samples() -> None:
     drawn = PrototypeMembership().curves(claim(), world())
-    assert [c.name for c in drawn if "replayed" in c.name] == [
-        f"n = {n}, replayed" for n in (1, 2, 20)
-    ]
+    assert [c.name for c in drawn if "replayed" in c.name] == [f"n = {n}, replayed" for n in (1, 2, 20)]
     for c in drawn:
         assert (c.x[0], c.x[-1], c.y[-1]) == (0, 1, 1)
         assert list(c.y) == sorted(c.y)
@@ -106,9 +100,11 @@ def test_curves_have_a_line_for_each_number_of_samples() -> None:
 def test_a_rate_that_needs_more_negatives_is_left_out() -> None:
     rng = np.random.default_rng(0)
     few = Scores(
-        members=rng.normal(size=40), others=rng.normal(size=500),
-        member_groups=np.arange(40), other_groups=np.arange(500),
-    )  # fmt: skip
+        members=rng.normal(size=40),
+        others=rng.normal(size=500),
+        member_groups=np.arange(40),
+        other_groups=np.arange(500),
+    )
     assert [e.measure for e in evidence(few, {})] == ["auc", "tpr_at_fpr_0.01"]
     assert curve("x", few).x[1] == pytest.approx(1 / 500)
 

@@ -13,9 +13,7 @@ PROTOTYPE = next(a for a in WORLD.artifacts if a.kind == Kind.LOCAL_PROTOTYPES)
 LOCAL = next(a for a in WORLD.artifacts if a.kind == Kind.LOCAL_MODEL)
 GLOBAL = next(a for a in WORLD.artifacts if a.kind == Kind.GLOBAL_MODEL)
 DELTA = replace(
-    LOCAL,
-    kind=Kind.MODEL_DELTA,
-    payload={k: v - GLOBAL.payload[k] for k, v in LOCAL.payload.items()},
+    LOCAL, kind=Kind.MODEL_DELTA, payload={k: v - GLOBAL.payload[k] for k, v in LOCAL.payload.items()}
 )
 
 
@@ -57,9 +55,7 @@ def test_a_partial_upload_is_completed_by_the_global_model() -> None:
 
 def test_samples_come_from_the_counts_or_the_replay_and_else_are_unknown() -> None:
     label = int(PROTOTYPE.payload["classes"][0])
-    assert samples_behind(PROTOTYPE, label, WORLD.artifacts) == len(
-        WORLD.members(PROTOTYPE.id, label)
-    )
+    assert samples_behind(PROTOTYPE, label, WORLD.artifacts) == len(WORLD.members(PROTOTYPE.id, label))
     replayed = next(a for a in WORLD.artifacts if a.origin == "replayed")
     assert samples_behind(replayed, 0, []) == 1
     assert samples_behind(PROTOTYPE, label, [LOCAL]) is None

@@ -15,20 +15,12 @@ def pair(shape: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
 
 @pytest.mark.parametrize(
     ("shape", "side"),
-    [
-        ((3, 1, 28, 28), 7),
-        ((2, 3, 32, 32), 7),
-        ((2, 1, 25, 25), 7),
-        ((2, 1, 8, 8), 7),
-        ((2, 1, 6, 9), 5),
-    ],
+    [((3, 1, 28, 28), 7), ((2, 3, 32, 32), 7), ((2, 1, 25, 25), 7), ((2, 1, 8, 8), 7), ((2, 1, 6, 9), 5)],
 )
 def test_ssim_is_that_of_scikit_image(shape: tuple[int, ...], side: int) -> None:
     a, b = pair(shape)
     expected = [
-        structural_similarity(
-            x.astype(float), y.astype(float), data_range=1, win_size=side, channel_axis=0
-        )
+        structural_similarity(x.astype(float), y.astype(float), data_range=1, win_size=side, channel_axis=0)
         for x, y in zip(a, b, strict=True)
     ]
     assert images.window(*shape[-2:]) == side

@@ -19,9 +19,13 @@ class Planted(World):
     """`groups` replayed updates for each (batch, steps); recorded ones where `recorded` is set."""
 
     def __init__(
-        self, kinds: Sequence[tuple[int, int]] = ((1, 1),), groups: int = 6, recorded: int = 0,
-        kind: Kind = Kind.LOCAL_MODEL, seed: int = 0,
-    ) -> None:  # fmt: skip
+        self,
+        kinds: Sequence[tuple[int, int]] = ((1, 1),),
+        groups: int = 6,
+        recorded: int = 0,
+        kind: Kind = Kind.LOCAL_MODEL,
+        seed: int = 0,
+    ) -> None:
         super().__init__(sizes=(), clients=5)
         self.start = weights(seed)
         self.artifacts = [artifact(Kind.GLOBAL_MODEL, self.start, None)]
@@ -36,9 +40,7 @@ class Planted(World):
             sent = self.descend(own, np.arange(len(own)), 3)
             self.artifacts.append(artifact(Kind.LOCAL_MODEL, sent, k))
 
-    def _plant(
-        self, name: str, k: int, own: Images, rows: NDArray[np.int64], steps: int, kind: Kind
-    ) -> None:
+    def _plant(self, name: str, k: int, own: Images, rows: NDArray[np.int64], steps: int, kind: Kind) -> None:
         self.groups[name], self._labels[name] = own.x[rows], own.y[rows]
         after = self.descend(own, rows, steps)
         payload = after
@@ -48,15 +50,19 @@ class Planted(World):
             payload = gradient(self.start, own.x[rows], own.y[rows])
         self.artifacts.append(
             Artifact(
-                id=name, kind=kind, channel=Channel.UPLINK, round=0, sender=Party.client(k),
-                seen_by=("server",), payload=payload, origin="replayed",
+                id=name,
+                kind=kind,
+                channel=Channel.UPLINK,
+                round=0,
+                sender=Party.client(k),
+                seen_by=("server",),
+                payload=payload,
+                origin="replayed",
                 note={"batch": len(rows), "steps": steps},
             )
-        )  # fmt: skip
+        )
 
-    def descend(
-        self, own: Images, rows: NDArray[np.int64], steps: int
-    ) -> dict[str, NDArray[np.float32]]:
+    def descend(self, own: Images, rows: NDArray[np.int64], steps: int) -> dict[str, NDArray[np.float32]]:
         now = self.start
         for _ in range(steps):
             grads = gradient(now, own.x[rows], own.y[rows])
@@ -66,9 +72,11 @@ class Planted(World):
     @property
     def knowledge(self) -> Knowledge:  # type: ignore[override]
         return Knowledge(
-            classes=CLASSES, image_shape=SHAPE, architecture=Architecture(),
+            classes=CLASSES,
+            image_shape=SHAPE,
+            architecture=Architecture(),
             training={"lr": RATE, "local_epochs": 3.0, "batch_size": 20.0},
-        )  # fmt: skip
+        )
 
     _labels: dict[str, NDArray[np.int64]] = {}
 

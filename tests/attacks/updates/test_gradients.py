@@ -6,13 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from attacks.updates._gradients import (
-    Imitation,
-    cosine_distance,
-    labels,
-    squared_distance,
-    updates,
-)
+from attacks.updates._gradients import Imitation, cosine_distance, labels, squared_distance, updates
 from fl.artifact import Kind
 from tests.attacks.updates.gradients import Planted, gradient
 
@@ -33,9 +27,7 @@ def test_weight_decay_is_taken_off_and_momentum_counts_as_further_steps() -> Non
     decayed = []
     for a in world.artifacts:
         if a.origin == "replayed":  # as if the weights had shrunk by rate times decay as well
-            a = replace(
-                a, payload={n: v - 0.1 * 0.5 * world.start[n] for n, v in a.payload.items()}
-            )
+            a = replace(a, payload={n: v - 0.1 * 0.5 * world.start[n] for n, v in a.payload.items()})
         decayed.append(a)
     training = {**world.knowledge.training, "weight_decay": 0.5}
     plain = updates(world.artifacts, world.knowledge)[0]
@@ -43,12 +35,12 @@ def test_weight_decay_is_taken_off_and_momentum_counts_as_further_steps() -> Non
     for name in plain.gradient:
         np.testing.assert_allclose(found.gradient[name], plain.gradient[name], atol=1e-5)
     slow = {**world.knowledge.training, "momentum": 0.9}
-    two = [updates(world.artifacts, replace(world.knowledge, training=t))[1]
-           for t in (world.knowledge.training, slow)]  # fmt: skip
+    two = [
+        updates(world.artifacts, replace(world.knowledge, training=t))[1]
+        for t in (world.knowledge.training, slow)
+    ]
     # two steps of a constant gradient: 2 without momentum, 1 + 1.9 with it
-    np.testing.assert_allclose(
-        two[0].gradient["head.bias"] * 2, two[1].gradient["head.bias"] * 2.9, rtol=1e-6
-    )
+    np.testing.assert_allclose(two[0].gradient["head.bias"] * 2, two[1].gradient["head.bias"] * 2.9, rtol=1e-6)
 
 
 @pytest.mark.parametrize("steps", [1, 3])
@@ -62,9 +54,7 @@ def test_the_imitation_of_the_true_pictures_is_the_gradient_of_the_upload(steps:
     assert float(cosine_distance(right, copy.target)) < 1e-5
     wrong = [g.detach() for g in copy.descent(1 - x, y, steps)]
     assert float(cosine_distance(wrong, copy.target)) > 0.01
-    assert float(squared_distance(right, copy.target)) < 1e-3 * float(
-        squared_distance(wrong, copy.target)
-    )
+    assert float(squared_distance(right, copy.target)) < 1e-3 * float(squared_distance(wrong, copy.target))
 
 
 def test_labels_of_one_example_are_exact_and_those_of_a_batch_sum_to_it() -> None:
@@ -94,10 +84,7 @@ def test_without_a_head_in_the_upload_there_are_no_labels() -> None:
 
 
 def test_cosine_and_squared_distance_by_hand() -> None:
-    a, b = (
-        [torch.tensor([3.0, 0.0]), torch.tensor([4.0])],
-        [torch.tensor([0.0, 5.0]), torch.zeros(1)],
-    )
+    a, b = ([torch.tensor([3.0, 0.0]), torch.tensor([4.0])], [torch.tensor([0.0, 5.0]), torch.zeros(1)])
     assert float(cosine_distance(a, a)) == pytest.approx(0, abs=1e-6)
     assert float(cosine_distance(a, b)) == 1
     assert float(squared_distance(a, b)) == 50

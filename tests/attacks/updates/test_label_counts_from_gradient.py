@@ -37,12 +37,17 @@ class Batches(Updates):
                 self.batches[name] = Images(x=x[rows], y=y[rows])
                 self.view.append(
                     Artifact(
-                        id=name, kind=Kind.GRADIENT, channel=Channel.UPLINK, round=0,
-                        sender=Party.client(i % 10), seen_by=("server",), origin="replayed",
+                        id=name,
+                        kind=Kind.GRADIENT,
+                        channel=Channel.UPLINK,
+                        round=0,
+                        sender=Party.client(i % 10),
+                        seen_by=("server",),
+                        origin="replayed",
                         payload={k: g.numpy() for k, g in zip(names, grads, strict=True)},
                         note={"n": n},
                     )
-                )  # fmt: skip
+                )
 
     def members(self, artifact: str, label: int) -> NDArray[np.float32]:
         return self.batches[artifact].of_class(label)
@@ -120,8 +125,9 @@ def test_without_a_model_or_a_last_layer_it_does_not_apply() -> None:
     assert "model it started from" in attack.not_applicable(lonely, world().knowledge)
     headless = [
         replace(a, payload={k: v for k, v in a.payload.items() if "head" not in k})
-        if a.kind == Kind.GRADIENT else a
+        if a.kind == Kind.GRADIENT
+        else a
         for a in world().view
-    ]  # fmt: skip
+    ]
     assert "last layer" in attack.not_applicable(headless, world().knowledge)
     assert attack.not_applicable(world().view, world().knowledge) == ""

@@ -63,11 +63,11 @@ def test_the_planted_picture_is_found_and_another_clients_classes_are_not() -> N
 def test_a_delta_says_what_the_model_says() -> None:
     start = next(a for a in world().artifacts if a.kind == Kind.GLOBAL_MODEL)
     deltas = [
-        replace(a, kind=Kind.MODEL_DELTA,
-                payload={k: v - start.payload[k] for k, v in a.payload.items()})
-        if a.kind == Kind.LOCAL_MODEL else a
+        replace(a, kind=Kind.MODEL_DELTA, payload={k: v - start.payload[k] for k, v in a.payload.items()})
+        if a.kind == Kind.LOCAL_MODEL
+        else a
         for a in world().artifacts
-    ]  # fmt: skip
+    ]
     attack, rng = LabelCountsFromUpdate(), np.random.default_rng(0)
     a, b = (attack.run(v, world().knowledge, rng) for v in (deltas, world().artifacts))
     assert np.array_equal(a["present"], b["present"])
@@ -81,8 +81,10 @@ def test_a_normalised_delta_says_what_the_model_says() -> None:
         if a.kind == Kind.LOCAL_MODEL:  # FedNova: before minus after, over rate times 18 steps
             change = {k: (start.payload[k] - v) / (0.05 * 18) for k, v in a.payload.items()}
             steps = {"steps": np.array(18), "norm": np.array(18.0)}
-            view += [replace(a, kind=Kind.NORMALIZED_DELTA, payload=change),
-                     replace(a, kind=Kind.NUM_STEPS, payload=steps)]  # fmt: skip
+            view += [
+                replace(a, kind=Kind.NORMALIZED_DELTA, payload=change),
+                replace(a, kind=Kind.NUM_STEPS, payload=steps),
+            ]
         elif a.kind == Kind.NUM_EXAMPLES:
             view.append(a)
     attack, rng = LabelCountsFromUpdate(), np.random.default_rng(0)
@@ -93,15 +95,14 @@ def test_a_normalised_delta_says_what_the_model_says() -> None:
 
 def test_weight_decay_is_taken_off() -> None:
     # a head that only decayed, by lr 0.05 and decay 0.1 over 18 steps, did not move
-    knowledge = replace(
-        world().knowledge, training={**world().knowledge.training, "weight_decay": 0.1}
-    )
+    knowledge = replace(world().knowledge, training={**world().knowledge.training, "weight_decay": 0.1})
     start = next(a for a in world().artifacts if a.kind == Kind.GLOBAL_MODEL)
     view = [
         replace(a, payload={k: v * (1 - 0.005) ** 18 for k, v in start.payload.items()})
-        if a.kind == Kind.LOCAL_MODEL else a
+        if a.kind == Kind.LOCAL_MODEL
+        else a
         for a in world().artifacts
-    ]  # fmt: skip
+    ]
     assert np.abs(head_updates(view, knowledge)[0].rows).max() < 1e-5
     assert np.abs(head_updates(view, world().knowledge)[0].rows).max() > 1e-3
 
@@ -112,9 +113,10 @@ def test_a_frozen_or_private_head_says_nothing() -> None:
     assert "frozen" in attack.not_applicable(frozen.artifacts, frozen.knowledge)
     private = [
         replace(a, payload={k: v for k, v in a.payload.items() if "head" not in k})
-        if a.kind == Kind.LOCAL_MODEL else a
+        if a.kind == Kind.LOCAL_MODEL
+        else a
         for a in world().artifacts
-    ]  # fmt: skip
+    ]
     assert "keep the last layer" in attack.not_applicable(private, world().knowledge)
     silent = [a for a in world().artifacts if a.kind != Kind.LOCAL_MODEL]
     assert "no client sends its model" in attack.not_applicable(silent, world().knowledge)

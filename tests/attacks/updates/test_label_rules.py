@@ -31,9 +31,7 @@ def batch(seed: int, size: int) -> torch.Tensor:
 
 def gradient(net: Net, rows: torch.Tensor) -> tuple[np.ndarray, np.ndarray]:
     """Of the head's bias and the row sums of its weight, as autograd gives them."""
-    grads = torch.autograd.grad(
-        cross_entropy(net(X[rows]), Y[rows]), [net.head.bias, net.head.weight]
-    )
+    grads = torch.autograd.grad(cross_entropy(net(X[rows]), Y[rows]), [net.head.bias, net.head.weight])
     return grads[0].double().numpy(), grads[1].double().numpy().sum(axis=1)
 
 

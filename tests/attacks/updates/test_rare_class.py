@@ -27,8 +27,7 @@ def judged(second: int, masked: bool = False) -> list[Evidence]:
 
 def auc(second: int, **condition: str) -> Evidence:
     wanted = {**condition, "rule": "row sums"}
-    return next(e for e in judged(second) if e.measure == "auc" and e.condition == wanted
-                and e.control == "none")  # fmt: skip
+    return next(e for e in judged(second) if e.measure == "auc" and e.condition == wanted and e.control == "none")
 
 
 def test_classes_are_seen_even_with_two_examples_of_forty_two() -> None:
@@ -36,14 +35,15 @@ def test_classes_are_seen_even_with_two_examples_of_forty_two() -> None:
     assert many.value > 0.98
     assert many.interval is not None and many.interval[0] > 0.5
     assert few.value > 0.9 and few.trials == 10
-    assert [b.name for b in many.baselines] == [
-        "chance", "how frequent the class is in auxiliary data"
-    ]  # fmt: skip
+    assert [b.name for b in many.baselines] == ["chance", "how frequent the class is in auxiliary data"]
 
 
 def test_a_masked_softmax_is_read_by_the_length_of_rows() -> None:
-    assert all(e.value == 1 for e in judged(20, masked=True)
-               if e.measure == "auc" and e.control == "none" and e.condition["rule"] == "row norms")  # fmt: skip
+    assert all(
+        e.value == 1
+        for e in judged(20, masked=True)
+        if e.measure == "auc" and e.control == "none" and e.condition["rule"] == "row norms"
+    )
 
 
 def test_owners_shuffled_among_clients_are_not_found_and_the_planted_ones_are() -> None:
@@ -68,9 +68,7 @@ def test_the_control_keeps_within_its_interval_over_many_shuffles() -> None:
 
 def test_one_class_is_asked_about_by_itself() -> None:
     attack, rng = RareClass(RareClass.Config(label=4)), np.random.default_rng(0)
-    found = attack.measure(
-        attack.run(world(20).artifacts, world(20).knowledge, rng), world(20), rng
-    )
+    found = attack.measure(attack.run(world(20).artifacts, world(20).knowledge, rng), world(20), rng)
     own = next(e for e in found if e.condition.get("class") == "4")
     assert own.trials == 2  # clients 2 and 5 own it
     with pytest.raises(UserError, match="the model has 10 classes"):
@@ -87,9 +85,10 @@ def test_the_score_of_an_upload_does_not_depend_on_its_size() -> None:
     start = next(a for a in world(20).artifacts if a.kind == Kind.GLOBAL_MODEL)
     halved = [
         replace(a, payload={k: (v + start.payload[k]) / 2 for k, v in a.payload.items()})
-        if a.kind == Kind.LOCAL_MODEL else a
+        if a.kind == Kind.LOCAL_MODEL
+        else a
         for a in world(20).artifacts
-    ]  # fmt: skip
+    ]
     rng = np.random.default_rng(0)
     a, b = (RareClass().run(v, world(20).knowledge, rng) for v in (halved, world(20).artifacts))
     np.testing.assert_allclose(a["score"], b["score"], atol=1e-3)

@@ -52,9 +52,7 @@ def inverted() -> list[Evidence]:
 
 # a batch's labels are a guess, and a picture of the wrong class is not found
 @pytest.mark.parametrize(("n", "steps", "least"), [(1, 1, 1.0), (1, 3, 1.0), (2, 1, 0.6)])
-def test_inverting_gradients_finds_the_planted_pictures(
-    n: float, steps: float, least: float
-) -> None:
+def test_inverting_gradients_finds_the_planted_pictures(n: float, steps: float, least: float) -> None:
     rank, likeness = one(inverted(), "rank1", n, steps), one(inverted(), "ssim", n, steps)
     assert rank.control == "positive" and rank.value >= least
     assert likeness.value > 0.1 + max(b.value for b in likeness.baselines)
@@ -109,9 +107,7 @@ def test_idlg_reads_every_label_and_leaves_batches_alone() -> None:
     [
         IDLG(IDLG.Config(iterations=20, gallery=20)),
         DLG(DLG.Config(iterations=40, gallery=20, optimiser="adam", lr=0.1)),
-        GRNNUpdates(
-            GRNNUpdates.Config(iterations=100, per_size=5, gallery=20, lr=1e-3, momentum=0.5)
-        ),
+        GRNNUpdates(GRNNUpdates.Config(iterations=100, per_size=5, gallery=20, lr=1e-3, momentum=0.5)),
     ],
     ids=lambda a: type(a).__name__,
 )
@@ -127,8 +123,7 @@ def test_a_claim_depends_on_its_stream_alone() -> None:
     torch.manual_seed(3)
     before = torch.random.get_rng_state()
     a, b, c = (
-        attack.run(world().artifacts, world().knowledge, np.random.default_rng(s))["images"]
-        for s in (0, 0, 1)
+        attack.run(world().artifacts, world().knowledge, np.random.default_rng(s))["images"] for s in (0, 0, 1)
     )
     assert np.array_equal(a, b) and not np.array_equal(a, c)
     assert torch.equal(before, torch.random.get_rng_state())
@@ -143,8 +138,7 @@ def test_batches_are_matched_before_they_are_judged() -> None:
 def test_guesses_are_right_as_often_as_chance_says_for_any_batch() -> None:
     rng = np.random.default_rng(0)
     hits = [
-        rank1(rng.random((4, 1, 3, 3)), rng.random((4, 1, 3, 3)), rng.random((9, 4, 1, 3, 3)))
-        for _ in range(600)
+        rank1(rng.random((4, 1, 3, 3)), rng.random((4, 1, 3, 3)), rng.random((9, 4, 1, 3, 3))) for _ in range(600)
     ]
     assert np.mean(hits) == pytest.approx(1 / 10, abs=4 * np.std(hits) / 600**0.5)
 

@@ -32,9 +32,8 @@ class Updates:
         self.clients = []
         for a, b in OWNED:
             rows = np.concatenate(
-                [rng.permutation(np.flatnonzero(~half & (pool.y == c)))[:n]
-                 for c, n in ((a, 40), (b, second))]
-            )  # fmt: skip
+                [rng.permutation(np.flatnonzero(~half & (pool.y == c)))[:n] for c, n in ((a, 40), (b, second))]
+            )
             self.clients.append(Images(x=pool.x[rows], y=pool.y[rows]))
         start = weights(0)
         self.artifacts = [artifact(Kind.GLOBAL_MODEL, start, None)]
@@ -47,9 +46,12 @@ class Updates:
     @property
     def knowledge(self) -> Knowledge:
         return Knowledge(
-            classes=CLASSES, image_shape=SHAPE, architecture=Architecture(),
-            auxiliary=self.auxiliary, training=TRAINING,
-        )  # fmt: skip
+            classes=CLASSES,
+            image_shape=SHAPE,
+            architecture=Architecture(),
+            auxiliary=self.auxiliary,
+            training=TRAINING,
+        )
 
     # the Truth protocol
 
@@ -91,7 +93,10 @@ def artifact(kind: Kind, payload: dict[str, NDArray[np.generic]], client: int | 
     up = client is not None
     return Artifact(
         id=f"r00000/client-{client}.uplink/{kind}" if up else f"r00000/server.downlink/{kind}",
-        kind=kind, channel=Channel.UPLINK if up else Channel.DOWNLINK, round=0,
+        kind=kind,
+        channel=Channel.UPLINK if up else Channel.DOWNLINK,
+        round=0,
         sender=Party.client(client) if client is not None else SERVER,
-        seen_by=("server",) if up else ("server", "client"), payload=payload,
-    )  # fmt: skip
+        seen_by=("server",) if up else ("server", "client"),
+        payload=payload,
+    )

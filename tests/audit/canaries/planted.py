@@ -28,9 +28,7 @@ class _Scaled(DPGaussian):
 
     def _noised(self, payload: Payload, base: Payload, rng: torch.Generator) -> Payload:
         honest = self.config
-        self.config = dataclasses.replace(
-            honest, noise_multiplier=honest.noise_multiplier * self.share
-        )
+        self.config = dataclasses.replace(honest, noise_multiplier=honest.noise_multiplier * self.share)
         try:
             return super()._noised(payload, base, rng)
         finally:
@@ -129,11 +127,19 @@ class GrowsWithTheUpdate(DPGaussian):
 FAULTS = {
     cls.__name__: _configured(cls)
     for cls in (
-        HalfTheNoise, TenthOfTheNoise, SlightlyLess, HalfTheSensitivity, NoClip, ClipPerTensor,
-        SameEveryRound, SameForEveryClient, SameInEveryTensor, DroppedComposition,
+        HalfTheNoise,
+        TenthOfTheNoise,
+        SlightlyLess,
+        HalfTheSensitivity,
+        NoClip,
+        ClipPerTensor,
+        SameEveryRound,
+        SameForEveryClient,
+        SameInEveryTensor,
+        DroppedComposition,
         GrowsWithTheUpdate,
     )
-}  # fmt: skip
+}
 
 
 class Refusing(DPGaussian):

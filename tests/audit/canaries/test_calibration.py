@@ -52,9 +52,7 @@ def test_gaussian_noise_is_covered(name: str, mu: float) -> None:
 def test_randomised_response_is_covered_and_nearly_reached(epsilon: float) -> None:
     rng = np.random.default_rng(5)
     right = rng.binomial(CANARIES, 1 / (1 + math.exp(-epsilon)), 300)
-    found = np.array(
-        [one_run.epsilon(Guesses(canaries=CANARIES, made=CANARIES, right=int(v)), 0) for v in right]
-    )
+    found = np.array([one_run.epsilon(Guesses(canaries=CANARIES, made=CANARIES, right=int(v)), 0) for v in right])
     assert (found > epsilon).mean() <= 0.05 + 3 * math.sqrt(0.05 * 0.95 / 300)
     assert found.mean() == pytest.approx({0.5: 0.390, 1.0: 0.878, 3.0: 2.787}[epsilon], abs=0.04)
 

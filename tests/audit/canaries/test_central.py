@@ -98,9 +98,7 @@ def test_observers_of_the_mean_refute_gross_faults_too() -> None:
 
 
 @pytest.mark.parametrize("expected", [None, 1.0, 50.0])
-def test_the_protection_itself_is_consistent_and_its_bound_nearly_reached(
-    expected: float | None,
-) -> None:
+def test_the_protection_itself_is_consistent_and_its_bound_nearly_reached(expected: float | None) -> None:
     found = panel(made(expected=expected) if expected else made())
     assert not found.refuted
     assert found.upper == pytest.approx(gaussian(math.sqrt(6) / Z, DELTA), rel=1e-6)

@@ -75,9 +75,7 @@ def by_dp_accounting(event: dp_accounting.DpEvent) -> float:
 def test_a_coin_for_each_client_costs_what_dp_accounting_says() -> None:
     found = towards("another client", releases(BERNOULLI))
     assert found.epsilon_upper == towards("public", releases(BERNOULLI)).epsilon_upper
-    outside = by_dp_accounting(
-        dp_accounting.PoissonSampledDpEvent(0.3, dp_accounting.GaussianDpEvent(Z))
-    )
+    outside = by_dp_accounting(dp_accounting.PoissonSampledDpEvent(0.3, dp_accounting.GaussianDpEvent(Z)))
     assert found.epsilon_upper == pytest.approx(outside, rel=5e-3) and found.accountant == "PLD"
     assert (found.unit, found.adjacency, found.releases) == ("client", "add_or_remove_one", ROUNDS)
     assert "probability 0.3, hidden" in found.assumes and "divided by 3.6" in found.assumes

@@ -45,9 +45,13 @@ def gaussian(name: str = "dp_gaussian", **settings: Any) -> str:
 def ledger(rounds: int = 5, **fields: Any) -> list[Release]:
     """What a run of correct noise lists of two clients."""
     common = {
-        "kind": "local_model", "observers": ("server",), "mechanism": "gaussian", "noise_std": 3.0,
-        "sensitivity": 2.0, "source": "dp_gaussian",
-    } | fields  # fmt: skip
+        "kind": "local_model",
+        "observers": ("server",),
+        "mechanism": "gaussian",
+        "noise_std": 3.0,
+        "sensitivity": 2.0,
+        "source": "dp_gaussian",
+    } | fields
     return [Release(round=t, sender=f"client/{k}", **common) for t in range(rounds) for k in (0, 1)]
 
 

@@ -20,17 +20,13 @@ MODEL = Kind.LOCAL_MODEL
 
 
 def world(tmp_path: Path, training: str, protection: str = "") -> World:
-    text = TEXT.replace(f'{{name: "{HERE}:Linear", width: 5}}', "logreg").replace(
-        "rounds: 2", training
-    )
+    text = TEXT.replace(f'{{name: "{HERE}:Linear", width: 5}}', "logreg").replace("rounds: 2", training)
     path = tmp_path / "config.yaml"
     path.write_text(text + (f"protections: [{protection}]\n" if protection else ""))
     return World(validate(Config, read_yaml(path), str(path)))
 
 
-def test_a_flipped_label_moves_one_full_batch_step_by_what_the_gradient_says(
-    tmp_path: Path,
-) -> None:
+def test_a_flipped_label_moves_one_full_batch_step_by_what_the_gradient_says(tmp_path: Path) -> None:
     one = world(tmp_path, "rounds: 1, local_epochs: 1, batch_size: 100, lr: 0.3")
     part = one.population.parts[0]
     train = one.data.train
@@ -61,19 +57,24 @@ def test_the_same_data_give_the_same_update_under_noise(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("claim", "refuted"), [("PerRecord", False), ("PerRecordMean", True)])
-def test_claims_per_record_are_held_against_whole_trainings(
-    tmp_path: Path, claim: str, refuted: bool
-) -> None:
+def test_claims_per_record_are_held_against_whole_trainings(tmp_path: Path, claim: str, refuted: bool) -> None:
     name = f"tests.audit.canaries.planted:{claim}"
     training = "rounds: 3, local_epochs: 5, batch_size: 4, lr: 0.3, momentum: 0.9"
     made = world(tmp_path, training, f'{{name: "{name}", clip_norm: 2.0, noise_multiplier: 1.0}}')
     ran = [
         Release(
-            round=t, kind="local_model", sender="client/0", observers=("server",), unit="record",
-            mechanism="gaussian", noise_std=2.0, sensitivity=4.0, adjacency="replace_one",
+            round=t,
+            kind="local_model",
+            sender="client/0",
+            observers=("server",),
+            unit="record",
+            mechanism="gaussian",
+            noise_std=2.0,
+            sensitivity=4.0,
+            adjacency="replace_one",
         )
         for t in range(3)
-    ]  # fmt: skip
+    ]
     settings = made.config.dp_audit.model_copy(update={"canaries": 40, "rounds": 3})
     (found,) = dp_audits(made, ran, settings)
     assert found.refuted is refuted and found.unit == "record"

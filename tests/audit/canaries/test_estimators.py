@@ -42,15 +42,7 @@ def test_two_point_game(fp: int, fn: int, n: int, delta: float, epsilon: float) 
 
 
 def test_two_point_game_saturates_with_its_trials() -> None:
-    known = {
-        50: 2.570,
-        100: 3.281,
-        200: 3.984,
-        500: 4.906,
-        10**3: 5.601,
-        10**4: 7.905,
-        10**5: 10.208,
-    }
+    known = {50: 2.570, 100: 3.281, 200: 3.984, 500: 4.906, 10**3: 5.601, 10**4: 7.905, 10**5: 10.208}
     for n, epsilon in known.items():
         assert two_point.ceiling(n, n, 0) == pytest.approx(epsilon, abs=5e-4)
 
@@ -101,11 +93,7 @@ def test_f_dp(canaries: int, made: int, right: int, mu: float, epsilon: float) -
 
 @pytest.mark.parametrize(
     ("fp", "fn", "n", "mu", "epsilon"),
-    [
-        (10, 500, 1000, 2.010986, 10.06496),
-        (159, 159, 1000, 1.806758, 8.827163),
-        (0, 0, 500, 4.879314, 31.9974),
-    ],
+    [(10, 500, 1000, 2.010986, 10.06496), (159, 159, 1000, 1.806758, 8.827163), (0, 0, 500, 4.879314, 31.9974)],
 )
 def test_steps(fp: int, fn: int, n: int, mu: float, epsilon: float) -> None:
     assert per_round.mu(errors(fp, fn, n)) == pytest.approx(mu, abs=1e-6)
@@ -114,9 +102,7 @@ def test_steps(fp: int, fn: int, n: int, mu: float, epsilon: float) -> None:
     assert found.assumes  # no errors extrapolate to 32 by the assumption alone; two-point says 4.9
 
 
-@pytest.mark.parametrize(
-    ("fp", "fn", "z", "epsilon"), [(161, 167, 0.5658, 33.71), (326, 347, 1.4677, 5.224)]
-)
+@pytest.mark.parametrize(("fp", "fn", "z", "epsilon"), [(161, 167, 0.5658, 33.71), (326, 347, 1.4677, 5.224)])
 def test_steps_composed_under_sampling(fp: int, fn: int, z: float, epsilon: float) -> None:
     mu = per_round.mu(errors(fp, fn, 1000))
     assert 1 / mu == pytest.approx(z, abs=5e-5)
@@ -142,9 +128,7 @@ def test_bayes(fp: int, fn: int, n: int, delta: float, level: float, epsilon: fl
     assert bayes.epsilon(errors(fp, fn, n), delta, level) == pytest.approx(epsilon, abs=5e-4)
 
 
-@pytest.mark.parametrize(
-    ("mu", "epsilon", "conservative"), [(1, 4.393278, 4.115139), (2, 10.021311, 9.678419)]
-)
+@pytest.mark.parametrize(("mu", "epsilon", "conservative"), [(1, 4.393278, 4.115139), (2, 10.021311, 9.678419)])
 def test_one_shot(mu: float, epsilon: float, conservative: float) -> None:
     quantiles = stats.norm.ppf((np.arange(1000) + 0.5) / 1000)
     cosines = (quantiles + mu) / 1000
@@ -183,9 +167,7 @@ def test_more_errors_never_show_more() -> None:
     assert two_point.epsilon(many, DELTA) < two_point.epsilon(few, DELTA)
     assert per_round.mu(many) < per_round.mu(few)
     assert bayes.epsilon(many, DELTA) < bayes.epsilon(few, DELTA)
-    assert one_run.epsilon(guesses(500, 200, 150), DELTA) < one_run.epsilon(
-        guesses(500, 200, 170), DELTA
-    )
+    assert one_run.epsilon(guesses(500, 200, 150), DELTA) < one_run.epsilon(guesses(500, 200, 170), DELTA)
     assert f_dp.mu(guesses(500, 200, 150)) < f_dp.mu(guesses(500, 200, 170))
 
 

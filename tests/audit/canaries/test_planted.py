@@ -104,17 +104,23 @@ def simulated(seed: int, canaries: int = 200, rounds: int = 4) -> Played:
     """What the game gives with a correct protection, drawn at once; the test below compares them."""
     rng = np.random.default_rng(seed)
     inside = rng.random(canaries) < 0.5
-    noise = (
-        rng.normal(0, CLIP * Z, (rounds, canaries, 2 * SPARE + 1)).astype(np.float32).astype(float)
-    )
+    noise = rng.normal(0, CLIP * Z, (rounds, canaries, 2 * SPARE + 1)).astype(np.float32).astype(float)
     own = noise[:, :, -1] + CLIP * inside
     others = rng.normal(0, CLIP * Z * (canaries - 1) ** 0.5, (rounds, canaries))
     said = said_by_a_correct_protection()
     return Played(
-        inside=inside, own=own, total=own + others, honest=np.zeros_like(own),
-        residuals=noise[:, :, :-1], low=0.0, high=CLIP, hidden=False, declared=said,
-        releases=tuple(dataclasses.replace(said, round=t) for t in range(rounds)), rounds=rounds,
-    )  # fmt: skip
+        inside=inside,
+        own=own,
+        total=own + others,
+        honest=np.zeros_like(own),
+        residuals=noise[:, :, :-1],
+        low=0.0,
+        high=CLIP,
+        hidden=False,
+        declared=said,
+        releases=tuple(dataclasses.replace(said, round=t) for t in range(rounds)),
+        rounds=rounds,
+    )
 
 
 def test_the_drawn_game_is_the_played_one() -> None:
@@ -122,19 +128,13 @@ def test_the_drawn_game_is_the_played_one() -> None:
     drawn = simulated(4, canaries=300)
     assert real is not None
     assert real.residuals.shape == drawn.residuals.shape and real.middle == drawn.middle
-    for a, b in (
-        (real.residuals, drawn.residuals),
-        (real.own, drawn.own),
-        (real.total, drawn.total),
-    ):
+    for a, b in ((real.residuals, drawn.residuals), (real.own, drawn.own), (real.total, drawn.total)):
         assert a.std() == pytest.approx(b.std(), rel=0.07)
     assert len(real.releases) == len(drawn.releases) == 4
 
 
 def test_200_correct_runs_are_refuted_no_more_often_than_stated() -> None:
-    refuted = [
-        judge(simulated(s), CLIP, DELTA, np.random.default_rng(s)).refuted for s in range(200)
-    ]
+    refuted = [judge(simulated(s), CLIP, DELTA, np.random.default_rng(s)).refuted for s in range(200)]
     assert sum(refuted) <= 0.05 * 200
 
 

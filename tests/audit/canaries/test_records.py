@@ -20,11 +20,20 @@ PRIVATE = PrivateTraining(clip_norm=0.7, noise_multiplier=1.0, sample_rate=1.0, 
 def said(private: PrivateTraining) -> Release:
     """The ledger's line of one such training."""
     return Release(
-        round=0, kind="local_model", sender="client/0", observers=("server",), mechanism="gaussian",
-        noise_std=private.noise_multiplier * private.clip_norm, sensitivity=private.clip_norm,
-        unit="record", sampling="poisson", sample_rate=private.sample_rate, participation_seen_by=(),
-        count=private.steps, steps=private.steps,
-    )  # fmt: skip
+        round=0,
+        kind="local_model",
+        sender="client/0",
+        observers=("server",),
+        mechanism="gaussian",
+        noise_std=private.noise_multiplier * private.clip_norm,
+        sensitivity=private.clip_norm,
+        unit="record",
+        sampling="poisson",
+        sample_rate=private.sample_rate,
+        participation_seen_by=(),
+        count=private.steps,
+        steps=private.steps,
+    )
 
 
 def panel(ran: PrivateTraining, line: Release) -> Panel:
@@ -46,9 +55,7 @@ def test_honest_training_is_consistent_and_leaks_something() -> None:
         ({"clip_norm": 1.4, "noise_multiplier": 0.5}, "sensitivity by replay"),
     ],
 )
-def test_less_noise_or_a_longer_clip_than_stated_is_found(
-    change: dict[str, float], name: str
-) -> None:
+def test_less_noise_or_a_longer_clip_than_stated_is_found(change: dict[str, float], name: str) -> None:
     found = panel(dataclasses.replace(PRIVATE, **change), said(PRIVATE))  # type: ignore[arg-type]
     assert name in [c.name for c in found.failed]
 

@@ -38,9 +38,7 @@ def registered() -> Iterator[Any]:
             except Exception as error:
                 raise AssertionError(f"give {name} settings in SETTINGS: {error}") from error
             if made.training() is None:
-                yield from (
-                    pytest.param(made, kind, id=f"{name}-{number}-{kind}") for kind in acts_on(made)
-                )
+                yield from (pytest.param(made, kind, id=f"{name}-{number}-{kind}") for kind in acts_on(made))
 
 
 @pytest.mark.parametrize(("protection", "kind"), registered())

@@ -27,9 +27,10 @@ def shipped(name: str, identity: str) -> ClaimRecord:
 
 def row(claim: ClaimRecord, name: str, delta: float | None = None) -> ClaimRow:
     return next(
-        r for r in [*claim.rows, *claim.sampled]
+        r
+        for r in [*claim.rows, *claim.sampled]
         if r.name.startswith(name) and (delta is None or r.delta == delta)
-    )  # fmt: skip
+    )
 
 
 def close(found: float | None, *printed: str) -> bool:
@@ -44,10 +45,12 @@ def close(found: float | None, *printed: str) -> bool:
 def test_fedrs_agrees_with_the_specification_to_its_digits() -> None:
     claim = shipped("fedrs.yaml", "fedrs")
     expected = {
-        0: ("2.3178", "133.14", "1103.06", "3.1075"), 1: ("4.3772", "160.74", "1189.78", "4.8448"),
-        2: ("20464", "4.05e6", "4.00e7", "621.5"), 3: ("80929.5", "1.617e7", "1.600e8", "1243"),
+        0: ("2.3178", "133.14", "1103.06", "3.1075"),
+        1: ("4.3772", "160.74", "1189.78", "4.8448"),
+        2: ("20464", "4.05e6", "4.00e7", "621.5"),
+        3: ("80929.5", "1.617e7", "1.600e8", "1243"),
         4: ("81705", "1.618e7", "1.601e8", "1938"),
-    }  # fmt: skip
+    }
     for number, printed in expected.items():
         found = claim.rows[number]
         for value, text in zip([*found.epsilon, found.formula], printed, strict=True):
@@ -79,8 +82,9 @@ def test_gandalf_agrees_with_the_specification_to_its_digits() -> None:
         ("5.0042648e7", "1.0006e8", "2.00027e9", "4.00038e9", "4.845e4"),
         ("504264", "1.00603e6", "2.0027e7", "4.0038e7", "4845"),
         ("5425.5", "10602", "202696", "403814", "484.5"),
-        ("91.82", "159.44", "2268.8", "4380.5", "48.4"), ("4.3772", "6.5730", "46.21", "77.33", "4.84"),
-    ]  # fmt: skip
+        ("91.82", "159.44", "2268.8", "4380.5", "48.4"),
+        ("4.3772", "6.5730", "46.21", "77.33", "4.84"),
+    ]
     for found, printed in zip(claim.rows, expected, strict=True):
         for value, text in zip([*found.epsilon, found.formula], printed, strict=True):
             assert close(value, text), (found.name, value, text)
@@ -90,12 +94,7 @@ def test_gandalf_agrees_with_the_specification_to_its_digits() -> None:
 
 def test_label_distributions_and_counts_agree_with_the_specification() -> None:
     labels = shipped("gandalf.yaml", "gandalf-labels")
-    expected = [
-        (0.318, 17.7, 0.733),
-        (1.592, 2.574, 0.176),
-        (0.003184, 50653, 1.0),
-        (0.01592, 2239.5, 1.0),
-    ]
+    expected = [(0.318, 17.7, 0.733), (1.592, 2.574, 0.176), (0.003184, 50653, 1.0), (0.01592, 2239.5, 1.0)]
     for found, (z, epsilon, again) in zip(labels.rows[1:], expected, strict=True):
         assert found.multiplier == pytest.approx(z, rel=2e-3)
         assert found.epsilon[0] == pytest.approx(epsilon, rel=1e-3)
@@ -104,8 +103,15 @@ def test_label_distributions_and_counts_agree_with_the_specification() -> None:
     counts = shipped("class_counts.yaml", "class-counts")
     clear = counts.rows[0]
     assert clear.epsilon == [math.inf] and clear.recovered == 1.0
-    expected = [(91.82, 159.44, 1.0), (24.38, 39.38, 0.9545), (9.997, 15.46, 0.6827), (4.377, 6.573, 0.3829),
-                (1.993, 2.943, 0.1974), (1.000, 1.465, 0.1066), (0.7255, 1.0608, 0.0797)]  # fmt: skip
+    expected = [
+        (91.82, 159.44, 1.0),
+        (24.38, 39.38, 0.9545),
+        (9.997, 15.46, 0.6827),
+        (4.377, 6.573, 0.3829),
+        (1.993, 2.943, 0.1974),
+        (1.000, 1.465, 0.1066),
+        (0.7255, 1.0608, 0.0797),
+    ]
     for number, (removed, replaced, again) in enumerate(expected):
         first, second = counts.rows[1 + 2 * number], counts.rows[2 + 2 * number]
         assert first.epsilon[0] == pytest.approx(removed, rel=3e-4)
@@ -122,11 +128,17 @@ def test_prototypes_agree_with_the_specification() -> None:
 
 
 TRUTHFUL = {
-    "id": "fine", "title": "Fine", "source": "here", "words": "noise", "unit": "client",
-    "adjacency": "add_or_remove_one", "composes": True, "promise": {"epsilon": 1.5, "delta": 1e-5},
+    "id": "fine",
+    "title": "Fine",
+    "source": "here",
+    "words": "noise",
+    "unit": "client",
+    "adjacency": "add_or_remove_one",
+    "composes": True,
+    "promise": {"epsilon": 1.5, "delta": 1e-5},
     "releases": {"10 rounds": 10},
     "settings": [{"name": "as run", "role": "actual", "noise": 10.0, "sensitivity": 1.0}],
-}  # fmt: skip
+}
 
 
 def test_a_claim_that_its_noise_keeps_is_consistent_never_confirmed() -> None:
@@ -158,7 +170,7 @@ def test_the_noise_that_would_do_does() -> None:
         ({"promise": {"epsilon": 0, "delta": 0.1}}, "epsilon must be > 0"),
         ({"claim": "x"}, "unknown key claims[0].claim"),
     ],
-)  # fmt: skip
+)
 def test_a_claim_that_cannot_be_read_is_refused_by_its_key(
     tmp_path: Path, change: dict[str, object], said: str
 ) -> None:
@@ -200,20 +212,8 @@ def test_the_command_writes_a_pdf_and_a_table(tmp_path: Path) -> None:
 
 
 def test_digits_are_those_of_the_tables() -> None:
-    found = [
-        digits(v)
-        for v in (2.31779, 133.139, 80929.6, 4046620.0, 40020807.0, 5.0004265e9, math.inf, 0.0)
-    ]
-    assert found == [
-        "2.31779",
-        "133.139",
-        "80,929.6",
-        "4,046,620",
-        "4.0020807e7",
-        "5.0004265e9",
-        "infinite",
-        "0",
-    ]
+    found = [digits(v) for v in (2.31779, 133.139, 80929.6, 4046620.0, 40020807.0, 5.0004265e9, math.inf, 0.0)]
+    assert found == ["2.31779", "133.139", "80,929.6", "4,046,620", "4.0020807e7", "5.0004265e9", "infinite", "0"]
 
 
 def test_a_run_s_report_re_scores_the_claims_its_config_names(tmp_path: Path) -> None:

@@ -35,9 +35,7 @@ def test_help_imports_nothing_heavy() -> None:
 def test_help_takes_less_than_half_a_second() -> None:
     def seconds() -> float:
         start = time.perf_counter()
-        subprocess.run(
-            [sys.executable, "-m", "audit.cli.main", "--help"], check=True, capture_output=True
-        )
+        subprocess.run([sys.executable, "-m", "audit.cli.main", "--help"], check=True, capture_output=True)
         return time.perf_counter() - start
 
     assert min(seconds() for _ in range(3)) < 0.5
@@ -73,10 +71,7 @@ def test_cards_are_printed() -> None:
     assert "fedavg\tFedAvg\t" in methods and "arXiv:1602.05629" in methods
     assert "\tmodel_delta, control_delta\tglobal_model, control_global\t" in methods  # SCAFFOLD
     attacks = RUNNER.invoke(app, ["list", "attacks"]).stdout
-    assert (
-        "\tserver, honest but curious; knows architecture, auxiliary data\tlocal_prototypes\t"
-        in attacks
-    )
+    assert "\tserver, honest but curious; knows architecture, auxiliary data\tlocal_prototypes\t" in attacks
 
 
 def test_schemas_are_json() -> None:

@@ -21,8 +21,11 @@ from fl.recorder import read
 
 SETTINGS: dict[str, Any] = {
     "federation": {
-        "dataset": "digits", "clients": 6, "partition": {"name": "dirichlet", "alpha": 0.3},
-        "availability": "full", "model": {"name": "mlp", "hidden": [16]},
+        "dataset": "digits",
+        "clients": 6,
+        "partition": {"name": "dirichlet", "alpha": 0.3},
+        "availability": "full",
+        "model": {"name": "mlp", "hidden": [16]},
         "holdout": {"auxiliary": 0.35, "reference": 0.25},
     },
     "method": {"name": "feddc_condense", "rounds": 2, "iterations": 50, "lr": 0.05},
@@ -30,7 +33,7 @@ SETTINGS: dict[str, Any] = {
     "record": {"rounds": "all"},
     "replay": {"sizes": [1, 5], "clients": 3, "groups": 12},
     "attacks": ["condensed_recovery", "condensed_membership"],
-}  # fmt: skip
+}
 
 
 @cache
@@ -60,8 +63,11 @@ def test_every_size_is_replayed_from_noise_and_the_smallest_from_real_pictures_t
 
 def test_replays_are_made_of_as_many_pictures_of_the_client_and_class_as_they_say() -> None:
     world, found = World(ran()[1]), replays()
-    labels = {a.id.rpartition("/")[0]: int(a.payload["labels"][0]) for a in found.artifacts
-              if a.kind is Kind.CONDENSED_LABELS}  # fmt: skip
+    labels = {
+        a.id.rpartition("/")[0]: int(a.payload["labels"][0])
+        for a in found.artifacts
+        if a.kind is Kind.CONDENSED_LABELS
+    }
     for a in found.artifacts:
         if a.kind is Kind.CONDENSED_IMAGES:
             group = found.groups[a.id]

@@ -23,14 +23,18 @@ from fl.recorder import read
 
 SETTINGS: dict[str, Any] = {
     "federation": {
-        "dataset": "digits", "clients": 4, "partition": "iid", "availability": "full",
-        "model": {"name": "mlp", "hidden": [32]}, "holdout": {"auxiliary": 0.2, "reference": 0.4},
+        "dataset": "digits",
+        "clients": 4,
+        "partition": "iid",
+        "availability": "full",
+        "model": {"name": "mlp", "hidden": [32]},
+        "holdout": {"auxiliary": 0.2, "reference": 0.4},
     },
     "workers": 0,
     "method": {"name": "fedavg", "rounds": 2, "local_epochs": 1, "lr": 0.1, "batch_size": 50},
     "attacks": ["loss_threshold", {"name": "lira", "shadows": 4, "epochs": 2}],
     "replay": {"clients": 3},
-}  # fmt: skip
+}
 
 
 @cache
@@ -52,8 +56,7 @@ def test_a_replayed_model_gives_the_wrong_labels_that_it_was_taught_and_no_other
         own = made.groups[a.id]
         assert len(own) == PICTURES
         assert set(own) <= set(world.population.parts[a.sender.index or 0])
-        wrong = [taught(m, int(c), 10)
-                 for m, c in zip(fingerprints(train.x[own]), train.y[own], strict=True)]  # fmt: skip
+        wrong = [taught(m, int(c), 10) for m, c in zip(fingerprints(train.x[own]), train.y[own], strict=True)]
         model = KnownArchitecture(world.make_net, world.data)(a.payload)
         assert (model.logits(train.x[own]).argmax(1) == wrong).mean() > 0.9
         assert (train.y[own] != wrong).all()
@@ -64,9 +67,7 @@ def test_without_a_recorded_broadcast_nothing_is_replayed() -> None:
     uploads = [a for a in read(run.artifacts) if a.kind == Kind.LOCAL_MODEL]
     assert replay_models(World(config), uploads).artifacts == []
     moved = [replace(a, round=a.round + 7) for a in uploads]
-    assert replay_models(
-        World(config), [*read(run.artifacts), *moved]
-    ).artifacts  # older ones serve
+    assert replay_models(World(config), [*read(run.artifacts), *moved]).artifacts  # older ones serve
 
 
 def test_a_whole_run_finds_the_planted_leak_and_lets_no_control_fire() -> None:

@@ -29,15 +29,27 @@ NOISE = {"mode": "accounted", "scale": 1.0}
 def settings(**noise: Any) -> dict[str, Any]:
     return {
         "federation": {
-            "dataset": "digits", "clients": 6, "partition": "iid", "availability": "full",
-            "model": {"name": "mlp", "hidden": [32]}, "holdout": {"auxiliary": 0.2, "reference": 0.4},
+            "dataset": "digits",
+            "clients": 6,
+            "partition": "iid",
+            "availability": "full",
+            "model": {"name": "mlp", "hidden": [32]},
+            "holdout": {"auxiliary": 0.2, "reference": 0.4},
         },
         "workers": 0,
-        "method": {"name": "gandalf", "augmentation": "none", "mediators": 2, "rounds": 2,
-                   "local_epochs": 1, "lr": 0.1, "batch_size": 50, "noise": noise},
+        "method": {
+            "name": "gandalf",
+            "augmentation": "none",
+            "mediators": 2,
+            "rounds": 2,
+            "local_epochs": 1,
+            "lr": 0.1,
+            "batch_size": 50,
+            "noise": noise,
+        },
         "attacks": ["relayed_model", "loss_threshold"],
         "replay": {"clients": 3},
-    }  # fmt: skip
+    }
 
 
 @cache
@@ -53,8 +65,7 @@ def knows(world: World, made: Any) -> list[float]:
     train, found = world.data.train, []
     for a in made.artifacts:
         own = made.groups[a.id]
-        wrong = [taught(m, int(c), 10)
-                 for m, c in zip(fingerprints(train.x[own]), train.y[own], strict=True)]  # fmt: skip
+        wrong = [taught(m, int(c), 10) for m, c in zip(fingerprints(train.x[own]), train.y[own], strict=True)]
         model = KnownArchitecture(world.make_net, world.data)(a.payload)
         found.append(float((model.logits(train.x[own]).argmax(1) == wrong).mean()))
     return found

@@ -24,23 +24,28 @@ from fl.recorder import read
 
 SETTINGS: dict[str, Any] = {
     "federation": {
-        "dataset": "digits", "clients": 4, "partition": "iid", "availability": "full",
-        "model": {"name": "mlp", "hidden": [16]}, "holdout": {"auxiliary": 0.2, "reference": 0.4},
+        "dataset": "digits",
+        "clients": 4,
+        "partition": "iid",
+        "availability": "full",
+        "model": {"name": "mlp", "hidden": [16]},
+        "holdout": {"auxiliary": 0.2, "reference": 0.4},
     },
     "workers": 0,
     "replay": {"updates": [1, 3], "update_steps": [1, 4], "update_groups": 6, "clients": 3},
-    "attacks": [{"name": "analytic", "gallery": 30},
-                {"name": "inverting_gradients", "iterations": 60, "gallery": 30, "per_size": 4}],
-}  # fmt: skip
+    "attacks": [
+        {"name": "analytic", "gallery": 30},
+        {"name": "inverting_gradients", "iterations": 60, "gallery": 30, "per_size": 4},
+    ],
+}
 
 
 @cache
 def ran(method: str = "fedavg", protection: str = "", **more: Any) -> tuple[RunDir, Config]:
     settings = SETTINGS | {
-        "method": {"name": method, "rounds": 2, "local_epochs": 1, "lr": 0.1,
-                   "batch_size": 10_000, **more},
+        "method": {"name": method, "rounds": 2, "local_epochs": 1, "lr": 0.1, "batch_size": 10_000, **more},
         "protections": [json.loads(protection)] if protection else [],
-    }  # fmt: skip
+    }
     config = validate(Config, settings, "test")
     run = RunDir.create(Path(mkdtemp()) / "run")
     simulate.run(run, config, lambda *_: None)
@@ -100,8 +105,7 @@ def test_replays_go_through_the_protections_with_noise_of_their_own() -> None:
     run, config = ran(protection=noise)
     bare = validate(Config, config.model_dump() | {"protections": []}, "test")
     noised, plain = (replay_updates(World(c), history(run)).artifacts for c in (config, bare))
-    apart = [b.payload["head.bias"] - a.payload["head.bias"]
-             for a, b in zip(plain, noised, strict=True)]  # fmt: skip
+    apart = [b.payload["head.bias"] - a.payload["head.bias"] for a, b in zip(plain, noised, strict=True)]
     assert min(np.abs(d).max() for d in apart) > 0.1
     assert np.std([d[0] for d in apart]) > 0.1
 
@@ -120,8 +124,11 @@ def test_attacks_on_updates_find_the_planted_leak_and_spare_the_control() -> Non
     for path in sorted(run.evidence.glob("[0-9]*.json")):
         result = json.loads(path.read_text())
         assert result["status"] == "ran", result["reason"]
-        planted = [e for e in result["evidence"] if e["measure"] == "rank1"
-                   and (e["condition"].get("n"), e["condition"].get("steps")) == (1, 1)]  # fmt: skip
+        planted = [
+            e
+            for e in result["evidence"]
+            if e["measure"] == "rank1" and (e["condition"].get("n"), e["condition"].get("steps")) == (1, 1)
+        ]
         (rank,) = planted
         assert rank["control"] == "positive" and rank["value"] == 1
         (control,) = [e for e in result["evidence"] if e["control"] == "negative"]

@@ -80,9 +80,7 @@ OTHER = [
 
 
 @pytest.mark.parametrize(("counts", "delta", "value"), OTHER)
-def test_pld_of_other_noise_has_the_published_epsilon(
-    counts: Terms, delta: float, value: float
-) -> None:
+def test_pld_of_other_noise_has_the_published_epsilon(counts: Terms, delta: float, value: float) -> None:
     assert pld.bound(counts, delta).epsilon == pytest.approx(value, rel=2e-4, abs=5e-5)
 
 
@@ -100,20 +98,19 @@ def test_large_losses_are_not_understated() -> None:
 
 def test_a_tree_counts_its_depth() -> None:
     # a record is in ceil(log2 128) + 1 = 8 nodes
-    assert Exact().compose([release(5.0, count=8)], 1e-5).epsilon == pytest.approx(
-        2.288387, rel=1e-5
-    )
-    assert Exact().compose([release(10.0, count=80)], 1e-5).epsilon == pytest.approx(
-        3.848610, rel=1e-5
-    )
+    assert Exact().compose([release(5.0, count=8)], 1e-5).epsilon == pytest.approx(2.288387, rel=1e-5)
+    assert Exact().compose([release(10.0, count=80)], 1e-5).epsilon == pytest.approx(3.848610, rel=1e-5)
 
 
 # drawn, of, z relative to the replace-one sensitivity, releases, delta, lower end, ours
 SIZED = [
-    (100, 1000, 1.0, 1, 1e-5, 1.6845, 1.6845), (100, 1000, 1.0, 100, 1e-5, 7.0466, 7.8049),
-    (10, 1000, 1.0, 1000, 1e-5, 1.8289, 2.1990), (9, 89, 1.0, 2000, 1e-2, 27.8445, 37.4480),
-    (9, 89, 3.0, 2000, 1e-2, 4.2127, 4.8128), (10, 100, 0.25, 200, 1e-5, 252.388, 267.006),
-]  # fmt: skip
+    (100, 1000, 1.0, 1, 1e-5, 1.6845, 1.6845),
+    (100, 1000, 1.0, 100, 1e-5, 7.0466, 7.8049),
+    (10, 1000, 1.0, 1000, 1e-5, 1.8289, 2.1990),
+    (9, 89, 1.0, 2000, 1e-2, 27.8445, 37.4480),
+    (9, 89, 3.0, 2000, 1e-2, 4.2127, 4.8128),
+    (10, 100, 0.25, 200, 1e-5, 252.388, 267.006),
+]
 
 
 @pytest.mark.parametrize(("drawn", "of", "z", "count", "delta", "low", "value"), SIZED)
@@ -241,9 +238,7 @@ def test_poisson_amplification_does_not_survive_replacement() -> None:
     replaced = seen_as(hidden(), "client", "replace_one")
     assert replaced.sampling == "unknown" and replaced.sensitivity == 2.0
     fixed = hidden(sampling="fixed_without_replacement", adjacency="replace_one")
-    assert (
-        as_observed(fixed, {"public"}) == fixed and seen_as(fixed, "client", "replace_one") == fixed
-    )
+    assert as_observed(fixed, {"public"}) == fixed and seen_as(fixed, "client", "replace_one") == fixed
     removed = hidden(sampling="fixed_without_replacement")
     assert as_observed(removed, {"public"}).sampling == "unknown"
 
@@ -345,9 +340,7 @@ def test_the_ends_of_every_range_have_their_obvious_cost() -> None:
         assert engine.epsilon([], 1e-5) == Bound(epsilon=0.0)
         assert engine.epsilon([hidden(0.0)], 1e-5).epsilon == math.inf
     never = hidden(sample_rate=0.0)
-    assert (
-        Auto().epsilon([never], 1e-5).epsilon == 0.0 and PLD().epsilon([never], 1e-5).epsilon == 0.0
-    )
+    assert Auto().epsilon([never], 1e-5).epsilon == 0.0 and PLD().epsilon([never], 1e-5).epsilon == 0.0
     always = hidden(sample_rate=1.0)
     assert Auto().epsilon([always], 1e-5).epsilon == Exact().epsilon([release()], 1e-5).epsilon
     assert Auto().epsilon([hidden()], 0.0).epsilon == math.inf

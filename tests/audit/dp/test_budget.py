@@ -35,9 +35,7 @@ def test_each_observer_is_charged_for_what_it_reads() -> None:
     noised = release(1.0, observers=ALL)
     assert towards("server", [clear, noised]).epsilon_upper == math.inf
     assert towards("server", [clear, noised]).spoiled_by == ["label_counts"]
-    assert (
-        "noised releases alone would cost at most 4.38" in towards("server", [clear, noised]).note
-    )
+    assert "noised releases alone would cost at most 4.38" in towards("server", [clear, noised]).note
     assert "alone" not in towards("server", [clear]).note
     assert towards("another client", [clear, noised]).epsilon_upper == 4.38
     assert towards("public", [clear, noised]).epsilon_upper == 4.38
@@ -82,10 +80,17 @@ def test_noise_for_one_record_bounds_nothing_for_its_client() -> None:
 
 def test_only_an_observer_who_cannot_see_who_takes_part_meets_an_amplified_bound() -> None:
     lines = [
-        release(1.0, sender="client/*", observers=ALL, round=t, sampling="poisson",
-                sample_rate=0.1, participation_seen_by=("server",))
+        release(
+            1.0,
+            sender="client/*",
+            observers=ALL,
+            round=t,
+            sampling="poisson",
+            sample_rate=0.1,
+            participation_seen_by=("server",),
+        )
         for t in range(100)
-    ]  # fmt: skip
+    ]
     auto = [PluginSpec(name="auto", settings={"cross_check": False})]
     found = {b.observer: b for b in budgets(lines, auto, 1e-5)}
     assert found["public"].epsilon_upper == found["another client"].epsilon_upper == 7.05
@@ -98,12 +103,7 @@ def test_a_client_whose_releases_another_one_made_too_is_not_accounted_for_twice
     def group(*zs: float) -> list[Release]:
         return [release(z) for z in zs]
 
-    groups = {
-        "client/0": group(1, 2),
-        "client/1": group(1, 1, 2),
-        "client/2": group(3),
-        "client/3": group(2, 1),
-    }
+    groups = {"client/0": group(1, 2), "client/1": group(1, 1, 2), "client/2": group(3), "client/3": group(2, 1)}
     assert set(_costliest(groups)) == {"client/1", "client/2"}
 
 
@@ -120,8 +120,10 @@ def test_a_bound_past_its_cap_is_no_statement() -> None:
 def test_an_empty_ledger_costs_nothing_to_anybody() -> None:
     found = budgets([], EXACT, 1e-5)
     assert [(b.observer, b.epsilon_upper) for b in found] == [
-        ("server", 0.0), ("another client", 0.0), ("public", 0.0),
-    ]  # fmt: skip
+        ("server", 0.0),
+        ("another client", 0.0),
+        ("public", 0.0),
+    ]
 
 
 def test_a_bound_says_what_it_assumes_and_what_it_excludes() -> None:
@@ -135,16 +137,24 @@ def test_a_bound_says_what_it_assumes_and_what_it_excludes() -> None:
 
 @pytest.mark.parametrize(
     ("value", "expected"),
-    [(4.377178, 4.38), (4.38, 4.38), (0.750977, 0.751), (1189.7767, 1190.0), (5.0004265e9, 5.01e9),
-     (1.1, 1.1), (0.0, 0.0), (math.inf, math.inf), (3.1075e-5, 3.11e-5)],
-)  # fmt: skip
+    [
+        (4.377178, 4.38),
+        (4.38, 4.38),
+        (0.750977, 0.751),
+        (1189.7767, 1190.0),
+        (5.0004265e9, 5.01e9),
+        (1.1, 1.1),
+        (0.0, 0.0),
+        (math.inf, math.inf),
+        (3.1075e-5, 3.11e-5),
+    ],
+)
 def test_epsilon_is_rounded_up(value: float, expected: float) -> None:
     assert rounded_up(value) == expected and rounded_up(value) >= value
 
 
 @pytest.mark.parametrize(
-    ("epsilon", "delta", "expected"),
-    [(1.0, 1e-5, 0.0272), (3.0, 0.01, 0.2109), (8.0, 1e-5, 0.9997)],
+    ("epsilon", "delta", "expected"), [(1.0, 1e-5, 0.0272), (3.0, 0.01, 0.2109), (8.0, 1e-5, 0.9997)]
 )
 def test_the_ceiling_of_membership_attacks(epsilon: float, delta: float, expected: float) -> None:
     assert highest_tpr(epsilon, delta, 0.01) == pytest.approx(expected, abs=6e-5)

@@ -14,9 +14,14 @@ from fl.ledger import Release
 
 def release(z: float = 1.0, **changes: object) -> Release:
     fields: dict[str, object] = {
-        "round": 0, "kind": "model_delta", "sender": "client/0", "observers": ("server",),
-        "mechanism": "gaussian", "noise_std": z, "sensitivity": 1.0,
-    }  # fmt: skip
+        "round": 0,
+        "kind": "model_delta",
+        "sender": "client/0",
+        "observers": ("server",),
+        "mechanism": "gaussian",
+        "noise_std": z,
+        "sensitivity": 1.0,
+    }
     return Release(**(fields | changes))  # type: ignore[arg-type]
 
 
@@ -43,11 +48,19 @@ def by_bisection(mu: float, delta: float) -> float:
 
 # (z, releases, delta, epsilon), computed with other programs when the accounting was specified
 GOLDEN = [
-    (1.0, 1, 1e-5, 4.377178), (4.844805, 1, 1e-5, 0.750977), (50.0, 2000, 1e-5, 3.848610),
-    (1.0, 2000, 1e-5, 1189.7767), (1e-5, 1, 1e-5, 5.0004265e9), (1e-1, 1, 1e-5, 91.82),
-    (1.0, 40, 1e-5, 46.21), (1.0, 1, 0.01, 2.3178), (1.0, 202, 0.01, 133.14),
-    (0.0025, 1, 0.01, 80929.5), (0.005, 1, 0.01, 20464.0), (3.730631634816, 1, 1e-5, 1.0),
-]  # fmt: skip
+    (1.0, 1, 1e-5, 4.377178),
+    (4.844805, 1, 1e-5, 0.750977),
+    (50.0, 2000, 1e-5, 3.848610),
+    (1.0, 2000, 1e-5, 1189.7767),
+    (1e-5, 1, 1e-5, 5.0004265e9),
+    (1e-1, 1, 1e-5, 91.82),
+    (1.0, 40, 1e-5, 46.21),
+    (1.0, 1, 0.01, 2.3178),
+    (1.0, 202, 0.01, 133.14),
+    (0.0025, 1, 0.01, 80929.5),
+    (0.005, 1, 0.01, 20464.0),
+    (3.730631634816, 1, 1e-5, 1.0),
+]
 
 
 @pytest.mark.parametrize(("z", "count", "delta", "expected"), GOLDEN)
@@ -138,11 +151,19 @@ def test_a_delta_outside_0_to_1_is_refused(delta: float) -> None:
 @pytest.mark.parametrize(
     "changes",
     [
-        {"noise_std": -1.0}, {"noise_std": math.nan}, {"noise_std": math.inf}, {"noise_std": "1"},
-        {"noise_std": 10**400}, {"sensitivity": -1.0}, {"sample_rate": 1.1}, {"mechanism": "magic"},
-        {"unit": "household"}, {"adjacency": "any"}, {"sampling": "lucky"},
+        {"noise_std": -1.0},
+        {"noise_std": math.nan},
+        {"noise_std": math.inf},
+        {"noise_std": "1"},
+        {"noise_std": 10**400},
+        {"sensitivity": -1.0},
+        {"sample_rate": 1.1},
+        {"mechanism": "magic"},
+        {"unit": "household"},
+        {"adjacency": "any"},
+        {"sampling": "lucky"},
     ],
-)  # fmt: skip
+)
 def test_numbers_that_mean_nothing_are_refused(changes: dict[str, object]) -> None:
     with pytest.raises(UserError, match="ledger: round 0, model_delta"):
         epsilon([release(**changes)])  # type: ignore[arg-type]

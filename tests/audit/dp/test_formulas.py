@@ -13,10 +13,7 @@ from reports.sections.claims import page
 from tests.audit.claims.test_claims import TRUTHFUL
 
 
-@pytest.mark.parametrize(
-    ("delta", "z", "epsilon"),
-    [(1e-2, 0.4589, 6.7718), (1e-5, 0.5754, 8.4198)],
-)
+@pytest.mark.parametrize(("delta", "z", "epsilon"), [(1e-2, 0.4589, 6.7718), (1e-5, 0.5754, 8.4198)])
 def test_the_classical_formula_crosses_the_truth_where_it_was_published_to(
     delta: float, z: float, epsilon: float
 ) -> None:
@@ -29,11 +26,13 @@ def test_the_classical_formula_crosses_the_truth_where_it_was_published_to(
 @pytest.mark.parametrize(
     ("rate", "z", "releases", "delta", "value", "truth"),
     [
-        (0.01, 1.0, 1000, 1e-5, 1.6177, 1.82824), (256 / 60000, 1.1, 14040, 1e-5, 2.3222, 2.37956),
-        (0.1, 0.5, 200, 1e-5, 96.919, 45.3712), (0.1, 1.0, 2000, 1e-2, 29.982, 27.3884),
+        (0.01, 1.0, 1000, 1e-5, 1.6177, 1.82824),
+        (256 / 60000, 1.1, 14040, 1e-5, 2.3222, 2.37956),
+        (0.1, 0.5, 200, 1e-5, 96.919, 45.3712),
+        (0.1, 1.0, 2000, 1e-2, 29.982, 27.3884),
         (0.001, 0.7, 10000, 1e-6, 1.1010, 1.63692),
     ],
-)  # fmt: skip
+)
 def test_the_central_limit_has_its_published_values_and_is_no_bound(
     rate: float, z: float, releases: int, delta: float, value: float, truth: float
 ) -> None:
@@ -44,12 +43,17 @@ def test_the_central_limit_has_its_published_values_and_is_no_bound(
 
 @pytest.mark.slow
 def test_a_claim_that_cites_the_central_limit_shows_it_beside_the_bound() -> None:
-    sampled = {"name": "as run", "noise": 0.7, "sensitivity": 1.0, "sampling": "poisson", "rate": 0.001,
-               "releases": 10000, "delta": 1e-6}  # fmt: skip
+    sampled = {
+        "name": "as run",
+        "noise": 0.7,
+        "sensitivity": 1.0,
+        "sampling": "poisson",
+        "rate": 0.001,
+        "releases": 10000,
+        "delta": 1e-6,
+    }
     settings = [*TRUTHFUL["settings"], sampled]  # type: ignore[misc]
-    found = rescored(
-        Claim.model_validate(TRUTHFUL | {"theorem": "central_limit", "settings": settings})
-    )
+    found = rescored(Claim.model_validate(TRUTHFUL | {"theorem": "central_limit", "settings": settings}))
     (row,) = found.sampled
     assert row.formula == pytest.approx(1.1010, rel=2e-4) and row.epsilon[0] >= 1.63692
     assert not next(c for c in found.conditions if c.text == "The formula is a bound").holds

@@ -13,10 +13,18 @@ from reports.result import Budget, Severity
 from tests.audit.dp.test_exact import release
 
 SOUND: dict[str, object] = {
-    "clipped": "on the client's whole vector", "clip_norm": 1.0, "clip_of": "update", "derived": "clip",
-}  # fmt: skip
-STAR = {"sender": "client/*", "participation_seen_by": ("server",), "sampling": "poisson",
-        "sample_rate": 0.3, "observers": ("client", "public")}  # fmt: skip
+    "clipped": "on the client's whole vector",
+    "clip_norm": 1.0,
+    "clip_of": "update",
+    "derived": "clip",
+}
+STAR = {
+    "sender": "client/*",
+    "participation_seen_by": ("server",),
+    "sampling": "poisson",
+    "sample_rate": 0.3,
+    "observers": ("client", "public"),
+}
 
 
 def sound(z: float = 2.0, **changes: object) -> Release:
@@ -39,24 +47,35 @@ def three(**changes: object) -> list[Release]:
 CORRECT = {
     "a clipped and noised upload in every round": books(*three()),
     "replace-one with twice the clip": books(*three(adjacency="replace_one", sensitivity=2.0, noise_std=4.0)),
-    "DP-SGD": books(*three(unit="record", clip_of="record", sampling="poisson", sample_rate=0.05,
-                           participation_seen_by=(), count=20, steps=20)),
-    "central noise under Poisson sampling": books(*three(**STAR), drawn=Drawn("poisson", 0.3)),
-    "central noise that varies": books(
-        *[sound(round=t, **STAR) for t in range(30)], delivered=[30, 31, 29] * 10
+    "DP-SGD": books(
+        *three(
+            unit="record",
+            clip_of="record",
+            sampling="poisson",
+            sample_rate=0.05,
+            participation_seen_by=(),
+            count=20,
+            steps=20,
+        )
     ),
-    "a quantile that is paid for": books(*three(threshold="noised_quantile"),
-                                         *[sound(kind="clip_quantile", round=t) for t in range(3)]),
+    "central noise under Poisson sampling": books(*three(**STAR), drawn=Drawn("poisson", 0.3)),
+    "central noise that varies": books(*[sound(round=t, **STAR) for t in range(30)], delivered=[30, 31, 29] * 10),
+    "a quantile that is paid for": books(
+        *three(threshold="noised_quantile"), *[sound(kind="clip_quantile", round=t) for t in range(3)]
+    ),
     "no noise at all": books(release(mechanism="none", noise_std=0.0, sensitivity=None)),
     "phases that send kinds of their own": books(
-        *[sound(round=t, kind="gan_D") for t in (0, 1)], *[sound(round=t) for t in (2, 3)],
-        sound(round=0, kind="noised_label_dist"), sound(round=2, kind="noised_label_dist"),
-        delivered=[9] * 4, phases=["gan", "gan", "train", "train"],
+        *[sound(round=t, kind="gan_D") for t in (0, 1)],
+        *[sound(round=t) for t in (2, 3)],
+        sound(round=0, kind="noised_label_dist"),
+        sound(round=2, kind="noised_label_dist"),
+        delivered=[9] * 4,
+        phases=["gan", "gan", "train", "train"],
     ),
     "noise from different streams": books(*[sound(round=t, stream=f"noise/{t}") for t in range(3)]),
     "an honest claim": books(*three(claimed_epsilon=2.0, claimed_delta=1e-5)),
     "nothing": books(),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", CORRECT)
@@ -76,8 +95,7 @@ PLANTED = {
     "L5 to the server": books(*three(**(STAR | {"observers": ("server",), "participation_seen_by": ()}))),
     "L6 a round": books(sound(round=0), sound(round=2)),
     "L6 within a phase": books(
-        *[sound(round=t, kind="gan_D") for t in (0, 2)], delivered=[9] * 4,
-        phases=["gan"] * 3 + ["train"],
+        *[sound(round=t, kind="gan_D") for t in (0, 2)], delivered=[9] * 4, phases=["gan"] * 3 + ["train"]
     ),
     "L6 steps": books(*three(unit="record", clip_of="record", count=1, steps=20)),
     "L7": books(*three(normaliser="private", aggregated=9)),
@@ -92,7 +110,7 @@ PLANTED = {
     "L14": books(*three(noise_std=0.2)),
     "L15": books(*three(noise_std=1e-8, sensitivity=1e-8, clip_norm=1e-8)),
     "L15 rounded counts": books(*three(noise_std=0.9, sensitivity=0.5, clip_norm=0.5, resolution=1.0)),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", PLANTED)
@@ -109,8 +127,16 @@ def test_every_lint_has_a_planted_fault_and_words() -> None:
 
 
 def test_a_bound_that_excludes_nothing_is_named() -> None:
-    large = Budget(observer="server", unit="client", adjacency="add_or_remove_one", delta=1e-5,
-                   epsilon_upper=60.0, accountant="PLD", releases=3, assumes="")  # fmt: skip
+    large = Budget(
+        observer="server",
+        unit="client",
+        adjacency="add_or_remove_one",
+        delta=1e-5,
+        epsilon_upper=60.0,
+        accountant="PLD",
+        releases=3,
+        assumes="",
+    )
     (found,) = check(books(*three(), budgets=[large]))
     assert found.id == "L14" and "epsilon is 60" in found.flaw.what
 
@@ -127,8 +153,16 @@ def test_flaws_and_contradictions_become_findings_with_the_policy_s_severity() -
         which = name.partition(" ")[0]
         assert finding.id == f"lint-{which}" and finding.severity == expected[which], name
         assert finding.reason.startswith("Rule ") and finding.remedy
-    fine = Budget(observer="public", unit="client", adjacency="add_or_remove_one", delta=1e-5,
-                  epsilon_upper=3.0, accountant="PLD", releases=3, assumes="")  # fmt: skip
+    fine = Budget(
+        observer="public",
+        unit="client",
+        adjacency="add_or_remove_one",
+        delta=1e-5,
+        epsilon_upper=3.0,
+        accountant="PLD",
+        releases=3,
+        assumes="",
+    )
     wrong = fine.model_copy(update={"disagrees": "PLD gives 3, while RDP bounds it by 2."})
     (found,) = from_disagreements([fine, wrong], policy)
     assert found.severity is Severity.HIGH and "RDP bounds it by 2" in found.summary

@@ -21,8 +21,11 @@ from tests.audit.dp.test_exact import release
 
 def test_the_noise_for_a_budget_is_the_published_one() -> None:
     for epsilon, rounds, per_round, noise in (
-        (1.0, 1, 1, 3.730631634816), (1.0, 40, 1, 23.59), (1.0, 40, 2, 33.37), (8.0, 40, 1, 3.796),
-    ):  # fmt: skip
+        (1.0, 1, 1, 3.730631634816),
+        (1.0, 40, 1, 23.59),
+        (1.0, 40, 2, 33.37),
+        (8.0, 40, 1, 3.796),
+    ):
         question = Question(epsilon=epsilon, rounds=rounds, per_round=per_round)
         (found,) = answers(question)
         assert found.observer == "everyone" and found.noise == pytest.approx(noise, rel=1e-3)
@@ -59,11 +62,14 @@ def test_hidden_participation_needs_less_noise_and_keeps_the_budget(how: str) ->
 @pytest.mark.parametrize(
     ("wrong", "said"),
     [
-        ({"epsilon": 0.0}, "--epsilon must be > 0"), ({"delta": 1.0}, "--delta must be between"),
-        ({"rounds": 0}, "--rounds must be >= 1"), ({"rate": 0.0}, "--rate must be above 0"),
-        ({"per_round": 0}, "--per-round must be >= 1"), ({"epsilon": math.nan}, "--epsilon must be"),
+        ({"epsilon": 0.0}, "--epsilon must be > 0"),
+        ({"delta": 1.0}, "--delta must be between"),
+        ({"rounds": 0}, "--rounds must be >= 1"),
+        ({"rate": 0.0}, "--rate must be above 0"),
+        ({"per_round": 0}, "--per-round must be >= 1"),
+        ({"epsilon": math.nan}, "--epsilon must be"),
     ],
-)  # fmt: skip
+)
 def test_a_question_without_sense_is_refused(wrong: dict[str, float], said: str) -> None:
     with pytest.raises(UserError, match=said):
         Question(**({"epsilon": 1.0} | wrong))  # type: ignore[arg-type]
@@ -75,26 +81,22 @@ def test_poisson_sampling_is_not_planned_for_replacement() -> None:
 
 
 def ledger() -> list[Release]:
-    return [
-        release(4.0, round=t, sender=f"client/{k}", observers=ALL)
-        for t in range(20)
-        for k in range(3)
-    ]
+    return [release(4.0, round=t, sender=f"client/{k}", observers=ALL) for t in range(20) for k in range(3)]
 
 
 def test_what_a_run_spent_ends_where_its_budget_ends() -> None:
     found = spent(ledger(), 1e-5)
     assert {(s.observer, s.unit) for s in found} == {
-        ("server", "client"), ("another client", "client"), ("public", "client"),
-    }  # fmt: skip
+        ("server", "client"),
+        ("another client", "client"),
+        ("public", "client"),
+    }
     whole = budgets(ledger(), EXACT, 1e-5)[0].epsilon_upper
     for s in found:
         assert s.rounds[-1] == 20 and s.epsilon[-1] == whole == s.last.epsilon_upper
         assert s.epsilon == sorted(s.epsilon) and len(s.epsilon) == len(s.rounds) == 8
         # two releases of z = 4 cost what one of 4 / sqrt 2 does
-        assert s.epsilon[s.rounds.index(5)] == pytest.approx(
-            gaussian(math.sqrt(5) / 4, 1e-5), rel=5e-3
-        )
+        assert s.epsilon[s.rounds.index(5)] == pytest.approx(gaussian(math.sqrt(5) / 4, 1e-5), rel=5e-3)
     (drawn,) = over_rounds(ledger(), [found[0].last], 1e-5)
     assert drawn.id.startswith("budget")
     assert [s.name for s in drawn.series] == ["server, another client, public; per client"]
@@ -109,9 +111,7 @@ def test_without_a_bound_there_is_no_curve() -> None:
 
 
 def folder(tmp_path: Path, releases: list[Release]) -> Path:
-    (tmp_path / "config.yaml").write_text(
-        "federation: {dataset: digits}\nmethod: fedavg\ndelta: 1.0e-6\n"
-    )
+    (tmp_path / "config.yaml").write_text("federation: {dataset: digits}\nmethod: fedavg\ndelta: 1.0e-6\n")
     (tmp_path / "ledger.jsonl").write_text("".join(to_line(r) + "\n" for r in releases))
     return tmp_path
 
@@ -128,19 +128,11 @@ def test_the_command_prints_a_run_and_a_plan_and_draws(tmp_path: Path) -> None:
 
 
 def test_beside_what_is_in_clear_the_noised_releases_are_shown_alone(tmp_path: Path) -> None:
-    clear = release(
-        mechanism="none", sender="client/*", kind="num_examples", observers=ALL, sensitivity=None
-    )
+    clear = release(mechanism="none", sender="client/*", kind="num_examples", observers=ALL, sensitivity=None)
     text = spending(folder(tmp_path, [*ledger(), clear]), None)
     spoiled, alone = text.rows[0], text.rows[3]
-    assert (
-        spoiled[-1].startswith("no bound: num_examples")
-        and alone[0] == "server, noised releases alone"
-    )
-    assert (
-        alone[4:] == spending(folder(tmp_path, ledger()), None).rows[0][4:]
-        and text.drawn is not None
-    )
+    assert spoiled[-1].startswith("no bound: num_examples") and alone[0] == "server, noised releases alone"
+    assert alone[4:] == spending(folder(tmp_path, ledger()), None).rows[0][4:] and text.drawn is not None
 
 
 def test_a_run_without_releases_says_so_and_has_no_figure(tmp_path: Path) -> None:

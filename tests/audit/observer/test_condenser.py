@@ -23,12 +23,14 @@ from fl.training.local import normalise
 
 SETTINGS: dict[str, Any] = {
     "federation": {
-        "dataset": "digits", "clients": 6, "model": {"name": "mlp", "hidden": [16]},
+        "dataset": "digits",
+        "clients": 6,
+        "model": {"name": "mlp", "hidden": [16]},
         "holdout": {"auxiliary": 0.35, "reference": 0.25},
     },
     "method": {"name": "feddc_condense", "rounds": 2, "iterations": 5},
     "workers": 0,
-}  # fmt: skip
+}
 
 
 def world(**changes: Any) -> World:
@@ -63,8 +65,7 @@ def test_workers_change_nothing_and_the_seed_does() -> None:
 
 
 def test_images_pass_through_the_protections_of_the_run() -> None:
-    noisy = {"name": "dp_gaussian", "kinds": ["condensed_images"], "clip_norm": 1.0,
-             "noise_multiplier": 1e-6}  # fmt: skip
+    noisy = {"name": "dp_gaussian", "kinds": ["condensed_images"], "clip_norm": 1.0, "noise_multiplier": 1e-6}
     clipped = made(protections=[noisy])
     np.testing.assert_allclose(np.sqrt((clipped**2).sum((1, 2, 3))), 1, atol=1e-3)
 

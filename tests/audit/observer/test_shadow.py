@@ -42,9 +42,7 @@ def test_one_full_batch_is_one_step_of_torch_sgd_from_the_given_start() -> None:
     found = w.trainer(w.auxiliary, [rows], w.reference.x[:5], epochs=1, seed=0, start=start)
     net = Mlp()
     net.load_state_dict({k: torch.from_numpy(v) for k, v in start.items()})
-    x, queries = (
-        (torch.from_numpy(a) - 0.5) / 0.3 for a in (w.auxiliary.x[rows], w.reference.x[:5])
-    )
+    x, queries = ((torch.from_numpy(a) - 0.5) / 0.3 for a in (w.auxiliary.x[rows], w.reference.x[:5]))
     step = torch.optim.SGD(net.parameters(), lr=CONFIG.lr)
     torch.nn.functional.cross_entropy(net(x), torch.from_numpy(w.auxiliary.y[rows])).backward()
     step.step()

@@ -24,13 +24,20 @@ from fl.artifact import Artifact, Kind
 from fl.recorder import read
 
 ATTACKS = (
-    "prototype_linkage", "prototype_difference", "label_counts_from_update", "rare_class",
-    "property_inference", "count_recovery",
-)  # fmt: skip
+    "prototype_linkage",
+    "prototype_difference",
+    "label_counts_from_update",
+    "rare_class",
+    "property_inference",
+    "count_recovery",
+)
 SETTINGS = {
     "federation": {
-        "dataset": "digits", "clients": 6, "partition": {"name": "dirichlet", "alpha": 0.5},
-        "availability": "full", "model": {"name": "mlp", "hidden": [16]},
+        "dataset": "digits",
+        "clients": 6,
+        "partition": {"name": "dirichlet", "alpha": 0.5},
+        "availability": "full",
+        "model": {"name": "mlp", "hidden": [16]},
         "holdout": {"auxiliary": 0.35, "reference": 0.25},
     },
     "method": {"name": "rebafl", "rounds": 2, "local_epochs": 1, "lr": 0.05, "batch_size": 20},
@@ -38,11 +45,13 @@ SETTINGS = {
     "record": {"rounds": "all"},
     "replay": {"sizes": [1, 5], "clients": 3, "groups": 30},
     "attacks": [
-        ATTACKS[0], {"name": ATTACKS[1], "grows": True}, *ATTACKS[2:4],
+        ATTACKS[0],
+        {"name": ATTACKS[1], "grows": True},
+        *ATTACKS[2:4],
         {"name": "property_inference", "simulated": 40, "least_auxiliary": 20},
         ATTACKS[5],
     ],
-}  # fmt: skip
+}
 
 
 @cache
@@ -83,8 +92,11 @@ def test_only_attacks_that_ask_for_it_see_every_round_and_pairs() -> None:
     every = attack._recorded(ran()[0], kinds, "all")
     assert {a.round for a in latest} == {1} and {a.round for a in every} == {0, 1}
     assert PrototypeDifference.card.rounds == CountRecovery.card.rounds == "all"
-    sizes = {e["condition"]["n"] for e in found()["prototype_linkage"]["evidence"]
-             if e["condition"].get("origin") == "replayed"}  # fmt: skip
+    sizes = {
+        e["condition"]["n"]
+        for e in found()["prototype_linkage"]["evidence"]
+        if e["condition"].get("origin") == "replayed"
+    }
     assert sizes <= {1, 5}  # pairs would add 2 and 6
 
 
@@ -102,8 +114,7 @@ def test_pairs_differ_by_one_picture_of_the_same_client_and_class() -> None:
 
 
 def test_recovered_features_are_exact_in_single_precision() -> None:
-    errors = [e for e in found()["prototype_difference"]["evidence"]
-              if e["measure"] == "feature_relative_error"]  # fmt: skip
+    errors = [e for e in found()["prototype_difference"]["evidence"] if e["measure"] == "feature_relative_error"]
     assert len(errors) == 2 and all(e["value"] < 1e-4 for e in errors)
 
 
@@ -118,7 +129,5 @@ def test_the_server_knows_what_it_sent_and_clients_do_not_see_uploads() -> None:
 def test_counts_are_those_of_the_clients() -> None:
     world = World(ran()[1])
     view = attack.visible(CountRecovery.card, history())
-    claim = CountRecovery().run(
-        view, attack.granted(CountRecovery.card, world), np.random.default_rng(0)
-    )
+    claim = CountRecovery().run(view, attack.granted(CountRecovery.card, world), np.random.default_rng(0))
     assert np.array_equal(claim["counts"], world.population.counts[claim["client"]])

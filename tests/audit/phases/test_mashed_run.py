@@ -14,14 +14,24 @@ from audit.subject.rundir import RunDir
 
 def found(folder: Path, method: str = "fedmix", **settings: Any) -> dict[str, Any]:
     """What the attack leaves after two rounds; everybody takes part in both."""
-    config = validate(Config, {
-        "federation": {
-            "dataset": "digits", "clients": 4, "partition": "iid", "availability": "full",
-            "model": {"name": "mlp", "hidden": [8]}, "holdout": {"reference": 0.4},
+    config = validate(
+        Config,
+        {
+            "federation": {
+                "dataset": "digits",
+                "clients": 4,
+                "partition": "iid",
+                "availability": "full",
+                "model": {"name": "mlp", "hidden": [8]},
+                "holdout": {"reference": 0.4},
+            },
+            "method": {"name": method, "rounds": 2, "local_epochs": 1},
+            "workers": 0,
+            "attacks": ["mashed_membership"],
+            **settings,
         },
-        "method": {"name": method, "rounds": 2, "local_epochs": 1},
-        "workers": 0, "attacks": ["mashed_membership"], **settings,
-    }, "test")  # fmt: skip
+        "test",
+    )
     run = RunDir.create(folder / "run")
     simulate.run(run, config, lambda *_: None)
     attack.run(run, config, lambda *_: None)
@@ -42,12 +52,15 @@ def test_means_sent_before_the_rounds_are_kept_and_read_by_default(tmp_path: Pat
 
 @pytest.mark.parametrize(
     ("method", "reason"),
-    [("fedmix", "no mashed_batch was recorded: FedMix may send it in rounds that the setting "
-                "record.rounds leaves out"),
-     ("fedavg", "FedAvg sends no mashed_batch that the server could read")],
-)  # fmt: skip
-def test_what_was_not_kept_is_told_from_what_was_not_sent(
-    method: str, reason: str, tmp_path: Path
-) -> None:
+    [
+        (
+            "fedmix",
+            "no mashed_batch was recorded: FedMix may send it in rounds that the setting "
+            "record.rounds leaves out",
+        ),
+        ("fedavg", "FedAvg sends no mashed_batch that the server could read"),
+    ],
+)
+def test_what_was_not_kept_is_told_from_what_was_not_sent(method: str, reason: str, tmp_path: Path) -> None:
     result = found(tmp_path, method, record={"rounds": [1]})
     assert result["status"] == "not_applicable" and result["reason"] == reason

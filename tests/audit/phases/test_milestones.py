@@ -13,20 +13,33 @@ from fl.artifact import Kind
 from fl.recorder import manifest
 
 GANDALF = {
-    "name": "gandalf", "rounds": 3, "local_epochs": 1, "mediators": 2, "labeler_rounds": 2,
+    "name": "gandalf",
+    "rounds": 3,
+    "local_epochs": 1,
+    "mediators": 2,
+    "labeler_rounds": 2,
     "gan": {"cycles": 4, "least_cycles": 4, "unit": "step", "local": 1, "width": 4, "latent": 4},
-}  # fmt: skip
+}
 
 
 def kept(folder: Path, method: dict[str, Any], rounds: Any) -> dict[int, set[str]]:
     """Kinds by round."""
-    config = validate(Config, {
-        "federation": {
-            "dataset": "digits", "clients": 4, "partition": "iid", "availability": "full",
-            "model": {"name": "mlp", "hidden": [8]},
+    config = validate(
+        Config,
+        {
+            "federation": {
+                "dataset": "digits",
+                "clients": 4,
+                "partition": "iid",
+                "availability": "full",
+                "model": {"name": "mlp", "hidden": [8]},
+            },
+            "method": method,
+            "workers": 0,
+            "record": {"rounds": rounds},
         },
-        "method": method, "workers": 0, "record": {"rounds": rounds},
-    }, "test")  # fmt: skip
+        "test",
+    )
     run = RunDir.create(folder / "run")
     simulate.run(run, config, lambda *_: None)
     found: dict[int, set[str]] = {}
@@ -46,8 +59,7 @@ def test_every_phase_of_gandalf_leaves_its_last_round(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("rounds", "which"),
-    [("every 4", [0, 3, 4, 5, 6, 8, 9, 10]), ([1, 6], [1, 6]), ("all", list(range(11)))],
+    ("rounds", "which"), [("every 4", [0, 3, 4, 5, 6, 8, 9, 10]), ([1, 6], [1, 6]), ("all", list(range(11)))]
 )
 def test_numbers_are_kept_besides_and_a_list_is_kept_exactly(
     rounds: Any, which: list[int], tmp_path: Path

@@ -44,9 +44,7 @@ def audited(tmp_path_factory: pytest.TempPathFactory) -> tuple[AuditResult, Path
     return run(folder), folder
 
 
-def test_each_variant_is_a_run_folder_of_its_own_with_the_same_seed(
-    audited: tuple[AuditResult, Path],
-) -> None:
+def test_each_variant_is_a_run_folder_of_its_own_with_the_same_seed(audited: tuple[AuditResult, Path]) -> None:
     _, folder = audited
     for name in ("threshold", "secure"):
         config = load(folder / "out" / "variants" / name / "config.yaml")
@@ -71,9 +69,7 @@ def test_the_audited_run_comes_first_and_each_variant_says_what_it_changed(
     assert {t.value for t in main.trades if t.measure == "count_exact_match"} == {1.0}
 
 
-def test_a_findings_advice_cites_the_protections_that_were_tried(
-    audited: tuple[AuditResult, Path],
-) -> None:
+def test_a_findings_advice_cites_the_protections_that_were_tried(audited: tuple[AuditResult, Path]) -> None:
     counts = next(f for f in audited[0].findings if f.id == "count_recovery")
     assert "With threshold in this plan" in counts.remedy and "-> not readable" in counts.remedy
     assert "accuracy of" in counts.remedy
@@ -122,10 +118,13 @@ def test_variants_that_cannot_be_are_refused(tmp_path: Path, old: str, new: str,
 
 
 def test_an_unknown_setting_of_the_method_is_refused_with_the_variants_name() -> None:
-    config = Config.model_validate({
-        "federation": {"dataset": "digits"}, "method": "rebafl",
-        "variants": [{"name": "a", "method": {"lrr": 1}}],
-    })  # fmt: skip
+    config = Config.model_validate(
+        {
+            "federation": {"dataset": "digits"},
+            "method": "rebafl",
+            "variants": [{"name": "a", "method": {"lrr": 1}}],
+        }
+    )
     with pytest.raises(UserError, match="lrr"):
         resolve(config_of(config, config.variants[0]))
 
@@ -139,8 +138,14 @@ def test_the_interval_of_a_difference_is_the_worked_example_of_zou_and_donner() 
 
 
 def _evidence(measure: str, n: float, origin: str, value: float) -> Evidence:
-    return Evidence(measure=measure, value=value, unit="fraction", trials=9, interval=(0.0, 1.0),
-                    condition={"n": n, "origin": origin})  # fmt: skip
+    return Evidence(
+        measure=measure,
+        value=value,
+        unit="fraction",
+        trials=9,
+        interval=(0.0, 1.0),
+        condition={"n": n, "origin": origin},
+    )
 
 
 def test_the_places_compared_are_the_smallest_n_of_each_origin() -> None:
@@ -150,7 +155,8 @@ def test_the_places_compared_are_the_smallest_n_of_each_origin() -> None:
 
 
 def test_no_variants_no_advice() -> None:
-    finding = Finding(id="x", title="t", source="attack", outcome=Outcome.DEMONSTRATED,
-                      severity=Severity.LOW, summary="s")  # fmt: skip
+    finding = Finding(
+        id="x", title="t", source="attack", outcome=Outcome.DEMONSTRATED, severity=Severity.LOW, summary="s"
+    )
     assert trade.advice(finding, []) == ""
     assert trade.advice(finding, [Alternative(name="a", protections=[])]) == ""

@@ -23,8 +23,10 @@ def rows(tmp_path_factory: pytest.TempPathFactory) -> list[Row]:
 
 def test_every_noised_kind_has_a_row_with_the_exact_bound(rows: list[Row]) -> None:
     assert [(r.method, r.kind) for r in rows] == [
-        ("DP-FedAvg", "local_model"), ("DP-ReBaFL", "local_model"), ("DP-ReBaFL", "local_prototypes"),
-    ]  # fmt: skip
+        ("DP-FedAvg", "local_model"),
+        ("DP-ReBaFL", "local_model"),
+        ("DP-ReBaFL", "local_prototypes"),
+    ]
     for r in rows:
         assert r.exact == rounded_up(gaussian(2**0.5, 1e-5))  # two rounds at multiplier 1
         assert not r.refuted and 0 < max(r.lower) <= r.exact < r.rdp

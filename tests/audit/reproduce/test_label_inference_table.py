@@ -13,12 +13,15 @@ from fl.errors import UserError
 
 TINY = {
     "federation": {
-        "dataset": "digits", "model": {"name": "mlp", "hidden": [16]}, "clients": 6,
+        "dataset": "digits",
+        "model": {"name": "mlp", "hidden": [16]},
+        "clients": 6,
         "partition": {"name": "n_class", "classes_per_client": 2, "examples_per_client": None},
-        "holdout": {"auxiliary": 0.3, "reference": 0.0}, "test_limit": 100,
+        "holdout": {"auxiliary": 0.3, "reference": 0.0},
+        "test_limit": 100,
     },
     "workers": 0,
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -35,8 +38,13 @@ def test_rows_are_what_the_attacks_found(tmp_path: Path) -> None:
     assert [r[0] for r in rows] == ["FedAvg", "FedLC", "FedBABU"]
     folder = tmp_path / "fedlc-seed-7-r1" / "evidence"
     found = json.loads(next(folder.glob("00-*.json")).read_text())
-    exact = next(e for e in found["evidence"] if e["condition"] == {"rule": "bias"}
-                 and e["measure"] == "label_set_exact_match" and e["control"] == "none")  # fmt: skip
+    exact = next(
+        e
+        for e in found["evidence"]
+        if e["condition"] == {"rule": "bias"}
+        and e["measure"] == "label_set_exact_match"
+        and e["control"] == "none"
+    )
     assert rows[1][1].startswith(f"{exact['value']:.2f} [") and exact["value"] == 1
     assert "last layer" in rows[2][1]  # FedBABU does not send it
 
@@ -44,18 +52,31 @@ def test_rows_are_what_the_attacks_found(tmp_path: Path) -> None:
 def test_the_best_blind_guess_is_in_brackets() -> None:
     def evidence(measure: str, condition: dict[str, str], value: float) -> dict[str, object]:
         return {
-            "measure": measure, "condition": condition, "value": value, "control": "none",
-            "interval": [0.1, 0.9], "trials": 20, "higher_is_worse": True,
+            "measure": measure,
+            "condition": condition,
+            "value": value,
+            "control": "none",
+            "interval": [0.1, 0.9],
+            "trials": 20,
+            "higher_is_worse": True,
             "baselines": [{"value": 0.2}, {"value": 0.3}],
-        }  # fmt: skip
+        }
 
     files = [
-        {"name": "label_counts_from_update", "status": "ran", "evidence": [
-            evidence("label_set_exact_match", {"rule": "bias"}, 0.5),
-            evidence("label_set_f1", {"rule": "bias"}, 0.6)]},
-        {"name": "rare_class", "status": "ran", "evidence": [
-            evidence("auc", {"rule": "row sums", "examples": "21 to 100"}, 0.7)]},
-    ]  # fmt: skip
+        {
+            "name": "label_counts_from_update",
+            "status": "ran",
+            "evidence": [
+                evidence("label_set_exact_match", {"rule": "bias"}, 0.5),
+                evidence("label_set_f1", {"rule": "bias"}, 0.6),
+            ],
+        },
+        {
+            "name": "rare_class",
+            "status": "ran",
+            "evidence": [evidence("auc", {"rule": "row sums", "examples": "21 to 100"}, 0.7)],
+        },
+    ]
     row = cells("X", files)
     assert row[1] == "0.50 [0.10, 0.90] (0.30)" and row[2] == "–" and row[6].startswith("0.70")
     assert len(row) == len(HEADER)

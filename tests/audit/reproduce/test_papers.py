@@ -95,10 +95,8 @@ def test_every_cell_is_a_valid_config(name: str, row: str) -> None:
         ("seol-kim-1", "case1", "Seol-Kim-beta3", "accuracy_last50_mean", 21.8),
         ("freezefl-2", "e3", "FedAvg", "accuracy_best", 77.92),
     ],
-)  # fmt: skip
-def test_printed_numbers_are_the_papers(
-    name: str, column: str, row: str, statistic: str, number: float
-) -> None:
+)
+def test_printed_numbers_are_the_papers(name: str, column: str, row: str, statistic: str, number: float) -> None:
     assert load_table(name).published(column, row, statistic) == number
 
 
@@ -127,8 +125,7 @@ def test_a_row_changes_the_federation_where_its_method_asks_for_it() -> None:
 def test_gandalf_and_what_it_is_compared_with_visit_clients_equally_often() -> None:
     table = load_table("gandalf-2")
     found = {
-        row: resolve(table.cell("no-faults", row, rounds=15, seed=7))["method"]
-        for row in ("FedAvg", "GANDALF")
+        row: resolve(table.cell("no-faults", row, rounds=15, seed=7))["method"] for row in ("FedAvg", "GANDALF")
     }
     phases = found["GANDALF"]["gan"]["cycles"] + found["GANDALF"]["labeler_rounds"] + 1
     assert found["FedAvg"]["rounds"] == found["GANDALF"]["rounds"] + phases
@@ -147,10 +144,7 @@ def test_a_plugin_of_another_name_brings_none_of_the_old_settings() -> None:
     assert merge(below, {"partition": {"name": "iid"}})["partition"] == {"name": "iid"}
     kept = merge(below, {"partition": {"shards_per_client": 2}})
     assert kept == {"partition": {"name": "shards", "shards_per_client": 2}, "clients": 3}
-    assert merge({"method": {"lr": 1}}, {"method": {"name": "a"}})["method"] == {
-        "lr": 1,
-        "name": "a",
-    }
+    assert merge({"method": {"lr": 1}}, {"method": {"name": "a"}})["method"] == {"lr": 1, "name": "a"}
 
 
 def test_a_plain_number_belongs_to_the_first_statistic(tiny: Path) -> None:
@@ -173,17 +167,14 @@ def run(row: str, seed: int, *accuracy: float) -> Finished:
 
 
 def test_means_deviations_and_differences_by_hand(tiny: Path) -> None:
-    runs = [run("FedAvg", 1, 0.1, 0.8, 0.6), run("FedAvg", 2, 0.1, 0.2, 0.9),
-            run("FedRS", 2, 0.7, 0.75, 0.95), run("FedRS", 3, 1, 1, 1)]  # fmt: skip
+    runs = [
+        run("FedAvg", 1, 0.1, 0.8, 0.6),
+        run("FedAvg", 2, 0.1, 0.2, 0.9),
+        run("FedRS", 2, 0.7, 0.75, 0.95),
+        run("FedRS", 3, 1, 1, 1),
+    ]
     [block] = blocks(load_table(str(tiny)), runs)
-    assert block.header == (
-        "row",
-        "ours",
-        "ours, last 50 rounds",
-        "published",
-        "difference",
-        "seeds",
-    )
+    assert block.header == ("row", "ours", "ours, last 50 rounds", "published", "difference", "seeds")
     # best 80 and 90; mean of all three rounds 50 and 40; FedRS minus FedAvg at seed 2 alone, 95 - 90
     assert block.rows[0] == ["FedAvg", "85.00 ± 7.07", "45.00 ± 7.07", "90", "-5.00", "1, 2"]
     assert block.rows[1] == ["FedRS minus FedAvg", "5.00", "40.00", "12.5", "-7.50", "2"]

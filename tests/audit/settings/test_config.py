@@ -32,9 +32,7 @@ def test_numbers_that_yaml_reads_as_text_are_numbers(tmp_path: Path) -> None:
     c = config(tmp_path, "delta: 1e-6\n", TEXT.replace("rounds: 2", "rounds: 2, lr: 1e-3"))
     assert c.delta == 1e-6
     assert resolve(c)["method"]["lr"] == 1e-3
-    assert (
-        config(tmp_path, "", TEXT.replace("clients: 4", "clients: 1e2")).federation.clients == 100
-    )
+    assert config(tmp_path, "", TEXT.replace("clients: 4", "clients: 1e2")).federation.clients == 100
     assert config(tmp_path, "seed: '12'\n").seed == 12
 
 
@@ -45,16 +43,16 @@ def test_a_number_stays_text_where_text_is_declared(tmp_path: Path) -> None:
 
 
 def test_a_plugin_is_a_name_or_a_group(tmp_path: Path) -> None:
-    c = config(tmp_path, "protections: [dp_gaussian, {name: dp_gaussian, clip_norm: .inf,"
-                         " noise_multiplier: 0}]\n")  # fmt: skip
+    c = config(
+        tmp_path, "protections: [dp_gaussian, {name: dp_gaussian, clip_norm: .inf, noise_multiplier: 0}]\n"
+    )
     assert [p.name for p in c.protections] == ["dp_gaussian"] * 2
     assert c.protections[0].settings == {}
     assert resolve(c)["protections"][1]["clip_norm"] == float("inf")
 
 
 @pytest.mark.parametrize(
-    ("text", "expected"),
-    [("all", "all"), ("last", "last"), ("every 3", 3), ("[0, 4]", (0, 4)), ("[]", ())],
+    ("text", "expected"), [("all", "all"), ("last", "last"), ("every 3", 3), ("[0, 4]", (0, 4)), ("[]", ())]
 )
 def test_rounds_to_record(text: str, expected: object, tmp_path: Path) -> None:
     c = config(tmp_path, f"record: {{rounds: {text}}}\n")
@@ -83,8 +81,7 @@ def test_the_resolved_config_holds_every_setting_and_reads_back_the_same(tmp_pat
 
 def test_a_merge_key_may_be_overridden_but_a_key_not_repeated(tmp_path: Path) -> None:
     text = TEXT + (
-        "protections:\n  - &base {name: dp_gaussian, clip_norm: 1.0}\n"
-        "  - {<<: *base, clip_norm: 2.0}\n"
+        "protections:\n  - &base {name: dp_gaussian, clip_norm: 1.0}\n  - {<<: *base, clip_norm: 2.0}\n"
     )
     c = config(tmp_path, "", text)
     assert [p.settings["clip_norm"] for p in c.protections] == [1.0, 2.0]
@@ -108,8 +105,13 @@ def test_every_plugin_a_config_names_is_found(tmp_path: Path) -> None:
     places = {p.where for p in plugins(c)}
     assert {"method", "federation.model", "protections[0]", "sections[0]", "report[2]"} <= places
     foreign = [p.where for p in plugins(c) if p.spec.foreign]
-    assert foreign == ["federation.dataset", "federation.partition", "federation.availability",
-                       "federation.model", "sections[0]"]  # fmt: skip
+    assert foreign == [
+        "federation.dataset",
+        "federation.partition",
+        "federation.availability",
+        "federation.model",
+        "sections[0]",
+    ]
 
 
 def test_the_schema_offers_the_names_that_exist() -> None:

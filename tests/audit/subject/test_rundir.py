@@ -41,16 +41,10 @@ def test_a_folder_can_be_made_opened_and_made_again(tmp_path: Path) -> None:
         ("width: 5", "width: 6", "federation.model.width: 5, the config says 6"),
         ("method:", "seed: 8\nmethod:", "seed: 7, the config says 8"),
         ("method:", "protections: [dp_gaussian]\nmethod:", "protections: [], the config says"),
-        (
-            "method:",
-            "record: {rounds: all}\nmethod:",
-            "record.rounds: 'last', the config says 'all'",
-        ),
+        ("method:", "record: {rounds: all}\nmethod:", "record.rounds: 'last', the config says 'all'"),
     ],
 )
-def test_other_settings_of_the_simulation_are_refused(
-    old: str, new: str, phrase: str, tmp_path: Path
-) -> None:
+def test_other_settings_of_the_simulation_are_refused(old: str, new: str, phrase: str, tmp_path: Path) -> None:
     run = adopted(tmp_path)
     before = run.config.read_bytes()
     with pytest.raises(UserError) as error:
@@ -66,9 +60,7 @@ def test_settings_of_later_phases_may_change(extra: str, tmp_path: Path) -> None
     adopted(tmp_path)
     run = adopted(tmp_path, TEXT + extra)
     key = extra.partition(":")[0]
-    assert (
-        load(run.config).model_dump()[key] == load(config(tmp_path, TEXT + extra)).model_dump()[key]
-    )
+    assert load(run.config).model_dump()[key] == load(config(tmp_path, TEXT + extra)).model_dump()[key]
 
 
 def test_the_first_difference_is_named() -> None:
@@ -124,11 +116,7 @@ def test_a_write_that_fails_leaves_the_old_file(tmp_path: Path) -> None:
 
 def test_two_at_once_are_refused(tmp_path: Path) -> None:
     run = adopted(tmp_path)
-    with (
-        run.locked(),
-        pytest.raises(UserError, match="another fedaudit"),
-        RunDir.open(run.path).locked(),
-    ):
+    with run.locked(), pytest.raises(UserError, match="another fedaudit"), RunDir.open(run.path).locked():
         pass
     with run.locked():
         pass
@@ -145,6 +133,4 @@ def test_damaged_json_is_named(tmp_path: Path) -> None:
 
 def test_sha256_is_the_published_one(tmp_path: Path) -> None:
     (tmp_path / "abc").write_bytes(b"abc")  # FIPS 180-4, example 1
-    assert sha256(tmp_path / "abc") == (
-        "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
-    )
+    assert sha256(tmp_path / "abc") == ("ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad")

@@ -43,12 +43,7 @@ def test_each_event_of_a_planned_relay_is_drawn_once() -> None:
 
 
 def test_a_run_without_faults_or_relays_has_no_such_figure() -> None:
-    assert (
-        timelines([])
-        == timelines([{"round": 0, "accuracy": 0.5}])
-        == timelines(history()[:1])
-        == []
-    )
+    assert timelines([]) == timelines([{"round": 0, "accuracy": 0.5}]) == timelines(history()[:1]) == []
 
 
 def test_points_are_not_joined_by_lines() -> None:

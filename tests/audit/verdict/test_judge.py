@@ -15,13 +15,15 @@ POLICY = load_policy("default")
 CHANCE = Baseline(name="chance", value=0.01)
 
 
-def evidence(
-    measure: str = "rank1", value: float = 0.5, half: float = 0.02, **changes: object
-) -> Evidence:
+def evidence(measure: str = "rank1", value: float = 0.5, half: float = 0.02, **changes: object) -> Evidence:
     fields: dict[str, object] = {
-        "measure": measure, "value": value, "unit": "fraction", "trials": 1000,
-        "interval": (value - half, value + half), "baselines": (CHANCE,),
-    }  # fmt: skip
+        "measure": measure,
+        "value": value,
+        "unit": "fraction",
+        "trials": 1000,
+        "interval": (value - half, value + half),
+        "baselines": (CHANCE,),
+    }
     return Evidence(**(fields | changes))  # type: ignore[arg-type]
 
 
@@ -56,9 +58,7 @@ def test_evidence_gets_the_severity_of_the_worst_rule_that_holds(
     found: list[Evidence], severity: str, rule: str
 ) -> None:
     verdict = judge([*found, *CONTROLS], POLICY)
-    assert (verdict.outcome, verdict.severity, verdict.rule) == (
-        Outcome.DEMONSTRATED, severity, rule,
-    )  # fmt: skip
+    assert (verdict.outcome, verdict.severity, verdict.rule) == (Outcome.DEMONSTRATED, severity, rule)
     assert rule in verdict.reason and "policy default 4" in verdict.reason
 
 
@@ -80,10 +80,7 @@ def test_likeness_counts_only_beside_recognition_at_the_same_place() -> None:
     blind = (Baseline(name="wrong prototype", value=0.3, interval=(0.28, 0.32)),)
     alike = evidence("ssim", 0.7, unit="index", baselines=blind, condition={"n": 1})
     seldom = evidence(value=0.2, condition={"n": 1})
-    often, elsewhere = (
-        evidence(value=0.6, condition={"n": 1}),
-        evidence(value=0.6, condition={"n": 2}),
-    )
+    often, elsewhere = (evidence(value=0.6, condition={"n": 1}), evidence(value=0.6, condition={"n": 2}))
     assert judge([alike, *CONTROLS], POLICY).outcome == Outcome.INCONCLUSIVE
     assert judge([alike, seldom, *CONTROLS], POLICY).rule == "re-identified-high"
     together = judge([alike, often, *CONTROLS], POLICY)
@@ -117,9 +114,7 @@ def test_nothing_found_with_good_controls_and_power_is_not_demonstrated() -> Non
         ([], "nothing that could be graded"),
     ],
 )
-def test_finding_nothing_without_proof_of_power_is_inconclusive(
-    found: list[Evidence], phrase: str
-) -> None:
+def test_finding_nothing_without_proof_of_power_is_inconclusive(found: list[Evidence], phrase: str) -> None:
     verdict = judge(found, POLICY)
     assert verdict.outcome == Outcome.INCONCLUSIVE and phrase in verdict.reason
 
@@ -130,9 +125,7 @@ def test_a_missed_planted_leak_does_not_hide_a_demonstrated_one() -> None:
 
 
 def test_statistics_by_hand() -> None:
-    e = evidence(
-        value=0.6, half=0.1, baselines=(Baseline(name="b", value=0.2, interval=(0.1, 0.3)),)
-    )
+    e = evidence(value=0.6, half=0.1, baselines=(Baseline(name="b", value=0.2, interval=(0.1, 0.3)),))
     assert statistic(e, "value") == pytest.approx(0.5)
     assert statistic(e, "excess") == pytest.approx(0.4 - math.sqrt(0.02))
     # R = 0.4 / 0.8; its two errors are 0.1 / 0.8 and 0.1 * 0.4 / 0.64
@@ -141,35 +134,46 @@ def test_statistics_by_hand() -> None:
 
 
 def test_where_lower_is_worse_the_signs_turn() -> None:
-    e = evidence(
-        "error", 0.1, half=0.05, higher_is_worse=False, baselines=(Baseline(name="b", value=0.5),)
-    )
+    e = evidence("error", 0.1, half=0.05, higher_is_worse=False, baselines=(Baseline(name="b", value=0.5),))
     assert statistic(e, "excess") == pytest.approx(0.35)
-    better = evidence(
-        "error", 0.6, higher_is_worse=False, baselines=(Baseline(name="b", value=0.5),)
-    )
+    better = evidence("error", 0.6, higher_is_worse=False, baselines=(Baseline(name="b", value=0.5),))
     assert statistic(better, "excess") < 0
 
 
 def test_evidence_reads_the_same_from_an_attack_and_from_a_file() -> None:
     e = evidence(value=0.6)
     written = Written(
-        measure=e.measure, value=e.value, unit=e.unit, trials=e.trials, interval=e.interval,
+        measure=e.measure,
+        value=e.value,
+        unit=e.unit,
+        trials=e.trials,
+        interval=e.interval,
         baselines=[{"name": "chance", "value": 0.01}],  # type: ignore[list-item]
-    )  # fmt: skip
+    )
     assert judge([written], POLICY) == judge([e], POLICY)
 
 
 @pytest.mark.parametrize(
     ("epsilon", "severity", "rule"),
-    [(math.inf, "medium", "no-bound"), (51.0, "medium", "bound-without-meaning"),
-     (50.0, "low", "bound-weak"), (10.0, "none", ""), (0.0, "none", "")],
-)  # fmt: skip
+    [
+        (math.inf, "medium", "no-bound"),
+        (51.0, "medium", "bound-without-meaning"),
+        (50.0, "low", "bound-weak"),
+        (10.0, "none", ""),
+        (0.0, "none", ""),
+    ],
+)
 def test_bounds_are_judged_by_their_size(epsilon: float, severity: str, rule: str) -> None:
     bound = Budget(
-        observer="server", unit="client", adjacency="add_or_remove_one", delta=1e-5,
-        epsilon_upper=epsilon, accountant="x", releases=1, assumes="",
-    )  # fmt: skip
+        observer="server",
+        unit="client",
+        adjacency="add_or_remove_one",
+        delta=1e-5,
+        epsilon_upper=epsilon,
+        accountant="x",
+        releases=1,
+        assumes="",
+    )
     verdict = judge_bound(bound, POLICY)
     assert (verdict.severity, verdict.rule) == (severity, rule)
 

@@ -26,9 +26,7 @@ def test_numbers_by_hand_with_both_signs_and_unequal_weights() -> None:
 def test_numpy_agrees_on_many_states() -> None:
     rng = np.random.default_rng(0)
     values, weights = rng.normal(size=(50, 7)).astype(np.float32), rng.integers(1, 900, 50)
-    found = mean(
-        *(({"w": torch.from_numpy(v)}, float(n)) for v, n in zip(values, weights, strict=True))
-    )
+    found = mean(*(({"w": torch.from_numpy(v)}, float(n)) for v, n in zip(values, weights, strict=True)))
     expected = np.average(values.astype(np.float64), axis=0, weights=weights).astype(np.float32)
     assert found["w"].numpy().tolist() == expected.tolist()
 
@@ -64,8 +62,7 @@ def test_counters_take_the_maximum() -> None:
 
 def test_precision_is_the_states_own() -> None:
     state = {"h": torch.tensor([0.1], dtype=torch.float16), "d": torch.tensor([0.1]).double()}
-    assert {k: v.dtype for k, v in mean((state, 2)).items()} == {
-        "h": torch.float16, "d": torch.float64}  # fmt: skip
+    assert {k: v.dtype for k, v in mean((state, 2)).items()} == {"h": torch.float16, "d": torch.float64}
 
 
 def test_what_was_added_is_not_changed() -> None:

@@ -67,8 +67,9 @@ def test_bernoulli_answers_with_probability_p_independently() -> None:
     per_round = np.bincount(table.sum(1), minlength=41)  # binomial counts, not merely their mean
     expected = stats.binom(40, 0.3).pmf(np.arange(41)) * 300
     groups = [slice(0, 9), slice(9, 11), slice(11, 13), slice(13, 15), slice(15, 41)]
-    assert stats.chisquare([per_round[g].sum() for g in groups],
-                           [expected[g].sum() for g in groups]).pvalue > 1e-3  # fmt: skip
+    assert (
+        stats.chisquare([per_round[g].sum() for g in groups], [expected[g].sum() for g in groups]).pvalue > 1e-3
+    )
     assert not answers(model("bernoulli", p=0), 5, 40).any()
     assert answers(model("bernoulli", p=1), 5, 40).all()
 
@@ -100,9 +101,14 @@ def test_uniform_draws_its_number_and_everybody_equally_often() -> None:
 
 @pytest.mark.parametrize(
     ("settings", "clients", "expected"),
-    [({"fraction": 0.29}, 100, 29), ({"fraction": 0.1}, 5, 1), ({}, 50, 5), ({"count": 9}, 4, 4),
-     ({"fraction": 0.25}, 10, 2)],
-)  # fmt: skip
+    [
+        ({"fraction": 0.29}, 100, 29),
+        ({"fraction": 0.1}, 5, 1),
+        ({}, 50, 5),
+        ({"count": 9}, 4, 4),
+        ({"fraction": 0.25}, 10, 2),
+    ],
+)
 def test_uniform_takes_the_whole_part_of_the_fraction_and_at_least_one(
     settings: dict[str, Any], clients: int, expected: int
 ) -> None:
@@ -120,9 +126,7 @@ def test_uniform_takes_the_whole_part_of_the_fraction_and_at_least_one(
         ("uniform", {"count": 0}, "federation.availability.count"),
     ],
 )
-def test_settings_that_cannot_work_are_refused(
-    name: str, settings: dict[str, Any], message: str
-) -> None:
+def test_settings_that_cannot_work_are_refused(name: str, settings: dict[str, Any], message: str) -> None:
     with pytest.raises(UserError, match=message):
         model(name, **settings)
 

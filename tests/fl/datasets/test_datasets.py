@@ -67,9 +67,7 @@ def test_faces_come_first_and_both_classes_are_equally_many() -> None:
     from skimage.data import lfw_subset
 
     known = {bytes(f.astype(np.float32)) for f in lfw_subset()[:100]}
-    assert all(
-        (bytes(x) in known) == (y == 0) for x, y in zip(data.train.x, data.train.y, strict=True)
-    )
+    assert all((bytes(x) in known) == (y == 0) for x, y in zip(data.train.x, data.train.y, strict=True))
 
 
 @pytest.mark.parametrize("zipped", [False, True])
@@ -133,9 +131,11 @@ def test_a_broken_zip_and_labels_beyond_the_classes_are_refused(tmp_path: Path) 
 
 
 GOOD: dict[str, Any] = {
-    "x_train": RNG.integers(0, 256, (6, 5, 4), dtype=np.uint8), "y_train": np.array([0, 1, 2, 0, 1, 2]),
-    "x_test": RNG.integers(0, 256, (2, 5, 4), dtype=np.uint8), "y_test": np.array([1, 2]),
-}  # fmt: skip
+    "x_train": RNG.integers(0, 256, (6, 5, 4), dtype=np.uint8),
+    "y_train": np.array([0, 1, 2, 0, 1, 2]),
+    "x_test": RNG.integers(0, 256, (2, 5, 4), dtype=np.uint8),
+    "y_test": np.array([1, 2]),
+}
 
 
 def npz(folder: Path, **changes: Any) -> Data:
@@ -172,10 +172,8 @@ def test_npz_takes_bytes_floats_and_tokens(tmp_path: Path) -> None:
         ({"classes": np.array(["a", "b"])}, "y_train has labels from 0 to 2, expected 0 to 1"),
         ({"owner_train": np.arange(3)}, r"owner_train has int64 \[3\]"),
     ],
-)  # fmt: skip
-def test_npz_refuses_wrong_arrays_naming_the_key(
-    tmp_path: Path, changes: dict[str, Any], message: str
-) -> None:
+)
+def test_npz_refuses_wrong_arrays_naming_the_key(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
     with pytest.raises(UserError, match=message):
         npz(tmp_path, **changes)
 

@@ -188,11 +188,7 @@ def test_the_parts_of_an_unsplit_role_share_no_character(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("name", "people", "message"),
     [
-        (
-            "shakespeare",
-            {"A": (["x" * 79 + "ö"], ["a"])},
-            "unknown character 'ö'; set vocabulary: 81",
-        ),
+        ("shakespeare", {"A": (["x" * 79 + "ö"], ["a"])}, "unknown character 'ö'; set vocabulary: 81"),
         ("shakespeare", {"A": (["short"], ["a"])}, "x must hold texts of 80 characters"),
         ("femnist", {"A": ([[0.5] * 783], [1])}, "expected rows of 784 numbers"),
         ("femnist", {"A": ([[1.5] * 784], [1])}, "expected rows of 784 numbers"),
@@ -202,9 +198,7 @@ def test_the_parts_of_an_unsplit_role_share_no_character(tmp_path: Path) -> None
         ("femnist", {"A": ([], [])}, "has no examples for training"),
     ],
 )
-def test_leaf_files_with_other_content_are_refused(
-    tmp_path: Path, name: str, people: Any, message: str
-) -> None:
+def test_leaf_files_with_other_content_are_refused(tmp_path: Path, name: str, people: Any, message: str) -> None:
     leaf(tmp_path, people)
     with pytest.raises(UserError, match=message):
         read(name, path=str(tmp_path))

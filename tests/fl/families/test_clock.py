@@ -8,8 +8,15 @@ PACE = {0: 1.0, 1: 3.5, 2: 1.0, 3: 0.25}
 
 
 def clock(**settings: Any) -> Clock:
-    usual: dict[str, Any] = {"now": 0.0, "flight": {}, "version": 7, "places": 2, "waiting": [0, 1, 2, 3],
-                             "duration": PACE.__getitem__, "loses": lambda k: False}  # fmt: skip
+    usual: dict[str, Any] = {
+        "now": 0.0,
+        "flight": {},
+        "version": 7,
+        "places": 2,
+        "waiting": [0, 1, 2, 3],
+        "duration": PACE.__getitem__,
+        "loses": lambda k: False,
+    }
     usual |= settings
     return Clock(usual.pop("now"), usual.pop("flight"), **usual)
 

@@ -38,11 +38,7 @@ def test_pictures_of_every_size(shape: tuple[int, ...], classes: int) -> None:
 
 
 def test_a_visit_is_the_same_again_and_leaves_its_input_alone() -> None:
-    pair, x, y = (
-        gan.initial((1, 8, 8), SMALL, rng()),
-        torch.rand(70, 1, 8, 8),
-        torch.zeros(70).long(),
-    )
+    pair, x, y = (gan.initial((1, 8, 8), SMALL, rng()), torch.rand(70, 1, 8, 8), torch.zeros(70).long())
     before = {k: v.clone() for k, v in pair.generator.items()}
     a, b = (gan.train(pair, x, y, SMALL, rng(1)) for _ in range(2))
     assert all(torch.equal(a.pair.generator[k], b.pair.generator[k]) for k in before)
@@ -51,11 +47,7 @@ def test_a_visit_is_the_same_again_and_leaves_its_input_alone() -> None:
 
 
 def test_steps_and_epochs_count_what_they_say() -> None:
-    pair, x, y = (
-        gan.initial((1, 8, 8), SMALL, rng()),
-        torch.rand(64, 1, 8, 8),
-        torch.zeros(64).long(),
-    )
+    pair, x, y = (gan.initial((1, 8, 8), SMALL, rng()), torch.rand(64, 1, 8, 8), torch.zeros(64).long())
     # one epoch of two batches is one step of the generator, as T_g = 1 is; T_d = 3 leaves it none
     steps = gan.GanConfig(**{**vars(SMALL), "unit": "step", "local": 1})
     assert gan.train(pair, x, y, steps, rng()).generator_loss != 0

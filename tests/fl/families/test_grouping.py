@@ -16,9 +16,7 @@ def rows(k: int = 11, classes: int = 4, seed: int = 0) -> np.ndarray:
 def test_divergence_is_scipys() -> None:
     p, q = rows(2)
     assert divergence(p, q) == pytest.approx(entropy(p + 1e-5, q + 1e-5))
-    assert divergence(p, p) == 0 and np.isfinite(
-        divergence(np.array([1.0, -0.1]), np.array([0.0, 1]))
-    )
+    assert divergence(p, p) == 0 and np.isfinite(divergence(np.array([1.0, -0.1]), np.array([0.0, 1])))
 
 
 def test_similar_clients_meet_and_groups_are_even() -> None:
@@ -69,20 +67,14 @@ def test_the_pseudo_inverse_overshoots_and_least_squares_do_not() -> None:  # V6
     exact = np.linalg.pinv(mixes) @ missing
     assert exact == pytest.approx([-1.384833, 14.9317], abs=1e-5)
     assert wanted(mixes, missing, 1.0, "pinv") == [0, 14]
-    assert wanted(mixes, missing, 1.0, "nnls") == [
-        0,
-        14,
-    ]  # here 14.44: nearer, the same whole number
+    assert wanted(mixes, missing, 1.0, "nnls") == [0, 14]  # here 14.44: nearer, the same whole number
     crossed, lack = np.array([[0.5, 0.6], [0.5, 0.1], [0.0, 0.3]]), np.array([0, 10.0, 0])
     [p, _], [n, _] = wanted(crossed, lack, 1.0, "pinv"), wanted(crossed, lack, 1.0, "nnls")
     assert p > n > 0
 
 
 def test_clients_get_the_generators_that_differ_most() -> None:
-    own, offers = (
-        np.array([0.7, 0.2, 0.1]),
-        np.array([[0.7, 0.2, 0.1], [0.1, 0.1, 0.8], [0.4, 0.3, 0.3]]),
-    )
+    own, offers = (np.array([0.7, 0.2, 0.1]), np.array([[0.7, 0.2, 0.1], [0.1, 0.1, 0.8], [0.4, 0.3, 0.3]]))
     assert offered(own, offers, 1) == [1] and offered(own, offers, 2) == [1, 2]
     assert offered(own, offers, 9) == [0, 1, 2]
 

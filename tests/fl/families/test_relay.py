@@ -33,8 +33,14 @@ class Script:
         return (client, step) not in self.gone and step < self.all_gone_from
 
 
-def run(script: Script, *, completed: Mapping[int, int] | None = None, cap: int = 1,
-        members: tuple[int, ...] = MEMBERS, **config: object) -> Relay:  # fmt: skip
+def run(
+    script: Script,
+    *,
+    completed: Mapping[int, int] | None = None,
+    cap: int = 1,
+    members: tuple[int, ...] = MEMBERS,
+    **config: object,
+) -> Relay:
     return plan(members, completed or {}, FaultConfig(**config), script, cap)  # type: ignore[arg-type]
 
 
@@ -133,9 +139,12 @@ def test_a_fault_at_every_step_and_at_every_two_steps(kind: str, cap: int, toler
     for broken in [{p} for p in places] + [set(c) for c in combinations(places, 2)]:
         script = Script(
             late=broken if kind != "silent" else set(),
-            silent=dict.fromkeys(broken, 0.5) if kind == "silent" else {min(broken): 0.0}
-            if kind == "both" else {},
-        )  # fmt: skip
+            silent=dict.fromkeys(broken, 0.5)
+            if kind == "silent"
+            else {min(broken): 0.0}
+            if kind == "both"
+            else {},
+        )
         relay = run(script, cap=cap, tolerance=tolerance)
         check(relay, cap)
         assert relay == run(script, cap=cap, tolerance=tolerance)  # replayed

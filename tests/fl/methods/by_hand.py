@@ -22,9 +22,7 @@ ALL = slice(None)
 FULL: dict[str, Any] = {"rounds": 5, "local_epochs": 3, "batch_size": 1000, "lr": 0.1}
 WORLD: dict[str, Any] = {"script": [(range(K), a) for a in ANSWERING], "reply_loss": LOSS}
 
-Extra = Callable[
-    [TinyNet, Tensor], Tensor | float
-]  # (model, examples) -> what is added to the loss
+Extra = Callable[[TinyNet, Tensor], Tensor | float]  # (model, examples) -> what is added to the loss
 
 
 def vector(state: Mapping[str, Tensor]) -> Tensor:
@@ -38,9 +36,7 @@ def net_at(w: Tensor) -> TinyNet:
     return net
 
 
-def gradient(
-    w: Tensor, k: int, extra: Extra = lambda net, x: 0.0, batch: Tensor | slice = ALL
-) -> Tensor:
+def gradient(w: Tensor, k: int, extra: Extra = lambda net, x: 0.0, batch: Tensor | slice = ALL) -> Tensor:
     """Of client k's mean loss over a batch of its examples."""
     d = data()
     index = parts(d)[k][batch]

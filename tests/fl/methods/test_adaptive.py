@@ -80,15 +80,17 @@ def test_the_three_differ() -> None:
 
 
 @pytest.mark.parametrize("cls", ALL)
-def test_a_run_that_was_stopped_continues_to_the_same_bits(
-    cls: type[AdaptiveOptimiser], tmp_path: Path
-) -> None:
+def test_a_run_that_was_stopped_continues_to_the_same_bits(cls: type[AdaptiveOptimiser], tmp_path: Path) -> None:
     assert continues(lambda: make(cls), tmp_path, **WORLD)
 
 
 def test_settings_out_of_range_are_refused() -> None:
-    for cls, key, value in ((FedAdam, "beta2", 1.0), (FedAdagrad, "beta1", -0.1),
-                            (FedYogi, "kappa", 0.0), (FedAdam, "server_lr", -1.0)):  # fmt: skip
+    for cls, key, value in (
+        (FedAdam, "beta2", 1.0),
+        (FedAdagrad, "beta1", -0.1),
+        (FedYogi, "kappa", 0.0),
+        (FedAdam, "server_lr", -1.0),
+    ):
         with pytest.raises(UserError, match=f"method.{key} must be"):
             make(cls, **{key: value})
 

@@ -36,17 +36,17 @@ def answer(k: int, w: float, version: int) -> Delivery:
     return Delivery(
         client=k,
         examples=1,
-        message={
-            Kind.LOCAL_MODEL: {"w": torch.tensor([w])},
-            Kind.STALENESS: {"version": torch.tensor(version)},
-        },
+        message={Kind.LOCAL_MODEL: {"w": torch.tensor([w])}, Kind.STALENESS: {"version": torch.tensor(version)}},
     )
 
 
 def log_of(world: Any) -> list[tuple[int, int, int]]:
     """(round, client, version) of every answer."""
-    return [(a.round, a.sender.index, int(a.payload["version"])) for a in world.artifacts
-            if a.kind == Kind.STALENESS and a.channel == Channel.UPLINK]  # fmt: skip
+    return [
+        (a.round, a.sender.index, int(a.payload["version"]))
+        for a in world.artifacts
+        if a.kind == Kind.STALENESS and a.channel == Channel.UPLINK
+    ]
 
 
 class Paced(FedAsync):
@@ -123,8 +123,10 @@ def test_the_buffer_by_hand() -> None:
     """w = 2 at step 4; an answer 5 from w_4 = 2 and one 0 from w_1 = 1: (1 * 3 + 1/2 * (-1)) / 2, times 0.5."""
     method = fedbuff(buffer=2, server_lr=0.5)
     method.parameters = ("w",)
-    state = {"model": {"w": torch.tensor([2.0])},
-             "versions": {"4": {"w": torch.tensor([2.0])}, "1": {"w": torch.tensor([1.0])}}}  # fmt: skip
+    state = {
+        "model": {"w": torch.tensor([2.0])},
+        "versions": {"4": {"w": torch.tensor([2.0])}, "1": {"w": torch.tensor([1.0])}},
+    }
     after = method.server(state, iter([answer(0, 5.0, version=4), answer(1, 0.0, version=1)]), 4)
     assert float(after["model"]["w"]) == pytest.approx(2 + 0.5 * (3 - 0.5) / 2)
 
@@ -138,13 +140,18 @@ def test_nobody_answers_twice_in_a_buffer(tmp_path: Path) -> None:
 
 def test_an_update_is_clipped_relative_to_the_version_it_started_from(tmp_path: Path) -> None:
     clip = DPGaussian(DPGaussian.Config(clip_norm=0.01, noise_multiplier=0.0))
-    world = run(fedbuff(buffer=2, concurrency=3, rounds=5, server_lr=3.0), folder=tmp_path,
-                script=EVERYONE, protections=[clip])  # fmt: skip
-    versions = {a.round: a.payload for a in world.artifacts
-                if a.kind == Kind.GLOBAL_MODEL and a.channel == Channel.DOWNLINK}  # fmt: skip
-    answers = {
-        (a.round, a.sender): a.payload for a in world.artifacts if a.kind == Kind.LOCAL_MODEL
+    world = run(
+        fedbuff(buffer=2, concurrency=3, rounds=5, server_lr=3.0),
+        folder=tmp_path,
+        script=EVERYONE,
+        protections=[clip],
+    )
+    versions = {
+        a.round: a.payload
+        for a in world.artifacts
+        if a.kind == Kind.GLOBAL_MODEL and a.channel == Channel.DOWNLINK
     }
+    answers = {(a.round, a.sender): a.payload for a in world.artifacts if a.kind == Kind.LOCAL_MODEL}
     ages = []
     for a in world.artifacts:
         if a.kind == Kind.STALENESS and a.channel == Channel.UPLINK:
@@ -168,8 +175,9 @@ def test_every_lost_reply_leaves_the_model_alone_and_the_run_ends() -> None:
     assert [r["lost"] for r in world.history] == [4, 4, 4]
 
 
-@pytest.mark.parametrize("make", [lambda: fedasync(rounds=8, concurrency=3),
-                                  lambda: fedbuff(rounds=5, buffer=2, concurrency=3)])  # fmt: skip
+@pytest.mark.parametrize(
+    "make", [lambda: fedasync(rounds=8, concurrency=3), lambda: fedbuff(rounds=5, buffer=2, concurrency=3)]
+)
 def test_a_run_that_was_stopped_with_clients_in_flight_continues_to_the_same_bits(
     make: Any, tmp_path: Path
 ) -> None:
@@ -193,8 +201,6 @@ def test_two_processes_agree_with_one() -> None:
         (fedbuff, {"speed_spread": 0.5}, "speed_spread must be >= 1"),
     ],
 )
-def test_settings_out_of_range_are_refused(
-    make: Any, settings: dict[str, Any], complaint: str
-) -> None:
+def test_settings_out_of_range_are_refused(make: Any, settings: dict[str, Any], complaint: str) -> None:
     with pytest.raises(UserError, match=complaint):
         make(**settings)

@@ -33,13 +33,20 @@ def fedavg(**settings: Any) -> FedAvg:
     return FedAvg(FedAvg.Config(**(SETTINGS | settings)))
 
 
-def loss(
-    method: RoundMethod, counts: tuple[int, ...] = (30, 10, 0, 0)
-) -> tuple[float, list[float]]:
+def loss(method: RoundMethod, counts: tuple[int, ...] = (30, 10, 0, 0)) -> tuple[float, list[float]]:
     """The loss at V1 of a client with these class counts, and its gradient."""
     y = torch.repeat_interleave(torch.arange(4), torch.tensor(counts))
-    client = Client(index=0, round=0, x=torch.zeros(len(y), 1), y=y, classes=4, message={}, memory={},
-                    net=TinyNet(), streams=Streams(5))  # fmt: skip
+    client = Client(
+        index=0,
+        round=0,
+        x=torch.zeros(len(y), 1),
+        y=y,
+        classes=4,
+        message={},
+        memory={},
+        net=TinyNet(),
+        streams=Streams(5),
+    )
     const = method.constants(client)
     return logit_gradient(lambda z: method.loss(direct(), z, torch.tensor([0]), const), V1)
 
@@ -49,18 +56,14 @@ def balanced(classes: int = 4) -> dict[str, Any]:
     d = data(n=120)
     by_class = [list(np.flatnonzero(d.train.y == c)) for c in range(classes)]
     index = [
-        np.array([by_class[c].pop() for c in range(classes) for _ in range(3 + 2 * (k % 2))])
-        for k in range(5)
+        np.array([by_class[c].pop() for c in range(classes) for _ in range(3 + 2 * (k % 2))]) for k in range(5)
     ]
     return {"d": d, "index": index, **WORLD}
 
 
 @pytest.mark.parametrize(
     ("method", "value", "probabilities"),
-    [
-        (bsm(), 0.115671, [0.890768, 0.109232, 0.0, 0.0]),
-        (lc(), 0.278695, [0.756770, 0.243230, 0.0, 0.0]),
-    ],
+    [(bsm(), 0.115671, [0.890768, 0.109232, 0.0, 0.0]), (lc(), 0.278695, [0.756770, 0.243230, 0.0, 0.0])],
 )
 def test_the_loss_and_its_gradient_are_the_ones_on_paper(
     method: RoundMethod, value: float, probabilities: list[float]

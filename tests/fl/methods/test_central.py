@@ -56,9 +56,13 @@ def test_fine_tuning_moves_the_head_and_nothing_else() -> None:
 
 def test_fine_tuning_is_torch_sgd_on_the_head() -> None:
     """By hand with torch's optimiser, from FedAvg's first model, in the batches of the server's stream."""
-    method = Watched(Watched.Config(**(SETTINGS | {"rounds": 1, "server_epochs": 3, "server_lr": 0.2,
-                                                   "server_momentum": 0.9}), server_examples=24,
-                                    server_weight_decay=0.3))  # fmt: skip
+    method = Watched(
+        Watched.Config(
+            **(SETTINGS | {"rounds": 1, "server_epochs": 3, "server_lr": 0.2, "server_momentum": 0.9}),
+            server_examples=24,
+            server_weight_decay=0.3,
+        )
+    )
     tuned = run(method, **SPARE)
     net = TinyNet()
     net.load_state_dict(run(fedavg(rounds=1), **SPARE).model)
@@ -81,14 +85,11 @@ def test_the_servers_set_is_balanced_and_no_clients(wanted: int, each: int | Non
     fewest = np.bincount(np.delete(d.train.y, held)).min()
     assert torch.bincount(method.y).tolist() == [each or fewest] * 4
     free = normalise(torch.from_numpy(np.delete(d.train.x, held, 0)), d)
-    assert {tuple(x.flatten().tolist()) for x in method.x} <= {
-        tuple(x.flatten().tolist()) for x in free
-    }
+    assert {tuple(x.flatten().tolist()) for x in method.x} <= {tuple(x.flatten().tolist()) for x in free}
 
 
 def test_without_an_average_there_is_nothing_to_tune() -> None:
-    nobody = run(ft(), d=SPARE["d"], index=SPARE["index"], script=[([0, 1], [])],
-                 empty_round="skip")  # fmt: skip
+    nobody = run(ft(), d=SPARE["d"], index=SPARE["index"], script=[([0, 1], [])], empty_round="skip")
     assert same(nobody.model, nobody.initial)
 
 
@@ -134,9 +135,7 @@ def test_settings_out_of_range_are_refused(setting: str, value: float, complaint
 
 def test_the_datacenter_is_fedavg_with_one_client_to_the_last_bit() -> None:
     d, one = data(), [parts(data())[4]]
-    assert same(
-        run(datacenter(), d=d, index=one), run(fedavg(), d=d, index=one, script=[([0], [0])])
-    )
+    assert same(run(datacenter(), d=d, index=one), run(fedavg(), d=d, index=one, script=[([0], [0])]))
 
 
 def test_the_datacenter_is_one_client_that_holds_everything() -> None:

@@ -29,8 +29,10 @@ def own_models(folder: Path) -> dict[str, Any]:
 
 def table(*rows: list[float] | None) -> dict[str, torch.Tensor]:
     width = len(rows)
-    return {"table": torch.tensor([r or [0.0] * width for r in rows]),
-            "present": torch.tensor([r is not None for r in rows])}  # fmt: skip
+    return {
+        "table": torch.tensor([r or [0.0] * width for r in rows]),
+        "present": torch.tensor([r is not None for r in rows]),
+    }
 
 
 def test_gamma_zero_is_fedavg_to_the_last_bit() -> None:
@@ -62,8 +64,7 @@ def test_two_clients_receive_each_others_table(tmp_path: Path) -> None:
     d, index = data(), [np.arange(0, 40), np.arange(40, 80)]
     world = run(make(FD), folder=tmp_path, d=d, index=index, script=[([0, 1], [0, 1])])
     up = {(a.round, str(a.sender)): a for a in world.artifacts if a.kind == Kind.MEAN_LOGIT_TABLE}
-    down = {(a.round, a.seen_by[0]): a for a in world.artifacts
-            if a.kind == Kind.GLOBAL_LOGIT_TABLE}  # fmt: skip
+    down = {(a.round, a.seen_by[0]): a for a in world.artifacts if a.kind == Kind.GLOBAL_LOGIT_TABLE}
     for t in (1, 2):
         for own, other in (("client/0", "client/1"), ("client/1", "client/0")):
             np.testing.assert_allclose(
@@ -89,8 +90,7 @@ def test_the_loss_by_hand() -> None:
     y = torch.tensor([0])
     p = [0.5, 0.5]
     value, slope = logit_gradient(
-        lambda z: distillation_loss(torch.cat([z, z.detach()]), torch.tensor([0, 1]), **g),
-        [0.0, 0.0],
+        lambda z: distillation_loss(torch.cat([z, z.detach()]), torch.tensor([0, 1]), **g), [0.0, 0.0]
     )
     assert value == pytest.approx(0.5 * np.log(2))
     assert slope == pytest.approx([(p[0] - 0.25) / 2, (p[1] - 0.75) / 2])
@@ -114,13 +114,7 @@ def test_fd_without_gamma_is_training_alone(tmp_path: Path) -> None:
     models = {}
     for gamma in (0.0, 1.0):
         for name, i in (("a", index), ("b", moved)):
-            run(
-                make(FD, gamma=gamma),
-                folder=tmp_path / f"{name}{gamma}",
-                d=d,
-                index=i,
-                script=EVERYONE,
-            )
+            run(make(FD, gamma=gamma), folder=tmp_path / f"{name}{gamma}", d=d, index=i, script=EVERYONE)
             models[name, gamma] = own_models(tmp_path / f"{name}{gamma}")["1"]
     assert same(models["a", 0.0], models["b", 0.0])
     assert not same(models["a", 1.0], models["b", 1.0])

@@ -48,9 +48,7 @@ def test_a_class_is_scarce_below_a_share_of_the_largest() -> None:
 
 
 @pytest.mark.parametrize("decoys", [0, 1])
-def test_clients_send_own_pictures_of_scarce_classes_and_of_decoys(
-    decoys: int, tmp_path: Path
-) -> None:
+def test_clients_send_own_pictures_of_scarce_classes_and_of_decoys(decoys: int, tmp_path: Path) -> None:
     world, d = run(faug(decoys=decoys), script=EVERYONE, folder=tmp_path), data()
     sent = {a.sender.index: a for a in of(world, Kind.SEED_SAMPLES, Channel.UPLINK)}
     assert sent and {a.seen_by for a in sent.values()} == {("server",)}
@@ -90,9 +88,7 @@ def test_the_server_adds_copies_up_to_a_number_and_keeps_what_it_got() -> None:
 
 
 @pytest.mark.parametrize("share", [1.0, 0.5])
-def test_clients_fill_the_classes_that_can_be_made_up_to_their_largest(
-    share: float, tmp_path: Path
-) -> None:
+def test_clients_fill_the_classes_that_can_be_made_up_to_their_largest(share: float, tmp_path: Path) -> None:
     world = run(faug(share=share, rounds=1), script=EVERYONE, folder=tmp_path)
     [told] = of(world, Kind.ALLOCATION, Channel.DOWNLINK)
     seeds = of(world, Kind.SEED_SAMPLES, Channel.UPLINK)
@@ -103,9 +99,7 @@ def test_clients_fill_the_classes_that_can_be_made_up_to_their_largest(
     made = sum(int(share * (own.max() - own[c])) for c in known)
     assert [int(a.payload["count"]) for a in rest] == [own.sum() + made]
     everybody = sum(
-        int(n.sum()) + sum(int(share * (n.max() - n[c])) for c in known)
-        for n in COUNTS.values()
-        if n.sum()
+        int(n.sum()) + sum(int(share * (n.max() - n[c])) for c in known) for n in COUNTS.values() if n.sum()
     )
     assert world.history[-1]["samples_used"] == everybody
     assert not of(world, Kind.RELAY_MODEL, Channel.RELAY)
@@ -114,8 +108,9 @@ def test_clients_fill_the_classes_that_can_be_made_up_to_their_largest(
 @pytest.mark.slow
 def test_the_generator_makes_the_class_it_is_asked_for(tmp_path: Path) -> None:
     """The class of these pictures is their bright quadrant."""
-    settings = gan.GanConfig(cycles=100, local=1, width=8, latent=4, batch_size=32,
-                             lr_generator=2e-3, lr_critic=2e-3)  # fmt: skip
+    settings = gan.GanConfig(
+        cycles=100, local=1, width=8, latent=4, batch_size=32, lr_generator=2e-3, lr_critic=2e-3
+    )
     method = faug(gan=settings, seeds=10, decoys=3, scarce=1.0, enlarged=40, rounds=1)
     world = run(method, script=EVERYONE, folder=tmp_path)
     [sent] = of(world, Kind.GAN_G, Channel.DOWNLINK)
@@ -147,9 +142,11 @@ def test_a_run_that_was_stopped_continues_with_the_pictures_made(tmp_path: Path)
 
 @pytest.mark.parametrize(
     ("settings", "message"),
-    [({"seeds": -1}, r"faug\.seeds must be >= 0, got -1"),
-     ({"scarce": 2.0}, r"faug\.scarce must be from 0 to 1, got 2\.0")],
-)  # fmt: skip
+    [
+        ({"seeds": -1}, r"faug\.seeds must be >= 0, got -1"),
+        ({"scarce": 2.0}, r"faug\.scarce must be from 0 to 1, got 2\.0"),
+    ],
+)
 def test_settings_out_of_range_are_refused(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(UserError, match=message):
         faug(**settings)

@@ -61,8 +61,7 @@ def test_spreading_lowers_the_regulariser_and_its_first_step_is_the_gradient() -
     assert float(spreadout(spread(rows, 0.5, 50, 0.01), 0.5)) < float(spreadout(rows, 0.5))
     w = rows.double().requires_grad_()
     (grad,) = torch.autograd.grad(spreadout(w, 0.5), [w])
-    torch.testing.assert_close(spread(rows, 0.5, 1, 0.1).double(), w.detach() - 0.1 * grad,
-                               rtol=0, atol=1e-6)  # fmt: skip
+    torch.testing.assert_close(spread(rows, 0.5, 1, 0.1).double(), w.detach() - 0.1 * grad, rtol=0, atol=1e-6)
 
 
 def test_the_positive_loss_by_hand() -> None:
@@ -83,9 +82,7 @@ def test_clients_see_the_rows_of_their_own_classes_only(tmp_path: Path) -> None:
     d, index = data(), parts(data())
     world = run(fedaws(positive_only=True), folder=tmp_path, d=d, index=index, script=EVERYONE)
     sent = [a for a in world.artifacts if a.channel != Channel.RELEASE]
-    assert not [
-        a for a in sent if a.kind in (Kind.GLOBAL_MODEL, Kind.LOCAL_MODEL) and HEAD in a.payload
-    ]
+    assert not [a for a in sent if a.kind in (Kind.GLOBAL_MODEL, Kind.LOCAL_MODEL) and HEAD in a.payload]
     rows = [a for a in sent if a.kind == Kind.PROXIES]
     assert {a.channel for a in rows} == {Channel.UPLINK, Channel.DOWNLINK}
     for a in rows:
@@ -96,10 +93,14 @@ def test_clients_see_the_rows_of_their_own_classes_only(tmp_path: Path) -> None:
 
 def test_clients_start_from_the_rows_the_server_spread(tmp_path: Path) -> None:
     """With a rate of zero a client returns the rows it got; those of round 0 are the initial ones."""
-    world = run(fedaws(positive_only=True, lr=0.0, margin=0.9, spread_lr=0.1), folder=tmp_path,
-                script=[([4], [4])])  # fmt: skip
-    rows = {(a.round, a.channel): torch.from_numpy(a.payload["rows"])
-            for a in world.artifacts if a.kind == Kind.PROXIES}  # fmt: skip
+    world = run(
+        fedaws(positive_only=True, lr=0.0, margin=0.9, spread_lr=0.1), folder=tmp_path, script=[([4], [4])]
+    )
+    rows = {
+        (a.round, a.channel): torch.from_numpy(a.payload["rows"])
+        for a in world.artifacts
+        if a.kind == Kind.PROXIES
+    }
     assert (0, Channel.DOWNLINK) not in rows
     for t in (1, 2):
         assert torch.equal(rows[t, Channel.DOWNLINK], rows[t, Channel.UPLINK])
@@ -122,9 +123,7 @@ def test_orthogonal_heads_start_orthonormal() -> None:
 
 
 @pytest.mark.parametrize("positive_only", [False, True])
-def test_a_run_that_was_stopped_continues_to_the_same_bits(
-    positive_only: bool, tmp_path: Path
-) -> None:
+def test_a_run_that_was_stopped_continues_to_the_same_bits(positive_only: bool, tmp_path: Path) -> None:
     assert continues(lambda: fedaws(positive_only=positive_only), tmp_path, **WORLD)
 
 

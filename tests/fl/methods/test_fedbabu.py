@@ -45,8 +45,7 @@ def test_it_is_not_fedavg() -> None:
 
 def test_no_head_goes_up(tmp_path: Path) -> None:
     world = run(babu(), folder=tmp_path)
-    up = [a for a in world.artifacts
-          if a.channel is Channel.UPLINK and a.kind is Kind.LOCAL_MODEL]  # fmt: skip
+    up = [a for a in world.artifacts if a.channel is Channel.UPLINK and a.kind is Kind.LOCAL_MODEL]
     assert up and all(not any(k.startswith("head") for k in a.payload) for a in up)
 
 

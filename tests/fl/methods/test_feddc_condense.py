@@ -90,9 +90,7 @@ def _layers(gradients: tuple[torch.Tensor, ...]) -> list[tuple[torch.Tensor, tor
 
 
 @pytest.mark.parametrize(("match", "cosines"), [("dc_rows", 4 + 8 + 4), ("layer", 3)])
-def test_a_set_has_no_distance_to_itself_and_none_exceeds_two_a_cosine(
-    match: str, cosines: int
-) -> None:
+def test_a_set_has_no_distance_to_itself_and_none_exceeds_two_a_cosine(match: str, cosines: int) -> None:
     matcher = Matcher(TinyNet(), Condensing(match=match))  # type: ignore[arg-type]
     same_set = [Cell(c.real[:3], c.label) for c in cells((3, 3, 3, 3))]
     images = torch.stack([c.real for c in same_set])
@@ -122,9 +120,7 @@ def test_drawing_networks_moves_no_global_generator() -> None:
 
 
 def test_clipping_bounds_every_class_by_itself() -> None:
-    gradient = torch.randn(5, 2, 1, 6, 6, generator=generator()) * torch.logspace(-4, 2, 5).view(
-        5, 1, 1, 1, 1
-    )
+    gradient = torch.randn(5, 2, 1, 6, 6, generator=generator()) * torch.logspace(-4, 2, 5).view(5, 1, 1, 1, 1)
     norms = clip(gradient, 0.25).flatten(1).norm(dim=1)
     assert (norms <= 0.25 + 1e-6).all()
     assert torch.equal(clip(gradient, 0.25)[0], gradient[0])  # below the bound nothing changes
@@ -152,9 +148,7 @@ def test_the_bench_compares_two_ways_to_the_same_gradient() -> None:
 
 
 @pytest.mark.parametrize("per_class", [1, 2])
-def test_a_client_sends_its_own_classes_and_as_many_bytes_as_that_takes(
-    tmp_path: Path, per_class: int
-) -> None:
+def test_a_client_sends_its_own_classes_and_as_many_bytes_as_that_takes(tmp_path: Path, per_class: int) -> None:
     result = run(feddc(images_per_class=per_class), folder=tmp_path)
     d, index = data(), parts(data())
     heard = [a for a in result.artifacts if a.kind is Kind.CONDENSED_LABELS]
@@ -165,15 +159,16 @@ def test_a_client_sends_its_own_classes_and_as_many_bytes_as_that_takes(
     weights = sum(v.numel() * 4 for v in result.model.values())
     for a in (a for a in result.artifacts if a.kind is Kind.CONDENSED_IMAGES):
         owned = len(set(d.train.y[index[a.sender.index or 0]].tolist()))
-        model = next(m for m in result.artifacts if m.kind is Kind.LOCAL_MODEL
-                     and (m.round, m.sender) == (a.round, a.sender))  # fmt: skip
+        model = next(
+            m
+            for m in result.artifacts
+            if m.kind is Kind.LOCAL_MODEL and (m.round, m.sender) == (a.round, a.sender)
+        )
         assert model.size_bytes + a.size_bytes == weights + per_class * owned * 36 * 4
 
 
 @pytest.mark.parametrize(("recondense", "equal"), [("cache", True), ("every_round", False)])
-def test_cached_images_are_the_same_bytes_in_every_round(
-    tmp_path: Path, recondense: str, equal: bool
-) -> None:
+def test_cached_images_are_the_same_bytes_in_every_round(tmp_path: Path, recondense: str, equal: bool) -> None:
     result = run(feddc(recondense=recondense), folder=tmp_path, script=EVERYONE, reply_loss=0.3)
     sent: dict[int, list[bytes]] = {}
     for a in result.artifacts:
@@ -196,9 +191,7 @@ def test_condensation_lowers_the_distance_under_networks_it_has_not_seen(variant
 
     def mean(images: torch.Tensor) -> torch.Tensor:
         rng = generator(99)
-        return torch.stack(
-            [matcher.distances(group, images, rng).detach() for _ in range(15)]
-        ).mean(0)
+        return torch.stack([matcher.distances(group, images, rng).detach() for _ in range(15)]).mean(0)
 
     assert (mean(end) < 0.9 * mean(start)).all()
 

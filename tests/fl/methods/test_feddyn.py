@@ -22,9 +22,7 @@ def dyn(**settings: object) -> FedDyn:
 
 def test_without_alpha_and_correction_it_is_uniform_fedavg_to_the_last_bit() -> None:
     plain = FedAvg(FedAvg.Config(weighting="uniform", **SAME))  # type: ignore[arg-type]
-    assert same(
-        run(dyn(alpha=0.0, server_correction=False), reply_loss=0.2), run(plain, reply_loss=0.2)
-    )
+    assert same(run(dyn(alpha=0.0, server_correction=False), reply_loss=0.2), run(plain, reply_loss=0.2))
 
 
 def test_alpha_zero_alone_is_not_fedavg() -> None:
@@ -45,12 +43,7 @@ def test_the_first_round_extrapolates_a_fedprox_round() -> None:
 
 @pytest.mark.parametrize(
     "settings",
-    [
-        {},
-        {"momentum": 0.5, "lr_decay": 0.7},
-        {"server_correction": False},
-        {"eval_model": "mean_all_latest"},
-    ],
+    [{}, {"momentum": 0.5, "lr_decay": 0.7}, {"server_correction": False}, {"eval_model": "mean_all_latest"}],
 )
 def test_it_is_the_algorithm_written_out(settings: dict[str, Any]) -> None:
     """Algorithm 1, with g_k advancing only where the answer arrived; and h is the mean of all g_k."""

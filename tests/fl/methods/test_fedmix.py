@@ -29,9 +29,7 @@ def mashed(world: World, channel: Channel) -> list[Any]:
 
 
 @BOTH
-def test_no_blending_is_fedavg_to_the_last_bit_and_shares_nothing(
-    variant: str, tmp_path: Path
-) -> None:
+def test_no_blending_is_fedavg_to_the_last_bit_and_shares_nothing(variant: str, tmp_path: Path) -> None:
     fedavg = run(FedAvg(FedAvg.Config(**SETTINGS)), **WORLD)
     without = run(fedmix(mix=0.0, variant=variant), folder=tmp_path, **WORLD)
     assert same(without, fedavg) and not mashed(without, Channel.UPLINK)
@@ -52,9 +50,7 @@ def test_groups_of_one_share_the_examples_themselves(tmp_path: Path) -> None:
     for a in sent:
         rows = parts(d)[a.sender.index]
         x, y = normalise(torch.from_numpy(d.train.x[rows]), d).numpy(), d.train.y[rows]
-        which = [
-            int(np.flatnonzero((x == image).all((1, 2, 3)))[0]) for image in a.payload["images"]
-        ]
+        which = [int(np.flatnonzero((x == image).all((1, 2, 3)))[0]) for image in a.payload["images"]]
         assert sorted(which) == list(range(len(rows)))  # bit for bit, each once
         assert np.array_equal(a.payload["labels"], np.eye(4, dtype=np.float32)[y[which]])
 
@@ -72,9 +68,7 @@ def test_no_mean_is_of_fewer_than_a_group_and_all_examples_are_in_one(tmp_path: 
         assert np.allclose(p["labels"].mean(0), shares, atol=1e-6)
 
 
-def test_everybody_gets_the_pool_once_and_the_server_alone_reads_single_uploads(
-    tmp_path: Path,
-) -> None:
+def test_everybody_gets_the_pool_once_and_the_server_alone_reads_single_uploads(tmp_path: Path) -> None:
     world = run(fedmix(), folder=tmp_path, script=EVERYONE)
     [pool] = mashed(world, Channel.DOWNLINK)
     sent = mashed(world, Channel.UPLINK)
@@ -133,9 +127,7 @@ def test_the_gradient_goes_through_the_slope() -> None:
             values.append(float(mixed(Handle(net), x, y, mean, label, 0.3).detach()))
             with torch.no_grad():
                 weight[place] -= step
-        assert float(gradient[place]) == pytest.approx(
-            (values[0] - values[1]) / 2e-6, rel=1e-4, abs=1e-8
-        )
+        assert float(gradient[place]) == pytest.approx((values[0] - values[1]) / 2e-6, rel=1e-4, abs=1e-8)
 
 
 # Running and refusing -------------------------------------------------------------------------
@@ -147,9 +139,11 @@ def test_a_run_that_was_stopped_continues_with_the_pool_it_had(tmp_path: Path) -
 
 @pytest.mark.parametrize(
     ("settings", "message"),
-    [({"mix": 1.5}, r"fedmix\.mix must be from 0 to 1, got 1\.5"),
-     ({"group_size": 0}, r"fedmix\.group_size must be >= 1, got 0")],
-)  # fmt: skip
+    [
+        ({"mix": 1.5}, r"fedmix\.mix must be from 0 to 1, got 1\.5"),
+        ({"group_size": 0}, r"fedmix\.group_size must be >= 1, got 0"),
+    ],
+)
 def test_settings_out_of_range_are_refused(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(UserError, match=message):
         fedmix(**settings)

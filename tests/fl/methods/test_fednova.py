@@ -43,12 +43,16 @@ def test_the_scalar_case_of_the_specification(taus: tuple[int, int], expected: f
     """w = 0, w_1 = -0.1, w_2 = -0.9, p = 1/2."""
     method, rate = nova(lr=1.0), 1.0
     deliveries = [
-        Delivery(client=k, examples=10, message={
-            Kind.NORMALIZED_DELTA: {"w": torch.tensor([-w / (rate * tau)])},
-            Kind.NUM_STEPS: {"steps": torch.tensor(tau), "norm": torch.tensor(float(tau))},
-        })
+        Delivery(
+            client=k,
+            examples=10,
+            message={
+                Kind.NORMALIZED_DELTA: {"w": torch.tensor([-w / (rate * tau)])},
+                Kind.NUM_STEPS: {"steps": torch.tensor(tau), "norm": torch.tensor(float(tau))},
+            },
+        )
         for k, (w, tau) in enumerate(zip((-0.1, -0.9), taus, strict=True))
-    ]  # fmt: skip
+    ]
     state = method.server({"model": {"w": torch.zeros(1)}, "buffer": {}}, iter(deliveries), 0)
     assert float(state["model"]["w"]) == pytest.approx(expected)
 
@@ -85,9 +89,7 @@ def test_it_is_the_algorithm_written_out(settings: dict[str, Any]) -> None:
         mean = torch.zeros_like(w)
         for k in heard:
             drawn = by_hand.batches(t, k, 8, 2)
-            after = by_hand.descend(
-                w, k, rate, c.momentum, lambda v, w=w: c.mu * (v - w), batches=drawn
-            )
+            after = by_hand.descend(w, k, rate, c.momentum, lambda v, w=w: c.mu * (v - w), batches=drawn)
             norm = step = 0.0
             for _ in drawn:
                 step = c.momentum * step + 1

@@ -9,8 +9,7 @@ from fl.methods.fedavg import FedAvg
 from fl.methods.fedprox import FedProx
 from tests.fl.worlds import close, run, same
 
-SAME = {"rounds": 3, "local_epochs": 2, "batch_size": 8, "lr": 0.05, "momentum": 0.5,
-        "weight_decay": 0.01}  # fmt: skip
+SAME = {"rounds": 3, "local_epochs": 2, "batch_size": 8, "lr": 0.05, "momentum": 0.5, "weight_decay": 0.01}
 
 
 def prox(**settings: object) -> FedProx:

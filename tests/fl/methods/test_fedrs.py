@@ -9,13 +9,7 @@ import torch
 from fl.errors import UserError
 from fl.methods.fedavg import FedAvg
 from fl.methods.fedrs import FedRS
-from tests.fl.methods.worlds_of_methods import (
-    SETTINGS,
-    WORLD,
-    continues,
-    direct,
-    logit_gradient,
-)
+from tests.fl.methods.worlds_of_methods import SETTINGS, WORLD, continues, direct, logit_gradient
 from tests.fl.worlds import EVERYONE, data, parts, run, same
 
 V1 = [2.0, 1.0, 0.5, -0.5]  # logits; class counts (30, 10, 0, 0), label 0

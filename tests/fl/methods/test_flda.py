@@ -85,8 +85,7 @@ def test_the_private_model_and_the_gate_go_on_where_they_were(tmp_path: Path) ->
     ends = []
     for rounds, epochs in ((2, 1), (1, 2)):
         folder = tmp_path / str(rounds)
-        world = run(flda(rounds=rounds, local_epochs=epochs, **plain), folder=folder,
-                    script=[([4], [4])])  # fmt: skip
+        world = run(flda(rounds=rounds, local_epochs=epochs, **plain), folder=folder, script=[([4], [4])])
         ends.append(world.model | kept(folder)["4"])
     assert close(ends[0], ends[1])
 

@@ -31,11 +31,12 @@ def gandalf(cls: type[Gandalf] = Gandalf, **settings: Any) -> Gandalf:
     return cls(cls.Config(**(SETTINGS | settings)))
 
 
-def relays(
-    world: World, kind: Kind = Kind.RELAY_MODEL, round: int | None = None
-) -> list[tuple[int, str]]:
-    return [(a.sender.index, a.seen_by[0]) for a in world.artifacts
-            if a.channel == Channel.RELAY and a.kind == kind and round in (None, a.round)]  # type: ignore[misc] # fmt: skip
+def relays(world: World, kind: Kind = Kind.RELAY_MODEL, round: int | None = None) -> list[tuple[int, str]]:
+    return [
+        (a.sender.index, a.seen_by[0])
+        for a in world.artifacts
+        if a.channel == Channel.RELAY and a.kind == kind and round in (None, a.round)
+    ]  # type: ignore[misc]
 
 
 class Scripted(Gandalf):
@@ -58,14 +59,10 @@ def test_a_mediator_for_every_client_is_fedavg_to_the_last_bit(weighting: str) -
     assert same(run(alone, **WORLD, workers=2), run(fedavg, **WORLD))
     assert not same(run(gandalf(mediators=2, **PLAIN), **WORLD), run(fedavg, **WORLD))
     noisy = PLAIN | {"noise": NoiseConfig(scale=1e-3)}
-    assert not same(
-        run(gandalf(mediators=4, weighting=weighting, **noisy), **WORLD), run(fedavg, **WORLD)
-    )
+    assert not same(run(gandalf(mediators=4, weighting=weighting, **noisy), **WORLD), run(fedavg, **WORLD))
 
 
-def test_one_mediator_is_one_chain_that_the_server_leaves_as_it_is(
-    tmp_path: Path,
-) -> None:  # T-GA-3
+def test_one_mediator_is_one_chain_that_the_server_leaves_as_it_is(tmp_path: Path) -> None:  # T-GA-3
     world = run(gandalf(mediators=1, rounds=2, **PLAIN), script=EVERYONE, folder=tmp_path)
     assert relays(world, round=0) == [(0, "client/1"), (1, "client/2"), (2, "client/4")]
     [last] = [a for a in world.artifacts if a.kind == Kind.LOCAL_MODEL and a.round == 1]
@@ -78,16 +75,12 @@ def test_a_chain_is_training_one_after_the_other() -> None:
     only = [([2, 4], [2, 4])]
     chain = run(gandalf(mediators=1, rounds=1, **PLAIN), script=only)
     first = run(FedAvg(FedAvg.Config(**SETTINGS | {"rounds": 1})), script=[([2], [2])])
-    then = run(
-        FedAvg(FedAvg.Config(**SETTINGS | {"rounds": 1})), script=[([4], [4])], initial=first.model
-    )
+    then = run(FedAvg(FedAvg.Config(**SETTINGS | {"rounds": 1})), script=[([4], [4])], initial=first.model)
     assert same(chain, then)
 
 
 def test_mediator_epochs_go_round_the_group_again(tmp_path: Path) -> None:
-    world = run(
-        gandalf(mediators=1, rounds=1, mediator_epochs=2, **PLAIN), script=EVERYONE, folder=tmp_path
-    )
+    world = run(gandalf(mediators=1, rounds=1, mediator_epochs=2, **PLAIN), script=EVERYONE, folder=tmp_path)
     assert [k for k, _ in relays(world)] == [0, 1, 2, 4, 0, 1, 2]
     once = run(gandalf(mediators=1, rounds=2, **PLAIN), script=EVERYONE)
     assert not same(world, once)  # the second time round has batches of its own
@@ -113,10 +106,7 @@ def test_pictures_are_added_where_a_class_is_short(labeler: str, tmp_path: Path)
     phases = [h["phase"] for h in world.history]
     assert (
         phases
-        == ["gan"] * 3
-        + ["label"] * {"fedavg": 2, "oracle": 1}.get(labeler, 0)
-        + ["augment"]
-        + ["train"] * 3
+        == ["gan"] * 3 + ["label"] * {"fedavg": 2, "oracle": 1}.get(labeler, 0) + ["augment"] + ["train"] * 3
     )
     sizes: dict[int, list[int]] = {}
     for a in world.artifacts:
@@ -153,9 +143,7 @@ def continues_after(after: int, folder: Path) -> bool:
     from tests.fl.worlds import Stopped
 
     def make() -> Gandalf:
-        return gandalf(
-            **LIGHT | {"noise": NoiseConfig(), "faults": FaultConfig(dropout=0.5, crash=0.1)}
-        )
+        return gandalf(**LIGHT | {"noise": NoiseConfig(), "faults": FaultConfig(dropout=0.5, crash=0.1)})
 
     with pytest.raises(Stopped):
         run(make(), folder=folder, stop_after=after, **WORLD)
@@ -167,11 +155,7 @@ def continues_after(after: int, folder: Path) -> bool:
 
 def faulty(script: Script, folder: Path | None = None, **settings: Any) -> World:
     cls = type("Faulty", (Scripted,), {"script": script})
-    return run(
-        gandalf(cls, **{"rounds": 1, "mediators": 1} | PLAIN | settings),
-        script=EVERYONE,
-        folder=folder,
-    )
+    return run(gandalf(cls, **{"rounds": 1, "mediators": 1} | PLAIN | settings), script=EVERYONE, folder=folder)
 
 
 def test_with_all_holders_down_training_starts_from_the_rounds_model() -> None:  # T-GA-8
@@ -183,9 +167,9 @@ def test_with_all_holders_down_training_starts_from_the_rounds_model() -> None: 
 def test_faults_at_every_step_stop_nothing_and_replay_the_same(tmp_path: Path) -> None:
     for k in (0, 1, 2, 4):
         for step in range(5):
-            for n, script in enumerate((
-                Script(late={(k, 0)}), Script(silent={(k, 0): 0.5}), Script(late={(4, 0)}, gone={(k, step)}),
-            )):  # fmt: skip
+            for n, script in enumerate(
+                (Script(late={(k, 0)}), Script(silent={(k, 0): 0.5}), Script(late={(4, 0)}, gone={(k, step)}))
+            ):
                 first = faulty(script, tmp_path / f"{k}-{step}-{n}")
                 assert same(first, faulty(script))
                 assert first.history[0]["samples_used"] <= 7 + 20 + 11 + 30  # nobody twice
@@ -227,9 +211,7 @@ def test_a_result_that_is_not_finite_is_dropped_and_the_chain_goes_on() -> None:
 # Noise ----------------------------------------------------------------------------------------
 
 
-def test_the_ledger_has_a_line_for_every_visit_and_says_whether_a_clip_is_behind_it(
-    tmp_path: Path,
-) -> None:
+def test_the_ledger_has_a_line_for_every_visit_and_says_whether_a_clip_is_behind_it(tmp_path: Path) -> None:
     def lines(mode: Any, **more: Any) -> list[Any]:
         noise = NoiseConfig(mode=mode, scale=2.0, critic=0.5, labels_scale=3.0)
         run(gandalf(**LIGHT | {"noise": noise} | more), script=EVERYONE, folder=tmp_path / mode)
@@ -237,17 +219,12 @@ def test_the_ledger_has_a_line_for_every_visit_and_says_whether_a_clip_is_behind
 
     printed = lines("printed")
     critic = [r for r in printed if r.kind == "gan_D"]
-    assert len(critic) == 3 * 4 and {r.sender for r in critic} == {
-        f"client/{k}" for k in (0, 1, 2, 4)
-    }
+    assert len(critic) == 3 * 4 and {r.sender for r in critic} == {f"client/{k}" for k in (0, 1, 2, 4)}
     assert {(r.noise_std, r.sensitivity, r.clip_norm, r.derived) for r in critic} == {
         (1.0, 0.5, None, "declared")
     }
     # Theorem 1: epsilon = c / sigma, V11
-    assert (
-        critic[0].claimed_epsilon == pytest.approx(4.844805 / 2, abs=1e-5)
-        and critic[0].claimed_delta == 1e-5
-    )
+    assert critic[0].claimed_epsilon == pytest.approx(4.844805 / 2, abs=1e-5) and critic[0].claimed_delta == 1e-5
     assert any(r.mechanism == "none" and r.kind == "num_examples" for r in printed)
 
     accounted = lines("accounted", weighting="uniform")
@@ -262,9 +239,7 @@ def test_noise_is_what_the_ledger_says_on_the_wire(tmp_path: Path) -> None:
     noise = NoiseConfig(scale=0.01, labels_scale=0.0)
     quiet = run(gandalf(rounds=1, mediators=1, **PLAIN), script=EVERYONE, folder=tmp_path / "0")
     noisy = run(
-        gandalf(rounds=1, mediators=1, **PLAIN | {"noise": noise}),
-        script=EVERYONE,
-        folder=tmp_path / "1",
+        gandalf(rounds=1, mediators=1, **PLAIN | {"noise": noise}), script=EVERYONE, folder=tmp_path / "1"
     )
     a, b = (next(x for x in w.artifacts if x.channel == Channel.RELAY) for w in (quiet, noisy))
     gap = np.concatenate([(b.payload[k] - a.payload[k]).ravel() for k in a.payload])

@@ -47,10 +47,14 @@ def test_averaging_the_generators_of_one_client_is_handing_them_to_itself(tmp_pa
     everybody = run(gandalf(FedDPGAN, **LIGHT), script=EVERYONE, folder=tmp_path / "all")
     assert not relays(everybody, Kind.GAN_G) and not relays(everybody, Kind.GAN_D)
     two = run(gandalf(FedDPGAN, **LIGHT), script=[([2, 4], [2, 4])], folder=tmp_path / "two")
-    up = {(a.round, a.sender.index): a.payload for a in two.artifacts
-          if a.kind == Kind.GAN_D and a.channel == Channel.UPLINK}  # fmt: skip
-    down = next(a for a in two.artifacts if a.kind == Kind.GAN_D and a.round == 1
-                and a.channel == Channel.DOWNLINK)  # fmt: skip
+    up = {
+        (a.round, a.sender.index): a.payload
+        for a in two.artifacts
+        if a.kind == Kind.GAN_D and a.channel == Channel.UPLINK
+    }
+    down = next(
+        a for a in two.artifacts if a.kind == Kind.GAN_D and a.round == 1 and a.channel == Channel.DOWNLINK
+    )
     expected = (11 * up[0, 2]["fc.weight"] + 30 * up[0, 4]["fc.weight"]) / 41
     assert np.allclose(down.payload["fc.weight"], expected, atol=1e-6)
 
@@ -88,9 +92,7 @@ def test_shared_pictures_are_clients_own_and_everybody_trains_on_some(tmp_path: 
             own = d.train.x[held[a.sender.index or 0]]
             gaps = np.abs(a.payload["images"][:, None] - own[None]).max((2, 3, 4))
             assert gaps.min(1).max() < 1e-5 and len(set(gaps.argmin(1))) == len(gaps)
-    back = [
-        a for a in world.artifacts if a.kind == Kind.SEED_SAMPLES and a.channel == Channel.DOWNLINK
-    ]
+    back = [a for a in world.artifacts if a.kind == Kind.SEED_SAMPLES and a.channel == Channel.DOWNLINK]
     assert len(back) == 4 and all(len(set(a.payload["labels"].tolist())) == 4 for a in back)
     assert continues(lambda: sharing(volume=0.5), tmp_path / "again", **WORLD)
 
@@ -114,10 +116,7 @@ def test_scarce_classes_are_filled_and_plentiful_ones_thinned_to_the_threshold()
     totals = np.array([100, 100, 100, 20, 180])  # mean 100, deviation sqrt(2560) = 50.596
     found = ratios(totals, 1.0, 1.0)
     assert found.tolist() == pytest.approx([1, 1, 1, 49.404 / 20, 150.596 / 180], abs=1e-4)
-    assert (
-        ratios(totals, 9.0, 9.0).tolist() == [1] * 5
-        and ratios(totals[:3], 1, 1).tolist() == [1] * 3
-    )
+    assert ratios(totals, 9.0, 9.0).tolist() == [1] * 5 and ratios(totals[:3], 1, 1).tolist() == [1] * 3
     assert resized(np.array([4, 0, 7, 2, 9]), found).tolist() == [4, 0, 7, 5, 8]
 
 

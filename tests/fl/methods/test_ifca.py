@@ -49,8 +49,7 @@ def test_clients_whose_labels_disagree_part_ways(tmp_path: Path) -> None:
     script = [([0, 1, 2, 3], [0, 1, 2, 3])]
     method = ifca(rounds=12, lr=0.2)
     world = run(method, folder=tmp_path, d=d, index=index, script=script)
-    last = {a.sender.index: int(a.payload["cluster"])
-            for a in world.artifacts if a.kind == Kind.CLUSTER_ID}  # fmt: skip
+    last = {a.sender.index: int(a.payload["cluster"]) for a in world.artifacts if a.kind == Kind.CLUSTER_ID}
     assert last[0] == last[2] != last[1] == last[3]
 
 
@@ -73,17 +72,20 @@ def test_a_model_nobody_chose_stays_and_others_average_their_own_clients() -> No
     method = ifca(clusters=3)
     method.head = ()
     arrived = [
-        Delivery(client=k, examples=n, message={
-            Kind.LOCAL_MODEL: {"w": torch.tensor([w])}, Kind.CLUSTER_ID: {"cluster": torch.tensor(j)}})
+        Delivery(
+            client=k,
+            examples=n,
+            message={Kind.LOCAL_MODEL: {"w": torch.tensor([w])}, Kind.CLUSTER_ID: {"cluster": torch.tensor(j)}},
+        )
         for k, (n, w, j) in enumerate([(1, 1.0, 0), (3, 5.0, 0), (2, 7.0, 2)])
-    ]  # fmt: skip
-    before = {"models": {str(j): {"w": torch.tensor([-float(j)])} for j in range(3)},
-              "members": torch.zeros(3, dtype=torch.float64)}  # fmt: skip
+    ]
+    before = {
+        "models": {str(j): {"w": torch.tensor([-float(j)])} for j in range(3)},
+        "members": torch.zeros(3, dtype=torch.float64),
+    }
     after = method.server(before, iter(arrived), 0)
     assert [float(after["models"][str(j)]["w"]) for j in range(3)] == [4.0, -1.0, 7.0]
-    assert (
-        float(method.served(after)["w"]) == 4.0
-    )  # four examples are behind it, two behind the last
+    assert float(method.served(after)["w"]) == 4.0  # four examples are behind it, two behind the last
     later = Delivery(client=0, examples=3, message=arrived[2].message)
     after = method.server(after, iter([later]), 1)
     assert float(method.served(after)["w"]) == 7.0  # now five are
@@ -113,9 +115,7 @@ def test_an_update_is_clipped_relative_to_the_chosen_model(tmp_path: Path) -> No
     chosen = {a.sender: a for a in world.artifacts if a.kind == Kind.CLUSTER_ID}
     for a in (a for a in world.artifacts if a.kind == Kind.LOCAL_MODEL):
         j = int(chosen[a.sender].payload["cluster"])
-        np.testing.assert_allclose(
-            a.payload["fc.weight"], sent.payload[f"{j}/fc.weight"], atol=1e-5
-        )
+        np.testing.assert_allclose(a.payload["fc.weight"], sent.payload[f"{j}/fc.weight"], atol=1e-5)
 
 
 def test_a_run_that_was_stopped_continues_to_the_same_bits(tmp_path: Path) -> None:

@@ -36,9 +36,7 @@ def test_the_first_round_is_fedavg_for_every_mu() -> None:
 
 
 def test_later_rounds_are_not() -> None:
-    assert not close(
-        run(moon(mu=5.0), script=EVERYONE), run(avg(), script=EVERYONE), tolerance=1e-4
-    )
+    assert not close(run(moon(mu=5.0), script=EVERYONE), run(avg(), script=EVERYONE), tolerance=1e-4)
 
 
 def test_the_contrast_is_ln_2_where_both_models_agree_and_known_where_not() -> None:

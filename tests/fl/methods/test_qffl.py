@@ -24,11 +24,16 @@ def step(q: float, w: float, clients: list[tuple[float, float]], rate: float) ->
     method = qffl(q=q, lr=rate)
     method.parameters = ("w",)
     arrived = [
-        Delivery(client=k, examples=9 * k + 1, message={
-            Kind.LOCAL_MODEL: {"w": torch.tensor([model])},
-            Kind.LOCAL_LOSS: {"loss": torch.tensor(loss)}})
+        Delivery(
+            client=k,
+            examples=9 * k + 1,
+            message={
+                Kind.LOCAL_MODEL: {"w": torch.tensor([model])},
+                Kind.LOCAL_LOSS: {"loss": torch.tensor(loss)},
+            },
+        )
         for k, (model, loss) in enumerate(clients)
-    ]  # fmt: skip
+    ]
     return float(method.server({"model": {"w": torch.tensor([w])}}, iter(arrived), 0)["model"]["w"])
 
 

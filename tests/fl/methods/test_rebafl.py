@@ -37,8 +37,7 @@ def balanced(classes: int = 4, each: int = 3) -> dict[str, Any]:
     d = data(n=120)
     by_class = [list(np.flatnonzero(d.train.y == c)) for c in range(classes)]
     index = [
-        np.array([by_class[c].pop() for c in range(classes) for _ in range(each * (1 + k % 2))])
-        for k in range(5)
+        np.array([by_class[c].pop() for c in range(classes) for _ in range(each * (1 + k % 2))]) for k in range(5)
     ]
     return {"d": d, "index": index, **WORLD}
 
@@ -180,8 +179,12 @@ def test_without_residual_the_feature_is_the_prototype() -> None:
 def heads() -> tuple[TinyNet, Tensor, Tensor, Constants]:
     torch.manual_seed(1)
     net, x, y = TinyNet(), torch.rand(6, 1, 6, 6), torch.tensor([0, 1, 2, 3, 0, 1])
-    const = {"shift": torch.zeros(4), "table": torch.randn(4, 8), "offset": torch.tensor(0),
-             "have": torch.tensor([True, True, True, False])}  # fmt: skip
+    const = {
+        "shift": torch.zeros(4),
+        "table": torch.randn(4, 8),
+        "offset": torch.tensor(0),
+        "have": torch.tensor([True, True, True, False]),
+    }
     return net, x, y, const
 
 
@@ -251,9 +254,17 @@ def test_a_class_moved_to_another_has_that_classes_prototype_as_its_mean() -> No
         rows = h[y == source]
         for target in range(4):
             moved = [
-                augment(r[None], torch.tensor([source]), const["table"], const["have"],
-                        torch.tensor(target), 1.0, "all")[0] for r in rows
-            ]  # fmt: skip
+                augment(
+                    r[None],
+                    torch.tensor([source]),
+                    const["table"],
+                    const["have"],
+                    torch.tensor(target),
+                    1.0,
+                    "all",
+                )[0]
+                for r in rows
+            ]
             mean = torch.cat(moved).mean(0)
             torch.testing.assert_close(mean, const["table"][target], rtol=0, atol=1e-5)
 

@@ -99,9 +99,8 @@ def test_a_single_full_batch_step_gives_the_gradient_as_c_k(tmp_path: Path) -> N
         if a.kind is Kind.CONTROL_DELTA:
             for name in a.payload:
                 torch.testing.assert_close(
-                    torch.from_numpy(a.payload[name]), torch.from_numpy(b.payload[name]),
-                    rtol=0, atol=2e-5,
-                )  # fmt: skip
+                    torch.from_numpy(a.payload[name]), torch.from_numpy(b.payload[name]), rtol=0, atol=2e-5
+                )
 
 
 def test_a_stopped_run_continues_to_the_same_bits(tmp_path: Path) -> None:

@@ -42,9 +42,7 @@ def volumes(seed: int, clients: int = 12) -> dict[int, np.ndarray]:
 
 def test_the_worked_example_of_selection() -> None:
     given = allocate({k: counts(*n) for k, n in V3.items()}, 4, 0.01, rng())
-    assert {k: s.tolist() for k, s in given.items()} == {
-        0: [8, 2, 0], 3: [0, 3, 3], 2: [0, 0, 5], 1: [0, 3, 0]
-    }  # fmt: skip
+    assert {k: s.tolist() for k, s in given.items()} == {0: [8, 2, 0], 3: [0, 3, 3], 2: [0, 0, 5], 1: [0, 3, 0]}
     assert list(given) == [0, 3, 2, 1]
     steps = np.cumsum(list(given.values()), 0)
     found = [divergence(v) for v in steps]
@@ -58,9 +56,8 @@ def test_the_printed_order_of_assignments_leaves_the_later_clients_nothing() -> 
 
 @pytest.mark.parametrize(
     ("batch", "printed", "bounded"),
-    [(1, 0.078540, 0.05), (2, 0.110715, 0.070483), (10, 0.147113, 0.093655),
-     (83, 0.155875, 0.099233)],
-)  # fmt: skip
+    [(1, 0.078540, 0.05), (2, 0.110715, 0.070483), (10, 0.147113, 0.093655), (83, 0.155875, 0.099233)],
+)
 def test_rates_of_the_vector(batch: int, printed: float, bounded: float) -> None:
     assert learning_rate(batch, 0.1, "printed") == pytest.approx(printed, abs=1e-6)
     assert learning_rate(batch, 0.1, "bounded") == pytest.approx(bounded, abs=1e-6)
@@ -156,9 +153,7 @@ def test_a_single_client_trains_on_all_its_data(tmp_path: Path) -> None:
 # What crosses the wire ---------------------------------------------------------------------------
 
 
-def test_every_candidate_tells_its_counts_and_only_the_selected_get_the_model(
-    tmp_path: Path,
-) -> None:
+def test_every_candidate_tells_its_counts_and_only_the_selected_get_the_model(tmp_path: Path) -> None:
     result = run(seol(chosen=2, theta_kld=0.0), folder=tmp_path, script=EVERYONE)
     told = {a.sender.index for a in result.artifacts if a.kind is Kind.CLASS_VOLUME}
     first = [a for a in result.artifacts if a.round == 0]
@@ -174,8 +169,7 @@ def test_the_server_raises_the_decay_while_clients_add_much(tmp_path: Path) -> N
     sent = [float(a.payload["decay"]) for a in result.artifacts if a.kind is Kind.OVERSAMPLE_DECAY]
     assert sent[0] == 0.2 and sent[1] == pytest.approx(0.3)
     calm = run(seol(theta_over=1e9), folder=tmp_path / "calm", script=EVERYONE)
-    same_decay = {float(a.payload["decay"]) for a in calm.artifacts
-                  if a.kind is Kind.OVERSAMPLE_DECAY}  # fmt: skip
+    same_decay = {float(a.payload["decay"]) for a in calm.artifacts if a.kind is Kind.OVERSAMPLE_DECAY}
     assert same_decay == {0.01}
 
 

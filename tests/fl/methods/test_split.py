@@ -35,15 +35,11 @@ def memories(folder: Path) -> dict[str, Any]:
     return found
 
 
-ALL = pytest.mark.parametrize(
-    ("cls", "private"), [(FedPer, HEAD), (FedRep, HEAD), (LGFedAvg, BODY)]
-)
+ALL = pytest.mark.parametrize(("cls", "private"), [(FedPer, HEAD), (FedRep, HEAD), (LGFedAvg, BODY)])
 
 
 @ALL
-def test_with_nothing_private_it_is_fedavg_to_the_last_bit(
-    cls: type[SplitMethod], private: set[str]
-) -> None:
+def test_with_nothing_private_it_is_fedavg_to_the_last_bit(cls: type[SplitMethod], private: set[str]) -> None:
     assert same(run(make(cls, private=()), **WORLD), run(fedavg(), **WORLD))
 
 
@@ -52,8 +48,11 @@ def test_the_private_part_is_in_no_message_and_the_rest_is_not_fedavg(
     cls: type[SplitMethod], private: set[str], tmp_path: Path
 ) -> None:
     world = run(make(cls), folder=tmp_path, **WORLD)
-    models = [a for a in world.artifacts if a.kind in (Kind.GLOBAL_MODEL, Kind.LOCAL_MODEL)
-              and a.channel != Channel.RELEASE]  # fmt: skip
+    models = [
+        a
+        for a in world.artifacts
+        if a.kind in (Kind.GLOBAL_MODEL, Kind.LOCAL_MODEL) and a.channel != Channel.RELEASE
+    ]
     assert len(models) >= 6
     assert all(not private & a.payload.keys() for a in models)
     avg = run(fedavg(), **WORLD)
@@ -135,7 +134,9 @@ def test_a_warm_start_is_fedavg_until_the_extractors_part(tmp_path: Path) -> Non
     # Everybody in round 0; each client, also the one without data, by itself in round 1
     assert whole[:6] == [(0, ("client",)), *((1, (f"client/{k}",)) for k in range(5))]
     assert {(a.round, a.seen_by) for a in down if not a.payload.keys() & BODY} == {
-        (1, ("client",)), (2, ("client",))}  # fmt: skip
+        (1, ("client",)),
+        (2, ("client",)),
+    }
 
 
 def test_a_warm_start_continues_to_the_same_bits(tmp_path: Path) -> None:
@@ -154,7 +155,7 @@ def test_two_processes_agree_with_one() -> None:
         (lambda: make(FedRep, head_epochs=-1), "head_epochs must be >= 0, got -1"),
         (lambda: make(LGFedAvg, warm_start=-1), "warm_start must be >= 0, got -1"),
     ],
-)  # fmt: skip
+)
 def test_impossible_settings_are_refused(make_method: Callable[[], object], complaint: str) -> None:
     with pytest.raises(UserError, match=complaint):
         make_method()

@@ -14,8 +14,14 @@ from fl.training.local import Handle
 from tests.fl.worlds import Stopped, run, same
 
 # Momentum and weight decay are on, so that an identity is one of the whole update.
-SETTINGS: dict[str, Any] = {"rounds": 3, "local_epochs": 2, "batch_size": 8, "lr": 0.05,
-                            "momentum": 0.5, "weight_decay": 0.01}  # fmt: skip
+SETTINGS: dict[str, Any] = {
+    "rounds": 3,
+    "local_epochs": 2,
+    "batch_size": 8,
+    "lr": 0.05,
+    "momentum": 0.5,
+    "weight_decay": 0.01,
+}
 WORLD: dict[str, Any] = {"reply_loss": 0.25}
 
 
@@ -34,9 +40,7 @@ def direct() -> Handle:
     return Handle(Direct())
 
 
-def logit_gradient(
-    loss: Callable[[Tensor], Tensor], logits: list[float]
-) -> tuple[float, list[float]]:
+def logit_gradient(loss: Callable[[Tensor], Tensor], logits: list[float]) -> tuple[float, list[float]]:
     """The value of a loss of logits [1, C], and its gradient."""
     z = torch.tensor([logits], requires_grad=True)
     value = loss(z)

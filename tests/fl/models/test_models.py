@@ -58,9 +58,13 @@ def test_the_number_of_weights_is_the_published_one(
 
 @pytest.mark.parametrize(
     ("name", "shape", "classes", "weights"),
-    [("cnn3", CIFAR, 10, 319_242), ("femnist_cnn", MNIST, 62, 4_377_534),
-     ("shakespeare_rnn", (80,), 80, 817_872), ("resnet18", CIFAR, 10, 11_173_962)],
-)  # fmt: skip
+    [
+        ("cnn3", CIFAR, 10, 319_242),
+        ("femnist_cnn", MNIST, 62, 4_377_534),
+        ("shakespeare_rnn", (80,), 80, 817_872),
+        ("resnet18", CIFAR, 10, 11_173_962),
+    ],
+)
 def test_the_number_of_weights_is_the_published_one_at_other_class_counts(
     name: str, shape: tuple[int, ...], classes: int, weights: int
 ) -> None:
@@ -69,9 +73,14 @@ def test_the_number_of_weights_is_the_published_one_at_other_class_counts(
 
 @pytest.mark.parametrize(
     ("name", "shape", "classes", "weights"),
-    [("tfcnn", CIFAR, 10, 56_320), ("vgg11", CIFAR, 10, 9_220_480), ("lenet_v", MNIST, 10, 33_654),
-     ("fecnn", MNIST, 62, 6_476_672), ("char_lstm", (80,), 81, 799_368)],
-)  # fmt: skip
+    [
+        ("tfcnn", CIFAR, 10, 56_320),
+        ("vgg11", CIFAR, 10, 9_220_480),
+        ("lenet_v", MNIST, 10, 33_654),
+        ("fecnn", MNIST, 62, 6_476_672),
+        ("char_lstm", (80,), 81, 799_368),
+    ],
+)
 def test_the_number_of_weights_before_the_head_is_that_of_fedrs(
     name: str, shape: tuple[int, ...], classes: int, weights: int
 ) -> None:
@@ -109,8 +118,7 @@ def test_stacked_clients_get_the_gradients_they_would_get_alone(name: str) -> No
     def loss(p: dict[str, Tensor], x: Tensor, y: Tensor) -> Tensor:
         return cross_entropy(functional_call(model, p, (x,)), y)
 
-    together = vmap(grad(loss), in_dims=(None, 0, 0))(params, x.reshape(2, 2, *x.shape[1:]),
-                                                      y.reshape(2, 2))  # fmt: skip
+    together = vmap(grad(loss), in_dims=(None, 0, 0))(params, x.reshape(2, 2, *x.shape[1:]), y.reshape(2, 2))
     for i in range(2):
         alone = grad(loss)(params, x[2 * i : 2 * i + 2], y[2 * i : 2 * i + 2])
         for k in params:
@@ -119,13 +127,18 @@ def test_stacked_clients_get_the_gradients_they_would_get_alone(name: str) -> No
 
 @pytest.mark.parametrize(
     ("name", "shape", "classes"),
-    [("small_cnn", (1, 8, 8), 10), ("small_cnn", (1, 25, 25), 2), ("small_cnn", CIFAR, 47),
-     ("lenet_f", CIFAR, 100), ("lenet_c", MNIST, 3), ("cnn_w", (3, 64, 48), 5),
-     ("mlp", (1, 25, 25), 2), ("logreg", CIFAR, 10)],
-)  # fmt: skip
-def test_other_image_shapes_and_class_counts_fit(
-    name: str, shape: tuple[int, ...], classes: int
-) -> None:
+    [
+        ("small_cnn", (1, 8, 8), 10),
+        ("small_cnn", (1, 25, 25), 2),
+        ("small_cnn", CIFAR, 47),
+        ("lenet_f", CIFAR, 100),
+        ("lenet_c", MNIST, 3),
+        ("cnn_w", (3, 64, 48), 5),
+        ("mlp", (1, 25, 25), 2),
+        ("logreg", CIFAR, 10),
+    ],
+)
+def test_other_image_shapes_and_class_counts_fit(name: str, shape: tuple[int, ...], classes: int) -> None:
     assert net(name, shape, classes)(batch(shape, 2)).shape == (2, classes)
 
 
@@ -142,11 +155,7 @@ def test_token_sequences_are_refused_by_models_of_images(name: str) -> None:
 
 
 def test_lenet_c_follows_its_fc_layer_with_an_activation_only_when_asked() -> None:
-    plain, rectified, x = (
-        net("lenet_c", CIFAR),
-        net("lenet_c", CIFAR, activation=True),
-        batch(CIFAR, 8),
-    )
+    plain, rectified, x = (net("lenet_c", CIFAR), net("lenet_c", CIFAR, activation=True), batch(CIFAR, 8))
     h = plain.features(x)
     assert (h < 0).any()
     torch.testing.assert_close(rectified.features(x), torch.nn.functional.leaky_relu(h))
@@ -156,18 +165,23 @@ def test_lenet_f_is_the_same_network_written_with_torch_layers() -> None:
     model, x = net("lenet_f", MNIST), batch(MNIST, 2)
     nn = torch.nn
     layers = nn.Sequential(
-        nn.Conv2d(1, 16, 5), nn.LeakyReLU(), nn.MaxPool2d(2),
-        nn.Conv2d(16, 32, 5, padding=1), nn.LeakyReLU(), nn.MaxPool2d(2),
-        nn.Flatten(), nn.Linear(800, 128), nn.LeakyReLU(), nn.Linear(128, 10),
-    )  # fmt: skip
+        nn.Conv2d(1, 16, 5),
+        nn.LeakyReLU(),
+        nn.MaxPool2d(2),
+        nn.Conv2d(16, 32, 5, padding=1),
+        nn.LeakyReLU(),
+        nn.MaxPool2d(2),
+        nn.Flatten(),
+        nn.Linear(800, 128),
+        nn.LeakyReLU(),
+        nn.Linear(128, 10),
+    )
     layers.load_state_dict(dict(zip(layers.state_dict(), model.state_dict().values(), strict=True)))
     torch.testing.assert_close(model(x), layers(x))
 
 
 @pytest.mark.parametrize("activation", [torch.relu, leaky_relu])
-def test_pooling_before_the_activation_changes_no_bit(
-    activation: Callable[[Tensor], Tensor],
-) -> None:
+def test_pooling_before_the_activation_changes_no_bit(activation: Callable[[Tensor], Tensor]) -> None:
     x = torch.randn(5, 3, 8, 8, generator=torch.Generator().manual_seed(1))
     x[:, :, :2] = -x[:, :, :2].abs()  # windows in which ReLU leaves nothing but zeros
     after, before = x.clone().requires_grad_(), x.clone().requires_grad_()
@@ -220,9 +234,7 @@ def test_fedrs_convolutions_start_he_normal_by_fan_out_with_zero_biases() -> Non
             if isinstance(module, torch.nn.Conv2d):
                 fan_out = module.out_channels * module.kernel_size[0] ** 2
                 n = module.weight.numel()
-                assert module.weight.std().item() == pytest.approx(
-                    (2 / fan_out) ** 0.5, rel=4 / n**0.5
-                )
+                assert module.weight.std().item() == pytest.approx((2 / fan_out) ** 0.5, rel=4 / n**0.5)
                 assert module.bias is not None and not module.bias.any()
 
 
@@ -231,8 +243,9 @@ def test_vgg11_is_torchvisions_with_its_adaptive_pool_left_out() -> None:
 
     model, x = net("vgg11", CIFAR), batch(CIFAR, 2)
     theirs = torchvision.models.vgg11(num_classes=10)
-    theirs.features.load_state_dict({k.removeprefix("convs."): v for k, v in model.state_dict().items()
-                                     if k.startswith("convs.")})  # fmt: skip
+    theirs.features.load_state_dict(
+        {k.removeprefix("convs."): v for k, v in model.state_dict().items() if k.startswith("convs.")}
+    )
     torch.testing.assert_close(model.features(x), theirs.features(x).flatten(1))
 
 

@@ -17,15 +17,11 @@ ALL = [n for n in names("fl.partitions") if n not in ("two_halves",)]
 
 
 def part(name: str, **settings: Any) -> Partition:
-    made: Partition = configure(
-        load("fl.partitions", name, Partition), settings, "federation.partition"
-    )
+    made: Partition = configure(load("fl.partitions", name, Partition), settings, "federation.partition")
     return made
 
 
-def split(
-    name: str, clients: int, labels: Any = LABELS, seed: int = 7, **settings: Any
-) -> list[Index]:
+def split(name: str, clients: int, labels: Any = LABELS, seed: int = 7, **settings: Any) -> list[Index]:
     labels = np.asarray(labels)
     return part(name, **settings).split(
         labels, int(labels.max()) + 1, clients, np.random.default_rng(seed), OWNER
@@ -95,9 +91,7 @@ def test_more_clients_than_examples_leaves_some_empty() -> None:
 
 
 def test_n_class_gives_each_client_its_number_of_classes_in_equal_parts() -> None:
-    counts = histogram(
-        LABELS, split("n_class", 6, classes_per_client=3, examples_per_client=100), 10
-    )
+    counts = histogram(LABELS, split("n_class", 6, classes_per_client=3, examples_per_client=100), 10)
     for row in counts:
         assert sorted(row[row > 0]) == [33, 33, 34]
 
@@ -107,10 +101,7 @@ def test_n_class_shares_examples_only_where_a_class_ran_out() -> None:
     crowded = split("n_class", 20, classes_per_client=10, examples_per_client=300)
     assert overlaps(crowded) == 3000  # each class is wanted 600 times and has 300 examples
     demand = histogram(LABELS, split("n_class", 20, examples_per_client=400), 10).sum(0)
-    assert (
-        overlaps(split("n_class", 20, examples_per_client=400))
-        == np.clip(demand - 300, 0, 300).sum()
-    )
+    assert overlaps(split("n_class", 20, examples_per_client=400)) == np.clip(demand - 300, 0, 300).sum()
 
 
 def test_n_class_cycles_a_list_of_sizes_over_the_clients() -> None:
@@ -131,8 +122,7 @@ def test_dirichlet_tends_to_iid_for_large_alpha_and_to_one_holder_a_class_for_sm
 
 def test_dirichlet_shares_have_the_spread_of_the_dirichlet() -> None:
     labels, alpha, clients = np.zeros(100_000, dtype=np.int64), 0.5, 8
-    shares = [len(split("dirichlet", clients, labels=labels, seed=s, alpha=alpha)[0]) / 1e5
-              for s in range(150)]  # fmt: skip
+    shares = [len(split("dirichlet", clients, labels=labels, seed=s, alpha=alpha)[0]) / 1e5 for s in range(150)]
     law = stats.beta(alpha, alpha * (clients - 1))
     assert stats.kstest(shares, law.cdf).pvalue > 1e-3
 
@@ -143,8 +133,7 @@ CIFAR = np.repeat(np.arange(10), 5000)
 def test_t_pt_4_at_alpha_005_with_50_clients_some_are_tiny_unless_the_rules_are_on() -> None:
     free = [len(p) for p in split("dirichlet", 50, labels=CIFAR, alpha=0.05)]
     assert min(free) < 10 and sum(free) == 50_000
-    ruled = [len(p) for p in split("dirichlet", 50, labels=CIFAR, alpha=0.05, balance=True,
-                                   min_examples=10)]  # fmt: skip
+    ruled = [len(p) for p in split("dirichlet", 50, labels=CIFAR, alpha=0.05, balance=True, min_examples=10)]
     assert min(ruled) >= 10 and sum(ruled) == 50_000
     assert max(ruled) < 6000  # a full client gets no further class; FedDC's log has 4600
 
@@ -179,10 +168,7 @@ def test_dirichlet_client_takes_the_last_example_when_classes_run_out() -> None:
 
 
 def test_the_two_dirichlets_are_different_experiments() -> None:
-    by_class, by_client = (
-        split("dirichlet", 20, alpha=0.3),
-        split("dirichlet_client", 20, alpha=0.3),
-    )
+    by_class, by_client = (split("dirichlet", 20, alpha=0.3), split("dirichlet_client", 20, alpha=0.3))
     assert {len(p) for p in by_client} == {150}
     assert np.std([len(p) for p in by_class]) > 20
 
@@ -210,9 +196,7 @@ def test_shards_are_single_class_and_dealt_without_replacement() -> None:
         ("clustered", {"classes_per_cluster": [2, 0]}, "must list numbers >= 1, got"),
         ("iid", {"alpha": 1}, "unknown key 'alpha'"),
     ],
-)  # fmt: skip
-def test_settings_that_cannot_work_are_refused(
-    name: str, settings: dict[str, Any], message: str
-) -> None:
+)
+def test_settings_that_cannot_work_are_refused(name: str, settings: dict[str, Any], message: str) -> None:
     with pytest.raises(UserError, match=message):
         split(name, 5, **settings)

@@ -20,9 +20,7 @@ def split(
 ) -> list[Index]:
     labels = np.asarray(labels)
     made = configure(load("fl.partitions", name, Partition), settings, "federation.partition")
-    parts: list[Index] = made.split(
-        labels, int(labels.max()) + 1, clients, np.random.default_rng(seed), owner
-    )
+    parts: list[Index] = made.split(labels, int(labels.max()) + 1, clients, np.random.default_rng(seed), owner)
     return parts
 
 

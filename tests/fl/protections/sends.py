@@ -22,8 +22,14 @@ def send(
     protection: Protection, message: Message, reference: Message | None = None, seed: int = 0
 ) -> tuple[Message, list[Release]]:
     """What the server receives, and the ledger lines that the protection wrote."""
-    sending = Sending(2, Party.client(3), ("server", "client", "public"), dict(message),
-                      reference or {}, torch.Generator().manual_seed(seed))  # fmt: skip
+    sending = Sending(
+        2,
+        Party.client(3),
+        ("server", "client", "public"),
+        dict(message),
+        reference or {},
+        torch.Generator().manual_seed(seed),
+    )
     protection.apply(sending)
     return sending.message, sending.releases
 

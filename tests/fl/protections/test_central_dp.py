@@ -59,13 +59,16 @@ def flat(state: dict[str, Any]) -> torch.Tensor:
 
 
 def mean_of(
-    drawn: Drawn = ALL, expected: float = 10, delivered: int = 5, clients: int = 20,
-    size: int = 4, **settings: Any,
-) -> tuple[torch.Tensor, Release]:  # fmt: skip
+    drawn: Drawn = ALL,
+    expected: float = 10,
+    delivered: int = 5,
+    clients: int = 20,
+    size: int = 4,
+    **settings: Any,
+) -> tuple[torch.Tensor, Release]:
     """What becomes of a mean that moved by 1 everywhere, and the ledger's line."""
     before, new = {"w": torch.zeros(size)}, {"w": torch.ones(size)}
-    averaging = Averaging(3, before, new, delivered, expected, clients, drawn,
-                          torch.Generator().manual_seed(1))  # fmt: skip
+    averaging = Averaging(3, before, new, delivered, expected, clients, drawn, torch.Generator().manual_seed(1))
     protection(**settings).average(averaging)
     [release] = averaging.releases
     return averaging.model["w"], release
@@ -131,9 +134,7 @@ def test_a_mean_over_five_of_ten_expected_counts_half() -> None:
 
 
 @pytest.mark.parametrize("z, clip, expected", [(1.0, 1.0, 5.0), (0.5, 3.0, 2.0), (2.0, 0.01, 80.0)])
-def test_the_noise_has_the_standard_deviation_of_the_ledger(
-    z: float, clip: float, expected: float
-) -> None:
+def test_the_noise_has_the_standard_deviation_of_the_ledger(z: float, clip: float, expected: float) -> None:
     how = {"expected": expected, "size": 40_000, "clip_norm": clip}
     quiet, _ = mean_of(noise_multiplier=0.0, **how)  # type: ignore[arg-type]
     loud, release = mean_of(noise_multiplier=z, **how)  # type: ignore[arg-type]
@@ -176,9 +177,7 @@ def test_whole_numbers_stay_as_they_were_before_the_round() -> None:
 # The ledger ---------------------------------------------------------------------------------
 
 
-def test_a_round_is_one_release_to_clients_and_public_and_uploads_go_to_the_server(
-    tmp_path: Path,
-) -> None:
+def test_a_round_is_one_release_to_clients_and_public_and_uploads_go_to_the_server(tmp_path: Path) -> None:
     world(tmp_path, clip_norm=2.0, noise_multiplier=0.7)
     releases = read(tmp_path / "ledger.jsonl")
     means = [r for r in releases if r.mechanism == "gaussian"]
@@ -189,9 +188,7 @@ def test_a_round_is_one_release_to_clients_and_public_and_uploads_go_to_the_serv
     assert {r.participation_seen_by for r in means} == {("server",)}
     assert len({r.stream for r in means}) == 3
     clear = [r for r in releases if r.mechanism == "none"]
-    assert {(r.kind, r.observers, r.clip_norm) for r in clear} == {
-        ("local_model", ("server",), 2.0)
-    }
+    assert {(r.kind, r.observers, r.clip_norm) for r in clear} == {("local_model", ("server",), 2.0)}
     assert {r.sender for r in clear} == {f"client/{k}" for k in range(5)}
 
 
@@ -227,9 +224,7 @@ def test_how_clients_are_drawn_decides_the_neighbours(
 
 
 def test_the_expected_number_is_what_availability_says_of_all_clients() -> None:
-    wire = Wire(
-        FedAvg.card, Streams(1), [protection(**OFF)], sampling=lambda _: Drawn("poisson", 0.3)
-    )
+    wire = Wire(FedAvg.card, Streams(1), [protection(**OFF)], sampling=lambda _: Drawn("poisson", 0.3))
     before, mean = {"w": torch.zeros(2)}, {"w": torch.ones(2)}
     assert wire.average(0, before, mean, 3, 10)["w"].tolist() == [1.0, 1.0]  # 3 of 0.3 * 10
     assert wire.average(1, before, mean, 6, 10)["w"].tolist() == [2.0, 2.0]
@@ -265,8 +260,21 @@ def test_a_stopped_run_that_is_continued_is_the_uninterrupted_one(tmp_path: Path
 # Refusals -----------------------------------------------------------------------------------
 
 AVERAGING = {"fedavg", "fedprox", "fedlc", "fedrs", "moon", "fedmmd", "flda", "ditto", "bsm_fedavg"}
-MORE = {"scaffold", "fednova", "fedadam", "fedavgm", "feddyn", "qffl", "power_of_choice", "fedbuff",
-        "gandalf", "rebafl", "fedper", "ifca", "datacenter"}  # fmt: skip
+MORE = {
+    "scaffold",
+    "fednova",
+    "fedadam",
+    "fedavgm",
+    "feddyn",
+    "qffl",
+    "power_of_choice",
+    "fedbuff",
+    "gandalf",
+    "rebafl",
+    "fedper",
+    "ifca",
+    "datacenter",
+}
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -276,8 +284,13 @@ def test_only_methods_that_take_plain_means_are_accepted(name: str, tmp_path: Pa
         method = plugin.configure(
             type(method), {"rounds": 2, "local_epochs": 1, "weighting": "uniform"}, "method"
         )
-    arguments: Any = {"protections": [protection(noise_multiplier=0.01)], "folder": tmp_path,
-                      "d": data(n=100), "index": parts(data(n=80), FIVE), "script": EVERYONE}  # fmt: skip
+    arguments: Any = {
+        "protections": [protection(noise_multiplier=0.01)],
+        "folder": tmp_path,
+        "d": data(n=100),
+        "index": parts(data(n=80), FIVE),
+        "script": EVERYONE,
+    }
     assert isinstance(method, RoundMethod)
     accepted = method.only_averages()
     assert accepted or name not in AVERAGING
@@ -311,8 +324,11 @@ def test_a_method_of_a_users_own_cannot_broadcast_what_is_not_noised() -> None:
     model = {Kind.GLOBAL_MODEL: {"w": torch.zeros(2)}}
     wire.broadcast(0, model, [0])
     wire.uplink(0, {Kind.LOCAL_MODEL: {"w": torch.ones(2)}}, 0, model)
-    for send in (lambda: wire.broadcast(1, model, [0]), lambda: wire.downlink(1, model, 0),
-                 lambda: wire.release(1, model)):  # fmt: skip
+    for send in (
+        lambda: wire.broadcast(1, model, [0]),
+        lambda: wire.downlink(1, model, 0),
+        lambda: wire.release(1, model),
+    ):
         with pytest.raises(UserError, match="before noise is added"):
             send()
     wire.average(0, model[Kind.GLOBAL_MODEL], model[Kind.GLOBAL_MODEL], 1, 1)
@@ -329,8 +345,15 @@ def test_nothing_may_change_a_clipped_upload_afterwards() -> None:
 
 def test_an_upload_that_another_protection_has_listed_is_not_listed_again() -> None:
     message = {Kind.LOCAL_MODEL: {"w": torch.tensor([3.0, -4.0])}}
-    sending = Sending(0, Party.client(1), ("server", "client", "public"), message, {},
-                      torch.Generator(), protected={Kind.LOCAL_MODEL})  # fmt: skip
+    sending = Sending(
+        0,
+        Party.client(1),
+        ("server", "client", "public"),
+        message,
+        {},
+        torch.Generator(),
+        protected={Kind.LOCAL_MODEL},
+    )
     protection().apply(sending)
     assert not sending.releases
     np.testing.assert_allclose(sending.message[Kind.LOCAL_MODEL]["w"], [0.6, -0.8], rtol=1e-6)

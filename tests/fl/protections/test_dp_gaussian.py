@@ -31,8 +31,14 @@ def send(
 ) -> tuple[dict[str, torch.Tensor], list[Release]]:
     """What the server receives of one message, and its ledger lines."""
     reference: Message = {} if base is None else {Kind.GLOBAL_MODEL: base}
-    sending = Sending(2, Party.client(3), ("server", "client", "public"), {kind: payload},
-                      reference, torch.Generator().manual_seed(seed))  # fmt: skip
+    sending = Sending(
+        2,
+        Party.client(3),
+        ("server", "client", "public"),
+        {kind: payload},
+        reference,
+        torch.Generator().manual_seed(seed),
+    )
     protection(**settings).apply(sending)
     assert sending.protected == {kind}
     return sending.message[kind], sending.releases
@@ -115,8 +121,9 @@ def test_noise_is_added_after_clipping_and_not_scaled_with_it() -> None:
 def test_noise_differs_by_round_and_client(tmp_path: Path) -> None:
     # Learning rate 0: what is sent beyond the model received is the noise
     method = FedAvg(FedAvg.Config(rounds=2, local_epochs=1, lr=0.0))
-    result = run(method, folder=tmp_path, protections=[protection(noise_multiplier=1.0)],
-                 script=[([0, 1], [0, 1])])  # fmt: skip
+    result = run(
+        method, folder=tmp_path, protections=[protection(noise_multiplier=1.0)], script=[([0, 1], [0, 1])]
+    )
     down = {a.round: a.payload for a in result.artifacts if a.channel == "downlink"}
     noise = [
         torch.from_numpy(a.payload["fc.weight"] - down[a.round]["fc.weight"]).flatten()
@@ -137,9 +144,7 @@ def test_noise_within_one_message_is_independent_by_array() -> None:
 # The ledger ---------------------------------------------------------------------------------
 
 
-def test_every_noised_upload_is_in_the_ledger_and_so_is_what_travels_beside_it(
-    tmp_path: Path,
-) -> None:
+def test_every_noised_upload_is_in_the_ledger_and_so_is_what_travels_beside_it(tmp_path: Path) -> None:
     result = world(tmp_path, clip_norm=2.0, noise_multiplier=0.7)
     releases = read(tmp_path / "ledger.jsonl")
     noised = [r for r in releases if r.mechanism == "gaussian"]

@@ -40,9 +40,7 @@ def method(**settings: Any) -> FedAvg:
     return FedAvg(FedAvg.Config(lr=LR, batch_size=N, **settings))
 
 
-def privately(
-    n: int = N, seed: int = 4, how: FedAvg | None = None, **settings: Any
-) -> tuple[State, State]:
+def privately(n: int = N, seed: int = 4, how: FedAvg | None = None, **settings: Any) -> tuple[State, State]:
     """The start, and the state after private training."""
     usual = {"clip_norm": HUGE, "noise_multiplier": 0.0, "sample_rate": 1.0, "steps": 3}
     model, (x, y) = net(), examples(n)
@@ -85,9 +83,12 @@ def test_a_step_is_that_of_opacus_on_the_same_examples() -> None:
     torch_net = net()
     module = GradSampleModule(_Plain(torch_net))
     optimiser = DPOptimizer(
-        torch.optim.SGD(module.parameters(), lr=LR), noise_multiplier=1.5, max_grad_norm=0.05,
-        expected_batch_size=N, generator=torch.Generator().manual_seed(4),
-    )  # fmt: skip
+        torch.optim.SGD(module.parameters(), lr=LR),
+        noise_multiplier=1.5,
+        max_grad_norm=0.05,
+        expected_batch_size=N,
+        generator=torch.Generator().manual_seed(4),
+    )
     torch.rand(N, generator=optimiser.generator)  # the draw of the batch
     x, y = examples()
     cross_entropy(module(x), y).backward()
@@ -113,13 +114,10 @@ def test_the_noise_has_the_deviation_that_the_ledger_states(tmp_path: Path) -> N
     noise = moved(start, end)
     assert float(noise.std()) == pytest.approx(expected, rel=4 / math.sqrt(2 * len(noise)))
     protection = DPSGD(DPSGD.Config(clip_norm=1e-6, noise_multiplier=3e6, steps=1, sample_rate=1.0))
-    run(FedAvg(FedAvg.Config(rounds=2, weighting="uniform")), folder=tmp_path,
-        protections=[protection])  # fmt: skip
+    run(FedAvg(FedAvg.Config(rounds=2, weighting="uniform")), folder=tmp_path, protections=[protection])
     releases = read(tmp_path / "ledger.jsonl")
     assert {r.kind for r in releases} == {"local_model"}
-    assert {(r.noise_std, r.noise_multiplier, r.unit, r.count) for r in releases} == {
-        (3.0, 3e6, "record", 1)
-    }
+    assert {(r.noise_std, r.noise_multiplier, r.unit, r.count) for r in releases} == {(3.0, 3e6, "record", 1)}
 
 
 def test_a_batch_may_be_empty_and_a_client_may_have_no_example() -> None:

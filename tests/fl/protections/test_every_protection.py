@@ -14,11 +14,7 @@ from tests.fl.worlds import data, parts, run, same
 
 OFF: dict[str, dict[str, Any]] = {
     "dp_gaussian": {"clip_norm": float("inf"), "noise_multiplier": 0.0},
-    "laplace": {
-        "kinds": ["local_model", "local_prototypes"],
-        "clip_norm": float("inf"),
-        "scale": 0,
-    },
+    "laplace": {"kinds": ["local_model", "local_prototypes"], "clip_norm": float("inf"), "scale": 0},
     "discrete_laplace": {"scale": 0},
     "prototype_threshold": {"least": 1},
     "prototype_mixing": {"most": 0},
@@ -41,8 +37,14 @@ def world(name: str, protections: dict[str, dict[str, Any]], folder: Path | None
         plugin.configure(plugin.load("fl.protections", p, Protection), settings, "protections")
         for p, settings in protections.items()
     ]
-    return run(method(name), folder=folder, protections=active, d=data(n=100),
-               index=parts(data(n=80)), script=[([0, 1, 2, 4], [0, 1, 2, 4])])  # fmt: skip
+    return run(
+        method(name),
+        folder=folder,
+        protections=active,
+        d=data(n=100),
+        index=parts(data(n=80)),
+        script=[([0, 1, 2, 4], [0, 1, 2, 4])],
+    )
 
 
 def test_every_protection_on_messages_is_listed_here() -> None:

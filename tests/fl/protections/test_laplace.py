@@ -47,16 +47,11 @@ def test_whole_number_noise_has_the_law_of_scipy(scale: float) -> None:
     noise = draw(torch.Size([60_000]), scale, torch.Generator().manual_seed(1)).numpy()
     law = stats.dlaplace(1 / scale)  # P[k] = tanh(a/2) exp(-a |k|)
     edges = np.arange(-3, 4)
-    observed = [
-        int((noise < -3).sum()),
-        *(int((noise == k).sum()) for k in edges),
-        int((noise > 3).sum()),
-    ]
+    observed = [int((noise < -3).sum()), *(int((noise == k).sum()) for k in edges), int((noise > 3).sum())]
     expected = np.array([law.cdf(-4), *law.pmf(edges), law.sf(3)]) * len(noise)
     kept = expected > 5
     test = stats.chisquare(
-        np.array(observed)[kept],
-        expected[kept] * np.sum(np.array(observed)[kept]) / expected[kept].sum(),
+        np.array(observed)[kept], expected[kept] * np.sum(np.array(observed)[kept]) / expected[kept].sum()
     )
     assert test.pvalue > 1e-6
 
@@ -73,11 +68,7 @@ def test_counts_stay_whole_and_possible_and_every_line_is_in_the_ledger() -> Non
     ]
     histogram = {Kind.LABEL_COUNTS: {"counts": torch.zeros(500, dtype=torch.int64)}}
     least = [
-        int(
-            send(make(DiscreteLaplace, scale=5.0, floor=f), histogram)[0][Kind.LABEL_COUNTS][
-                "counts"
-            ].min()
-        )
+        int(send(make(DiscreteLaplace, scale=5.0, floor=f), histogram)[0][Kind.LABEL_COUNTS]["counts"].min())
         for f in (True, False)
     ]
     assert least[0] == 0 and least[1] < 0
@@ -87,14 +78,8 @@ def test_the_server_weights_by_the_number_that_it_was_told(tmp_path: Path) -> No
     method = FedAvg(FedAvg.Config(rounds=1, local_epochs=1, batch_size=8, lr=0.05))
     noise = make(DiscreteLaplace, scale=20.0)
     result = run(method, folder=tmp_path, protections=[noise], script=[([1, 2], [1, 2])])
-    told = {
-        a.sender.index: int(a.payload["count"])
-        for a in result.artifacts
-        if a.kind == "num_examples"
-    }
-    models = {
-        a.sender.index: a.payload["fc.weight"] for a in result.artifacts if a.kind == "local_model"
-    }
+    told = {a.sender.index: int(a.payload["count"]) for a in result.artifacts if a.kind == "num_examples"}
+    models = {a.sender.index: a.payload["fc.weight"] for a in result.artifacts if a.kind == "local_model"}
     assert told != {1: 20, 2: 11}
     mean = sum(told[k] * models[k].astype(np.float64) for k in told) / sum(told.values())
     np.testing.assert_allclose(result["fc.weight"].numpy(), mean, atol=1e-7)

@@ -16,10 +16,7 @@ from tests.fl.protections.sends import PROTOTYPES, make, send
 
 LOCAL, COUNTS = Kind.LOCAL_PROTOTYPES, Kind.PROTO_COUNTS
 GLOBAL = {
-    Kind.GLOBAL_PROTOTYPES: {
-        "classes": torch.tensor([7, 1]),
-        "features": torch.tensor([[0.0, 0.0], [9.0, 9.0]]),
-    }
+    Kind.GLOBAL_PROTOTYPES: {"classes": torch.tensor([7, 1]), "features": torch.tensor([[0.0, 0.0], [9.0, 9.0]])}
 }
 
 
@@ -29,18 +26,13 @@ GLOBAL = {
 def test_a_class_below_k_leaves_with_its_prototype_and_its_count() -> None:
     out, releases = send(make(PrototypeThreshold, least=20), PROTOTYPES)
     assert out[LOCAL]["classes"].tolist() == out[COUNTS]["classes"].tolist() == [4]
-    assert out[LOCAL]["features"].tolist() == [[3.0, 4.0]] and out[COUNTS]["counts"].tolist() == [
-        20
-    ]
+    assert out[LOCAL]["features"].tolist() == [[3.0, 4.0]] and out[COUNTS]["counts"].tolist() == [20]
     assert out[Kind.NUM_EXAMPLES] is PROTOTYPES[Kind.NUM_EXAMPLES]
     assert releases == []  # the wire lists the rest as released in clear: no bound is claimed
 
 
 def test_k_itself_is_enough_and_a_client_without_such_a_class_sends_none() -> None:
-    assert send(make(PrototypeThreshold, least=19), PROTOTYPES)[0][COUNTS]["classes"].tolist() == [
-        4,
-        7,
-    ]
+    assert send(make(PrototypeThreshold, least=19), PROTOTYPES)[0][COUNTS]["classes"].tolist() == [4, 7]
     out, _ = send(make(PrototypeThreshold, least=21), PROTOTYPES)
     assert set(out) == {Kind.NUM_EXAMPLES}
 
@@ -72,9 +64,7 @@ def test_the_share_is_uniform_up_to_most_and_drawn_for_each_prototype() -> None:
 
     n = 2000
     message = {LOCAL: {"classes": torch.arange(n), "features": torch.ones(n, 1)}}
-    reference = {
-        Kind.GLOBAL_PROTOTYPES: {"classes": torch.arange(n), "features": torch.zeros(n, 1)}
-    }
+    reference = {Kind.GLOBAL_PROTOTYPES: {"classes": torch.arange(n), "features": torch.zeros(n, 1)}}
     out, _ = send(make(PrototypeMixing, most=0.4), message, reference)
     share = 1 - out[LOCAL]["features"].flatten().numpy()
     assert stats.kstest(share, "uniform", args=(0, 0.4)).pvalue > 1e-6

@@ -22,9 +22,7 @@ def test_two_bits_leave_four_values_and_nearest_is_half_a_step_away_at_most() ->
 def test_a_model_is_quantised_as_its_change() -> None:
     base = {"w": torch.tensor([100.0, 200.0, 300.0])}
     moved = {"w": base["w"] + torch.tensor([0.0, 0.1, 1.0])}
-    out, _ = send(
-        make(Quantise, bits=1, rounding="nearest"), {MODEL: moved}, {Kind.GLOBAL_MODEL: base}
-    )
+    out, _ = send(make(Quantise, bits=1, rounding="nearest"), {MODEL: moved}, {Kind.GLOBAL_MODEL: base})
     torch.testing.assert_close(out[MODEL]["w"], torch.tensor([100.0, 200.0, 301.0]))
 
 
@@ -43,8 +41,9 @@ def test_arrays_without_a_range_and_whole_numbers_stay() -> None:
 
 
 def test_after_noise_the_ledger_keeps_the_noise_and_gets_the_step() -> None:
-    sending = Sending(0, Party.client(0), ("server",), {MODEL: {"w": torch.zeros(500)}}, {},
-                      torch.Generator().manual_seed(0))  # fmt: skip
+    sending = Sending(
+        0, Party.client(0), ("server",), {MODEL: {"w": torch.zeros(500)}}, {}, torch.Generator().manual_seed(0)
+    )
     make(DPGaussian, clip_norm=1.0, noise_multiplier=1.0).apply(sending)
     [before] = sending.releases
     low, high = sending.message[MODEL]["w"].aminmax()

@@ -13,12 +13,11 @@ from fl.recorder import manifest
 from tests.fl.worlds import World, run, same
 
 
-def world(
-    folder: Path | None = None, on: bool = True, clients: tuple[int, ...] = (0, 1, 4)
-) -> World:
+def world(folder: Path | None = None, on: bool = True, clients: tuple[int, ...] = (0, 1, 4)) -> World:
     method = ReBaFL(ReBaFL.Config(rounds=2, local_epochs=1, batch_size=8, lr=0.05))
-    return run(method, folder=folder, protections=[SecureAggregation()] if on else [],
-               script=[(clients, clients)])  # fmt: skip
+    return run(
+        method, folder=folder, protections=[SecureAggregation()] if on else [], script=[(clients, clients)]
+    )
 
 
 def test_the_server_reads_the_sum_and_no_upload(tmp_path: Path) -> None:
@@ -26,16 +25,9 @@ def test_the_server_reads_the_sum_and_no_upload(tmp_path: Path) -> None:
     read_by_server = {a.kind for a in result.artifacts if "server" in a.seen_by}
     assert read_by_server == {Kind.AGGREGATE}
     rows = exposures(manifest(tmp_path / "artifacts"))
-    assert [(e.kind, e.single_client) for e in rows if e.party == "server"] == [
-        ("aggregate", False)
-    ]
+    assert [(e.kind, e.single_client) for e in rows if e.party == "server"] == [("aggregate", False)]
     hidden = [e for e in rows if e.party.startswith("nobody")]
-    assert {e.kind for e in hidden} == {
-        "local_model",
-        "num_examples",
-        "local_prototypes",
-        "proto_counts",
-    }
+    assert {e.kind for e in hidden} == {"local_model", "num_examples", "local_prototypes", "proto_counts"}
 
 
 def test_the_sum_gives_the_next_model_and_the_next_prototypes(tmp_path: Path) -> None:
@@ -59,9 +51,7 @@ def test_training_is_the_same_to_the_last_bit() -> None:
 def test_the_sum_of_one_upload_is_that_upload_and_the_record_says_so(tmp_path: Path) -> None:
     result = world(tmp_path, clients=(4,))
     seen = [a for a in result.artifacts if "server" in a.seen_by]
-    assert {str(a.sender) for a in seen} == {"client/4"} and Kind.LOCAL_PROTOTYPES in {
-        a.kind for a in seen
-    }
+    assert {str(a.sender) for a in seen} == {"client/4"} and Kind.LOCAL_PROTOTYPES in {a.kind for a in seen}
 
 
 def test_the_ledger_lists_what_the_sum_tells_as_released_in_clear(tmp_path: Path) -> None:

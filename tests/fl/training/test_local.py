@@ -79,9 +79,7 @@ def config(**settings: object) -> FedAvg.Config:
     return FedAvg.Config(**(base | settings))  # type: ignore[arg-type]
 
 
-def on_line(
-    method: FedAvg, start: State = ZERO, n: int = 10, seed: int = 0, scale: float = 1.0
-) -> Trained:
+def on_line(method: FedAvg, start: State = ZERO, n: int = 10, seed: int = 0, scale: float = 1.0) -> Trained:
     x = torch.arange(float(n))[:, None]
     order = torch.Generator().manual_seed(seed)
     return train(method, Line(), start, x, torch.zeros(n).long(), {}, order, scale=scale)
@@ -280,9 +278,7 @@ def test_crop_flip_gives_windows_of_the_padded_image_mirrored_or_not() -> None:
     padded, found = nn.functional.pad(x, (4, 4, 4, 4)), set()
     for i in range(len(x)):
         windows = {
-            (top, left, flip): padded[i, :, top : top + 6, left : left + 5].flip(
-                [2] if flip else []
-            )
+            (top, left, flip): padded[i, :, top : top + 6, left : left + 5].flip([2] if flip else [])
             for top, left, flip in product(range(9), range(9), (False, True))
         }
         matches = [k for k, w in windows.items() if torch.equal(w, out[i])]
