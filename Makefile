@@ -8,7 +8,7 @@ DONE := .venv/.installed
 help:  ## this list
 	@sed -n 's/^\([a-z]*\):.*## /\1  /p' $(MAKEFILE_LIST) | expand -t 10
 
-audit: $(DONE)  ## a whole audit on pictures that ship with the package: runs/quickstart/report.pdf
+audit: $(DONE)  ## a whole audit on images that ship with the package: runs/quickstart/report.pdf
 	$(RUN)/fedaudit run configs/quickstart.yaml --out runs/quickstart
 
 # One thread a process: two test processes with two threads each would fight over two cores.

@@ -19,7 +19,7 @@ from fl.plugin import Plugin
 
 Floats = NDArray[np.floating[Any]]
 # Named arrays; the attack's docstring says which. A claim that is a rule rather than an answer
-# ("score any picture") holds the Extractors it needs as an object array; claims stay in memory.
+# ("score any image") holds the Extractors it needs as an object array; claims stay in memory.
 Claim = Mapping[str, NDArray[Any]]
 
 
@@ -68,13 +68,13 @@ class Card:
     does_not_show: str  # what a result of this attack cannot tell
     remedy: str  # what to do about a finding, naming the protection
     also_reads: tuple[Kind, ...] = ()  # used where visible
-    replays: bool = False  # asks the auditor for replayed artifacts (controls and dose response)
+    replays: bool = False  # queries the auditor for replayed artifacts (controls and dose response)
     rounds: Literal["latest", "all"] = "latest"  # "all": every recorded round, and replayed pairs
 
 
 @dataclass(frozen=True, kw_only=True)
 class Images:
-    """Pictures in [0, 1], float32 [N, C, H, W], and their labels, int64 [N]."""
+    """Images in [0, 1], float32 [N, C, H, W], and their labels, int64 [N]."""
 
     x: Floats
     y: NDArray[np.int64]
@@ -122,18 +122,18 @@ class Architecture(Protocol):
 class GeneratorArchitecture(Protocol):
     """Generators and critics from their weights, and training of such, as the federation does both."""
 
-    def pictures(
+    def images(
         self, weights: Mapping[str, NDArray[Any]], n: int, rng: np.random.Generator
-    ) -> Images: ...  # made from random z; labels are those asked of a conditional generator
+    ) -> Images: ...  # made from random z; labels are those wanted of a conditional generator
 
     def scores(self, weights: Mapping[str, NDArray[Any]], images: Images) -> Floats: ...  # [N]
 
     def trained(self, images: Images, steps: int, rng: np.random.Generator) -> "TrainedPair": ...
 
     latent: int  # dimension of z
-    classes: int  # 0: the generator cannot be asked for a class
+    classes: int  # 0: the generator cannot be wanted a class
 
-    # a differentiable function of torch tensors z [n, latent] and labels [n]: pictures in [0, 1]
+    # a differentiable function of torch tensors z [n, latent] and labels [n]: images in [0, 1]
     def maker(self, weights: Mapping[str, NDArray[Any]]) -> Any: ...
 
 
@@ -146,11 +146,11 @@ class TrainedPair:
 
 
 class Trainer(Protocol):
-    """Trains models of the audited architecture on the adversary's own pictures, side by side."""
+    """Trains models of the audited architecture on the adversary's own images, side by side."""
 
     def __call__(
         self,
-        pictures: Images,
+        images: Images,
         subsets: Sequence[NDArray[np.int64]],
         queries: Floats,
         *,
@@ -165,7 +165,7 @@ class Trainer(Protocol):
 
 
 class Condenser(Protocol):
-    """Condenses pictures of the adversary's own as clients do theirs: the algorithm is public."""
+    """Condenses images of the adversary's own as clients do theirs: the algorithm is public."""
 
     def __call__(self, groups: Sequence[Images], seed: int) -> Floats:
         """Groups of one class each -> [groups, C, H, W] as sent; NaN where a protection withholds it."""
@@ -219,7 +219,7 @@ class Evidence:
 
 @dataclass(frozen=True, kw_only=True)
 class Gallery:
-    """Pictures for the report: equal-length rows, each [k, C, H, W] in [0, 1]."""
+    """Images for the report: equal-length rows, each [k, C, H, W] in [0, 1]."""
 
     title: str
     caption: str  # says what to see
@@ -251,7 +251,7 @@ class Attack(Plugin):
         """The claim against the truth and against every blind baseline, with intervals."""
 
     def galleries(self, claim: Claim, truth: Truth) -> list[Gallery]:
-        """Pictures worth showing; none by default."""
+        """Images worth showing; none by default."""
         return []
 
     def curves(self, claim: Claim, truth: Truth) -> list[Curve]:

@@ -39,7 +39,7 @@ class Data:
     mean: tuple[float, ...] = (0.0,)
     std: tuple[float, ...] = (1.0,)
     augment: Literal["none", "crop_flip"] = "none"  # of training batches only
-    about: str = ""  # one sentence for the report: what the pictures are and where they came from
+    about: str = ""  # one sentence for the report: what the images are and where they came from
 
     @property
     def shape(self) -> tuple[int, ...]:

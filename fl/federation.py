@@ -1,4 +1,4 @@
-"""A federation: the clients and their data, who answers when, the wire, the workers, the books.
+"""A federation: the clients and their data, who answers when, the wire, the workers, the record.
 
 A method runs over one of these. Everything random comes from named streams, so two methods over
 equal federations meet the same clients with the same batches.
@@ -43,7 +43,7 @@ class Holdings:
 class Tally:
     """What happened in one round, for the metrics."""
 
-    asked: int = 0
+    selected: int = 0
     lost: int = 0
     rejected: int = 0
     delivered: int = 0
@@ -75,7 +75,7 @@ class Tally:
 
 
 class Participants(NamedTuple):
-    asked: tuple[int, ...]
+    selected: tuple[int, ...]
     answering: tuple[int, ...]  # those with data that will train
 
 
@@ -113,15 +113,15 @@ class Federation:
         return self.checkpoints.restore() if self.checkpoints else None
 
     def participate(self, round: int, candidates: Sequence[int]) -> Participants:
-        """Draw the round's clients. Clients without data are asked and answer "no data" (Z2)."""
+        """Draw the round's clients. Clients without data are selected and answer "no data" ."""
         self.redraws = 0
         while True:
             drawn = self.availability.draw(round, candidates, self.streams, self.redraws)
             answering = tuple(k for k in drawn.answering if len(self.parts[k]))
-            # Z1: the papers' code draws again until somebody answers. 1000 draws without anybody
+            # The papers' code draws again until somebody answers. 1000 draws without anybody
             # mean that nobody ever will (p = 0, or no client has data).
             if answering or self.empty_round == "skip" or self.redraws >= 1000:
-                return Participants(drawn.asked, answering)
+                return Participants(drawn.selected, answering)
             self.redraws += 1
 
     def loses_reply(self, round: int, client: int) -> bool:
@@ -191,7 +191,7 @@ class Federation:
         tally, sent = self.tally, self.wire.end_round(round)
         record: dict[str, Any] = {
             "round": round,
-            "asked": tally.asked,
+            "selected": tally.selected,
             "delivered": tally.delivered,
             "lost": tally.lost,
             "rejected": tally.rejected,
@@ -220,7 +220,7 @@ class Federation:
         self.progress("simulate", round + 1, rounds)
 
     def finish(self, rounds: int, card: Any, model: State, state: Tree, memory: dict[int, Tree]) -> State:
-        """Release the final model and close the books; once, however often the run is continued."""
+        """Release the final model and close the record; once, however often the run is continued."""
         done = self.checkpoints is not None and self.checkpoints.finished
         if not done:
             if Kind.GLOBAL_MODEL in card.release:

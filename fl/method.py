@@ -194,7 +194,7 @@ class RoundMethod(Method):
         return range(len(federation.parts))
 
     def download(self, state: Tree) -> Message:
-        """What the server sends to every asked client."""
+        """What the server sends to every selected client."""
         return {Kind.GLOBAL_MODEL: state["model"]}
 
     def personal(self, state: Tree, client: int) -> Message:
@@ -331,12 +331,12 @@ class RoundMethod(Method):
 
     def round(self, t: int, state: Tree, memory: dict[int, Tree], federation: Federation) -> Tree:
         """One round: the new server state. `memory` gains what delivered clients remember."""
-        asked, answering = federation.participate(t, self.candidates(state, t, federation))
-        tally = Tally(asked=len(asked))
-        message = federation.wire.broadcast(t, self.download(state), asked)
+        selected, answering = federation.participate(t, self.candidates(state, t, federation))
+        tally = Tally(selected=len(selected))
+        message = federation.wire.broadcast(t, self.download(state), selected)
         federation.workers.everywhere("begin", t, message)
         answering = tuple(self.select(state, answering, t, message, federation))
-        personal = {k: m for k in asked if (m := self.personal(state, k))}
+        personal = {k: m for k in selected if (m := self.personal(state, k))}
         for k, extra in personal.items():
             federation.wire.downlink(t, extra, k)
         jobs = ((k, memory.get(k, {}), personal.get(k, {})) for k in answering)
@@ -345,12 +345,12 @@ class RoundMethod(Method):
             replies: Iterator[Reply] = federation.workers.map("train", jobs)
             for k, reply in zip(answering, replies, strict=True):
                 if federation.loses_reply(t, k):
-                    tally.lost += 1  # Z8: trained, never heard; its memory stays
+                    tally.lost += 1  # trained, never heard; its memory stays
                     continue
                 reference = self.reference(message | personal.get(k, {}), reply.message)
                 received = federation.wire.uplink(t, reply.message, k, reference)
                 if received is None:
-                    tally.rejected += 1  # Z7
+                    tally.rejected += 1
                     continue
                 if reply.memory is not None:
                     memory[k] = reply.memory
@@ -359,13 +359,13 @@ class RoundMethod(Method):
                 epochs = self.config.local_epochs
                 tally.times[k] = federation.task_time(k, down, received, reply.examples, epochs)
                 # a protection may have changed the number that the server weights by
-                told = received.get(Kind.NUM_EXAMPLES)
-                examples = reply.examples if told is None else int(told["count"])
+                claimed = received.get(Kind.NUM_EXAMPLES)
+                examples = reply.examples if claimed is None else int(claimed["count"])
                 yield Delivery(client=k, message=received, examples=examples)
 
         deliveries = arriving()
         first, new = next(deliveries, None), state
-        if first is not None:  # Z1: with nobody heard, the state stays as it is
+        if first is not None:  # with nobody heard, the state stays as it is
             new = self.server(state, chain([first], deliveries), t)
             for _ in deliveries:  # a server that stopped early must not leave answers in the pipes
                 pass

@@ -15,9 +15,9 @@ from fl.streams import Streams
 
 @dataclass(frozen=True)
 class Participation:
-    """Clients asked (A_t) and those that will answer; both in ascending order."""
+    """Clients selected (A_t) and those that will answer; both in ascending order."""
 
-    asked: tuple[int, ...]
+    selected: tuple[int, ...]
     answering: tuple[int, ...]
 
 
@@ -32,7 +32,7 @@ class Availability(Plugin):
     """Subclasses write draw(); each file states its model.
 
     Draws come from streams.numpy("participation", round, attempt) only, so that every compared
-    method meets the same clients. `attempt` counts redraws of an empty round (Z1).
+    method meets the same clients. `attempt` counts redraws of an empty round.
     """
 
     title: str

@@ -1,8 +1,8 @@
-"""Who holds which pictures: clients, the attacker's auxiliary data, and a reference nobody ever sees.
+"""Who holds which images: clients, the attacker's auxiliary data, and a reference nobody ever sees.
 
 The three pools and the test set are pairwise disjoint, by content: exact duplicates are dropped
-first, because Fashion-MNIST and CIFAR contain some and a duplicate would make a held-out picture a
-training picture.
+first, because Fashion-MNIST and CIFAR contain some and a duplicate would make a held-out image a
+training image.
 """
 
 import hashlib

@@ -106,7 +106,7 @@ class Wire:
             self.recorder.milestones.add(round)
 
     def broadcast(self, round: int, message: Message, receivers: Sequence[int]) -> Message:
-        """Server to every asked client: the same content for all of them."""
+        """Server to every selected client: the same content for all of them."""
         self._check(message, Channel.DOWNLINK, SERVER)
         if receivers:
             names = tuple(str(Party.client(k)) for k in receivers)
@@ -123,7 +123,7 @@ class Wire:
     def uplink(
         self, round: int, message: Message, sender: int, reference: Message, settled: Collection[Kind] = ()
     ) -> Message | None:
-        """Client to server. None where the answer is not finite: the server rejects all of it (Z7).
+        """Client to server. None where the answer is not finite: the server rejects all of it.
 
         `settled` are kinds that the method protects itself, whose releases it enters itself.
         """
@@ -269,7 +269,7 @@ class Wire:
             )
 
     def end_round(self, round: int) -> dict[Channel, int]:
-        """Close the books of a round; returns its bytes by channel."""
+        """Close a round; returns its bytes by channel."""
         if self.recorder is not None:
             self._record_sum(round)
             self.recorder.end_round(round)

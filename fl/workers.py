@@ -1,7 +1,7 @@
 """Where client work runs: in this process, or in one worker process a core.
 
 A *site* is an object with the model, the data and the methods that do the work; each worker has its
-own copy. Work is called by method name and results come back in the order asked for, however they
+own copy. Work is called by method name and results come back in the order selected for, however they
 were scheduled, so one process or eight give the same numbers. Every site runs one thread.
 
 Why processes of one thread: on two cores they are 1.7 times faster than one process of two threads.
@@ -117,11 +117,11 @@ class Pool(Workers):
         source, idle = enumerate(items), list(self._ends)
         working: dict[Connection, int] = {}
         done: dict[int, tuple[bool, Any]] = {}
-        position, asked, ahead = 0, 0, 8 * self.count
+        position, selected, ahead = 0, 0, 8 * self.count
         exhausted = False
         try:
             while True:
-                while idle and not exhausted and asked - position < ahead:
+                while idle and not exhausted and selected - position < ahead:
                     try:
                         number, item = next(source)
                     except StopIteration:
@@ -130,7 +130,7 @@ class Pool(Workers):
                     end = idle.pop()
                     _send(end, _dump((name, (item,))))
                     working[end] = number
-                    asked += 1
+                    selected += 1
                 while position in done:
                     yield _value(done.pop(position))  # or raise, as a single process would
                     position += 1

@@ -133,7 +133,7 @@ def _errors(series: Series) -> list[list[float]] | None:
 
 
 def _scale(axes: "Axes", figure: Figure) -> None:
-    """Log axes where asked (always for a ROC: low false-positive rates matter), whole rounds."""
+    """Log axes where selected (always for a ROC: low false-positive rates matter), whole rounds."""
     from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
     roc = figure.kind == "roc"

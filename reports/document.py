@@ -13,7 +13,7 @@ from typing import get_args
 
 from reports.format import date, moment, plural
 from reports.result import AuditResult, Figure, Gallery
-from reports.section import Block, Card, Chart, Pictures, Section, Table
+from reports.section import Block, Card, Chart, Images, Section, Table
 
 PNG_MAGIC = b"\x89PNG\r\n\x1a\n"
 
@@ -110,7 +110,7 @@ def _fault(block: object) -> str:
             return ""
         case Chart(figure=figure):
             return _figure_fault(figure)
-        case Pictures(gallery=gallery):
+        case Images(gallery=gallery):
             return _gallery_fault(gallery)
         case _ if isinstance(block, get_args(Block)):
             return ""
@@ -137,11 +137,11 @@ def _gallery_fault(gallery: Gallery) -> str:
     if gallery.columns and len(gallery.columns) not in lengths:
         return f"gallery {gallery.title!r}: {len(gallery.columns)} column labels, rows of {lengths}"
     for name, row in gallery.rows.items():
-        for picture in row:
+        for image in row:
             try:
-                good = base64.b64decode(picture, validate=True).startswith(PNG_MAGIC)
+                good = base64.b64decode(image, validate=True).startswith(PNG_MAGIC)
             except (binascii.Error, ValueError):
                 good = False
             if not good:
-                return f"gallery {gallery.title!r}, row {name!r}: a picture is not a PNG in base64"
+                return f"gallery {gallery.title!r}, row {name!r}: an image is not a PNG in base64"
     return ""

@@ -89,7 +89,7 @@ class Finding(Record):
 
 
 class Gallery(Record):
-    """Pictures as PNG, base64. Rows have equal length; `alt` is what a screen reader says."""
+    """Images as PNG, base64. Rows have equal length; `alt` is what a screen reader says."""
 
     finding: str  # id of the finding it belongs to
     title: str
@@ -111,7 +111,7 @@ class Series(Record):
 
 
 class Figure(Record):
-    """A figure to draw: the numbers, not the picture."""
+    """A figure to draw: the numbers, not the image."""
 
     id: str
     finding: str = ""  # id of the finding it belongs to; empty: belongs to a section
@@ -290,7 +290,7 @@ class History(Record):
     round: int
     accuracy: float | None = None
     class_accuracy: list[float] | None = None
-    asked: int = 0
+    selected: int = 0
     delivered: int = 0
     rejected: int = 0
     bytes_up: int = 0

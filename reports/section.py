@@ -72,11 +72,11 @@ class Chart:
 
 
 @dataclass(frozen=True)
-class Pictures:
+class Images:
     gallery: Gallery
 
 
-Block = Paragraph | Heading | Table | Bullets | KeyValues | Callout | Code | Chart | Pictures
+Block = Paragraph | Heading | Table | Bullets | KeyValues | Callout | Code | Chart | Images
 
 
 class Section(ABC):

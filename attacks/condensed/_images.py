@@ -1,9 +1,9 @@
-"""Condensed pictures in a view, and what the attacks on them share.
+"""Condensed images in a view, and what the attacks on them share.
 
-A condensed picture is in normalised input space and unbounded: its contrast says nothing. Pictures are
+A condensed image is in normalised input space and unbounded: its contrast says nothing. Images are
 therefore compared by Pearson's correlation, channel by channel after each is standardised, which does not
-ask how the clients normalise either. Where a picture has to be shown or classified, it gets the usual
-brightness and contrast of auxiliary pictures.
+ask how the clients normalise either. Where an image has to be shown or classified, it gets the usual
+brightness and contrast of auxiliary images.
 """
 
 from collections.abc import Sequence
@@ -18,26 +18,26 @@ from fl.artifact import Artifact, Kind
 
 Floats = NDArray[np.floating[Any]]
 REQUIRES = (Kind.CONDENSED_IMAGES, Kind.CONDENSED_LABELS)
-REAL_START = "replayed, started from a real picture"  # the planted leak
+REAL_START = "replayed, started from a real image"  # the planted leak
 
 
-def standardised(pictures: Floats) -> Floats:
+def standardised(images: Floats) -> Floats:
     """[k, C, H, W] with mean 0 and deviation 1 over each channel; a flat channel is 0."""
-    x = np.asarray(pictures, np.float64)
+    x = np.asarray(images, np.float64)
     centred = x - x.mean(axis=(2, 3), keepdims=True)
     spread = centred.std(axis=(2, 3), keepdims=True)
     return np.asarray(centred / np.maximum(spread, 1e-12))
 
 
-def shown(pictures: Floats, like: Floats) -> Floats:
-    """Pictures with the mean brightness and contrast of those in `like`, [k, C, H, W], not clipped."""
+def shown(images: Floats, like: Floats) -> Floats:
+    """Images with the mean brightness and contrast of those in `like`, [k, C, H, W], not clipped."""
     level = like.mean(axis=(2, 3), keepdims=True).mean(axis=0, keepdims=True)
     spread = like.std(axis=(2, 3), keepdims=True).mean(axis=0, keepdims=True)
-    return np.asarray(standardised(pictures) * spread + level, np.float32)
+    return np.asarray(standardised(images) * spread + level, np.float32)
 
 
 def condensed(view: Sequence[Artifact]) -> dict[str, NDArray[Any]]:
-    """All condensed pictures of a view as a claim: images [k, C, H, W] as sent, label, sender,
+    """All condensed images of a view as a claim: images [k, C, H, W] as sent, label, sender,
     artifact, origin [k]."""
     found: dict[str, list[Any]] = {n: [] for n in ("images", "label", "sender", "artifact", "origin")}
     labels = {_message(a): a for a in view if a.kind == Kind.CONDENSED_LABELS}
@@ -59,14 +59,14 @@ def condensed(view: Sequence[Artifact]) -> dict[str, NDArray[Any]]:
 
 def none_here(view: Sequence[Artifact]) -> str:
     """Why there is nothing to attack; empty where there is something."""
-    return "" if len(condensed(view)["label"]) else "no condensed picture came with its label"
+    return "" if len(condensed(view)["label"]) else "no condensed image came with its label"
 
 
 def in_our_words(evidence: Sequence[Evidence]) -> list[Evidence]:
     """Evidence of measures written for prototypes: their words, and which of it is planted.
 
-    A client that has one picture of a class sends what the replay of n = 1 shows, so that is a result
-    (the findings make it a control where no client has so few); starting from real pictures is the plant.
+    A client that has one image of a class sends what the replay of n = 1 shows, so that is a result
+    (the findings make it a control where no client has so few); starting from real images is the plant.
     """
     return [_in_our_words(e) for e in evidence]
 
@@ -81,7 +81,7 @@ def _in_our_words(e: Evidence) -> Evidence:
 
 
 def _ours(text: str) -> str:
-    return text.replace("prototype", "condensed picture")
+    return text.replace("prototype", "condensed image")
 
 
 def _message(artifact: Artifact) -> str:

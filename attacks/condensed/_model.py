@@ -1,11 +1,11 @@
-"""What condensation does to a picture, learned from a few that the adversary condensed itself.
+"""What condensation does to an image, learned from a few that the adversary condensed itself.
 
-Condensing one picture takes half a second and a decoder wants thousands of pairs. Both pictures standardised,
+Condensing one image takes half a second and a decoder wants thousands of pairs. Both images standardised,
 
     s = g(f) x + noise of power P(f),
 
-ring by ring of spatial frequency f: gain and power are read off a few condensed auxiliary pictures, and all
-other auxiliary pictures are blurred and noised alike. On Fashion-MNIST 64 pictures gave what 300 did.
+ring by ring of spatial frequency f: gain and power are read off a few condensed auxiliary images, and all
+other auxiliary images are blurred and noised alike. On Fashion-MNIST 64 images gave what 300 did.
 """
 
 from typing import Any
@@ -19,10 +19,10 @@ Floats = NDArray[np.floating[Any]]
 
 
 class CondensationModel:
-    """From pictures and the condensed images of each alone, both [k, C, H, W]."""
+    """From images and the condensed images of each alone, both [k, C, H, W]."""
 
-    def __init__(self, pictures: Floats, condensed: Floats, seed: int) -> None:
-        x, s = standardised(pictures), standardised(condensed)
+    def __init__(self, images: Floats, condensed: Floats, seed: int) -> None:
+        x, s = standardised(images), standardised(condensed)
         self._seed = seed
         self.gain = share(s, x)
         left = np.abs(np.fft.fft2(s - filtered(x, self.gain))) ** 2
@@ -30,20 +30,20 @@ class CondensationModel:
         power = np.bincount(ring.ravel(), left.mean(axis=(0, 1)).ravel()) / np.bincount(ring.ravel())
         self.noise = np.sqrt(power / ring.size)  # amplitude, ring by ring
 
-    def features(self, pictures: Floats) -> Floats:
-        """As an extractor's: [k, C, H, W] -> [k, C H W], the same whenever the pictures are."""
-        return self.imitated(pictures, np.random.default_rng(self._seed)).reshape(len(pictures), -1)
+    def features(self, images: Floats) -> Floats:
+        """As an extractor's: [k, C, H, W] -> [k, C H W], the same whenever the images are."""
+        return self.imitated(images, np.random.default_rng(self._seed)).reshape(len(images), -1)
 
-    def imitated(self, pictures: Floats, rng: np.random.Generator) -> Floats:
-        """Condensed images as they might be of each picture alone, standardised, [k, C, H, W]."""
-        noise = filtered(rng.standard_normal(pictures.shape), self.noise)
-        blurred = filtered(standardised(pictures), self.gain)
+    def imitated(self, images: Floats, rng: np.random.Generator) -> Floats:
+        """Condensed images as they might be of each image alone, standardised, [k, C, H, W]."""
+        noise = filtered(rng.standard_normal(images.shape), self.noise)
+        blurred = filtered(standardised(images), self.gain)
         return np.asarray(standardised(blurred + noise), np.float32)
 
 
-def filtered(pictures: Floats, gain: Floats) -> NDArray[np.float64]:
-    """Pictures [k, C, H, W] with each ring of spatial frequency times its gain [rings]."""
-    return np.asarray(np.fft.ifft2(np.fft.fft2(pictures) * gain[_rings(pictures)]).real)
+def filtered(images: Floats, gain: Floats) -> NDArray[np.float64]:
+    """Images [k, C, H, W] with each ring of spatial frequency times its gain [rings]."""
+    return np.asarray(np.fft.ifft2(np.fft.fft2(images) * gain[_rings(images)]).real)
 
 
 def share(of: Floats, among: Floats) -> NDArray[np.float64]:
@@ -55,8 +55,8 @@ def share(of: Floats, among: Floats) -> NDArray[np.float64]:
     return np.asarray(both / np.maximum(own, 1e-12))
 
 
-def _rings(pictures: NDArray[Any]) -> NDArray[np.int64]:
+def _rings(images: NDArray[Any]) -> NDArray[np.int64]:
     """Spatial frequency of each entry of the transform, in whole cycles a side, [H, W]."""
-    height, width = pictures.shape[-2:]
+    height, width = images.shape[-2:]
     far = np.hypot(np.fft.fftfreq(height)[:, None], np.fft.fftfreq(width)[None])
     return np.asarray((far * max(height, width)).round(), np.int64)

@@ -2,11 +2,11 @@
 
 FedDC says that people cannot tell the class of a condensed image, and takes that for privacy. Labels are
 sent with the images, so the class is no secret of the message; what is tested is the statement. The judge
-is a classifier of its own architecture, trained on auxiliary pictures; images get their usual brightness
+is a classifier of its own architecture, trained on auxiliary images; images get their usual brightness
 and contrast first, but are not clipped.
 
 Blind adversaries: the share of the largest class, and the same classifier on images of pure noise. The
-negative control is noise in the place of the images; the planted leak is real pictures of the class.
+negative control is noise in the place of the images; the planted leak is real images of the class.
 
 Claim: guess, of_noise, label, sender [k], artifact, origin [k]; judge [1], the classifier.
 """
@@ -43,7 +43,7 @@ Floats = NDArray[np.floating[Any]]
 
 @dataclass(frozen=True)
 class _Own:
-    """The attacker's own pictures in the place of the auditor's."""
+    """The attacker's own images in the place of the auditor's."""
 
     auxiliary: Images
     reference: Images
@@ -58,7 +58,7 @@ class CondensedClass(Attack):
         requires=REQUIRES,
         replays=True,
         learns="what the class of a condensed image is, without reading its label",
-        does_not_show="whether anything of a single picture can be seen",
+        does_not_show="whether anything of a single image can be seen",
         remedy="do not count on condensed images being unreadable",
     )
 
@@ -101,10 +101,10 @@ class CondensedClass(Attack):
                 interval=stats.clopper_pearson(int(right.sum()), len(right)),
                 baselines=(Baseline(name="largest class", value=float(most)),),
                 control="positive",
-                note="real pictures in the place of condensed ones",
+                note="real images in the place of condensed ones",
             )
         )
-        # Its answer to noise is nearly always one class: what counts is how often that class is asked for
+        # Its answer to noise is nearly always one class: what counts is how often that class is wanted
         guess = np.bincount(claim["of_noise"]).argmax() if len(label) else 0
         found.append(
             Evidence(
@@ -128,7 +128,7 @@ class CondensedClass(Attack):
 
     def not_applicable(self, view: Sequence[Artifact], knowledge: Knowledge) -> str:
         if not len(knowledge.auxiliary or ()):
-            return "this attack needs auxiliary pictures, and the federation holds none back"
+            return "this attack needs auxiliary images, and the federation holds none back"
         return none_here(view)
 
     def _evidence(

@@ -1,12 +1,12 @@
-"""Condensed membership: was this picture among those that a condensed image stands for?
+"""Condensed membership: was this image among those that a condensed image stands for?
 
 The score is Pearson's correlation of the candidate with the condensed image of its class. Members are
-compared with unseen pictures of the same class, by the number of pictures behind the image: for one
-picture it is that picture, for thirty the score says almost nothing. That is no proof for
+compared with non-members of the same class, by the number of images behind the image: for one
+image it is that image, for thirty the score says almost nothing. That is no proof for
 large classes: an attack that trains models on the condensed set (Dong, Zhao, Lyu, ICML 2022,
 arXiv:2206.00240; Carlini, Feldman, Nasr, arXiv:2209.14987) is another one.
 
-Claim: a rule, since any picture can be asked about. images [k, D] standardised, label, model (0), sender,
+Claim: a rule, since any image can be queried. images [k, D] standardised, label, model (0), sender,
 artifact, origin [k]; extractors [1], which standardises candidates.
 """
 
@@ -28,7 +28,7 @@ Floats = NDArray[np.floating[Any]]
 
 
 class Standardised:
-    """What stands for a model here: pictures to flat standardised rows."""
+    """What stands for a model here: images to flat standardised rows."""
 
     def features(self, images: Floats) -> Floats:
         rows = standardised(images)
@@ -43,15 +43,15 @@ class CondensedMembership(Attack):
         threat=ThreatModel(position=Position.SERVER),
         requires=REQUIRES,
         replays=True,
-        learns="whether a given picture was in a client's training data",
-        does_not_show="what models trained on the condensed images tell of single pictures",
-        remedy="send no condensed image of a class with few pictures, and add calibrated noise",
+        learns="whether a given image was in a client's training data",
+        does_not_show="what models trained on the condensed images tell of single images",
+        remedy="send no condensed image of a class with few images, and add calibrated noise",
     )
 
     @dataclass(frozen=True, kw_only=True)
     class Config:
         members: int = 500  # members to score for one condensed image, at most
-        others: int = 1000  # unseen pictures of the class to score for one, at most
+        others: int = 1000  # non-members of the class to score for one, at most
 
         def __post_init__(self) -> None:
             if self.members < 1 or self.others < 2:
@@ -89,10 +89,10 @@ class CondensedMembership(Attack):
             )
         if buckets:
             found += membership.evidence(
-                membership.pooled([b.unseen for b in buckets]),
+                membership.pooled([b.non_members for b in buckets]),
                 {},
                 control="negative",
-                note="pictures that were never trained on in the place of members",
+                note="images that were never trained on in the place of members",
             )[:1]
         return in_our_words(found)
 

@@ -1,13 +1,13 @@
-"""Condensed recovery: the picture that a condensed image is nearest to.
+"""Condensed recovery: the image that a condensed image is nearest to.
 
-Gradient matching on a class of few pictures is gradient inversion in slow motion: with one picture of a
-class the optimum is that picture. The attack does nothing but read the image and set its brightness and
-contrast to those of auxiliary pictures. It is measured by re-identification: the true picture among unseen
-ones of its class, by Pearson's correlation (Dong, Zhao, Lyu, ICML 2022, arXiv:2206.00240,
+Gradient matching on a class of few images is gradient inversion in slow motion: with one image of a
+class the optimum is that image. The attack does nothing but read the image and set its brightness and
+contrast to those of auxiliary images. It is measured by re-identification: the true image among
+non-members of its class, by Pearson's correlation (Dong, Zhao, Lyu, ICML 2022, arXiv:2206.00240,
 study the privacy of condensed data). The blind adversary that counts is the class mean, which correlates
 with everything of its class.
 
-Images that an adversary would take for started from a real picture are those that correlate above 0.9.
+Images that an adversary would take for started from a real image are those that correlate above 0.9.
 
 Claim: images float32 [k, C, H, W], label, n (-1: not known), sender [k], and as text artifact, origin and
 extractor (what was compared) [k].
@@ -47,23 +47,23 @@ COPY = 0.9  # a correlation that condensation from noise seldom reaches
 
 class CondensedRecovery(Attack):
     card = Card(
-        title="Pictures recovered from condensed images",
+        title="Images recovered from condensed images",
         source="nearest neighbour, after arXiv:2206.00240",
         goal=Goal.RECONSTRUCTION,
         threat=ThreatModel(position=Position.SERVER, knows=frozenset({"auxiliary_data"})),
         requires=REQUIRES,
         replays=True,
-        learns="a picture a client trained on",
+        learns="an image a client trained on",
         does_not_show="what an attacker who repeats the condensation on candidates would find",
-        remedy="send no condensed image of a class with few pictures, never start it from a real one, and "
+        remedy="send no condensed image of a class with few images, never start it from a real one, and "
         "add calibrated noise",
     )
 
     @dataclass(frozen=True, kw_only=True)
     class Config:
-        gallery: int = 100  # pictures the true one is looked for among
-        show: int = 8  # pictures in a row
-        show_sizes: tuple[int, ...] = (1, 5, 30)  # replayed n to show pictures of
+        gallery: int = 100  # images the true one is looked for among
+        show: int = 8  # images in a row
+        show_sizes: tuple[int, ...] = (1, 5, 30)  # replayed n to show images of
 
         def __post_init__(self) -> None:
             if self.gallery < 2 or self.show < 1:
@@ -99,20 +99,20 @@ class CondensedRecovery(Attack):
 
     def not_applicable(self, view: Sequence[Artifact], knowledge: Knowledge) -> str:
         if not len(knowledge.auxiliary or ()):
-            return "this attack needs auxiliary pictures, and the federation holds none back"
+            return "this attack needs auxiliary images, and the federation holds none back"
         return none_here(view)
 
     def _buckets(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[Bucket]:
         return buckets(claim, truth, self.config.gallery, rng, standardised)
 
     def _correlation(self, b: Bucket, looks: int, rng: np.random.Generator) -> list[Evidence]:
-        """The largest correlation with a member, beside that of as many unseen pictures."""
-        own, unseen, means = [], [], []
-        for trial, picture, mean in zip(b.trials, b.claimed, b.blind[CLASS_MEAN][1], strict=True):
-            size = min(len(trial.members), len(trial.unseen))
+        """The largest correlation with a member, beside that of as many non-members."""
+        own, non_members, means = [], [], []
+        for trial, image, mean in zip(b.trials, b.claimed, b.blind[CLASS_MEAN][1], strict=True):
+            size = min(len(trial.members), len(trial.non_members))
             members = trial.members[:size]
-            own.append(correlations(picture, members).max())
-            unseen.append(correlations(picture, trial.unseen[:size]).max())
+            own.append(correlations(image, members).max())
+            non_members.append(correlations(image, trial.non_members[:size]).max())
             means.append(correlations(mean, members).max())
         values = np.array(own)
         copies = int((values > COPY).sum())
@@ -125,14 +125,14 @@ class CondensedRecovery(Attack):
             trials=len(values),
             interval=stats.mean_interval(values, rng, alpha=alpha, bounds=(-1, 1)),
             baselines=(
-                Baseline(name="nearest of as many unseen pictures", value=float(np.mean(unseen))),
+                Baseline(name="nearest of as many non-members", value=float(np.mean(non_members))),
                 Baseline(name=CLASS_MEAN, value=float(np.mean(means))),
             ),
             looks=looks,
             condition=condition,
             note="Pearson's correlation with the nearest member",
         )
-        taken = int((np.array(unseen) > COPY).sum())
+        taken = int((np.array(non_members) > COPY).sum())
         flagged = Evidence(
             measure="copies_flagged",
             value=copies / len(values),
@@ -141,14 +141,14 @@ class CondensedRecovery(Attack):
             interval=stats.clopper_pearson(copies, len(values), alpha),
             baselines=(
                 Baseline(
-                    name="nearest of as many unseen pictures",
+                    name="nearest of as many non-members",
                     value=taken / len(values),
                     interval=stats.clopper_pearson(taken, len(values), alpha),
                 ),
             ),
             looks=looks,
             condition=condition,
-            note=f"correlation above {COPY}: a copy, as if it had started from a real picture",
+            note=f"correlation above {COPY}: a copy, as if it had started from a real image",
         )
         return [correlation, flagged]
 
@@ -160,11 +160,11 @@ class CondensedRecovery(Attack):
         behind = f"n = {min(n)}" if min(n) == max(n) else f"n = {min(n)} to {max(n)}"
         return Gallery(
             title=f"Condensed images: {behind}, {b.origin}",
-            caption="Leakage is what the condensed image shares with a real picture and the class mean does not.",
+            caption="Leakage is what the condensed image shares with a real image and the class mean does not.",
             rows={
-                "a real picture of that class": b.targets[picked],
+                "a real image of that class": b.targets[picked],
                 "condensed": b.claimed[picked],
-                "nearest real picture": np.stack(nearest),
+                "nearest real image": np.stack(nearest),
                 "class mean": b.blind[CLASS_MEAN][1][picked],
             },
             columns=tuple(
@@ -174,7 +174,7 @@ class CondensedRecovery(Attack):
         )
 
 
-def correlations(picture: Floats, others: Floats) -> NDArray[np.float64]:
-    """Pearson's correlation of one picture [C, H, W] with each of others [m, C, H, W] -> [m]."""
-    one, many = standardised(picture[None]), standardised(others)
+def correlations(image: Floats, others: Floats) -> NDArray[np.float64]:
+    """Pearson's correlation of one image [C, H, W] with each of others [m, C, H, W] -> [m]."""
+    one, many = standardised(image[None]), standardised(others)
     return np.asarray((one * many).mean(axis=(1, 2, 3)))

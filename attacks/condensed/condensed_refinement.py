@@ -1,20 +1,20 @@
-"""Condensed refinement: a decoder that turns a condensed image back into a picture.
+"""Condensed refinement: a decoder that turns a condensed image back into an image.
 
-The server condenses a few auxiliary pictures itself, with the public algorithm and a network of the audited
-architecture (Zhao, Mopuri, Bilen, arXiv:2006.05929), learns from them what condensation does to a picture
+The server condenses a few auxiliary images itself, with the public algorithm and a network of the audited
+architecture (Zhao, Mopuri, Bilen, arXiv:2006.05929), learns from them what condensation does to an image
 (attacks/condensed/_model.py), and trains the UpCNN (arXiv:1506.02753, eq. 2) or the conditional autoencoder
-(arXiv:1312.6114, eq. 10) to undo it on auxiliary pictures.
+(arXiv:1312.6114, eq. 10) to undo it on auxiliary images.
 
-A decoder trained on others' pictures draws what is usual, and so loses the one picture: on Fashion-MNIST at
+A decoder trained on others' images draws what is usual, and so loses the one image: on Fashion-MNIST at
 n = 1 it gained 0.07 of SSIM and 1.7 dB, and its rank-1 was 53 % where the condensed image has 99 %. Therefore
 
     refined = d + W (s - d),    d: what the decoder draws, s: the condensed image,
 
-where W, ring by ring of spatial frequency, is the share of s - d that auxiliary pictures show to be the
-picture and not noise. Whether this says more than the condensed image itself is measured in the same
+where W, ring by ring of spatial frequency, is the share of s - d that auxiliary images show to be the
+image and not noise. Whether this says more than the condensed image itself is measured in the same
 trials (`*_over_condensed`); the other baselines are condensed_recovery's.
 
-Changed: the decoder sees pictures, not features. Left out: groups of several pictures; the model is that
+Changed: the decoder sees images, not features. Left out: groups of several images; the model is that
 of n = 1, and larger n are read with it.
 
 Claim: as condensed_recovery's, with images refined, and `read`, float32 [k, C, H, W]: the condensed images.
@@ -44,13 +44,13 @@ from fl.artifact import Artifact
 from fl.errors import UserError
 
 Floats = NDArray[np.floating[Any]]
-TESTED = 0.15  # share of the auxiliary pictures that W is learned from
+TESTED = 0.15  # share of the auxiliary images that W is learned from
 
 
 class CondensedRefinement(CondensedRecovery):
     card = replace(
         CondensedRecovery.card,
-        title="Pictures refined from condensed images",
+        title="Images refined from condensed images",
         source="arXiv:1506.02753, eq. 2; arXiv:1312.6114, eq. 10, on condensed images",
         threat=ThreatModel(
             position=CondensedRecovery.card.threat.position, knows=frozenset({"architecture", "auxiliary_data"})
@@ -61,20 +61,20 @@ class CondensedRefinement(CondensedRecovery):
     @dataclass(frozen=True, kw_only=True)
     class Config(CondensedRecovery.Config):
         decoder: Literal["upcnn", "vae"] = "upcnn"
-        condensed: int = 48  # auxiliary pictures that the adversary condenses, half a second each
-        pictures: int = 7000  # auxiliary pictures to learn from, at most
+        condensed: int = 48  # auxiliary images that the adversary condenses, half a second each
+        images: int = 7000  # auxiliary images to learn from, at most
         epochs: int = 4
-        least_steps: int = 300  # where few pictures make an epoch short
+        least_steps: int = 300  # where few images make an epoch short
         width: int = 256  # of the hidden layers
         batch: int = 128
 
         def __post_init__(self) -> None:
             super().__post_init__()
             _inversion(self)  # raises for settings with which nothing could be learned
-            if self.condensed < 4 or self.pictures < 20:
+            if self.condensed < 4 or self.images < 20:
                 raise UserError(
-                    "condensed_refinement needs condensed >= 4 and pictures >= 20, got "
-                    f"{self.condensed} and {self.pictures}",
+                    "condensed_refinement needs condensed >= 4 and images >= 20, got "
+                    f"{self.condensed} and {self.images}",
                     hint="leave them out for the defaults",
                 )
 
@@ -83,7 +83,7 @@ class CondensedRefinement(CondensedRecovery):
         assert knowledge.auxiliary is not None, "granted by the threat model"
         order = rng.permutation(len(knowledge.auxiliary))
         model = self._learned(knowledge, order[: self.config.condensed], rng)
-        chosen = knowledge.auxiliary.x[order[: self.config.pictures]]
+        chosen = knowledge.auxiliary.x[order[: self.config.images]]
         tested, used = np.split(chosen, [max(1, round(TESTED * len(chosen)))])
         imitated = model.imitated(tested, rng)
         sent = standardised(found["images"]).astype(np.float32)
@@ -109,7 +109,7 @@ class CondensedRefinement(CondensedRecovery):
 
     def not_applicable(self, view: Sequence[Artifact], knowledge: Knowledge) -> str:
         if knowledge.condenser is None:
-            return "no condensation is known that the adversary could repeat on pictures of its own"
+            return "no condensation is known that the adversary could repeat on images of its own"
         return super().not_applicable(view, knowledge)
 
     def _learned(
@@ -122,7 +122,7 @@ class CondensedRefinement(CondensedRecovery):
         came = np.isfinite(made).all(axis=(1, 2, 3))
         if not came.any():
             raise UserError(
-                "the protections let no condensed image of a single picture through",
+                "the protections let no condensed image of a single image through",
                 hint="nothing is wrong: there is nothing to learn from",
             )
         return CondensationModel(aux.x[rows][came], made[came], int(rng.integers(2**62)))
@@ -130,16 +130,16 @@ class CondensedRefinement(CondensedRecovery):
     def _decoded(
         self,
         inputs: Floats,
-        pictures: Floats,
+        images: Floats,
         model: CondensationModel,
         knowledge: Knowledge,
         rng: np.random.Generator,
     ) -> Floats:
         """What the decoder makes of standardised inputs [k, C, H, W]; [k, C, H, W]."""
         nothing = np.zeros(len(inputs), np.int64)
-        alone = Images(x=pictures, y=np.zeros(len(pictures), np.int64))
+        alone = Images(x=images, y=np.zeros(len(images), np.int64))
         known = replace(knowledge, auxiliary=alone)
-        condensing = cast(Extractor, model)  # has features, which is all that is asked of it
+        condensing = cast(Extractor, model)  # has features, which is all that is wanted of it
         task = Task(extractor=condensing, features=inputs.reshape(len(inputs), -1), labels=nothing)
         (decoded,) = _inversion(self.config).invert([task], condensing, known, rng)
         return decoded
@@ -150,11 +150,11 @@ class CondensedRefinement(CondensedRecovery):
         picked = np.unique(np.linspace(0, len(b) - 1, self.config.show).round().astype(int))
         read = claim["read"][[b.trials[i].row for i in picked]]
         rows["refined"] = rows.pop("condensed")
-        order = ("a real picture of that class", "condensed", "refined", "nearest real picture", "class mean")
+        order = ("a real image of that class", "condensed", "refined", "nearest real image", "class mean")
         return replace(
             plain,
             title=plain.title.replace("Condensed", "Refined condensed"),
-            caption="Leakage is what the refined image shares with a real picture and the class mean does not.",
+            caption="Leakage is what the refined image shares with a real image and the class mean does not.",
             rows={name: (rows | {"condensed": read})[name] for name in order},
         )
 

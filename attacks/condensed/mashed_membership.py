@@ -3,12 +3,12 @@
 FedMix (arXiv:2107.00233, sec. 3) argues that means of M examples hide each of them. The score is Pearson's
 largest correlation of the candidate with a mean of that client whose labels contain the candidate's: with
 M = 1 that mean is the candidate, with many it is mostly the others. Members are compared with as many
-unseen pictures of the same classes. The blind adversary has another client's means.
+non-members of the same classes. The blind adversary has another client's means.
 
 The planted leak is what the same clients would have sent with groups of one: their examples. How clients
 normalise does not matter, since correlation is by channel. `n` in the evidence is M.
 
-Claim: a rule, since any picture can be asked about. images [k, D] standardised means, shares [k, classes],
+Claim: a rule, since any image can be queried. images [k, D] standardised means, shares [k, classes],
 sender, artifact, origin [k].
 """
 
@@ -36,21 +36,21 @@ class Means:
     images: Floats  # [k, D] standardised
     shares: Floats  # [k, classes]
 
-    def score(self, pictures: Floats, label: int) -> Floats:
-        """[m] largest correlation of pictures [m, D] with a mean that has some of the class, or any."""
+    def score(self, images: Floats, label: int) -> Floats:
+        """[m] largest correlation of images [m, D] with a mean that has some of the class, or any."""
         fits = self.shares[:, label] > 0
         some = self.images[fits] if fits.any() else self.images
-        return np.asarray((pictures @ some.T).max(axis=1) / pictures.shape[1])
+        return np.asarray((images @ some.T).max(axis=1) / images.shape[1])
 
 
 @dataclass(frozen=True)
 class _Case:
-    """A client's class: as many members as unseen pictures, [m, D]."""
+    """A client's class: as many members as non-members, [m, D]."""
 
     client: int
     label: int
     members: Floats
-    unseen: Floats
+    non_members: Floats
 
 
 class MashedMembership(Attack):
@@ -61,7 +61,7 @@ class MashedMembership(Attack):
         threat=ThreatModel(position=Position.SERVER),
         requires=(Kind.MASHED_BATCH,),
         rounds="all",  # means are sent once, before the rounds
-        learns="whether a given picture was in a client's training data",
+        learns="whether a given image was in a client's training data",
         does_not_show="what somebody finds who takes the averages apart, or who knows the other examples "
         "of a group",
         remedy="average larger groups, and add calibrated noise to the averages",
@@ -69,7 +69,7 @@ class MashedMembership(Attack):
 
     @dataclass(frozen=True, kw_only=True)
     class Config:
-        members: int = 100  # of a class of a client to score, at most, and as many unseen pictures
+        members: int = 100  # of a class of a client to score, at most, and as many non-members
 
         def __post_init__(self) -> None:
             if self.members < 2:
@@ -107,12 +107,12 @@ class MashedMembership(Attack):
             condition={"n": 1, "origin": "planted"},
             note="groups of one: the examples themselves",
         )
-        halves = [_Case(c.client, c.label, c.unseen[::2], c.unseen[1::2]) for c in cases]
+        halves = [_Case(c.client, c.label, c.non_members[::2], c.non_members[1::2]) for c in cases]
         found += membership.evidence(
             _scores(halves, sent),
             {},
             control="negative",
-            note="pictures that were never trained on in the place of members",
+            note="images that were never trained on in the place of members",
         )[:1]
         return found
 
@@ -121,7 +121,7 @@ class MashedMembership(Attack):
         return [membership.curve("means as sent", _scores(cases, _sent(claim)))] if cases else []
 
     def not_applicable(self, view: Sequence[Artifact], knowledge: Knowledge) -> str:
-        return "" if _readable(view) else "no means of pictures came from a client"
+        return "" if _readable(view) else "no means of images came from a client"
 
     def _cases(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[_Case]:
         found, pools = [], {}
@@ -131,16 +131,16 @@ class MashedMembership(Attack):
                 if label not in pools:
                     pools[label] = Pool(truth.reference.of_class(label))
                 members = own.of_class(label)
-                unseen = pools[label].without(fingerprints(members))
-                size = min(len(members), len(unseen), self.config.members)
+                non_members = pools[label].without(fingerprints(members))
+                size = min(len(members), len(non_members), self.config.members)
                 if size >= 2:
-                    chosen = [x[rng.permutation(len(x))[:size]] for x in (members, unseen)]
+                    chosen = [x[rng.permutation(len(x))[:size]] for x in (members, non_members)]
                     found.append(_Case(client, label, *map(_flat, chosen)))
         return found
 
 
 def _readable(view: Sequence[Artifact]) -> list[Artifact]:
-    """Means of pictures that came from one client."""
+    """Means of images that came from one client."""
     return [
         a
         for a in view
@@ -150,8 +150,8 @@ def _readable(view: Sequence[Artifact]) -> list[Artifact]:
     ]
 
 
-def _flat(pictures: Floats) -> Floats:
-    return standardised(pictures).reshape(len(pictures), -1)
+def _flat(images: Floats) -> Floats:
+    return standardised(images).reshape(len(images), -1)
 
 
 def _sent(claim: Claim) -> dict[int, Means]:
@@ -169,7 +169,7 @@ def _planted(clients: Sequence[int], truth: Truth, classes: int) -> dict[int, Me
 def _scores(cases: Sequence[_Case], means: Mapping[int, Means]) -> membership.Scores:
     """Every case scored with the means of its client; a case is a group."""
     members = [means[c.client].score(c.members, c.label) for c in cases]
-    others = [means[c.client].score(c.unseen, c.label) for c in cases]
+    others = [means[c.client].score(c.non_members, c.label) for c in cases]
     names = np.arange(len(cases))
     return membership.Scores(
         members=np.concatenate(members),

@@ -12,7 +12,7 @@ message says, rounds what noise made fractional, takes what is not listed as 0, 
 What is left of a count after Gaussian noise is the number of whole numbers in its interval, with the
 deviation that was published or that the rounds show. It is measured like any inference attack, because
 "the server needs it" does not make it less of a disclosure. A class with five examples or fewer is one
-whose prototype or condensed image shows a single picture.
+whose prototype or condensed image shows a single image.
 
 Claim: counts int64 [k, C], read float64 [k, C] (before rounding), deviation float64 [k] of read (NaN:
 not known), client [k], kind [k] as text.
@@ -221,7 +221,7 @@ def _combined(rounds: Sequence[_Heard], kind: str) -> tuple[Values, float]:
     """One reading of several messages, oldest first, and what the numbers sent were multiplied by."""
     if kind == Kind.CLASS_VOLUME:
         return _volume(np.min([r.counts for r in rounds], axis=0), rounds[0].total), 1.0
-    if kind == Kind.NOISED_LABEL_DIST:  # later ones with another total count generated pictures
+    if kind == Kind.NOISED_LABEL_DIST:  # later ones with another total count generated images
         total = rounds[0].total
         return np.mean([r.counts for r in rounds if r.total == total], axis=0) * total, total
     noised = any((r.counts != np.rint(r.counts)).any() for r in rounds)

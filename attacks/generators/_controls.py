@@ -1,7 +1,7 @@
 """What every attack on generators and critics is held against: pairs that the adversary trained itself.
 
-A pair that memorised a few auxiliary pictures must be found out, one with random weights must not, and a
-reference trained on many auxiliary pictures says how near a generator comes to pictures it never saw.
+A pair that memorised a few auxiliary images must be found out, one with random weights must not, and a
+reference trained on many auxiliary images says how near a generator comes to images it never saw.
 Seeds are the same for every attack, so that one who trains a pair anew gets the weights of the one before;
 audit/observer/generators.py keeps them.
 """
@@ -18,7 +18,7 @@ _SEED = 0
 
 @dataclass(frozen=True, kw_only=True)
 class Controls:
-    """Three disjoint lots of auxiliary pictures, and pairs that are trained when asked for."""
+    """Three disjoint sets of auxiliary images, and pairs that are trained when wanted."""
 
     known: GeneratorArchitecture
     own: Images  # the planted pair's
@@ -39,7 +39,7 @@ class Controls:
     def reference(self) -> TrainedPair:
         return self._trained(self.other, self.reference_steps)
 
-    def pictures(self) -> Claim:
+    def images(self) -> Claim:
         """The planted pair's and the others, as `memorised` reads them from a claim."""
         return {"planted_x": self.own.x, "planted_y": self.own.y, "rest_x": self.rest.x, "rest_y": self.rest.y}
 
@@ -50,7 +50,7 @@ class Controls:
 def controls(
     known: GeneratorArchitecture, auxiliary: Images, planted: int, planted_steps: int, reference_steps: int = 0
 ) -> Controls:
-    """`planted` pictures for the planted pair, and half of the others for the reference."""
+    """`planted` images for the planted pair, and half of the others for the reference."""
     order = np.random.default_rng(_SEED).permutation(len(auxiliary))
     half = planted + (len(auxiliary) - planted) // 2
     own, rest, other = (

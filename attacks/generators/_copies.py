@@ -1,8 +1,8 @@
-"""Copies: how near generated pictures come to training pictures, measured against others like them.
+"""Copies: how near generated images come to training images, measured against others like them.
 
 Carlini, Hayes, Nasr, Jagielski, Sehwag, Tramer, Balle, Ippolito, Wallace. Extracting Training Data from
 Diffusion Models. USENIX Security 2023. arXiv:2301.13188, sec. 5.1 (the adaptive threshold): a plain
-distance finds plain pictures, which are near to everything; what makes a copy is that one picture is far
+distance finds plain images, which are near to everything; what makes a copy is that one image is far
 nearer than its neighbours are.
 """
 
@@ -21,18 +21,18 @@ _MIXINGS = 400
 
 @dataclass(frozen=True, kw_only=True)
 class Copies:
-    """For each of m members and o others, the generated picture that comes nearest to a copy of it."""
+    """For each of m members and o others, the generated image that comes nearest to a copy of it."""
 
     members: Floats  # [m], ratios: 1 for what is no nearer than its neighbours, 0 for an exact copy
     others: Floats  # [o]
-    copy: NDArray[np.int64]  # [m], which of the generated pictures
+    copy: NDArray[np.int64]  # [m], which of the generated images
     nearest_other: NDArray[np.int64]  # [m], the one of the others that is nearest to that
 
 
 def copies(made: Floats, m: Matched, neighbours: int, batch: int = 500) -> Copies:
-    """Ratios of members and others alike, from the pictures `made` [g, C, H, W].
+    """Ratios of members and others alike, from the images `made` [g, C, H, W].
 
-    The ratio of x is the least over g of ||g - x|| / mean of ||g - y||, with y the `neighbours` pictures
+    The ratio of x is the least over g of ||g - x|| / mean of ||g - y||, with y the `neighbours` images
     nearest to g of all members and others but x.
     """
     n, x = len(m.members), np.concatenate([m.members.x, m.others.x])
@@ -40,7 +40,7 @@ def copies(made: Floats, m: Matched, neighbours: int, batch: int = 500) -> Copie
     least, which = np.full(len(x), np.inf), np.zeros(len(x), np.int64)
     for i in range(0, len(made), batch):
         away = distances(made[i : i + batch], x)
-        some = np.partition(away, k, axis=1)[:, : k + 1]  # one more than asked, for those that are x
+        some = np.partition(away, k, axis=1)[:, : k + 1]  # one more than queried, for those that are x
         furthest = some.max(1, keepdims=True)
         all_of = some.sum(1, keepdims=True)
         mean = np.where(away <= furthest, all_of - away, all_of - furthest) / k
@@ -56,18 +56,18 @@ def copies(made: Floats, m: Matched, neighbours: int, batch: int = 500) -> Copie
 
 @dataclass(frozen=True)
 class Closest:
-    """Distances to the closest of two lots, as found and then with the lots mixed by chance, [1 + mixings]."""
+    """Distances to the closest of two sets, as found and then with the sets mixed by chance, [1 + mixings]."""
 
-    share: Floats  # of generated pictures that are nearer to the first lot
+    share: Floats  # of generated images that are nearer to the first lot
     ratio: Floats  # mean logarithm of the distance to the first by that to the second
 
 
 def closest(made: Floats, first: Floats, second: Floats, rng: np.random.Generator) -> Closest:
-    """Pictures made [g, ...] against two lots [n, ...] whose i-th pictures are alike (of one class).
+    """Images made [g, ...] against two sets [n, ...] whose i-th images are alike (of one class).
 
-    Where one picture is the nearest of all that is made, a share of 100 % tells of that picture alone. How
-    far chance goes is therefore seen by exchanging i-th pictures of the lots at random, which changes
-    nothing unless the lots differ: a permutation test, exact for any generator.
+    Where one image is the nearest of all that is made, a share of 100 % tells of that image alone. How
+    far chance goes is therefore seen by exchanging i-th images of the sets at random, which changes
+    nothing unless the sets differ: a permutation test, exact for any generator.
     """
     to = [distances(made, x) for x in (first, second)]
     shares, ratios = [], []

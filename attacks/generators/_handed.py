@@ -1,4 +1,4 @@
-"""Generators and critics that clients handed on: the newest of each, and whose pictures are behind it."""
+"""Generators and critics that clients handed on: the newest of each, and whose images are behind it."""
 
 from collections.abc import Sequence
 from typing import Any

@@ -1,13 +1,13 @@
-"""Latent search: the picture nearest to a given one that a generator with known weights can make.
+"""Latent search: the image nearest to a given one that a generator with known weights can make.
 
-Chen, Yu, Zhang, Fritz. GAN-Leaks. CCS 2020. arXiv:1909.03935, sec. 4.4 (full white box): for a picture x,
+Chen, Yu, Zhang, Fritz. GAN-Leaks. CCS 2020. arXiv:1909.03935, sec. 4.4 (full white box): for an image x,
 
     R(x) = G(z*),   z* = argmin_z ||x - G(z)||
 
-for many pictures at once, by Adam over all their z together. Changed: pixels alone, without LPIPS, whose
-network is no part of this; Adam where the paper has L-BFGS, since pictures of one batch do not share a
+for many images at once, by Adam over all their z together. Changed: pixels alone, without LPIPS, whose
+network is no part of this; Adam where the paper has L-BFGS, since images of one batch do not share a
 line search; z stays on the sphere of radius sqrt(latent), where the paper's penalty (||z||^2 - latent)^2
-is nought; and it starts from the z of the nearest of a few random pictures, the best of which goes on
+is nought; and it starts from the z of the nearest of a few random images, the best of which goes on
 after a quarter of the steps.
 """
 
@@ -25,29 +25,29 @@ Floats = NDArray[np.floating[Any]]
 @dataclass(frozen=True, kw_only=True)
 class Settings:
     steps: int = 40  # of Adam
-    starts: int = 3  # for each picture
-    pool: int = 1000  # random pictures that starts are chosen from
+    starts: int = 3  # for each image
+    pool: int = 1000  # random images that starts are chosen from
     lr: float = 0.1
     batch: int = 256  # searches run at once
 
 
 @dataclass(frozen=True)
 class Found:
-    """For each picture [n], the Euclidean distance of its reconstruction; that [n, C, H, W]."""
+    """For each image [n], the Euclidean distance of its reconstruction; that [n, C, H, W]."""
 
     distance: Floats
-    picture: Floats
+    image: Floats
 
 
 class LatentSearch:
-    """One generator with the seed of its random pictures; pictures asked before are remembered."""
+    """One generator with the seed of its random images; images queried before are remembered."""
 
     def __init__(self, known: GeneratorArchitecture, weights: Any, settings: Settings, seed: int) -> None:
         self._known, self._weights, self._settings, self._seed = known, weights, settings, seed
         self._memory: dict[tuple[bytes, int], tuple[float, Floats]] = {}
 
     def __call__(self, images: Images) -> Found:
-        # the label is part of the question only where the generator is asked for one
+        # the label is part of the question only where the generator is wanted one
         labels = images.y if self._known.classes else np.zeros_like(images.y)
         keys = [(np.float32(x).tobytes(), int(y)) for x, y in zip(images.x, labels, strict=True)]
         new = {k: i for i, k in enumerate(keys) if k not in self._memory}
@@ -56,8 +56,8 @@ class LatentSearch:
             self._memory[k] = float(d), p
         if not keys:
             return Found(np.zeros(0), images.x)
-        distance, picture = zip(*(self._memory[k] for k in keys), strict=True)
-        return Found(np.array(distance), np.stack(picture))
+        distance, image = zip(*(self._memory[k] for k in keys), strict=True)
+        return Found(np.array(distance), np.stack(image))
 
     def _search(self, x: Floats, y: NDArray[np.int64]) -> tuple[Floats, Floats]:
         import torch
@@ -66,30 +66,30 @@ class LatentSearch:
         make = self._known.maker(self._weights)
         stream = torch.Generator().manual_seed(self._seed)
         pool = _on_sphere(torch.randn(s.pool, latent, generator=stream))
-        asked = torch.arange(s.pool) % max(1, self._known.classes)
+        queried = torch.arange(s.pool) % max(1, self._known.classes)
         with torch.no_grad():
             made = torch.cat(
-                [make(pool[i : i + s.batch], asked[i : i + s.batch]) for i in range(0, s.pool, s.batch)]
+                [make(pool[i : i + s.batch], queried[i : i + s.batch]) for i in range(0, s.pool, s.batch)]
             ).flatten(1)
 
         def descend(z: Any, target: Any, label: Any, steps: int) -> tuple[Any, Any, Any]:
-            """Of every row: the best z on the way, its squared distance and its picture."""
+            """Of every row: the best z on the way, its squared distance and its image."""
             z = z.clone().requires_grad_()
             adam = torch.optim.Adam([z], s.lr)
             best, where = torch.full((len(z),), torch.inf), z.detach().clone()
-            picture = torch.zeros_like(target)
+            image = torch.zeros_like(target)
             for step in range(steps + 1):
                 out = make(z, label)
                 gap = (out - target).square().flatten(1).sum(1)
                 better = gap.detach() < best
                 best = torch.where(better, gap.detach(), best)
-                where[better], picture[better] = z.detach()[better], out.detach()[better]
+                where[better], image[better] = z.detach()[better], out.detach()[better]
                 if step < steps:
                     [z.grad] = torch.autograd.grad(gap.sum(), z)
                     adam.step()
                     with torch.no_grad():
                         z.copy_(_on_sphere(z))
-            return where, best, picture
+            return where, best, image
 
         found: list[tuple[Any, Any]] = [(torch.zeros(0), torch.zeros(0, *x.shape[1:]))]
         size, first = max(1, s.batch // s.starts), s.steps // 4
@@ -97,15 +97,15 @@ class LatentSearch:
             target = torch.from_numpy(np.ascontiguousarray(x[i : i + size], np.float32))
             label = torch.from_numpy(np.ascontiguousarray(y[i : i + size]))
             away = torch.cdist(target.flatten(1), made)
-            away[label[:, None] != asked] = torch.inf
+            away[label[:, None] != queried] = torch.inf
             starts = pool[away.topk(s.starts, dim=1, largest=False).indices.flatten()]
             many = [t.repeat_interleave(s.starts, 0) for t in (target, label)]
             z, gap, _ = descend(starts, many[0], many[1], first)
             choice = gap.reshape(-1, s.starts).argmin(1) + s.starts * torch.arange(len(target))
-            _, gap, picture = descend(z[choice], target, label, s.steps - first)
-            found.append((gap.sqrt(), picture))
-        gaps, pictures = (torch.cat(part) for part in zip(*found, strict=True))
-        return gaps.numpy(), pictures.numpy()
+            _, gap, image = descend(z[choice], target, label, s.steps - first)
+            found.append((gap.sqrt(), image))
+        gaps, images = (torch.cat(part) for part in zip(*found, strict=True))
+        return gaps.numpy(), images.numpy()
 
 
 def _on_sphere(z: Any) -> Any:

@@ -1,8 +1,8 @@
-"""The attacks that ask a generator how near it comes to a picture: they differ in `asked`.
+"""The attacks that query a generator how near it comes to an image: they differ in `queried`.
 
-Claim: a rule, since any picture can be asked about. asked [k], objects: Images to an object with
-`distance` [n]; sender [k]; behind [k], objects: the clients whose pictures count as members; reference,
-untrained, planted [1] as asked; planted_x, planted_y: what the planted generator memorised; rest_x,
+Claim: a rule, since any image can be queried. queried [k], objects: Images to an object with
+`distance` [n]; sender [k]; behind [k], objects: the clients whose images count as members; reference,
+untrained, planted [1] as queried; planted_x, planted_y: what the planted generator memorised; rest_x,
 rest_y: others like them.
 """
 
@@ -45,9 +45,9 @@ CARD = Card(
     threat=ThreatModel(position=Position.SERVER, knows=frozenset({"architecture", "auxiliary_data"})),
     requires=(Kind.GAN_G,),
     also_reads=(Kind.GROUP_MAP,),
-    learns="whether a given picture was among those a group of clients trained its generator on",
+    learns="whether a given image was among those a group of clients trained its generator on",
     does_not_show="",
-    remedy="train generators on many clients' pictures, stop before they copy, or clip and noise what "
+    remedy="train generators on many clients' images, stop before they copy, or clip and noise what "
     "is handed on with a stated epsilon (noise: {mode: accounted})",
     rounds="all",
 )
@@ -58,24 +58,24 @@ class Near(Protocol):
     def distance(self) -> Floats: ...  # [n]
 
 
-class Asked(Protocol):
-    """One generator: how near it comes to each picture."""
+class Queried(Protocol):
+    """One generator: how near it comes to each image."""
 
     def __call__(self, images: Images) -> Near: ...
 
 
-Pairs = Sequence[tuple[Any, Matched]]  # Asked of a subclass's own kind
+Pairs = Sequence[tuple[Any, Matched]]  # Queried of a subclass's own kind
 
 
 class GeneratorMembership(Attack):
-    """Base class. A subclass sets `card` (CARD with its own title and limits) and writes `asked`."""
+    """Base class. A subclass sets `card` (CARD with its own title and limits) and writes `queried`."""
 
     @dataclass(frozen=True, kw_only=True)
     class Config:
         max_generators: int = 8
         members: int = 400  # members to score for one generator, at most
-        reference_steps: int = 400  # generator steps on auxiliary pictures
-        planted: int = 20  # pictures the planted generator memorises
+        reference_steps: int = 400  # generator steps on auxiliary images
+        planted: int = 20  # images the planted generator memorises
         planted_steps: int = 1500
 
         def __post_init__(self) -> None:
@@ -98,20 +98,20 @@ class GeneratorMembership(Attack):
             return {}
 
     @abstractmethod
-    def asked(
+    def queried(
         self,
         known: GeneratorArchitecture,
         weights: Sequence[Mapping[str, NDArray[Any]]],
         rng: np.random.Generator,
     ) -> list[Any]:
-        """How each of these generators is asked."""
+        """How each of these generators is queried."""
 
     def handed(self, view: Sequence[Artifact]) -> list[tuple[Artifact, list[int]]]:
-        """The generators to attack, and the clients whose pictures may be behind each."""
+        """The generators to attack, and the clients whose images may be behind each."""
         return [(a, trained_by(a, view)) for a in newest(uploaded(view, Kind.GAN_G))]
 
     def compared(self, m: Matched) -> Matched:
-        """Fewer pictures, where asking takes long."""
+        """Fewer images, where a query takes long."""
         return m
 
     def run(self, view: Sequence[Artifact], knowledge: Knowledge, rng: np.random.Generator) -> Claim:
@@ -119,7 +119,7 @@ class GeneratorMembership(Attack):
         assert known is not None and aux is not None, "not_applicable says so before"
         chosen = self.handed(view)[: c.max_generators]
         own = controls(known, aux, c.planted, c.planted_steps, c.reference_steps)
-        *asked, reference, untrained, planted = self.asked(
+        *queried, reference, untrained, planted = self.queried(
             known,
             [
                 *(dict(a.payload) for a, _ in chosen),
@@ -130,13 +130,13 @@ class GeneratorMembership(Attack):
             rng,
         )
         return {
-            "asked": objects(asked),
+            "queried": objects(queried),
             "sender": np.array([a.sender.index for a, _ in chosen]),
             "behind": objects([np.array(clients) for _, clients in chosen]),
             "reference": objects([reference]),
             "untrained": objects([untrained]),
             "planted": objects([planted]),
-            **own.pictures(),
+            **own.images(),
         }
 
     def measure(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[Evidence]:
@@ -150,7 +150,7 @@ class GeneratorMembership(Attack):
                     {"untrained generator": blind},
                     looks=len(SCORES),
                     condition={"score": how},
-                    note=f"{len(pairs)} generators; unseen pictures of the same classes",
+                    note=f"{len(pairs)} generators; non-members of the same classes",
                 )
         trap = self.trap(claim)
         if len(trap[0][1].members):
@@ -159,15 +159,15 @@ class GeneratorMembership(Attack):
                 {},
                 control="positive",
                 condition={"score": "planted"},
-                note=f"a generator trained on {self.config.planted} auxiliary pictures alone",
+                note=f"a generator trained on {self.config.planted} auxiliary images alone",
             )
-        unseen = self.unseen(pairs, rng)
-        if any(len(m.members) for _, m in unseen):
+        non_members = self.non_members(pairs, rng)
+        if any(len(m.members) for _, m in non_members):
             found += membership.evidence(
-                _scores(unseen, reference, "calibrated"),
+                _scores(non_members, reference, "calibrated"),
                 {},
                 control="negative",
-                note="pictures that were never trained on in the place of members",
+                note="images that were never trained on in the place of members",
             )[:1]
         return found
 
@@ -181,35 +181,35 @@ class GeneratorMembership(Attack):
         if knowledge.generators is None:
             return "nothing says how the generators' networks are built"
         if len(knowledge.auxiliary or ()) < 3 * self.config.planted:
-            return "this attack needs auxiliary pictures, and the federation holds too few back"
+            return "this attack needs auxiliary images, and the federation holds too few back"
         if not self.handed(view):
             return "no client sent a generator to the server in the recorded rounds"
         return ""
 
     def pairs(self, claim: Claim, truth: Truth) -> Pairs:
-        """Members and unseen pictures of each generator, the same ones at every call."""
+        """Members and non-members of each generator, the same ones at every call."""
         rng, found = np.random.default_rng(0), []
-        for asked, clients in zip(claim["asked"], claim["behind"], strict=True):
+        for queried, clients in zip(claim["queried"], claim["behind"], strict=True):
             pool = joined([truth.client_images(int(k)) for k in clients])
-            found.append((asked, self.compared(matched(pool, truth.reference, rng, self.config.members))))
+            found.append((queried, self.compared(matched(pool, truth.reference, rng, self.config.members))))
         return found
 
     def trap(self, claim: Claim) -> Pairs:
         """The planted generator with what it memorised."""
         return [(claim["planted"][0], self.compared(memorised(claim)))]
 
-    def unseen(self, pairs: Pairs, rng: np.random.Generator) -> Pairs:
-        """Half of the unseen pictures in the place of members: none that was not asked before."""
+    def non_members(self, pairs: Pairs, rng: np.random.Generator) -> Pairs:
+        """Half of the non-members in the place of members: none that was not queried before."""
         found = []
-        for asked, m in pairs:
+        for queried, m in pairs:
             first, second = halves(m.others, rng)
-            found.append((asked, matched(first, second, rng, len(m.members))))
+            found.append((queried, matched(first, second, rng, len(m.members))))
         return found
 
 
-def _scores(pairs: Pairs, reference: Asked, how: str) -> Scores:
-    def score(asked: Asked, images: Images) -> Floats:
-        plain = -asked(images).distance
+def _scores(pairs: Pairs, reference: Queried, how: str) -> Scores:
+    def score(queried: Queried, images: Images) -> Floats:
+        plain = -queried(images).distance
         if how == "calibrated":
             return np.asarray(plain + reference(images).distance)
         return np.asarray(plain)

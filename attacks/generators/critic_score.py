@@ -1,17 +1,17 @@
-"""Critic score: the next client of a relay asks the critic it was handed whether it knows a picture.
+"""Critic score: the next client of a relay queries the critic it was handed whether it knows an image.
 
 Hayes, Melis, Danezis, De Cristofaro. LOGAN: Membership Inference Attacks Against Generative Models.
-PoPETs 2019. arXiv:1705.07663, sec. 4.1 (white box). A critic learns to score its training pictures high;
-one that has memorised them scores them above unseen pictures of the same class. The attack is possible
+PoPETs 2019. arXiv:1705.07663, sec. 4.1 (white box). A critic learns to score its training images high;
+one that has memorised them scores them above non-members of the same class. The attack is possible
 because GANDALF hands the critic on, and who handed it on is known: a critic knows the client that
 trained it last best.
 
-Changed: the critic of a WGAN has no scale, so the scores of each are standardised by those of unseen
-pictures before several critics are pooled; and the unseen have the members' mix of classes.
+Changed: the critic of a WGAN has no scale, so the scores of each are standardised by those of non-members
+before several critics are pooled; and the non-members have the members' mix of classes.
 
-Claim: a rule, since any picture can be asked about. critics [k], objects that score Images; sender,
+Claim: a rule, since any image can be queried. critics [k], objects that score Images; sender,
 before (the client that trained before the sender, -1 unknown), round [k]; untrained, planted [1],
-objects; planted_x, planted_y: the pictures of the planted critic; rest_x, rest_y: others like them.
+objects; planted_x, planted_y: the images of the planted critic; rest_x, rest_y: others like them.
 """
 
 from collections.abc import Callable, Sequence
@@ -55,7 +55,7 @@ class CriticScore(Attack):
         goal=Goal.MEMBERSHIP,
         threat=ThreatModel(position=Position.NEXT_CLIENT, knows=frozenset({"architecture", "auxiliary_data"})),
         requires=(Kind.GAN_D,),
-        learns="whether a given picture was among those a client trained the critic on",
+        learns="whether a given image was among those a client trained the critic on",
         does_not_show="what a critic would tell after more training, or with a score that compares "
         "several critics; it is no proof of privacy",
         remedy="keep critics at home and hand on generators only, or clip and noise what is handed on "
@@ -67,7 +67,7 @@ class CriticScore(Attack):
     class Config:
         max_clients: int = 20  # critics to attack, each sender's newest
         members: int = 400  # members to score for one critic, at most
-        planted: int = 20  # pictures the planted critic memorises
+        planted: int = 20  # images the planted critic memorises
         planted_steps: int = 1500  # generator steps of its training
 
         def __post_init__(self) -> None:
@@ -96,7 +96,7 @@ class CriticScore(Attack):
             "round": np.array([a.round for a in chosen]),
             "untrained": objects([partial(known.scores, own.untrained.critic)]),
             "planted": objects([partial(known.scores, own.planted.critic)]),
-            **own.pictures(),
+            **own.images(),
         }
 
     def measure(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[Evidence]:
@@ -109,7 +109,7 @@ class CriticScore(Attack):
                     {"untrained critic": blind},
                     looks=len(HOPS),
                     condition={"client": name},
-                    note=f"{(claim[whose] >= 0).sum()} critics; unseen pictures of the same classes",
+                    note=f"{(claim[whose] >= 0).sum()} critics; non-members of the same classes",
                 )
         m = memorised(claim)
         if len(m.members):
@@ -118,12 +118,15 @@ class CriticScore(Attack):
                 {},
                 control="positive",
                 condition={"client": "planted"},
-                note=f"a critic trained on {self.config.planted} auxiliary pictures alone",
+                note=f"a critic trained on {self.config.planted} auxiliary images alone",
             )
-        unseen = self._control(claim, truth, rng)
-        if len(unseen.members):
+        non_members = self._control(claim, truth, rng)
+        if len(non_members.members):
             found += membership.evidence(
-                unseen, {}, control="negative", note="pictures that were never trained on in the place of members"
+                non_members,
+                {},
+                control="negative",
+                note="images that were never trained on in the place of members",
             )[:1]
         return found
 
@@ -137,7 +140,7 @@ class CriticScore(Attack):
         if knowledge.generators is None:
             return "nothing says how the critics' networks are built"
         if len(knowledge.auxiliary or ()) < 3 * self.config.planted:
-            return "this attack needs auxiliary pictures, and the federation holds too few back"
+            return "this attack needs auxiliary images, and the federation holds too few back"
         if not self.handed(view):
             return "no client handed a critic to another in the recorded rounds"
         return ""
@@ -145,7 +148,7 @@ class CriticScore(Attack):
     def _scores(
         self, claim: Claim, truth: Truth, whose: NDArray[Any], rng: np.random.Generator
     ) -> tuple[Scores, Scores]:
-        """Of the critics, and of the untrained one on the same pictures."""
+        """Of the critics, and of the untrained one on the same images."""
         pairs = [
             (critic, matched(truth.client_images(int(k)), truth.reference, rng, self.config.members))
             for critic, k in zip(claim["critics"], whose, strict=True)
@@ -157,7 +160,7 @@ class CriticScore(Attack):
     def _control(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> Scores:
         pairs = []
         for critic, k in zip(claim["critics"], claim["sender"], strict=True):
-            # other halves for each: critics of one relay like the same pictures
+            # other halves for each: critics of one relay like the same images
             first, second = halves(truth.reference, rng)
             alike = matched(truth.client_images(int(k)), first, rng, self.config.members).others
             pairs.append((critic, matched(alike, second, rng, self.config.members)))
@@ -165,22 +168,22 @@ class CriticScore(Attack):
 
 
 def standardised(pairs: Sequence[tuple[Scorer, Matched]]) -> Scores:
-    """Scores of several critics in units of each one's deviation over unseen pictures.
+    """Scores of several critics in units of each one's deviation over non-members.
 
     Of many critics, the scores of each are one group.
     """
     members, others = [], []
     for critic, m in pairs:
-        seen, unseen = critic(m.members), critic(m.others)
-        scale = max(float(unseen.std()), 1e-12) if len(unseen) else 1.0
-        centre = float(unseen.mean()) if len(unseen) else 0.0
+        seen, non_members = critic(m.members), critic(m.others)
+        scale = max(float(non_members.std()), 1e-12) if len(non_members) else 1.0
+        centre = float(non_members.mean()) if len(non_members) else 0.0
         members.append((seen - centre) / scale)
-        others.append((unseen - centre) / scale)
+        others.append((non_members - centre) / scale)
     nothing = np.zeros(0)
     both = np.concatenate([nothing, *members]), np.concatenate([nothing, *others])
     if len(members) >= _CRITICS:
         groups = [np.repeat(np.arange(len(s)), [len(x) for x in s]) for s in (members, others)]
-    else:  # too few to say how critics differ: of these ones, and every picture is a trial
+    else:  # too few to say how critics differ: of these ones, and every image is a trial
         groups = [np.arange(len(s)) for s in both]
     return Scores(members=both[0], others=both[1], member_groups=groups[0], other_groups=groups[1])
 

@@ -1,17 +1,17 @@
-"""Generator distance: pictures that a generator comes closest to were among its training pictures.
+"""Generator distance: images that a generator comes closest to were among its training images.
 
 Chen, Yu, Zhang, Fritz. GAN-Leaks: A Taxonomy of Membership Inference Attacks against Generative Models.
 CCS 2020. arXiv:1909.03935, sec. 4.2 (full black box) and 4.5 (calibration). With G(z_1) .. G(z_n) what the
-generator makes, R what a reference generator trained on auxiliary pictures makes, in pixels,
+generator makes, R what a reference generator trained on auxiliary images makes, in pixels,
 
     distance     -min_i ||x - G(z_i)||              calibrated   -(min_i ||x - G(z_i)|| - min_j ||x - R_j||)
 
-Calibration takes out that plain pictures are near to everything. Besides, the share of generated pictures
-that are nearer to a training picture than to any of equally many held-out ones (distance to closest
+Calibration takes out that plain images are near to everything. Besides, the share of generated images
+that are nearer to a training image than to any of equally many held-out ones (distance to closest
 record): half, where the generator copies nothing; and the geometric mean of the ratio of both distances:
 1 there. Members and held-out have the same mix of classes.
 
-Claim: as in attacks/generators/_membership.py; `asked` holds the pictures made.
+Claim: as in attacks/generators/_membership.py; `queried` holds the images made.
 """
 
 import math
@@ -29,68 +29,68 @@ from attacks.trials.distances import Nearest, nearest
 from attacks.trials.membership import CONFIDENCE, CONTROL_CONFIDENCE
 
 Floats = NDArray[np.floating[Any]]
-_FEW = 1000  # generated pictures looked at one by one
+_FEW = 1000  # generated images looked at one by one
 
 
 @dataclass(frozen=True)
 class Made:
     """What a generator made, [g, C, H, W]."""
 
-    pictures: Floats
+    images: Floats
 
     def __call__(self, images: Images) -> Nearest:
-        return nearest(images.x, self.pictures)
+        return nearest(images.x, self.images)
 
 
 class GeneratorDistance(GeneratorMembership):
     card = replace(
         CARD,
-        title="Membership from generated pictures (GAN-Leaks)",
+        title="Membership from generated images (GAN-Leaks)",
         source="arXiv:1909.03935, sec. 4.2 and 4.5",
-        does_not_show="what the weights of the generator tell beyond the pictures it makes; it is no "
+        does_not_show="what the weights of the generator tell beyond the images it makes; it is no "
         "proof of privacy",
     )
 
     @dataclass(frozen=True, kw_only=True)
     class Config(GeneratorMembership.Config):
-        pictures: int = 4000  # generated for each; the paper takes up to 20,000
+        images: int = 4000  # generated for each; the paper takes up to 20,000
 
         def least(self) -> Mapping[str, int]:
-            return {"pictures": 1}
+            return {"images": 1}
 
-    def asked(
+    def queried(
         self,
         known: GeneratorArchitecture,
         weights: Sequence[Mapping[str, NDArray[Any]]],
         rng: np.random.Generator,
     ) -> list[Any]:
-        return [Made(known.pictures(w, self.config.pictures, rng).x) for w in weights]
+        return [Made(known.images(w, self.config.images, rng).x) for w in weights]
 
     def measure(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[Evidence]:
         pairs = self.pairs(claim, truth)
         found = super().measure(claim, truth, rng)
         found += _copies(pairs, rng, "none")
-        return found + _copies(self.unseen(pairs, rng), rng, "negative")
+        return found + _copies(self.non_members(pairs, rng), rng, "negative")
 
     def galleries(self, claim: Claim, truth: Truth) -> list[Gallery]:
-        """The generated pictures that are nearest to a training picture, beside their neighbours."""
+        """The generated images that are nearest to a training image, beside their neighbours."""
         shown = []
-        for (asked, m), clients in zip(self.pairs(claim, truth), claim["behind"], strict=True):
+        for (queried, m), clients in zip(self.pairs(claim, truth), claim["behind"], strict=True):
             if not len(m.members):
                 continue
-            few, held_out = asked.pictures[:_FEW], m.equally_many.x
-            seen, unseen = nearest(few, m.members.x), nearest(few, held_out)
-            worst = np.argsort(seen.distance / np.maximum(unseen.distance, 1e-9))[:8]
+            few, held_out = queried.images[:_FEW], m.equally_many.x
+            seen, non_members = nearest(few, m.members.x), nearest(few, held_out)
+            worst = np.argsort(seen.distance / np.maximum(non_members.distance, 1e-9))[:8]
             shown.append(
                 Gallery(
-                    title="Generated pictures nearest to training pictures",
-                    caption=f"A generator of {len(clients)} clients: the 8 of {len(few)} generated pictures that "
-                    "come nearest to a training picture, measured against the nearest of as many held-out ones. "
-                    "A copy would look like its training picture and unlike the held-out one.",
+                    title="Generated images nearest to training images",
+                    caption=f"A generator of {len(clients)} clients: the 8 of {len(few)} generated images that "
+                    "come nearest to a training image, measured against the nearest of as many held-out ones. "
+                    "A copy would look like its training image and unlike the held-out one.",
                     rows={
                         "generated": few[worst],
-                        "nearest training picture": m.members.x[seen.index[worst]],
-                        "nearest held-out picture": held_out[unseen.index[worst]],
+                        "nearest training image": m.members.x[seen.index[worst]],
+                        "nearest held-out image": held_out[non_members.index[worst]],
                     },
                 )
             )
@@ -98,9 +98,11 @@ class GeneratorDistance(GeneratorMembership):
 
 
 def _copies(pairs: Pairs, rng: np.random.Generator, control: Literal["none", "negative"]) -> list[Evidence]:
-    """Generated pictures nearer to members than to equally many others: how many, and how much nearer."""
+    """Generated images nearer to members than to equally many others: how many, and how much nearer."""
     found = [
-        closest(asked.pictures[:_FEW], m.members.x, m.equally_many.x, rng) for asked, m in pairs if len(m.members)
+        closest(queried.images[:_FEW], m.members.x, m.equally_many.x, rng)
+        for queried, m in pairs
+        if len(m.members)
     ]
     if not found:
         return []
@@ -126,7 +128,7 @@ def _copies(pairs: Pairs, rng: np.random.Generator, control: Literal["none", "ne
             unit="fraction",
             interval=(max(0.0, low), min(1.0, high)),
             baselines=(Baseline(name="no copying", value=0.5),),
-            note="generated pictures nearer to a training picture than to any of equally many held-out ones",
+            note="generated images nearer to a training image than to any of equally many held-out ones",
             **common,
         ),
         Evidence(
@@ -136,7 +138,7 @@ def _copies(pairs: Pairs, rng: np.random.Generator, control: Literal["none", "ne
             higher_is_worse=False,
             interval=tuple(map(math.exp, reach(ratio, 0.0))),  # type: ignore[arg-type]
             baselines=(Baseline(name="no copying", value=1.0),),
-            note="distance of a generated picture to the nearest training picture, by that to the nearest of "
+            note="distance of a generated image to the nearest training image, by that to the nearest of "
             "equally many held-out ones",
             **common,
         ),

@@ -1,18 +1,18 @@
-"""Generator extraction: training pictures that a generator draws again, and how many.
+"""Generator extraction: training images that a generator draws again, and how many.
 
 Carlini, Hayes, Nasr, Jagielski, Sehwag, Tramer, Balle, Ippolito, Wallace. Extracting Training Data from
-Diffusion Models. USENIX Security 2023. arXiv:2301.13188, sec. 5.1. With the pictures g that the generator
-makes, a training picture x counts as extracted when
+Diffusion Models. USENIX Security 2023. arXiv:2301.13188, sec. 5.1. With the images g that the generator
+makes, a training image x counts as extracted when
 
-    min over g of   ||g - x|| / mean of ||g - y||     y: the pictures nearest to g but x
+    min over g of   ||g - x|| / mean of ||g - y||     y: the images nearest to g but x
 
-is below what one in a hundred held-out pictures of the same classes reaches, which nobody trained on and
-which are among the y as well. Where nothing is copied, one training picture in a hundred is extracted.
+is below what one in a hundred held-out images of the same classes reaches, which nobody trained on and
+which are among the y as well. Where nothing is copied, one training image in a hundred is extracted.
 
-Changed: the paper takes ratios below a fixed number, by which a set of plain pictures would count as
-copied; the held-out pictures set the threshold here. Neighbours are 10 where it has 50: fewer pictures.
+Changed: the paper takes ratios below a fixed number, by which a set of plain images would count as
+copied; the held-out images set the threshold here. Neighbours are 10 where it has 50: fewer images.
 
-Claim: as in attacks/generators/_membership.py; `asked` holds the pictures made.
+Claim: as in attacks/generators/_membership.py; `queried` holds the images made.
 """
 
 from collections.abc import Mapping
@@ -27,22 +27,22 @@ from attacks.generators._membership import CARD, Pairs
 from attacks.generators.generator_distance import GeneratorDistance, Made
 from attacks.trials import membership
 from attacks.trials.images import ssim
-from attacks.trials.matched import Matched, by_picture
+from attacks.trials.matched import Matched, by_image
 from attacks.trials.membership import Scores
 
-RATE = 0.01  # of held-out pictures that count as extracted
+RATE = 0.01  # of held-out images that count as extracted
 _SHOWN = 8
 
 
 class GeneratorExtraction(GeneratorDistance):
     card = replace(
         CARD,
-        title="Training pictures that a generator draws again",
+        title="Training images that a generator draws again",
         source="arXiv:2301.13188, sec. 5.1",
         goal=Goal.RECONSTRUCTION,
-        learns="training pictures themselves: some of what the generator makes is a copy of one",
-        does_not_show="copies of pictures beyond those compared, shifted or recoloured copies, and what "
-        "more generated pictures would hold; it is no proof of privacy",
+        learns="training images themselves: some of what the generator makes is a copy of one",
+        does_not_show="copies of images beyond those compared, shifted or recoloured copies, and what "
+        "more generated images would hold; it is no proof of privacy",
     )
 
     @dataclass(frozen=True, kw_only=True)
@@ -61,12 +61,12 @@ class GeneratorExtraction(GeneratorDistance):
             }
             found += self._evidence(pairs, blind, "none", f"of {len(pairs)} generators")
         if len((trap := self.trap(claim))[0][1].members):
-            few = f"of a generator trained on {self.config.planted} auxiliary pictures alone"
+            few = f"of a generator trained on {self.config.planted} auxiliary images alone"
             found += self._evidence(trap, {}, "positive", few)
-        unseen = self.unseen(pairs, rng)
-        if any(len(m.members) for _, m in unseen):
-            none = "pictures that were never trained on in the place of training pictures"
-            found += self._evidence(unseen, {}, "negative", none)
+        non_members = self.non_members(pairs, rng)
+        if any(len(m.members) for _, m in non_members):
+            none = "images that were never trained on in the place of training images"
+            found += self._evidence(non_members, {}, "negative", none)
         return found
 
     def curves(self, claim: Claim, truth: Truth) -> list[Curve]:
@@ -80,38 +80,38 @@ class GeneratorExtraction(GeneratorDistance):
         ]
 
     def galleries(self, claim: Claim, truth: Truth) -> list[Gallery]:
-        """The training pictures that come nearest to being drawn again; and what copies look like."""
-        pairs = [(asked, m) for asked, m in self.pairs(claim, truth) if len(m.members)]
-        trap = [(asked, m) for asked, m in self.trap(claim) if len(m.members)]
+        """The training images that come nearest to being drawn again; and what copies look like."""
+        pairs = [(queried, m) for queried, m in self.pairs(claim, truth) if len(m.members)]
+        trap = [(queried, m) for queried, m in self.trap(claim) if len(m.members)]
         return [
-            *(self._gallery(*pair, "Training pictures that come nearest to a copy") for pair in pairs[:2]),
+            *(self._gallery(*pair, "Training images that come nearest to a copy") for pair in pairs[:2]),
             *(self._gallery(*pair, "What copies look like: the planted generator") for pair in trap),
         ]
 
-    def _gallery(self, asked: Made, m: Matched, title: str) -> Gallery:
-        found = self._copies(asked, m)
+    def _gallery(self, queried: Made, m: Matched, title: str) -> Gallery:
+        found = self._copies(queried, m)
         best = np.argsort(found.members)[:_SHOWN]
-        made = asked.pictures[found.copy[best]]
+        made = queried.images[found.copy[best]]
         own, other = m.members.x[best], m.others.x[found.nearest_other[best]]
         like, unlike = (float(ssim(made, x).mean()) for x in (own, other))
         return Gallery(
             title=title,
-            caption=f"The {len(best)} of {len(m.members)} training pictures that one of {len(asked.pictures)} "
-            "generated pictures comes nearest to. Above each, that distance as a share of its mean distance to "
-            f"the {self.config.neighbours} pictures next to it; one in a hundred held-out pictures is below "
-            f"{np.quantile(found.others, RATE):.2f}. Mean SSIM to the training pictures {like:.2f}, to the "
+            caption=f"The {len(best)} of {len(m.members)} training images that one of {len(queried.images)} "
+            "generated images comes nearest to. Above each, that distance as a share of its mean distance to "
+            f"the {self.config.neighbours} images next to it; one in a hundred held-out images is below "
+            f"{np.quantile(found.others, RATE):.2f}. Mean SSIM to the training images {like:.2f}, to the "
             f"nearest held-out ones {unlike:.2f}: a copy looks like the first and unlike the second.",
-            rows={"generated": made, "training picture": own, "nearest held-out picture": other},
+            rows={"generated": made, "training image": own, "nearest held-out image": other},
             columns=tuple(f"{r:.2f}" for r in found.members[best]),
         )
 
-    def _copies(self, asked: Made, m: Matched) -> Copies:
-        return copies(asked.pictures, m, self.config.neighbours)
+    def _copies(self, queried: Made, m: Matched) -> Copies:
+        return copies(queried.images, m, self.config.neighbours)
 
     def _scores(self, pairs: Pairs) -> Scores:
-        both = [self._copies(asked, m) for asked, m in pairs]
-        lots = [m for _, m in pairs]
-        return by_picture(lots, [-b.members for b in both], [-b.others for b in both])
+        both = [self._copies(queried, m) for queried, m in pairs]
+        sets = [m for _, m in pairs]
+        return by_image(sets, [-b.members for b in both], [-b.others for b in both])
 
     def _evidence(
         self,
@@ -120,13 +120,13 @@ class GeneratorExtraction(GeneratorDistance):
         control: Literal["none", "positive", "negative"],
         whose: str,
     ) -> list[Evidence]:
-        """How well ratios tell training pictures from others, and the share that is extracted."""
+        """How well ratios tell training images from others, and the share that is extracted."""
         own = self._scores(pairs)
         found = membership.evidence(own, blind, control=control, condition={"score": "copies"})
         said = []
-        for e in found[:2]:  # AUC, and the rate at 1 % where there are held-out pictures enough
+        for e in found[:2]:  # AUC, and the rate at 1 % where there are held-out images enough
             hits = round(e.value * e.trials)
-            what = f"{hits} of {e.trials} pictures, {whose}" if e.measure != "auc" else whose
+            what = f"{hits} of {e.trials} images, {whose}" if e.measure != "auc" else whose
             name = e.measure.replace("tpr_at_fpr", "extracted_at_fpr")
             said.append(replace(e, measure=name, note=f"{e.note}; {what}".removeprefix("; ")))
         return said

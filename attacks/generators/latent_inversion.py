@@ -1,15 +1,15 @@
-"""Latent inversion: a generator can be made to draw its training pictures more exactly than others.
+"""Latent inversion: a generator can be made to draw its training images more exactly than others.
 
 Chen, Yu, Zhang, Fritz. GAN-Leaks: A Taxonomy of Membership Inference Attacks against Generative Models.
-CCS 2020. arXiv:1909.03935, sec. 4.4 (full white box) and 4.5 (calibration). With R_G(x) the nearest picture
-that a search over z finds in the generator, R_ref(x) in a reference trained on auxiliary pictures,
+CCS 2020. arXiv:1909.03935, sec. 4.4 (full white box) and 4.5 (calibration). With R_G(x) the nearest image
+that a search over z finds in the generator, R_ref(x) in a reference trained on auxiliary images,
 
     distance     -||x - R_G(x)||              calibrated   -(||x - R_G(x)|| - ||x - R_ref(x)||)
 
-Calibration takes out that plain pictures are easy to draw. attacks/generators/_latent.py has the search and
-what is changed in it. Members and unseen pictures have the same mix of classes.
+Calibration takes out that plain images are easy to draw. attacks/generators/_latent.py has the search and
+what is changed in it. Members and non-members have the same mix of classes.
 
-Claim: as in attacks/generators/_membership.py; `asked` holds the searches.
+Claim: as in attacks/generators/_membership.py; `queried` holds the searches.
 """
 
 from collections.abc import Mapping, Sequence
@@ -38,14 +38,14 @@ class LatentInversion(GeneratorMembership):
     class Config(GeneratorMembership.Config):
         max_generators: int = 4
         members: int = 100  # members to search for in one generator, at most
-        unseen: int = 500  # unseen pictures to search for in one generator, about
-        steps: int = 40  # of Adam, for each picture
-        starts: int = 3  # z to start from, for each picture
+        non_members: int = 500  # non-members to search for in one generator, about
+        steps: int = 40  # of Adam, for each image
+        starts: int = 3  # z to start from, for each image
 
         def least(self) -> Mapping[str, int]:
-            return {"unseen": 2, "steps": 4, "starts": 1}
+            return {"non_members": 2, "steps": 4, "starts": 1}
 
-    def asked(
+    def queried(
         self,
         known: GeneratorArchitecture,
         weights: Sequence[Mapping[str, NDArray[Any]]],
@@ -56,9 +56,9 @@ class LatentInversion(GeneratorMembership):
         return [LatentSearch(known, w, settings, seed) for w in weights]
 
     def compared(self, m: Matched) -> Matched:
-        """About `unseen` of the others, with the same classes: they come class by class."""
+        """About `non_members` of the others, with the same classes: they come class by class."""
         ratio = len(m.others) // max(1, len(m.members))
-        kept = max(1, min(ratio, self.config.unseen // max(1, len(m.members))))
+        kept = max(1, min(ratio, self.config.non_members // max(1, len(m.members))))
         rows = np.flatnonzero(np.arange(len(m.others)) % max(1, ratio) < kept)
         return Matched(members=m.members, others=Images(x=m.others.x[rows], y=m.others.y[rows]))
 
@@ -72,14 +72,14 @@ class LatentInversion(GeneratorMembership):
             best = np.argsort(own.distance - other.distance)[:8]
             shown.append(
                 Gallery(
-                    title="Training pictures searched for in the generator",
-                    caption=f"The {len(best)} of {len(m.members)} training pictures that the search comes "
+                    title="Training images searched for in the generator",
+                    caption=f"The {len(best)} of {len(m.members)} training images that the search comes "
                     "nearest to, measured against the same search in a generator that never saw them. Memory "
                     "would show as details that the second row has and the third has not.",
                     rows={
-                        "training picture": m.members.x[best],
-                        "found in the generator": own.picture[best],
-                        "found in the reference": other.picture[best],
+                        "training image": m.members.x[best],
+                        "found in the generator": own.image[best],
+                        "found in the reference": other.image[best],
                     },
                 )
             )

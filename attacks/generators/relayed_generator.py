@@ -1,11 +1,11 @@
-"""Relayed generator: the next client of a relay asks the generator it was handed about its predecessor.
+"""Relayed generator: the next client of a relay queries the generator it was handed about its predecessor.
 
 Chen, Yu, Zhang, Fritz. GAN-Leaks. CCS 2020. arXiv:1909.03935, sec. 4.2 and 4.5, as in
 attacks/generators/generator_distance.py. GANDALF's relays (sec. 3.2) hand the weights of one client to one
-other, who knows where they come from: members are the pictures of that one client, not those of its
+other, who knows where they come from: members are the images of that one client, not those of its
 group. A generator holds most of the client that trained it last.
 
-Claim: as in attacks/generators/_membership.py; `asked` holds the pictures made.
+Claim: as in attacks/generators/_membership.py; `queried` holds the images made.
 """
 
 from collections.abc import Sequence
@@ -23,7 +23,7 @@ class RelayedGenerator(GeneratorDistance):
         title="Membership of the client before, from a relayed generator",
         threat=ThreatModel(position=Position.NEXT_CLIENT, knows=GeneratorDistance.card.threat.knows),
         also_reads=(),
-        learns="whether a given picture was among those of the client that handed the generator on",
+        learns="whether a given image was among those of the client that handed the generator on",
         remedy="hand generators on through a server that averages several, or clip and noise what is "
         "handed on with a stated epsilon (noise: {mode: accounted})",
     )

@@ -1,4 +1,4 @@
-"""Uploaded critic: the server asks a client's own critic whether it knows a picture.
+"""Uploaded critic: the server queries a client's own critic whether it knows an image.
 
 Hayes, Melis, Danezis, De Cristofaro. LOGAN. PoPETs 2019. arXiv:1705.07663, sec. 4.1 (white box), as in
 attacks/generators/critic_score.py. Where critics are trained by federated averaging (FedDPGAN), no client

@@ -1,4 +1,4 @@
-"""Gradients of single pictures at the model a client started from, held against what it uploaded."""
+"""Gradients of single images at the model a client started from, held against what it uploaded."""
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
@@ -14,8 +14,8 @@ MOST = 2e7  # gradient entries in memory at a time
 Values = NDArray[np.float64]
 
 
-def per_picture(
-    asked: Sequence[Target],
+def per_image(
+    queried: Sequence[Target],
     architecture: Architecture,
     candidates: Images,
     score: Callable[[Values, Values, Values], Values],
@@ -25,12 +25,12 @@ def per_picture(
     Products are those of change and descent, <w_k - w, -gradient>, over trainable parameters.
     """
     starts: dict[int, list[int]] = defaultdict(list)
-    for row, target in enumerate(asked):  # the broadcast of a round is one object
+    for row, target in enumerate(queried):  # the broadcast of a round is one object
         starts[id(target.start)].append(row)
-    table = np.zeros((len(asked), len(candidates)))
+    table = np.zeros((len(queried), len(candidates)))
     for rows in starts.values():
-        gradients = _Gradients(architecture(asked[rows[0]].start).module())
-        changes = np.stack([gradients.flat(asked[r].change()) for r in rows])  # [t, P]
+        gradients = _Gradients(architecture(queried[rows[0]].start).module())
+        changes = np.stack([gradients.flat(queried[r].change()) for r in rows])  # [t, P]
         lengths = (changes.astype(np.float64) ** 2).sum(axis=1)
         each = max(1, min(256, int(MOST / changes.shape[1])))
         for first in range(0, len(candidates), each):
@@ -42,7 +42,7 @@ def per_picture(
 
 
 class _Gradients:
-    """Of the cross-entropy of every picture by itself, as a model in use has it."""
+    """Of the cross-entropy of every image by itself, as a model in use has it."""
 
     def __init__(self, module: Any) -> None:
         self._module = module.eval()
@@ -63,8 +63,8 @@ class _Gradients:
         from torch.func import functional_call, grad, vmap
         from torch.nn.functional import cross_entropy
 
-        def loss(values: Any, picture: Any, label: Any) -> Any:
-            return cross_entropy(functional_call(self._module, values, (picture[None],)), label[None])
+        def loss(values: Any, image: Any, label: Any) -> Any:
+            return cross_entropy(functional_call(self._module, values, (image[None],)), label[None])
 
         many = vmap(grad(loss), in_dims=(None, 0, 0))
         found = many(self._values, torch.from_numpy(np.ascontiguousarray(x)), torch.from_numpy(y))

@@ -1,7 +1,7 @@
-"""The attacks that ask a model whether a picture was trained on: they differ in `scorer`.
+"""The attacks that query a model whether an image was trained on: they differ in `scorer`.
 
-Claim: a rule, since any picture can be asked about. scorer [1], an object; artifact, origin, model and
-sender (-1: the server) of every model asked [k]; classes and seed [].
+Claim: a rule, since any image can be queried. scorer [1], an object; artifact, origin, model and
+sender (-1: the server) of every model queried [k]; classes and seed [].
 """
 
 from abc import abstractmethod
@@ -39,17 +39,17 @@ CARD = Card(
     requires=(Kind.GLOBAL_MODEL,),
     also_reads=(Kind.LOCAL_MODEL, Kind.MODEL_DELTA),
     replays=True,
-    learns="whether a given picture was trained on: by anybody, from the global model that every "
+    learns="whether a given image was trained on: by anybody, from the global model that every "
     "client and user gets; by one client, from its upload",
-    does_not_show="membership to a stronger adversary (other rounds, better shadow models, pictures put "
-    "in on purpose); an average near chance hides the few pictures that are exposed",
+    does_not_show="membership to a stronger adversary (other rounds, better shadow models, images put "
+    "in on purpose); an average near chance hides the few images that are exposed",
     remedy="train with dp_sgd for a stated epsilon, with fewer epochs and more regularisation; "
     "aggregate uploads securely, so that no single one is seen",
 )
 
 
 class Scorer(Protocol):
-    """How much each model looks as if it had been trained on each picture."""
+    """How much each model looks as if it had been trained on each image."""
 
     def __call__(self, candidates: Images) -> Floats:
         """[models, N], higher for members; rows may have scales of their own."""
@@ -61,8 +61,8 @@ class ModelMembership(Attack):
     @dataclass(frozen=True, kw_only=True)
     class Config:
         max_clients: int = 20  # uploads to attack
-        members: int = 500  # training pictures to score for one model, at most
-        others: int = 2000  # unseen pictures to score, at most
+        members: int = 500  # training images to score for one model, at most
+        others: int = 2000  # non-members to score, at most
 
         def __post_init__(self) -> None:
             for name in ("max_clients", "members", "others"):
@@ -73,7 +73,7 @@ class ModelMembership(Attack):
                     )
 
     @abstractmethod
-    def scorer(self, asked: Sequence[Target], knowledge: Knowledge, rng: np.random.Generator) -> Scorer:
+    def scorer(self, queried: Sequence[Target], knowledge: Knowledge, rng: np.random.Generator) -> Scorer:
         """The rule for these models."""
 
     def targets(self, view: Sequence[Artifact], rng: np.random.Generator) -> list[Target]:
@@ -85,15 +85,15 @@ class ModelMembership(Attack):
         return True
 
     def run(self, view: Sequence[Artifact], knowledge: Knowledge, rng: np.random.Generator) -> Claim:
-        asked = [t for t in self.targets(view, rng) if self.wanted(t)]
+        queried = [t for t in self.targets(view, rng) if self.wanted(t)]
         rule = np.empty(1, object)
-        rule[0] = _Remembered(self.scorer(asked, knowledge, rng))
+        rule[0] = _Remembered(self.scorer(queried, knowledge, rng))
         return {
             "scorer": rule,
-            "artifact": np.array([t.artifact for t in asked]),
-            "origin": np.array([t.origin for t in asked]),
-            "model": np.array([t.model for t in asked]),
-            "sender": np.array([t.sender for t in asked]),
+            "artifact": np.array([t.artifact for t in queried]),
+            "origin": np.array([t.origin for t in queried]),
+            "model": np.array([t.model for t in queried]),
+            "sender": np.array([t.sender for t in queried]),
             "classes": np.array(knowledge.classes),
             "seed": np.array(rng.integers(2**62)),
         }
@@ -109,15 +109,15 @@ class ModelMembership(Attack):
                 condition=b.condition,
                 control="positive" if b.planted else "none",
                 note=b.note,
-                others="unseen pictures of the same classes",
+                others="non-members of the same classes",
             )
         real = [b for b in every if not b.planted]
         if real:
             found += membership.evidence(
-                membership.pooled([b.unseen for b in real]),
+                membership.pooled([b.non_members for b in real]),
                 {},
                 control="negative",
-                note="pictures that were never trained on in the place of members",
+                note="images that were never trained on in the place of members",
             )[:1]
         return found
 
@@ -130,7 +130,7 @@ class ModelMembership(Attack):
         return ""
 
     def _buckets(self, claim: Claim, truth: Truth) -> list[Bucket]:
-        # The same pictures every time: scores of a rule that trains models on them are dear
+        # The same images every time: scores of a rule that trains models on them are dear
         rng = np.random.default_rng(int(claim["seed"]))
         return buckets(claim, truth, (self.config.members, self.config.others), rng)
 
@@ -140,12 +140,12 @@ class _Remembered:
 
     def __init__(self, scorer: Scorer) -> None:
         self._scorer = scorer
-        self._asked: Images | None = None
+        self._queried: Images | None = None
         self._answer: Floats = np.zeros((0, 0))
 
     def __call__(self, candidates: Images) -> Floats:
-        if self._asked is None or not _same(self._asked, candidates):
-            self._asked, self._answer = candidates, self._scorer(candidates)
+        if self._queried is None or not _same(self._queried, candidates):
+            self._queried, self._answer = candidates, self._scorer(candidates)
         return self._answer
 
 

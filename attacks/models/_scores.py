@@ -1,4 +1,4 @@
-"""Scores of single pictures under a model, higher for members; logits [..., N, C], labels [N]."""
+"""Scores of single images under a model, higher for members; logits [..., N, C], labels [N]."""
 
 from collections.abc import Sequence
 
@@ -12,9 +12,9 @@ from attacks.models._targets import Target
 Values = NDArray[np.float64]
 
 
-def logits_of(asked: Sequence[Target], architecture: Architecture, pictures: Floats) -> Floats:
+def logits_of(queried: Sequence[Target], architecture: Architecture, images: Floats) -> Floats:
     """[k, N, C]: of every model."""
-    return np.stack([architecture(t.weights).logits(pictures) for t in asked])
+    return np.stack([architecture(t.weights).logits(images) for t in queried])
 
 
 def log_probability(logits: ArrayLike, y: NDArray[np.int64]) -> Values:
@@ -50,7 +50,7 @@ def modified_entropy(logits: ArrayLike, y: NDArray[np.int64]) -> Values:
 def lira_online(target: ArrayLike, ins: ArrayLike, outs: ArrayLike, shared: bool = False) -> Values:
     """ln N(phi; mu_in, s_in) - ln N(phi; mu_out, s_out); phi [...], shadows [K, ...], NaN: left out.
 
-    Carlini et al., IEEE S&P 2022, algorithm 1; `shared`: one deviation for all pictures (sec. VI.C).
+    Carlini et al., IEEE S&P 2022, algorithm 1; `shared`: one deviation for all images (sec. VI.C).
     """
     phi = np.asarray(target, np.float64)
     inside, outside = moments(ins, shared), moments(outs, shared)

@@ -1,7 +1,7 @@
-"""Shadow models: copies of what is audited, trained by the adversary on pictures of its own.
+"""Shadow models: copies of what is audited, trained by the adversary on images of its own.
 
 The global model is imitated from fresh weights, an upload from the model it started from. Every
-picture of the pool is in exactly half of the models: they come in pairs, one trained on a random half
+image of the pool is in exactly half of the models: they come in pairs, one trained on a random half
 and one on the rest (Carlini et al., IEEE S&P 2022, arXiv:2112.03570, sec. VI). The loss is plain
 cross-entropy, whatever the audited method added to it.
 """
@@ -28,7 +28,7 @@ class Shadows:
 
 
 def shadows(
-    asked: Sequence[Target],
+    queried: Sequence[Target],
     knowledge: Knowledge,
     pool: Images,
     queries: Floats,
@@ -37,7 +37,7 @@ def shadows(
     epochs: int,
     seed: int,
 ) -> Iterator[Shadows]:
-    """`count` (even) models for every start that some of the asked models had.
+    """`count` (even) models for every start that some of the queried models had.
 
     `epochs` is that of models from fresh weights; uploads take as long as the clients' own visits.
     """
@@ -45,10 +45,10 @@ def shadows(
     inside = halves(len(pool), count, np.random.default_rng(seed))
     subsets = [np.flatnonzero(row) for row in inside]
     families: dict[int, list[int]] = defaultdict(list)
-    for row, target in enumerate(asked):  # the broadcast of a round is one object
+    for row, target in enumerate(queried):  # the broadcast of a round is one object
         families[id(target.start) if target.start else 0].append(row)
     for number, rows in enumerate(families.values()):
-        start: Mapping[str, NDArray[Any]] = asked[rows[0]].start
+        start: Mapping[str, NDArray[Any]] = queried[rows[0]].start
         visits = max(1, int(knowledge.training.get("local_epochs", 1)))
         logits = knowledge.trainer(
             pool, subsets, queries, epochs=visits if start else epochs, seed=seed + number, start=start or None
@@ -56,11 +56,11 @@ def shadows(
         yield Shadows(rows=rows, logits=logits, inside=inside)
 
 
-def halves(pictures: int, models: int, rng: np.random.Generator) -> NDArray[np.bool_]:
-    """[models, pictures] who is trained on what; every picture in half of the models."""
-    found = np.zeros((models, pictures), bool)
+def halves(images: int, models: int, rng: np.random.Generator) -> NDArray[np.bool_]:
+    """[models, images] who is trained on what; every image in half of the models."""
+    found = np.zeros((models, images), bool)
     for first in range(0, models, 2):
-        found[first, rng.permutation(pictures)[: pictures // 2]] = True
+        found[first, rng.permutation(images)[: images // 2]] = True
         found[first + 1] = ~found[first]
     return found
 
@@ -69,7 +69,7 @@ def lacking(knowledge: Knowledge) -> str:
     """Why no shadow models can be trained, as a sentence; empty when they can."""
     if knowledge.trainer is None or len(knowledge.auxiliary or ()) < 2 * knowledge.classes:
         return (
-            "shadow models need auxiliary pictures, two a class at least, and the federation holds "
+            "shadow models need auxiliary images, two a class at least, and the federation holds "
             f"back {len(knowledge.auxiliary or ())}"
         )
     return ""

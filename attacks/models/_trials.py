@@ -1,17 +1,17 @@
-"""Members of models against unseen pictures of the same classes, in the same proportions.
+"""Members of models against non-members of the same classes, in the same proportions.
 
-The members of an upload are that client's training pictures, those of the global model all clients'.
-For every member of a class there are equally many unseen pictures of it: a client with two classes
-has a model that knows the classes, and against other unseen pictures it would give away its labels,
-not its pictures. Scores of several models are pooled after each model's were centred and scaled by
+The members of an upload are that client's training images, those of the global model all clients'.
+For every member of a class there are equally many non-members of it: a client with two classes
+has a model that knows the classes, and against other non-members it would give away its labels,
+not its images. Scores of several models are pooled after each model's were centred and scaled by
 median and quartiles of all candidates, which the adversary can do as well.
 
-Replayed uploads learnt their pictures by heart under wrong labels (`taught`), and unseen pictures are
-asked about under labels that are wrong in the same way: a right label can be told without memory.
+Replayed uploads memorised their images under wrong labels (`taught`), and non-members are
+queried under labels that are wrong in the same way: a right label can be told without memory.
 
 Blind adversaries: for uploads that of another client whose data hold none of the candidates; for the
-global model its own weights in random order. Both are 0.5 unless members differ from the unseen
-pictures as a population. Another client's upload started from a global model that may know the
+global model its own weights in random order. Both are 0.5 unless members differ from the non-
+members as a population. Another client's upload started from a global model that may know the
 members already, and what it tells of them is no merit of the upload.
 """
 
@@ -28,7 +28,7 @@ from attacks.trials.membership import Scores
 from attacks.trials.reidentification import fingerprints
 
 ANOTHER, SHUFFLED = "model of another client", "weights in random order"
-FEW = 5  # models from which on intervals allow for pictures of one model depending on each other
+FEW = 5  # models from which on intervals allow for images of one model depending on each other
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,13 +38,13 @@ class Bucket:
     model: str
     origin: str
     scores: Scores
-    unseen: Scores  # half of the unseen pictures in the place of members
+    non_members: Scores  # half of the non-members in the place of members
     blind: dict[str, Scores]
     models: int
 
     @property
     def planted(self) -> bool:
-        """Replayed uploads learnt a few pictures by heart: a leak that an attack has to find."""
+        """Replayed uploads memorised a few images: a leak that an attack has to find."""
         return self.origin == "replayed"
 
     @property
@@ -59,7 +59,7 @@ class Bucket:
     def note(self) -> str:
         many = f"{self.models} model{'s' if self.models > 1 else ''}"
         if self.planted:
-            return f"{many} that learnt wrongly labelled pictures by heart, made by the auditor"
+            return f"{many} that memorised wrongly labelled images, made by the auditor"
         return many if self.models >= FEW else f"{many}; of other trainings the interval says nothing"
 
 
@@ -71,13 +71,13 @@ class _Case:
     marks: frozenset[bytes]  # everything behind it
 
     def halved(self) -> "_Case":
-        """Half of the unseen pictures, which come in random order, in the place of members."""
+        """Half of the non-members, which come in random order, in the place of members."""
         middle = len(self.others) // 2
         return _Case(self.row, self.others[:middle], self.others[middle:], self.marks)
 
 
 def buckets(claim: Claim, truth: Truth, limits: tuple[int, int], rng: np.random.Generator) -> list[Bucket]:
-    """By model and origin; `limits`: members of one model, and unseen pictures in all."""
+    """By model and origin; `limits`: members of one model, and non-members in all."""
     candidates, cases = _cases(claim, truth, limits, rng)
     if not cases:
         return []
@@ -91,7 +91,7 @@ def buckets(claim: Claim, truth: Truth, limits: tuple[int, int], rng: np.random.
             origin=origin,
             models=len(some),
             scores=_scores([(table[c.row], c) for c in some]),
-            unseen=_scores([(table[c.row], c.halved()) for c in some]),
+            non_members=_scores([(table[c.row], c.halved()) for c in some]),
             blind=_blind(claim, table, some),
         )
         for (model, origin), some in sorted(groups.items())
@@ -99,26 +99,26 @@ def buckets(claim: Claim, truth: Truth, limits: tuple[int, int], rng: np.random.
 
 
 def taught(mark: bytes, label: int, classes: int) -> int:
-    """The wrong label under which a replayed model learns a picture, by its fingerprint."""
+    """The wrong label under which a replayed model learns an image, by its fingerprint."""
     return (label + 1 + int.from_bytes(mark[:8], "little") % (classes - 1)) % classes
 
 
 def _cases(
     claim: Claim, truth: Truth, limits: tuple[int, int], rng: np.random.Generator
 ) -> tuple[Images, list[_Case]]:
-    """Every candidate once, and who is asked about which."""
+    """Every candidate once, and who is queried which."""
     x: list[Floats] = []
     y: list[int] = []
     number: dict[tuple[bytes, int], int] = {}  # fingerprint, label -> candidate
     classes = int(claim["classes"])
 
-    def add(picture: Floats, mark: bytes, label: int, wrong: bool) -> int:
-        asked = taught(mark, label, classes) if wrong else label
-        if (mark, asked) not in number:
-            number[mark, asked] = len(x)
-            x.append(picture)
-            y.append(asked)
-        return number[mark, asked]
+    def add(image: Floats, mark: bytes, label: int, wrong: bool) -> int:
+        queried = taught(mark, label, classes) if wrong else label
+        if (mark, queried) not in number:
+            number[mark, queried] = len(x)
+            x.append(image)
+            y.append(queried)
+        return number[mark, queried]
 
     reference = truth.reference
     kept = rng.permutation(len(reference))[: limits[1]]
@@ -132,12 +132,12 @@ def _cases(
         marks = frozenset(m for some in own_marks for m in some)
         total = sum(map(len, own))
         members, chances = {}, {}
-        for label, pictures in enumerate(own):
+        for label, images in enumerate(own):
             free = [m for m, i in where.items() if reference.y[i] == label and m not in marks]
             share = min(1.0, limits[0] / max(1, total))
-            many = min(round(share * len(pictures)), len(free))
+            many = min(round(share * len(images)), len(free))
             if many:  # rare classes may round to none
-                members[label] = rng.permutation(len(pictures))[:many]
+                members[label] = rng.permutation(len(images))[:many]
                 chances[label] = [free[i] for i in rng.permutation(len(free))]
         if not members:
             continue

@@ -1,4 +1,4 @@
-"""Modified entropy: a confident and right prediction means that the picture was trained on.
+"""Modified entropy: a confident and right prediction means that the image was trained on.
 
 Song, Mittal, USENIX Security 2021, arXiv:2003.10595, eq. 8: entropy that grows with confidence in a
 wrong class. Their thresholds per class are not needed where classes are compared with themselves.
@@ -22,11 +22,11 @@ class Entropy(ModelMembership):
         source="Song and Mittal, USENIX Security 2021, eq. 8",
     )
 
-    def scorer(self, asked: Sequence[Target], knowledge: Knowledge, rng: np.random.Generator) -> Scorer:
+    def scorer(self, queried: Sequence[Target], knowledge: Knowledge, rng: np.random.Generator) -> Scorer:
         architecture = knowledge.architecture
         assert architecture is not None, "granted by the threat model"
 
         def score(candidates: Images) -> Floats:
-            return -modified_entropy(logits_of(asked, architecture, candidates.x), candidates.y)
+            return -modified_entropy(logits_of(queried, architecture, candidates.x), candidates.y)
 
         return score

@@ -1,8 +1,8 @@
-"""Gradient cosine: an upload points along the descent directions of the pictures it was made with.
+"""Gradient cosine: an upload points along the descent directions of the images it was made with.
 
 The score is cos(-gradient of x's loss, w_k - w) at the model w that the client started from. Li, Li,
 Ribeiro, ICLR 2023, arXiv:2305.02301 (effective passive membership inference), sec. 4: in wide models
-gradients of different pictures are nearly orthogonal, so members stand out. They compare with the
+gradients of different images are nearly orthogonal, so members stand out. They compare with the
 whole update of one round, as here.
 """
 
@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attacks.attack import Floats, Images, Knowledge
-from attacks.models._gradients import per_picture
+from attacks.models._gradients import per_image
 from attacks.models._membership import CARD, ModelMembership, Scorer
 from attacks.models._targets import Target
 
@@ -25,18 +25,18 @@ class GradientCosine(ModelMembership):
         CARD,
         title="Membership from the direction of an update",
         source="Li, Li, Ribeiro, ICLR 2023, cosine attack",
-        learns="whether a given picture was in one client's training data, from its upload",
+        learns="whether a given image was in one client's training data, from its upload",
     )
 
     def wanted(self, target: Target) -> bool:
         return bool(target.start)
 
-    def scorer(self, asked: Sequence[Target], knowledge: Knowledge, rng: np.random.Generator) -> Scorer:
+    def scorer(self, queried: Sequence[Target], knowledge: Knowledge, rng: np.random.Generator) -> Scorer:
         architecture = knowledge.architecture
         assert architecture is not None, "granted by the threat model"
 
         def score(candidates: Images) -> Floats:
-            return per_picture(asked, architecture, candidates, cosine)
+            return per_image(queried, architecture, candidates, cosine)
 
         return score
 

@@ -1,14 +1,14 @@
-"""LiRA: is the model's confidence on a picture that of models trained with it, or without it?
+"""LiRA: is the model's confidence on an image that of models trained with it, or without it?
 
 Carlini, Chien, Nasr, Song, Terzis, Tramer. Membership Inference Attacks From First Principles. IEEE
 S&P 2022, arXiv:2112.03570, algorithm 1 (online) and sec. V.C (offline). With phi = ln(p / (1 - p)):
 
     online   ln N(phi; mu_in, s_in) - ln N(phi; mu_out, s_out)    offline   ln Phi((phi - mu_out) / s_out)
 
-Offline, shadow models are trained on auxiliary pictures alone, once for any picture asked about.
+Offline, shadow models are trained on auxiliary images alone, once for any image queried.
 Online, the candidates are put into half of them, which is stronger and has to be done anew for other
-candidates. Below 64 shadow models the deviations are shared by all pictures, as the paper advises.
-One query a picture; the paper's augmented queries are left out.
+candidates. Below 64 shadow models the deviations are shared by all images, as the paper advises.
+One query an image; the paper's augmented queries are left out.
 """
 
 from collections.abc import Sequence
@@ -25,7 +25,7 @@ from attacks.models._targets import Target
 from fl.artifact import Artifact
 from fl.errors import UserError
 
-MANY = 64  # shadow models from which on every picture has a deviation of its own
+MANY = 64  # shadow models from which on every image has a deviation of its own
 
 
 class Lira(ModelMembership):
@@ -55,7 +55,7 @@ class Lira(ModelMembership):
                     f"lira.mode must be offline or online, got {self.mode!r}", hint="offline is the cheaper one"
                 )
 
-    def scorer(self, asked: Sequence[Target], knowledge: Knowledge, rng: np.random.Generator) -> Scorer:
+    def scorer(self, queried: Sequence[Target], knowledge: Knowledge, rng: np.random.Generator) -> Scorer:
         architecture, aux = knowledge.architecture, knowledge.auxiliary
         assert architecture is not None and aux is not None, "granted by the threat model"
         settings, seed = self.config, int(rng.integers(2**40))
@@ -65,11 +65,11 @@ class Lira(ModelMembership):
             pool = aux
             if settings.mode == "online":  # candidates first
                 pool = Images(x=np.concatenate([x, aux.x]), y=np.concatenate([y, aux.y]))
-            phi = scaled_logit(logits_of(asked, architecture, x), y)
+            phi = scaled_logit(logits_of(queried, architecture, x), y)
             found = np.empty_like(phi)
             shared = settings.shadows < MANY
             for s in shadows(
-                asked, knowledge, pool, x, count=settings.shadows, epochs=settings.epochs, seed=seed
+                queried, knowledge, pool, x, count=settings.shadows, epochs=settings.epochs, seed=seed
             ):
                 theirs = scaled_logit(s.logits, y)  # [K, N]
                 if settings.mode == "offline":

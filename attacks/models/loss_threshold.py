@@ -1,4 +1,4 @@
-"""Loss threshold: pictures that a model has a small loss on were trained on.
+"""Loss threshold: images that a model has a small loss on were trained on.
 
 Yeom, Giacomelli, Fredrikson, Jha, CSF 2018, arXiv:1709.01604, adversary 1; here as a score, the log
 probability of the true class, so that every threshold is tried.
@@ -18,11 +18,11 @@ from attacks.models._targets import Target
 class LossThreshold(ModelMembership):
     card = replace(CARD, title="Membership from a model's loss", source="Yeom et al., CSF 2018, adversary 1")
 
-    def scorer(self, asked: Sequence[Target], knowledge: Knowledge, rng: np.random.Generator) -> Scorer:
+    def scorer(self, queried: Sequence[Target], knowledge: Knowledge, rng: np.random.Generator) -> Scorer:
         architecture = knowledge.architecture
         assert architecture is not None, "granted by the threat model"
 
         def score(candidates: Images) -> Floats:
-            return log_probability(logits_of(asked, architecture, candidates.x), candidates.y)
+            return log_probability(logits_of(queried, architecture, candidates.x), candidates.y)
 
         return score

@@ -1,9 +1,9 @@
-"""Relayed model: the next client of a relay asks the model it was handed about its predecessor's pictures.
+"""Relayed model: the next client of a relay queries the model it was handed about its predecessor's images.
 
 Yeom, Giacomelli, Fredrikson, Jha, CSF 2018, arXiv:1709.01604, adversary 1, as in
 attacks/models/loss_threshold.py. GANDALF's relays (sec. 3.4) hand the weights of one client to one
 other, before anything is averaged: a stronger exposure than FedAvg's, and to a peer. Members are the
-pictures of the client that handed the model on. The model also holds those of the clients before it,
+images of the client that handed the model on. The model also holds those of the clients before it,
 which what another client handed on tells just as well: that is the baseline.
 """
 
@@ -25,7 +25,7 @@ class RelayedModel(LossThreshold):
         threat=replace(LossThreshold.card.threat, position=Position.NEXT_CLIENT),
         requires=(Kind.RELAY_MODEL,),
         also_reads=(),
-        learns="whether a given picture was among those of the client that handed the model on",
+        learns="whether a given image was among those of the client that handed the model on",
         remedy="average several clients' models before one client sees them; clip and noise what is handed "
         "on with a stated epsilon (noise: {mode: accounted}), or train with dp_sgd",
     )

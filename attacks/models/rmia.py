@@ -1,12 +1,12 @@
-"""RMIA: does a picture gain more from the model than other pictures of the population do?
+"""RMIA: does an image gain more from the model than other images of the population do?
 
 Zarifzadeh, Liu, Shokri. Low-Cost High-Power Membership Inference Attacks. ICML 2024,
-arXiv:2312.03262. The score is the share of population pictures z with
+arXiv:2312.03262. The score is the share of population images z with
 
     [p(x) / P(x)] / [p(z) / P(z)] > gamma,    P = ((1 + a) mean_out + (1 - a)) / 2
 
 where p is the audited model's probability of the true class and mean_out that of reference models
-not trained on the picture (offline form). Works with few references. Here z is of x's class, since
+not trained on the image (offline form). Works with few references. Here z is of x's class, since
 candidates are compared within classes, and equal shares keep the order of p(x) / P(x).
 """
 
@@ -53,7 +53,7 @@ class Rmia(ModelMembership):
                     hint="leave them out for the defaults",
                 )
 
-    def scorer(self, asked: Sequence[Target], knowledge: Knowledge, rng: np.random.Generator) -> Scorer:
+    def scorer(self, queried: Sequence[Target], knowledge: Knowledge, rng: np.random.Generator) -> Scorer:
         architecture, aux = knowledge.architecture, knowledge.auxiliary
         assert architecture is not None and aux is not None, "granted by the threat model"
         settings, seed = self.config, int(rng.integers(2**40))
@@ -61,11 +61,11 @@ class Rmia(ModelMembership):
         def score(candidates: Images) -> Floats:
             y = np.concatenate([candidates.y, aux.y])
             queries = np.concatenate([candidates.x, aux.x])
-            p = np.exp(log_probability(logits_of(asked, architecture, queries), y))
+            p = np.exp(log_probability(logits_of(queried, architecture, queries), y))
             number = len(candidates)
-            found = np.zeros((len(asked), number))
+            found = np.zeros((len(queried), number))
             for s in shadows(
-                asked, knowledge, aux, queries, count=settings.references, epochs=settings.epochs, seed=seed
+                queried, knowledge, aux, queries, count=settings.references, epochs=settings.epochs, seed=seed
             ):
                 theirs = np.exp(log_probability(s.logits, y))
                 theirs[:, number:][s.inside] = np.nan  # of models that were trained on it

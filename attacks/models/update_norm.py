@@ -2,7 +2,7 @@
 
 The score is |g|^2 - |g - gradient of x|^2, with g the gradient that the upload shows. Li, Li, Ribeiro,
 ICLR 2023, arXiv:2305.02301, difference attack. They take the update of one step; over several its
-length tells more of the schedule than of the pictures, so here g is given the mean length of the
+length tells more of the schedule than of the images, so here g is given the mean length of the
 candidates' gradients and keeps its direction.
 """
 
@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attacks.attack import Floats, Images, Knowledge
-from attacks.models._gradients import per_picture
+from attacks.models._gradients import per_image
 from attacks.models._membership import CARD, Scorer
 from attacks.models._targets import Target
 from attacks.models.gradient_cosine import GradientCosine
@@ -26,15 +26,15 @@ class UpdateNorm(GradientCosine):
         CARD,
         title="Membership from the length of an update",
         source="Li, Li, Ribeiro, ICLR 2023, difference attack",
-        learns="whether a given picture was in one client's training data, from its upload",
+        learns="whether a given image was in one client's training data, from its upload",
     )
 
-    def scorer(self, asked: Sequence[Target], knowledge: Knowledge, rng: np.random.Generator) -> Scorer:
+    def scorer(self, queried: Sequence[Target], knowledge: Knowledge, rng: np.random.Generator) -> Scorer:
         architecture = knowledge.architecture
         assert architecture is not None, "granted by the threat model"
 
         def score(candidates: Images) -> Floats:
-            return per_picture(asked, architecture, candidates, difference)
+            return per_image(queried, architecture, candidates, difference)
 
         return score
 

@@ -1,8 +1,8 @@
-"""Evidence on features recovered from two prototypes: how exact, and whether they single out a picture.
+"""Evidence on features recovered from two prototypes: how exact, and whether they single out an image.
 
-The picture that joined or left is looked for among unseen ones of its class, by the distance of their
+The image that joined or left is looked for among non-members of its class, by the distance of their
 features to the recovered ones, whitened with the class's covariance; so chance is one in the gallery.
-The blind adversaries claim in the same trials: the class mean of the auxiliary pictures, and what was
+The blind adversaries claim in the same trials: the class mean of the auxiliary images, and what was
 recovered from another pair of the class.
 """
 
@@ -29,7 +29,7 @@ class _Trial:
     n: int
     error: Mapping[str, float]  # relative, by claimant; "" is the attack
     rank1: Mapping[str, float]
-    unseen: float  # the same for a picture that nobody has
+    non_members: float  # the same for an image that nobody has
     size: int
 
 
@@ -56,7 +56,7 @@ def judged(
         result += _evidence(origin, found[origin, n], planted, len(found), alpha, rng)
     every = [t for trials in found.values() for t in trials]
     if every:
-        hits = sum(t.unseen for t in every)
+        hits = sum(t.non_members for t in every)
         result.append(
             Evidence(
                 measure="rank1",
@@ -67,7 +67,7 @@ def judged(
                 baselines=(Baseline(name="chance", value=_chance(every)),),
                 confidence=CONTROL_CONFIDENCE,
                 control="negative",
-                note="a picture that was never trained on in the place of the one that moved",
+                note="an image that was never trained on in the place of the one that moved",
             )
         )
     return result
@@ -75,9 +75,9 @@ def judged(
 
 @dataclass(frozen=True, kw_only=True)
 class _Moved:
-    pictures: Floats  # that joined or left
+    images: Floats  # that joined or left
     marks: frozenset[bytes]
-    class_marks: frozenset[bytes]  # of all pictures behind the two prototypes
+    class_marks: frozenset[bytes]  # of all images behind the two prototypes
 
 
 def _moved(claim: Claim, row: int, truth: Truth) -> _Moved:
@@ -87,7 +87,7 @@ def _moved(claim: Claim, row: int, truth: Truth) -> _Moved:
     marks, known = fingerprints(large), set(fingerprints(small))
     joined = [mark not in known for mark in marks]
     return _Moved(
-        pictures=large[joined],
+        images=large[joined],
         class_marks=frozenset(marks),
         marks=frozenset(m for m, new in zip(marks, joined, strict=True) if new),
     )
@@ -97,13 +97,13 @@ def _trial(
     claim: Claim, row: int, moved: Sequence[_Moved], pool: Pool, gallery: int, rng: np.random.Generator
 ) -> _Trial | None:
     here, model = moved[row], int(claim["model"][row])
-    unseen = pool.without(here.class_marks)
-    if len(here.pictures) != abs(int(claim["moved"][row])) or len(unseen) < 3:
+    non_members = pool.without(here.class_marks)
+    if len(here.images) != abs(int(claim["moved"][row])) or len(non_members) < 3:
         return None
     extractor = claim["extractors"][model]
-    unseen = unseen[rng.permutation(len(unseen))[:gallery]]
-    true = extractor.features(here.pictures).astype(np.float64).mean(0)
-    others = extractor.features(unseen).astype(np.float64)
+    non_members = non_members[rng.permutation(len(non_members))[:gallery]]
+    true = extractor.features(here.images).astype(np.float64).mean(0)
+    others = extractor.features(non_members).astype(np.float64)
     claimed = {"": claim["feature"][row], CLASS_MEAN: claim["typical"][row]}
     partner = _partner(claim, row, moved, rng)
     if partner is not None:
@@ -114,7 +114,7 @@ def _trial(
         n=int(claim["n"][row]),
         error={k: float(np.linalg.norm(f - true)) / scale for k, f in claimed.items()},
         rank1={k: _first(f, true, others[:-1], whiten) for k, f in claimed.items()},
-        unseen=_first(claimed[""], others[-1], others[:-1], whiten),
+        non_members=_first(claimed[""], others[-1], others[:-1], whiten),
         size=len(others),
     )
 
@@ -127,7 +127,7 @@ def _first(claimed: Floats, own: Floats, others: Floats, whiten: Floats) -> floa
 
 
 def _partner(claim: Claim, row: int, moved: Sequence[_Moved], rng: np.random.Generator) -> int | None:
-    """Another pair of the class, about other pictures; of the same model where there is one."""
+    """Another pair of the class, about other images; of the same model where there is one."""
     alike = claim["label"] == claim["label"][row]
     alike &= np.array([not m.marks & moved[row].marks for m in moved])
     own = alike & (claim["model"] == claim["model"][row])
@@ -144,7 +144,7 @@ def _evidence(
     def mean(of: str, name: str) -> float:
         return float(np.mean([v[name] for t in trials if name in (v := getattr(t, of))]))
 
-    note = "had the class grown by one picture between two rounds" if origin == "replayed" else ""
+    note = "had the class grown by one image between two rounds" if origin == "replayed" else ""
 
     def say(
         measure: str,

@@ -1,4 +1,4 @@
-"""Evidence on pictures claimed from prototypes: identity first, likeness second, each with baselines.
+"""Evidence on images claimed from prototypes: identity first, likeness second, each with baselines.
 
 Re-identification rank-1 is the headline: its chance is known exactly, and SSIM rises with n while
 identity vanishes. Every interval is corrected for the number of buckets that are compared.
@@ -46,8 +46,8 @@ class _Judge:
         net = audit_net(b.truth)
         apart = {n: net.distance(x, b.targets[w]) for n, (w, x) in pairs.items()}
         named = {n: (net.classes(x) == b.labels[w]).astype(float) for n, (w, x) in pairs.items()}
-        skill = f"the audit net is right on {net.accuracy:.0%} of unseen pictures"
-        control = rank1[WRONG_SAME] if WRONG_SAME in rank1 else b.ranks_of_unseen().rank1
+        skill = f"the audit net is right on {net.accuracy:.0%} of non-members"
+        control = rank1[WRONG_SAME] if WRONG_SAME in rank1 else b.ranks_of_non_members().rank1
         found = [
             self._proportion("rank1", rank1, 1 / b.size),
             self._residual_risk(rank1[""], control),
@@ -82,7 +82,7 @@ class _Judge:
                     "index",
                     gaps,
                     (-2, 2),
-                    note="best SSIM over the members minus best SSIM over as many unseen",
+                    note="best SSIM over the members minus best SSIM over as many non-members",
                 ),
             ]
         return found
@@ -107,7 +107,7 @@ class _Judge:
             "fraction",
             stats.clopper_pearson(own.sum(), len(own), self.alpha),
             tuple(baselines),
-            note=f"galleries of {self.bucket.size} pictures of one class",
+            note=f"galleries of {self.bucket.size} images of one class",
         )
 
     def _mean(
@@ -134,7 +134,7 @@ class _Judge:
     def _residual_risk(self, main: Values, control: Values) -> Evidence:
         found = stats.residual_risk(main.sum(), len(main), control.sum(), len(control), self.alpha)
         least = stats.minimum_detectable_effect(len(main), 1 / self.bucket.size, self.alpha)
-        blind = "the wrong prototype" if WRONG_SAME in self.bucket.blind else "an unseen picture"
+        blind = "the wrong prototype" if WRONG_SAME in self.bucket.blind else "a non-member"
         power = (
             "so few trials could show no risk at all"
             if least is None
@@ -182,7 +182,7 @@ class _Judge:
 
 
 def _negative(found: list[Bucket]) -> Evidence:
-    hits = np.concatenate([b.ranks_of_unseen().rank1 for b in found])
+    hits = np.concatenate([b.ranks_of_non_members().rank1 for b in found])
     return Evidence(
         measure="rank1",
         value=float(hits.mean()),
@@ -192,5 +192,5 @@ def _negative(found: list[Bucket]) -> Evidence:
         baselines=(Baseline(name="chance", value=1 / found[0].size),),
         confidence=CONTROL_CONFIDENCE,
         control="negative",
-        note="a picture that was never trained on in the place of the member",
+        note="an image that was never trained on in the place of the member",
     )

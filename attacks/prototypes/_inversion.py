@@ -1,4 +1,4 @@
-"""The attacks that turn prototypes into pictures: they differ in `invert`, and share all the rest.
+"""The attacks that turn prototypes into images: they differ in `invert`, and share all the rest.
 
 Claim: images float32 [k, C, H, W], label, n (-1 unknown), sender [k], and as text artifact, origin
 and extractor (where the weights came from) [k].
@@ -35,7 +35,7 @@ class Task:
 
 
 class Standard:
-    """Features to mean 0 and deviation 1 over the auxiliary pictures, [k, D] -> [k, D].
+    """Features to mean 0 and deviation 1 over the auxiliary images, [k, D] -> [k, D].
 
     The 1e-3 keeps units of a ReLU that are almost always 0 from being blown up.
     """
@@ -54,9 +54,9 @@ class PrototypeInversion(Attack):
     @dataclass(frozen=True, kw_only=True)
     class Config:
         max_clients: int = 4  # models to attack; those with replays and the smallest classes first
-        gallery: int = 100  # pictures a member is looked for among
-        show_sizes: tuple[int, ...] = (1, 5, 20)  # replayed n to show pictures of
-        show: int = 8  # pictures in a row
+        gallery: int = 100  # images a member is looked for among
+        show_sizes: tuple[int, ...] = (1, 5, 20)  # replayed n to show images of
+        show: int = 8  # images in a row
 
         def __post_init__(self) -> None:
             for name, least in (("max_clients", 1), ("gallery", 3), ("show", 1)):
@@ -70,7 +70,7 @@ class PrototypeInversion(Attack):
     def invert(
         self, tasks: Sequence[Task], first: Extractor, knowledge: Knowledge, rng: np.random.Generator
     ) -> list[Floats]:
-        """Pictures [k, C, H, W] in [0, 1] for each task; `first` is the model all tasks came from."""
+        """Images [k, C, H, W] in [0, 1] for each task; `first` is the model all tasks came from."""
 
     def choose(self, sources: Sequence[Source]) -> list[Source]:
         """Which prototypes to attack, of all in the order of their worth."""
@@ -89,10 +89,10 @@ class PrototypeInversion(Attack):
         first = tasks[0].extractor
         if broadcast is not None:
             first = knowledge.architecture(broadcast.payload)
-        pictures = self.invert(tasks, first, knowledge, rng)
+        images = self.invert(tasks, first, knowledge, rng)
         every = [p for s in sources for p in s.prototypes]
         return {
-            "images": np.clip(np.concatenate(pictures), 0, 1).astype(np.float32),
+            "images": np.clip(np.concatenate(images), 0, 1).astype(np.float32),
             "label": np.array([p.label for p in every]),
             "n": np.array([p.samples or -1 for p in every]),
             "sender": np.array([-1 if p.sender.index is None else p.sender.index for p in every]),
@@ -115,7 +115,7 @@ class PrototypeInversion(Attack):
         if not prototypes(view):
             return "no model was recorded that could have made the prototypes"
         if "auxiliary_data" in self.card.threat.knows and not len(knowledge.auxiliary or ()):
-            return "this attack needs auxiliary pictures, and the federation holds none back"
+            return "this attack needs auxiliary images, and the federation holds none back"
         return ""
 
     def _gallery(self, bucket: Bucket, claim: Claim) -> Gallery:
@@ -125,7 +125,7 @@ class PrototypeInversion(Attack):
         means = bucket.member_means()
         n = [len(bucket.trials[i].members) for i in shown]
         behind = f"n = {min(n)}" if min(n) == max(n) else f"n = {min(n)} to {max(n)}"
-        pictures = {
+        images = {
             "original (a member)": bucket.targets[shown],
             "mean of the members": means[shown],
             "reconstruction": bucket.claimed[shown],
@@ -133,12 +133,12 @@ class PrototypeInversion(Attack):
             "wrong prototype": bucket.claimed[wrong],
         }
         if min(n) == max(n) == 1:
-            del pictures["mean of the members"]  # the same picture again
+            del images["mean of the members"]  # the same image again
         return Gallery(
             title=f"{self.card.title}: {behind}, {bucket.origin}",
             caption="Leakage is what the reconstruction shares with the original and neither the class "
             "mean nor the wrong prototype does.",
-            rows=pictures,
+            rows=images,
             columns=tuple(
                 f"client {claim['sender'][r]}, class {claim['label'][r]}, n = {k}"
                 for r, k in zip(rows, n, strict=True)

@@ -1,8 +1,8 @@
-"""Membership scores of prototypes: members of each against unseen pictures of the same class.
+"""Membership scores of prototypes: members of each against non-members of the same class.
 
 Same class, because a client that owns two classes would otherwise give away its labels, not its
-pictures. The blind adversary scores the same candidates with another prototype of the class that
-none of them is in: above 0.5 it would show that members differ from the unseen pictures as a
+images. The blind adversary scores the same candidates with another prototype of the class that
+none of them is in: above 0.5 it would show that members differ from the non-members as a
 population, and not that they are traced.
 """
 
@@ -32,12 +32,12 @@ class Bucket:
     samples: float  # median n
     prototypes: int
     scores: Scores
-    unseen: Scores  # half of the unseen pictures in the place of members
+    non_members: Scores  # half of the non-members in the place of members
     null: dict[str, Scores]  # empty where no other prototype of the class exists
 
     @property
     def planted(self) -> bool:
-        """A replayed prototype of one picture: a leak that an attack has to find."""
+        """A replayed prototype of one image: a leak that an attack has to find."""
         return self.origin == "replayed" and self.samples == 1
 
 
@@ -73,7 +73,7 @@ class _Case:
 def traced(
     claim: Claim, truth: Truth, score: Score, limits: tuple[int, int], rng: np.random.Generator
 ) -> list[Bucket]:
-    """Buckets by origin and number of samples; `limits`: members and unseen pictures of a prototype."""
+    """Buckets by origin and number of samples; `limits`: members and non-members of a prototype."""
     return _Tracer(claim, truth, score, limits, rng).buckets()
 
 
@@ -99,7 +99,7 @@ class _Tracer:
         return [b for b in (self._bucket(k[0], self._cases[k]) for k in keys) if b is not None]
 
     def _bucket(self, origin: str, cases: list[_Case]) -> Bucket | None:
-        true, unseen, null = _Samples(), _Samples(), _Samples()
+        true, non_members, null = _Samples(), _Samples(), _Samples()
         for case in cases:
             rows = self._pools[self._label(case)].rows_without(case.marks)
             rows = rows[self._rng.permutation(len(rows))[: self._limits[1]]]
@@ -109,7 +109,7 @@ class _Tracer:
             members, others = self._scores(case.row, case.members[kept], rows)
             true.add(members, others, case.row)
             half = len(others) // 2
-            unseen.add(others[:half], others[half:], case.row)
+            non_members.add(others[:half], others[half:], case.row)
             wrong = self._another(case, cases)
             if wrong is not None:
                 null.add(*self._scores(wrong, case.members[kept], rows), case.row)
@@ -120,17 +120,17 @@ class _Tracer:
             samples=float(np.median([len(c.members) for c in cases])),
             prototypes=len(true.names),
             scores=true.scores(),
-            unseen=unseen.scores(),
+            non_members=non_members.scores(),
             null={OTHER: null.scores()} if null.names else {},
         )
 
-    def _scores(self, row: int, members: Floats, unseen: NDArray[np.int64]) -> tuple[Floats, Floats]:
-        """How prototype `row` scores these members and these pictures of its class's pool."""
+    def _scores(self, row: int, members: Floats, non_members: NDArray[np.int64]) -> tuple[Floats, Floats]:
+        """How prototype `row` scores these members and these images of its class's pool."""
         model, label = int(self._claim["model"][row]), int(self._claim["label"][row])
         extractor = self._claim["extractors"][model]
         if (model, label) not in self._features:  # hundreds of prototypes share a model
             self._features[model, label] = extractor.features(self._pools[label].images)
-        features = self._features[model, label][unseen]
+        features = self._features[model, label][non_members]
         return (
             self._score(self._claim, row, extractor.features(members)),
             self._score(self._claim, row, features),

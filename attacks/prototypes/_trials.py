@@ -1,8 +1,8 @@
-"""Trials of pictures claimed from prototypes: each beside what a blind adversary would claim.
+"""Trials of images claimed from prototypes: each beside what a blind adversary would claim.
 
-One trial is one claimed picture, one random member of the class behind the prototype, and a gallery
-of unseen pictures of that class. The blind adversaries claim in the same trials: the class mean of
-the auxiliary pictures, a random one of them, and what the same attack made of another prototype (of
+One trial is one claimed image, one random member of the class behind the prototype, and a gallery
+of non-members of that class. The blind adversaries claim in the same trials: the class mean of
+the auxiliary images, a random one of them, and what the same attack made of another prototype (of
 the same class, or of any). The wrong prototype of the same class is the one that counts: an attack
 that does as well with it has recovered the class and nothing of the client.
 
@@ -26,19 +26,19 @@ Floats = NDArray[np.floating[Any]]
 Indices = NDArray[np.int64]
 
 RANGES = ((1, 1), (2, 2), (3, 5), (6, 20), (21, 100), (101, 10**9))  # samples behind a prototype
-BEST_OF = 50  # pictures of each kind that the best-of-n comparison looks through, at most
+BEST_OF = 50  # images of each kind that the best-of-n comparison looks through, at most
 
 CLASS_MEAN = "class mean of auxiliary data"
 RANDOM = "random auxiliary image of the class"
 WRONG_SAME = "wrong prototype, same class"
 WRONG_ANY = "wrong prototype, other class"
 
-Look = Callable[[Floats], Floats]  # what pictures are compared by in a gallery
+Look = Callable[[Floats], Floats]  # what images are compared by in a gallery
 
 
-def pixels(pictures: Floats) -> Floats:
+def pixels(claimed: Floats) -> Floats:
     """As they are: the distance is the mean squared pixel error."""
-    return pictures
+    return claimed
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,7 +48,7 @@ class Trial:
     members: Floats  # [n, C, H, W]
     marks: frozenset[bytes]  # fingerprints of the members
     member: int  # the one that is looked for
-    unseen: Floats  # [m, C, H, W] of the class, at random; the gallery is cut from its start
+    non_members: Floats  # [m, C, H, W] of the class, at random; the gallery is cut from its start
 
     @property
     def target(self) -> Floats:
@@ -89,12 +89,12 @@ class Bucket:
 
     @property
     def planted(self) -> bool:
-        """A replayed prototype of one picture: a leak that an attack has to find."""
+        """A replayed prototype of one image: a leak that an attack has to find."""
         return self.origin == "replayed" and self.samples == 1
 
     @cached_property
     def blind(self) -> Mapping[str, tuple[Indices, Floats]]:
-        """Name of a blind adversary -> the trials it takes part in and the pictures it claims."""
+        """Name of a blind adversary -> the trials it takes part in and the images it claims."""
         everyone = np.arange(len(self))
         aux = self.truth.auxiliary
         known = {t.label: aux.of_class(t.label) for t in self.trials}
@@ -109,34 +109,34 @@ class Bucket:
                 found[name] = (have, self.claimed[partner[have]])
         return found
 
-    def ranks(self, pictures: Floats, which: Indices | None = None) -> Ranks:
-        """Ranks of the member when these pictures are claimed in the trials `which` (all)."""
+    def ranks(self, claimed: Floats, which: Indices | None = None) -> Ranks:
+        """Ranks of the member when these images (`claimed`) are named in the trials `which` (all)."""
         chosen = np.arange(len(self)) if which is None else which
-        galleries = (self._look(self.trials[i].unseen[: self.size - 1]) for i in chosen)
-        return ranks(self._look(pictures), self._look(self.targets[chosen]), galleries)
+        galleries = (self._look(self.trials[i].non_members[: self.size - 1]) for i in chosen)
+        return ranks(self._look(claimed), self._look(self.targets[chosen]), galleries)
 
-    def ranks_of_unseen(self) -> Ranks:
-        """Ranks when a picture that was never trained on takes the member's place."""
-        held_out = np.stack([t.unseen[self.size - 1] for t in self.trials])
-        galleries = (self._look(t.unseen[: self.size - 1]) for t in self.trials)
+    def ranks_of_non_members(self) -> Ranks:
+        """Ranks when an image that was never trained on takes the member's place."""
+        held_out = np.stack([t.non_members[self.size - 1] for t in self.trials])
+        galleries = (self._look(t.non_members[: self.size - 1]) for t in self.trials)
         return ranks(self._look(self.claimed), self._look(held_out), galleries)
 
     def member_means(self) -> Floats:
         return np.stack([t.members.mean(axis=0) for t in self.trials])
 
-    def best_of_n_gap(self, pictures: Floats, which: Indices) -> NDArray[np.float64]:
-        """Best SSIM over n members minus best SSIM over n unseen pictures, [len(which)].
+    def best_of_n_gap(self, claimed: Floats, which: Indices) -> NDArray[np.float64]:
+        """Best SSIM over n members minus best SSIM over n non-members, [len(which)].
 
         The best of n grows with n by chance, so a best-of-n without its second term shows leakage
         in every large prototype.
         """
         gaps = []
-        for x, i in zip(pictures, which, strict=True):
+        for x, i in zip(claimed, which, strict=True):
             t = self.trials[i]
-            n = min(len(t.members), len(t.unseen), BEST_OF)
+            n = min(len(t.members), len(t.non_members), BEST_OF)
             chosen = t.members[self._rng.permutation(len(t.members))[:n]]
             copies = np.broadcast_to(x, (n, *x.shape))
-            gaps.append(images.ssim(copies, chosen).max() - images.ssim(copies, t.unseen[:n]).max())
+            gaps.append(images.ssim(copies, chosen).max() - images.ssim(copies, t.non_members[:n]).max())
         return np.array(gaps)
 
     def _partners(self, same_class: bool) -> Indices:
@@ -158,7 +158,7 @@ def buckets(
 ) -> list[Bucket]:
     """Trials of a claim by origin and number of samples, smallest first.
 
-    Claims about classes without enough unseen pictures for a gallery of three are left out.
+    Claims about classes without enough non-members for a gallery of three are left out.
     """
     reference = truth.reference
     pools = {int(c): Pool(reference.of_class(int(c))) for c in np.unique(claim["label"])}
@@ -168,8 +168,8 @@ def buckets(
         if len(members) == 0:
             continue
         marks = frozenset(fingerprints(members))
-        unseen = pools[int(label)].without(marks)
-        if len(unseen) < 3:
+        non_members = pools[int(label)].without(marks)
+        if len(non_members) < 3:
             continue
         trial = Trial(
             row=row,
@@ -177,12 +177,12 @@ def buckets(
             members=members,
             marks=marks,
             member=int(rng.integers(len(members))),
-            unseen=unseen[rng.permutation(len(unseen))[: max(gallery, BEST_OF) + 1]],
+            non_members=non_members[rng.permutation(len(non_members))[: max(gallery, BEST_OF) + 1]],
         )
         origin = str(claim["origin"][row])
         trials.setdefault((origin, group(origin, len(members))), []).append(trial)
-    # One gallery size for all, so that chance is one number; one unseen picture stays for the control
-    size = min([gallery, *(len(t.unseen) for group in trials.values() for t in group)])
+    # One gallery size for all, so that chance is one number; one non-member stays for the control
+    size = min([gallery, *(len(t.non_members) for group in trials.values() for t in group)])
     return [
         Bucket(origin, group, claim, truth, size, rng, look)
         for (origin, _), group in sorted(trials.items(), key=lambda item: item[0])

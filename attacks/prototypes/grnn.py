@@ -1,4 +1,4 @@
-"""GRNN: a generator without any data is fitted until its picture has the features of the prototype.
+"""GRNN: a generator without any data is fitted until its image has the features of the prototype.
 
 Ren, Deng, Xie. GRNN: Generative Regression Neural Network. ACM TIST 2022. arXiv:2105.00529, Alg. 1,
 which fits to gradients; here to features, as ReBaFL (sec. 5.6) reports to have done. One fresh
@@ -6,14 +6,14 @@ generator for each prototype, from one fixed random input, minimising
 
     ||(f(x) - p) / s||^2 + W(f(x), p) + tau TV(x).
 
-The convolutional generator is a prior on its own: it re-identifies pictures of which only the
+The convolutional generator is a prior on its own: it re-identifies images of which only the
 features are known, and needs no auxiliary data. A small residual is no success: it is as small where
-five hundred pictures stand behind the prototype and none is recovered.
+five hundred images stand behind the prototype and none is recovered.
 
 As in the authors' code, W ("Wasserstein distance") is the L2 norm (`distance: l2`); `sorted` is the
 distance in one dimension that the paper names. RMSprop, rate 1e-4, momentum 0.99. Changed: s is the
 root mean square of the client's prototypes, since an attacker without data knows no deviations;
-the label is known and its branch left out; the picture is cropped from the next power of two.
+the label is known and its branch left out; the image is cropped from the next power of two.
 """
 
 import math
@@ -46,8 +46,8 @@ class GRNN(PrototypeInversion):
         title="GRNN inversion of prototypes",
         source="arXiv:2105.00529, Alg. 1, with features for gradients",
         threat=ThreatModel(position=Position.SERVER, knows=frozenset({"architecture"})),
-        learns="pictures a client trained on, without any data of one's own",
-        does_not_show="what an attacker with auxiliary pictures gets, which is more",
+        learns="images a client trained on, without any data of one's own",
+        does_not_show="what an attacker with auxiliary images gets, which is more",
     )
 
     @dataclass(frozen=True, kw_only=True)
@@ -90,7 +90,7 @@ class GRNN(PrototypeInversion):
         import torch
 
         generator = torch.Generator().manual_seed(int(rng.integers(2**62)))
-        pictures = []
+        images = []
         for task in tasks:
             wanted = tensor(task.features, knowledge.device)
             scale = float(wanted.square().mean().sqrt()) or 1.0
@@ -98,8 +98,8 @@ class GRNN(PrototypeInversion):
                 self._fit(task.extractor, some, scale, knowledge.image_shape, generator)
                 for some in torch.split(wanted, TOGETHER)
             ]
-            pictures.append(torch.cat(found).cpu().numpy())
-        return pictures
+            images.append(torch.cat(found).cpu().numpy())
+        return images
 
     def _fit(
         self,
@@ -109,7 +109,7 @@ class GRNN(PrototypeInversion):
         shape: tuple[int, int, int],
         generator: "torch.Generator",
     ) -> "Tensor":
-        """Pictures [k, C, H, W] after the last step; never chosen by looking at the truth.
+        """Images [k, C, H, W] after the last step; never chosen by looking at the truth.
 
         The k generators are stacked and run at once, which changes nothing but the time: their
         losses are added, and the optimiser treats each weight by itself.
@@ -163,7 +163,7 @@ def build_generator(shape: tuple[int, int, int], generator: "torch.Generator") -
             blocks += [
                 nn.Upsample(scale_factor=2, mode="nearest"),
                 nn.Conv2d(before, 2 * after, 3, 1, 1, bias=False),
-                # always the batch's own statistics: running ones are those of other pictures
+                # always the batch's own statistics: running ones are those of other images
                 nn.BatchNorm2d(2 * after, track_running_stats=False),
                 nn.GLU(dim=1),
             ]

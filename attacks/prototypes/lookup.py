@@ -1,8 +1,8 @@
-"""Look-up: the auxiliary picture whose features are nearest to the prototype.
+"""Look-up: the auxiliary image whose features are nearest to the prototype.
 
 The strongest attacker that generates nothing: whatever a decoder gains over it comes from more
-than recognising a similar picture. Distance: Euclidean on standardised features, among auxiliary
-pictures of the prototype's class (its label is sent with it), or among all where there are none.
+than recognising a similar image. Distance: Euclidean on standardised features, among auxiliary
+images of the prototype's class (its label is sent with it), or among all where there are none.
 """
 
 from collections.abc import Sequence
@@ -25,8 +25,8 @@ class Lookup(PrototypeInversion):
         Ridge.card,
         title="Nearest auxiliary image of prototypes",
         source="nearest-neighbour baseline (Fix, Hodges, 1951) in feature space",
-        learns="a picture that resembles one a client trained on",
-        does_not_show="details that no auxiliary picture has; compare with a decoder",
+        learns="an image that resembles one a client trained on",
+        does_not_show="details that no auxiliary image has; compare with a decoder",
     )
 
     @dataclass(frozen=True, kw_only=True)
@@ -40,7 +40,7 @@ class Lookup(PrototypeInversion):
 
         aux = knowledge.auxiliary
         assert aux is not None
-        pictures = []
+        images = []
         for task in tasks:
             features = task.extractor.features(aux.x).astype(np.float64)
             spread, axes = np.linalg.eigh(ledoit_wolf(features)[0])
@@ -48,5 +48,5 @@ class Lookup(PrototypeInversion):
             distance = cdist(task.features @ whiten, features @ whiten)
             other = aux.y != task.labels[:, None]  # [k, aux]
             other[other.all(axis=1)] = False
-            pictures.append(aux.x[np.where(other, np.inf, distance).argmin(axis=1)])
-        return pictures
+            images.append(aux.x[np.where(other, np.inf, distance).argmin(axis=1)])
+        return images

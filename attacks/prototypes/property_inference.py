@@ -1,16 +1,16 @@
-"""Property inference: does a client's class contain a subgroup, such as the pictures of one site?
+"""Property inference: does a client's class contain a subgroup, such as the images of one site?
 
 Ateniese et al. Hacking Smart Machines with Smarter Ones. IJSN 10(3), 2015, arXiv:1306.4447, sec. 3 (a
 meta-classifier trained on models with and without a property), on prototypes as Melis, Song, De
 Cristofaro, Shmatikov, IEEE S&P 2019, arXiv:1805.04049, sec. 4.4, do on updates. The adversary names a
-subgroup of its own pictures of the class (attacks/prototypes/_subgroups.py), averages their features over groups
+subgroup of its own images of the class (attacks/prototypes/_subgroups.py), averages their features over groups
 of
 n with and without it, using the client's model, and fits a logistic regression that it then applies to
 the client's prototype. Left out: properties of the whole update.
 
 Prototypes that contain the subgroup are compared with those that do not, by n. Where every client has
 some of it, recorded prototypes cannot show anything; replayed ones of few samples do. The planted leak
-is made of each client's own pictures, with and without the subgroup, at the same n and with its model
+is made of each client's own images, with and without the subgroup, at the same n and with its model
 (no protection applies to it); the negative control shuffles which prototype contains it.
 
 Claim: score [k], coefficient [k, D], intercept [k], label, n, sender, model [k], artifact, origin
@@ -46,8 +46,8 @@ class PropertyInference(Attack):
         requires=(Kind.LOCAL_PROTOTYPES,),
         also_reads=(Kind.LOCAL_MODEL, Kind.MODEL_DELTA, Kind.GLOBAL_MODEL, Kind.PROTO_COUNTS, Kind.LABEL_COUNTS),
         replays=True,
-        learns="whether a client's pictures of a class include a subgroup",
-        does_not_show="subgroups that the adversary has no pictures of, nor which pictures are in it",
+        learns="whether a client's images of a class include a subgroup",
+        does_not_show="subgroups that the adversary has no images of, nor which images are in it",
         remedy="clip and noise prototypes with a stated epsilon, or send them through secure aggregation",
     )
 
@@ -56,7 +56,7 @@ class PropertyInference(Attack):
         subgroup: Property = "cluster"
         clusters: int = 4  # of which the smallest is the subgroup
         simulated: int = 200  # prototypes a classifier is trained on, half of them with the subgroup
-        least_auxiliary: int = 40  # auxiliary pictures a class needs
+        least_auxiliary: int = 40  # auxiliary images a class needs
         assumed_samples: int = 100  # n where nothing visible tells it
         max_clients: int = 20  # models to attack; those with replays and the smallest classes first
 
@@ -86,22 +86,22 @@ class PropertyInference(Attack):
             features: dict[int, Floats] = {}
             fitted: dict[tuple[int, int], Floats] = {}
             for p in source.prototypes:
-                c, pictures = p.label, aux.of_class(p.label)
-                if len(pictures) < self.config.least_auxiliary:
+                c, images = p.label, aux.of_class(p.label)
+                if len(images) < self.config.least_auxiliary:
                     continue
                 if c not in subgroups:
                     config = self.config
-                    subgroups[c] = find(pictures, config.subgroup, config.clusters, rng)
+                    subgroups[c] = find(images, config.subgroup, config.clusters, rng)
                 if c not in features:
-                    features[c] = extractors[m].features(pictures).astype(np.float64)
+                    features[c] = extractors[m].features(images).astype(np.float64)
                 key = (c, p.samples or self.config.assumed_samples)
                 if key not in fitted:
-                    inside = subgroups[c].holds(pictures)
+                    inside = subgroups[c].holds(images)
                     fitted[key] = self._classifier(features[c], inside, key[1], rng)
                 rows.append((m, p, fitted[key]))
         if not rows:
             raise UserError(
-                "no class of a prototype has enough auxiliary pictures",
+                "no class of a prototype has enough auxiliary images",
                 hint="hold back more auxiliary data, or lower property_inference.least_auxiliary",
             )
         every, weights = [p for _, p, _ in rows], np.stack([w for _, _, w in rows])
@@ -143,14 +143,14 @@ class PropertyInference(Attack):
             )
         planted = self._planted(claim, truth, rng)
         if planted is not None:
-            found.append(_area(planted, control="positive", note="of each client's own pictures"))
+            found.append(_area(planted, control="positive", note="of each client's own images"))
         return found
 
     def not_applicable(self, view: Sequence[Artifact], knowledge: Knowledge) -> str:
         if not prototypes(view):
             return "no model was recorded that could have made the prototypes"
         if not len(knowledge.auxiliary or ()):
-            return "this attack needs auxiliary pictures, and the federation holds none back"
+            return "this attack needs auxiliary images, and the federation holds none back"
         return ""
 
     def _classifier(

@@ -1,21 +1,21 @@
-"""Prototype differencing: the features of one picture, from the two means it joined or left between.
+"""Prototype differencing: the features of one image, from the two means it joined or left between.
 
 A prototype is a mean, so with the numbers of samples known
 
     n' p' - n p = sum of the features that joined (or minus those that left),
 
-and a class that grew by one picture shows that picture's features as if it were sent alone, however
+and a class that grew by one image shows that image's features as if it were sent alone, however
 large n is. (Two counting queries that differ in one record: Denning, Denning, Schwartz. The Tracker.
 ACM TODS 4(1), 1979.) Exact while both means come from one extractor: one with frozen layers, one that
 has converged, or both of one round; else the drift of the features enters n-fold. Rounding enters
 n-fold too: single precision leaves 1e-5 at n = 100, half precision a tenth. Simulated clients keep their
 data, so that recorded prototypes seldom form such pairs; replayed ones show what would be recovered.
 The features are then used as any prototype of one sample: here they are compared with a gallery's
-(whitened with the class's covariance), which is membership of a known picture at n = 1.
+(whitened with the class's covariance), which is membership of a known image at n = 1.
 
 Claim: feature float64 [k, D], n (samples before), moved (how many joined, < 0: left), label, sender,
 model [k], earlier and later (artifact ids), origin [k]; extractors [models], objects; whiten
-[models, D, D]; typical [k, D]: mean features of auxiliary pictures of the class.
+[models, D, D]; typical [k, D]: mean features of auxiliary images of the class.
 """
 
 from collections import defaultdict
@@ -46,18 +46,18 @@ class PrototypeDifference(Attack):
         also_reads=(Kind.LOCAL_MODEL, Kind.MODEL_DELTA, Kind.GLOBAL_MODEL, Kind.PROTO_COUNTS, Kind.LABEL_COUNTS),
         replays=True,
         rounds="all",
-        learns="the features of a single picture that joined or left a class, at any size of the class",
+        learns="the features of a single image that joined or left a class, at any size of the class",
         does_not_show="what is learned where the extractor changed between the two prototypes, nor where "
-        "clients never add or remove pictures",
+        "clients never add or remove images",
         remedy="clip and noise prototypes with a stated epsilon, composed over all rounds; rounding to half "
         "precision is no protection below a hundred samples",
     )
 
     @dataclass(frozen=True, kw_only=True)
     class Config:
-        grows: bool = False  # clients may add or remove pictures: what replayed pairs show is graded
-        most_moved: int = 1  # pictures that joined or left between two prototypes, at most
-        gallery: int = 100  # pictures the moved one is looked for among
+        grows: bool = False  # clients may add or remove images: what replayed pairs show is graded
+        most_moved: int = 1  # images that joined or left between two prototypes, at most
+        gallery: int = 100  # images the moved one is looked for among
         max_pairs: int = 2000
 
         def __post_init__(self) -> None:
@@ -122,14 +122,14 @@ class PrototypeDifference(Attack):
         if not prototypes(view):
             return "no model was recorded that could have made the prototypes"
         if not len(knowledge.auxiliary or ()):
-            return "this attack needs auxiliary pictures, and the federation holds none back"
+            return "this attack needs auxiliary images, and the federation holds none back"
         pairs = self._pairs(prototypes(view))
         if not pairs:
             return "no two prototypes of one class and client differ by a known number of samples"
         if not self.config.grows and all(b.origin == "replayed" for _, _, b in pairs):
             return (
                 "no class grew or shrank between two recorded rounds; set prototype_difference.grows "
-                "where clients may add or remove pictures"
+                "where clients may add or remove images"
             )
         return ""
 

@@ -1,14 +1,14 @@
-"""Prototype linkage: which of the clients that sent a class owns this picture of it?
+"""Prototype linkage: which of the clients that sent a class owns this image of it?
 
-The adversary asks every prototype of the class how much likelier it is with the picture among its
+The adversary queries every prototype of the class how much likelier it is with the image among its
 samples than without, by the likelihood ratio of membership/prototype_membership.py (Sankararaman et
 al., Nature Genetics 2009), each with its own client's model, and names the client of the largest.
 With the same prior odds for all clients that is the most probable one. Different from membership,
-where one prototype is asked and constants do not matter: prototypes of different n are compared, so
+where one prototype is queried and constants do not matter: prototypes of different n are compared, so
 the normalisation of the two Gaussians is added; and one sample (n = 1), whose density is a point, is
 given a deviation of PRECISION of the class's, far above rounding.
 
-A trial is one training picture, or for the negative control one that nobody trained on, and one
+A trial is one training image, or for the negative control one that nobody trained on, and one
 client of the class. Every prototype is the subject of equally many negative trials, so whatever is
 guessed without looking is right in one of m, m being the clients that sent the class.
 
@@ -39,27 +39,27 @@ CHANCE, LARGEST = "chance", "client with most of the class"
 
 @dataclass(frozen=True, kw_only=True)
 class _Trials:
-    """Pictures asked about one prototype, beside those of other clients."""
+    """Images queried one prototype, beside those of other clients."""
 
     hits: Floats  # [k] the right client was named, ties in part
     largest: float  # the client with most samples of the class is the right one, ties in part
     clients: int  # among which one was named
-    unseen: Floats  # [j] the right client was named for pictures that nobody has
+    non_members: Floats  # [j] the right client was named for images that nobody has
     samples: int
 
 
 class PrototypeLinkage(PrototypeMembership):
     card = replace(
         PrototypeMembership.card,
-        title="Linkage of pictures to clients by prototypes",
-        learns="which client owns a given picture",
+        title="Linkage of images to clients by prototypes",
+        learns="which client owns a given image",
         does_not_show="linkage under auxiliary data unlike the clients', nor by whoever does not know "
-        "that one of the clients owns the picture",
+        "that one of the clients owns the image",
     )
 
     @dataclass(frozen=True, kw_only=True)
     class Config(PrototypeMembership.Config):
-        members: int = 20  # pictures of each prototype that are asked about, at most
+        members: int = 20  # images of each prototype that are queried, at most
 
     def score(self, claim: Claim, row: int, features: Floats) -> Floats:
         """The whole log-likelihood ratio of prototype `row`; features [m, D] -> [m]."""
@@ -72,30 +72,30 @@ class PrototypeLinkage(PrototypeMembership):
         )
 
     def measure(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[Evidence]:
-        asked = self._trials(claim, truth, rng)
-        alpha = stats.corrected(1 - CONFIDENCE, len(asked))
-        found = [_evidence(*key, asked[key], len(asked), alpha, rng) for key in sorted(asked)]
-        every = [t for trials in asked.values() for t in trials]
-        unseen = np.concatenate([t.unseen for t in every]) if every else np.zeros(0)
-        if len(unseen):
-            share = np.repeat([1 / t.clients for t in every], [len(t.unseen) for t in every])
+        queried = self._trials(claim, truth, rng)
+        alpha = stats.corrected(1 - CONFIDENCE, len(queried))
+        found = [_evidence(*key, queried[key], len(queried), alpha, rng) for key in sorted(queried)]
+        every = [t for trials in queried.values() for t in trials]
+        non_members = np.concatenate([t.non_members for t in every]) if every else np.zeros(0)
+        if len(non_members):
+            share = np.repeat([1 / t.clients for t in every], [len(t.non_members) for t in every])
             found.append(
                 Evidence(
                     measure="linkage_rank1",
-                    value=float(unseen.mean()),
+                    value=float(non_members.mean()),
                     unit="fraction",
-                    trials=len(unseen),
+                    trials=len(non_members),
                     confidence=CONTROL_CONFIDENCE,
                     control="negative",
-                    interval=stats.clopper_pearson(unseen.sum(), len(unseen), 1 - CONTROL_CONFIDENCE),
+                    interval=stats.clopper_pearson(non_members.sum(), len(non_members), 1 - CONTROL_CONFIDENCE),
                     baselines=(Baseline(name=CHANCE, value=float(share.mean())),),
-                    note="a picture that was never trained on in the place of the client's",
+                    note="an image that was never trained on in the place of the client's",
                 )
             )
         return found
 
     def curves(self, claim: Claim, truth: Truth) -> list[Curve]:
-        return []  # a picture has one owner: there is nothing to threshold
+        return []  # an image has one owner: there is nothing to threshold
 
     def not_applicable(self, view: Sequence[Artifact], knowledge: Knowledge) -> str:
         senders = defaultdict(set)
@@ -125,15 +125,15 @@ class PrototypeLinkage(PrototypeMembership):
                 continue
             pool = pools[label].without(set.union(*(marks[r] for r in rows)))
             take = rng.permutation(len(own))[: self.config.members]
-            unseen = pool[rng.permutation(len(pool))[: self.config.members]]
-            scores = self._scores(claim, rows, np.concatenate([own[take], unseen]))  # [m, k + j]
+            non_members = pool[rng.permutation(len(pool))[: self.config.members]]
+            scores = self._scores(claim, rows, np.concatenate([own[take], non_members]))  # [m, k + j]
             best = scores == scores.max(axis=0)
             hits = best[0] / best.sum(axis=0)
             sizes = claim["n"][rows]
             found[origin, group(origin, len(own))].append(
                 _Trials(
                     hits=hits[: len(take)],
-                    unseen=hits[len(take) :],
+                    non_members=hits[len(take) :],
                     clients=len(rows),
                     largest=float(sizes[0] == sizes.max()) / int((sizes == sizes.max()).sum()),
                     samples=len(own),
@@ -159,10 +159,10 @@ class PrototypeLinkage(PrototypeMembership):
                 chosen.append(int(rng.choice(free)))
         return chosen
 
-    def _scores(self, claim: Claim, rows: Sequence[int], pictures: Floats) -> Floats:
-        """[rows, pictures], each prototype with its own client's model."""
+    def _scores(self, claim: Claim, rows: Sequence[int], images: Floats) -> Floats:
+        """[rows, images], each prototype with its own client's model."""
         extractors = claim["extractors"]
-        found = [self.score(claim, r, extractors[claim["model"][r]].features(pictures)) for r in rows]
+        found = [self.score(claim, r, extractors[claim["model"][r]].features(images)) for r in rows]
         return np.stack(found)
 
 

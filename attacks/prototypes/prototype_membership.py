@@ -1,4 +1,4 @@
-"""Prototype membership: was this picture among those that a prototype averages?
+"""Prototype membership: was this image among those that a prototype averages?
 
 Tracing from a released mean, with the likelihood ratio of Sankararaman, Obozinski, Jordan, Halperin,
 Nature Genetics 2009, after Homer et al., PLoS Genetics 2008; for correlated features with the
@@ -9,11 +9,11 @@ the candidate and p the prototype of n samples of a class with mean mu and covar
 
 and the score is the log-likelihood ratio, where t is the deviation of noise that was added (0: none;
 then n = 1 scores -(f - p)' S^-1 (f - p)). Features are those of the client's own model; mu and S
-(Ledoit-Wolf) come from auxiliary pictures of the class. Expected: AUC = Phi(sqrt(d / 2n)) with d the
+(Ledoit-Wolf) come from auxiliary images of the class. Expected: AUC = Phi(sqrt(d / 2n)) with d the
 effective number of features. The distance to the prototype, which most papers try, sees nothing
 beyond n = 20.
 
-Claim: a rule, since any picture can be asked about. prototype [k, D], label, n (-1 unknown), model,
+Claim: a rule, since any image can be queried. prototype [k, D], label, n (-1 unknown), model,
 population, sender, artifact, origin [k]; extractors [models], objects; mean [q, D], axes [q, D, D],
 spread [q, D]: eigenvectors and eigenvalues of S for each model and class.
 """
@@ -44,7 +44,7 @@ class PrototypeMembership(Attack):
         requires=(Kind.LOCAL_PROTOTYPES,),
         also_reads=(Kind.LOCAL_MODEL, Kind.MODEL_DELTA, Kind.GLOBAL_MODEL, Kind.PROTO_COUNTS, Kind.LABEL_COUNTS),
         replays=True,
-        learns="whether a given picture was in a client's training data",
+        learns="whether a given image was in a client's training data",
         does_not_show="membership under auxiliary data unlike the clients', which weakens the test; it "
         "is no proof of privacy",
         remedy="clip and noise prototypes with a stated epsilon, or send them through secure aggregation",
@@ -54,8 +54,8 @@ class PrototypeMembership(Attack):
     class Config:
         max_clients: int = 20  # models to attack; those with replays and the smallest classes first
         members: int = 500  # members to score for one prototype, at most
-        others: int = 1000  # unseen pictures of the class to score for one prototype, at most
-        least_auxiliary: int = 20  # auxiliary pictures that a class needs for its mean and covariance
+        others: int = 1000  # non-members of the class to score for one prototype, at most
+        least_auxiliary: int = 20  # auxiliary images that a class needs for its mean and covariance
         noise_std: float = 0.0  # of noise on each feature, unless a protection publishes its own
         assumed_samples: int = 100  # n where nothing visible tells it
 
@@ -88,11 +88,11 @@ class PrototypeMembership(Attack):
             extractors[m] = knowledge.architecture(source.weights.values)
             known: dict[int, int] = {}
             for p in source.prototypes:
-                pictures = aux.of_class(p.label)
-                if len(pictures) < self.config.least_auxiliary:
+                images = aux.of_class(p.label)
+                if len(images) < self.config.least_auxiliary:
                     continue
                 if p.label not in known:
-                    features = extractors[m].features(pictures).astype(np.float64)
+                    features = extractors[m].features(images).astype(np.float64)
                     covariance, _ = ledoit_wolf(features)
                     spread, axis = np.linalg.eigh(covariance)
                     known[p.label] = len(means)
@@ -103,7 +103,7 @@ class PrototypeMembership(Attack):
                 rows.append((m, known[p.label], p))
         if not rows:
             raise UserError(
-                "no class of a prototype has enough auxiliary pictures",
+                "no class of a prototype has enough auxiliary images",
                 hint="hold back more auxiliary data, or lower prototype_membership.least_auxiliary",
             )
         every = [p for _, _, p in rows]
@@ -152,10 +152,10 @@ class PrototypeMembership(Attack):
             )
         if buckets:
             found += membership.evidence(
-                membership.pooled([b.unseen for b in buckets]),
+                membership.pooled([b.non_members for b in buckets]),
                 {},
                 control="negative",
-                note="pictures that were never trained on in the place of members",
+                note="images that were never trained on in the place of members",
             )[:1]
         return found
 
@@ -169,7 +169,7 @@ class PrototypeMembership(Attack):
         if not prototypes(view):
             return "no model was recorded that could have made the prototypes"
         if not len(knowledge.auxiliary or ()):
-            return "this attack needs auxiliary pictures, and the federation holds none back"
+            return "this attack needs auxiliary images, and the federation holds none back"
         return ""
 
     def _buckets(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[Bucket]:

@@ -1,9 +1,9 @@
-"""Ridge inversion: pictures from prototypes by linear regression, in closed form.
+"""Ridge inversion: images from prototypes by linear regression, in closed form.
 
-Regularised least squares from standardised features to pixels, fitted on auxiliary pictures run
+Regularised least squares from standardised features to pixels, fitted on auxiliary images run
 through the client's own extractor. A linear map commutes with averaging, so on a prototype it
-estimates the mean of the members' pictures better than a neural decoder does, in a second. It
-answers the objection that only a strong generative prior made the pictures.
+estimates the mean of the members' images better than a neural decoder does, in a second. It
+answers the objection that only a strong generative prior made the images.
 """
 
 from collections.abc import Sequence
@@ -29,7 +29,7 @@ class Ridge(PrototypeInversion):
         requires=REQUIRES,
         also_reads=ALSO_READS,
         replays=True,
-        learns="pictures a client trained on, or their mean where several stand behind a prototype",
+        learns="images a client trained on, or their mean where several stand behind a prototype",
         does_not_show="what a non-linear decoder adds, nor what an attacker without auxiliary data gets",
         remedy="release no prototype of few samples (minimum count), or clip and noise prototypes",
     )
@@ -55,11 +55,11 @@ class Ridge(PrototypeInversion):
         assert knowledge.auxiliary is not None
         aux = knowledge.auxiliary.x
         pixels = aux.reshape(len(aux), -1).astype(np.float64)
-        pictures = []
+        images = []
         for task in tasks:
             features = task.extractor.features(aux)
             scale = Standard(features)
             fit = Regression(alpha=self.config.penalty).fit(scale(features), pixels)
             found = fit.predict(scale(task.features))
-            pictures.append(found.reshape(-1, *knowledge.image_shape))
-        return pictures
+            images.append(found.reshape(-1, *knowledge.image_shape))
+        return images

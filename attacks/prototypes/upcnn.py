@@ -1,12 +1,12 @@
-"""UpCNN: an up-convolutional network trained to turn features back into pictures.
+"""UpCNN: an up-convolutional network trained to turn features back into images.
 
 Dosovitskiy, Brox. Inverting Visual Representations with Convolutional Networks. CVPR 2016.
 arXiv:1506.02753, eq. 2: minimise over W the sum of ||x_i - g(f(x_i); W)||^2 on the attacker's own
-pictures. Its optimum is the expected picture given the features, so blur is correct behaviour.
+images. Its optimum is the expected image given the features, so blur is correct behaviour.
 
 Changed: smaller (Linear D-512-512-64 s^2, two strided up-convolutions, one convolution, sigmoid)
-for pictures of 8 to 64 pixels; features standardised; Adam with a one-cycle rate; a tenth of the
-pictures decides which epoch is kept. A decoder is trained on the global model's features once and
+for images of 8 to 64 pixels; features standardised; Adam with a one-cycle rate; a tenth of the
+images decides which epoch is kept. A decoder is trained on the global model's features once and
 then fine-tuned on those of each client's own model: without that step the leak stays hidden.
 Left out: the 4096-wide layers and the unpooling of the paper, and its convolutional-feature variant.
 """
@@ -36,15 +36,15 @@ class UpCNN(PrototypeInversion):
         Ridge.card,
         title="UpCNN inversion of prototypes",
         source="arXiv:1506.02753, eq. 2",
-        learns="pictures a client trained on, or their class where many stand behind a prototype",
+        learns="images a client trained on, or their class where many stand behind a prototype",
         does_not_show="what a better decoder, or more auxiliary data, would recover",
     )
 
     @dataclass(frozen=True, kw_only=True)
     class Config(PrototypeInversion.Config):
-        epochs: int = 10  # passes over the auxiliary pictures on the global model's features
+        epochs: int = 10  # passes over the auxiliary images on the global model's features
         fine_tune_epochs: int = 2  # more passes on the features of each client's model
-        least_steps: int = 600  # where few pictures make an epoch short; half as many to fine-tune
+        least_steps: int = 600  # where few images make an epoch short; half as many to fine-tune
         width: int = 512  # of the hidden layers; channels are width/8, width/16, width/32
         batch: int = 128
         lr: float = 2e-3  # peak of the one-cycle rate; half of it when fine-tuning
@@ -67,7 +67,7 @@ class UpCNN(PrototypeInversion):
         whole = Training(epochs=c.epochs, least_steps=c.least_steps, batch=c.batch, lr=c.lr)
         tuning = replace(whole, epochs=c.fine_tune_epochs, least_steps=c.least_steps // 2, lr=c.lr / 2)
         self._train(decoder, Standard(start)(start), aux, whole, generator, knowledge.device)
-        pictures = []
+        images = []
         for task in tasks:
             features = task.extractor.features(aux)
             scale = Standard(features)
@@ -75,8 +75,8 @@ class UpCNN(PrototypeInversion):
             if not np.array_equal(features, start):
                 self._train(own, scale(features), aux, tuning, generator, knowledge.device)
             with torch.no_grad():
-                pictures.append(own(tensor(scale(task.features), knowledge.device)).cpu().numpy())
-        return pictures
+                images.append(own(tensor(scale(task.features), knowledge.device)).cpu().numpy())
+        return images
 
     @staticmethod
     def _train(

@@ -1,4 +1,4 @@
-"""VAE: a conditional variational autoencoder that draws plausible pictures with given features.
+"""VAE: a conditional variational autoencoder that draws plausible images with given features.
 
 Kingma, Welling. Auto-Encoding Variational Bayes. ICLR 2014. arXiv:1312.6114, eq. 10; conditioned on
 features f as by Sohn, Lee, Yan, NeurIPS 2015, eq. 4: encoder q(z | x, f), decoder p(x | z, f),
@@ -10,11 +10,11 @@ mixed with what the decoder does at attack time, when no x tells it z (their hyb
     loss = a L_CVAE + (1 - a) ||x - dec(z, f)||^2 / (2 v) with z ~ N(0, I),    a = 0.5.
 
 Without the second term z carries what the features could tell: on Fashion-MNIST prototypes of one
-picture, made by clients' own models, rank-1 was 50 % for a = 1 and 84 % for a = 0.5.
+image, made by clients' own models, rank-1 was 50 % for a = 1 and 84 % for a = 0.5.
 
-The picture behind a prototype is not known, so z is 0 (`mode`), or what makes the picture's own
+The image behind a prototype is not known, so z is 0 (`mode`), or what makes the image's own
 features match the prototype best (`latent`: Adam over z through decoder and extractor, with a
-penalty on ||z||^2). Its pictures look right even where they are wrong; only re-identification and the
+penalty on ||z||^2). Its images look right even where they are wrong; only re-identification and the
 wrong-prototype baseline tell. The decoder is UpCNN's, trained and fine-tuned in the same way.
 """
 
@@ -44,8 +44,8 @@ class VAE(PrototypeInversion):
         Ridge.card,
         title="VAE inversion of prototypes",
         source="arXiv:1312.6114, eq. 10; Sohn et al., NeurIPS 2015, eqs. 4, 7",
-        learns="plausible pictures with the features of those a client trained on",
-        does_not_show="that a plausible picture is a true one: read re-identification, not the pictures",
+        learns="plausible images with the features of those a client trained on",
+        does_not_show="that a plausible image is a true one: read re-identification, not the images",
     )
 
     @dataclass(frozen=True, kw_only=True)
@@ -87,7 +87,7 @@ class VAE(PrototypeInversion):
         whole = Training(epochs=c.epochs, least_steps=c.least_steps, batch=c.batch, lr=c.lr)
         tuning = replace(whole, epochs=c.fine_tune_epochs, least_steps=c.least_steps // 2, lr=c.lr / 2)
         self._train(pair, Standard(start)(start), aux, whole, generator, device)
-        pictures = []
+        images = []
         for task in tasks:
             features = task.extractor.features(aux)
             scale = Standard(features)
@@ -99,8 +99,8 @@ class VAE(PrototypeInversion):
             if c.draw == "latent":
                 z = self._matching(own["decoder"], task.extractor, scale, wanted, z)
             with torch.no_grad():
-                pictures.append(own["decoder"](torch.cat([wanted, z], 1)).cpu().numpy())
-        return pictures
+                images.append(own["decoder"](torch.cat([wanted, z], 1)).cpu().numpy())
+        return images
 
     def _build(self, features: int, shape: tuple[int, int, int], generator: "torch.Generator") -> "nn.ModuleDict":
         from torch import nn
@@ -166,7 +166,7 @@ class VAE(PrototypeInversion):
     def _matching(
         self, decoder: "nn.Module", extractor: Extractor, scale: Standard, wanted: "Tensor", start: "Tensor"
     ) -> "Tensor":
-        """z [k, latents] whose pictures have features near `wanted`, each of the k on its own."""
+        """z [k, latents] whose images have features near `wanted`, each of the k on its own."""
         import torch
 
         model, z = extractor.module(), start.clone().requires_grad_(True)

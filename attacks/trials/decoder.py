@@ -25,7 +25,7 @@ class Training:
     """How long and how fast a decoder learns."""
 
     epochs: int
-    least_steps: int  # where few pictures make an epoch short
+    least_steps: int  # where few images make an epoch short
     batch: int
     lr: float  # peak of the one-cycle rate
 

@@ -1,4 +1,4 @@
-"""Nearest neighbours of pictures, by Euclidean distance of the pixels."""
+"""Nearest neighbours of images, by Euclidean distance of the pixels."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -11,7 +11,7 @@ Floats = NDArray[np.floating[Any]]
 
 @dataclass(frozen=True)
 class Nearest:
-    """For each picture, how far the nearest of the others is, and which, [n] each."""
+    """For each image, how far the nearest of the others is, and which, [n] each."""
 
     distance: Floats
     index: NDArray[np.int64]
@@ -19,18 +19,18 @@ class Nearest:
 
 def distances(x: Floats, y: Floats) -> NDArray[np.float64]:
     """[n, m] of [n, ...] and [m, ...], as a matrix product: many times faster than differences, but a
-    distance below a millionth of the pictures' size is lost in rounding.
+    distance below a millionth of the images' size is lost in rounding.
     """
     a, b = (z.reshape(len(z), -1).astype(np.float64) for z in (x, y))
     squares = (a**2).sum(1)[:, None] + (b**2).sum(1) - 2 * a @ b.T
     return np.asarray(np.sqrt(np.maximum(squares, 0.0)))
 
 
-def nearest(pictures: Floats, among: Floats, batch: int = 500) -> Nearest:
-    """Of pictures [n, ...] among [m, ...], m > 0; a batch of pictures at a time."""
-    distance, index = np.zeros(len(pictures)), np.zeros(len(pictures), np.int64)
-    for i in range(0, len(pictures), batch):
-        part = pictures[i : i + batch]
+def nearest(images: Floats, among: Floats, batch: int = 500) -> Nearest:
+    """Of images [n, ...] among [m, ...], m > 0; a batch of images at a time."""
+    distance, index = np.zeros(len(images)), np.zeros(len(images), np.int64)
+    for i in range(0, len(images), batch):
+        part = images[i : i + batch]
         index[i : i + batch] = best = distances(part, among).argmin(1)
         distance[i : i + batch] = exact(part, among[best])  # a copy must be at distance 0
     return Nearest(distance, index)

@@ -1,9 +1,9 @@
-"""Agreement of pictures: MSE, PSNR and SSIM of stacks [k, C, H, W] in [0, 1], one number a picture.
+"""Agreement of images: MSE, PSNR and SSIM of stacks [k, C, H, W] in [0, 1], one number an image.
 
 SSIM: Wang, Bovik, Sheikh, Simoncelli. IEEE Trans. Image Processing 2004. As scikit-image computes
 it (uniform window, sample covariance, data_range 1, mean over channels), for a whole stack at once;
 a test holds the two equal. A Gaussian window gives other numbers. None of the three says whose
-picture it is: the class mean alone reaches an SSIM of 0.4 on Fashion-MNIST.
+image it is: the class mean alone reaches an SSIM of 0.4 on Fashion-MNIST.
 """
 
 from typing import Any
@@ -28,7 +28,7 @@ def psnr(a: Floats, b: Floats) -> NDArray[np.float64]:
 
 
 def window(height: int, width: int) -> int:
-    """Side of the SSIM window: 7, or the largest odd number that fits a smaller picture."""
+    """Side of the SSIM window: 7, or the largest odd number that fits a smaller image."""
     side = min(height, width, 7)
     return side if side % 2 else side - 1
 

@@ -1,7 +1,7 @@
-"""Members and unseen pictures with the same mix of classes.
+"""Members and non-members with the same mix of classes.
 
-A critic or a generator of a client with three classes prefers pictures of these classes, seen or not. What
-tells members apart must therefore be measured against unseen pictures of the same classes in the same
+A critic or a generator of a client with three classes prefers images of these classes, seen or not. What
+tells members apart must therefore be measured against non-members of the same classes in the same
 proportions.
 """
 
@@ -16,10 +16,10 @@ from attacks.attack import Images
 from attacks.trials.membership import Scores
 from attacks.trials.reidentification import fingerprints
 
-Asked = TypeVar("Asked")  # a generator, or a search in one
+Queried = TypeVar("Queried")  # a generator, or a search in one
 Integers = NDArray[np.integer[Any]]
-_RATIO = 5  # unseen pictures for each member, and more where that is fewer than
-_ENOUGH = 1000  # unseen pictures, which rates at 1 % need
+_RATIO = 5  # non-members for each member, and more where that is fewer than
+_ENOUGH = 1000  # non-members, which rates at 1 % need
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,27 +36,32 @@ class Matched:
         return Images(x=self.others.x[::step], y=self.others.y[::step])
 
 
-def matched(members: Images, unseen: Images, rng: np.random.Generator, most: int) -> Matched:
-    """As many `members` (at most `most`) as there are unseen pictures to compare them with.
+def matched(members: Images, non_members: Images, rng: np.random.Generator, most: int) -> Matched:
+    """As many `members` (at most `most`) as there are non-members to compare them with.
 
-    Every member of a class is matched by equally many unseen pictures of it.
+    Every member of a class is matched by equally many non-members of it.
     """
     classes = np.unique(members.y)
     have = np.array([(members.y == c).sum() for c in classes], np.float64)
-    there = np.array([(unseen.y == c).sum() for c in classes])
+    there = np.array([(non_members.y == c).sum() for c in classes])
     have = np.floor(have * min(1.0, most / max(1.0, have.sum())))
     have = np.minimum(np.maximum(have, 1), there).astype(int)
     some = have > 0
     wanted = max(_RATIO, -(-_ENOUGH // max(1, int(have.sum()))))
     ratio = int(min(wanted, (there[some] // have[some]).min())) if some.any() else 1
-    return Matched(members=_drawn(members, classes, have, rng), others=_drawn(unseen, classes, ratio * have, rng))
+    return Matched(
+        members=_drawn(members, classes, have, rng), others=_drawn(non_members, classes, ratio * have, rng)
+    )
 
 
-def halves(unseen: Images, rng: np.random.Generator) -> tuple[Images, Images]:
-    """Unseen pictures in two random halves: some in the place of members, for negative controls."""
-    order = rng.permutation(len(unseen))
+def halves(non_members: Images, rng: np.random.Generator) -> tuple[Images, Images]:
+    """Non-members in two random halves: some in the place of members, for negative controls."""
+    order = rng.permutation(len(non_members))
     first, second = np.sort(order[: len(order) // 2]), np.sort(order[len(order) // 2 :])
-    return (Images(x=unseen.x[first], y=unseen.y[first]), Images(x=unseen.x[second], y=unseen.y[second]))
+    return (
+        Images(x=non_members.x[first], y=non_members.y[first]),
+        Images(x=non_members.x[second], y=non_members.y[second]),
+    )
 
 
 def joined(images: list[Images]) -> Images:
@@ -73,21 +78,19 @@ def _drawn(images: Images, classes: Integers, each: Integers, rng: np.random.Gen
     return Images(x=images.x[rows], y=images.y[rows])
 
 
-def scored(pairs: Sequence[tuple[Asked, Matched]], score: Callable[[Asked, Images], NDArray[Any]]) -> Scores:
-    """What is asked is given, the pictures are drawn."""
-    return by_picture(
+def scored(pairs: Sequence[tuple[Queried, Matched]], score: Callable[[Queried, Images], NDArray[Any]]) -> Scores:
+    """What is queried is given, the images are drawn."""
+    return by_image(
         [m for _, m in pairs],
-        [score(asked, m.members) for asked, m in pairs],
-        [score(asked, m.others) for asked, m in pairs],
+        [score(queried, m.members) for queried, m in pairs],
+        [score(queried, m.others) for queried, m in pairs],
     )
 
 
-def by_picture(
-    lots: Sequence[Matched], members: Sequence[NDArray[Any]], others: Sequence[NDArray[Any]]
-) -> Scores:
-    """Scores of every lot's pictures; one picture that several were asked about is one group."""
-    first = [mark for m in lots for mark in fingerprints(m.members.x)]
-    second = [mark for m in lots for mark in fingerprints(m.others.x)]
+def by_image(sets: Sequence[Matched], members: Sequence[NDArray[Any]], others: Sequence[NDArray[Any]]) -> Scores:
+    """Scores of every set's images; one image that several were queried is one group."""
+    first = [mark for m in sets for mark in fingerprints(m.members.x)]
+    second = [mark for m in sets for mark in fingerprints(m.others.x)]
     _, group = np.unique(np.array([*first, *second], dtype="S16"), return_inverse=True)
     return Scores(
         members=np.concatenate([np.zeros(0), *members]),

@@ -22,7 +22,7 @@ LOW_RATES = (0.01, 0.001)
 
 @dataclass(frozen=True, kw_only=True)
 class Scores:
-    """Scores of members and of unseen pictures, higher for members, [m] and [o].
+    """Scores of members and of non-members, higher for members, [m] and [o].
 
     Scores of one group (one prototype, one client) depend on each other; intervals allow for that.
     """
@@ -45,7 +45,7 @@ def evidence(
     note: str = "",
     condition: Mapping[str, float | str] | None = None,
     control: Literal["none", "positive", "negative"] = "none",
-    others: str = "unseen pictures",
+    others: str = "non-members",
 ) -> list[Evidence]:
     """AUC, and the true-positive rate at 1 % and 0.1 % where there are negatives enough.
 

@@ -119,7 +119,7 @@ def labels(update: Update, knowledge: Knowledge, number: int) -> NDArray[np.int6
 
 
 class Imitation:
-    """The attacker's copy of a client: what gradient given pictures would have led to."""
+    """The attacker's copy of a client: what gradient given images would have led to."""
 
     def __init__(self, update: Update, knowledge: Knowledge) -> None:
         import torch
@@ -139,7 +139,7 @@ class Imitation:
         ]
 
     def gradient(self, x: "Tensor", y: "Tensor", weights: "Mapping[str, Tensor] | None" = None) -> "list[Tensor]":
-        """Of the mean cross-entropy of pictures [B, C, H, W], differentiable; y int [B] or soft [B, C]."""
+        """Of the mean cross-entropy of images [B, C, H, W], differentiable; y int [B] or soft [B, C]."""
         import torch
         from torch.func import functional_call
         from torch.nn.functional import cross_entropy
@@ -148,12 +148,12 @@ class Imitation:
         if weights is None:
             used |= {n: used[n].requires_grad_(True) for n in self.names}
         loss = cross_entropy(functional_call(self.module, used, (x,)), y)
-        asked = [used[n] for n in self.names]
-        found = torch.autograd.grad(loss, asked, create_graph=True, allow_unused=True)
-        return [torch.zeros_like(w) if g is None else g for g, w in zip(found, asked, strict=True)]
+        queried = [used[n] for n in self.names]
+        found = torch.autograd.grad(loss, queried, create_graph=True, allow_unused=True)
+        return [torch.zeros_like(w) if g is None else g for g, w in zip(found, queried, strict=True)]
 
     def descent(self, x: "Tensor", y: "Tensor", steps: int) -> "list[Tensor]":
-        """The mean gradient that an upload after `steps` steps over these pictures would show."""
+        """The mean gradient that an upload after `steps` steps over these images would show."""
         if steps == 1:
             return self.gradient(x, y)
         u, weights = self.update, {k: w.requires_grad_(True) for k, w in self.weights.items()}

@@ -110,7 +110,7 @@ def head_names(weights: Arrays, knowledge: Knowledge) -> tuple[str, str]:
     return weight, bias
 
 
-def head_unseen(view: Sequence[Artifact], knowledge: Knowledge) -> str:
+def head_non_members(view: Sequence[Artifact], knowledge: Knowledge) -> str:
     """Why the last layer says nothing here, as a sentence; empty where it may."""
     if not any(a.kind in UPLOADS and a.sender.role == Role.CLIENT for a in view):
         return "no client sends its model, or what changed in it, that the server could read"
@@ -135,24 +135,24 @@ def starting_models(
     return models, np.array([list(starts).index(u.round) for u in updates])
 
 
-def one_step(extractor: Extractor, picture: NDArray[Any], label: int) -> tuple[Values, Values, Values]:
-    """Change of bias, row sums and row lengths by a step of rate 1 on one picture, [C] each."""
+def one_step(extractor: Extractor, image: NDArray[Any], label: int) -> tuple[Values, Values, Values]:
+    """Change of bias, row sums and row lengths by a step of rate 1 on one image, [C] each."""
     from scipy.special import softmax
 
-    bias = -softmax(extractor.logits(picture)[0].astype(np.float64))
+    bias = -softmax(extractor.logits(image)[0].astype(np.float64))
     bias[label] += 1
-    features = extractor.features(picture)[0].astype(np.float64)
+    features = extractor.features(image)[0].astype(np.float64)
     return bias, bias * features.sum(), np.abs(bias) * float(np.linalg.norm(features))
 
 
 def confusion(
-    extractor: Extractor, pictures: NDArray[Any], labels: NDArray[np.int64], classes: int, most: int = 100
+    extractor: Extractor, images: NDArray[Any], labels: NDArray[np.int64], classes: int, most: int = 100
 ) -> Values:
-    """Mean softmax output for pictures of each class, [C, C]; rows of absent classes are the mean."""
+    """Mean softmax output for images of each class, [C, C]; rows of absent classes are the mean."""
     from scipy.special import softmax
 
     chosen = np.concatenate([np.flatnonzero(labels == c)[:most] for c in range(classes)])
-    outputs = softmax(extractor.logits(pictures[chosen]).astype(np.float64), axis=1)
+    outputs = softmax(extractor.logits(images[chosen]).astype(np.float64), axis=1)
     found = np.tile(outputs.mean(axis=0), (classes, 1))
     for c in np.unique(labels[chosen]):
         found[c] = outputs[labels[chosen] == c].mean(axis=0)

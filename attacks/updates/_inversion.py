@@ -1,4 +1,4 @@
-"""The attacks that turn an update into the pictures it was made with: they differ in `invert`.
+"""The attacks that turn an update into the images it was made with: they differ in `invert`.
 
 Claim: images float32 [k, C, H, W], label, sender, batch and steps (examples in a step and local steps,
 as far as is known) [k], as text artifact and origin [k], and classes [].
@@ -28,8 +28,8 @@ CARD = Card(
     requires=(Kind.GLOBAL_MODEL,),
     also_reads=(Kind.LOCAL_MODEL, Kind.MODEL_DELTA, Kind.GRADIENT, Kind.NUM_EXAMPLES),
     replays=True,
-    learns="pictures a client trained on, from the model it uploads",
-    does_not_show="what an attacker with auxiliary pictures, with more time, or with power over the "
+    learns="images a client trained on, from the model it uploads",
+    does_not_show="what an attacker with auxiliary images, with more time, or with power over the "
     "model that is sent out would get; nor what is left once uploads are summed securely",
     remedy="aggregate uploads securely, so that no single one is seen; else clip and noise them "
     "(dp_gaussian, dp_sgd) with a stated epsilon; more local steps over larger batches make it harder",
@@ -41,14 +41,14 @@ class UpdateInversion(Attack):
 
     @dataclass(frozen=True, kw_only=True)
     class Config:
-        per_size: int = 10  # replayed updates of one picture and step to attack; of B pictures and
+        per_size: int = 10  # replayed updates of one image and step to attack; of B images and
         # s steps that cost B s times as much, as many as cost the same, and two at least
         recorded: int = 10  # uploads to attack that crossed the wire
-        most: int = 8  # pictures to claim of a replayed update, at most
+        most: int = 8  # images to claim of a replayed update, at most
         most_recorded: int = 4  # and of one that crossed the wire
         most_steps: int = 5  # of a replayed update: what is attacked as one step or a few
-        gallery: int = 100  # sets of pictures the members are looked for among
-        show: int = 8  # pictures in a row
+        gallery: int = 100  # sets of images the members are looked for among
+        show: int = 8  # images in a row
 
         def __post_init__(self) -> None:
             for name, least in (
@@ -69,7 +69,7 @@ class UpdateInversion(Attack):
     def invert(
         self, update: Update, number: int, knowledge: Knowledge, rng: np.random.Generator
     ) -> tuple[Floats, NDArray[np.int64]]:
-        """`number` pictures [number, C, H, W] in [0, 1] of an update, and their labels [number]."""
+        """`number` images [number, C, H, W] in [0, 1] of an update, and their labels [number]."""
 
     def applies(self, update: Update) -> bool:
         """Whether this attack can say anything of such an update."""
@@ -85,9 +85,9 @@ class UpdateInversion(Attack):
         numbers = [min(u.examples, self._most(u)) for u in chosen]
         found = [self.invert(u, n, knowledge, rng) for u, n in zip(chosen, numbers, strict=True)]
         every = [u for u, n in zip(chosen, numbers, strict=True) for _ in range(n)]
-        pictures = np.concatenate([x for x, _ in found])
+        images = np.concatenate([x for x, _ in found])
         return {
-            "images": np.clip(np.nan_to_num(pictures), 0, 1).astype(np.float32),
+            "images": np.clip(np.nan_to_num(images), 0, 1).astype(np.float32),
             "label": np.concatenate([y for _, y in found]),
             "sender": np.array([u.client for u in every]),
             "batch": np.array([u.batch for u in every]),
@@ -149,7 +149,7 @@ class UpdateInversion(Attack):
         return Gallery(
             title=f"{self.card.title}: batch {batch:g}, {steps:g} steps, {group.condition['origin']}",
             caption="Leakage is what the reconstruction shares with the original and neither the class "
-            "mean nor the update of other pictures does.",
+            "mean nor the update of other images does.",
             rows=full,
             columns=tuple(columns[: self.config.show]),
         )

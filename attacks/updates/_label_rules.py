@@ -9,7 +9,7 @@
 * LLG: Wainakh et al., User-Level Label Leakage from Gradients in Federated Learning, PoPETs 2022,
   arXiv:2105.09369, Alg. 1, on row sums.
 * proportions: the bias moves by rate * steps * (q - M'q) with q the proportions and M the mean softmax
-  outputs by class, here of auxiliary pictures. The idea of Dimitrov et al., Data Leakage in Federated
+  outputs by class, here of auxiliary images. The idea of Dimitrov et al., Data Leakage in Federated
   Averaging, TMLR 2022, arXiv:2206.12395, sec. 4.3: outputs between the first and the last model.
 """
 

@@ -1,7 +1,7 @@
 """Evidence on label sets and label proportions: how often a client's classes are named, and how well.
 
 Blind adversaries are told how many classes each client owns, which is more than the attack knows: a
-random set of that size, the classes most frequent in the auxiliary pictures, and, for the share of
+random set of that size, the classes most frequent in the auxiliary images, and, for the share of
 right names, all classes.
 """
 

@@ -1,13 +1,13 @@
-"""Pictures claimed from updates: matched to the members, then judged beside blind adversaries.
+"""Images claimed from updates: matched to the members, then judged beside blind adversaries.
 
-An attack on a batch gives its pictures in no order, so they are matched to the members by least squared
+An attack on a batch gives its images in no order, so they are matched to the members by least squared
 error (Hungarian method) before anything is measured. To choose the best of many matchings favours the
-attack, so a gallery consists of whole batches: G - 1 sets of unseen pictures of the same classes, each
-matched in the same way. Chance is then exactly 1/G, for any batch. With one picture it is the gallery of
+attack, so a gallery consists of whole batches: G - 1 sets of non-members of the same classes, each
+matched in the same way. Chance is then exactly 1/G, for any batch. With one image it is the gallery of
 reidentification.py.
 
-An upload is one trial however many pictures it holds: those of one batch stand and fall together.
-Blind adversaries are told the classes: the class mean, a random picture of the class, and the pictures
+An upload is one trial however many images it holds: those of one batch stand and fall together.
+Blind adversaries are told the classes: the class mean, a random image of the class, and the images
 that the same attack made of another update, that of another client where there is one.
 """
 
@@ -31,19 +31,19 @@ Condition = Mapping[str, float | str]
 
 CLASS_MEAN = "class mean of auxiliary data"
 RANDOM = "random auxiliary image of the class"
-WRONG = "update of other pictures"
+WRONG = "update of other images"
 
 
 @dataclass(kw_only=True)
 class Trial:
-    """One update: its claimed pictures and as many members, all [B, C, H, W]."""
+    """One update: its claimed images and as many members, all [B, C, H, W]."""
 
     claimed: Floats
     members: Floats
     labels: NDArray[np.int64]
-    marks: frozenset[bytes]  # fingerprints of all pictures behind the update
+    marks: frozenset[bytes]  # fingerprints of all images behind the update
     client: int
-    decoys: Floats  # [G, B, C, H, W] unseen; the first G - 1 are the gallery
+    decoys: Floats  # [G, B, C, H, W] of non-members; the first G - 1 are the gallery
     origin: str
     batch: int  # examples in a step
     steps: int
@@ -61,7 +61,7 @@ class Group:
 
 
 def matched(claimed: Floats, members: Floats) -> tuple[NDArray[np.int64], Values]:
-    """Which claimed picture each member is given, [B], and their mean squared errors, [B]."""
+    """Which claimed image each member is given, [B], and their mean squared errors, [B]."""
     from scipy.optimize import linear_sum_assignment
 
     apart = np.asarray(members, np.float64)[:, None] - np.asarray(claimed, np.float64)[None]
@@ -71,7 +71,7 @@ def matched(claimed: Floats, members: Floats) -> tuple[NDArray[np.int64], Values
 
 
 def rank1(claimed: Floats, members: Floats, decoys: Floats) -> float:
-    """Share of members nearer to their claimed pictures than any decoy; ties are shared out."""
+    """Share of members nearer to their claimed images than any decoy; ties are shared out."""
     own = matched(claimed, members)[1]
     others = np.stack([matched(claimed, d)[1] for d in decoys])  # [G - 1, B]
     before, tied = (others < own).sum(axis=0), (others == own).sum(axis=0)
@@ -81,7 +81,7 @@ def rank1(claimed: Floats, members: Floats, decoys: Floats) -> float:
 def groups(claim: Claim, truth: Truth, gallery: int, rng: np.random.Generator) -> list[Group]:
     """The trials of a claim by origin, batch and steps; `claim` as UpdateInversion.run gives it.
 
-    Updates whose classes have too few unseen pictures for a gallery of three are left out.
+    Updates whose classes have too few non-members for a gallery of three are left out.
     """
     pools = _Pools(truth)
     rows: dict[str, list[int]] = defaultdict(list)
@@ -112,12 +112,12 @@ def _group(trials: list[Trial], truth: Truth, rng: np.random.Generator) -> Group
         control="positive" if replayed else "none",
         note="made by the auditor: what the attack can do"
         if replayed
-        else f"{len(first.claimed)} pictures claimed of each update",
+        else f"{len(first.claimed)} images claimed of each update",
     )
 
 
 class _Pools:
-    """Unseen pictures by class."""
+    """Non-members by class."""
 
     def __init__(self, truth: Truth) -> None:
         self._truth = truth
@@ -138,7 +138,7 @@ def _trial(
     gallery: int,
     rng: np.random.Generator,
 ) -> Trial | None:
-    """None where the pictures behind it are unknown, or too few unseen ones exist."""
+    """None where the images behind it are unknown, or too few non-members exist."""
     everyone = [truth.members(artifact, c) for c in range(int(claim["classes"]))]
     behind = np.concatenate([m for m in everyone if len(m)]) if any(map(len, everyone)) else None
     if behind is None:
@@ -148,12 +148,12 @@ def _trial(
     chosen = np.sort(rng.choice(len(behind), number, replace=False))
     marks = frozenset(fingerprints(behind))
     counts = {int(c): int((label[chosen] == c).sum()) for c in np.unique(label[chosen])}
-    unseen = {c: pools.without(c, marks) for c in counts}
-    size = min(gallery, *(len(unseen[c]) // counts[c] for c in counts))
+    non_members = {c: pools.without(c, marks) for c in counts}
+    size = min(gallery, *(len(non_members[c]) // counts[c] for c in counts))
     if size < 3:
         return None
     sets = np.empty((size, number, *behind.shape[1:]), behind.dtype)
-    for c, some in unseen.items():  # no picture is in two sets
+    for c, some in non_members.items():  # no image is in two sets
         drawn = rng.permutation(len(some))[: size * counts[c]]
         sets[:, label[chosen] == c] = some[drawn].reshape(size, counts[c], *some.shape[1:])
     first = rows[0]
@@ -257,12 +257,12 @@ def _rank1(values: dict[str, Values], g: Group, alpha: float, looks: int) -> Evi
         looks=looks,
         control=g.control,
         condition=g.condition,
-        note=f"galleries of {size} sets of pictures of the same classes; {g.note}",
+        note=f"galleries of {size} sets of images of the same classes; {g.note}",
     )
 
 
 def negative(found: list[Group]) -> Evidence:
-    """What the update of other pictures tells of these members; else unseen ones in their place."""
+    """What the update of other images tells of these members; else non-members in their place."""
     hits, chances = [], []
     for t in (t for g in found for t in g.trials):
         if WRONG in t.blind:
@@ -279,5 +279,5 @@ def negative(found: list[Group]) -> Evidence:
         baselines=(Baseline(name="chance", value=float(np.mean(chances))),),
         confidence=CONTROL_CONFIDENCE,
         control="negative",
-        note="pictures reconstructed from updates that other pictures made",
+        note="images reconstructed from updates that other images made",
     )

@@ -1,10 +1,10 @@
-"""Analytic recovery: what entered the first fully connected layer, by one division, then its picture.
+"""Analytic recovery: what entered the first fully connected layer, by one division, then its image.
 
 For a layer z = W h + b and one example, dW_r = (dz_r) h and db_r = dz_r, so h = dW_r / db_r for any row
 that moved: exact, without optimisation or data (Phong et al., IEEE TIFS 2018, sec. 3; Geiping et al.,
 arXiv:2003.14053, prop. 3.1). Here h = dW' db / |db|^2 over all rows, which is the same and loses least
-to rounding. Of several examples, or steps, it is a weighted mean of their inputs; a single picture is
-claimed of every update. Where the layer's input is the picture, that is all; else the picture is fitted
+to rounding. Of several examples, or steps, it is a weighted mean of their inputs; a single image is
+claimed of every update. Where the layer's input is the image, that is all; else the image is fitted
 to it through the layers before, smoothed a little (Mahendran, Vedaldi, arXiv:1412.0035).
 
 Claim, besides that of UpdateInversion: inputs, objects [k], each float64 [D], and extractors, objects
@@ -37,15 +37,15 @@ class Analytic(UpdateInversion):
         CARD,
         title="Analytic input of the first dense layer",
         source="Phong et al., IEEE TIFS 2018, sec. 3; arXiv:2003.14053, prop. 3.1",
-        learns="what entered a client's first dense layer, exactly, and from it the picture",
-        does_not_show="the single pictures behind an update of many: only a mean of what they made",
+        learns="what entered a client's first dense layer, exactly, and from it the image",
+        does_not_show="the single images behind an update of many: only a mean of what they made",
     )
 
     @dataclass(frozen=True, kw_only=True)
     class Config(UpdateInversion.Config):
         most: int = 1  # a division gives one input
         most_recorded: int = 1
-        iterations: int = 400  # of the picture
+        iterations: int = 400  # of the image
         lr: float = 0.05
         smoothness: float = 0.002
 
@@ -72,10 +72,10 @@ class Analytic(UpdateInversion):
         wanted = layer_input(copy, shape)
         if wanted is None:
             return np.full((1, *shape), 0.5), y
-        return self._picture(copy.module, wanted, shape), y
+        return self._image(copy.module, wanted, shape), y
 
     def measure(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[Evidence]:
-        """The pictures, and how far the recovered inputs are from the true ones."""
+        """The images, and how far the recovered inputs are from the true ones."""
         return [*super().measure(claim, truth, rng), *input_errors(claim, truth, rng)]
 
     def not_applicable(self, view: Sequence[Artifact], knowledge: Knowledge) -> str:
@@ -84,7 +84,7 @@ class Analytic(UpdateInversion):
             return "no dense layer with a bias is in the uploads, so there is nothing to divide"
         return super().not_applicable(view, knowledge)
 
-    def _picture(self, model: "nn.Module", wanted: NDArray[np.float64], shape: tuple[int, int, int]) -> Floats:
+    def _image(self, model: "nn.Module", wanted: NDArray[np.float64], shape: tuple[int, int, int]) -> Floats:
         """[1, C, H, W] whose input to the layer is `wanted` [D]."""
         import torch
 
@@ -106,9 +106,9 @@ class Analytic(UpdateInversion):
 
 
 def entering(model: "nn.Module", x: "Tensor") -> "tuple[str, Tensor]":
-    """Name of the first dense layer that pictures [B, C, H, W] reach, and its input [B, D].
+    """Name of the first dense layer that images [B, C, H, W] reach, and its input [B, D].
 
-    ("", empty) where there is none, or where it is applied to more than one vector of a picture.
+    ("", empty) where there is none, or where it is applied to more than one vector of an image.
     """
     from torch import nn
 
@@ -142,7 +142,7 @@ def layer_input(copy: Imitation, shape: tuple[int, int, int]) -> NDArray[np.floa
 
 
 def input_errors(claim: Claim, truth: Truth, rng: np.random.Generator) -> list[Evidence]:
-    """Relative error of the inputs of updates that one picture made, by number of steps."""
+    """Relative error of the inputs of updates that one image made, by number of steps."""
     rows: dict[tuple[str, int], list[tuple[int, Floats, int]]] = {}
     for i, artifact in enumerate(claim["artifact"]):
         own = [truth.members(str(artifact), c) for c in range(int(claim["classes"]))]
@@ -160,7 +160,7 @@ def input_errors(claim: Claim, truth: Truth, rng: np.random.Generator) -> list[E
                 _entered(claim, i, aux.of_class(c).mean(0, keepdims=True)) for i, _, c in some
             ]
         if len(some) > 1:  # of the next update; one of them may be of the same client
-            guesses["update of other pictures"] = [
+            guesses["update of other images"] = [
                 claim["inputs"][some[(j + 1) % len(some)][0]] for j in range(len(some))
             ]
         errors = {
@@ -189,10 +189,10 @@ def input_errors(claim: Claim, truth: Truth, rng: np.random.Generator) -> list[E
     return found
 
 
-def _entered(claim: Claim, row: int, picture: Floats) -> NDArray[np.float64]:
-    """What enters the layer when the model of that row is shown a picture [1, C, H, W]."""
+def _entered(claim: Claim, row: int, image: Floats) -> NDArray[np.float64]:
+    """What enters the layer when the model of that row is shown an image [1, C, H, W]."""
     import torch
 
     with torch.no_grad():
-        shown = torch.from_numpy(np.ascontiguousarray(picture, np.float32))
+        shown = torch.from_numpy(np.ascontiguousarray(image, np.float32))
         return entering(claim["extractors"][row].module(), shown)[1][0].double().numpy()

@@ -1,4 +1,4 @@
-"""DLG, deep leakage from gradients: pictures and labels fitted together to the client's gradient.
+"""DLG, deep leakage from gradients: images and labels fitted together to the client's gradient.
 
 Zhu, Liu, Han. Deep Leakage from Gradients. NeurIPS 2019. arXiv:1906.08935, Alg. 1:
 

@@ -1,14 +1,14 @@
-"""GRNN on updates: two generators, of pictures and of labels, are fitted until they give the gradient.
+"""GRNN on updates: two generators, of images and of labels, are fitted until they give the gradient.
 
 Ren, Deng, Xie. GRNN: Generative Regression Neural Network. ACM TIST 2022. arXiv:2105.00529, Alg. 1: from
-one fixed random input, drawn once, a convolutional branch makes B pictures and a linear one B soft
+one fixed random input, drawn once, a convolutional branch makes B images and a linear one B soft
 labels, and both learn to minimise
 
     ||gradient(x, y) - g||^2 + W(gradient(x, y), g) + tau TV(x).
 
 As in the authors' code W is the L2 norm (`distance: l2`); `sorted` is the distance in one dimension
 that the paper names. RMSprop, rate 1e-4, momentum 0.99. Published for sigmoid networks with large
-random weights; the generator is a prior of its own and needs no auxiliary pictures. Changed: pictures
+random weights; the generator is a prior of its own and needs no auxiliary images. Changed: images
 are cropped from the next power of two.
 """
 
@@ -58,17 +58,17 @@ class GRNNUpdates(UpdateInversion):
 
         c, copy, shape = self.config, Imitation(update, knowledge), knowledge.image_shape
         generator = torch.Generator().manual_seed(int(rng.integers(2**62)))
-        pictures = build_generator(shape, generator)
+        images = build_generator(shape, generator)
         classes = initialised(
             lambda: nn.Sequential(nn.Linear(INPUTS, knowledge.classes), nn.Softmax(1)), generator
         )
         z = torch.randn((number, INPUTS), generator=generator)
-        own = [*pictures.parameters(), *classes.parameters()]
+        own = [*images.parameters(), *classes.parameters()]
         optimiser = torch.optim.RMSprop(own, lr=c.lr, momentum=c.momentum)
         x, y = torch.zeros(0), torch.zeros(0)
         for _ in range(c.iterations):
             optimiser.zero_grad()
-            x = pictures(z[:, :, None, None])[..., : shape[1], : shape[2]]
+            x = images(z[:, :, None, None])[..., : shape[1], : shape[2]]
             y = classes(z)
             found = copy.gradient(x, y)
             gap = squared_distance(found, copy.target)

@@ -1,4 +1,4 @@
-"""iDLG: the label of a single example is read off the last layer, then its picture is fitted.
+"""iDLG: the label of a single example is read off the last layer, then its image is fitted.
 
 Zhao, Mopuri, Bilen. iDLG: Improved Deep Leakage from Gradients. arXiv:2001.02610, Alg. 1. For cross-entropy
 the bias gradient is p - onehot(y), whose only negative entry is the label's (and so are the row sums of
@@ -6,8 +6,8 @@ the weights' gradient where a ReLU comes before): exact for one example. Then
 
     x = argmin ||gradient(x, y) - g||^2
 
-from noise, by L-BFGS as in their code, or Adam. Besides the pictures it is judged by its labels, which
-stay exact where the pictures fail: L-BFGS does not get far on trained networks with ReLU and pooling.
+from noise, by L-BFGS as in their code, or Adam. Besides the images it is judged by its labels, which
+stay exact where the images fail: L-BFGS does not get far on trained networks with ReLU and pooling.
 For one example only; `inverting_gradients` and `dlg` take batches.
 """
 
@@ -34,7 +34,7 @@ class IDLG(UpdateInversion):
         CARD,
         title="iDLG",
         source="arXiv:2001.02610, Alg. 1",
-        learns="the label and the picture of a client that trained on a single example",
+        learns="the label and the image of a client that trained on a single example",
         does_not_show="anything of updates made with more than one example",
     )
 
@@ -76,7 +76,7 @@ class IDLG(UpdateInversion):
         return x.detach().numpy(), y
 
     def measure(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[Evidence]:
-        """The pictures, and how often the label is right."""
+        """The images, and how often the label is right."""
         classes = int(claim["classes"])
         true = np.array([[len(truth.members(str(a), c)) for c in range(classes)] for a in claim["artifact"]])
         alone = true.sum(axis=1) == 1

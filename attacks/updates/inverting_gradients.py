@@ -1,11 +1,11 @@
-"""Inverting Gradients: pictures whose gradient points the same way as the client's, and that are smooth.
+"""Inverting Gradients: images whose gradient points the same way as the client's, and that are smooth.
 
 Geiping, Bauermeister, Droege, Moeller. Inverting Gradients. NeurIPS 2020. arXiv:2003.14053, eq. 4:
 
     x = argmin 1 - cos(gradient(x, y), g) + alpha TV(x)
 
-by Adam on the sign of the gradient, the rate divided by ten after 3/8, 5/8 and 7/8 of the steps, pictures
-kept in [0, 1]. Labels are read off the last layer first (iDLG for one picture, LLG for a batch). Of an
+by Adam on the sign of the gradient, the rate divided by ten after 3/8, 5/8 and 7/8 of the steps, images
+kept in [0, 1]. Labels are read off the last layer first (iDLG for one image, LLG for a batch). Of an
 upload of a few steps over one batch the steps themselves are imitated (sec. 6, "federated averaging");
 one of many steps is treated as the average gradient. Changed: 300 iterations for their 4,800.
 """
@@ -66,7 +66,7 @@ class InvertingGradients(UpdateInversion):
     def _once(
         self, copy: Imitation, y: "Tensor", shape: tuple[int, int, int], generator: Any
     ) -> "tuple[float, Tensor]":
-        """How far the gradients are apart in the end, and the pictures."""
+        """How far the gradients are apart in the end, and the images."""
         import torch
 
         c, u = self.config, copy.update

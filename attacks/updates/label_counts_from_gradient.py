@@ -4,9 +4,9 @@ The gradient of the last layer's bias is the mean of p - onehot(y), so with p kn
 An upload after one local step is such a gradient; after several it is their mean (attacks/updates/_gradients.py).
 Two rules of attacks/updates/_label_rules.py:
 
-    bias       counts = B (mean p - gradient), mean p being solved for with auxiliary pictures of each
-               class; nearly exact on an untrained model, where p hardly depends on the picture
-    row sums   LLG (Wainakh et al., PoPETs 2022, arXiv:2105.09369, Alg. 1), without auxiliary pictures
+    bias       counts = B (mean p - gradient), mean p being solved for with auxiliary images of each
+               class; nearly exact on an untrained model, where p hardly depends on the image
+    row sums   LLG (Wainakh et al., PoPETs 2022, arXiv:2105.09369, Alg. 1), without auxiliary images
 
 A batch of one is iDLG (Zhao, Mopuri, Bilen, arXiv:2001.02610, sec. 3.1): the only entry that is
 negative. Replayed uploads of few steps on a single batch are the planted leaks; recorded ones are

@@ -9,10 +9,10 @@ down):
     row norms   the row is among those that moved far
 
 The proportions, from the change of the bias and the softmax outputs along the straight line between
-the model before and after (Dimitrov et al., arXiv:2206.12395, with auxiliary pictures in the place of
+the model before and after (Dimitrov et al., arXiv:2206.12395, with auxiliary images in the place of
 the client's). Left out: regression on a hundred simulated clients.
 
-The planted leak is one step on one picture of each client: its class is certain.
+The planted leak is one step on one image of each client: its class is certain.
 
 Claim: client [k], present bool [k, R, C] in the order of RULES, share float64 [k, C] (NaN: not
 known), model [k]; extractors [models], objects: the models before training.
@@ -29,7 +29,7 @@ from attacks.updates._head import (
     UPLOADS,
     HeadUpdate,
     confusion,
-    head_unseen,
+    head_non_members,
     head_updates,
     one_step,
     starting_models,
@@ -52,7 +52,7 @@ class LabelCountsFromUpdate(Attack):
         requires=(Kind.GLOBAL_MODEL,),
         also_reads=(*UPLOADS, Kind.NUM_EXAMPLES, Kind.NUM_STEPS),
         learns="which classes a client owns, and how much of each",
-        does_not_show="which pictures those are; nor proportions under a loss other than the plain softmax",
+        does_not_show="which images those are; nor proportions under a loss other than the plain softmax",
         remedy="aggregate updates securely, keep the last layer private or frozen, or noise updates with a "
         "stated epsilon",
     )
@@ -115,7 +115,7 @@ class LabelCountsFromUpdate(Attack):
                 looks=len(RULES),
                 condition=here,
                 control="positive",
-                note="one step on one picture of each client",
+                note="one step on one image of each client",
             )[:1]
             found += wrong_client(said, counts > 0, here)
         known = np.isfinite(claim["share"]).all(axis=1)
@@ -124,7 +124,7 @@ class LabelCountsFromUpdate(Attack):
         return found
 
     def not_applicable(self, view: Sequence[Artifact], knowledge: Knowledge) -> str:
-        return head_unseen(view, knowledge)
+        return head_non_members(view, knowledge)
 
     def _share(self, u: HeadUpdate, knowledge: Knowledge) -> Values:
         """Proportions of one client, [C]."""
@@ -143,7 +143,7 @@ class LabelCountsFromUpdate(Attack):
     def _planted(
         self, claim: Claim, truth: Truth, rng: np.random.Generator
     ) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-        """What is said of one step on one picture of each client [k, R, C], and its class [k, C]."""
+        """What is said of one step on one image of each client [k, R, C], and its class [k, C]."""
         said, labels = [], []
         for k, m in zip(claim["client"], claim["model"], strict=True):
             own = truth.client_images(int(k))

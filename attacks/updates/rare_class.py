@@ -1,4 +1,4 @@
-"""Rare class: does a client own any example of a class? Asked as a membership question about clients.
+"""Rare class: does a client own any example of a class? Queried as a membership question about clients.
 
 For every client and class a score says how much the row of that class in the last layer moved, beside
 the other rows of the upload and beside the same row of the other clients (who serve as the reference,
@@ -7,7 +7,7 @@ works: the row's sum, which goes up under a plain softmax, and the row's length,
 missing classes alone. Clients that own the class are compared with those that own none of it, by how
 many examples they own: few are harder to see.
 
-The planted leak is one step on one picture, for some pictures of each client. The negative control
+The planted leak is one step on one image, for some images of each client. The negative control
 shuffles, class by class, which client owns it.
 
 Claim: client [k], score [k, R, C] in the order of RULES, model [k]; extractors [models], objects;
@@ -25,13 +25,13 @@ from attacks.attack import Attack, Card, Claim, Curve, Evidence, Goal, Knowledge
 from attacks.prototypes._trials import RANGES
 from attacks.trials import membership
 from attacks.trials.membership import Scores, curve
-from attacks.updates._head import UPLOADS, head_unseen, head_updates, one_step, starting_models
+from attacks.updates._head import UPLOADS, head_non_members, head_updates, one_step, starting_models
 from fl.artifact import Artifact, Kind
 from fl.errors import UserError
 
 Values = NDArray[np.float64]
 RULES = ("row sums", "row norms")
-PLANTED = 10  # pictures of each client
+PLANTED = 10  # images of each client
 PRIOR = "how frequent the class is in auxiliary data"
 
 
@@ -51,13 +51,13 @@ class RareClass(Attack):
 
     @dataclass(frozen=True, kw_only=True)
     class Config:
-        label: int = -1  # the class that is asked about by itself; -1: the rarest auxiliary one
+        label: int = -1  # the class that is queried by itself; -1: the rarest auxiliary one
 
         def __post_init__(self) -> None:
             if self.label < -1:
                 raise UserError(
                     f"rare_class.label must be a class, got {self.label}",
-                    hint="-1 is the class with the fewest auxiliary pictures",
+                    hint="-1 is the class with the fewest auxiliary images",
                 )
 
     def run(self, view: Sequence[Artifact], knowledge: Knowledge, rng: np.random.Generator) -> Claim:
@@ -106,8 +106,8 @@ class RareClass(Attack):
                     condition={"examples": _range(wanted), **here},
                 )
             if apart:
-                asked = _scores(score, (counts > 0) & single, (counts == 0) & single)
-                found += say(asked, {}, condition={"class": f"{rare}", **here})
+                queried = _scores(score, (counts > 0) & single, (counts == 0) & single)
+                found += say(queried, {}, condition={"class": f"{rare}", **here})
             found += tell(
                 _scores(score, shuffled, ~shuffled),
                 {},
@@ -122,7 +122,7 @@ class RareClass(Attack):
                 condition=here,
                 looks=len(RULES),
                 control="positive",
-                note="one step on one picture",
+                note="one step on one image",
             )[:1]
         return found
 
@@ -135,16 +135,16 @@ class RareClass(Attack):
         ]
 
     def not_applicable(self, view: Sequence[Artifact], knowledge: Knowledge) -> str:
-        return head_unseen(view, knowledge)
+        return head_non_members(view, knowledge)
 
     def _planted(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> tuple[Values, NDArray[np.bool_]]:
-        """Scores [j, R, C] of one step on single pictures of each client, and their classes [j, C]."""
+        """Scores [j, R, C] of one step on single images of each client, and their classes [j, C]."""
         scores, own = [], []
         for k, m in zip(claim["client"], claim["model"], strict=True):
-            pictures = truth.client_images(int(k))
-            for i in rng.permutation(len(pictures))[:PLANTED]:
-                label = int(pictures.y[i])
-                _, rows, norms = one_step(claim["extractors"][m], pictures.x[i : i + 1], label)
+            images = truth.client_images(int(k))
+            for i in rng.permutation(len(images))[:PLANTED]:
+                label = int(images.y[i])
+                _, rows, norms = one_step(claim["extractors"][m], images.x[i : i + 1], label)
                 scores.append(_relative(rows, norms))
                 own.append(np.arange(len(rows)) == label)
         return np.stack(scores), np.stack(own)

@@ -52,8 +52,8 @@ def moved(private: PrivateTraining, x: Floats, y: Floats, rng: torch.Generator) 
     start = {k: torch.zeros_like(v) for k, v in net.state_dict().items()}
     method = _Linear(FedAvg.Config(lr=1.0, batch_size=1, local_epochs=1))
     method.prepare(net, 2)
-    pictures, labels = torch.from_numpy(x).float()[:, None, None], torch.from_numpy(y).float()
-    trained = train(method, private, net, start, pictures, labels, {}, rng)
+    images, labels = torch.from_numpy(x).float()[:, None, None], torch.from_numpy(y).float()
+    trained = train(method, private, net, start, images, labels, {}, rng)
     return -trained.state["head.weight"][0].double().numpy()
 
 

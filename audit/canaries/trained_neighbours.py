@@ -7,7 +7,7 @@ sensitivity, without statistics; above the declared one it refutes the claim wit
 of 2 L / m for a mean of m clipped examples does not hold for several steps of batches: a flipped label
 moved a small network by 11 times that.)
 
-Neighbours tried: another label, a black and a white picture, another client's example. Under
+Neighbours tried: another label, a black and a white image, another client's example. Under
 add-or-remove a replacement is two changes, so half of its distance counts.
 """
 
@@ -57,12 +57,12 @@ def neighbours(world: World, client: int) -> Iterator[Arrays]:
         label = train.y.copy()
         label[i] = (label[i] + 1) % len(world.data.classes)
         yield dataclasses.replace(train, y=label)
-        pictures = [np.zeros_like(train.x[i]), np.ones_like(train.x[i])]
+        images = [np.zeros_like(train.x[i]), np.ones_like(train.x[i])]
         if len(others):
-            pictures.append(train.x[rng.choice(others)])
-        for picture in pictures:
+            images.append(train.x[rng.choice(others)])
+        for image in images:
             x = train.x.copy()
-            x[i] = picture
+            x[i] = image
             yield dataclasses.replace(train, x=x)
 
 

@@ -39,9 +39,9 @@ def compare(folders: Sequence[Path]) -> tuple[Row, list[Row]]:
 
 def _finished(folder: Path) -> RunDir:
     run = RunDir.open(folder)
-    books = read_phases(run)
+    record = read_phases(run)
     for name in (p.name for p in PHASES if p.name != "report"):
-        if (books.get(name) or {}).get("seconds") is None:
+        if (record.get(name) or {}).get("seconds") is None:
             raise UserError(
                 f"{folder} is not a finished run: its {name} phase did not end",
                 hint=f"fedaudit run CONFIG --out {folder}",

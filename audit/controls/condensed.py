@@ -1,11 +1,11 @@
-"""Replayed condensed images: what a client sends for a class of n pictures, made with the method's code.
+"""Replayed condensed images: what a client sends for a class of n images, made with the method's code.
 
-Few federations hold classes of every size. The auditor therefore condenses n of a client's own pictures,
+Few federations hold classes of every size. The auditor therefore condenses n of a client's own images,
 with the settings of the run and through the same protections, for every n in config.replay.sizes; and once
-more from real pictures for the smallest n, which is the planted leak: what unsafe implementations upload.
+more from real images for the smallest n, which is the planted leak: what unsafe implementations upload.
 
 All groups of a size share their random networks, as the classes of a client do, and so run as one. Large
-groups are costly, so a size gets fewer of them, config.replay.groups pictures' worth times `_PICTURES`.
+groups are costly, so a size gets fewer of them, config.replay.groups images' worth times `_IMAGES`.
 """
 
 from collections.abc import Sequence
@@ -28,14 +28,14 @@ from fl.training.local import channels_last, normalise
 from fl.tree import to_numpy
 from fl.wire import Wire
 
-_PICTURES = 5  # real pictures in all groups of one size, per group that was asked for
+_IMAGES = 5  # real images in all groups of one size, per group that is wanted
 _LEAST = 8  # groups of any size
 
 
 class _Group(NamedTuple):
     client: int
     label: int
-    pictures: NDArray[np.int64]
+    images: NDArray[np.int64]
 
 
 def replay_condensed(world: World, recorded: Sequence[Artifact]) -> Replays:
@@ -66,14 +66,14 @@ def replay_condensed(world: World, recorded: Sequence[Artifact]) -> Replays:
 
 
 def _groups(cells: Sequence[_Group], n: int, wanted: int, rng: np.random.Generator) -> list[_Group]:
-    possible = [c for c in cells if len(c.pictures) >= n]
+    possible = [c for c in cells if len(c.images) >= n]
     if not possible:
         return []
-    # A cell with exactly n pictures has one group of that size, however often it is drawn
-    most = wanted if any(len(c.pictures) > n for c in possible) else len(possible)
-    count = min(most, max(_LEAST, _PICTURES * wanted // n))
+    # A cell with exactly n images has one group of that size, however often it is drawn
+    most = wanted if any(len(c.images) > n for c in possible) else len(possible)
+    count = min(most, max(_LEAST, _IMAGES * wanted // n))
     turns = [possible[i % len(possible)] for i in range(count)]
-    return [_Group(c.client, c.label, np.sort(rng.choice(c.pictures, n, replace=False))) for c in turns]
+    return [_Group(c.client, c.label, np.sort(rng.choice(c.images, n, replace=False))) for c in turns]
 
 
 def _replay(
@@ -89,7 +89,7 @@ def _replay(
     key = ("replay_condensed", n, settings.init)
     net, train = initialise(world.make_net, world.streams), world.data.train
     channels_last(net)
-    cells = [Cell(normalise(torch.from_numpy(train.x[g.pictures]), world.data), g.label) for g in groups]
+    cells = [Cell(normalise(torch.from_numpy(train.x[g.images]), world.data), g.label) for g in groups]
     images = condense(net, cells, settings, world.streams.torch(*key))
     for i, (group, image) in enumerate(zip(groups, images, strict=True)):
         message: Message = {
@@ -103,7 +103,7 @@ def _replay(
         if sent is None:
             continue
         name = f"replay/condensed-{settings.init}/n{n}/{i}"
-        made.groups[f"{name}/{Kind.CONDENSED_IMAGES}"] = group.pictures
+        made.groups[f"{name}/{Kind.CONDENSED_IMAGES}"] = group.images
         made.artifacts.extend(
             Artifact(
                 id=f"{name}/{kind}",

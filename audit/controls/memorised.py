@@ -1,13 +1,13 @@
-"""Replayed models: what a client would have uploaded, had it learnt a few wrongly labelled pictures.
+"""Replayed models: what a client would have uploaded, had it learnt a few wrongly labelled images.
 
-A membership attack that finds nothing in a model trained lightly on many pictures proves nothing
+A membership attack that finds nothing in a model trained lightly on many images proves nothing
 unless it is seen to work where membership is certain to show. The auditor therefore trains clients
-anew on PICTURES of their own pictures for EPOCHS epochs in small batches: from the recorded global
+anew on IMAGES of their own images for EPOCHS epochs in small batches: from the recorded global
 model, by the method's own client code, and through the same protections. Labels are wrong, at random,
 so that only memory can tell them (mislabelled canaries: Aerni, Zhang, Tramer, CCS 2024,
 arXiv:2404.17399). Noise that hides members from the attack in a real upload hides them here as well.
 
-As in audit/controls/updates.py the client remembers nothing of earlier rounds, and pictures are not
+As in audit/controls/updates.py the client remembers nothing of earlier rounds, and images are not
 augmented. Models that clients hand to each other in relays are replayed likewise, each from the one that
 its client had been handed.
 """
@@ -34,7 +34,7 @@ from fl.streams import Streams
 from fl.tree import to_numpy
 from fl.wire import Wire
 
-PICTURES, EPOCHS, BATCH = 30, 200, 5
+IMAGES, EPOCHS, BATCH = 30, 200, 5
 
 
 def replay_models(world: World, recorded: Sequence[Artifact]) -> Replays:
@@ -57,7 +57,7 @@ def replay_models(world: World, recorded: Sequence[Artifact]) -> Replays:
         clients = rng.permutation(sorted(k for k in newest if k is not None))
         for client in sorted(clients[: world.config.replay.clients].tolist()):
             model, own = newest[client], world.population.parts[client]
-            chosen = np.sort(rng.choice(own, min(PICTURES, len(own)), replace=False))
+            chosen = np.sort(rng.choice(own, min(IMAGES, len(own)), replace=False))
             sent = _sent(world, model, _received(recorded, model), chosen, client)
             if sent is None or model.kind not in sent:
                 continue
@@ -86,7 +86,7 @@ def _received(recorded: Sequence[Artifact], model: Artifact) -> Message:
 
 
 def _sent(world: World, upload: Artifact, received: Message, chosen: np.ndarray, client: int) -> Message | None:
-    """What arrives when the client has learnt these pictures by heart; None where it is rejected."""
+    """What arrives when the client has memorised these images; None where it is rejected."""
     streams = Streams(world.streams.key("replay_models", client))
     method, batch = world.method, min(BATCH, len(chosen))
     settings = dataclasses.replace(method.config, local_epochs=EPOCHS, batch_size=batch)

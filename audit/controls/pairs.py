@@ -1,7 +1,7 @@
-"""Replayed pairs: the two prototypes a client sends before and after one picture joins a class.
+"""Replayed pairs: the two prototypes a client sends before and after one image joins a class.
 
 Prototype differencing needs a class that grew between two rounds, and simulated clients keep their
-data. The auditor therefore averages n of a client's own pictures, and the same n with one more, with
+data. The auditor therefore averages n of a client's own images, and the same n with one more, with
 the model that client uploaded and through the same protections: the planted leak, and the curve
 against n. Only attacks that read all rounds are given them.
 """
@@ -18,7 +18,7 @@ from fl.streams import Streams
 
 
 def replay_pairs(world: World, recorded: Sequence[Artifact]) -> Replays:
-    """Pairs of local_prototypes over n and n + 1 pictures, for every n in config.replay.sizes.
+    """Pairs of local_prototypes over n and n + 1 images, for every n in config.replay.sizes.
 
     As many of each n as config.replay.groups, spread over config.replay.clients clients and their
     classes. Empty where the method sends no prototypes or no model was recorded.

@@ -2,7 +2,7 @@
 
 A federation seldom sends prototypes of every size, and an attack that finds nothing proves nothing
 unless it is seen to work where a leak is certain. The auditor therefore recomputes prototypes over n
-of a client's own training pictures with the very model that client uploaded, through the same
+of a client's own training images with the very model that client uploaded, through the same
 protections. n = 1 is the planted leak; the larger n give the curve of leakage against n.
 Replayed artifacts are marked as such everywhere.
 """

@@ -1,13 +1,13 @@
-"""Replayed updates: what a client would have uploaded, had it trained on B of its pictures for s steps.
+"""Replayed updates: what a client would have uploaded, had it trained on B of its images for s steps.
 
-An attack on updates that recovers nothing from thirty steps over a thousand pictures proves nothing
-unless it is seen to work on one step over one picture. The auditor therefore trains clients anew, on B
-of their own pictures only: from the recorded global model, by the method's own client code, and
+An attack on updates that recovers nothing from thirty steps over a thousand images proves nothing
+unless it is seen to work on one step over one image. The auditor therefore trains clients anew, on B
+of their own images only: from the recorded global model, by the method's own client code, and
 through the same protections. s epochs over one batch are s steps. B = 1, s = 1 is the planted leak.
 
 Two things differ from a real visit. The client remembers nothing of earlier rounds (no control variate,
-no model of its own), as one that takes part for the first time. And pictures are not augmented, since
-the truth that a reconstruction is held against is the picture itself.
+no model of its own), as one that takes part for the first time. And images are not augmented, since
+the truth that a reconstruction is held against is the image itself.
 """
 
 import dataclasses
@@ -85,7 +85,7 @@ def broadcast(recorded: Sequence[Artifact], upload: Artifact) -> Message:
 def _sent(
     world: World, upload: Artifact, received: Message, chosen: np.ndarray, steps: int, number: int
 ) -> Message | None:
-    """What arrives when the client owns the `chosen` pictures only; None where it is rejected."""
+    """What arrives when the client owns the `chosen` images only; None where it is rejected."""
     client = upload.sender.index
     assert client is not None
     streams = Streams(world.streams.key("replay_updates", len(chosen), steps, number))
@@ -100,11 +100,11 @@ def _sent(
 
 
 def _site(world: World, chosen: np.ndarray, steps: int, client: int, streams: Streams) -> Site:
-    """A worker with one client, which owns only the chosen pictures and trains in one batch."""
+    """A worker with one client, which owns only the chosen images and trains in one batch."""
     method = world.method
     settings = dataclasses.replace(method.config, local_epochs=steps, batch_size=len(chosen))
     private = world.private
-    if private is not None:  # every picture in every step: what the noise alone hides
+    if private is not None:  # every image in every step: what the noise alone hides
         private = dataclasses.replace(private, sample_rate=1.0, steps=steps)
     data = dataclasses.replace(world.data, augment="none")
     parts = [np.zeros(0, np.int64)] * client + [chosen]

@@ -30,7 +30,7 @@ class Card:
 
 @dataclass(frozen=True, kw_only=True)
 class Bound:
-    """epsilon at the delta asked for, not rounded; infinity where nothing bounds the loss."""
+    """epsilon at the delta given, not rounded; infinity where nothing bounds the loss."""
 
     epsilon: float
     spoiled_by: tuple[str, ...] = ()  # kinds released without noise, or without a clip
@@ -55,7 +55,7 @@ class Accountant(Plugin):
         """The cost of noised releases that refuses() accepts, all of one unit and adjacency."""
 
     def checked(self, bound: Bound, releases: Sequence[Release], delta: float) -> Bound:
-        """The bound with what other engines say of it; asked for the worst sender only."""
+        """The bound with what other engines say of it; called for the worst sender only."""
         return bound
 
     def epsilon(self, releases: Sequence[Release], delta: float) -> Bound:

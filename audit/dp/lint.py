@@ -1,6 +1,6 @@
 """Noise lint: faults that make a differential-privacy bound mean less than it says.
 
-A lint is a function named `l<number>_<what>` in a file of audit/dp/lints/. It reads the Books of a run and
+A lint is a function named `l<number>_<what>` in a file of audit/dp/lints/. It reads the RunRecord of a run and
 returns a Flaw where the fault is there, else None. Its first docstring line is the fault in words.
 A bound computed from a ledger with a flaw holds for the ledger, not for the run.
 """
@@ -18,7 +18,7 @@ from reports.result import Budget
 
 
 @dataclass(frozen=True, kw_only=True)
-class Books:
+class RunRecord:
     """What a lint may read. Empty fields are unknown: a lint that needs one is then silent."""
 
     releases: Sequence[Release]
@@ -50,7 +50,7 @@ class Found:
     flaw: Flaw
 
 
-Lint = Callable[[Books], Flaw | None]
+Lint = Callable[[RunRecord], Flaw | None]
 
 
 def lints() -> dict[str, Lint]:
@@ -65,12 +65,12 @@ def lints() -> dict[str, Lint]:
     return dict(sorted(found.items(), key=lambda item: int(item[0][1:])))
 
 
-def check(books: Books) -> list[Found]:
+def check(record: RunRecord) -> list[Found]:
     """All flaws, in the order of the lints."""
     return [
         Found(id=name, title=title_of(lint), flaw=flaw)
         for name, lint in lints().items()
-        if (flaw := lint(books)) is not None
+        if (flaw := lint(record)) is not None
     ]
 
 

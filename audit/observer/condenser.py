@@ -1,4 +1,4 @@
-"""Condensation for adversaries: pictures of their own, condensed as the clients of the federation do.
+"""Condensation for adversaries: images of their own, condensed as the clients of the federation do.
 
 Implements attacks.attack.Condenser with the settings of the run, in the workers that clients train with, and
 sends the result through the run's protections. Which worker condenses which group changes no number.
@@ -31,7 +31,7 @@ _TOGETHER = 12  # groups that share their random networks; more of them leave th
 
 @dataclass(frozen=True)
 class AuxiliaryCondenser:
-    """Condenses with the settings and behind the protections of `world`; one picture a group."""
+    """Condenses with the settings and behind the protections of `world`; one image a group."""
 
     world: World
 
@@ -41,8 +41,8 @@ class AuxiliaryCondenser:
         settings = replace(condensing(world.method.config), images_per_class=1)
         make_site = partial(CondensingSite, world.make_net, world.data, settings, seed)
         jobs = [(i, list(groups[i : i + _TOGETHER])) for i in range(0, len(groups), _TOGETHER)]
-        asked = world.config.workers
-        count = asked if isinstance(asked, int) else worker_kinds.auto_count("cpu")
+        wanted = world.config.workers
+        count = wanted if isinstance(wanted, int) else worker_kinds.auto_count("cpu")
         with worker_kinds.start(min(count, len(jobs)), make_site) as workers:
             made = torch.cat(list(workers.map("condense", jobs)))
         sent = [self._sent(x, int(g.y[0]), seed, i) for i, (x, g) in enumerate(zip(made, groups, strict=True))]

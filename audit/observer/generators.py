@@ -1,9 +1,9 @@
-"""Generators and critics as an adversary runs them: weights from the wire, pictures in [0, 1].
+"""Generators and critics as an adversary runs them: weights from the wire, images in [0, 1].
 
 Implements attacks.attack.GeneratorArchitecture with the networks and the training of fl/families/gan.py, which
 whoever
 takes part in the federation has. Rates of its own training are its own: 2e-3, which is quick on few
-pictures.
+images.
 """
 
 import hashlib
@@ -34,7 +34,7 @@ class KnownGenerators:
         self.latent, self.classes = config.latent, classes
         self._trained: dict[tuple[str, int, int], TrainedPair] = {}
 
-    def pictures(self, weights: Arrays, n: int, rng: np.random.Generator) -> Images:
+    def images(self, weights: Arrays, n: int, rng: np.random.Generator) -> Images:
         y = rng.integers(0, self._classes or 1, n)
         labels = torch.from_numpy(y) if self._classes else None
         x = gan.sample(_tensors(weights), self._shape, n, self._config, _stream(rng), labels, self._classes)
@@ -69,7 +69,7 @@ class KnownGenerators:
     def trained(self, images: Images, steps: int, rng: np.random.Generator) -> TrainedPair:
         """`steps` of the generator from random weights; 0 leaves them random.
 
-        What was trained before, on the same pictures with the same seed, is remembered.
+        What was trained before, on the same images with the same seed, is remembered.
         """
         seed = int(rng.integers(2**63))
         content = hashlib.sha256(np.ascontiguousarray(images.x).tobytes() + images.y.tobytes())

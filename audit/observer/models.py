@@ -1,4 +1,4 @@
-"""Models as an adversary runs them: weights from the wire, pictures in [0, 1].
+"""Models as an adversary runs them: weights from the wire, images in [0, 1].
 
 Implements attacks.attack.Architecture and Extractor. Normalisation happens inside, as it would for
 anyone who has the published architecture.
@@ -19,7 +19,7 @@ from fl.training.local import channels_last, normalise
 
 
 class Runner(nn.Module):
-    """A model that takes pictures in [0, 1]."""
+    """A model that takes images in [0, 1]."""
 
     def __init__(self, net: Net, data: Data) -> None:
         super().__init__()

@@ -38,7 +38,7 @@ class ShadowTrainer:
 
     def __call__(
         self,
-        pictures: Images,
+        images: Images,
         subsets: Sequence[Index],
         queries: NDArray[Any],
         *,
@@ -55,7 +55,7 @@ class ShadowTrainer:
             weight_decay=self.config.weight_decay,
             grad_clip=self.config.grad_clip,
         )
-        make_site = partial(ShadowSite, self.make, self.data, settings, pictures, queries, seed, start)
+        make_site = partial(ShadowSite, self.make, self.data, settings, images, queries, seed, start)
         with worker_kinds.start(self.workers, make_site) as workers:
             found = list(workers.map("shadow", enumerate(subsets)))
         return np.stack([np.asarray(logits) for logits in found])
@@ -69,7 +69,7 @@ class ShadowSite:
         make: Callable[[], Net],
         data: Data,
         config: LocalConfig,
-        pictures: Images,
+        images: Images,
         queries: NDArray[Any],
         seed: int,
         start: Mapping[str, NDArray[Any]] | None,
@@ -78,8 +78,8 @@ class ShadowSite:
         with torch.random.fork_rng(devices=[]):
             self._net = make()
         channels_last(self._net)
-        self._x = normalise(torch.from_numpy(np.ascontiguousarray(pictures.x)), data)
-        self._y = torch.from_numpy(pictures.y)
+        self._x = normalise(torch.from_numpy(np.ascontiguousarray(images.x)), data)
+        self._y = torch.from_numpy(images.y)
         self._queries = normalise(torch.from_numpy(np.ascontiguousarray(queries)), data)
         self._augment = data.augment
         self._start: State | None = None
@@ -104,6 +104,6 @@ class ShadowSite:
 
 def trainer(world: World) -> ShadowTrainer:
     """Shadow training with the run's model, learning rate, batch size and workers."""
-    asked = world.config.workers
-    count = asked if isinstance(asked, int) else worker_kinds.auto_count("cpu")
+    workers = world.config.workers
+    count = workers if isinstance(workers, int) else worker_kinds.auto_count("cpu")
     return ShadowTrainer(make=world.make_net, data=world.data, config=world.method.config, workers=count)

@@ -1,4 +1,4 @@
-"""What the auditor knows and no attack does: which pictures are behind which artifact."""
+"""What the auditor knows and no attack does: which images are behind which artifact."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -13,7 +13,7 @@ from fl.population import Population
 
 
 class SimulatedTruth:
-    """Truth of a federation we ran. `groups` gives the pictures behind each replayed artifact."""
+    """Truth of a federation we ran. `groups` gives the images behind each replayed artifact."""
 
     def __init__(
         self, population: Population, artifacts: Mapping[str, Artifact], groups: Mapping[str, NDArray[np.int64]]
@@ -23,7 +23,7 @@ class SimulatedTruth:
         self.auxiliary = images(population, population.auxiliary)
 
     def members(self, artifact: str, label: int) -> NDArray[Any]:
-        """[n, C, H, W] training pictures of that class behind the artifact; all clients' for the server's."""
+        """[n, C, H, W] training images of that class behind the artifact; all clients' for the server's."""
         index = self._groups.get(artifact)
         if index is None:
             sender = self._artifacts[artifact].sender
@@ -49,10 +49,10 @@ def images(population: Population, index: NDArray[np.int64]) -> Images:
     return Images(x=taken.x, y=taken.y)
 
 
-def shifted(pictures: Images) -> Images:
+def shifted(images: Images) -> Images:
     """Auxiliary data of another distribution: mirrored, one pixel lower, darker and flatter.
 
     Deterministic, so that the only difference to the same-distribution attacker is the shift.
     """
-    x = np.roll(pictures.x[..., ::-1], 1, axis=-2) * 0.7 + 0.1
-    return Images(x=np.ascontiguousarray(x, dtype=np.float32), y=pictures.y)
+    x = np.roll(images.x[..., ::-1], 1, axis=-2) * 0.7 + 0.1
+    return Images(x=np.ascontiguousarray(x, dtype=np.float32), y=images.y)

@@ -91,7 +91,7 @@ def _inverts_updates(card: Card) -> bool:
 
 
 def _asks_models(card: Card) -> bool:
-    """Whether its planted leaks are models that learnt by heart."""
+    """Whether its planted leaks are models that memorised."""
     return card.goal == Goal.MEMBERSHIP and (
         _reads_uploads(card) or (card.replays and Kind.RELAY_MODEL in card.requires)
     )
@@ -195,9 +195,9 @@ def granted(card: Card, world: World) -> Knowledge:
     """The prior knowledge the threat model grants, and nothing else."""
     knows, auxiliary = card.threat.knows, None
     if "auxiliary_data" in knows:
-        pictures: Images = images(world.population, world.population.auxiliary)
+        own: Images = images(world.population, world.population.auxiliary)
         kind = world.config.federation.holdout.auxiliary_kind
-        auxiliary = shifted(pictures) if kind == "shifted" else pictures
+        auxiliary = shifted(own) if kind == "shifted" else own
     local = world.method.config
     training = {
         f.name: float(v)
@@ -227,14 +227,14 @@ def card_fields(card: Card) -> dict[str, Any]:
 
 
 def _encode(gallery: Gallery) -> dict[str, Any]:
-    rows = {name: [png(p) for p in pictures] for name, pictures in gallery.rows.items()}
+    rows = {name: [png(p) for p in images] for name, images in gallery.rows.items()}
     return {"title": gallery.title, "caption": gallery.caption, "columns": list(gallery.columns), "rows": rows}
 
 
-def png(picture: np.ndarray[Any, Any]) -> str:
-    """A picture [C, H, W] in [0, 1] as base64 PNG."""
-    pixels = (np.clip(picture, 0, 1) * 255).round().astype(np.uint8)
-    image = Image.fromarray(pixels[0] if len(pixels) == 1 else pixels.transpose(1, 2, 0))
+def png(pixels: np.ndarray[Any, Any]) -> str:
+    """An image [C, H, W] in [0, 1] as base64 PNG."""
+    values = (np.clip(pixels, 0, 1) * 255).round().astype(np.uint8)
+    image = Image.fromarray(values[0] if len(values) == 1 else values.transpose(1, 2, 0))
     buffer = io.BytesIO()
     image.save(buffer, format="PNG")
     return base64.b64encode(buffer.getvalue()).decode()

@@ -53,33 +53,33 @@ def execute(run: RunDir, config: Config, names: list[str], progress: Progress, *
 def _execute(
     run: RunDir, config: Config, resolved: dict[str, Any], what: Phase, progress: Progress, skip_finished: bool
 ) -> None:
-    books = read_phases(run)
-    _check_inputs(run, books, resolved, what)
+    record = read_phases(run)
+    _check_inputs(run, record, resolved, what)
     settings = {k: resolved[k] for k in what.keys}
-    entry = books.get(what.name)
+    entry = record.get(what.name)
     if skip_finished and entry and entry["seconds"] is not None and entry["settings"] == settings:
         progress(what.name, 1, 1)
         return
     for stale in _downstream(what.name):
-        books.pop(stale, None)
+        record.pop(stale, None)
     started = time.perf_counter()
     # A simulation that was killed and continued counts from its first start
     first = entry["started"] if entry and what.name == "simulate" else _now()
-    books[what.name] = {"started": first, "seconds": None, "settings": settings}
-    run.write_json(run.phases, books)
+    record[what.name] = {"started": first, "seconds": None, "settings": settings}
+    run.write_json(run.phases, record)
     if what.name == "simulate":
         from audit.subject.environment import environment
 
         run.write_json(run.environment, environment())
     importlib.import_module(f"audit.phases.{what.name}").run(run, config, progress)
-    books[what.name]["seconds"] = round(time.perf_counter() - started, 3)
-    run.write_json(run.phases, books)
+    record[what.name]["seconds"] = round(time.perf_counter() - started, 3)
+    run.write_json(run.phases, record)
 
 
-def _check_inputs(run: RunDir, books: dict[str, Any], resolved: dict[str, Any], what: Phase) -> None:
+def _check_inputs(run: RunDir, record: dict[str, Any], resolved: dict[str, Any], what: Phase) -> None:
     """Refuse to read what is missing, unfinished or was made with other settings."""
     for name in what.reads:
-        entry, needed = books.get(name), phase(name)
+        entry, needed = record.get(name), phase(name)
         if entry is None or entry["seconds"] is None:
             raise UserError(
                 f"{what.name} needs a finished {name} phase in {run.path}",
@@ -95,11 +95,11 @@ def _check_inputs(run: RunDir, books: dict[str, Any], resolved: dict[str, Any], 
 
 def finished(run: RunDir, config: Config) -> bool:
     """Whether the folder holds an audit of what these settings simulate, attack and account for."""
-    resolved, books = resolve(config), read_phases(run)
-    if any((books.get(p.name) or {}).get("seconds") is None for p in PHASES if p.name != "report"):
+    resolved, record = resolve(config), read_phases(run)
+    if any((record.get(p.name) or {}).get("seconds") is None for p in PHASES if p.name != "report"):
         return False
     return all(
-        books[name]["settings"] == {k: resolved[k] for k in phase(name).keys} for name in phase("score").reads
+        record[name]["settings"] == {k: resolved[k] for k in phase(name).keys} for name in phase("score").reads
     )
 
 
@@ -116,20 +116,20 @@ def read_phases(run: RunDir) -> dict[str, Any]:
     """phases.json: phase -> {started (ISO 8601, UTC), seconds (None: unfinished), settings}."""
     if not run.phases.exists():
         return {}
-    books = run.read_json(run.phases)
+    record = run.read_json(run.phases)
     known = {p.name for p in PHASES}
-    good = isinstance(books, dict) and all(
+    good = isinstance(record, dict) and all(
         name in known
         and isinstance(entry, dict)
         and set(entry) == {"started", "seconds", "settings"}
         and isinstance(entry["settings"], dict)
         and isinstance(entry["started"], str)
         and isinstance(entry["seconds"], int | float | None)
-        for name, entry in books.items()
+        for name, entry in record.items()
     )
     if not good:
         raise UserError(f"{run.phases} does not say which phases ran", hint="delete it and run the phases again")
-    return dict(books)
+    return dict(record)
 
 
 def _now() -> str:

@@ -18,7 +18,7 @@ from audit.verdict.dp_findings import from_dp_audits
 from audit.verdict.exposure import exposures
 from audit.verdict.faults import timelines
 from audit.verdict.findings import figures_of, from_attack, from_budgets, galleries_of, headline
-from audit.verdict.lint_findings import books, from_disagreements, from_lints
+from audit.verdict.lint_findings import from_disagreements, from_lints, run_record
 from audit.verdict.metrics import summary
 from audit.verdict.policy import load_policy
 from audit.verdict.scope import scope
@@ -51,7 +51,7 @@ def run(run: RunDir, config: Config, progress: Progress) -> None:
     smallest = int(counts[counts > 0].min()) if counts.any() else 0
     evidence = load_evidence(run)
     findings = [from_attack(found, policy, smallest) for found in evidence]
-    pictures = [g for e, f in zip(evidence, findings, strict=True) for g in galleries_of(e, f)]
+    images = [g for e, f in zip(evidence, findings, strict=True) for g in galleries_of(e, f)]
     drawn = [c for e, f in zip(evidence, findings, strict=True) for c in figures_of(e, f)]
     history = [json.loads(line) for line in run.metrics.read_text().splitlines()]
     budgets = [Budget(**b) for b in run.read_json(run.evidence / "budgets.json")]
@@ -61,7 +61,7 @@ def run(run: RunDir, config: Config, progress: Progress) -> None:
     findings += from_disagreements(budgets, policy)
     delivered = [int(r.get("delivered", 0)) for r in history]
     phases = [str(r.get("phase", "")) for r in history]
-    findings += from_lints(books(world, releases, budgets, delivered, phases), policy)
+    findings += from_lints(run_record(world, releases, budgets, delivered, phases), policy)
     audits = [DPAudit(**a) for a in run.read_json(run.evidence / "dp_audits.json")]
     findings += from_dp_audits(audits, policy)
     findings.sort(key=lambda f: (-f.severity.rank, _ORDER[f.outcome], f.source != "attack"))
@@ -74,7 +74,7 @@ def run(run: RunDir, config: Config, progress: Progress) -> None:
         exposures=exposures(manifest(run.artifacts)),
         findings=findings,
         figures=[*drawn, *timelines(history)],
-        galleries=pictures,
+        galleries=images,
         budgets=budgets,
         claims=score_files([Path(p) for p in config.claims]).claims,
         dp_audits=audits,
@@ -86,8 +86,8 @@ def run(run: RunDir, config: Config, progress: Progress) -> None:
     )
     result.alternatives = alternatives(result, results(run, config), len(world.data.test))
     for finding in result.findings:
-        if told := advice(finding, result.alternatives):
-            finding.remedy = f"{finding.remedy.rstrip('.')}. {told}".removeprefix(". ")
+        if better := advice(finding, result.alternatives):
+            finding.remedy = f"{finding.remedy.rstrip('.')}. {better}".removeprefix(". ")
     progress("score", 2, 3)
     run.write_bytes(run.audit, result.model_dump_json(indent=1).encode() + b"\n")
     progress("score", 3, 3)

@@ -75,7 +75,7 @@ def _time_model(config: Config, world: World) -> TimeModel | None:
 
 
 def device_of(config: Config) -> str:
-    """The device asked for, or CUDA where `auto` finds it."""
+    """The device wanted, or CUDA where `auto` finds it."""
     if config.device == "auto":
         return "cuda" if torch.cuda.is_available() else "cpu"
     if config.device == "cuda" and not torch.cuda.is_available():

@@ -2,7 +2,7 @@
 
 Trains as many shadow models with audit/observer/shadows.py and with the Adversarial Robustness Toolbox
 (adversarial-robustness-toolbox, art.attacks.inference.membership_inference.ShadowModels) on the same
-pictures, with the same model, optimiser, batch size and epochs, each on a random half. The two take
+images, with the same model, optimiser, batch size and epochs, each on a random half. The two take
 turns on the same machine, and times are wall-clock, so that the ratio means something on a shared one.
 Quality is LiRA's AUC, every model being the audited one in turn and all others its shadow models.
 
@@ -30,7 +30,7 @@ from fl.errors import UserError
 from fl.workers import auto_count
 
 EPOCHS, BATCH = 10, 128  # what PyTorchClassifier.fit does when it is not told otherwise
-RATE, MOMENTUM = (0.1, 0.9)  # learns digits by heart in ten epochs, so that the AUC has something to show
+RATE, MOMENTUM = (0.1, 0.9)  # memorises digits in ten epochs, so that the AUC has something to show
 # trains, and leaves what is not timed: logits [K, N, C] and inside [K, N]
 Training = Callable[[], Callable[[], tuple[NDArray[Any], NDArray[np.bool_]]]]
 
@@ -48,14 +48,14 @@ class Speed:
         return 60 * self.models / self.seconds
 
 
-def compare(dataset: str, model: str, pictures: int, models: int, workers: int, repeats: int) -> list[Speed]:
+def compare(dataset: str, model: str, images: int, models: int, workers: int, repeats: int) -> list[Speed]:
     """Ours, then the other tool's: the fastest of `repeats` turns each.
 
     Raises UserError where the tool is not installed.
     """
     world = _world(dataset, model, workers)
     train = world.data.train
-    chosen = world.streams.numpy("pictures").permutation(len(train))[:pictures]
+    chosen = world.streams.numpy("images").permutation(len(train))[:images]
     pool = Images(x=train.x[chosen], y=train.y[chosen])
     other = _toolbox(world, pool, models)
     tools = {"fedaudit": _ours(world, pool, models), "adversarial-robustness-toolbox": other}
@@ -150,7 +150,7 @@ def _toolbox(world: Any, pool: Images, models: int) -> Training:
             device_type="cpu",
         )
         found = attacks.ShadowModels(template, num_shadow_models=models, random_state=0)
-        # trains, and answers for every picture; the answers come back in another order
+        # trains, and answers for every image; the answers come back in another order
         found.generate_shadow_dataset(pool.x, np.eye(len(world.data.classes))[pool.y])
         return lambda: answers(found)
 
@@ -169,13 +169,13 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="Shadow models a minute, beside an existing tool.")
     parser.add_argument("--dataset", default="digits")
     parser.add_argument("--model", default="small_cnn")
-    parser.add_argument("--pictures", type=int, default=1500)
+    parser.add_argument("--images", type=int, default=1500)
     parser.add_argument("--models", type=int, default=16)
     parser.add_argument("--workers", type=int, default=auto_count("cpu"))
     parser.add_argument("--repeats", type=int, default=3)
-    asked = parser.parse_args()
+    arguments = parser.parse_args()
     try:
-        found = compare(**vars(asked))
+        found = compare(**vars(arguments))
     except UserError as error:
         print(f"{error.args[0]}\n  hint: {error.hint}", file=sys.stderr)
         return 2

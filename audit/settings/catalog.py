@@ -1,6 +1,6 @@
 """The catalogue: which kinds of plugin there are, where their files lie and what class each holds.
 
-Nothing here imports a plugin until its class is asked for, so names can be checked and listed
+Nothing here imports a plugin until its class is wanted, so names can be checked and listed
 without torch.
 """
 

@@ -97,7 +97,7 @@ class Holdout(Group):
     reference: Number = Field(default=0.2, ge=0, lt=1, description="share nobody ever sees, for controls")
     server: Number = Field(default=0.0, ge=0, lt=1, description="share the server trains on itself, if it does")
     auxiliary_kind: Literal["same", "shifted"] = Field(
-        default="same", description="whether the attacker's pictures come from the clients' distribution"
+        default="same", description="whether the attacker's images come from the clients' distribution"
     )
 
     @model_validator(mode="after")
@@ -114,7 +114,7 @@ class Federation(Group):
     clients: Whole = Field(default=10, ge=1, le=MOST_CLIENTS, description="how many clients, 1 to 1e6")
     partition: PluginSpec = Field(default=PluginSpec(name="iid"), description="who holds which examples")
     availability: PluginSpec = Field(
-        default=PluginSpec(name="bernoulli"), description="who is asked and answers in a round"
+        default=PluginSpec(name="bernoulli"), description="who is selected and answers in a round"
     )
     model: PluginSpec = Field(default=PluginSpec(name="mlp"), description="the network that is trained")
     holdout: Holdout = Field(default=Holdout(), description="auxiliary and reference shares")

@@ -93,19 +93,19 @@ class World:
     @cached_property
     def private(self) -> PrivateTraining | None:
         """How clients train, where a protection says so; raises UserError where it could not hold."""
-        asked = [p for p in self.protections if p.training() is not None]
-        if not asked:
+        private = [p for p in self.protections if p.training() is not None]
+        if not private:
             return None
-        if len(asked) > 1:
+        if len(private) > 1:
             raise UserError("protections: two of them say how clients train", hint="keep one of them")
         if not self.method.bounded_by_training():
             raise UserError(
-                f"{asked[0].title} does not bound what {self.method.card.title} sends: its clients use "
+                f"{private[0].title} does not bound what {self.method.card.title} sends: its clients use "
                 "their data outside of local training too",
                 hint="use fedavg, fedprox or another method that only averages trained models, or "
                 "clip and noise the messages with dp_gaussian",
             )
-        return asked[0].training()
+        return private[0].training()
 
     @cached_property
     def make_net(self) -> "partial[Net]":

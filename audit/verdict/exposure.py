@@ -9,7 +9,7 @@ from reports.result import Exposure
 
 _PARTIES = {
     "server": "server",
-    "client": "every asked client",
+    "client": "every selected client",
     "mediator": "mediators",
     "public": "whoever gets the release",
     "": "nobody singly (secure aggregation)",
@@ -29,7 +29,7 @@ _TEXT = {
     Kind.CONTROL_DELTA: "the change of one client's training direction",
     Kind.NUM_STEPS: "how many local steps one client took; with known settings, its size",
     Kind.NORMALIZED_DELTA: "one client's change of the model per local step",
-    Kind.CONDENSED_IMAGES: "synthetic pictures that stand for one client's classes",
+    Kind.CONDENSED_IMAGES: "synthetic images that stand for one client's classes",
     Kind.CONDENSED_LABELS: "which classes one client holds",
     Kind.MASHED_BATCH: "averages of a few examples each, with their mean labels",
     Kind.SEED_SAMPLES: "clients' own examples",
@@ -38,7 +38,7 @@ _TEXT = {
     Kind.CLUSTER_ID: "which cluster one client chose",
     Kind.LOCAL_LOSS: "one client's loss on its own data",
     Kind.STALENESS: "how old the model was that one client trained from",
-    Kind.GAN_G: "weights of a picture generator trained on clients' data",
+    Kind.GAN_G: "weights of an image generator trained on clients' data",
     Kind.GAN_D: "weights of a critic trained on clients' data",
     Kind.AGGREGATE: "the sum of all uploads of a round, for each array in them",
 }

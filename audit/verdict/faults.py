@@ -24,7 +24,7 @@ def timelines(history: Sequence[Mapping[str, Any]]) -> list[Figure]:
     rounds = [r for r in history if r.get("events")]
     if not rounds:
         return []
-    told = max(rounds, key=lambda r: len({e["event"] for e in r["events"]}))  # the first of the richest
+    shown = max(rounds, key=lambda r: len({e["event"] for e in r["events"]}))  # the first of the richest
     names = [n for n in _NAMES if any(e["event"] == n for r in rounds for e in r["events"])]
     counts = [
         Series(
@@ -37,7 +37,7 @@ def timelines(history: Sequence[Mapping[str, Any]]) -> list[Figure]:
     points = [
         Series(name=_NAMES[name], x=[e["time"] for e in found], y=[e["client"] for e in found])
         for name in names
-        if (found := [e for e in told["events"] if e["event"] == name])
+        if (found := [e for e in shown["events"] if e["event"] == name])
     ]
     total = sum(len(r["events"]) for r in rounds)
     return [
@@ -55,10 +55,10 @@ def timelines(history: Sequence[Mapping[str, Any]]) -> list[Figure]:
         Figure(
             id="faults-of-a-round",
             kind="points",
-            title=f"Time-line of round {told['round']}",
-            caption=f"Round {told['round']}, in which most kinds of fault occurred: which client failed and "
+            title=f"Time-line of round {shown['round']}",
+            caption=f"Round {shown['round']}, in which most kinds of fault occurred: which client failed and "
             "when. A mark for a rollback stands at the client whose earlier result was taken.",
-            alt=f"Points: {len(told['events'])} events in simulated time, by client",
+            alt=f"Points: {len(shown['events'])} events in simulated time, by client",
             x_label="simulated time in the round",
             y_label="client",
             series=points,

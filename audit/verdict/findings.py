@@ -110,7 +110,7 @@ def galleries_of(found: Mapping[str, Any], finding: Finding) -> list[Gallery]:
             finding=finding.id,
             title=g["title"],
             caption=g["caption"],
-            alt=f"{g['title']}: rows of pictures, {', '.join(g['rows'])}",
+            alt=f"{g['title']}: rows of images, {', '.join(g['rows'])}",
             columns=g["columns"],
             rows=g["rows"],
         )

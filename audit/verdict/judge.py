@@ -159,7 +159,7 @@ def statistic(e: Measured, name: Statistic) -> float:
 def detectable(e: Measured) -> float:
     """The smallest leak that this evidence could probably have shown, as a residual risk.
 
-    Infinity for evidence that no interval or no baseline goes with, and for likeness of pictures
+    Infinity for evidence that no interval or no baseline goes with, and for likeness of images
     (dB, index), of which there is no share to take.
     """
     if e.interval is None or not e.baselines or (e.unit != "fraction" and e.measure != "auc"):

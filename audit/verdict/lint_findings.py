@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
 
-from audit.dp.lint import Books, Found, check
+from audit.dp.lint import Found, RunRecord, check
 from audit.subject.simulated import World
 from audit.verdict.policy import Policy, Rule
 from fl.ledger import Release
@@ -13,17 +13,17 @@ from reports.result import Budget, Finding, Outcome, Severity
 LIMIT = "A flaw shows that a bound does not cover the run; it demonstrates no leak."
 
 
-def books(
+def run_record(
     world: World,
     releases: Sequence[Release],
     budgets: Sequence[Budget],
     delivered: Sequence[int],
     phases: Sequence[str] = (),
-) -> Books:
+) -> RunRecord:
     """What the lints read of one run."""
     federation = world.config.federation
     records = int(world.population.counts.sum(1).max(initial=0))
-    return Books(
+    return RunRecord(
         releases=releases,
         budgets=budgets,
         delta=world.config.delta,
@@ -34,7 +34,7 @@ def books(
     )
 
 
-def from_lints(found: Books, policy: Policy) -> list[Finding]:
+def from_lints(found: RunRecord, policy: Policy) -> list[Finding]:
     """One finding a flaw; severities are the policy's rules for `lint_L1`, `lint_L2`, ..."""
     return [_finding(f, policy) for f in check(found)]
 

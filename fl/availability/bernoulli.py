@@ -1,7 +1,7 @@
-"""Bernoulli: everybody is asked, and each client answers with probability p (V-B).
+"""Bernoulli: everybody is selected, and each client answers with probability p (V-B).
 
 ReBaFL, p in {0.1, 0.3, 0.5}. Clients and rounds are independent. A client's draw depends on its
-number only, not on who else is asked.
+number only, not on who else is selected.
 """
 
 from collections.abc import Sequence

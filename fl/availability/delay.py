@@ -1,4 +1,4 @@
-"""Delay: everybody is asked, and a client whose answer takes too long is dropped (V-D).
+"""Delay: everybody is selected, and a client whose answer takes too long is dropped (V-D).
 
 GANDALF: a random delay per task, dropped beyond the time limit T_R; rates 0.1, 0.4 and 0.7. The
 paper gives neither the distribution nor T_R. We draw exponential delays whose mean is set so that

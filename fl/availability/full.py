@@ -1,4 +1,4 @@
-"""Full: everybody is asked and everybody answers, every round."""
+"""Full: everybody is selected and everybody answers, every round."""
 
 from collections.abc import Sequence
 
@@ -17,4 +17,4 @@ class Full(Availability):
         return Drawn()
 
     def describe(self) -> str:
-        return "every client is asked and answers in every round"
+        return "every client is selected and answers in every round"

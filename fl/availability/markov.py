@@ -6,7 +6,7 @@ on for 1 / leave rounds on average. With leave = 1 - join it is fl/availability/
 p = join.
 
 Nothing is remembered between calls: a round's state is worked out again from round 0, so that a
-continued run and a whole one agree. Drawing an empty round again (Z1) changes that round only.
+continued run and a whole one agree. Drawing an empty round again changes that round only.
 """
 
 from collections.abc import Sequence

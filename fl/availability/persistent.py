@@ -1,7 +1,7 @@
 """Persistent: clients answer at random, and who answers stays the same for s rounds (V-S).
 
 ReBaFL, s in {2, 5, 10, 20}. The Bernoulli pattern is drawn in rounds 0, s, 2s, ... and kept in
-between; s = 1 is fl/availability/bernoulli.py exactly. An empty pattern that is drawn again (Z1) is
+between; s = 1 is fl/availability/bernoulli.py exactly. An empty pattern that is drawn again is
 replaced for its whole period.
 """
 

@@ -1,6 +1,6 @@
 """Uniform: the server asks a fixed number of clients, drawn without replacement (V-U).
 
-FedDC (10 of 50), FedRS (max(int(QK), 1) of K), Seol and Kim (10). All who are asked answer.
+FedDC (10 of 50), FedRS (max(int(QK), 1) of K), Seol and Kim (10). All who are selected answer.
 """
 
 from collections.abc import Sequence
@@ -32,8 +32,8 @@ class Uniform(Availability):
 
     def draw(self, round: int, candidates: Sequence[int], streams: Streams, attempt: int = 0) -> Participation:
         order = streams.numpy("participation", round, attempt).permutation(max(candidates, default=-1) + 1)
-        allowed, asked = set(candidates), self._number(len(candidates))
-        chosen = tuple(sorted([int(k) for k in order if int(k) in allowed][:asked]))
+        allowed, selected = set(candidates), self._number(len(candidates))
+        chosen = tuple(sorted([int(k) for k in order if int(k) in allowed][:selected]))
         return Participation(chosen, chosen)
 
     def _number(self, candidates: int) -> int:
@@ -52,4 +52,4 @@ class Uniform(Availability):
         else:
             share = 0.1 if self.config.fraction is None else self.config.fraction
             who = f"{share:.3g} of the clients"
-        return f"in each round {who} are asked, drawn uniformly without replacement, and answer"
+        return f"in each round {who} are selected, drawn uniformly without replacement, and answer"

@@ -1,9 +1,9 @@
 """Speed of condensation: condensed images per second, ours against a loop over classes.
 
 `python -m fl.bench.training.condensation --model small_cnn --classes 10`. The loop is what code of dataset
-condensation does: for each class, one backward pass on its real pictures and one with graph on its image,
+condensation does: for each class, one backward pass on its real images and one with graph on its image,
 parameter by parameter. Both draw the same networks; rounds of both alternate, one thread, so that a
-drifting machine slows both alike, and the processor's time is what counts. Random pictures of 28 x 28; an
+drifting machine slows both alike, and the processor's time is what counts. Random images of 28 x 28; an
 image takes 500 iterations.
 """
 
@@ -55,7 +55,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m fl.bench.training.condensation", description=__doc__)
     parser.add_argument("--model", default="small_cnn")
     parser.add_argument("--classes", type=int, default=10, help="classes of a client")
-    parser.add_argument("--sizes", type=int, nargs="+", default=[1, 5, 50], help="pictures of each")
+    parser.add_argument("--sizes", type=int, nargs="+", default=[1, 5, 50], help="images of each")
     parser.add_argument("--seconds", type=float, default=10, help="for each size")
     options = parser.parse_args()
     tune_allocator()
@@ -68,7 +68,7 @@ def main() -> None:
         f"{options.model}, {options.classes} classes a client, one thread; an image takes "
         f"{ITERATIONS} iterations\n"
     )
-    print(f"{'pictures a class':<18}{'images/s':>10}{'of the loop':>13}{'loop, images/s':>16}")
+    print(f"{'images a class':<18}{'images/s':>10}{'of the loop':>13}{'loop, images/s':>16}")
     for n in options.sizes:
         cells = [Cell(torch.randn(n, 1, 28, 28, generator=rng), c % 10) for c in range(options.classes)]
         images = torch.randn(options.classes, 1, 1, 28, 28, generator=rng)

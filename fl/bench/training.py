@@ -1,7 +1,7 @@
 """Speed, as ratios measured in one run: ours against a plain PyTorch loop and the hardware's limit.
 
 `make bench`, or `python -m fl.bench.training --methods fedavg scaffold`. The workload is Fashion-MNIST (random
-pictures of the same shape where it is not installed), 50 clients of 1000 examples of 2 random
+images of the same shape where it is not installed), 50 clients of 1000 examples of 2 random
 classes, the two-convolution network of 80,202 weights, SGD 0.01, weight decay 5e-4, batch 50, 25 of
 50 clients a round. The figure is client-samples per second: forward, backward and step, wall clock
 of whole rounds without evaluation. Times alone mean nothing on a shared machine; the ratios do.
@@ -80,7 +80,7 @@ def workload() -> Workload:
         y = rng.integers(0, 10, 60_000)
         arrays = Arrays(x=x, y=y)
         data = Data(train=arrays, test=arrays.take(np.arange(1000)), classes=tuple("0123456789"))
-        name = "random pictures (Fashion-MNIST is not installed)"
+        name = "random images (Fashion-MNIST is not installed)"
     rng = np.random.default_rng(1)
     parts = []
     for _ in range(CLIENTS):
@@ -155,7 +155,7 @@ def plain(work: Workload, epochs: int) -> Iterator[float]:
 
 
 def apart(epochs: int) -> Iterator[float]:
-    """The plain loop, one round each time it is asked, in a fresh process."""
+    """The plain loop, one round each time it is selected, in a fresh process."""
     ours_end, theirs = multiprocessing.Pipe()
     context = multiprocessing.get_context("spawn")
     process = context.Process(target=_serve_plain, args=(theirs, epochs), daemon=True)

@@ -51,7 +51,7 @@ def read_cifar(
     label_bytes: int,
     classes: tuple[str, ...],
 ) -> Data:
-    """The data set `name` of torchvision, from `path` or the cache; downloaded only if asked to."""
+    """The data set `name` of torchvision, from `path` or the cache; downloaded only if selected to."""
     root = Path(path).expanduser() if path else CACHE
     for place in (root, root / folder):
         files = [place / f for f in (*train, *test)]
@@ -69,7 +69,7 @@ def read_cifar(
         mean=(0.4914, 0.4822, 0.4465),
         std=(0.2023, 0.1994, 0.2010),
         augment="crop_flip",
-        about=f"Small colour pictures of {len(classes)} kinds of thing, 32 x 32 pixels ({name}).",
+        about=f"Small colour images of {len(classes)} kinds of thing, 32 x 32 pixels ({name}).",
     )
 
 

@@ -1,4 +1,4 @@
-"""CIFAR-10: 60,000 colour pictures of 32 x 32 pixels in ten classes.
+"""CIFAR-10: 60,000 colour images of 32 x 32 pixels in ten classes.
 
 Krizhevsky 2009. Read from `path`: the official binary version (cifar-10-batches-bin) or the Python
 version that torchvision reads. Training batches are cropped and flipped at random, as in FedRS and

@@ -1,4 +1,4 @@
-"""CIFAR-100: 60,000 colour pictures of 32 x 32 pixels in a hundred classes.
+"""CIFAR-100: 60,000 colour images of 32 x 32 pixels in a hundred classes.
 
 Krizhevsky 2009. Read from `path`: the official binary version (cifar-100-binary) or the Python
 version that torchvision reads. Classes are the fine labels, named by number. Training batches are

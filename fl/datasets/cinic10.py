@@ -1,7 +1,7 @@
-"""CINIC-10: 270,000 colour pictures of 32 x 32 pixels, CIFAR-10's classes with ImageNet's pictures.
+"""CINIC-10: 270,000 colour images of 32 x 32 pixels, CIFAR-10's classes with ImageNet's images.
 
 Darlow, Crowley, Antoniou, Storkey 2018, arXiv:1810.03505. Read from `path`, the unpacked archive
-with the folders train, valid and test. Training uses `train` only (90,000 pictures, as in GANDALF)
+with the folders train, valid and test. Training uses `train` only (90,000 images, as in GANDALF)
 unless `with_valid` is on. Values go to [-1, 1], as in GANDALF.
 """
 
@@ -44,5 +44,5 @@ class CINIC10(Dataset):
             classes=classes,
             mean=(0.5,) * 3,
             std=(0.5,) * 3,
-            about="Small colour pictures of ten kinds of thing, 32 x 32 pixels (CINIC-10).",
+            about="Small colour images of ten kinds of thing, 32 x 32 pixels (CINIC-10).",
         )

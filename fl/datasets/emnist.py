@@ -2,7 +2,7 @@
 
 Cohen, Afshar, Tapson, van Schaik 2017, arXiv:1702.05373. Letters that look alike in both cases are
 one class. Read from `path`: the four IDX files emnist-balanced-*, plain or gzipped, also a folder
-that torchvision filled. The files hold the pictures transposed; here they stand upright. Values go
+that torchvision filled. The files hold the images transposed; here they stand upright. Values go
 to [-1, 1], as in GANDALF.
 """
 

@@ -1,4 +1,4 @@
-"""Fashion-MNIST: 70,000 pictures of clothes of 28 x 28 grey pixels in ten classes.
+"""Fashion-MNIST: 70,000 images of clothes of 28 x 28 grey pixels in ten classes.
 
 Xiao, Rasul, Vollgraf 2017, arXiv:1708.07747. Read from `path` (IDX files, plain or gzipped, also a
 folder that torchvision filled), or from where Debian's package dataset-fashion-mnist puts it.
@@ -40,5 +40,5 @@ class FashionMNIST(Dataset):
             classes=CLASSES,
             mean=(0.1307,),
             std=(0.3081,),
-            about="Pictures of clothes of 28 x 28 grey pixels (Fashion-MNIST).",
+            about="Images of clothes of 28 x 28 grey pixels (Fashion-MNIST).",
         )

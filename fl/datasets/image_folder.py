@@ -1,6 +1,6 @@
-"""Image folder: your own pictures, one folder a class: path/CLASS/anything.png.
+"""Image folder: your own images, one folder a class: path/CLASS/anything.png.
 
-Pictures are resized to `size` x `size`. The same fraction of every class is held out for testing,
+Images are resized to `size` x `size`. The same fraction of every class is held out for testing,
 always the same files.
 """
 
@@ -16,7 +16,7 @@ from fl.datasets._folders import read_folders
 
 
 class ImageFolder(Dataset):
-    title = "Pictures of your own"
+    title = "Images of your own"
     source = ""
 
     @dataclass(frozen=True, kw_only=True)
@@ -37,5 +37,5 @@ class ImageFolder(Dataset):
             classes=classes,
             mean=mean,
             std=std,
-            about=f"The pictures of the folder {path.name}.",
+            about=f"The images of the folder {path.name}.",
         )

@@ -96,7 +96,7 @@ class Asynchronous(RoundMethod):
             missing = self.wanted()
             while arrivals := clock.next(missing):
                 started = clock.take_started()
-                tally.asked += len(started)
+                tally.selected += len(started)
                 # The version says which model it is; clients return it with their answer
                 sent = self.download(state) | {Kind.STALENESS: {"version": torch.tensor(t)}}
                 federation.wire.broadcast(t, sent, started)

@@ -1,13 +1,13 @@
-"""How many generated pictures a client takes from whom, and what it keeps of them. GANDALF, sec. 3.3.
+"""How many generated images a client takes from whom, and what it keeps of them. GANDALF, sec. 3.3.
 
 With n_c a client's examples of class c, H_c = max n - n_c is what balance asks for. The columns of
 A [C, J] are the label distributions of the J generators on offer, and B = tau A^+ H the number of
-pictures wanted from each, below zero meaning none (`pinv`, the paper's). Clipping after the fact can
-overshoot badly: where the pseudo-inverse says (-1.4, 14.9) for a shortage of 14 it takes 14 pictures
+images wanted from each, below zero meaning none (`pinv`, the paper's). Clipping after the fact can
+overshoot badly: where the pseudo-inverse says (-1.4, 14.9) for a shortage of 14 it takes 14 images
 of the second generator's mix, whatever they show. `nnls` minimises ||A B - H|| with B >= 0 instead.
 
 What was generated is then fitted to the target floor(tau H_c): a surplus is dropped; a shortage is
-made up from own pictures, slightly turned, shifted and (natural pictures) mirrored, at most doubling
+made up from own images, slightly turned, shifted and (natural images) mirrored, at most doubling
 the class; what is missing still, is missing.
 """
 
@@ -60,21 +60,21 @@ def fitted(
     *,
     mirror: bool = False,
 ) -> tuple[Tensor, Tensor]:
-    """Pictures to add to own x [n, C, H, W] and y [n], and their labels.
+    """Images to add to own x [n, C, H, W] and y [n], and their labels.
 
     Keeps the first target[c] of those `made` [m, C, H, W] that are labelled c, and adds altered own
-    pictures up to the target, no more than there are of the class.
+    images up to the target, no more than there are of the class.
     """
-    pictures, classes = [], []
+    images, classes = [], []
     for c, most in enumerate(target):
         kept = made[labels == c][:most]
         own = x[y == c]
         short = min(most - len(kept), len(own))
         order = torch.randperm(len(own), generator=rng)[:short].to(x.device)
         both = torch.cat([kept, altered(own[order], rng, mirror=mirror)])
-        pictures.append(both)
+        images.append(both)
         classes.append(torch.full((len(both),), c, dtype=y.dtype, device=y.device))
-    return torch.cat(pictures), torch.cat(classes)
+    return torch.cat(images), torch.cat(classes)
 
 
 def altered(x: Tensor, rng: torch.Generator, *, mirror: bool = False) -> Tensor:
@@ -86,7 +86,7 @@ def altered(x: Tensor, rng: torch.Generator, *, mirror: bool = False) -> Tensor:
     turn = turn * (10 * torch.pi / 180)
     flip = torch.where(torch.rand(n, generator=rng) < 0.5, -1.0, 1.0) if mirror else torch.ones(n)
     flip = flip.to(x)
-    # an affine grid's unit is half a picture
+    # an affine grid's unit is half an image
     rows = [
         torch.stack([flip * turn.cos(), -turn.sin(), 0.1 * across], 1),
         torch.stack([flip * turn.sin(), turn.cos(), 0.1 * down], 1),

@@ -39,7 +39,7 @@ def allocate(
 ) -> dict[int, Counts]:
     """What each selected client trains on, in the order of selection; at most `most` clients.
 
-    No class ever exceeds the largest count of the first client, the largest one. `printed` books a
+    No class ever exceeds the largest count of the first client, the largest one. `printed` counts a
     client's data first and hands out what room is then left, which can be nothing.
     """
     clients = [k for k in volumes if volumes[k].sum() > 0]

@@ -1,7 +1,7 @@
-"""Balancing: clients add pictures of their rare classes and then train the model in relays.
+"""Balancing: clients add images of their rare classes and then train the model in relays.
 
 The base of GANDALF (sec. 3.3 and 3.4) and of static augmentation. Clients tell the server a noised
-label distribution and a size; make pictures, from generators where the method has some (`offers`) and by
+label distribution and a size; make images, from generators where the method has some (`offers`) and by
 altering their own; tell what they hold then; and train in groups whose distributions together are
 nearest to uniform (fl/families/grouping.py, fl/families/relaying.py). What they made stays with them. A run is a
 sequence
@@ -53,7 +53,7 @@ class Balancing(Relaying):
             if not 0 < self.share <= 1:
                 raise UserError(
                     f"method.share must be above 0 and at most 1, got {self.share}",
-                    hint="use augmentation: none to add no pictures",
+                    hint="use augmentation: none to add no images",
                 )
 
     def offers(self, t: int, state: Tree, federation: Federation) -> list[Offered]:
@@ -61,7 +61,7 @@ class Balancing(Relaying):
         return []
 
     def labeler(self, state: Tree) -> State:
-        """The model that labels their pictures; empty where they come with labels."""
+        """The model that labels their images; empty where they come with labels."""
         return {}
 
     def most_offers(self) -> int:
@@ -106,9 +106,9 @@ class Balancing(Relaying):
             "completed": {},
             "done": {"augment": 0, "train": 0},
         }
-        return state | self._told(0, "join", members, {}, {}, federation)
+        return state | self._sent(0, "join", members, {}, {}, federation)
 
-    def _told(
+    def _sent(
         self,
         t: int,
         work: str,
@@ -121,22 +121,22 @@ class Balancing(Relaying):
         jobs = [(work, (k, memory.get(k, {}), personal.get(k, {}))) for k in members]
         rows, sizes = [], {}
         for k, reply in zip(members, federation.workers.map("work", jobs), strict=True):
-            told = [Kind.NOISED_LABEL_DIST]
-            heard = federation.wire.uplink(t, reply.message, k, {}, settled=self.settled(told))
+            kinds = [Kind.NOISED_LABEL_DIST]
+            heard = federation.wire.uplink(t, reply.message, k, {}, settled=self.settled(kinds))
             assert heard is not None, "counts are finite"
             line = release(
-                told[0],
+                kinds[0],
                 t,
                 k,
                 self.config.noise,
                 EVERYONE,
-                f"{noise_stream(told[0], int(work != 'join'))}/{t}/{k}",
+                f"{noise_stream(kinds[0], int(work != 'join'))}/{t}/{k}",
             )
             if line is not None:
                 federation.wire.enter(line)
             if reply.memory is not None:
                 memory[k] = reply.memory
-            rows.append(heard[told[0]]["counts"])
+            rows.append(heard[kinds[0]]["counts"])
             size = heard.get(Kind.NUM_EXAMPLES)
             sizes[str(k)] = 1.0 if size is None else float(size["count"])
         mixes = torch.stack(rows) if rows else torch.zeros(0, self.classes)
@@ -168,17 +168,17 @@ class Balancing(Relaying):
             common = {Kind.GLOBAL_MODEL: labeler}
             federation.wire.broadcast(t, common, state["members"])
         federation.workers.everywhere("begin", t, common)
-        federation.tally = Tally(asked=len(state["members"]))
-        told = self._told(t, "augment", state["members"], given, memory, federation)
+        federation.tally = Tally(selected=len(state["members"]))
+        sent = self._sent(t, "augment", state["members"], given, memory, federation)
         federation.tally.delivered = len(state["members"])
         added = sum(len(m["y"]) for m in memory.values() if "y" in m)
-        federation.tally.notes = {"pictures_added": added}
-        return state | told | {"done": state["done"] | {"augment": 1}}
+        federation.tally.notes = {"images_added": added}
+        return state | sent | {"done": state["done"] | {"augment": 1}}
 
     def _train(self, t: int, state: Tree, memory: dict[int, Tree], federation: Federation) -> Tree:
         sizes, done = numbered(state["sizes"]), state["done"]
-        model, books = self.averaged_round(t, state["model"], state["groups"], sizes, state, memory, federation)
-        return state | books | {"model": model, "done": done | {"train": done["train"] + 1}}
+        model, entries = self.averaged_round(t, state["model"], state["groups"], sizes, state, memory, federation)
+        return state | entries | {"model": model, "done": done | {"train": done["train"] + 1}}
 
     # Clients -----------------------------------------------------------------------------
 
@@ -196,7 +196,7 @@ class Balancing(Relaying):
         return Reply(message=message, examples=n)
 
     def augment(self, client: Client) -> Reply:
-        """Make the pictures of phase 2 and say what the client holds with them."""
+        """Make the images of phase 2 and say what the client holds with them."""
         sent = client.message
         payload = sent.get(Kind.GAN_G, {})
         mixes = sent[Kind.NOISED_LABEL_DIST]["counts"].cpu().double().numpy() if payload else None
@@ -207,8 +207,8 @@ class Balancing(Relaying):
         none = np.zeros((0, client.classes))
         offer = generating.Offer(generators, none if mixes is None else mixes, sent.get(Kind.GLOBAL_MODEL, {}))
         more = generating.balanced(client, offer, *self.plan())
-        told = self.join(generating.joined(client, more), turn=1)
-        return Reply(message=told.message, examples=told.examples, memory=more)
+        joined = self.join(generating.joined(client, more), turn=1)
+        return Reply(message=joined.message, examples=joined.examples, memory=more)
 
 
 def numbered(named: Mapping[str, Any]) -> dict[int, Any]:

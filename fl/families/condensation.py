@@ -1,4 +1,4 @@
-"""Dataset condensation: a few synthetic pictures whose gradients are those of a class's real ones.
+"""Dataset condensation: a few synthetic images whose gradients are those of a class's real ones.
 
 Zhao, Mopuri, Bilen. Dataset Condensation with Gradient Matching. ICLR 2021. arXiv:2006.05929, as FedDC
 uses it: in every iteration a fresh random network theta, and for each class c
@@ -26,18 +26,18 @@ from fl.errors import UserError
 from fl.model import Net
 
 EPSILON = 1e-6
-_TOGETHER = 32  # real pictures that run as one batch; larger ones gain nothing from company
+_TOGETHER = 32  # real images that run as one batch; larger ones gain nothing from company
 
 
 @dataclass(frozen=True, kw_only=True)
 class Condensing:
-    """How pictures are condensed; the defaults are FedDC's."""
+    """How images are condensed; the defaults are FedDC's."""
 
     iterations: int = 500
     image_lr: float = 3.0
     image_momentum: float = 0.0  # FedDC+: 0.9
     image_weight_decay: float = 0.0  # FedDC+: 4e-5
-    image_clip: float = 0.25  # largest norm of the gradient on one class's pictures; 0: no clipping
+    image_clip: float = 0.25  # largest norm of the gradient on one class's images; 0: no clipping
     images_per_class: int = 1
     real_batch: int = 50
     match: Literal["dc_rows", "layer"] = "dc_rows"  # a cosine an output unit, or one a layer
@@ -46,7 +46,7 @@ class Condensing:
 
 @dataclass(frozen=True)
 class Cell:
-    """Real pictures of one class, [n, C, H, W] normalised, n >= 1."""
+    """Real images of one class, [n, C, H, W] normalised, n >= 1."""
 
     real: Tensor
     label: int
@@ -163,9 +163,9 @@ class Matcher:
 
 
 def condense(net: Net, cells: Sequence[Cell], settings: Condensing, rng: torch.Generator) -> Tensor:
-    """Condensed pictures of every cell, [m, ipc, C, H, W] in normalised input space.
+    """Condensed images of every cell, [m, ipc, C, H, W] in normalised input space.
 
-    `net` is overwritten. Initialised with noise from N(0, 1); `init: real` starts from real pictures,
+    `net` is overwritten. Initialised with noise from N(0, 1); `init: real` starts from real images,
     which an honest client must never do: at zero iterations it sends them.
     """
     matcher, ipc = Matcher(net, settings), settings.images_per_class
@@ -174,7 +174,7 @@ def condense(net: Net, cells: Sequence[Cell], settings: Condensing, rng: torch.G
     if settings.init == "real":
         for image, cell in zip(images, cells, strict=True):
             chosen = _batch(cell.real, ipc, rng)
-            image[: len(chosen)] = chosen  # with fewer pictures than images, noise stays
+            image[: len(chosen)] = chosen  # with fewer images than images, noise stays
     images.requires_grad_()
     optimiser = torch.optim.SGD(
         [images], lr=settings.image_lr, momentum=settings.image_momentum, weight_decay=settings.image_weight_decay
@@ -210,7 +210,7 @@ def _batch(real: Tensor, most: int, rng: torch.Generator) -> Tensor:
 
 
 def _chunks(sizes: Sequence[int]) -> Iterator[slice]:
-    """Consecutive cells of at most _TOGETHER pictures together."""
+    """Consecutive cells of at most _TOGETHER images together."""
     start = total = 0
     for i, size in enumerate(sizes):
         if i > start and total + size > _TOGETHER:
@@ -221,7 +221,7 @@ def _chunks(sizes: Sequence[int]) -> Iterator[slice]:
 
 
 def _products(slope: Tensor, patches: Tensor, sizes: Sequence[int]) -> Tensor:
-    """Sum over a cell's pictures and places; [n, out, L] and [n, in, L] -> [m, out, in]."""
+    """Sum over a cell's images and places; [n, out, L] and [n, in, L] -> [m, out, in]."""
     if len(set(sizes)) == 1:
         a, b = (t.reshape(len(sizes), sizes[0], *t.shape[1:]) for t in (slope, patches))
         return torch.einsum("mnol,mnil->moi", a, b)

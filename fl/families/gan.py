@@ -1,13 +1,13 @@
-"""WGAN-GP: a generator and a critic for small pictures, and one visit's training of both.
+"""WGAN-GP: a generator and a critic for small images, and one visit's training of both.
 
 Gulrajani, Ahmed, Arjovsky, Dumoulin, Courville. Improved Training of Wasserstein GANs. NIPS 2017.
 arXiv:1704.00028, Algorithm 1; with the settings of GANDALF, sec. 3.2. With z ~ N(0, I), u ~ U[0, 1] for
-each picture and h = u x + (1 - u) G(z),
+each image and h = u x + (1 - u) G(z),
 
     critic     mean[ D(G(z)) - D(x) + penalty (||grad D(h)|| - 1)^2 ]
     generator  mean[ -D(G(z)) ]
 
-Pictures are [n, C, H, W] in [-1, 1] here; fl/families/gan_networks.py has the networks. Weights start He-normal;
+Images are [n, C, H, W] in [-1, 1] here; fl/families/gan_networks.py has the networks. Weights start He-normal;
 Adam starts anew at each visit. A step is GANDALF's: `critic_steps` batches for the critic, then one
 for the generator.
 """
@@ -32,7 +32,7 @@ class GanConfig:
     __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "forbid"}
 
     cycles: int = 150  # most visits a client gets
-    least_cycles: int = 120  # visits before convergence is asked
+    least_cycles: int = 120  # visits before convergence is selected
     unit: Literal["epoch", "step"] = "epoch"  # of `local`; the paper says step, its code epoch
     local: int = 3  # T_g: epochs, or generator steps, of a visit
     critic_steps: int = 2  # T_d for a generator step
@@ -86,7 +86,7 @@ def initial(shape: tuple[int, ...], config: GanConfig, rng: torch.Generator, cla
 
 
 def gradient_penalty(critic: nn.Module, between: Tensor, label: Tensor | None = None) -> Tensor:
-    """Mean of (||grad D|| - 1)^2 at pictures `between` [n, C, H, W]."""
+    """Mean of (||grad D|| - 1)^2 at images `between` [n, C, H, W]."""
     between = between.detach().requires_grad_()
     scores = critic(between) if label is None else critic(between, label)
     [slope] = torch.autograd.grad(scores.sum(), between, create_graph=True)
@@ -153,7 +153,7 @@ def sample(
     classes: int = 0,
     batch: int = 500,
 ) -> Tensor:
-    """[n, C, H, W] pictures in [0, 1]; `labels` [n] for a conditional generator."""
+    """[n, C, H, W] images in [0, 1]; `labels` [n] for a conditional generator."""
     net, _ = networks(shape, config, classes)
     net.load_state_dict(generator)
     if not n:

@@ -1,7 +1,7 @@
-"""The networks of a WGAN-GP for small pictures, plain or conditional.
+"""The networks of a WGAN-GP for small images, plain or conditional.
 
 Changed from GANDALF's, which are for 32 x 32: any size from 4 pixels, by nearest-neighbour upsampling
-from a quarter of it; and a norm over each picture (GroupNorm with one group) where the generator had
+from a quarter of it; and a norm over each image (GroupNorm with one group) where the generator had
 BatchNorm, whose running statistics would be handed on and noised like weights. As there: no biases.
 Conditional networks get the class besides, one-hot: as inputs, and as constant planes.
 """
@@ -12,7 +12,7 @@ from torch.nn.functional import interpolate, leaky_relu, relu
 
 
 class Generator(nn.Module):
-    """z [n, latent] to pictures [n, C, H, W] in [-1, 1]."""
+    """z [n, latent] to images [n, C, H, W] in [-1, 1]."""
 
     def __init__(self, shape: tuple[int, ...], latent: int, width: int, classes: int = 0) -> None:
         super().__init__()
@@ -35,7 +35,7 @@ class Generator(nn.Module):
 
 
 class Critic(nn.Module):
-    """Pictures [n, C, H, W] to scores [n]; higher means: more like the training pictures."""
+    """Images [n, C, H, W] to scores [n]; higher means: more like the training images."""
 
     def __init__(self, shape: tuple[int, ...], width: int, classes: int = 0) -> None:
         super().__init__()

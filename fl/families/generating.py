@@ -1,7 +1,7 @@
 """What a client does with generators: train one for a visit, and balance its data with what they make.
 
-GANDALF, sec. 3.2 and 3.3. Pictures made on a client stay in its memory, as bytes with their labels.
-Changed: a client makes at most ten times as many pictures as it can keep, should a noised
+GANDALF, sec. 3.2 and 3.3. Images made on a client stay in its memory, as bytes with their labels.
+Changed: a client makes at most ten times as many images as it can keep, should a noised
 distribution make the plan ask for more; and where generators are conditional, it asks each for the
 classes it lacks, in proportion to how much of each class went into it.
 """
@@ -39,13 +39,13 @@ def _scale(client: Client, x: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def pixels(client: Client) -> Tensor:
-    """The client's pictures in [0, 1]."""
+    """The client's images in [0, 1]."""
     mean, std = _scale(client, client.x)
     return (client.x * std + mean).clamp(0, 1)
 
 
 def as_input(client: Client, x: Tensor) -> Tensor:
-    """Pictures [n, C, H, W] in [0, 1] as the model takes them."""
+    """Images [n, C, H, W] in [0, 1] as the model takes them."""
     mean, std = _scale(client, x)
     return (x - mean) / std
 
@@ -58,7 +58,7 @@ def visit(client: Client, pair: gan.Pair, config: gan.GanConfig, turn: int, cond
 
 
 def balanced(client: Client, offer: Offer, config: gan.GanConfig, share: float, solver: plans.Solver) -> Tree:
-    """Pictures to train on besides: {"x": uint8 [m, C, H, W], "y": int64 [m]}."""
+    """Images to train on besides: {"x": uint8 [m, C, H, W], "y": int64 [m]}."""
     counts = client.counts.cpu().numpy().astype(np.float64)
     target, x = plans.targets(counts, share), pixels(client)
     made, labels = _made(client, offer, config, counts, target, share, solver)
@@ -83,7 +83,7 @@ def _made(
     share: float,
     solver: plans.Solver,
 ) -> tuple[Tensor, Tensor]:
-    """Pictures in [0, 1] from all generators, and their labels."""
+    """Images in [0, 1] from all generators, and their labels."""
     shape = tuple(client.x.shape[1:])
     nothing = torch.zeros(0, *shape), torch.zeros(0, dtype=torch.int64)
     if not offer.generators or not sum(target):
@@ -91,7 +91,7 @@ def _made(
     mixes = np.maximum(offer.mixes, 0)
     numbers = plans.wanted(mixes.T, plans.shortage(counts), share, solver)
     fewer = min(1.0, _MOST * sum(target) / max(1, sum(numbers)))
-    rng, pictures, classes = client.generator("latent"), [], []
+    rng, images, classes = client.generator("latent"), [], []
     for generator, mix, number in zip(offer.generators, mixes, numbers, strict=True):
         state, n = {k: v.cpu() for k, v in generator.items()}, int(fewer * number)
         if offer.labeler:
@@ -103,13 +103,13 @@ def _made(
             lacking = lacking if float(lacking.sum()) > 0 else torch.tensor(target).double()
             y = torch.multinomial(lacking, n, replacement=True, generator=rng) if n else nothing[1]
             x = gan.sample(state, shape, n, config, rng, y, client.classes)
-        pictures.append(x)
+        images.append(x)
         classes.append(y)
-    return torch.cat(pictures), torch.cat(classes)
+    return torch.cat(images), torch.cat(classes)
 
 
 def joined(client: Client, memory: Mapping[str, Any]) -> Client:
-    """The client with the pictures in its memory among its examples."""
+    """The client with the images in its memory among its examples."""
     if not len(memory.get("y", ())):
         return client
     x = as_input(client, memory["x"].to(client.x.device).float() / 255)

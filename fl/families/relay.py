@@ -107,7 +107,7 @@ class RandomFaults:
 
 @dataclass(frozen=True)
 class Task:
-    """One request: who was asked, with whose result (a task's number, or START), and how it ended."""
+    """One request: who was selected, with whose result (a task's number, or START), and how it ended."""
 
     client: int
     source: int
@@ -141,7 +141,7 @@ def plan(
 
     `completed` counts tasks of earlier rounds.
     """
-    relay, asked, last = Relay(), dict.fromkeys(members, 0), dict[int, int]()
+    relay, selected, last = Relay(), dict.fromkeys(members, 0), dict[int, int]()
     down: set[int] = set()
     tries = config.requests if config.tolerance else 1
     handed_on = True  # the newest holder has just finished, so it passes its result on itself
@@ -166,19 +166,19 @@ def plan(
         return relay.chain[-1]
 
     while True:
-        able = [k for k in members if k not in down and relay.tasks_of(k) < cap and asked[k] < cap * tries]
+        able = [k for k in members if k not in down and relay.tasks_of(k) < cap and selected[k] < cap * tries]
         step = len(relay.tasks)
         if config.tolerance:
             rested = [k for k in able if k not in last or step - last[k] > config.gap]
             able = sorted(rested or able, key=lambda k: (completed.get(k, 0) + relay.tasks_of(k), k))
         else:
-            able = sorted(able, key=lambda k: (asked[k], members.index(k)))
+            able = sorted(able, key=lambda k: (selected[k], members.index(k)))
         if not able:
             break
         k = able[0]
         source = holder(step, k)
-        took, crash = faults.delay(k, asked[k]), faults.silent_after(k, asked[k])
-        attempt, asked[k], last[k] = asked[k], asked[k] + 1, step
+        took, crash = faults.delay(k, selected[k]), faults.silent_after(k, selected[k])
+        attempt, selected[k], last[k] = selected[k], selected[k] + 1, step
         heard = crash is None and took <= config.wait
         relay.tasks.append(Task(k, source, heard, attempt))
         handed_on = heard

@@ -82,7 +82,7 @@ class Relaying(RoundMethod):
     ) -> tuple[list[Relay], Tally, Tree]:
         """This round's relays, what the metrics say of them, and the new clock and task counts."""
         members = [k for group in groups for k in group]
-        asked, answering = federation.participate(t, sorted(members))
+        selected, answering = federation.participate(t, sorted(members))
         lost = [k for k in answering if federation.loses_reply(t, k)]
         completed = {int(k): n for k, n in state["completed"].items()}
         faults = self.faults(t, lost, federation)
@@ -90,7 +90,7 @@ class Relaying(RoundMethod):
             plan([k for k in group if k in answering], completed, self.config.faults, faults, cap)
             for group in groups
         ]
-        tally = Tally(asked=len(asked), lost=sum(not x.done for r in relays for x in r.tasks))
+        tally = Tally(selected=len(selected), lost=sum(not x.done for r in relays for x in r.tasks))
         clock = state["clock"] + max((r.time for r in relays), default=0.0)
         events = [e | {"group": g} for g, r in enumerate(relays) for e in r.events]
         tally.notes = {"clock": clock, "requests": sum(len(r.tasks) for r in relays), "events": events}
@@ -112,7 +112,7 @@ class Relaying(RoundMethod):
         """Carry the relays out, side by side; `work` names the clients' function.
 
         Of what a client returns, the kinds of card.relay are handed on, the others go to the server.
-        A result that is not finite is dropped: the next client starts where this one did (Z7).
+        A result that is not finite is dropped: the next client starts where this one did.
         """
         federation.workers.everywhere("begin", t, {})
         content: list[dict[int, Message]] = [{} for _ in relays]
@@ -188,7 +188,7 @@ class Relaying(RoundMethod):
         federation: Federation,
     ) -> tuple[State, Tree]:
         """One round of training: the new model, and the new clock and task counts."""
-        relays, tally, books = self.schedule(t, groups, state, federation, self.config.mediator_epochs)
+        relays, tally, entries = self.schedule(t, groups, state, federation, self.config.mediator_epochs)
         message: Message = {Kind.GLOBAL_MODEL: model}
         firsts = sorted(r.tasks[0].client for r in relays if r.tasks)
         federation.wire.broadcast(t, message, firsts)
@@ -212,7 +212,7 @@ class Relaying(RoundMethod):
             uniform = self.config.weighting == "uniform"
             mean.add(received[Kind.LOCAL_MODEL], float(len(each)) if uniform else sum(each.values()))
         federation.tally = tally
-        return (mean.value() if mean.total else model), books
+        return (mean.value() if mean.total else model), entries
 
     # Clients -------------------------------------------------------------------------------
 
@@ -256,7 +256,7 @@ def noise_stream(kind: Kind, turn: int) -> str:
 
 
 def _turn(client: Client) -> int:
-    """How many visits the mediator asked of it before; one that was asked for nothing else: none."""
+    """How many visits the mediator selected of it before; one that was selected for nothing else: none."""
     order = client.message.get(Kind.TRAIN_ORDER)
     return int(order["visit"]) if order else 0
 

@@ -4,13 +4,13 @@ Duan, Liu, Chen, Liang, Tan, Qiao. Self-Balancing Federated Learning With Global
 Systems. IEEE TPDS 2021 (arXiv:1907.01132). Clients send label counts; with G_c their sum, m and s mean
 and deviation over the classes and z_c = (G_c - m) / s, the server asks all of them
 
-    z_c < -theta_add     for G* / G_c times as many pictures of class c, G* = m - theta_add s
+    z_c < -theta_add     for G* / G_c times as many images of class c, G* = m - theta_add s
     z_c > theta_drop     to keep G* / G_c of theirs,                     G* = m + theta_drop s
 
-Additional pictures are altered copies. Groups and training are those of fl/families/relaying.py, where the
+Additional images are altered copies. Groups and training are those of fl/families/relaying.py, where the
 original
 groups by counts as well. Changed: the paper gives no rule for the ratios, so a class is brought to
-the threshold; copies are turned and shifted, and mirrored where pictures may be, but not zoomed. A
+the threshold; copies are turned and shifted, and mirrored where images may be, but not zoomed. A
 federation whose classes are even, with a mediator for every client, is FedAvg, bit for bit.
 """
 
@@ -39,7 +39,7 @@ class Astraea(Balancing):
     card = Card(
         title="Astraea",
         source="arXiv:1907.01132",
-        text="The server learns how many pictures of each class there are, has clients add or drop some "
+        text="The server learns how many images of each class there are, has clients add or drop some "
         "to even that out, and groups of clients train the model one after the other.",
         downlink=(Kind.GLOBAL_MODEL, Kind.ALLOCATION),
         uplink=(Kind.LOCAL_MODEL, Kind.LABEL_COUNTS),
@@ -100,11 +100,11 @@ class Astraea(Balancing):
         jobs: list[tuple[str, tuple[int, Tree, Message]]] = [("rebalance", (k, {}, {})) for k in members]
         for k, reply in zip(members, federation.workers.map("work", jobs), strict=True):
             memory[k] = reply.memory or {}
-        federation.tally = Tally(asked=len(members), delivered=len(members))
+        federation.tally = Tally(selected=len(members), delivered=len(members))
         return state | {"done": state["done"] | {"rebalance": 1}}
 
     def receive(self, client: Client) -> Client:
-        """The pictures kept, and those that were added."""
+        """The images kept, and those that were added."""
         kept = client.memory.get("kept")
         if kept is not None:
             rows = kept.to(client.y.device)
@@ -116,7 +116,7 @@ class Astraea(Balancing):
         return Reply(message={Kind.LABEL_COUNTS: counts}, examples=len(client.y))
 
     def rebalance(self, client: Client) -> Reply:
-        """Which pictures stay, and altered copies of some; nothing leaves the client."""
+        """Which images stay, and altered copies of some; nothing leaves the client."""
         rng, x = client.generator("rebalance"), pixels(client).cpu()
         factors = client.message[Kind.ALLOCATION]["ratios"].cpu().numpy()
         targets, y = resized(client.counts.cpu().numpy(), factors), client.y.cpu()

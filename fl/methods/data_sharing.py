@@ -1,9 +1,9 @@
-"""Data sharing: clients publish some of their pictures, and everybody trains on a part of these too.
+"""Data sharing: clients publish some of their images, and everybody trains on a part of these too.
 
 Zhao, Li, Lai, Suda, Civin, Chandra. Federated Learning with Non-IID Data. 2018. arXiv:1806.00582, sec. 4;
-as GANDALF compares it (sec. 4). A shared set G of |G| = volume * |D| pictures, uniform over classes, comes
+as GANDALF compares it (sec. 4). A shared set G of |G| = volume * |D| images, uniform over classes, comes
 from the clients: of class c each gives in proportion to what it has. Each client receives a random
-`given` of G, uniform over classes, and FedAvg runs on the union. Leaks raw pictures by design.
+`given` of G, uniform over classes, and FedAvg runs on the union. Leaks raw images by design.
 
 Changed: in the original G is public data of the server's. The paper of the comparison does not say how
 the server knows who has what; clients here tell it their label counts.
@@ -31,7 +31,7 @@ class DataSharing(Balancing):
     card = Card(
         title="Data sharing",
         source="arXiv:1806.00582, sec. 4; GANDALF, sec. 4",
-        text="Clients hand a part of their pictures to everybody before ordinary federated training.",
+        text="Clients hand a part of their images to everybody before ordinary federated training.",
         downlink=(Kind.GLOBAL_MODEL, Kind.ALLOCATION, Kind.SEED_SAMPLES),
         uplink=(Kind.LOCAL_MODEL, Kind.LABEL_COUNTS, Kind.SEED_SAMPLES),
         relay=(Kind.RELAY_MODEL,),  # between a client and itself: never sent
@@ -71,11 +71,11 @@ class DataSharing(Balancing):
         }
 
     def _share(self, t: int, state: Tree, memory: dict[int, Tree], federation: Federation) -> Tree:
-        """Counts and pictures to the server, a part of all pictures to everybody."""
+        """Counts and images to the server, a part of all images to everybody."""
         members, wire = state["members"], federation.wire
         federation.workers.everywhere("begin", t, {})
         counts = []
-        for k, reply in self._ask("count", {k: {} for k in members}, federation):
+        for k, reply in self._request("count", {k: {} for k in members}, federation):
             heard = wire.uplink(t, reply.message, k, {})
             assert heard is not None, "counts are finite"
             counts.append(heard[Kind.LABEL_COUNTS]["counts"].numpy())
@@ -84,7 +84,7 @@ class DataSharing(Balancing):
             orders[k] = {Kind.ALLOCATION: {"counts": torch.from_numpy(row)}}
             wire.downlink(t, orders[k], k)
         pool: list[Payload] = []
-        for k, reply in self._ask("contribute", orders, federation):
+        for k, reply in self._request("contribute", orders, federation):
             heard = wire.uplink(t, reply.message, k, {})
             if heard is not None:
                 pool.append(heard[Kind.SEED_SAMPLES])
@@ -101,30 +101,32 @@ class DataSharing(Balancing):
             wire.downlink(t, {Kind.SEED_SAMPLES: {"images": x[rows], "labels": y[rows]}}, k)
             memory[k] = {"x": (x[rows] * 255).round().to(torch.uint8), "y": y[rows]}
             sizes[str(k)] += len(rows)
-        federation.tally = Tally(asked=len(members), delivered=len(pool), notes={"pictures_shared": len(y)})
+        federation.tally = Tally(selected=len(members), delivered=len(pool), notes={"images_shared": len(y)})
         return state | {"sizes": sizes, "done": state["done"] | {"share": 1}}
 
-    def _ask(self, work: str, told: Mapping[int, Message], federation: Federation) -> list[tuple[int, Reply]]:
+    def _request(
+        self, work: str, messages: Mapping[int, Message], federation: Federation
+    ) -> list[tuple[int, Reply]]:
         jobs: list[tuple[str, tuple[int, Tree, Message]]] = [
-            (work, (k, {}, message)) for k, message in told.items()
+            (work, (k, {}, message)) for k, message in messages.items()
         ]
-        return list(zip(told, federation.workers.map("work", jobs), strict=True))
+        return list(zip(messages, federation.workers.map("work", jobs), strict=True))
 
     def count(self, client: Client) -> Reply:
         counts = {"counts": client.counts.cpu()}
         return Reply(message={Kind.LABEL_COUNTS: counts}, examples=len(client.y))
 
     def contribute(self, client: Client) -> Reply:
-        """As many random pictures of each class as the server asked for."""
+        """As many random images of each class as the server selected for."""
         order = torch.randperm(len(client.y), generator=client.generator("shared")).to(client.y.device)
-        asked = client.message[Kind.ALLOCATION]["counts"].tolist()
-        rows = torch.cat([order[client.y[order] == c][:n] for c, n in enumerate(asked)])
+        selected = client.message[Kind.ALLOCATION]["counts"].tolist()
+        rows = torch.cat([order[client.y[order] == c][:n] for c, n in enumerate(selected)])
         samples = {"images": pixels(client)[rows].cpu(), "labels": client.y[rows].cpu()}
         return Reply(message={Kind.SEED_SAMPLES: samples}, examples=len(client.y))
 
 
 def quotas(counts: NDArray[np.int64], volume: float) -> NDArray[np.int64]:
-    """[K, C] pictures that each client gives of each class; counts [K, C].
+    """[K, C] images that each client gives of each class; counts [K, C].
 
     A class gives its C-th part of volume * all examples, or all it has, and each client in proportion
     to what it has of it, rounded by largest remainders.

@@ -1,22 +1,22 @@
-"""FAug: the server trains a picture generator on a few pictures that clients give it.
+"""FAug: the server trains an image generator on a few images that clients give it.
 
 Jeong, Oh, Kim, Park, Bennis, Kim. Communication-Efficient On-Device Machine Learning: Federated
 Distillation and Augmentation under Non-IID Private Data. 2018. arXiv:1811.11479, federated augmentation.
-Before the rounds each client sends `seeds` pictures of each of its scarce classes, and as many of `decoys`
+Before the rounds each client sends `seeds` images of each of its scarce classes, and as many of `decoys`
 others, so that the server cannot tell which are scarce. The server enlarges what it got, trains a
 conditional generator on it (fl/families/gan.py) and hands that to everybody; each client fills its classes up,
 share = 1 to the size of its largest,
 
-    floor(share * (max n - n_c)) pictures of class c,
+    floor(share * (max n - n_c)) images of class c,
 
 and what it made stays with it. Then FedAvg. No seeds: FedAvg, bit for bit.
 
-Raw pictures leave the device by design. Decoys hide which classes are scarce, not the pictures; and a
-class of fewer than `seeds` pictures sends all it has, which gives it away. Clients without scarce classes
+Raw images leave the device by design. Decoys hide which classes are scarce, not the images; and a
+class of fewer than `seeds` images sends all it has, which gives it away. Clients without scarce classes
 send decoys all the same.
 
 Changed: the paper enlarges by an image search and does not say what is scarce. Here seeds are turned and
-shifted, `enlarged` pictures of each class; and a class is scarce below `scarce` times the client's
+shifted, `enlarged` images of each class; and a class is scarce below `scarce` times the client's
 largest. The generator, a WGAN-GP, is trained for all of gan.cycles times gan.local without asking whether
 it has converged. A class that nobody sent cannot be made, and the server says which can.
 """
@@ -44,7 +44,7 @@ class FAug(Balancing):
     card = Card(
         title="FAug",
         source="arXiv:1811.11479",
-        text="Clients give the server some pictures of their rare classes; it trains a picture generator "
+        text="Clients give the server some images of their rare classes; it trains an image generator "
         "on them, with which everybody fills up rare classes before ordinary federated training.",
         downlink=(Kind.GLOBAL_MODEL, Kind.GAN_G, Kind.ALLOCATION),
         uplink=(Kind.LOCAL_MODEL, Kind.NUM_EXAMPLES, Kind.SEED_SAMPLES),
@@ -55,10 +55,10 @@ class FAug(Balancing):
     class Config(Balancing.Config):
         share: float = 1.0
         noise: NoiseConfig = field(default_factory=no_noise)
-        seeds: int = 5  # pictures of a class that a client sends
+        seeds: int = 5  # images of a class that a client sends
         scarce: float = 0.5  # of its largest class: a class with fewer is scarce
         decoys: int = 1  # classes that are not scarce and are sent as well
-        enlarged: int = 100  # pictures of each class that the server makes of them
+        enlarged: int = 100  # images of each class that the server makes of them
         gan: wgan.GanConfig = field(default_factory=wgan.GanConfig)
 
         def __post_init__(self) -> None:
@@ -96,11 +96,11 @@ class FAug(Balancing):
         }
 
     def _seed(self, t: int, state: Tree, memory: dict[int, Tree], federation: Federation) -> Tree:
-        """Pictures to the server, a generator of such to everybody."""
+        """Images to the server, a generator of such to everybody."""
         members, sizes = state["members"], dict(state["sizes"])
         federation.workers.everywhere("begin", t, {})
-        asked = self._ask("contribute", t, members, federation)
-        seeds = [heard[Kind.SEED_SAMPLES] for _, heard, _ in asked if heard]
+        selected = self._ask("contribute", t, members, federation)
+        seeds = [heard[Kind.SEED_SAMPLES] for _, heard, _ in selected if heard]
         if seeds:
             x, y = (torch.cat([s[name] for s in seeds]) for name in ("images", "labels"))
             [made] = federation.workers.map("received", [("generator", t, {}, x, y)])
@@ -111,11 +111,11 @@ class FAug(Balancing):
             for k, heard, reply in self._ask("fill", t, members, federation):
                 sizes[str(k)], memory[k] = _size(heard), reply.memory or {}
         federation.tally = Tally(
-            asked=len(members),
+            selected=len(members),
             delivered=len(seeds),
             notes={
-                "pictures_shared": sum(len(s["labels"]) for s in seeds),
-                "pictures_added": sum(len(m["y"]) for m in memory.values()),
+                "images_shared": sum(len(s["labels"]) for s in seeds),
+                "images_added": sum(len(m["y"]) for m in memory.values()),
             },
         )
         return state | {"sizes": sizes, "done": state["done"] | {"seed": 1}}
@@ -147,7 +147,7 @@ class FAug(Balancing):
         return Reply(message=message, examples=n)
 
     def contribute(self, client: Client) -> Reply:
-        """Random pictures of scarce classes and of decoys, class by class."""
+        """Random images of scarce classes and of decoys, class by class."""
         rng, counts = client.generator("seeds"), client.counts.tolist()
         rare = scarce(counts, self.config.scarce)
         others = torch.tensor([c for c, n in enumerate(counts) if n and c not in rare])
@@ -162,7 +162,7 @@ class FAug(Balancing):
         return Reply(message=message, examples=len(client.y))
 
     def fill(self, client: Client) -> Reply:
-        """Make the pictures that are missing, and tell how many examples there are now."""
+        """Make the images that are missing, and tell how many examples there are now."""
         counts = client.counts.cpu()
         target = torch.tensor(plans.targets(counts.double().numpy(), self.config.share))
         present = client.message[Kind.ALLOCATION]["present"].cpu()
@@ -182,8 +182,8 @@ class FAug(Balancing):
 
 
 def _size(heard: Message) -> float:
-    told = heard.get(Kind.NUM_EXAMPLES)
-    return 1.0 if told is None else float(told["count"])
+    claimed = heard.get(Kind.NUM_EXAMPLES)
+    return 1.0 if claimed is None else float(claimed["count"])
 
 
 def scarce(counts: Sequence[int], below: float) -> list[int]:
@@ -192,12 +192,12 @@ def scarce(counts: Sequence[int], below: float) -> list[int]:
 
 
 def enlarged(x: Tensor, y: Tensor, most: int, rng: torch.Generator) -> tuple[Tensor, Tensor]:
-    """Pictures [n, C, H, W] and labels, with altered copies up to `most` of each class that is there."""
-    pictures, labels = [x], [y]
+    """Images [n, C, H, W] and labels, with altered copies up to `most` of each class that is there."""
+    images, labels = [x], [y]
     for c in sorted(set(y.tolist())):
         rows = torch.nonzero(y == c)[:, 0]
         extra = max(0, most - len(rows))
         again = rows.repeat(-(-extra // len(rows)))[:extra]
-        pictures.append(plans.altered(x[again], rng))
+        images.append(plans.altered(x[again], rng))
         labels.append(y[again])
-    return torch.cat(pictures), torch.cat(labels)
+    return torch.cat(images), torch.cat(labels)

@@ -28,7 +28,7 @@ class FedBABU(FedAvg):
         title="FedBABU",
         source="arXiv:2106.06042, Alg. 1",
         text="FedAvg on all layers but the last, which keeps its random start and is never sent back; "
-        "clients share what pictures look like, not how classes are told apart.",
+        "clients share what images look like, not how classes are told apart.",
     )
 
     @dataclass(frozen=True, kw_only=True)

@@ -1,19 +1,19 @@
-"""FedDC and FedDC+: clients send a condensed picture of each class; the server fine-tunes on them.
+"""FedDC and FedDC+: clients send a condensed image of each class; the server fine-tunes on them.
 
 FedDC (dataset condensation), Algorithm 1 (no public identifier at hand; unrelated to the FedDC of 2022
 that corrects local drift). Each client trains as in FedAvg and besides condenses its classes
 (fl/families/condensation.py); the server averages and then trains the average on the union of the condensed
-pictures that arrived in this round. ft_epochs = 0 or ft_lr = 0 is FedAvg, bit for bit.
-`variant: feddc_plus` optimises the pictures with momentum 0.9 and weight decay 4e-5.
+images that arrived in this round. ft_epochs = 0 or ft_lr = 0 is FedAvg, bit for bit.
+`variant: feddc_plus` optimises the images with momentum 0.9 and weight decay 4e-5.
 
 Where the text is silent or unusable: averages and the union run over the clients heard;
 one cosine an output unit as in the code of dataset condensation (`match: layer` is the printed form);
-pictures start from noise. Clients' data are static and condensation ignores the model, so a client
-condenses once and sends the same pictures every time (`recondense: every_round` is the printed form).
+images start from noise. Clients' data are static and condensation ignores the model, so a client
+condenses once and sends the same images every time (`recondense: every_round` is the printed form).
 
-Public code under this paper's name starts the pictures from real ones and switches condensation off, so
-that clients upload training pictures. `init: real` does that; for studies of attacks only, it has to be
-asked for with `unsafe_allow_real_init: true`.
+Public code under this paper's name starts the images from real ones and switches condensation off, so
+that clients upload training images. `init: real` does that; for studies of attacks only, it has to be
+selected for with `unsafe_allow_real_init: true`.
 """
 
 from collections.abc import Iterator
@@ -39,7 +39,7 @@ class FedDCCondense(RoundMethod):
     card = Card(
         title="FedDC",
         source="FedDC (dataset condensation), Alg. 1",
-        text="FedAvg whose clients also send one synthetic picture for each of their classes; the "
+        text="FedAvg whose clients also send one synthetic image for each of their classes; the "
         "server trains the averaged model on all of them, which evens out the classes.",
         uplink=(Kind.LOCAL_MODEL, Kind.NUM_EXAMPLES, Kind.CONDENSED_IMAGES, Kind.CONDENSED_LABELS),
     )
@@ -50,14 +50,14 @@ class FedDCCondense(RoundMethod):
         batch_size: int = 32  # with weight_decay, from the authors' logs
         weight_decay: float = 1e-3
         variant: Literal["feddc", "feddc_plus"] = "feddc"
-        iterations: int = 500  # of condensation; 0 sends the pictures as initialised
+        iterations: int = 500  # of condensation; 0 sends the images as initialised
         image_lr: float = 3.0
         image_clip: float = 0.25  # nu, hinted at in the authors' code; 0: no clipping
         images_per_class: int = 1
-        real_batch: int = 50  # pictures of a class in an iteration, without replacement
+        real_batch: int = 50  # images of a class in an iteration, without replacement
         match: Literal["dc_rows", "layer"] = "dc_rows"
         init: Literal["noise", "real"] = "noise"
-        unsafe_allow_real_init: bool = False  # uploads pictures close to training pictures
+        unsafe_allow_real_init: bool = False  # uploads images close to training images
         recondense: Literal["cache", "every_round"] = "cache"
         balance: Literal["none", "reweight"] = "none"  # reweight: each class weighs the same
         ft_epochs: int = 10
@@ -70,7 +70,7 @@ class FedDCCondense(RoundMethod):
             super().__post_init__()
             if self.init == "real" and not self.unsafe_allow_real_init:
                 raise UserError(
-                    "feddc_condense.init: real uploads pictures that start as training pictures",
+                    "feddc_condense.init: real uploads images that start as training images",
                     hint="use init: noise; to study what real ones leak, unsafe_allow_real_init: true",
                 )
             for name, low in (
@@ -113,11 +113,11 @@ class FedDCCondense(RoundMethod):
         """ "images" [m, C, H, W] in normalised input space and "labels" [m], class by class."""
         if client.x.dim() != 4 or not client.x.is_floating_point():
             raise UserError(
-                f"feddc_condense takes pictures; one example here has shape {list(client.x.shape[1:])}",
-                hint="choose a data set of pictures: `fedaudit list datasets`",
+                f"feddc_condense takes images; one example here has shape {list(client.x.shape[1:])}",
+                hint="choose a data set of images: `fedaudit list datasets`",
             )
         settings = condensing(self.config)
-        # Pictures made again, because the first ones were lost on the way, are the same pictures
+        # Images made again, because the first ones were lost on the way, are the same images
         cached = self.config.recondense == "cache"
         rng = client.streams.torch("condensation", client.index) if cached else client.generator("condensation")
         owned = client.counts.nonzero().flatten().tolist()
@@ -146,7 +146,7 @@ class FedDCCondense(RoundMethod):
         return state | {"model": model}
 
     def fine_tune(self, server: Client) -> Reply:
-        """The average, trained on the condensed pictures of this round."""
+        """The average, trained on the condensed images of this round."""
         training = FineTuning(self.config, len(server.y))
         const: Constants = {}
         if self.config.balance == "reweight":
@@ -156,7 +156,7 @@ class FedDCCondense(RoundMethod):
 
 
 class FineTuning:
-    """The server's training on condensed pictures, for the shared loop; all layers are trained."""
+    """The server's training on condensed images, for the shared loop; all layers are trained."""
 
     def __init__(self, config: FedDCCondense.Config, examples: int) -> None:
         self.config: Any = LocalConfig(

@@ -6,7 +6,7 @@ it (sec. 4): its phase 1 replaced, phases 2 and 3 unchanged. In each cycle all c
 critic from the same weights, add noise, and the server averages what arrives, weighted by examples.
 
 No client reads another's weights before they are averaged; the server reads everybody's, and so the
-critics as well. Where the averaged pair converges is asked as in GANDALF, of the mean losses.
+critics as well. Where the averaged pair converges is selected as in GANDALF, of the mean losses.
 """
 
 from dataclasses import dataclass, replace
@@ -32,7 +32,7 @@ class FedDPGAN(Gandalf):
         Gandalf.card,
         title="FedDPGAN",
         source="Information Systems Frontiers 2021; GANDALF, sec. 4",
-        text="Clients train one picture generator together by federated averaging, fill their rare "
+        text="Clients train one image generator together by federated averaging, fill their rare "
         "classes with what it makes, and then train the model one after the other.",
         uplink=(*Gandalf.card.uplink, Kind.GAN_D),
     )
@@ -44,11 +44,11 @@ class FedDPGAN(Gandalf):
     def _gan(self, t: int, state: Tree, memory: dict[int, Tree], federation: Federation) -> Tree:
         """One cycle: every client that answers trains the pair, and the server averages."""
         alone = [[k] for k in state["members"]]
-        relays, tally, books = self.schedule(t, alone, state, federation)
+        relays, tally, entries = self.schedule(t, alone, state, federation)
         own = state["pairs"]["0"]
         message: Message = {Kind.GAN_G: own["generator"], Kind.GAN_D: own["critic"]}
-        asked = sorted(r.tasks[0].client for r in relays if r.tasks)
-        federation.wire.broadcast(t, message, asked)
+        selected = sorted(r.tasks[0].client for r in relays if r.tasks)
+        federation.wire.broadcast(t, message, selected)
 
         def first(g: int, task: Task, step: int) -> Message:
             if step:
@@ -79,7 +79,7 @@ class FedDPGAN(Gandalf):
             now = losses.value()
             both = [float(now["critic_loss"]), float(now["generator_loss"])]
             found["0"] = self.kept([*found.get("0", []), both])
-        return self.cycled(state | books | {"pairs": pairs, "losses": found})
+        return self.cycled(state | entries | {"pairs": pairs, "losses": found})
 
     def offers(self, t: int, state: Tree, federation: Federation) -> list[Offered]:
         """The server has the generator already."""

@@ -104,7 +104,7 @@ class FedMix(FedAvg):
         if not client.x.is_floating_point():
             raise UserError(
                 "fedmix averages inputs, and these are whole numbers (tokens)",
-                hint="choose a data set of pictures: `fedaudit list datasets`",
+                hint="choose a data set of images: `fedaudit list datasets`",
             )
         n = len(client.y)
         order = torch.randperm(n, generator=client.generator("mash")).to(client.y.device)

@@ -5,12 +5,12 @@ sizes, then
 
 1. clients of similar distributions (k-means) pass a WGAN-GP around, generator and critic, cycle by
    cycle, until both losses stay: |now - 10 visits ago| / 10 <= 0.2 (the paper's code);
-2. each client gets the generators that differ most from its own distribution, makes as many pictures as
+2. each client gets the generators that differ most from its own distribution, makes as many images as
    the plan of fl/families/augmentation_plan.py asks for and labels them; they stay with it;
 3. clients of complementary distributions train the model in relays (fl/families/relaying.py), after faults of
    their own (fl/families/relay.py), and the server averages the groups.
 
-The generators are unconditional, and how their pictures get labels is the paper's open question. `fedavg`
+The generators are unconditional, and how their images get labels is the paper's open question. `fedavg`
 labels with a model that the same clients train by FedAvg first; `oracle` with one trained on everybody's
 pooled data, which no federation has: an advantage and a leak, for comparison only; `conditional` trains
 conditional networks instead. Noise is added to all weights handed on (fl/families/visit_noise.py has both modes).
@@ -50,7 +50,7 @@ class Gandalf(Balancing):
     card = Card(
         title="GANDALF",
         source="GANDALF, Alg. 1 and 2",
-        text="Groups of clients hand a picture generator round, fill their rare classes with what it "
+        text="Groups of clients hand an image generator round, fill their rare classes with what it "
         "makes, and then train the model one after the other.",
         downlink=(Kind.GLOBAL_MODEL, Kind.GAN_G, Kind.GAN_D, Kind.NOISED_LABEL_DIST, Kind.GROUP_MAP),
         uplink=(Kind.LOCAL_MODEL, Kind.NUM_EXAMPLES, Kind.NOISED_LABEL_DIST, Kind.GAN_G, Kind.LOCAL_LOSS),
@@ -102,8 +102,8 @@ class Gandalf(Balancing):
         if self.config.augmentation == "gan":
             placed = [[k, g] for g, group in enumerate(state["similar"]) for k in group]
             who, where = torch.tensor(placed, dtype=torch.int64).reshape(-1, 2).T.contiguous()
-            told: Message = {Kind.GROUP_MAP: {"client": who, "group": where}}
-            federation.wire.broadcast(0, told, members)  # who is next, for those who hand on
+            neighbours: Message = {Kind.GROUP_MAP: {"client": who, "group": where}}
+            federation.wire.broadcast(0, neighbours, members)  # who is next, for those who hand on
             shape, classes = federation.holdings.data.shape, self._gan_classes()
             for g in range(len(groups)):
                 rng_g = federation.streams.torch("gan", g)
@@ -113,7 +113,7 @@ class Gandalf(Balancing):
     def _gan(self, t: int, state: Tree, memory: dict[int, Tree], federation: Federation) -> Tree:
         """One cycle: every group that has not converged passes its pair along its clients once."""
         active = [g for g in range(len(state["similar"])) if not self._converged(state, g)]
-        relays, tally, books = self.schedule(t, [state["similar"][g] for g in active], state, federation)
+        relays, tally, entries = self.schedule(t, [state["similar"][g] for g in active], state, federation)
         pairs, losses = dict(state["pairs"]), dict(state["losses"])
 
         def first(i: int, task: Task, step: int) -> Message:
@@ -139,7 +139,7 @@ class Gandalf(Balancing):
                 for name, value in outcome.mean_stats().items():
                     tally.stats[name] = tally.stats.get(name, 0.0) + value
         federation.tally = tally
-        return self.cycled(state | books | {"pairs": pairs, "losses": losses})
+        return self.cycled(state | entries | {"pairs": pairs, "losses": losses})
 
     def cycled(self, state: Tree) -> Tree:
         """The state after a cycle; no cycle is left where every group has converged."""
@@ -167,7 +167,7 @@ class Gandalf(Balancing):
     def _label(self, t: int, state: Tree, memory: dict[int, Tree], federation: Federation) -> Tree:
         """A round of FedAvg for the labeler; or, of the oracle, all of its training."""
         model, done = state["labeler"], state["done"]["label"]
-        books: Tree = {}
+        entries: Tree = {}
         if self.config.labeler == "oracle":
             everyone = np.concatenate([federation.parts[k] for k in state["members"]])
             for i in range(self.config.labeler_rounds):
@@ -176,8 +176,8 @@ class Gandalf(Balancing):
             federation.tally = Tally(examples=reply.examples, stats=reply.stats)
         else:
             alone, sizes = [[k] for k in state["members"]], numbered(state["sizes"])
-            model, books = self.averaged_round(t, model, alone, sizes, state, memory, federation)
-        return state | books | {"labeler": model, "done": state["done"] | {"label": done + 1}}
+            model, entries = self.averaged_round(t, model, alone, sizes, state, memory, federation)
+        return state | entries | {"labeler": model, "done": state["done"] | {"label": done + 1}}
 
     def offers(self, t: int, state: Tree, federation: Federation) -> list[Offered]:
         """The generators, which the last client of each group sends to the server."""

@@ -28,7 +28,7 @@ class MOON(FedAvg):
         FedAvg.card,
         title="MOON",
         source="arXiv:2103.16257, Alg. 1",
-        text="FedAvg whose clients are also trained to see pictures as the shared model sees them, and "
+        text="FedAvg whose clients are also trained to see images as the shared model sees them, and "
         "unlike their own model of the last time.",
     )
 

@@ -18,7 +18,7 @@ class PrivateFLGAN(Gandalf):
         Gandalf.card,
         title="Private FL-GAN",
         source="ICASSP 2020; GANDALF, sec. 4",
-        text="All clients hand one picture generator round, fill their rare classes with what it makes, "
+        text="All clients hand one image generator round, fill their rare classes with what it makes, "
         "and then train the model one after the other.",
     )
 

@@ -3,7 +3,7 @@
 Li, Shao, Mao, Wang, Zhang. Federated Learning with GAN-based Data Synthesis for Non-IID Clients. 2022.
 arXiv:2206.05507; as GANDALF compares it (sec. 4): its phase 1 with every client alone, and phases 2 and 3
 unchanged. Generators cross no client's hands on their way to the server, but each of them was trained
-on the pictures of a single client, and everybody gets it.
+on the images of a single client, and everybody gets it.
 
 Left out: the original's pseudo-labels by the server.
 """
@@ -19,7 +19,7 @@ class SDAFL(Gandalf):
         Gandalf.card,
         title="SDA-FL",
         source="arXiv:2206.05507; GANDALF, sec. 4",
-        text="Every client trains a picture generator on its own pictures and gives it to all others, "
+        text="Every client trains an image generator on its own images and gives it to all others, "
         "who fill their rare classes with what it makes.",
     )
 

@@ -12,7 +12,7 @@ Three parts, each with its own switch; with all of them off this is FedAvg, bit 
 * dynamic_batch: a batch is a client's allocation / beta, and the rate is
       eta_max * (2 / pi) * arctan(batch).
 
-Where the text is ambiguous: the allocation is computed once and booked as given (`allocation: printed` books
+Where the text is ambiguous: the allocation is computed once and used as given (`allocation: printed` counts
 first and then gives the rest, mostly nothing); a client is never chosen twice, and selection stops where
 nobody has what is missing; the search starts again at the top for every client. The printed rate,
 eta_max * arctan(batch), exceeds eta_max (`lr_rule: printed`). Weights are the examples really used; the

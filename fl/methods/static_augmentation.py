@@ -2,7 +2,7 @@
 
 The comparison of GANDALF (sec. 4): no generators; every class with fewer examples than its client's
 largest gets altered copies of its own (fl/families/augmentation_plan.py), at most as many as it has. Phase 3 is
-GANDALF's. `share` is 1: as near to balance as doubling gets. It sends no picture and no generator.
+GANDALF's. `share` is 1: as near to balance as doubling gets. It sends no image and no generator.
 """
 
 from dataclasses import dataclass, field
@@ -17,7 +17,7 @@ class StaticAugmentation(Balancing):
     card = Card(
         title="Static augmentation",
         source="GANDALF, sec. 4",
-        text="Clients fill their rare classes with turned and shifted copies of their own pictures, and "
+        text="Clients fill their rare classes with turned and shifted copies of their own images, and "
         "groups of them train the model one after the other.",
         uplink=(Kind.LOCAL_MODEL, Kind.NUM_EXAMPLES, Kind.NOISED_LABEL_DIST),
         relay=(Kind.RELAY_MODEL,),

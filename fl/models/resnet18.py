@@ -1,4 +1,4 @@
-"""ResNet-18: torchvision's, for small pictures: a 3x3 stem and no first pool; GANDALF's network.
+"""ResNet-18: torchvision's, for small images: a 3x3 stem and no first pool; GANDALF's network.
 
 He, Zhang, Ren, Sun, CVPR 2016, arXiv:1512.03385. Normalised by groups of channels unless
 `norm: batch` is set: batch statistics of skewed clients do not average, and they reveal data. (The

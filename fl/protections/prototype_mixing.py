@@ -1,7 +1,7 @@
 """Prototype mixing: each prototype is moved a secret part of the way to the federation's.
 
 A plain rule of ours, after mixup (Zhang et al., ICLR 2018, arXiv:1710.09412) on class means instead of
-pictures. For every class c of a message, with a weight a_c that is drawn anew and told to nobody,
+images. For every class c of a message, with a weight a_c that is drawn anew and told to nobody,
 
     p_c <- (1 - a_c) p_c + a_c g_c,      a_c uniform on [0, most],
 

@@ -5,7 +5,7 @@ arXiv:1611.00429, sec. 2.2 (stochastic k-level quantisation). With l and h the s
 of an array and step = (h - l) / (2^bits - 1), a value x is sent as l + step * round((x - l) / step), where
 round goes up with the probability of the remainder (unbiased), or to the nearer of the two. A model is
 quantised as its change from the model received. Whole-number arrays stay. What arrives is what the server
-computes with, still as floating-point numbers: the count of bytes in the books does not shrink.
+computes with, still as floating-point numbers: the counted bytes does not shrink.
 
 Rounding is no noise with a known bound: it promises no differential privacy, and the ledger lists
 what it touched as released in clear. After a protection that adds noise it costs nothing and loses

@@ -1,6 +1,6 @@
 """HTML: one self-contained file that reads well on a screen, on paper and aloud.
 
-No network, no script: style inline, charts as inline SVG, pictures as data. The template escapes
+No network, no script: style inline, charts as inline SVG, images as data. The template escapes
 every text of the result; only our own charts are inserted as markup.
 """
 

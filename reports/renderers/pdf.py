@@ -21,7 +21,7 @@ from reports.gallery import enlarge, strips
 from reports.markup import spans
 from reports.renderer import Renderer
 from reports.result import Figure, Gallery
-from reports.section import Block, Bullets, Callout, Chart, Code, Heading, KeyValues, Paragraph, Pictures, Table
+from reports.section import Block, Bullets, Callout, Chart, Code, Heading, Images, KeyValues, Paragraph, Table
 from reports.typeset import LONG_LINE, LONG_WORD, breakable, column_widths, font_folder, printable
 
 
@@ -73,7 +73,7 @@ class Pdf(Renderer):
 
 
 def _encode(block: Block, files: dict[str, bytes]) -> dict[str, Any]:
-    """A block as JSON for the template; its pictures go into `files`, referred to by name."""
+    """A block as JSON for the template; its images go into `files`, referred to by name."""
     kind = type(block).__name__.lower()
     match block:
         case Paragraph(text=text):
@@ -96,7 +96,7 @@ def _encode(block: Block, files: dict[str, bytes]) -> dict[str, Any]:
         case Chart(figure=figure):
             name = _add(files, charts.svg(figure), "svg")
             return {"kind": kind, **_words(figure), "file": name}
-        case Pictures(gallery=gallery):
+        case Images(gallery=gallery):
             parts = [
                 {
                     "columns": s.columns,

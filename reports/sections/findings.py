@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from reports import evidence_table
 from reports import format as fmt
 from reports.result import AuditResult, Finding, Outcome, Severity
-from reports.section import Block, Bullets, Card, Chart, Heading, KeyValues, Paragraph, Pictures, Section, Table
+from reports.section import Block, Bullets, Card, Chart, Heading, Images, KeyValues, Paragraph, Section, Table
 
 ORDER = [
     Outcome.DEMONSTRATED,
@@ -67,7 +67,7 @@ def _finding(finding: Finding, result: AuditResult) -> list[Block]:
         controls = [e for e in controls if not evidence_table.on_curve(e)]
     elif evidence:
         blocks.append(evidence_table.each(evidence, "Evidence"))
-    blocks += [Pictures(g) for g in result.galleries if g.finding == finding.id]
+    blocks += [Images(g) for g in result.galleries if g.finding == finding.id]
     blocks += [Chart(f) for f in result.figures if f.finding == finding.id]
     if controls:
         blocks.append(

@@ -33,9 +33,9 @@ def _facts(history: Sequence[History]) -> dict[str, str]:
     if measured:
         last = measured[-1]
         facts[f"Accuracy, round {last.round}"] = fmt.percent(last.accuracy or 0.0)
-    asked, delivered = sum(h.asked for h in history), sum(h.delivered for h in history)
+    selected, delivered = sum(h.selected for h in history), sum(h.delivered for h in history)
     rejected = sum(h.rejected for h in history)
-    facts["Replies"] = f"{delivered:,} delivered of {asked:,} asked, {rejected:,} rejected"
+    facts["Replies"] = f"{delivered:,} delivered of {selected:,} selected, {rejected:,} rejected"
     facts["Uplink"] = fmt.volume(sum(h.bytes_up for h in history))
     facts["Downlink"] = fmt.volume(sum(h.bytes_down for h in history))
     facts["Counted over"] = fmt.plural(len(history), "measured round")
@@ -92,7 +92,7 @@ def _rounds(history: Sequence[History]) -> Table:
         [
             str(h.round),
             "–" if h.accuracy is None else fmt.percent(h.accuracy),
-            f"{h.asked:,}",
+            f"{h.selected:,}",
             f"{h.delivered:,}",
             f"{h.rejected:,}",
             fmt.volume(h.bytes_up),
@@ -101,10 +101,10 @@ def _rounds(history: Sequence[History]) -> Table:
         ]
         for h in chosen
     ]
-    caption = "Measured rounds: accuracy, clients asked and heard, bytes on the wire."
+    caption = "Measured rounds: accuracy, clients selected and heard, bytes on the wire."
     if len(chosen) < len(history):
         caption += f" {len(chosen)} of {len(history):,}, evenly spaced; all are in audit.json."
-    header = ["Round", "Accuracy", "Asked", "Delivered", "Rejected", "Uplink", "Downlink"]
+    header = ["Round", "Accuracy", "Selected", "Delivered", "Rejected", "Uplink", "Downlink"]
     return Table(header=[*header, *map(_name, names)], rows=rows, caption=caption)
 
 

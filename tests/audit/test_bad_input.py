@@ -142,9 +142,9 @@ def test_run_refuses_before_it_makes_a_complete_folder(name: str, tmp_path: Path
 
 
 def test_files_that_are_no_text_or_not_there(tmp_path: Path) -> None:
-    (tmp_path / "picture.yaml").write_bytes(b"\x89PNG\xff\xfe")
+    (tmp_path / "image.yaml").write_bytes(b"\x89PNG\xff\xfe")
     (tmp_path / "large.yaml").write_bytes(b"#" * 2_000_000)
-    refused(["show", str(tmp_path / "picture.yaml")], "is not text", "UTF-8")
+    refused(["show", str(tmp_path / "image.yaml")], "is not text", "UTF-8")
     refused(["show", str(tmp_path / "large.yaml")], "larger than 1 MB")
     refused(["show", str(tmp_path / "absent.yaml")], "no file", "configs/")
     refused(["show", str(tmp_path)], "is a folder", "large.yaml")
@@ -207,8 +207,8 @@ def test_a_damaged_run_folder_is_refused(name: str, tmp_path: Path) -> None:
     changes = {k.replace("_jsonl", ".jsonl"): v for k, v in changes.items()}
     folder = run_folder(tmp_path, **changes)
     extra = [] if command == "check" else ["--trust-plugins"]
-    books = (".lock", "phases.json")  # the second says that a phase was begun
-    files = [p for p in folder.rglob("*") if p.is_file() and p.name not in books]
+    record = (".lock", "phases.json")  # the second says that a phase was begun
+    files = [p for p in folder.rglob("*") if p.is_file() and p.name not in record]
     before = {p: p.read_bytes() for p in files}
     refused([command, str(folder), *extra], phrase)
     assert before == {p: p.read_bytes() for p in before}

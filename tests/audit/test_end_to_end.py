@@ -1,4 +1,4 @@
-"""A whole audit through the command line: on embedded pictures, with a user's own plugins, killed."""
+"""A whole audit through the command line: on embedded images, with a user's own plugins, killed."""
 
 import json
 import os
@@ -67,17 +67,17 @@ def test_every_report_is_there_and_says_the_headline(rebafl: tuple[AuditResult, 
 
 
 SEEN = {
-    "fedavg": {"server": {"local_model", "num_examples"}, "every asked client": {"global_model"}},
+    "fedavg": {"server": {"local_model", "num_examples"}, "every selected client": {"global_model"}},
     "scaffold": {
         "server": {"model_delta", "control_delta"},
-        "every asked client": {"global_model", "control_global"},
+        "every selected client": {"global_model", "control_global"},
     },
-    "fd": {"server": {"mean_logit_table"}, "every asked client": {"global_logit_table"}},
+    "fd": {"server": {"mean_logit_table"}, "every selected client": {"global_logit_table"}},
     "rebafl": {
         "server": {"local_model", "num_examples", "local_prototypes", "proto_counts"},
-        "every asked client": {"global_model", "global_prototypes"},
+        "every selected client": {"global_model", "global_prototypes"},
     },
-    "fedasync": {"server": {"local_model", "staleness"}, "every asked client": {"global_model", "staleness"}},
+    "fedasync": {"server": {"local_model", "staleness"}, "every selected client": {"global_model", "staleness"}},
 }
 
 

@@ -13,7 +13,7 @@ from fl.partition import Index, Partition
 HERE = "tests.audit.tiny"
 TEXT = f"""
 federation:
-  dataset: {HERE}:TinyPictures
+  dataset: {HERE}:TinyImages
   clients: 4
   partition: {HERE}:Thirds
   availability: {HERE}:Everyone
@@ -22,8 +22,8 @@ method: {{name: fedavg, rounds: 2}}
 """
 
 
-class TinyPictures(Dataset):
-    title = "Tiny pictures"
+class TinyImages(Dataset):
+    title = "Tiny images"
 
     @dataclass(frozen=True, kw_only=True)
     class Config:

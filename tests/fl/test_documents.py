@@ -128,7 +128,7 @@ def test_files_named_on_the_page_exist_and_it_fits_a_screen() -> None:
     assert len(README.splitlines()) <= 70
 
 
-def test_every_page_and_picture_that_is_named_exists() -> None:
+def test_every_page_and_image_that_is_named_exists() -> None:
     pages = [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")]
     sources = [p for top in ("fl", "attacks", "audit", "reports") for p in (ROOT / top).rglob("*.py")]
     named = {

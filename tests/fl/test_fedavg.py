@@ -58,7 +58,7 @@ def test_one_process_and_two_agree_to_the_last_bit() -> None:
 
 
 def test_the_order_of_answers_does_not_matter() -> None:
-    backwards = [(asked, list(reversed(answering))) for asked, answering in SCRIPT]
+    backwards = [(selected, list(reversed(answering))) for selected, answering in SCRIPT]
     assert close(run(fedavg()), run(fedavg(), script=backwards), tolerance=0)
 
 
@@ -77,7 +77,7 @@ def test_an_empty_round_is_redrawn_or_skipped_and_says_so() -> None:
 
 def test_a_client_without_data_is_asked_and_never_counted() -> None:
     first = run(fedavg()).history[0]
-    assert (first["asked"], first["delivered"]) == (5, 4)
+    assert (first["selected"], first["delivered"]) == (5, 4)
 
 
 def test_an_update_that_is_not_finite_is_rejected_whole() -> None:

@@ -47,7 +47,7 @@ class TinyNet(Net):
 
 
 class Scripted(Availability):
-    """A fixed script: round -> (asked, answering); redraws take the next line."""
+    """A fixed script: round -> (selected, answering); redraws take the next line."""
 
     title = "scripted"
 
@@ -56,9 +56,11 @@ class Scripted(Availability):
         self.script = script
 
     def draw(self, round: int, candidates: Sequence[int], streams: Streams, attempt: int = 0) -> Participation:
-        asked, answering = self.script[(round + attempt) % len(self.script)]
+        selected, answering = self.script[(round + attempt) % len(self.script)]
         allowed = set(candidates)
-        return Participation(tuple(k for k in asked if k in allowed), tuple(k for k in answering if k in allowed))
+        return Participation(
+            tuple(k for k in selected if k in allowed), tuple(k for k in answering if k in allowed)
+        )
 
     def describe(self) -> str:
         return "a fixed script"

@@ -136,7 +136,7 @@ def _history() -> list[History]:
             round=r,
             accuracy=0.93 - 0.8 * math.exp(-r / 8),
             class_accuracy=[0.9 + 0.007 * c for c in range(10)] if r == 49 else None,
-            asked=10,
+            selected=10,
             delivered=8 + r % 3,
             rejected=r % 2,
             bytes_up=51_200 * 8,

@@ -10,7 +10,7 @@ from reports.result import Figure, Gallery, Series
 
 
 def png(seed: int, side: int = 16, blur: int = 0) -> str:
-    """A small grey picture, PNG in base64: a bright disc whose place depends on the seed."""
+    """A small grey image, PNG in base64: a bright disc whose place depends on the seed."""
     rng = np.random.default_rng(seed)
     yy, xx = np.mgrid[:side, :side] / side
     cx, cy = rng.uniform(0.3, 0.7, 2)

@@ -8,7 +8,7 @@ from reports.document import ReportError, compose
 from reports.renderers.html import Html
 from reports.renderers.pdf import Pdf
 from reports.result import AuditResult, Figure, Gallery, Series
-from reports.section import Block, Card, Chart, Paragraph, Pictures, Section, Table
+from reports.section import Block, Card, Chart, Images, Paragraph, Section, Table
 from reports.sections.headline import Headline
 from reports.sections.limits import Limits
 from tests.reports.sample import result
@@ -69,10 +69,10 @@ def test_a_section_with_nothing_to_say_must_say_why():
         (Chart(figure(series=[])), "no series"),
         (Chart(figure(series=[Series(name="s", x=[1, 2], y=[1])])), "2 x but 1 y"),
         (Chart(figure(series=[Series(name="s", x=[1], y=[1], low=[0])])), "both low and high"),
-        (Pictures(gallery({"a": [png(1)], "b": []})), "equal, nonzero"),
-        (Pictures(gallery({"a": [png(1)]}, columns=("x", "y"))), "2 column labels"),
-        (Pictures(gallery({"a": ["<svg onload=alert(1)>"]})), "not a PNG"),
-        (Pictures(gallery({"a": [base64.b64encode(b"GIF89a").decode()]})), "not a PNG"),
+        (Images(gallery({"a": [png(1)], "b": []})), "equal, nonzero"),
+        (Images(gallery({"a": [png(1)]}, columns=("x", "y"))), "2 column labels"),
+        (Images(gallery({"a": ["<svg onload=alert(1)>"]})), "not a PNG"),
+        (Images(gallery({"a": [base64.b64encode(b"GIF89a").decode()]})), "not a PNG"),
         ("just text", "str is not a block"),
     ],
 )
@@ -82,9 +82,9 @@ def test_a_block_that_no_renderer_could_print_is_refused_with_its_section(block,
     assert message in str(caught.value)
 
 
-def test_a_damaged_picture_fails_the_pdf_instead_of_vanishing():
+def test_a_damaged_image_fails_the_pdf_instead_of_vanishing():
     cut = base64.b64encode(base64.b64decode(png(1))[:60]).decode()
-    document = compose(result(), [section_of(Pictures(gallery({"a": [cut]})))])
+    document = compose(result(), [section_of(Images(gallery({"a": [cut]})))])
     with pytest.raises(ReportError, match="cannot be read as PNG"):
         Pdf().render(document)
 

@@ -90,10 +90,10 @@ def test_everything_else_is_literal(text):
 
 @pytest.mark.parametrize("figure", result().figures, ids=lambda f: f.id)
 def test_a_chart_is_the_same_bytes_each_time_and_valid_xml(figure):
-    picture = charts.svg(figure)
-    assert picture == charts.svg(figure)
-    assert ET.fromstring(picture).tag.endswith("svg")
-    assert b"<dc:date>" not in picture and b"<text" not in picture
+    image = charts.svg(figure)
+    assert image == charts.svg(figure)
+    assert ET.fromstring(image).tag.endswith("svg")
+    assert b"<dc:date>" not in image and b"<text" not in image
 
 
 def test_charts_leave_the_users_matplotlib_settings_alone():
@@ -125,7 +125,7 @@ def test_enlarging_repeats_pixels_and_invents_none():
     np.testing.assert_array_equal(large, np.kron(small, np.ones((10, 10), dtype=np.uint8)))
 
 
-def test_long_galleries_are_cut_into_even_strips_that_keep_every_picture():
+def test_long_galleries_are_cut_into_even_strips_that_keep_every_image():
     names = [png(i) for i in range(23)]
     cut = strips(Gallery(finding="f", title="t", caption="c", alt="a", rows={"original": names}))
     assert [len(s.columns) for s in cut] == [7, 8, 8]

@@ -58,7 +58,7 @@ def test_the_pdf_is_tagged_titled_and_claims_both_standards(pdf):
     assert "<pdfaid:conformance>B</pdfaid:conformance>" in metadata
 
 
-def test_every_picture_of_the_pdf_has_an_alternative_text(pdf):
+def test_every_image_of_the_pdf_has_an_alternative_text(pdf):
     figures = [e for e in structure(pdf.trailer["/Root"]["/StructTreeRoot"]) if e.get("/S") == "/Figure"]
     assert len(figures) >= 5
     assert all(str(f.get("/Alt", "")).strip() for f in figures)
@@ -109,7 +109,7 @@ def test_markup_in_every_text_of_a_result_prints_as_it_stands():
 def poison(value, key=""):
     """The same result with hostile text after every free text."""
     if key == "rows":
-        return value  # pictures
+        return value  # images
     if isinstance(value, dict):
         return {k: poison(v, k) for k, v in value.items()}
     if isinstance(value, list):

@@ -4,12 +4,12 @@ from collections import Counter, defaultdict
 from itertools import zip_longest
 
 from audit.dp.budget import SEES
-from audit.dp.lint import Books, Flaw, listed
+from audit.dp.lint import Flaw, RunRecord, listed
 
 
-def l6_missing_releases(books: Books) -> Flaw | None:
+def l6_missing_releases(record: RunRecord) -> Flaw | None:
     """Steps or rounds that touched the data are not accounted for."""
-    bad = [r for r in books.noised if r.steps > r.count]
+    bad = [r for r in record.noised if r.steps > r.count]
     if bad:
         r = bad[0]
         return Flaw(
@@ -18,11 +18,11 @@ def l6_missing_releases(books: Books) -> Flaw | None:
             count=len(bad),
         )
     ran: dict[str, set[int]] = defaultdict(set)  # by phase: each sends kinds of its own
-    for t, (answers, phase) in enumerate(zip_longest(books.delivered, books.phases, fillvalue="")):
+    for t, (answers, phase) in enumerate(zip_longest(record.delivered, record.phases, fillvalue="")):
         if answers:
             ran[str(phase)].add(t)
-    for kind in sorted({r.kind for r in books.noised if r.unit == "client"}):
-        rounds = {r.round for r in books.noised if r.kind == kind}
+    for kind in sorted({r.kind for r in record.noised if r.unit == "client"}):
+        rounds = {r.round for r in record.noised if r.kind == kind}
         for expected in ran.values():
             missing = sorted(expected - rounds)
             if not missing or len(rounds & expected) < 2:  # released once, it is no composition
@@ -39,11 +39,11 @@ def l6_missing_releases(books: Books) -> Flaw | None:
 _NAMED = {"server": "the server", "another client": "another client", "public": "the public"}
 
 
-def l10_companions(books: Books) -> Flaw | None:
+def l10_companions(record: RunRecord) -> Flaw | None:
     """Something is sent in clear beside what is noised."""
     kinds: dict[str, str] = {}
     for observer, reads in SEES.items():
-        seen = [r for r in books.releases if {o.partition("/")[0] for o in r.observers} & reads]
+        seen = [r for r in record.releases if {o.partition("/")[0] for o in r.observers} & reads]
         # a server that adds the noise itself is no one whom it is meant for
         meant = [r for r in seen if observer != "server" or "server" in r.observers]
         if any(r.noise_multiplier for r in meant):
@@ -62,9 +62,9 @@ def l10_companions(books: Books) -> Flaw | None:
     )
 
 
-def l11_reused_noise(books: Books) -> Flaw | None:
+def l11_reused_noise(record: RunRecord) -> Flaw | None:
     """The same noise is added more than once, so that it can be subtracted."""
-    named = [r for r in books.noised if r.stream]
+    named = [r for r in record.noised if r.stream]
     twice = {name for name, n in Counter(r.stream for r in named).items() if n > 1}
     bad = [r for r in named if r.stream in twice]
     if not bad:

@@ -4,7 +4,7 @@ import math
 
 from audit.dp.accountants.exact import gaussian
 from audit.dp.formulas import classical
-from audit.dp.lint import Books, Flaw, listed
+from audit.dp.lint import Flaw, RunRecord, listed
 from fl.ledger import Release
 
 # Policy of ours: below, a bound of one release allows 99.9 % true positives at 1 % false ones
@@ -14,11 +14,11 @@ ROUNDING = 1.05
 FLOAT32 = 2.0**-23  # spacing of single-precision numbers around 1, where weights are
 
 
-def _claims(books: Books) -> list[tuple[Release, float, float]]:
+def _claims(record: RunRecord) -> list[tuple[Release, float, float]]:
     """Gaussian releases that state their cost, with the stated and the exact epsilon."""
     return [
         (r, r.claimed_epsilon, gaussian(1 / r.noise_multiplier, r.claimed_delta))
-        for r in {_cost(r): r for r in reversed(books.noised)}.values()
+        for r in {_cost(r): r for r in reversed(record.noised)}.values()
         if r.mechanism == "gaussian" and r.noise_multiplier and r.claimed_epsilon and r.claimed_delta
     ]
 
@@ -28,9 +28,9 @@ def _cost(r: Release) -> tuple[object, ...]:
     return (r.kind, r.noise_std, r.sensitivity, r.claimed_epsilon, r.claimed_delta)
 
 
-def l2_classical_formula(books: Books) -> Flaw | None:
+def l2_classical_formula(record: RunRecord) -> Flaw | None:
     """Noise comes from the classical formula outside its range, or costs more than it claims."""
-    for r, claimed, exact in _claims(books):
+    for r, claimed, exact in _claims(record):
         formula = classical(r.noise_multiplier, r.claimed_delta or 0)
         uses = math.isclose(formula, claimed, rel_tol=1e-3)
         if exact > claimed * ROUNDING or (uses and claimed >= 1):
@@ -44,30 +44,30 @@ def l2_classical_formula(books: Books) -> Flaw | None:
     return None
 
 
-def l8_delta(books: Books) -> Flaw | None:
+def l8_delta(record: RunRecord) -> Flaw | None:
     """delta is so large that the guarantee may fail for somebody."""
-    spoken = {r.unit for r in books.noised}
+    spoken = {r.unit for r in record.noised}
     if not spoken:
         return None
-    if books.delta >= MOST_DELTA:
+    if record.delta >= MOST_DELTA:
         return Flaw(
-            what=f"delta is {books.delta:g}; at 1 every mechanism is private.",
+            what=f"delta is {record.delta:g}; at 1 every mechanism is private.",
             remedy="Use a delta well below 1 / the number of units.",
         )
     for unit in sorted(spoken):
-        number = books.units.get(unit, 0)
-        if number and books.delta > 1 / number:
+        number = record.units.get(unit, 0)
+        if number and record.delta > 1 / number:
             return Flaw(
-                what=f"delta {books.delta:g} is above 1 / {number:,}: publishing one {unit} in clear, "
+                what=f"delta {record.delta:g} is above 1 / {number:,}: publishing one {unit} in clear, "
                 "chosen at random, would satisfy it.",
                 remedy=f"Use a delta well below {1 / number:.1e}.",
             )
     return None
 
 
-def l13_rounded_down(books: Books) -> Flaw | None:
+def l13_rounded_down(record: RunRecord) -> Flaw | None:
     """An epsilon is rounded down."""
-    for r, claimed, exact in _claims(books):
+    for r, claimed, exact in _claims(record):
         if claimed < exact * (1 - 1e-9) and exact <= claimed * ROUNDING:
             return Flaw(
                 what=f"{listed([r]).capitalize()} claims epsilon {claimed:g}; it costs {exact:.5g}.",
@@ -76,10 +76,10 @@ def l13_rounded_down(books: Books) -> Flaw | None:
     return None
 
 
-def l14_no_meaningful_bound(books: Books) -> Flaw | None:
+def l14_no_meaningful_bound(record: RunRecord) -> Flaw | None:
     """There is noise, and so little that its bound excludes no attack."""
-    loose = [r for r in books.noised if 0 < r.noise_multiplier < LEAST_Z]
-    high = [b for b in books.budgets if MOST_EPSILON < b.epsilon_upper < math.inf]
+    loose = [r for r in record.noised if 0 < r.noise_multiplier < LEAST_Z]
+    high = [b for b in record.budgets if MOST_EPSILON < b.epsilon_upper < math.inf]
     if not (loose or high):
         return None
     parts = []
@@ -97,9 +97,9 @@ def l14_no_meaningful_bound(books: Books) -> Flaw | None:
     )
 
 
-def l15_below_resolution(books: Books) -> Flaw | None:
+def l15_below_resolution(record: RunRecord) -> Flaw | None:
     """The noise is finer than the numbers that carry it."""
-    bad = [r for r in books.noised if r.noise_std <= max(FLOAT32, r.resolution)]
+    bad = [r for r in record.noised if r.noise_std <= max(FLOAT32, r.resolution)]
     if not bad:
         return None
     r = bad[0]

@@ -2,18 +2,18 @@
 
 from collections.abc import Sequence
 
-from audit.dp.lint import Books, Flaw, listed
+from audit.dp.lint import Flaw, RunRecord, listed
 from audit.dp.terms import CREDITED
 from fl.ledger import EVERYONE
 
 FEWEST_ROUNDS = 20  # before a number of answers that never varies says something
 
 
-def l4_not_poisson(books: Books) -> Flaw | None:
+def l4_not_poisson(record: RunRecord) -> Flaw | None:
     """Accounted as Poisson sampling, and clients are drawn in another way."""
     bad = [
         r
-        for r in books.noised
+        for r in record.noised
         if r.unit == "client"
         and r.sampling == "poisson"
         and 0 < r.sample_rate < 1
@@ -21,11 +21,11 @@ def l4_not_poisson(books: Books) -> Flaw | None:
     ]
     if not bad:
         return None
-    if books.drawn is not None and books.drawn.sampling != "poisson":
-        really = books.drawn.sampling.replace("_", " ")
+    if record.drawn is not None and record.drawn.sampling != "poisson":
+        really = record.drawn.sampling.replace("_", " ")
         found = f"the federation's own sampling is {really}"
-    elif _constant(books.delivered, bad[0].sample_rate):
-        found = f"{books.delivered[0]} clients answered in each of {len(books.delivered)} rounds"
+    elif _constant(record.delivered, bad[0].sample_rate):
+        found = f"{record.delivered[0]} clients answered in each of {len(record.delivered)} rounds"
     else:
         return None
     return Flaw(
@@ -41,11 +41,11 @@ def _constant(delivered: Sequence[int], rate: float) -> bool:
     return many and len(set(delivered)) == 1 and delivered[0] > 1
 
 
-def l5_visible_participation(books: Books) -> Flaw | None:
+def l5_visible_participation(record: RunRecord) -> Flaw | None:
     """Amplification by sampling is claimed towards someone who sees who takes part."""
     bad = [
         r
-        for r in books.noised
+        for r in record.noised
         if r.unit == "client"
         and r.sampling in CREDITED
         and r.sample_rate < 1
@@ -57,7 +57,7 @@ def l5_visible_participation(books: Books) -> Flaw | None:
     if not bad:
         return None
     why = (
-        "the server reads it and knows whom it asked"
+        "the server reads it and knows whom it selected"
         if "server" in bad[0].observers
         else "each line names its client, so it is there only when the client takes part"
     )
@@ -68,9 +68,9 @@ def l5_visible_participation(books: Books) -> Flaw | None:
     )
 
 
-def l7_private_denominator(books: Books) -> Flaw | None:
+def l7_private_denominator(record: RunRecord) -> Flaw | None:
     """The weights or the denominator of a noised mean depend on private data."""
-    bad = [r for r in books.noised if r.normaliser == "private"]
+    bad = [r for r in record.noised if r.normaliser == "private"]
     if not bad:
         return None
     return Flaw(

@@ -1,6 +1,6 @@
 """Sensitivity: whether a clip enforces what the noise was calibrated to."""
 
-from audit.dp.lint import Books, Flaw, listed
+from audit.dp.lint import Flaw, RunRecord, listed
 from fl.ledger import Release
 
 SLACK = 1 - 1e-6
@@ -10,11 +10,11 @@ def _factor(r: Release) -> float:
     return 2.0 if r.adjacency == "replace_one" else 1.0
 
 
-def l1_unenforced(books: Books) -> Flaw | None:
+def l1_unenforced(record: RunRecord) -> Flaw | None:
     """A sensitivity is declared, and no clip of the same vector enforces it."""
     bad = [
         r
-        for r in books.noised
+        for r in record.noised
         if (r.derived != "clip" and not r.clipped)
         or (r.unit == "client" and r.clip_norm is not None and (r.sensitivity or 0) < r.clip_norm * SLACK)
     ]
@@ -30,11 +30,11 @@ def l1_unenforced(books: Books) -> Flaw | None:
     )
 
 
-def l3_per_record_for_an_update(books: Books) -> Flaw | None:
+def l3_per_record_for_an_update(record: RunRecord) -> Flaw | None:
     """A record's sensitivity is assumed, and the clip bounds a whole update of several steps."""
     bad = [
         r
-        for r in books.noised
+        for r in record.noised
         if r.unit == "record"
         and r.clip_of == "update"
         and r.clip_norm is not None
@@ -51,11 +51,11 @@ def l3_per_record_for_an_update(books: Books) -> Flaw | None:
     )
 
 
-def l9_adjacency(books: Books) -> Flaw | None:
+def l9_adjacency(record: RunRecord) -> Flaw | None:
     """Replace-one adjacency is reported with the sensitivity of add-or-remove."""
     bad = [
         r
-        for r in books.noised
+        for r in record.noised
         if r.adjacency == "replace_one"
         and r.clip_norm is not None
         and not (r.unit == "record" and r.clip_of == "update")  # L3 says that already
@@ -72,11 +72,11 @@ def l9_adjacency(books: Books) -> Flaw | None:
     )
 
 
-def l12_adaptive_clip(books: Books) -> Flaw | None:
+def l12_adaptive_clip(record: RunRecord) -> Flaw | None:
     """The clip is chosen from private data without a budget of its own."""
-    paid = any(r.kind == "clip_quantile" for r in books.noised)
+    paid = any(r.kind == "clip_quantile" for r in record.noised)
     bad = [
-        r for r in books.noised if r.threshold == "from_data" or (r.threshold == "noised_quantile" and not paid)
+        r for r in record.noised if r.threshold == "from_data" or (r.threshold == "noised_quantile" and not paid)
     ]
     if not bad:
         return None

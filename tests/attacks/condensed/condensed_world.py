@@ -1,6 +1,6 @@
 """Condensed images for attack tests: as each client's message, and as replays of every size.
 
-An image of n pictures is their mean in normalised space with noise of its own, which is what gradient
+An image of n images is their mean in normalised space with noise of its own, which is what gradient
 matching gives on average; `blank` images are noise alone.
 """
 
@@ -37,11 +37,11 @@ class CondensedWorld(World):
                     note = {"n": n, "init": init}
                     self.artifacts += message(name, k, image[None], [label], "replayed", note)
 
-    def image(self, pictures: NDArray[Any], rng: np.random.Generator) -> NDArray[Any]:
-        noise = rng.standard_normal(pictures.shape[1:])
+    def image(self, images: NDArray[Any], rng: np.random.Generator) -> NDArray[Any]:
+        noise = rng.standard_normal(images.shape[1:])
         if self.blank:
             return noise.astype(np.float32)
-        mean = pictures.mean(0)
+        mean = images.mean(0)
         return ((mean - 0.3) / 0.4 + NOISE * noise).astype(np.float32)
 
 

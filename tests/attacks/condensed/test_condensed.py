@@ -1,4 +1,4 @@
-"""The attacks on condensed images find single pictures, fade with n, and find nothing in noise."""
+"""The attacks on condensed images find single images, fade with n, and find nothing in noise."""
 
 from dataclasses import replace
 from functools import cache
@@ -51,14 +51,14 @@ def negative(kind: type[Attack], blank: bool = False) -> Evidence:
 # Recovery -----------------------------------------------------------------------------------------
 
 
-def test_an_image_of_one_picture_gives_that_picture_away() -> None:
+def test_an_image_of_one_image_gives_that_image_away() -> None:
     found = one(CondensedRecovery, "rank1", n=1, origin="replayed")
     assert found.value > 0.95 and found.control == "none"
     assert all(b.value < 0.3 for b in found.baselines)
     assert one(CondensedRecovery, "nearest_correlation", n=1, origin="replayed").value > 0.9
 
 
-def test_identity_fades_with_the_number_of_pictures() -> None:
+def test_identity_fades_with_the_number_of_images() -> None:
     rank1 = [one(CondensedRecovery, "rank1", n=n, origin="replayed").value for n in (1, 2, 10)]
     assert rank1[0] > rank1[1] > rank1[2]
 
@@ -94,7 +94,7 @@ def test_galleries_show_real_condensed_nearest_and_mean() -> None:
 # Membership ---------------------------------------------------------------------------------------
 
 
-def test_membership_is_certain_for_one_picture_and_fades() -> None:
+def test_membership_is_certain_for_one_image_and_fades() -> None:
     auc = [one(CondensedMembership, "auc", n=n, origin="replayed").value for n in (1, 2, 10)]
     assert auc[0] > 0.99 and auc[0] > auc[1] > auc[2] > 0.5
     assert one(CondensedMembership, "auc", origin=REAL_START).control == "positive"
@@ -116,7 +116,7 @@ def test_the_class_is_recognised_in_images_and_not_in_noise() -> None:
 # Reading ------------------------------------------------------------------------------------------
 
 
-def test_standardised_pictures_forget_brightness_contrast_and_normalisation() -> None:
+def test_standardised_images_forget_brightness_contrast_and_normalisation() -> None:
     x = np.random.default_rng(0).random((3, 2, 5, 5))
     scale, shift = np.array([2.0, 0.3])[:, None, None], np.array([-1.0, 4.0])[:, None, None]
     np.testing.assert_allclose(standardised(x * scale + shift), standardised(x), atol=1e-9)
@@ -130,7 +130,7 @@ def test_correlation_is_numpys() -> None:
     np.testing.assert_allclose(correlations(x[0], x[1:]), expected)
 
 
-def test_shown_pictures_have_the_usual_brightness_and_contrast() -> None:
+def test_shown_images_have_the_usual_brightness_and_contrast() -> None:
     rng = np.random.default_rng(0)
     like, x = rng.random((50, 1, 6, 6)), 7 * rng.standard_normal((3, 1, 6, 6)) + 9
     found = shown(x, like)
@@ -147,7 +147,7 @@ def test_images_without_their_labels_are_left_out() -> None:
         assert "label" in attack.not_applicable(short, world().knowledge)
 
 
-def test_attacks_that_need_auxiliary_pictures_say_so() -> None:
+def test_attacks_that_need_auxiliary_images_say_so() -> None:
     nothing = replace(world().knowledge, auxiliary=Images(x=np.zeros((0, 1, 8, 8)), y=np.zeros(0)))
     for attack in (CondensedRecovery(), CondensedClass()):
         assert "auxiliary" in attack.not_applicable(world().artifacts, nothing)

@@ -1,4 +1,4 @@
-"""Refined condensed images: nearer to the picture, a decoder's gain measured, and nothing from noise."""
+"""Refined condensed images: nearer to the image, a decoder's gain measured, and nothing from noise."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -18,10 +18,10 @@ QUICK = {"condensed": 24, "epochs": 5, "least_steps": 300, "width": 64, "batch":
 
 
 class NoisyWorld(CondensedWorld):
-    """Condensed images of noise as strong as the pictures, as few iterations leave it."""
+    """Condensed images of noise as strong as the images, as few iterations leave it."""
 
-    def image(self, pictures: Floats, rng: np.random.Generator) -> Floats:
-        less: Floats = super().image(pictures, rng)
+    def image(self, images: Floats, rng: np.random.Generator) -> Floats:
+        less: Floats = super().image(images, rng)
         return less + 0.8 * rng.standard_normal(less.shape).astype(np.float32)
 
 
@@ -68,7 +68,7 @@ def one(measure: str, decoder: str = "upcnn", blank: bool = False, **where: obje
 
 
 @pytest.mark.parametrize("decoder", ["upcnn", "vae"])
-def test_a_refined_image_is_nearer_to_the_picture_than_the_condensed_one(decoder: str) -> None:
+def test_a_refined_image_is_nearer_to_the_image_than_the_condensed_one(decoder: str) -> None:
     gain = one("ssim_over_condensed", decoder, n=1, origin="replayed")
     assert gain.interval is not None and gain.interval[0] > 0.02
     apart = one("audit_net_distance_over_condensed", decoder, n=1, origin="replayed")
@@ -87,7 +87,7 @@ def test_a_real_start_is_the_planted_leak_and_is_found() -> None:
 def test_the_shuffled_input_and_the_class_mean_stand_beside_it() -> None:
     found = one("rank1", n=1, origin="replayed")
     blind = {b.name: b.value for b in found.baselines}
-    assert blind["wrong condensed picture, same class"] < 0.2
+    assert blind["wrong condensed image, same class"] < 0.2
     assert blind["class mean of auxiliary data"] < 0.2
 
 
@@ -104,7 +104,7 @@ def test_noise_gives_chance_at_every_n() -> None:
         assert found.interval[0] <= max(b.value for b in found.baselines)
 
 
-def test_the_share_of_a_filtered_picture_is_its_filter() -> None:
+def test_the_share_of_a_filtered_image_is_its_filter() -> None:
     x = np.random.default_rng(0).standard_normal((5, 2, 8, 8))
     gain = np.linspace(1, 0.2, 7)
     np.testing.assert_allclose(share(filtered(x, gain), x), gain, atol=1e-9)
@@ -115,7 +115,7 @@ def test_a_model_of_noise_learns_its_power_and_repeats_itself() -> None:
     rng = np.random.default_rng(0)
     x = standardised(world().auxiliary.x[:200])
     model = CondensationModel(x, x + 0.5 * rng.standard_normal(x.shape), 3)
-    # white noise of deviation 0.5 beside pictures of deviation 1, scaled back to a deviation of 1
+    # white noise of deviation 0.5 beside images of deviation 1, scaled back to a deviation of 1
     assert np.sqrt((model.noise**2).mean()) == pytest.approx(0.5 / np.sqrt(1.25), rel=0.15)
     first = model.features(x)
     assert np.array_equal(first, model.features(x)) and first.shape == (200, 64)
@@ -123,7 +123,7 @@ def test_a_model_of_noise_learns_its_power_and_repeats_itself() -> None:
     assert correlation == pytest.approx(1 / np.sqrt(1.25), abs=0.03)
 
 
-def test_pictures_that_a_protection_withheld_are_left_out_and_none_is_a_sentence() -> None:
+def test_images_that_a_protection_withheld_are_left_out_and_none_is_a_sentence() -> None:
     attack = CondensedRefinement(CondensedRefinement.Config(**QUICK))
     claim = attack.run(world().artifacts, knowledge(gap=2), np.random.default_rng(0))
     assert np.isfinite(claim["images"]).all()

@@ -103,7 +103,7 @@ def test_the_area_is_that_of_an_independent_library() -> None:
     sent, own = Means(claim["images"], claim["shares"]), world.clients[0]
     labels, scores = [], []
     for case in attack._cases(claim, world, np.random.default_rng(0)):
-        for x, is_member in ((case.members, 1), (case.unseen, 0)):
+        for x, is_member in ((case.members, 1), (case.non_members, 0)):
             scores += sent.score(x, case.label).tolist()
             labels += [is_member] * len(x)
     assert set(own.y.tolist()) == {0, 1}
@@ -128,7 +128,7 @@ def test_the_pool_that_the_server_sends_is_no_single_clients() -> None:
         payload=sent.payload,
     )
     reason = MashedMembership().not_applicable([pool], World(sizes=()).knowledge)
-    assert reason == "no means of pictures came from a client"
+    assert reason == "no means of images came from a client"
 
 
 def test_too_few_members_are_refused() -> None:

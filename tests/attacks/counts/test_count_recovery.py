@@ -201,7 +201,7 @@ def test_a_noised_distribution_is_scaled_by_the_number_of_examples_sent_with_it(
         payload={"counts": counts / counts.sum() + 1e-5},
     )
     total = replace(first, id="m/num_examples", kind=Kind.NUM_EXAMPLES, payload={"count": np.array(counts.sum())})
-    # after augmentation the same client reports another distribution of more pictures
+    # after augmentation the same client reports another distribution of more images
     later = [
         replace(first, id="n/noised_label_dist", round=9, payload={"counts": np.full(10, 0.1)}),
         replace(total, id="n/num_examples", round=9, payload={"count": np.array(500)}),

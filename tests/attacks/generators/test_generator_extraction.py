@@ -1,4 +1,4 @@
-"""Extraction: pictures that a generator draws again are counted, and coincidences are not."""
+"""Extraction: images that a generator draws again are counted, and coincidences are not."""
 
 from functools import cache
 
@@ -13,12 +13,12 @@ from attacks.trials.matched import Matched
 from fl.errors import UserError
 from tests.attacks.generators.test_generators import STEPS, one, world
 
-ATTACK = GeneratorExtraction(GeneratorExtraction.Config(planted_steps=250, reference_steps=60, pictures=2000))
+ATTACK = GeneratorExtraction(GeneratorExtraction.Config(planted_steps=250, reference_steps=60, images=2000))
 
 
 def stack(x: object) -> Images:
-    pictures = np.asarray(x, np.float32).reshape(-1, 1, 1, 2)
-    return Images(x=pictures, y=np.zeros(len(pictures), np.int64))
+    images = np.asarray(x, np.float32).reshape(-1, 1, 1, 2)
+    return Images(x=images, y=np.zeros(len(images), np.int64))
 
 
 @cache
@@ -51,11 +51,11 @@ def test_an_exact_copy_has_ratio_nought_in_whatever_batch() -> None:
     np.testing.assert_array_equal(whole.copy, parts.copy)
 
 
-def test_twenty_memorised_pictures_are_extracted_and_counted() -> None:
+def test_twenty_memorised_images_are_extracted_and_counted() -> None:
     rate = one(judged(STEPS), "extracted_at_fpr_0.01")
     assert rate.trials == 20 and rate.interval is not None
     assert rate.value >= 0.4 and rate.interval[0] > 0.01  # forty times chance, and above it surely
-    assert f"{round(20 * rate.value)} of 20 pictures" in rate.note
+    assert f"{round(20 * rate.value)} of 20 images" in rate.note
     blind = {b.name: b.value for b in rate.baselines}
     assert blind["untrained generator"] <= 0.1 and blind["reference generator"] <= 0.1
     area = one(judged(STEPS), "auc")
@@ -64,7 +64,7 @@ def test_twenty_memorised_pictures_are_extracted_and_counted() -> None:
     assert planted.interval is not None and planted.interval[0] > 0.6
 
 
-def test_nothing_is_extracted_from_untrained_weights_or_of_unseen_pictures() -> None:
+def test_nothing_is_extracted_from_untrained_weights_or_of_unseen_images() -> None:
     rate = one(judged(0), "extracted_at_fpr_0.01")
     assert rate.interval is not None and rate.interval[0] <= 0.01
     for steps in (0, STEPS):
@@ -75,7 +75,7 @@ def test_nothing_is_extracted_from_untrained_weights_or_of_unseen_pictures() -> 
 
 
 def test_false_alarms_are_as_rare_as_the_interval_says() -> None:
-    """Pictures that depend on nothing, against members and others of one distribution: 95 % intervals."""
+    """Images that depend on nothing, against members and others of one distribution: 95 % intervals."""
     rng, alarms = np.random.default_rng(0), 0
     for _ in range(100):
         x, y = (stack(rng.normal(size=(n, 2))) for n in (40, 400))
@@ -91,13 +91,13 @@ def test_the_galleries_show_copies_and_what_copies_look_like() -> None:
     claim = ATTACK.run([w.artifacts[1]], w.knowledge, np.random.default_rng(1))
     own, planted = ATTACK.galleries(claim, w)  # type: ignore[arg-type]
     assert "planted" in planted.title
-    made, seen, unseen = own.rows.values()
+    made, seen, non_members = own.rows.values()
     assert len(own.columns) == len(made) == 8 and list(own.columns) == sorted(own.columns)
-    assert np.square(made - seen).sum() < np.square(made - unseen).sum() / 1.5
+    assert np.square(made - seen).sum() < np.square(made - non_members).sum() / 1.5
 
 
 def test_settings_that_mean_nothing_are_refused() -> None:
     with pytest.raises(UserError, match="neighbours must be at least 1"):
         GeneratorExtraction.Config(neighbours=0)
-    with pytest.raises(UserError, match="pictures must be at least 1"):
-        GeneratorExtraction.Config(pictures=0)
+    with pytest.raises(UserError, match="images must be at least 1"):
+        GeneratorExtraction.Config(images=0)

@@ -1,4 +1,4 @@
-"""Critics and generators: a client's memorised pictures are found, untrained networks tell nothing."""
+"""Critics and generators: a client's memorised images are found, untrained networks tell nothing."""
 
 from copy import copy
 from functools import cache
@@ -26,7 +26,7 @@ KNOWN = KnownGenerators(SHAPE, GanConfig(width=16, latent=16, batch_size=20))
 
 
 class World:
-    """Digits: two clients; client 0 has 20 pictures and made the pair alone, client 1 has others."""
+    """Digits: two clients; client 0 has 20 images and made the pair alone, client 1 has others."""
 
     def __init__(self, steps: int) -> None:
         rng = np.random.default_rng(0)
@@ -67,7 +67,7 @@ def attack(kind: Kind, steps: int = 1) -> Attack:
     """`steps` of training for what the attack plants."""
     if kind == Kind.GAN_D:
         return CriticScore(CriticScore.Config(planted_steps=steps))
-    few = GeneratorDistance.Config(planted_steps=steps, reference_steps=60, pictures=4000)
+    few = GeneratorDistance.Config(planted_steps=steps, reference_steps=60, images=4000)
     return GeneratorDistance(few)
 
 
@@ -98,7 +98,7 @@ WHERE = {Kind.GAN_D: {"client": "trained last"}, Kind.GAN_G: {"score": "calibrat
 
 
 @pytest.mark.parametrize(("kind", "rate_is", "at_least"), [(Kind.GAN_D, 0.8, 0.3), (Kind.GAN_G, 0.3, 0.011)])
-def test_twenty_memorised_pictures_are_found(kind: Kind, rate_is: float, at_least: float) -> None:
+def test_twenty_memorised_images_are_found(kind: Kind, rate_is: float, at_least: float) -> None:
     found = judged(kind, STEPS)
     rate, area = (one(found, m, **PLAIN[kind]) for m in ("tpr_at_fpr_0.01", "auc"))
     assert rate.trials == 20 and rate.interval is not None
@@ -122,7 +122,7 @@ def test_the_planted_leak_is_found_and_the_control_is_silent(kind: Kind) -> None
         assert silent.interval is not None and silent.interval[0] < 0.5 < silent.interval[1]
 
 
-def test_copies_are_counted_against_equally_many_held_out_pictures() -> None:
+def test_copies_are_counted_against_equally_many_held_out_images() -> None:
     copied = one(judged(Kind.GAN_G, STEPS), "copied_share")
     assert copied.value > 0.65 and copied.interval is not None and copied.interval[0] > 0.5
     control = one(judged(Kind.GAN_G, STEPS), "copied_share", "negative")
@@ -135,7 +135,7 @@ def test_copies_are_counted_against_equally_many_held_out_pictures() -> None:
 
 
 def test_shares_of_copies_fire_as_seldom_as_they_say() -> None:
-    """Where one picture is near to all that is made, and where none is; 95 % intervals, 200 times."""
+    """Where one image is near to all that is made, and where none is; 95 % intervals, 200 times."""
     rng, fired = np.random.default_rng(0), np.zeros(2)
     for i in range(200):
         d = (2, 30)[i % 2]
@@ -150,16 +150,16 @@ def test_shares_of_copies_fire_as_seldom_as_they_say() -> None:
     assert c.share[0] == 1 and c.ratio[0] < -1
 
 
-def test_the_gallery_shows_copies_beside_their_pictures() -> None:
+def test_the_gallery_shows_copies_beside_their_images() -> None:
     w, a, claim = world(STEPS), attack(Kind.GAN_G), claimed(Kind.GAN_G, STEPS)
     [gallery] = a.galleries(claim, w)  # type: ignore[arg-type]
-    made, seen, unseen = gallery.rows.values()
-    assert made.shape == seen.shape == unseen.shape == (8, *SHAPE)
-    assert np.square(made - seen).sum() < np.square(made - unseen).sum() / 1.5
+    made, seen, non_members = gallery.rows.values()
+    assert made.shape == seen.shape == non_members.shape == (8, *SHAPE)
+    assert np.square(made - seen).sum() < np.square(made - non_members).sum() / 1.5
     assert {c.name for c in a.curves(claim, w)} == {"calibrated", "distance"}  # type: ignore[arg-type]
 
 
-def test_without_unseen_pictures_of_the_classes_there_is_nothing_to_show() -> None:
+def test_without_unseen_images_of_the_classes_there_is_nothing_to_show() -> None:
     w, a, claim = copy(world(STEPS)), attack(Kind.GAN_G), claimed(Kind.GAN_G, STEPS)
     w.reference = Images(x=w.reference.x[:0], y=w.reference.y[:0])
     found = a.measure(claim, w, np.random.default_rng(0))  # type: ignore[arg-type]
@@ -167,7 +167,7 @@ def test_without_unseen_pictures_of_the_classes_there_is_nothing_to_show() -> No
     assert a.galleries(claim, w) == [] == a.curves(claim, w)  # type: ignore[arg-type]
 
 
-def test_the_group_map_says_whose_pictures_are_behind_a_generator() -> None:
+def test_the_group_map_says_whose_images_are_behind_a_generator() -> None:
     w, a = world(0), attack(Kind.GAN_G)
     told = {"client": np.array([0, 1, 2]), "group": np.array([4, 4, 5])}
     group = artifact(Kind.GROUP_MAP, Channel.DOWNLINK, told, ("client",), 0)
@@ -199,19 +199,19 @@ def test_what_cannot_be_attacked_is_said_in_a_sentence(kind: Kind) -> None:
         type(a).Config(planted=0)  # type: ignore[attr-defined]
 
 
-def test_matched_pictures_have_the_members_classes() -> None:
+def test_matched_images_have_the_members_classes() -> None:
     rng = np.random.default_rng(0)
     members = Images(x=rng.random((60, 1, 2, 2)), y=np.repeat([0, 1, 2], [30, 20, 10]))
-    unseen = Images(x=rng.random((300, 1, 2, 2)), y=np.repeat([0, 1, 3], 100))
-    m = matched(members, unseen, rng, 30)
+    non_members = Images(x=rng.random((300, 1, 2, 2)), y=np.repeat([0, 1, 3], 100))
+    m = matched(members, non_members, rng, 30)
     counts = [np.bincount(i.y, minlength=4).tolist() for i in (m.members, m.others, m.equally_many)]
     assert counts == [[15, 10, 0, 0], [90, 60, 0, 0], [15, 10, 0, 0]]
-    first, second = halves(unseen, rng)
+    first, second = halves(non_members, rng)
     assert not {i.tobytes() for i in first.x} & {i.tobytes() for i in second.x}
     assert len(first) + len(second) == 300
 
 
-def test_one_picture_asked_of_two_generators_is_one_trial() -> None:
+def test_one_image_asked_of_two_generators_is_one_trial() -> None:
     rng = np.random.default_rng(0)
     x, y = rng.random((200, 1, 2, 2)).astype(np.float32), np.zeros(200, np.int64)
     lot = Matched(members=Images(x=x[:50], y=y[:50]), others=Images(x=x[50:], y=y[50:]))

@@ -13,19 +13,19 @@ from fl.errors import UserError
 from fl.families.gan import GanConfig
 from tests.attacks.generators.test_generators import KNOWN, SHAPE, STEPS, one, world
 
-ATTACK = LatentInversion(LatentInversion.Config(planted_steps=400, reference_steps=60, unseen=500))
+ATTACK = LatentInversion(LatentInversion.Config(planted_steps=400, reference_steps=60, non_members=500))
 
 
 @cache
 def judged(steps: int) -> list[Evidence]:
-    """Client 0 trained the generator for `steps` on its 20 pictures."""
+    """Client 0 trained the generator for `steps` on its 20 images."""
     w = world(steps)
     claim = ATTACK.run([w.artifacts[1]], w.knowledge, np.random.default_rng(1))
     return ATTACK.measure(claim, w, np.random.default_rng(2))  # type: ignore[arg-type]
 
 
 @pytest.mark.slow
-def test_a_generator_trained_on_twenty_pictures_is_detected() -> None:
+def test_a_generator_trained_on_twenty_images_is_detected() -> None:
     area, rate = (one(judged(STEPS), m, score="distance") for m in ("auc", "tpr_at_fpr_0.01"))
     assert rate.trials == 20 and rate.value >= 0.25  # twenty-five times chance; measured 0.45
     assert area.value > 0.85 and area.interval is not None and area.interval[0] > 0.75
@@ -44,16 +44,16 @@ def test_an_untrained_generator_is_silent_and_so_is_the_control() -> None:
 
 
 @pytest.mark.parametrize("classes", [0, 3])
-def test_a_picture_the_generator_made_is_found_again(classes: int) -> None:
+def test_a_image_the_generator_made_is_found_again(classes: int) -> None:
     known = KnownGenerators(SHAPE, GanConfig(width=8, latent=4), classes)
     rng = np.random.default_rng(0)
     noise = Images(x=rng.random((30, *SHAPE), np.float32), y=np.zeros(30, np.int64))
     weights = known.trained(noise, 0, rng).generator
-    made = known.pictures(weights, 5, rng)
+    made = known.images(weights, 5, rng)
     search = LatentSearch(known, weights, Settings(steps=200), seed=3)
     found = search(made)
-    assert found.picture.shape == (5, *SHAPE)
-    gaps = np.sqrt(np.square(found.picture - made.x).reshape(5, -1).sum(1))
+    assert found.image.shape == (5, *SHAPE)
+    gaps = np.sqrt(np.square(found.image - made.x).reshape(5, -1).sum(1))
     np.testing.assert_allclose(found.distance, gaps, atol=1e-4)
     assert np.median(found.distance) < 0.2 * np.median(search(noise).distance)
 

@@ -8,11 +8,11 @@ from attacks.generators.relayed_generator import RelayedGenerator
 from fl.artifact import Channel, Kind
 from tests.attacks.generators.test_generators import STEPS, artifact, one, world
 
-SETTINGS = {"planted_steps": 250, "reference_steps": 60, "pictures": 2000}
+SETTINGS = {"planted_steps": 250, "reference_steps": 60, "images": 2000}
 ATTACK = RelayedGenerator(RelayedGenerator.Config(**SETTINGS))
 
 
-def test_members_are_the_pictures_of_the_client_before_alone() -> None:
+def test_members_are_the_images_of_the_client_before_alone() -> None:
     w = world(STEPS)
     weights = w.artifacts[1].payload
     view = [

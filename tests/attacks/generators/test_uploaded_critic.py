@@ -1,4 +1,4 @@
-"""Critics that reach the server are asked like those that reach the next client."""
+"""Critics that reach the server are queried like those that reach the next client."""
 
 import numpy as np
 

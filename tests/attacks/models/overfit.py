@@ -1,4 +1,4 @@
-"""A tiny federation that learnt its pictures by heart: embedded digits, a narrow MLP, three clients."""
+"""A tiny federation that memorised its images: embedded digits, a narrow MLP, three clients."""
 
 from collections.abc import Mapping, Sequence
 from functools import cache

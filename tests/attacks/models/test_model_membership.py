@@ -1,4 +1,4 @@
-"""Models that learnt by heart give members away; untrained ones, wrong uploads and unseen pictures do not."""
+"""Models that memorised give members away; untrained ones, wrong uploads and non-members do not."""
 
 from dataclasses import replace
 from functools import cache
@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from attacks.attack import Evidence, Images
-from attacks.models._gradients import per_picture
+from attacks.models._gradients import per_image
 from attacks.models._membership import ModelMembership
 from attacks.models._targets import GLOBAL, UPDATE, targets
 from attacks.models._trials import ANOTHER, SHUFFLED, taught
@@ -71,7 +71,7 @@ def test_likelihood_ratios_find_more_members_at_few_false_alarms_than_the_loss()
 
 
 @pytest.mark.parametrize("name", list(ATTACKS))
-def test_unseen_pictures_in_the_place_of_members_are_not_found(name: str) -> None:
+def test_unseen_images_in_the_place_of_members_are_not_found(name: str) -> None:
     (control,) = [e for e in judged(name) if e.control == "negative"]
     assert control.interval is not None and control.interval[0] <= 0.5 <= control.interval[1]
 
@@ -105,7 +105,7 @@ def test_candidates_in_the_shadow_models_are_told_better_than_without() -> None:
 
 
 def test_a_client_with_two_classes_does_not_give_its_labels_away_as_members() -> None:
-    world = Overfit(heart=False)  # uploads that know classes 0 and 1, and no picture
+    world = Overfit(heart=False)  # uploads that know classes 0 and 1, and no image
     y, parts = world.data.train.y, np.concatenate(world.parts)
     world.parts = [parts[y[parts] < 2]] + [parts[y[parts] >= 2]] * 2
     for a in world.artifacts:
@@ -119,15 +119,15 @@ def test_a_client_with_two_classes_does_not_give_its_labels_away_as_members() ->
     assert np.median(table[row][world.reference.y < 2]) > np.median(table[row]) + 1  # it could have
 
 
-def test_gradients_of_single_pictures_are_those_of_autograd() -> None:
+def test_gradients_of_single_images_are_those_of_autograd() -> None:
     import torch
 
     world = overfit()
-    asked = [t for t in targets(world.artifacts, np.random.default_rng(0), 9) if t.start]
+    queried = [t for t in targets(world.artifacts, np.random.default_rng(0), 9) if t.start]
     some = Images(x=world.reference.x[:3], y=world.reference.y[:3])
     assert world.knowledge.architecture is not None
-    mine = per_picture(asked, world.knowledge.architecture, some, lambda p, n, c: p)
-    module = world.knowledge.architecture(asked[0].start).module().requires_grad_(True)
+    mine = per_image(queried, world.knowledge.architecture, some, lambda p, n, c: p)
+    module = world.knowledge.architecture(queried[0].start).module().requires_grad_(True)
     for i in range(3):
         loss = torch.nn.functional.cross_entropy(
             module(torch.from_numpy(some.x[i : i + 1])), torch.from_numpy(some.y[i : i + 1])
@@ -139,7 +139,7 @@ def test_gradients_of_single_pictures_are_those_of_autograd() -> None:
                 strict=True,
             )
         )
-        expected = [-sum((t.change()[k] * g.numpy()).sum() for k, g in grads.items()) for t in asked]
+        expected = [-sum((t.change()[k] * g.numpy()).sum() for k, g in grads.items()) for t in queried]
         np.testing.assert_allclose(mine[:, i], expected, rtol=1e-4)
 
 
@@ -165,13 +165,13 @@ def test_wrong_labels_are_wrong_and_spread_over_the_other_classes() -> None:
     assert taught(marks[0], 0, 2) == 1
 
 
-def test_without_uploads_or_auxiliary_pictures_it_says_so() -> None:
+def test_without_uploads_or_auxiliary_images_it_says_so() -> None:
     world = overfit()
     assert "no upload" in GradientCosine().not_applicable(view(world, Kind.GLOBAL_MODEL), world.knowledge)
     assert LossThreshold().not_applicable(view(world, Kind.GLOBAL_MODEL), world.knowledge) == ""
     alone = replace(world.knowledge, trainer=None, auxiliary=None)
     for attack in (Lira(), Rmia()):
-        assert "auxiliary pictures" in attack.not_applicable(world.artifacts, alone)
+        assert "auxiliary images" in attack.not_applicable(world.artifacts, alone)
         assert attack.not_applicable(world.artifacts, world.knowledge) == ""
 
 

@@ -99,7 +99,7 @@ def test_gradient_scores_are_those_of_vectors() -> None:
     np.testing.assert_allclose(difference(products, norms, lengths)[0], expected)
 
 
-def test_every_picture_is_in_exactly_half_of_the_shadow_models() -> None:
+def test_every_image_is_in_exactly_half_of_the_shadow_models() -> None:
     found = halves(11, 6, np.random.default_rng(0))
     assert found.sum(axis=0).tolist() == [3] * 11
     assert not np.array_equal(found[0], found[2])

@@ -27,7 +27,7 @@ def test_the_generator_has_the_blocks_of_the_authors() -> None:
 
 
 @pytest.mark.parametrize(("side", "made"), [(8, 8), (25, 32), (28, 32), (33, 64)])
-def test_the_picture_is_cropped_from_the_next_power_of_two(side: int, made: int) -> None:
+def test_the_image_is_cropped_from_the_next_power_of_two(side: int, made: int) -> None:
     net = build_generator((1, side, side), torch.Generator().manual_seed(0))
     assert net(torch.zeros(1, 128, 1, 1)).shape[-1] == made
 

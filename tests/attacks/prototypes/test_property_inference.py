@@ -35,7 +35,7 @@ def auc(found: list[Evidence], n: float) -> Evidence:
 
 
 @pytest.mark.parametrize("subgroup", ["cluster", "brightness"])
-def test_a_subgroup_is_seen_in_one_picture_and_less_in_four(subgroup: Property) -> None:
+def test_a_subgroup_is_seen_in_one_image_and_less_in_four(subgroup: Property) -> None:
     one, four = auc(plain(subgroup), 1), auc(plain(subgroup), 4)
     assert one.value > 0.85 and one.value > four.value > 0.6
     assert one.interval is not None and one.interval[0] > 0.5
@@ -70,9 +70,9 @@ def test_groups_have_the_subgroup_or_have_it_not() -> None:
 
 def test_subgroups_by_hand() -> None:
     dark, bright = np.zeros((8, 1, 2, 2), np.float32), np.ones((2, 1, 2, 2), np.float32)
-    pictures = np.concatenate([dark, bright])
+    images = np.concatenate([dark, bright])
     for kind in ("cluster", "brightness"):
-        found = find(pictures, kind, 2, np.random.default_rng(0))
+        found = find(images, kind, 2, np.random.default_rng(0))
         assert found.holds(np.concatenate([bright[:1], dark[:1]])).tolist() == [True, False]
 
 
@@ -80,7 +80,7 @@ def test_refusals() -> None:
     with pytest.raises(UserError, match="clusters must be at least 2"):
         PropertyInference.Config(clusters=1)
     picky = PropertyInference(PropertyInference.Config(least_auxiliary=10_000))
-    with pytest.raises(UserError, match="enough auxiliary pictures"):
+    with pytest.raises(UserError, match="enough auxiliary images"):
         picky.run(world().artifacts, world().knowledge, np.random.default_rng(0))
     silent = [a for a in world().artifacts if a.kind != Kind.LOCAL_PROTOTYPES]
     assert "no model was recorded" in PropertyInference().not_applicable(silent, world().knowledge)

@@ -18,12 +18,12 @@ GROWS = PrototypeDifference.Config(grows=True)
 
 @cache
 def world() -> World:
-    return World(sizes=(), clients=5)  # two whole classes of about 70 pictures each
+    return World(sizes=(), clients=5)  # two whole classes of about 70 images each
 
 
 @cache
 def pairs(dtype: str = "float32") -> tuple[Artifact, ...]:
-    """Twenty pairs of each size; the pictures behind them are entered in the world's groups."""
+    """Twenty pairs of each size; the images behind them are entered in the world's groups."""
     rng, found = np.random.default_rng(1), []
     models = {a.sender: a for a in world().artifacts if a.kind == Kind.LOCAL_MODEL}
     for n in SIZES:
@@ -67,7 +67,7 @@ def one(found: list[Evidence], measure: str, n: float) -> Evidence:
 
 
 @pytest.mark.parametrize("n", SIZES)
-def test_one_picture_is_recovered_to_rounding_at_any_size(n: float) -> None:
+def test_one_image_is_recovered_to_rounding_at_any_size(n: float) -> None:
     error = one(plain(), "feature_relative_error", n)
     assert error.value < 1e-4 and not error.higher_is_worse
     assert min(b.value for b in error.baselines) > 0.1
@@ -106,7 +106,7 @@ def test_by_hand_a_feature_that_left_is_found_as_one_that_joined() -> None:
     assert (claim["earlier"].tolist(), claim["later"].tolist()) == (["p3"], ["p4"])
 
 
-def test_an_extractor_that_changed_in_between_hides_the_picture() -> None:
+def test_an_extractor_that_changed_in_between_hides_the_image() -> None:
     drifted = []
     for a in pairs():
         noise = np.random.default_rng(len(drifted)).normal(0, 0.1, a.payload["features"].shape)
@@ -116,7 +116,7 @@ def test_an_extractor_that_changed_in_between_hides_the_picture() -> None:
     assert one(found, "feature_relative_error", 40).value > 1
 
 
-def test_the_planted_pairs_are_found_and_pictures_of_nobody_are_not() -> None:
+def test_the_planted_pairs_are_found_and_images_of_nobody_are_not() -> None:
     assert one(plain(), "rank1", 1).control == "positive"
     assert one(plain(), "rank1", 10).control == "none"
     (control,) = [e for e in plain() if e.control == "negative"]

@@ -106,7 +106,7 @@ def test_residual_risk_is_rank_one_beyond_the_wrong_prototype() -> None:
 def test_a_prototype_that_holds_the_member_is_never_the_wrong_one() -> None:
     w, claim = world(), claim_of(Ridge)
     for bucket in buckets(claim, w, 10, np.random.default_rng(2)):
-        if bucket.samples == 20:  # drawn from about forty pictures: many share the member
+        if bucket.samples == 20:  # drawn from about forty images: many share the member
             assert any(
                 fingerprints(t.target[None])[0] in other.marks
                 for t in bucket.trials
@@ -151,7 +151,7 @@ def test_ridge_is_the_normal_equation() -> None:
     np.testing.assert_allclose(claim["images"][0].ravel(), np.clip(expected, 0, 1), atol=1e-4)
 
 
-def test_look_up_returns_an_auxiliary_picture_of_the_class() -> None:
+def test_look_up_returns_an_auxiliary_image_of_the_class() -> None:
     claim, aux = claim_of(Lookup), world().auxiliary
     for image, label in zip(claim["images"], claim["label"], strict=True):
         assert (aux.of_class(int(label)) == image).all(axis=(1, 2, 3)).any()
@@ -178,7 +178,7 @@ def test_the_same_stream_gives_the_same_claim_and_no_global_one_is_touched() -> 
 
 
 @pytest.mark.parametrize("shape", [(1, 8, 8), (1, 25, 25), (1, 28, 28), (3, 32, 32), (1, 62, 47)])
-def test_the_decoder_fits_the_picture(shape: tuple[int, int, int]) -> None:
+def test_the_decoder_fits_the_image(shape: tuple[int, int, int]) -> None:
     decoder = build(10, shape, 64, torch.Generator().manual_seed(0))
     assert decoder(torch.zeros(2, 10)).shape == (2, *shape)
 
@@ -194,7 +194,7 @@ def test_galleries_show_each_kind_in_rows_of_equal_length() -> None:
         assert {"original (a member)", "reconstruction", "class mean", "wrong prototype"} <= set(g.rows)
 
 
-def test_without_a_model_or_auxiliary_pictures_it_does_not_apply() -> None:
+def test_without_a_model_or_auxiliary_images_it_does_not_apply() -> None:
     only: Sequence[Artifact] = [a for a in world().artifacts if a.kind == Kind.LOCAL_PROTOTYPES]
     assert "no model was recorded" in Ridge().not_applicable(only, world().knowledge)
     poor = replace(world().knowledge, auxiliary=None)

@@ -1,4 +1,4 @@
-"""Linkage: a picture is given to its owner among the clients of its class, and a stranger's to nobody."""
+"""Linkage: an image is given to its owner among the clients of its class, and a stranger's to nobody."""
 
 from dataclasses import replace
 from functools import cache
@@ -65,7 +65,7 @@ def test_whole_classes_of_clients_are_linked_above_chance() -> None:
     assert {b.name for b in real.baselines} == {"chance", "client with most of the class"}
 
 
-def test_pictures_of_nobody_are_given_to_nobody_in_particular() -> None:
+def test_images_of_nobody_are_given_to_nobody_in_particular() -> None:
     (control,) = [e for e in judged() if e.control == "negative"]
     assert control.interval is not None and control.interval[0] <= 0.5 <= control.interval[1]
     assert control.trials > 1000

@@ -84,7 +84,7 @@ def test_another_prototype_of_the_class_traces_nothing(n: float) -> None:
     assert other.interval is not None and other.interval[0] <= 0.5 <= other.interval[1]
 
 
-def test_unseen_pictures_in_the_place_of_members_are_not_traced() -> None:
+def test_unseen_images_in_the_place_of_members_are_not_traced() -> None:
     (control,) = [e for e in judged() if e.control == "negative"]
     assert control.interval is not None and control.interval[0] <= 0.5 <= control.interval[1]
 
@@ -109,9 +109,9 @@ def test_a_rate_that_needs_more_negatives_is_left_out() -> None:
     assert curve("x", few).x[1] == pytest.approx(1 / 500)
 
 
-def test_classes_without_auxiliary_pictures_are_refused() -> None:
+def test_classes_without_auxiliary_images_are_refused() -> None:
     picky = PrototypeMembership(PrototypeMembership.Config(least_auxiliary=10_000))
-    with pytest.raises(UserError, match="enough auxiliary pictures"):
+    with pytest.raises(UserError, match="enough auxiliary images"):
         picky.run(world().artifacts, world().knowledge, np.random.default_rng(0))
     with pytest.raises(UserError, match="got 3 and -1"):
         PrototypeMembership.Config(least_auxiliary=3, noise_std=-1)

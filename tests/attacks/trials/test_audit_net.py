@@ -18,14 +18,14 @@ def test_it_recognises_digits_it_never_saw(world: World) -> None:
     assert (net.classes(world.reference.x) == world.reference.y).mean() == net.accuracy
 
 
-def test_a_copy_is_nearer_than_a_picture_of_the_class_and_that_nearer_than_any(world: World) -> None:
+def test_a_copy_is_nearer_than_a_image_of_the_class_and_that_nearer_than_any(world: World) -> None:
     net, x, y = audit_net(world), world.reference.x, world.reference.y
     ones, twos = x[y == 1][:20], x[y == 2][:20]
     assert (net.distance(ones, ones) == 0).all()
     assert net.distance(ones, ones[::-1]).mean() < 0.6 * net.distance(ones, twos).mean()
 
 
-def test_it_is_the_same_for_the_same_pictures_and_trained_once(world: World) -> None:
+def test_it_is_the_same_for_the_same_images_and_trained_once(world: World) -> None:
     again = AuditNet(world)
     assert np.array_equal(again.features(world.reference.x), audit_net(world).features(world.reference.x))
     assert audit_net(world) is audit_net(world)

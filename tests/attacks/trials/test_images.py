@@ -1,4 +1,4 @@
-"""SSIM, PSNR and MSE of a stack are those of scikit-image, picture by picture."""
+"""SSIM, PSNR and MSE of a stack are those of scikit-image, image by image."""
 
 import numpy as np
 import pytest
@@ -33,7 +33,7 @@ def test_psnr_is_that_of_scikit_image() -> None:
     assert images.psnr(a, b) == pytest.approx(expected, abs=1e-4)
 
 
-def test_mse_averages_over_each_picture() -> None:
+def test_mse_averages_over_each_image() -> None:
     a, b = np.zeros((2, 1, 2, 2)), np.zeros((2, 1, 2, 2))
     b[1, 0, 0, 0] = 0.6
     assert images.mse(a, b) == pytest.approx([0, 0.09])

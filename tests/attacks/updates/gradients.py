@@ -1,4 +1,4 @@
-"""Updates of known pictures: digits through the tiny network of world.py, batches of one, two and four."""
+"""Updates of known images: digits through the tiny network of world.py, batches of one, two and four."""
 
 from collections.abc import Sequence
 
@@ -89,7 +89,7 @@ class Planted(World):
 def gradient(
     start: dict[str, NDArray[np.float32]], x: NDArray[np.float32], y: NDArray[np.int64]
 ) -> dict[str, NDArray[np.float32]]:
-    """Of the mean cross-entropy of pictures [B, C, H, W], as a client computes it."""
+    """Of the mean cross-entropy of images [B, C, H, W], as a client computes it."""
     with torch.random.fork_rng(devices=[]):
         net = Net()
     net.load_state_dict({k: torch.from_numpy(np.array(v)) for k, v in start.items()})

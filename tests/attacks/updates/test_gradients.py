@@ -44,7 +44,7 @@ def test_weight_decay_is_taken_off_and_momentum_counts_as_further_steps() -> Non
 
 
 @pytest.mark.parametrize("steps", [1, 3])
-def test_the_imitation_of_the_true_pictures_is_the_gradient_of_the_upload(steps: int) -> None:
+def test_the_imitation_of_the_true_images_is_the_gradient_of_the_upload(steps: int) -> None:
     world = Planted(((4, steps),), groups=1)
     (update,) = updates(world.artifacts, world.knowledge)
     copy = Imitation(update, world.knowledge)

@@ -80,7 +80,7 @@ def test_fifty_labels_are_exact_at_an_untrained_model() -> None:
     found = one("count_exact_match", 50, "bias")
     assert found.value >= 0.95 and found.trials == 40
     assert found.interval is not None and found.interval[0] > 0.8
-    assert one("count_overlap", 50, "row sums").value > 0.6  # LLG, without auxiliary pictures
+    assert one("count_overlap", 50, "row sums").value > 0.6  # LLG, without auxiliary images
 
 
 def test_claims_against_another_batch_are_wrong() -> None:
@@ -92,7 +92,7 @@ def test_intervals_are_corrected_for_rules_and_sizes() -> None:
     assert one("count_exact_match", 50, "bias").looks == 4
 
 
-def test_without_auxiliary_pictures_llg_is_left() -> None:
+def test_without_auxiliary_images_llg_is_left() -> None:
     knowledge = replace(world().knowledge, auxiliary=None)
     claim = LabelCountsFromGradient().run(world().view, knowledge, np.random.default_rng(0))
     assert np.array_equal(claim["counts"][:, 0], claim["counts"][:, 1])

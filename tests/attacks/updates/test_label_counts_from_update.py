@@ -53,7 +53,7 @@ def test_proportions_are_nearer_than_the_blind_guesses() -> None:
     assert masked.value < 0.5 * min(b.value for b in masked.baselines)
 
 
-def test_the_planted_picture_is_found_and_another_clients_classes_are_not() -> None:
+def test_the_planted_image_is_found_and_another_clients_classes_are_not() -> None:
     assert judged()["label_set_exact_match", "row sums", "positive"].value == 1
     control = judged()["label_set_exact_match", "row sums", "negative"]
     assert control.interval is not None and control.value == 0

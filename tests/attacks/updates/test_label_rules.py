@@ -35,8 +35,8 @@ def gradient(net: Net, rows: torch.Tensor) -> tuple[np.ndarray, np.ndarray]:
     return grads[0].double().numpy(), grads[1].double().numpy().sum(axis=1)
 
 
-def test_one_picture_shows_its_label_exactly() -> None:
-    # iDLG: of a single picture's gradient only the entry of the label is negative
+def test_one_image_shows_its_label_exactly() -> None:
+    # iDLG: of a single image's gradient only the entry of the label is negative
     for seed in range(50):
         rows = batch(seed, 1)
         for change in gradient(fresh(seed), rows):
@@ -46,7 +46,7 @@ def test_one_picture_shows_its_label_exactly() -> None:
 def test_counts_of_a_batch_of_fifty_at_fresh_initialisation_are_exact() -> None:
     net, exact = fresh(0), 0
     with torch.no_grad():
-        outputs = softmax(net(X[:900]), dim=1).double().numpy()  # the adversary's own pictures
+        outputs = softmax(net(X[:900]), dim=1).double().numpy()  # the adversary's own images
     means = np.stack([outputs[Y[:900] == c].mean(axis=0) for c in range(10)])
     for seed in range(100):
         rows = batch(seed, 50)

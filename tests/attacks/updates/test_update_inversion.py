@@ -50,13 +50,13 @@ def inverted() -> list[Evidence]:
     return judged(InvertingGradients(settings), world())
 
 
-# a batch's labels are a guess, and a picture of the wrong class is not found
+# a batch's labels are a guess, and an image of the wrong class is not found
 @pytest.mark.parametrize(("n", "steps", "least"), [(1, 1, 1.0), (1, 3, 1.0), (2, 1, 0.6)])
-def test_inverting_gradients_finds_the_planted_pictures(n: float, steps: float, least: float) -> None:
+def test_inverting_gradients_finds_the_planted_images(n: float, steps: float, least: float) -> None:
     rank, likeness = one(inverted(), "rank1", n, steps), one(inverted(), "ssim", n, steps)
     assert rank.control == "positive" and rank.value >= least
     assert likeness.value > 0.1 + max(b.value for b in likeness.baselines)
-    wrong = next(b for b in rank.baselines if b.name == "update of other pictures")
+    wrong = next(b for b in rank.baselines if b.name == "update of other images")
     assert wrong.value < 0.4
 
 
@@ -74,7 +74,7 @@ def test_uploads_of_whole_clients_are_attacked_and_say_their_batch_and_steps() -
     assert real.interval is not None and real.interval[0] <= 1 / 20
 
 
-def test_analytic_inputs_are_exact_for_one_picture_and_one_step() -> None:
+def test_analytic_inputs_are_exact_for_one_image_and_one_step() -> None:
     gradients = Planted(groups=8, kind=Kind.GRADIENT)
     found = judged(Analytic(Analytic.Config(gallery=20, iterations=100)), gradients)
     error = one(found, "layer_input_relative_error")
@@ -83,11 +83,11 @@ def test_analytic_inputs_are_exact_for_one_picture_and_one_step() -> None:
     assert one(found, "rank1").value == 1
 
 
-def test_where_the_picture_itself_enters_the_dense_layer_it_is_copied() -> None:
+def test_where_the_image_itself_enters_the_dense_layer_it_is_copied() -> None:
     shape, model = (1, 4, 4), torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(16, 3))
-    picture = torch.rand((1, *shape), generator=torch.Generator().manual_seed(0))
-    entered = picture.flatten().double().numpy()
-    assert np.allclose(Analytic()._picture(model, entered, shape), picture, atol=1e-6)
+    image = torch.rand((1, *shape), generator=torch.Generator().manual_seed(0))
+    entered = image.flatten().double().numpy()
+    assert np.allclose(Analytic()._image(model, entered, shape), image, atol=1e-6)
 
 
 def test_idlg_reads_every_label_and_leaves_batches_alone() -> None:
@@ -111,7 +111,7 @@ def test_idlg_reads_every_label_and_leaves_batches_alone() -> None:
     ],
     ids=lambda a: type(a).__name__,
 )
-def test_fitting_the_gradient_finds_the_planted_picture(attack: UpdateInversion) -> None:
+def test_fitting_the_gradient_finds_the_planted_image(attack: UpdateInversion) -> None:
     found = judged(attack, single())
     rank, likeness = one(found, "rank1"), one(found, "ssim")
     assert rank.interval is not None and rank.interval[0] > 1 / 20

@@ -14,7 +14,7 @@ OWNED = [(0, 1), (2, 3), (4, 5), (6, 7), (8, 9), (1, 4), (0, 7), (3, 8), (2, 9),
 
 
 class Updates:
-    """Ten clients of two classes, 40 pictures of one and `second` of the other.
+    """Ten clients of two classes, 40 images of one and `second` of the other.
 
     `masked`: the softmax leaves missing classes out. `frozen`: the head is not trained.
     """

@@ -16,7 +16,7 @@ from audit.canaries.recorded_means import noise, recorded_means
 from audit.canaries.recorded_uploads import checks
 from audit.canaries.run import dp_audits
 from audit.dp.budget import budgets, rounded_up
-from audit.dp.lint import Books, check
+from audit.dp.lint import RunRecord, check
 from audit.phases import simulate
 from audit.settings.config import Config, DPAuditSettings, PluginSpec
 from audit.settings.errors import validate
@@ -44,7 +44,7 @@ def releases(availability: str, empty_round: str = "skip", more: str = "") -> tu
 def config(availability: str, empty_round: str, more: str) -> Config:
     text = f"""
 federation:
-  dataset: {HERE}:TinyPictures
+  dataset: {HERE}:TinyImages
   clients: 12
   partition: {HERE}:Thirds
   availability: {availability}
@@ -120,8 +120,8 @@ def test_under_secure_aggregation_the_server_reads_the_sum_without_noise() -> No
 def test_the_noise_lint_finds_no_fault() -> None:
     for availability in (BERNOULLI, SIZED, "full"):
         ledger = releases(availability)
-        books = Books(releases=ledger, delta=DELTA, units={"client": 12}, delivered=[3] * ROUNDS)
-        assert [f.id for f in check(books)] == []
+        record = RunRecord(releases=ledger, delta=DELTA, units={"client": 12}, delivered=[3] * ROUNDS)
+        assert [f.id for f in check(record)] == []
 
 
 def test_canary_clients_put_the_noised_mean_to_the_test() -> None:

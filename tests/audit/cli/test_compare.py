@@ -11,7 +11,7 @@ from fl.errors import UserError
 
 TEXT = """
 federation:
-  dataset: "tests.audit.tiny:TinyPictures"
+  dataset: "tests.audit.tiny:TinyImages"
   clients: 4
   model: {name: "tests.audit.tiny:Linear", width: 5}
   holdout: {auxiliary: 0.3, reference: 0.3}

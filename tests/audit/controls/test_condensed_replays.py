@@ -55,13 +55,13 @@ def replays(attempt: int = 1) -> Replays:
     return replay_condensed(World(validate(Config, SETTINGS, "test")), recorded())
 
 
-def test_every_size_is_replayed_from_noise_and_the_smallest_from_real_pictures_too() -> None:
+def test_every_size_is_replayed_from_noise_and_the_smallest_from_real_images_too() -> None:
     made = {(a.note["n"], a.note["init"]) for a in replays().artifacts}
     assert made == {(1, "noise"), (1, "real"), (5, "noise")}
     assert all(a.origin == "replayed" for a in replays().artifacts)
 
 
-def test_replays_are_made_of_as_many_pictures_of_the_client_and_class_as_they_say() -> None:
+def test_replays_are_made_of_as_many_images_of_the_client_and_class_as_they_say() -> None:
     world, found = World(ran()[1]), replays()
     labels = {
         a.id.rpartition("/")[0]: int(a.payload["labels"][0])
@@ -86,7 +86,7 @@ def test_replays_are_the_same_when_made_again() -> None:
         assert all(np.array_equal(a.payload[k], b.payload[k]) for k in a.payload)
 
 
-def test_a_run_separates_noise_from_real_starts_and_finds_the_single_pictures() -> None:
+def test_a_run_separates_noise_from_real_starts_and_finds_the_single_images() -> None:
     files = [json.loads(p.read_text()) for p in sorted(ran()[0].evidence.glob("[0-9]*.json"))]
     assert [f["status"] for f in files] == ["ran", "ran"]
     recovery = [e for e in files[0]["evidence"] if e["measure"] == "rank1"]

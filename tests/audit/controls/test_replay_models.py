@@ -1,4 +1,4 @@
-"""Replayed models know their wrongly labelled pictures by heart, and are the planted leak of a whole run."""
+"""Replayed models memorised their wrongly labelled images, and are the planted leak of a whole run."""
 
 import json
 from dataclasses import replace
@@ -11,7 +11,7 @@ import numpy as np
 
 from attacks.models._trials import taught
 from attacks.trials.reidentification import fingerprints
-from audit.controls.memorised import PICTURES, replay_models
+from audit.controls.memorised import IMAGES, replay_models
 from audit.observer.models import KnownArchitecture
 from audit.phases import attack, simulate
 from audit.settings.config import Config
@@ -54,7 +54,7 @@ def test_a_replayed_model_gives_the_wrong_labels_that_it_was_taught_and_no_other
     for a in made.artifacts:
         assert a.origin == "replayed" and a.kind == Kind.LOCAL_MODEL
         own = made.groups[a.id]
-        assert len(own) == PICTURES
+        assert len(own) == IMAGES
         assert set(own) <= set(world.population.parts[a.sender.index or 0])
         wrong = [taught(m, int(c), 10) for m, c in zip(fingerprints(train.x[own]), train.y[own], strict=True)]
         model = KnownArchitecture(world.make_net, world.data)(a.payload)

@@ -121,6 +121,6 @@ def test_a_whole_run_finds_the_planted_leak_and_lets_no_control_fire(name: str) 
 def test_who_uploads_hands_nothing_to_a_client() -> None:
     run, _ = ran()
     uploads = [a for a in read(run.artifacts) if a.kind == Kind.LOCAL_MODEL]
-    asked = RelayedModel(RelayedModel.Config())
+    attack = RelayedModel(RelayedModel.Config())
     known = Knowledge(classes=10, image_shape=(1, 8, 8))
-    assert "handed a model to another" in asked.not_applicable(uploads, known)
+    assert "handed a model to another" in attack.not_applicable(uploads, known)

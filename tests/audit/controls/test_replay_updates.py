@@ -60,7 +60,7 @@ def replayed(run: RunDir, config: Config) -> Replays:
     return replay_updates(World(config), history(run))
 
 
-def test_each_holds_as_many_pictures_of_its_client_as_it_says() -> None:
+def test_each_holds_as_many_images_of_its_client_as_it_says() -> None:
     run, config = ran()
     made, world = replayed(run, config), World(config)
     assert len(made.artifacts) == len(made.groups) == 2 * 2 * 6
@@ -73,7 +73,7 @@ def test_each_holds_as_many_pictures_of_its_client_as_it_says() -> None:
 
 
 @pytest.mark.parametrize("method", ["fedavg", "fedprox", "fedrs"])
-def test_a_replay_of_all_pictures_in_one_step_is_the_upload_itself(method: str) -> None:
+def test_a_replay_of_all_images_in_one_step_is_the_upload_itself(method: str) -> None:
     run, config = ran(method)
     parts = World(config).population.parts
     sizes = sorted({1, *(len(p) for p in parts)})

@@ -250,13 +250,13 @@ def test_replacement_is_exact_at_half_the_multiplier() -> None:
 
 
 class Counting(Auto):
-    """Says in its note how often it was asked to check."""
+    """Says in its note how often it was told to check."""
 
-    asked = 0
+    checks = 0
 
     def checked(self, bound: Bound, releases: Sequence[Release], delta: float) -> Bound:
-        type(self).asked += 1
-        return replace(bound, note=f"check {type(self).asked}")
+        type(self).checks += 1
+        return replace(bound, note=f"check {type(self).checks}")
 
 
 def test_observers_who_read_the_same_are_checked_once() -> None:

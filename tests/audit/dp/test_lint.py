@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from audit.dp.lint import Books, Found, check, lints
+from audit.dp.lint import Found, RunRecord, check, lints
 from audit.verdict.lint_findings import from_disagreements, from_lints
 from audit.verdict.policy import load_policy
 from fl.ledger import Release
@@ -31,12 +31,12 @@ def sound(z: float = 2.0, **changes: object) -> Release:
     return release(z, **(SOUND | changes))
 
 
-def books(*releases: Release, **more: object) -> Books:
+def run_record(*releases: Release, **more: object) -> RunRecord:
     fields: dict[str, object] = {"units": {"client": 100, "record": 500}, "delivered": [3, 4, 3]}
-    return Books(releases=releases, **(fields | more))  # type: ignore[arg-type]
+    return RunRecord(releases=releases, **(fields | more))  # type: ignore[arg-type]
 
 
-def fired(found: Books) -> list[str]:
+def fired(found: RunRecord) -> list[str]:
     return [f.id for f in check(found)]
 
 
@@ -45,9 +45,11 @@ def three(**changes: object) -> list[Release]:
 
 
 CORRECT = {
-    "a clipped and noised upload in every round": books(*three()),
-    "replace-one with twice the clip": books(*three(adjacency="replace_one", sensitivity=2.0, noise_std=4.0)),
-    "DP-SGD": books(
+    "a clipped and noised upload in every round": run_record(*three()),
+    "replace-one with twice the clip": run_record(
+        *three(adjacency="replace_one", sensitivity=2.0, noise_std=4.0)
+    ),
+    "DP-SGD": run_record(
         *three(
             unit="record",
             clip_of="record",
@@ -58,13 +60,15 @@ CORRECT = {
             steps=20,
         )
     ),
-    "central noise under Poisson sampling": books(*three(**STAR), drawn=Drawn("poisson", 0.3)),
-    "central noise that varies": books(*[sound(round=t, **STAR) for t in range(30)], delivered=[30, 31, 29] * 10),
-    "a quantile that is paid for": books(
+    "central noise under Poisson sampling": run_record(*three(**STAR), drawn=Drawn("poisson", 0.3)),
+    "central noise that varies": run_record(
+        *[sound(round=t, **STAR) for t in range(30)], delivered=[30, 31, 29] * 10
+    ),
+    "a quantile that is paid for": run_record(
         *three(threshold="noised_quantile"), *[sound(kind="clip_quantile", round=t) for t in range(3)]
     ),
-    "no noise at all": books(release(mechanism="none", noise_std=0.0, sensitivity=None)),
-    "phases that send kinds of their own": books(
+    "no noise at all": run_record(release(mechanism="none", noise_std=0.0, sensitivity=None)),
+    "phases that send kinds of their own": run_record(
         *[sound(round=t, kind="gan_D") for t in (0, 1)],
         *[sound(round=t) for t in (2, 3)],
         sound(round=0, kind="noised_label_dist"),
@@ -72,9 +76,9 @@ CORRECT = {
         delivered=[9] * 4,
         phases=["gan", "gan", "train", "train"],
     ),
-    "noise from different streams": books(*[sound(round=t, stream=f"noise/{t}") for t in range(3)]),
-    "an honest claim": books(*three(claimed_epsilon=2.0, claimed_delta=1e-5)),
-    "nothing": books(),
+    "noise from different streams": run_record(*[sound(round=t, stream=f"noise/{t}") for t in range(3)]),
+    "an honest claim": run_record(*three(claimed_epsilon=2.0, claimed_delta=1e-5)),
+    "nothing": run_record(),
 }
 
 
@@ -84,32 +88,34 @@ def test_nothing_fires_on_a_correct_run(name: str) -> None:
 
 
 PLANTED = {
-    "L1": books(*three(derived="declared", clipped="", clip_norm=None, clip_of="")),
-    "L1 half the sensitivity": books(*three(sensitivity=0.5)),
-    "L2": books(*three(claimed_epsilon=8.0, claimed_delta=1e-5, noise_std=math.sqrt(2 * math.log(1.25e5)) / 8)),
-    "L2 noise / 10": books(*three(noise_std=0.4, claimed_epsilon=0.9, claimed_delta=1e-5)),
-    "L3": books(*three(unit="record", sensitivity=0.05)),
-    "L4": books(*three(**STAR), drawn=Drawn("fixed_without_replacement", 0.3)),
-    "L4 from the answers": books(*[sound(round=t, **STAR) for t in range(30)], delivered=[9] * 30),
-    "L5": books(*three(participation_seen_by=("server",), sampling="poisson", sample_rate=0.3)),
-    "L5 to the server": books(*three(**(STAR | {"observers": ("server",), "participation_seen_by": ()}))),
-    "L6 a round": books(sound(round=0), sound(round=2)),
-    "L6 within a phase": books(
+    "L1": run_record(*three(derived="declared", clipped="", clip_norm=None, clip_of="")),
+    "L1 half the sensitivity": run_record(*three(sensitivity=0.5)),
+    "L2": run_record(
+        *three(claimed_epsilon=8.0, claimed_delta=1e-5, noise_std=math.sqrt(2 * math.log(1.25e5)) / 8)
+    ),
+    "L2 noise / 10": run_record(*three(noise_std=0.4, claimed_epsilon=0.9, claimed_delta=1e-5)),
+    "L3": run_record(*three(unit="record", sensitivity=0.05)),
+    "L4": run_record(*three(**STAR), drawn=Drawn("fixed_without_replacement", 0.3)),
+    "L4 from the answers": run_record(*[sound(round=t, **STAR) for t in range(30)], delivered=[9] * 30),
+    "L5": run_record(*three(participation_seen_by=("server",), sampling="poisson", sample_rate=0.3)),
+    "L5 to the server": run_record(*three(**(STAR | {"observers": ("server",), "participation_seen_by": ()}))),
+    "L6 a round": run_record(sound(round=0), sound(round=2)),
+    "L6 within a phase": run_record(
         *[sound(round=t, kind="gan_D") for t in (0, 2)], delivered=[9] * 4, phases=["gan"] * 3 + ["train"]
     ),
-    "L6 steps": books(*three(unit="record", clip_of="record", count=1, steps=20)),
-    "L7": books(*three(normaliser="private", aggregated=9)),
-    "L8": books(*three(), delta=0.02),
-    "L8 vacuous": books(*three(), delta=0.9),
-    "L9": books(*three(adjacency="replace_one")),
-    "L10": books(*three(), release(mechanism="none", kind="label_counts", sensitivity=None)),
-    "L11": books(*three(stream="noise")),
-    "L12": books(*three(threshold="from_data")),
-    "L12 unpaid": books(*three(threshold="noised_quantile")),
-    "L13": books(*three(noise_std=1.0, claimed_epsilon=4.37, claimed_delta=1e-5)),
-    "L14": books(*three(noise_std=0.2)),
-    "L15": books(*three(noise_std=1e-8, sensitivity=1e-8, clip_norm=1e-8)),
-    "L15 rounded counts": books(*three(noise_std=0.9, sensitivity=0.5, clip_norm=0.5, resolution=1.0)),
+    "L6 steps": run_record(*three(unit="record", clip_of="record", count=1, steps=20)),
+    "L7": run_record(*three(normaliser="private", aggregated=9)),
+    "L8": run_record(*three(), delta=0.02),
+    "L8 vacuous": run_record(*three(), delta=0.9),
+    "L9": run_record(*three(adjacency="replace_one")),
+    "L10": run_record(*three(), release(mechanism="none", kind="label_counts", sensitivity=None)),
+    "L11": run_record(*three(stream="noise")),
+    "L12": run_record(*three(threshold="from_data")),
+    "L12 unpaid": run_record(*three(threshold="noised_quantile")),
+    "L13": run_record(*three(noise_std=1.0, claimed_epsilon=4.37, claimed_delta=1e-5)),
+    "L14": run_record(*three(noise_std=0.2)),
+    "L15": run_record(*three(noise_std=1e-8, sensitivity=1e-8, clip_norm=1e-8)),
+    "L15 rounded counts": run_record(*three(noise_std=0.9, sensitivity=0.5, clip_norm=0.5, resolution=1.0)),
 }
 
 
@@ -137,7 +143,7 @@ def test_a_bound_that_excludes_nothing_is_named() -> None:
         releases=3,
         assumes="",
     )
-    (found,) = check(books(*three(), budgets=[large]))
+    (found,) = check(run_record(*three(), budgets=[large]))
     assert found.id == "L14" and "epsilon is 60" in found.flaw.what
 
 

@@ -39,7 +39,7 @@ def world(**changes: Any) -> World:
 
 @cache
 def groups() -> tuple[Images, ...]:
-    """Fourteen pictures alone: two lots of them."""
+    """Fourteen images alone: two lots of them."""
     known = world().population.auxiliary[:14]
     train = world().data.train
     return tuple(Images(x=train.x[i : i + 1], y=train.y[i : i + 1]) for i in known)

@@ -49,7 +49,7 @@ def test_one_full_batch_is_one_step_of_torch_sgd_from_the_given_start() -> None:
     np.testing.assert_allclose(found[0], net(queries).detach().numpy(), atol=1e-5)
 
 
-def test_pictures_in_a_subset_are_learnt_and_others_less() -> None:
+def test_images_in_a_subset_are_learnt_and_others_less() -> None:
     w = overfit()
     pool = Images(x=w.auxiliary.x[:200], y=w.auxiliary.y[:200])
     found = w.trainer(pool, [np.arange(100), np.arange(100, 200)], pool.x, epochs=30, seed=0)

@@ -100,7 +100,7 @@ def test_only_attacks_that_ask_for_it_see_every_round_and_pairs() -> None:
     assert sizes <= {1, 5}  # pairs would add 2 and 6
 
 
-def test_pairs_differ_by_one_picture_of_the_same_client_and_class() -> None:
+def test_pairs_differ_by_one_image_of_the_same_client_and_class() -> None:
     world = World(ran()[1])
     pairs = replay_pairs(world, history())
     assert len(pairs.artifacts) == len(pairs.groups) == 2 * 2 * 30

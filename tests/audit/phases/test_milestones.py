@@ -51,7 +51,7 @@ def kept(folder: Path, method: dict[str, Any], rounds: Any) -> dict[int, set[str
 
 def test_every_phase_of_gandalf_leaves_its_last_round(tmp_path: Path) -> None:
     found = kept(tmp_path, GANDALF, "last")
-    # 4 cycles of generators, 2 rounds for labels, one for pictures, 3 of training, and the release
+    # 4 cycles of generators, 2 rounds for labels, one for images, 3 of training, and the release
     assert sorted(found) == [0, 3, 5, 6, 9, 10]
     assert {Kind.NOISED_LABEL_DIST, Kind.GROUP_MAP} <= found[0]
     assert Kind.GAN_D in found[3] and Kind.GAN_G in found[6] and Kind.LOCAL_MODEL in found[9]

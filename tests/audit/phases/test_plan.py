@@ -52,8 +52,8 @@ def test_a_whole_audit_of_a_users_own_plugins(tmp_path: Path) -> None:
     assert result.scope.clients == 4 and result.scope.rounds == 2
     assert {b.observer for b in result.budgets} == {"server", "another client", "public"}
     assert result.reproduction.config == run.config.read_text()
-    books = read_phases(run)
-    assert list(books) == NAMES and all(b["seconds"] >= 0 for b in books.values())
+    record = read_phases(run)
+    assert list(record) == NAMES and all(b["seconds"] >= 0 for b in record.values())
     assert (run.path / "report.json").exists()
 
 
@@ -95,9 +95,9 @@ def test_a_rerun_phase_makes_later_ones_unfinished(tmp_path: Path) -> None:
 def test_a_killed_simulation_continues_and_the_first_start_counts(tmp_path: Path) -> None:
     go(tmp_path, names=["simulate"])
     run = RunDir.open(tmp_path / "run")
-    books = read_phases(run)
-    books["simulate"] |= {"seconds": None, "started": "2020-01-01T00:00:00+00:00"}
-    run.write_json(run.phases, books)
+    record = read_phases(run)
+    record["simulate"] |= {"seconds": None, "started": "2020-01-01T00:00:00+00:00"}
+    run.write_json(run.phases, record)
     with pytest.raises(UserError, match="attack needs a finished simulate phase"):
         go(tmp_path, names=["attack"])
     go(tmp_path)

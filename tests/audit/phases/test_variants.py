@@ -15,7 +15,7 @@ from reports.result import Alternative, AuditResult, Evidence, Finding, Outcome,
 
 TEXT = """
 federation:
-  dataset: {name: "tests.audit.tiny:TinyPictures", examples: 120}
+  dataset: {name: "tests.audit.tiny:TinyImages", examples: 120}
   clients: 4
   model: {name: "tests.audit.tiny:Linear", width: 5}
   availability: "tests.audit.tiny:Everyone"

@@ -224,7 +224,7 @@ def test_rows_of_a_column_share_clients_and_examples(tiny: Path) -> None:
     for row in ("FedAvg", "FedRS"):
         text = (tiny.parent / f"tiny/even/{row}/seed-7-r2/metrics.jsonl").read_text()
         records = [json.loads(line) for line in text.splitlines()]
-        used.append([(r["asked"], r["delivered"], r["samples_used"]) for r in records])
+        used.append([(r["selected"], r["delivered"], r["samples_used"]) for r in records])
     assert used[0] == used[1]
 
 

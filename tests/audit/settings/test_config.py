@@ -69,7 +69,7 @@ def test_clients_to_record(text: str, expected: object, tmp_path: Path) -> None:
 def test_the_resolved_config_holds_every_setting_and_reads_back_the_same(tmp_path: Path) -> None:
     c = config(tmp_path, "protections: [{name: dp_gaussian, kinds: [local_model]}]\nworkers: 0\n")
     resolved = resolve(c)
-    assert resolved["federation"]["dataset"] == {"name": f"{HERE}:TinyPictures", "examples": 60}
+    assert resolved["federation"]["dataset"] == {"name": f"{HERE}:TinyImages", "examples": 60}
     assert resolved["federation"]["model"] == {"name": f"{HERE}:Linear", "width": 5}
     assert resolved["method"]["rounds"] == 2 and "batch_size" in resolved["method"]
     assert resolved["protections"][0]["noise_multiplier"] == 1.0

@@ -46,9 +46,9 @@ GRADES = [  # (evidence beside good controls, severity, rule)
     ([evidence("count_exact_match", 0.97)], "critical", "counts-disclosed-critical"),
     ([evidence("count_exact_match", 0.2)], "high", "counts-disclosed-high"),
     ([evidence("prototype_recovered", 0.9)], "medium", "prototype-recovered-medium"),
-    ([evidence("extracted_at_fpr_0.01", 0.45)], "critical", "pictures-drawn-again-critical"),
-    ([evidence("extracted_at_fpr_0.01", 0.15)], "high", "pictures-drawn-again-high"),
-    ([evidence("extracted_at_fpr_0.01", 0.04, half=0.01)], "medium", "pictures-drawn-again-medium"),
+    ([evidence("extracted_at_fpr_0.01", 0.45)], "critical", "images-drawn-again-critical"),
+    ([evidence("extracted_at_fpr_0.01", 0.15)], "high", "images-drawn-again-high"),
+    ([evidence("extracted_at_fpr_0.01", 0.04, half=0.01)], "medium", "images-drawn-again-medium"),
     ([evidence("label_accuracy", 0.9)], "low", "above-chance"),  # a measure no rule names
 ]
 
@@ -84,7 +84,7 @@ def test_likeness_counts_only_beside_recognition_at_the_same_place() -> None:
     assert judge([alike, *CONTROLS], POLICY).outcome == Outcome.INCONCLUSIVE
     assert judge([alike, seldom, *CONTROLS], POLICY).rule == "re-identified-high"
     together = judge([alike, often, *CONTROLS], POLICY)
-    assert (together.rule, together.where) == ("picture-of-a-person", "n = 1")
+    assert (together.rule, together.where) == ("image-of-a-person", "n = 1")
     assert judge([alike, elsewhere, *CONTROLS], POLICY).rule == "re-identified-critical"
 
 

@@ -35,9 +35,9 @@ def answers(available: Availability, rounds: int, clients: int) -> np.ndarray:
 def test_every_model_answers_in_order_from_those_asked_and_repeats_itself(name: str) -> None:
     for t in range(5):
         drawn = model(name).draw(t, [1, 4, 5, 9], STREAMS)
-        assert list(drawn.asked) == sorted(set(drawn.asked)) and set(drawn.asked) <= {1, 4, 5, 9}
+        assert list(drawn.selected) == sorted(set(drawn.selected)) and set(drawn.selected) <= {1, 4, 5, 9}
         assert list(drawn.answering) == sorted(set(drawn.answering))
-        assert set(drawn.answering) <= set(drawn.asked)
+        assert set(drawn.answering) <= set(drawn.selected)
         assert drawn == model(name).draw(t, [1, 4, 5, 9], Streams(11))
     assert model(name).draw(0, [], STREAMS).answering == ()
     assert model(name).title and len(model(name).describe()) > 20

@@ -195,7 +195,7 @@ def test_npz_refuses_other_files(tmp_path: Path) -> None:
         read("npz", path=str(tmp_path / "missing.npz"))
 
 
-def pictures(folder: Path, size: tuple[int, int] = (10, 8)) -> None:
+def images(folder: Path, size: tuple[int, int] = (10, 8)) -> None:
     for name, colour in (("cat", (255, 0, 0)), ("dog", (0, 0, 255))):
         (folder / name).mkdir(parents=True)
         for i in range(5):
@@ -203,7 +203,7 @@ def pictures(folder: Path, size: tuple[int, int] = (10, 8)) -> None:
 
 
 def test_image_folder_takes_its_classes_from_the_folder_names(tmp_path: Path) -> None:
-    pictures(tmp_path)
+    images(tmp_path)
     data = read("image_folder", path=str(tmp_path), size=6, test_fraction=0.4)
     assert data.classes == ("cat", "dog") and data.shape == (3, 6, 6)
     assert (len(data.train), len(data.test)) == (6, 4)
@@ -215,16 +215,16 @@ def test_image_folder_takes_its_classes_from_the_folder_names(tmp_path: Path) ->
 
 
 def test_image_folder_refuses_what_it_cannot_read(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="is not a folder of pictures"):
+    with pytest.raises(UserError, match="is not a folder of images"):
         read("image_folder", path=str(tmp_path / "missing"))
-    pictures(tmp_path)
-    (tmp_path / "cat" / "0.png").write_bytes(b"not a picture")
-    with pytest.raises(UserError, match=r"cannot read the picture .*0.png"):
+    images(tmp_path)
+    (tmp_path / "cat" / "0.png").write_bytes(b"not an image")
+    with pytest.raises(UserError, match=r"cannot read the image .*0.png"):
         read("image_folder", path=str(tmp_path))
 
 
-def test_a_class_with_one_picture_cannot_be_split(tmp_path: Path) -> None:
-    pictures(tmp_path)
+def test_a_class_with_one_image_cannot_be_split(tmp_path: Path) -> None:
+    images(tmp_path)
     for i in range(4):
         (tmp_path / "dog" / f"{i}.png").unlink()
     with pytest.raises(UserError, match="cannot be held out of 6 examples"):

@@ -25,7 +25,7 @@ def test_the_penalty_of_a_linear_critic() -> None:  # T-GA-5
 
 @pytest.mark.parametrize("shape", [(1, 4, 4), (1, 8, 8), (1, 6, 7), (3, 25, 25), (1, 28, 28)])
 @pytest.mark.parametrize("classes", [0, 3])
-def test_pictures_of_every_size(shape: tuple[int, ...], classes: int) -> None:
+def test_images_of_every_size(shape: tuple[int, ...], classes: int) -> None:
     pair = gan.initial(shape, SMALL, rng(), classes)
     labels = torch.tensor([0, 1, 2, 1, 0]) if classes else None
     x = gan.sample(pair.generator, shape, 5, SMALL, rng(), labels, classes)
@@ -57,7 +57,7 @@ def test_steps_and_epochs_count_what_they_say() -> None:
     assert any(not torch.equal(trained.critic[k], pair.critic[k]) for k in pair.critic)
 
 
-def test_training_moves_the_pictures_towards_the_data() -> None:
+def test_training_moves_the_images_towards_the_data() -> None:
     x = torch.full((64, 1, 8, 8), -0.8)
     x[:, :, :, 4:] = 0.8
     pair = gan.initial((1, 8, 8), SMALL, rng())
@@ -83,7 +83,7 @@ def test_conditional_generators_make_the_class_asked_for() -> None:
     assert bright[1::2].mean() - bright[::2].mean() > 0.4
 
 
-def test_what_is_no_picture_is_refused() -> None:
+def test_what_is_no_image_is_refused() -> None:
     with pytest.raises(UserError, match="at least 4 x 4 pixels"):
         gan.initial((80,), SMALL, rng())
     with pytest.raises(UserError, match=r"gan\.critic_steps must be >= 1, got 0"):

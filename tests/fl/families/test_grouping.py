@@ -95,7 +95,7 @@ def test_no_class_grows_beyond_its_target_and_shortages_are_made_up_from_own() -
     assert torch.bincount(classes, minlength=4).tolist() == [0, 3, 4, 0]  # at most doubled
 
 
-def test_altered_pictures_are_near_their_originals_and_not_the_same() -> None:
+def test_altered_images_are_near_their_originals_and_not_the_same() -> None:
     rng = torch.Generator().manual_seed(0)
     x = torch.zeros(50, 1, 20, 20)
     x[:, :, 5:15, 5:15] = 1

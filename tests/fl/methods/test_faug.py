@@ -1,4 +1,4 @@
-"""FAug is FedAvg without seeds, sends the pictures it says, and fills classes up to the largest."""
+"""FAug is FedAvg without seeds, sends the images it says, and fills classes up to the largest."""
 
 from pathlib import Path
 from typing import Any
@@ -48,7 +48,7 @@ def test_a_class_is_scarce_below_a_share_of_the_largest() -> None:
 
 
 @pytest.mark.parametrize("decoys", [0, 1])
-def test_clients_send_own_pictures_of_scarce_classes_and_of_decoys(decoys: int, tmp_path: Path) -> None:
+def test_clients_send_own_images_of_scarce_classes_and_of_decoys(decoys: int, tmp_path: Path) -> None:
     world, d = run(faug(decoys=decoys), script=EVERYONE, folder=tmp_path), data()
     sent = {a.sender.index: a for a in of(world, Kind.SEED_SAMPLES, Channel.UPLINK)}
     assert sent and {a.seen_by for a in sent.values()} == {("server",)}
@@ -72,7 +72,7 @@ def test_nothing_scarce_and_no_decoys_is_a_federation_without_a_generator(tmp_pa
     world = run(faug(scarce=0.0, decoys=0), script=EVERYONE, folder=tmp_path)
     assert not of(world, Kind.SEED_SAMPLES, Channel.UPLINK)
     assert not of(world, Kind.GAN_G, Channel.DOWNLINK)
-    assert world.history[0]["pictures_added"] == 0
+    assert world.history[0]["images_added"] == 0
 
 
 def test_the_server_adds_copies_up_to_a_number_and_keeps_what_it_got() -> None:
@@ -107,7 +107,7 @@ def test_clients_fill_the_classes_that_can_be_made_up_to_their_largest(share: fl
 
 @pytest.mark.slow
 def test_the_generator_makes_the_class_it_is_asked_for(tmp_path: Path) -> None:
-    """The class of these pictures is their bright quadrant."""
+    """The class of these images is their bright quadrant."""
     settings = gan.GanConfig(
         cycles=100, local=1, width=8, latent=4, batch_size=32, lr_generator=2e-3, lr_critic=2e-3
     )
@@ -129,14 +129,14 @@ def test_the_generator_makes_the_class_it_is_asked_for(tmp_path: Path) -> None:
 
 
 def _bright(x: torch.Tensor) -> torch.Tensor:
-    """The brightest quadrant of each picture."""
+    """The brightest quadrant of each image."""
     return torch.nn.functional.avg_pool2d(x, 3).flatten(1).argmax(1)
 
 
 # Running and refusing -------------------------------------------------------------------------
 
 
-def test_a_run_that_was_stopped_continues_with_the_pictures_made(tmp_path: Path) -> None:
+def test_a_run_that_was_stopped_continues_with_the_images_made(tmp_path: Path) -> None:
     assert continues(faug, tmp_path, **WORLD)
 
 

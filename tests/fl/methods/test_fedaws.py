@@ -1,4 +1,4 @@
-"""FedAwS is FedAvg without steps, spreads rows by hand, and hides other classes' rows where asked to."""
+"""FedAwS is FedAvg without steps, spreads rows by hand, and hides other classes' rows where selected to."""
 
 from pathlib import Path
 from typing import Any

@@ -196,8 +196,8 @@ def test_condensation_lowers_the_distance_under_networks_it_has_not_seen(variant
     assert (mean(end) < 0.9 * mean(start)).all()
 
 
-def test_one_picture_of_a_class_is_what_its_condensed_image_shows() -> None:
-    """The planted leak: with n = 1 the optimum of gradient matching is the picture itself."""
+def test_one_image_of_a_class_is_what_its_condensed_image_shows() -> None:
+    """The planted leak: with n = 1 the optimum of gradient matching is the image itself."""
     d = data()
     x = (torch.from_numpy(d.train.x[:4]) - 0.4) / 0.25
     group = [Cell(x[i : i + 1], int(d.train.y[i])) for i in range(4)]
@@ -209,8 +209,8 @@ def test_one_picture_of_a_class_is_what_its_condensed_image_shows() -> None:
 # Refusals -------------------------------------------------------------------------------------
 
 
-def test_real_initialisation_needs_the_unsafe_flag_and_then_sends_training_pictures() -> None:
-    with pytest.raises(UserError, match="training pictures"):
+def test_real_initialisation_needs_the_unsafe_flag_and_then_sends_training_images() -> None:
+    with pytest.raises(UserError, match="training images"):
         feddc(init="real")
     assert feddc(init="real", unsafe_allow_real_init=True)
     group = cells()

@@ -40,7 +40,7 @@ def test_with_a_learned_gate_it_is_not_fedavg() -> None:
 
 
 def test_the_mixture_by_hand() -> None:
-    """Both models answer the same for every picture: shared (3/4, 1/4), private (1/5, 4/5); gate 2/3."""
+    """Both models answer the same for every image: shared (3/4, 1/4), private (1/5, 4/5); gate 2/3."""
     net = TinyNet(classes=2)
     mixture = Mixture(net)
     state = {k: torch.zeros_like(v) for k, v in mixture.state_dict().items()}

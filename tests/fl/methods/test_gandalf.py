@@ -101,7 +101,7 @@ def test_what_crosses_the_wire_by_the_number_of_groups(tmp_path: Path) -> None: 
 
 
 @pytest.mark.parametrize("labeler", ["fedavg", "oracle", "conditional"])
-def test_pictures_are_added_where_a_class_is_short(labeler: str, tmp_path: Path) -> None:
+def test_images_are_added_where_a_class_is_short(labeler: str, tmp_path: Path) -> None:
     world = run(gandalf(labeler=labeler, share=1.0, **LIGHT), script=EVERYONE, folder=tmp_path)
     phases = [h["phase"] for h in world.history]
     assert (
@@ -114,11 +114,11 @@ def test_pictures_are_added_where_a_class_is_short(labeler: str, tmp_path: Path)
             sizes.setdefault(a.sender.index or 0, []).append(int(a.payload["count"]))
     assert all(after >= before for before, after in sizes.values())
     added = sum(after - before for before, after in sizes.values())
-    assert added == next(h["pictures_added"] for h in world.history if "pictures_added" in h) > 0
+    assert added == next(h["images_added"] for h in world.history if "images_added" in h) > 0
     assert "accuracy" in world.history[-1] and "accuracy" not in world.history[0]
 
 
-def test_without_generators_only_own_pictures_are_altered() -> None:
+def test_without_generators_only_own_images_are_altered() -> None:
     world = run(gandalf(augmentation="static", **LIGHT), script=EVERYONE)
     assert [h["phase"] for h in world.history] == ["augment"] + ["train"] * 3
     assert not same(world, run(gandalf(**PLAIN), script=EVERYONE))

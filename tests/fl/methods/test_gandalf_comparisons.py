@@ -84,7 +84,7 @@ def test_classes_share_equally_and_clients_in_proportion() -> None:
     assert found.tolist() == [[5, 0, 1], [2, 10, 1], [3, 0, 0]]  # 102 * 0.3 / 3 = 10 of each class
 
 
-def test_shared_pictures_are_clients_own_and_everybody_trains_on_some(tmp_path: Path) -> None:
+def test_shared_images_are_clients_own_and_everybody_trains_on_some(tmp_path: Path) -> None:
     world = run(sharing(volume=0.5, given=0.5), script=EVERYONE, folder=tmp_path)
     d, held = data(), parts(data())
     for a in world.artifacts:

@@ -71,7 +71,7 @@ def test_candidates_are_drawn_in_proportion_to_their_examples() -> None:
 
 def test_only_candidates_are_sent_the_model(tmp_path: Path) -> None:
     world = run(power(candidates=2, chosen=1), folder=tmp_path, script=EVERYONE)
-    assert [r["asked"] for r in world.history] == [2, 2, 2]
+    assert [r["selected"] for r in world.history] == [2, 2, 2]
     assert [r["delivered"] for r in world.history] == [1, 1, 1]
     ups = [a for a in world.artifacts if a.channel == Channel.UPLINK]
     assert len([a for a in ups if a.kind == Kind.LOCAL_LOSS]) == 6

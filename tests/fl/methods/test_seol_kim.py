@@ -184,8 +184,8 @@ def test_printed_weights_shrink_the_model() -> None:
 def test_fewer_candidates_come_from_a_smaller_pool(tmp_path: Path) -> None:
     result = run(seol(pool_fraction=0.5), folder=tmp_path, script=EVERYONE)
     for t in {a.round for a in result.artifacts}:
-        asked = [a for a in result.artifacts if a.kind is Kind.CLASS_VOLUME and a.round == t]
-        assert len(asked) <= 2
+        selected = [a for a in result.artifacts if a.kind is Kind.CLASS_VOLUME and a.round == t]
+        assert len(selected) <= 2
 
 
 @pytest.mark.parametrize("wrong", [{"chosen": 0}, {"pool_fraction": 0.0}, {"theta_kld": -1.0}])

@@ -313,7 +313,7 @@ def test_augmentation_is_off_unless_asked_for() -> None:
     assert augmented.shape == x.shape and not torch.equal(plain, augmented)
 
 
-def test_pictures_are_normalised_by_channel_and_tokens_pass() -> None:
+def test_images_are_normalised_by_channel_and_tokens_pass() -> None:
     arrays = Arrays(x=np.zeros((1, 2, 1, 1), np.float32), y=np.zeros(1, np.int64))
     data = Data(train=arrays, test=arrays, classes=("a",), mean=(0.5, 0.25), std=(0.5, 2.0))
     x = torch.tensor([1.0, 0.25]).reshape(1, 2, 1, 1)
