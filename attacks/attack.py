@@ -8,51 +8,20 @@ answer, by signature.
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import StrEnum
 from typing import Any, Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fl.artifact import Artifact, Kind
+from fl.artifact import Artifact
+from fl.kinds import Kind
 from fl.plugin import Plugin
+from fl.threat import Goal, ThreatModel
 
 Floats = NDArray[np.floating[Any]]
 # Named arrays; the attack's docstring says which. A claim that is a rule rather than an answer
 # ("score any image") holds the Extractors it needs as an object array; claims stay in memory.
 Claim = Mapping[str, NDArray[Any]]
-
-
-class Position(StrEnum):
-    """Where the adversary sits; decides what it could see."""
-
-    SERVER = "server"
-    CLIENT = "client"  # another client: sees every broadcast
-    MEDIATOR = "mediator"
-    NEXT_CLIENT = "next_client"  # the next client of a relay
-    # several clients: broadcasts, and what each of them sent; an attack says who they are and reads no other
-    COLLUDING_CLIENTS = "colluding_clients"
-    PUBLIC = "public"  # whoever gets the final model
-
-
-class Conduct(StrEnum):
-    HONEST_BUT_CURIOUS = "honest_but_curious"
-    MALICIOUS = "malicious"
-
-
-class Goal(StrEnum):
-    RECONSTRUCTION = "reconstruction"
-    MEMBERSHIP = "membership"
-    INFERENCE = "inference"
-    POISONING = "poisoning"
-
-
-@dataclass(frozen=True, kw_only=True)
-class ThreatModel:
-    position: Position
-    conduct: Conduct = Conduct.HONEST_BUT_CURIOUS
-    # "architecture", "auxiliary_data", "label_counts"; the first two together allow shadow training
-    knows: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, kw_only=True)

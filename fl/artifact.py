@@ -1,8 +1,7 @@
 """Artifacts: what crossed a trust boundary, as the recorder keeps it and the attacks read it.
 
-A message travels; an artifact is one kind of content inside a recorded message. Kinds carry the
-names of the papers' shared quantities. Payloads are named numpy arrays, never Python objects, so
-that reading an artifact can run nobody's code.
+A message travels; an artifact is one kind (fl/kinds.py) of content inside a recorded message. Payloads are named
+numpy arrays, never Python objects, so that reading an artifact can run nobody's code.
 """
 
 from collections.abc import Mapping
@@ -12,52 +11,9 @@ from enum import StrEnum
 import numpy as np
 from numpy.typing import NDArray
 
+from fl.kinds import Kind
+
 Array = NDArray[np.generic]
-
-
-class Kind(StrEnum):
-    """What a message may contain. A method's card lists the kinds it sends; the wire refuses others."""
-
-    GLOBAL_MODEL = "global_model"  # server -> client: w, one array a parameter
-    LOCAL_MODEL = "local_model"  # client -> server: w_k
-    MODEL_DELTA = "model_delta"  # client -> server: w_k - w, after minus before
-    NUM_EXAMPLES = "num_examples"  # client -> server: {"count": []}
-    LABEL_COUNTS = "label_counts"  # client -> server: {"counts": [C]}
-    NOISED_LABEL_DIST = "noised_label_dist"  # normalised and noised label counts
-    GLOBAL_PROTOTYPES = "global_prototypes"  # {"classes": [c], "features": [c, D]}
-    LOCAL_PROTOTYPES = "local_prototypes"  # {"classes": [c], "features": [c, D]}
-    PROTO_COUNTS = "proto_counts"  # {"classes": [c], "counts": [c]}
-    CONTROL_GLOBAL = "control_global"  # SCAFFOLD c
-    CONTROL_DELTA = "control_delta"  # SCAFFOLD c_k+ - c_k
-    NUM_STEPS = "num_steps"  # {"steps": []}: local steps, or their norm (FedNova)
-    NORMALIZED_DELTA = "normalized_delta"  # FedNova d_k
-    CONDENSED_IMAGES = "condensed_images"  # {"images": [m, C, H, W]}
-    CONDENSED_LABELS = "condensed_labels"  # {"labels": [m]}
-    CLASS_VOLUME = "class_volume"  # Seol & Kim: counts after oversampling
-    ALLOCATION = "allocation"
-    OVERSAMPLE_DECAY = "oversample_decay"
-    MEAN_LOGIT_TABLE = "mean_logit_table"  # FD: {"table": [C, C], "present": [C]}
-    GLOBAL_LOGIT_TABLE = "global_logit_table"
-    GAN_G = "gan_G"  # generator weights
-    GAN_D = "gan_D"  # critic weights
-    GROUP_MAP = "group_map"
-    RELAY_MODEL = "relay_model"
-    TRAIN_ORDER = "train_order"
-    HEARTBEAT = "heartbeat"
-    ROLLBACK_REQUEST = "rollback_request"
-    SOFT_DEADLINE = "soft_deadline"
-    UNFROZEN_LAYERS = "unfrozen_layers"
-    FROZEN_COUNT = "frozen_count"
-    TASK_TIME = "task_time"
-    WIDTH = "width"
-    MASHED_BATCH = "mashed_batch"
-    SEED_SAMPLES = "seed_samples"
-    CLUSTER_ID = "cluster_id"
-    LOCAL_LOSS = "local_loss"
-    STALENESS = "staleness"  # {"version": []}: the server step the client started from
-    PROXIES = "proxies"  # FedAwS {"classes": [m], "rows": [m, D]}: head rows of a client's classes
-    GRADIENT = "gradient"  # the gradient of one batch, where a method sends it
-    AGGREGATE = "aggregate"  # all that secure aggregation leaves the server: sums by "KIND/NAME"
 
 
 class Channel(StrEnum):

@@ -12,9 +12,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fl.artifact import Channel, Kind
+from fl.artifact import Channel
 from fl.checkpoint import Checkpoints, Saved
 from fl.dataset import Data
+from fl.kinds import Kind
 from fl.model import State
 from fl.participation import Availability
 from fl.partition import Index

@@ -20,9 +20,9 @@ import torch
 from torch import Tensor
 
 from fl.aggregators.mean import WeightedMean
-from fl.artifact import Kind
 from fl.errors import UserError
 from fl.federation import Federation, Tally
+from fl.kinds import Kind
 from fl.model import Net, State, head_names
 from fl.plugin import Plugin
 from fl.protection import Message

@@ -12,7 +12,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from fl.artifact import Kind
+from fl.kinds import Kind
 from fl.ledger import Release
 from fl.protection import Payload, Sending
 

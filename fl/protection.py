@@ -13,7 +13,8 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from fl.artifact import Kind, Party
+from fl.artifact import Party
+from fl.kinds import Kind
 from fl.ledger import Release
 from fl.participation import Drawn
 from fl.plugin import Plugin

@@ -22,8 +22,9 @@ from safetensors import SafetensorError
 from safetensors.numpy import load as load_bytes
 from safetensors.numpy import save as save_bytes
 
-from fl.artifact import Artifact, Channel, Kind, Party, Role
+from fl.artifact import Artifact, Channel, Party, Role
 from fl.errors import UserError
+from fl.kinds import Kind
 
 MANIFEST = "manifest.jsonl"
 _COMMON = {"round", "channel", "sender", "seen_by"}

@@ -1,8 +1,8 @@
 """Sums of a round's uploads: all that a server learns where secure aggregation hides single ones.
 
-Models are multiplied by the number of examples where the client sends it, and prototypes by theirs,
-because that is the sum from which the server computes its means. Kinds with one row a class
-("classes" beside them) are added up class by class, so the sum tells which classes anybody has.
+How a kind is summed stands in fl/kinds.py. Models are multiplied by the number of examples where the client
+sends it, and prototypes by theirs, because that is the sum from which the server computes its means. Kinds with
+one row a class are added up class by class, so the sum tells which classes anybody has.
 """
 
 from collections.abc import Mapping
@@ -10,21 +10,8 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from fl.artifact import Kind
+from fl.kinds import Kind, Summed
 from fl.protection import Message, Payload
-
-_WEIGHTED = (Kind.LOCAL_MODEL, Kind.MODEL_DELTA, Kind.NORMALIZED_DELTA)
-SUMMED = (
-    *_WEIGHTED,
-    Kind.CONTROL_DELTA,
-    Kind.NUM_EXAMPLES,
-    Kind.NUM_STEPS,
-    Kind.LABEL_COUNTS,
-    Kind.LOCAL_PROTOTYPES,
-    Kind.PROTO_COUNTS,
-    Kind.MEAN_LOGIT_TABLE,
-    Kind.GRADIENT,
-)
 
 
 class Sums:
@@ -40,10 +27,10 @@ class Sums:
         counts = _by_class(message.get(Kind.PROTO_COUNTS, {}))
         examples = float(message.get(Kind.NUM_EXAMPLES, {}).get("count", torch.tensor(1)))
         for kind, payload in message.items():
-            if "classes" in payload:
-                self._add_rows(kind, payload, counts if kind == Kind.LOCAL_PROTOTYPES else {})
+            if kind.summed in (Summed.BY_CLASS, Summed.BY_CLASS_WEIGHTED):
+                self._add_rows(kind, payload, counts if kind.summed is Summed.BY_CLASS_WEIGHTED else {})
                 continue
-            weight = examples if kind in _WEIGHTED else 1.0
+            weight = examples if kind.summed is Summed.WEIGHTED else 1.0
             for name, value in payload.items():
                 key, term = f"{kind}/{name}", value.detach().cpu().double() * weight
                 self._sums[key] = self._sums[key] + term if key in self._sums else term

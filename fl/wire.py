@@ -10,8 +10,9 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
-from fl.artifact import PUBLIC, SERVER, Channel, Kind, Party, Role
+from fl.artifact import PUBLIC, SERVER, Channel, Party, Role
 from fl.errors import UserError
+from fl.kinds import Kind
 from fl.ledger import Release, to_line
 from fl.participation import Drawn
 from fl.protection import Averaging, Message, Payload, Protection, Sending
@@ -19,11 +20,6 @@ from fl.recorder import Log, Recorder
 from fl.streams import Streams
 from fl.sums import Sums
 from fl.tree import finite, size_bytes
-
-# Kinds that say nothing about a client's examples: no release of data.
-CONTROL_PLANE = frozenset(
-    {Kind.HEARTBEAT, Kind.ROLLBACK_REQUEST, Kind.TRAIN_ORDER, Kind.SOFT_DEADLINE, Kind.WIDTH}
-)
 
 
 class Declared(Protocol):
@@ -228,7 +224,7 @@ class Wire:
                 for i, r in enumerate(sending.releases[before:])
             ]
         for kind in sending.message:
-            if kind in CONTROL_PLANE or kind in sending.protected or (round, kind) in self._listed:
+            if kind.control_plane or kind in sending.protected or (round, kind) in self._listed:
                 continue
             self._listed.add((round, kind))  # one line a round and kind stands for every sender
             sending.releases.append(

@@ -14,7 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attacks.attack import Evidence
-from fl.artifact import Artifact, Kind
+from fl.artifact import Artifact
+from fl.kinds import Kind
 
 Floats = NDArray[np.floating[Any]]
 REQUIRES = (Kind.CONDENSED_IMAGES, Kind.CONDENSED_LABELS)

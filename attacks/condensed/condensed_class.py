@@ -19,24 +19,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attacks import stats
-from attacks.attack import (
-    Attack,
-    Baseline,
-    Card,
-    Claim,
-    Evidence,
-    Goal,
-    Images,
-    Knowledge,
-    Position,
-    ThreatModel,
-    Truth,
-)
+from attacks.attack import Attack, Baseline, Card, Claim, Evidence, Images, Knowledge, Truth
 from attacks.condensed._images import REAL_START, REQUIRES, condensed, none_here, shown
 from attacks.prototypes._trials import group
 from attacks.trials.audit_net import AuditNet
 from attacks.trials.membership import CONFIDENCE, CONTROL_CONFIDENCE
 from fl.artifact import Artifact
+from fl.threat import Goal, Position, ThreatModel
 
 Floats = NDArray[np.floating[Any]]
 

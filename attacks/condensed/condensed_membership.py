@@ -17,12 +17,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from attacks.attack import Attack, Card, Claim, Curve, Evidence, Goal, Knowledge, Position, ThreatModel, Truth
+from attacks.attack import Attack, Card, Claim, Curve, Evidence, Knowledge, Truth
 from attacks.condensed._images import REQUIRES, condensed, in_our_words, none_here, standardised
 from attacks.prototypes._tracing import Bucket, traced
 from attacks.trials import membership
 from fl.artifact import Artifact
 from fl.errors import UserError
+from fl.threat import Goal, Position, ThreatModel
 
 Floats = NDArray[np.floating[Any]]
 

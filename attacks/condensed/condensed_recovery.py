@@ -21,25 +21,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attacks import stats
-from attacks.attack import (
-    Attack,
-    Baseline,
-    Card,
-    Claim,
-    Evidence,
-    Gallery,
-    Goal,
-    Knowledge,
-    Position,
-    ThreatModel,
-    Truth,
-)
+from attacks.attack import Attack, Baseline, Card, Claim, Evidence, Gallery, Knowledge, Truth
 from attacks.condensed._images import REQUIRES, condensed, in_our_words, none_here, shown, standardised
 from attacks.prototypes import _evidence as prototype_evidence
 from attacks.prototypes._trials import CLASS_MEAN, Bucket, buckets
 from attacks.trials.membership import CONFIDENCE
 from fl.artifact import Artifact
 from fl.errors import UserError
+from fl.threat import Goal, Position, ThreatModel
 
 Floats = NDArray[np.floating[Any]]
 COPY = 0.9  # a correlation that condensation from noise seldom reaches

@@ -28,7 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attacks import stats
-from attacks.attack import Claim, Evidence, Extractor, Gallery, Images, Knowledge, ThreatModel, Truth
+from attacks.attack import Claim, Evidence, Extractor, Gallery, Images, Knowledge, Truth
 from attacks.condensed._images import condensed, in_our_words, shown, standardised
 from attacks.condensed._model import CondensationModel, filtered, share
 from attacks.condensed.condensed_recovery import CondensedRecovery
@@ -42,6 +42,7 @@ from attacks.trials.audit_net import audit_net
 from attacks.trials.membership import CONFIDENCE
 from fl.artifact import Artifact
 from fl.errors import UserError
+from fl.threat import ThreatModel
 
 Floats = NDArray[np.floating[Any]]
 TESTED = 0.15  # share of the auxiliary images that W is learned from

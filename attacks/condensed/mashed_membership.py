@@ -19,12 +19,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from attacks.attack import Attack, Card, Claim, Curve, Evidence, Goal, Knowledge, Position, ThreatModel, Truth
+from attacks.attack import Attack, Card, Claim, Curve, Evidence, Knowledge, Truth
 from attacks.condensed._images import standardised
 from attacks.trials import membership
 from attacks.trials.reidentification import Pool, fingerprints
-from fl.artifact import Artifact, Kind
+from fl.artifact import Artifact
 from fl.errors import UserError
+from fl.kinds import Kind
+from fl.threat import Goal, Position, ThreatModel
 
 Floats = NDArray[np.floating[Any]]
 

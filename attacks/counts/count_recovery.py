@@ -26,7 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attacks import stats
-from attacks.attack import Attack, Card, Claim, Evidence, Goal, Knowledge, Position, ThreatModel, Truth
+from attacks.attack import Attack, Card, Claim, Evidence, Knowledge, Truth
 from attacks.counts._counts import (
     Condition,
     Counts,
@@ -36,8 +36,10 @@ from attacks.counts._counts import (
     overlap_evidence,
     possible_values,
 )
-from fl.artifact import Artifact, Channel, Kind, Party, Role
+from fl.artifact import Artifact, Channel, Party, Role
 from fl.errors import UserError
+from fl.kinds import Kind
+from fl.threat import Goal, Position, ThreatModel
 
 Values = NDArray[np.float64]
 LISTED = 20  # small cells that a note names, at most

@@ -14,27 +14,16 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from attacks.attack import (
-    Attack,
-    Card,
-    Claim,
-    Curve,
-    Evidence,
-    GeneratorArchitecture,
-    Goal,
-    Images,
-    Knowledge,
-    Position,
-    ThreatModel,
-    Truth,
-)
+from attacks.attack import Attack, Card, Claim, Curve, Evidence, GeneratorArchitecture, Images, Knowledge, Truth
 from attacks.generators._controls import controls, memorised
 from attacks.generators._handed import newest, objects, trained_by, uploaded
 from attacks.trials import membership
 from attacks.trials.matched import Matched, halves, joined, matched, scored
 from attacks.trials.membership import Scores
-from fl.artifact import Artifact, Kind
+from fl.artifact import Artifact
 from fl.errors import UserError
+from fl.kinds import Kind
+from fl.threat import Goal, Position, ThreatModel
 
 Floats = NDArray[np.floating[Any]]
 SCORES = ("calibrated", "distance")

@@ -22,26 +22,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from attacks.attack import (
-    Attack,
-    Card,
-    Claim,
-    Curve,
-    Evidence,
-    Goal,
-    Images,
-    Knowledge,
-    Position,
-    ThreatModel,
-    Truth,
-)
+from attacks.attack import Attack, Card, Claim, Curve, Evidence, Images, Knowledge, Truth
 from attacks.generators._controls import controls, memorised
 from attacks.generators._handed import newest, objects, relayed
 from attacks.trials import membership
 from attacks.trials.matched import Matched, halves, matched
 from attacks.trials.membership import Scores
-from fl.artifact import Artifact, Kind
+from fl.artifact import Artifact
 from fl.errors import UserError
+from fl.kinds import Kind
+from fl.threat import Goal, Position, ThreatModel
 
 Scorer = Callable[[Images], NDArray[Any]]
 _CRITICS = 8  # from here on intervals speak of critics like these

@@ -21,7 +21,7 @@ from typing import Literal
 
 import numpy as np
 
-from attacks.attack import Claim, Curve, Evidence, Gallery, Goal, Truth
+from attacks.attack import Claim, Curve, Evidence, Gallery, Truth
 from attacks.generators._copies import Copies, copies
 from attacks.generators._membership import CARD, Pairs
 from attacks.generators.generator_distance import GeneratorDistance, Made
@@ -29,6 +29,7 @@ from attacks.trials import membership
 from attacks.trials.images import ssim
 from attacks.trials.matched import Matched, by_image
 from attacks.trials.membership import Scores
+from fl.threat import Goal
 
 RATE = 0.01  # of held-out images that count as extracted
 _SHOWN = 8

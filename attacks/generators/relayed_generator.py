@@ -11,10 +11,12 @@ Claim: as in attacks/generators/_membership.py; `queried` holds the images made.
 from collections.abc import Sequence
 from dataclasses import replace
 
-from attacks.attack import Knowledge, Position, ThreatModel
+from attacks.attack import Knowledge
 from attacks.generators._handed import newest, relayed
 from attacks.generators.generator_distance import GeneratorDistance
-from fl.artifact import Artifact, Kind
+from fl.artifact import Artifact
+from fl.kinds import Kind
+from fl.threat import Position, ThreatModel
 
 
 class RelayedGenerator(GeneratorDistance):

@@ -11,25 +11,14 @@ from typing import Protocol
 
 import numpy as np
 
-from attacks.attack import (
-    Attack,
-    Card,
-    Claim,
-    Curve,
-    Evidence,
-    Floats,
-    Goal,
-    Images,
-    Knowledge,
-    Position,
-    ThreatModel,
-    Truth,
-)
+from attacks.attack import Attack, Card, Claim, Curve, Evidence, Floats, Images, Knowledge, Truth
 from attacks.models._targets import Target, targets
 from attacks.models._trials import Bucket, buckets
 from attacks.trials import membership
-from fl.artifact import Artifact, Kind
+from fl.artifact import Artifact
 from fl.errors import UserError
+from fl.kinds import Kind
+from fl.threat import Goal, Position, ThreatModel
 
 CARD = Card(
     title="Membership from models",

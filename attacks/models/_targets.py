@@ -8,7 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attacks.prototypes._weights import global_model
-from fl.artifact import Artifact, Kind, Role
+from fl.artifact import Artifact, Role
+from fl.kinds import Kind
 
 Arrays = Mapping[str, NDArray[Any]]
 GLOBAL, UPDATE, RELAYED = "global model", "update", "relayed model"

@@ -17,13 +17,14 @@ from typing import Literal
 
 import numpy as np
 
-from attacks.attack import Floats, Images, Knowledge, ThreatModel
+from attacks.attack import Floats, Images, Knowledge
 from attacks.models._membership import CARD, ModelMembership, Scorer
 from attacks.models._scores import lira_offline, lira_online, logits_of, scaled_logit
 from attacks.models._shadows import lacking, shadows
 from attacks.models._targets import Target
 from fl.artifact import Artifact
 from fl.errors import UserError
+from fl.threat import ThreatModel
 
 MANY = 64  # shadow models from which on every image has a deviation of its own
 

@@ -12,10 +12,12 @@ from dataclasses import replace
 
 import numpy as np
 
-from attacks.attack import Knowledge, Position
+from attacks.attack import Knowledge
 from attacks.models._targets import Target, relayed
 from attacks.models.loss_threshold import LossThreshold
-from fl.artifact import Artifact, Kind
+from fl.artifact import Artifact
+from fl.kinds import Kind
+from fl.threat import Position
 
 
 class RelayedModel(LossThreshold):

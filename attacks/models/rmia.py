@@ -15,13 +15,14 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from attacks.attack import Floats, Images, Knowledge, ThreatModel
+from attacks.attack import Floats, Images, Knowledge
 from attacks.models._membership import CARD, ModelMembership, Scorer
 from attacks.models._scores import likelihood_ratio, log_probability, logits_of, rmia
 from attacks.models._shadows import lacking, shadows
 from attacks.models._targets import Target
 from fl.artifact import Artifact
 from fl.errors import UserError
+from fl.threat import ThreatModel
 
 
 class Rmia(ModelMembership):

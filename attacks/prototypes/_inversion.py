@@ -16,8 +16,9 @@ from attacks.attack import Attack, Claim, Evidence, Extractor, Gallery, Knowledg
 from attacks.prototypes import _evidence as prototype_evidence
 from attacks.prototypes._trials import Bucket, buckets
 from attacks.prototypes._weights import Source, global_model, prototypes
-from fl.artifact import Artifact, Kind
+from fl.artifact import Artifact
 from fl.errors import UserError
+from fl.kinds import Kind
 
 Floats = NDArray[np.floating[Any]]
 

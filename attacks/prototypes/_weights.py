@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fl.artifact import Artifact, Kind, Party
+from fl.artifact import Artifact, Party
+from fl.kinds import Kind
 
 Arrays = Mapping[str, NDArray[Any]]
 

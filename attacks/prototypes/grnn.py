@@ -24,12 +24,13 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from attacks.attack import Extractor, Knowledge, Position, ThreatModel
+from attacks.attack import Extractor, Knowledge
 from attacks.prototypes._inversion import PrototypeInversion, Task
 from attacks.prototypes._weights import Prototype, Source
 from attacks.prototypes.ridge import Ridge
 from attacks.trials.decoder import initialised, tensor
 from fl.errors import UserError
+from fl.threat import Position, ThreatModel
 
 if TYPE_CHECKING:
     import torch

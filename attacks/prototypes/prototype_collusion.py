@@ -26,11 +26,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attacks import stats
-from attacks.attack import Attack, Baseline, Card, Claim, Evidence, Goal, Knowledge, Position, ThreatModel, Truth
+from attacks.attack import Attack, Baseline, Card, Claim, Evidence, Knowledge, Truth
 from attacks.prototypes._weights import sent_with
 from attacks.trials.membership import CONFIDENCE, CONTROL_CONFIDENCE
-from fl.artifact import Artifact, Kind
+from fl.artifact import Artifact
 from fl.errors import UserError
+from fl.kinds import Kind
+from fl.threat import Goal, Position, ThreatModel
 
 Floats = NDArray[np.floating[Any]]
 GLOBAL, MEAN = "the global prototype itself", "the colluders' mean"

@@ -27,11 +27,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from attacks.attack import Attack, Card, Claim, Evidence, Goal, Knowledge, Position, ThreatModel, Truth
+from attacks.attack import Attack, Card, Claim, Evidence, Knowledge, Truth
 from attacks.prototypes._differences import judged
 from attacks.prototypes._weights import Prototype, Source, prototypes
-from fl.artifact import Artifact, Kind
+from fl.artifact import Artifact
 from fl.errors import UserError
+from fl.kinds import Kind
+from fl.threat import Goal, Position, ThreatModel
 
 Floats = NDArray[np.floating[Any]]
 

@@ -13,9 +13,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from attacks.attack import Card, Extractor, Goal, Knowledge, Position, ThreatModel
+from attacks.attack import Card, Extractor, Knowledge
 from attacks.prototypes._inversion import ALSO_READS, REQUIRES, PrototypeInversion, Standard, Task
 from fl.errors import UserError
+from fl.threat import Goal, Position, ThreatModel
 
 Floats = NDArray[np.floating[Any]]
 

@@ -17,7 +17,8 @@ from attacks.attack import Knowledge
 from attacks.prototypes._weights import global_model, sent_with
 from attacks.updates._head import head_names
 from attacks.updates._label_rules import llg
-from fl.artifact import Artifact, Kind, Role
+from fl.artifact import Artifact, Role
+from fl.kinds import Kind
 
 if TYPE_CHECKING:
     from torch import Tensor, nn

@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 
 from attacks.attack import Extractor, Knowledge
 from attacks.prototypes._weights import global_model, sent_with
-from fl.artifact import Artifact, Kind, Role
+from fl.artifact import Artifact, Role
+from fl.kinds import Kind
 
 Arrays = Mapping[str, NDArray[Any]]
 Values = NDArray[np.float64]

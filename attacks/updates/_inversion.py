@@ -12,11 +12,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from attacks.attack import Attack, Card, Claim, Evidence, Gallery, Goal, Knowledge, Position, ThreatModel, Truth
+from attacks.attack import Attack, Card, Claim, Evidence, Gallery, Knowledge, Truth
 from attacks.updates._gradients import UPLOADS, Update, updates
 from attacks.updates._trials import CLASS_MEAN, WRONG, Group, evidence, groups, matched
-from fl.artifact import Artifact, Kind, Role
+from fl.artifact import Artifact, Role
 from fl.errors import UserError
+from fl.kinds import Kind
+from fl.threat import Goal, Position, ThreatModel
 
 Floats = NDArray[np.floating[Any]]
 

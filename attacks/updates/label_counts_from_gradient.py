@@ -24,12 +24,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from attacks.attack import Attack, Card, Claim, Evidence, Goal, Knowledge, Position, ThreatModel, Truth
+from attacks.attack import Attack, Card, Claim, Evidence, Knowledge, Truth
 from attacks.counts._counts import Condition, Counts, blind_counts, exact_match, overlap_evidence, spread
 from attacks.updates._gradients import UPLOADS, Update, updates
 from attacks.updates._head import confusion, head_names
 from attacks.updates._label_rules import llg, proportions
-from fl.artifact import Artifact, Kind
+from fl.artifact import Artifact
+from fl.kinds import Kind
+from fl.threat import Goal, Position, ThreatModel
 
 RULES = ("bias", "row sums")
 Values = NDArray[np.float64]

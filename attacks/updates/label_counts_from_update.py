@@ -24,7 +24,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from attacks.attack import Attack, Card, Claim, Evidence, Goal, Knowledge, Position, ThreatModel, Truth
+from attacks.attack import Attack, Card, Claim, Evidence, Knowledge, Truth
 from attacks.updates._head import (
     UPLOADS,
     HeadUpdate,
@@ -36,8 +36,10 @@ from attacks.updates._head import (
 )
 from attacks.updates._label_rules import STILL, far_moved, present, proportions
 from attacks.updates._label_sets import set_evidence, share_evidence, wrong_client
-from fl.artifact import Artifact, Kind
+from fl.artifact import Artifact
 from fl.errors import UserError
+from fl.kinds import Kind
+from fl.threat import Goal, Position, ThreatModel
 
 RULES = ("bias", "row sums", "row norms")
 Values = NDArray[np.float64]

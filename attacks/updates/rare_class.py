@@ -21,13 +21,15 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from attacks.attack import Attack, Card, Claim, Curve, Evidence, Goal, Knowledge, Position, ThreatModel, Truth
+from attacks.attack import Attack, Card, Claim, Curve, Evidence, Knowledge, Truth
 from attacks.prototypes._trials import RANGES
 from attacks.trials import membership
 from attacks.trials.membership import Scores, curve
 from attacks.updates._head import UPLOADS, head_non_members, head_updates, one_step, starting_models
-from fl.artifact import Artifact, Kind
+from fl.artifact import Artifact
 from fl.errors import UserError
+from fl.kinds import Kind
+from fl.threat import Goal, Position, ThreatModel
 
 Values = NDArray[np.float64]
 RULES = ("row sums", "row norms")

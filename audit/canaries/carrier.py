@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from fl.artifact import Kind
+from fl.kinds import Kind
 from fl.ledger import Release, read
 from fl.protection import Message, Payload, Protection
 from fl.recorder import Log

@@ -15,7 +15,7 @@ import numpy as np
 
 from audit.canaries.carrier import Carrier, Channel, declared
 from audit.canaries.game import Played
-from fl.artifact import Kind
+from fl.kinds import Kind
 from fl.protection import Protection
 from fl.streams import Streams
 

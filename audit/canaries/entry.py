@@ -11,7 +11,7 @@ from audit.canaries.panel import Panel, Shown, upper
 from audit.dp.accountants.auto import Auto
 from audit.dp.budget import rounded_up, towards
 from audit.dp.terms import terms
-from fl.artifact import Kind
+from fl.kinds import Kind
 from fl.ledger import Release
 from reports.result import DPAudit, DPCheck, DPNumber
 

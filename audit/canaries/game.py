@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from audit.canaries.carrier import COUNTS, SPARE, Carrier, Channel, Floats, declared
 from audit.canaries.scores import Scored
-from fl.artifact import Kind
+from fl.kinds import Kind
 from fl.ledger import Release
 from fl.protection import Protection
 from fl.streams import Streams

@@ -16,7 +16,8 @@ import numpy as np
 from audit.canaries.recorded_uploads import MOST_COORDINATES, Found
 from audit.canaries.residuals import Floats
 from audit.subject.rundir import RunDir
-from fl.artifact import Artifact, Channel, Kind
+from fl.artifact import Artifact, Channel
+from fl.kinds import Kind
 from fl.ledger import Release
 from fl.recorder import manifest, read
 from fl.streams import Streams

@@ -23,9 +23,10 @@ from audit.canaries.residuals import Check, Floats, independence, shape, spread
 from audit.controls.updates import broadcast
 from audit.subject.rundir import RunDir
 from audit.subject.simulated import World
-from fl.artifact import Artifact, Channel, Kind
+from fl.artifact import Artifact, Channel
 from fl.execution.site import Site, build_site
 from fl.federation import Holdings
+from fl.kinds import Kind
 from fl.ledger import Release
 from fl.method import RoundMethod
 from fl.protection import Message, Payload

@@ -23,7 +23,8 @@ from audit.canaries.run_central import NO_PASSAGE, central_noise
 from audit.canaries.trained_neighbours import replay_training
 from audit.settings.config import DPAuditSettings
 from audit.subject.simulated import World
-from fl.artifact import Artifact, Kind
+from fl.artifact import Artifact
+from fl.kinds import Kind
 from fl.ledger import Release
 from fl.protection import Protection
 from fl.streams import Streams

@@ -18,7 +18,8 @@ from audit.canaries.recorded_means import noise
 from audit.canaries.recorded_uploads import GAME, checks
 from audit.settings.config import DPAuditSettings
 from audit.subject.simulated import World
-from fl.artifact import Artifact, Kind
+from fl.artifact import Artifact
+from fl.kinds import Kind
 from fl.ledger import Release
 from fl.streams import Streams
 from reports.result import DPAudit

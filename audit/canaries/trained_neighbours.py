@@ -20,10 +20,10 @@ import torch
 from audit.canaries.neighbours import TOLERANCE
 from audit.canaries.residuals import Check, Floats
 from audit.subject.simulated import World
-from fl.artifact import Kind
 from fl.dataset import Arrays
 from fl.execution.site import build_site
 from fl.federation import Holdings
+from fl.kinds import Kind
 from fl.ledger import Release
 from fl.protection import Payload
 from fl.wire import Wire

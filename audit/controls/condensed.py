@@ -18,8 +18,9 @@ from numpy.typing import NDArray
 
 from audit.controls.prototypes import Replays
 from audit.subject.simulated import World
-from fl.artifact import Artifact, Channel, Kind
+from fl.artifact import Artifact, Channel
 from fl.families.condensation import Cell, Condensing, condense
+from fl.kinds import Kind
 from fl.methods.feddc_condense import FedDCCondense, condensing
 from fl.model import initialise
 from fl.protection import Message

@@ -23,11 +23,12 @@ from attacks.trials.reidentification import fingerprints
 from audit.controls.prototypes import Replays
 from audit.controls.updates import UPDATES, broadcast
 from audit.subject.simulated import World
-from fl.artifact import Artifact, Channel, Kind
+from fl.artifact import Artifact, Channel
 from fl.dataset import Arrays
 from fl.execution.site import build_site
 from fl.families.relaying import Relaying
 from fl.federation import Holdings
+from fl.kinds import Kind
 from fl.method import RoundMethod
 from fl.protection import Message
 from fl.streams import Streams

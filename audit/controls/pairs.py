@@ -13,7 +13,8 @@ import numpy as np
 from audit.controls.prototypes import Replays, sent_prototype
 from audit.observer.models import KnownArchitecture
 from audit.subject.simulated import World
-from fl.artifact import Artifact, Channel, Kind
+from fl.artifact import Artifact, Channel
+from fl.kinds import Kind
 from fl.streams import Streams
 
 

@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 
 from audit.observer.models import KnownArchitecture
 from audit.subject.simulated import World
-from fl.artifact import Array, Artifact, Channel, Kind
+from fl.artifact import Array, Artifact, Channel
+from fl.kinds import Kind
 from fl.protection import Message
 from fl.streams import Streams
 from fl.tree import to_numpy

@@ -18,9 +18,10 @@ import torch
 
 from audit.controls.prototypes import Replays
 from audit.subject.simulated import World
-from fl.artifact import Artifact, Channel, Kind
+from fl.artifact import Artifact, Channel
 from fl.execution.site import Site, build_site
 from fl.federation import Holdings
+from fl.kinds import Kind
 from fl.method import RoundMethod
 from fl.protection import Message
 from fl.streams import Streams

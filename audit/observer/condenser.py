@@ -16,9 +16,9 @@ from torch import Tensor
 from attacks.attack import Images
 from audit.subject.simulated import World
 from fl import workers as worker_kinds
-from fl.artifact import Kind
 from fl.dataset import Data
 from fl.families.condensation import Cell, Condensing, condense
+from fl.kinds import Kind
 from fl.methods.feddc_condense import FedDCCondense, condensing
 from fl.model import Net, initialise
 from fl.protection import Message

@@ -14,7 +14,7 @@ from typing import Any, Literal
 import numpy as np
 from PIL import Image
 
-from attacks.attack import Attack, Card, Gallery, Goal, Images, Knowledge, Position
+from attacks.attack import Attack, Card, Gallery, Images, Knowledge
 from audit.controls.condensed import replay_condensed
 from audit.controls.memorised import replay_models
 from audit.controls.pairs import replay_pairs
@@ -28,11 +28,13 @@ from audit.observer.truth import SimulatedTruth, images, shifted
 from audit.settings.config import Config
 from audit.subject.rundir import RunDir
 from audit.subject.simulated import World, plugin
-from fl.artifact import Artifact, Kind, Party, Role
+from fl.artifact import Artifact, Party, Role
 from fl.errors import UserError
+from fl.kinds import Kind
 from fl.method import Card as MethodCard
 from fl.protection import published_noise
 from fl.recorder import manifest, read
+from fl.threat import Goal, Position
 from fl.workers import tune_allocator
 
 Progress = Callable[[str, int, int], None]

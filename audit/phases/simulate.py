@@ -9,12 +9,12 @@ from audit.settings.config import Config
 from audit.subject.rundir import RunDir
 from audit.subject.simulated import World
 from fl import workers as worker_kinds
-from fl.artifact import Kind
 from fl.checkpoint import Checkpoints, is_finished
 from fl.errors import UserError
 from fl.execution.batched import Batched
 from fl.execution.site import build_site
 from fl.federation import Federation, Holdings
+from fl.kinds import Kind
 from fl.participation import drawn
 from fl.recorder import Choice, Log, Recorder
 from fl.time_model import FEMNIST_CNN, SHAKESPEARE_RNN, TimeModel, capabilities

@@ -160,7 +160,7 @@ class Record(Group):
     @field_validator("kinds", mode="before")
     @classmethod
     def _kinds(cls, value: Any) -> Any:
-        from fl.artifact import Kind
+        from fl.kinds import Kind
 
         if value is not None and not isinstance(value, list | tuple):
             raise ValueError("must be a list of artifact kinds")

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from fl.artifact import Kind
 from fl.dataset import Arrays
 from fl.federation import Holdings
+from fl.kinds import Kind
 from fl.method import Client, Reply, RoundMethod, evaluate
 from fl.model import Net, State, head_names
 from fl.partition import Index

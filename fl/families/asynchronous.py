@@ -22,10 +22,10 @@ from typing import Literal
 import numpy as np
 import torch
 
-from fl.artifact import Kind
 from fl.errors import UserError
 from fl.families.clock import Arrival, Clock
 from fl.federation import Federation, Tally
+from fl.kinds import Kind
 from fl.method import Client, Delivery, LocalConfig, Reply, RoundMethod
 from fl.model import State
 from fl.protection import Message

@@ -17,7 +17,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from fl.artifact import Kind
 from fl.errors import UserError
 from fl.families import gan, generating
 from fl.families.augmentation_plan import Solver, offered
@@ -25,6 +24,7 @@ from fl.families.grouping import complementary
 from fl.families.relaying import Relaying, noise_stream
 from fl.families.visit_noise import protected, release
 from fl.federation import Federation, Tally
+from fl.kinds import Kind
 from fl.ledger import EVERYONE
 from fl.method import Client, Reply, count_of
 from fl.model import State

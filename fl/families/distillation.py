@@ -22,9 +22,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy, log_softmax, one_hot
 
-from fl.artifact import Kind
 from fl.errors import UserError
 from fl.federation import Federation
+from fl.kinds import Kind
 from fl.method import Client, Delivery, LocalConfig, Reply, RoundMethod
 from fl.model import State
 from fl.protection import Message, Payload

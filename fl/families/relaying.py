@@ -18,11 +18,11 @@ from dataclasses import dataclass, field, replace
 import torch
 
 from fl.aggregators.mean import WeightedMean
-from fl.artifact import Kind
 from fl.errors import UserError
 from fl.families.relay import START, FaultConfig, Faults, RandomFaults, Relay, Task, plan
 from fl.families.visit_noise import NoiseConfig, protected, release
 from fl.federation import Federation, Tally
+from fl.kinds import Kind
 from fl.ledger import EVERYONE
 from fl.method import Client, LocalConfig, Reply, RoundMethod
 from fl.model import State

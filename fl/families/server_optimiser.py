@@ -18,9 +18,9 @@ import torch
 from torch import Tensor
 
 from fl.aggregators.mean import WeightedMean
-from fl.artifact import Kind
 from fl.errors import UserError
 from fl.federation import Federation
+from fl.kinds import Kind
 from fl.method import Delivery, LocalConfig, RoundMethod
 from fl.model import State
 from fl.tree import Tree

@@ -12,9 +12,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from fl.aggregators.mean import WeightedMean
-from fl.artifact import Kind
 from fl.errors import UserError
 from fl.federation import Federation
+from fl.kinds import Kind
 from fl.method import Client, Delivery, LocalConfig, Reply, RoundMethod
 from fl.model import State
 from fl.protection import Message

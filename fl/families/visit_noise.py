@@ -20,8 +20,9 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from fl.artifact import Kind, Party
+from fl.artifact import Party
 from fl.errors import UserError
+from fl.kinds import Kind
 from fl.ledger import Release
 from fl.model import State
 

@@ -22,7 +22,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from fl.artifact import Kind
 from fl.errors import UserError
 from fl.families.augmentation_plan import altered
 from fl.families.balancing import Balancing
@@ -30,6 +29,7 @@ from fl.families.generating import pixels
 from fl.families.grouping import complementary
 from fl.families.visit_noise import NoiseConfig, no_noise
 from fl.federation import Federation, Tally
+from fl.kinds import Kind
 from fl.method import Card, Client, Reply
 from fl.protection import Message
 from fl.tree import Tree

@@ -16,12 +16,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from fl.artifact import Kind
 from fl.errors import UserError
 from fl.families.balancing import Balancing
 from fl.families.generating import pixels
 from fl.families.visit_noise import NoiseConfig, no_noise
 from fl.federation import Federation, Tally
+from fl.kinds import Kind
 from fl.method import Card, Client, Reply
 from fl.protection import Message, Payload
 from fl.tree import Tree

@@ -9,8 +9,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from fl.artifact import Kind
 from fl.federation import Federation, Tally
+from fl.kinds import Kind
 from fl.method import Card, Client, Reply, RoundMethod
 from fl.tree import Tree
 

@@ -27,7 +27,6 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Tensor
 
-from fl.artifact import Kind
 from fl.errors import UserError
 from fl.families import augmentation_plan as plans
 from fl.families import gan as wgan
@@ -35,6 +34,7 @@ from fl.families.balancing import Balancing
 from fl.families.generating import joined, pixels
 from fl.families.visit_noise import NoiseConfig, no_noise
 from fl.federation import Federation, Tally
+from fl.kinds import Kind
 from fl.method import Card, Client, Reply, count_of
 from fl.protection import Message
 from fl.tree import Tree

@@ -12,8 +12,8 @@ test set. gamma = 0 is training alone. Left out: the paper's augmentation by a g
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from fl.artifact import Kind
 from fl.families.distillation import Distilling
+from fl.kinds import Kind
 from fl.method import Card, Client, Delivery, Reply
 from fl.model import State
 from fl.protection import Message

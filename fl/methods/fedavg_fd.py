@@ -11,8 +11,8 @@ so gamma = 0 is FedAvg, bit for bit (tables are still sent). fl/families/distill
 
 from dataclasses import replace
 
-from fl.artifact import Kind
 from fl.families.distillation import Distilling
+from fl.kinds import Kind
 from fl.methods.fedavg import FedAvg
 
 

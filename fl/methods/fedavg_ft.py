@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from fl.artifact import Kind
 from fl.errors import UserError
 from fl.federation import Federation
+from fl.kinds import Kind
 from fl.method import Client, LocalConfig, Reply
 from fl.methods.fedavg import FedAvg
 from fl.partition import Index

@@ -13,8 +13,8 @@ from typing import Literal
 import torch
 
 from fl.aggregators.mean import WeightedMean
-from fl.artifact import Kind
 from fl.federation import Federation
+from fl.kinds import Kind
 from fl.method import Client, Delivery, LocalConfig, Reply
 from fl.methods.fedavg import FedAvg
 from fl.model import State

@@ -19,9 +19,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from fl.aggregators.mean import WeightedMean
-from fl.artifact import Kind
 from fl.errors import UserError
 from fl.families.asynchronous import Asynchronous
+from fl.kinds import Kind
 from fl.method import Card, Delivery
 from fl.tree import Tree
 

@@ -25,10 +25,10 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from fl.aggregators.mean import WeightedMean
-from fl.artifact import Kind
 from fl.errors import UserError
 from fl.families.condensation import Cell, Condensing, condense
 from fl.federation import Federation
+from fl.kinds import Kind
 from fl.method import Card, Client, Delivery, LocalConfig, Reply, RoundMethod
 from fl.protection import Payload
 from fl.training.local import Constants, Handle, Params, Trained

@@ -15,11 +15,11 @@ from typing import Literal
 import torch
 
 from fl.aggregators.mean import WeightedMean
-from fl.artifact import Kind
 from fl.families import gan as wgan
 from fl.families.balancing import Offered
 from fl.families.relay import Task
 from fl.federation import Federation
+from fl.kinds import Kind
 from fl.methods.gandalf import Gandalf
 from fl.protection import Message
 from fl.tree import Tree

@@ -17,9 +17,9 @@ from dataclasses import dataclass, replace
 import torch
 
 from fl.aggregators.mean import WeightedMean
-from fl.artifact import Kind
 from fl.errors import UserError
 from fl.federation import Federation
+from fl.kinds import Kind
 from fl.method import Client, Delivery, LocalConfig, Reply, count_of
 from fl.methods.fedavg import FedAvg
 from fl.training.local import Constants, Params, Trained

@@ -29,7 +29,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from fl.artifact import Kind
 from fl.errors import UserError
 from fl.families import gan as wgan
 from fl.families import generating
@@ -38,6 +37,7 @@ from fl.families.balancing import Balancing, Offered, numbered
 from fl.families.grouping import similar
 from fl.families.relay import Task
 from fl.federation import Federation, Tally
+from fl.kinds import Kind
 from fl.method import Card, Client, Reply
 from fl.model import State
 from fl.protection import Message

@@ -24,9 +24,9 @@ import torch
 from torch.nn.functional import cross_entropy
 
 from fl.aggregators.mean import WeightedMean
-from fl.artifact import Kind
 from fl.errors import UserError
 from fl.federation import Federation
+from fl.kinds import Kind
 from fl.method import Client, Delivery, LocalConfig, Reply, evaluate
 from fl.methods.fedavg import FedAvg
 from fl.model import State

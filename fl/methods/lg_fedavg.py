@@ -18,10 +18,10 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from fl.artifact import Kind
 from fl.errors import UserError
 from fl.families.split import SplitMethod
 from fl.federation import Federation
+from fl.kinds import Kind
 from fl.method import Client, Delivery, Reply, RoundMethod
 from fl.methods.fedavg import FedAvg
 from fl.protection import Message

@@ -21,9 +21,9 @@ from typing import Literal
 import numpy as np
 from torch.nn.functional import cross_entropy
 
-from fl.artifact import Kind
 from fl.errors import UserError
 from fl.federation import Federation
+from fl.kinds import Kind
 from fl.method import Client, LocalConfig, Reply
 from fl.methods.fedavg import FedAvg
 from fl.protection import Message

@@ -20,8 +20,8 @@ import torch
 from torch.nn.functional import cross_entropy
 
 from fl.aggregators.mean import WeightedMean
-from fl.artifact import Kind
 from fl.errors import UserError
+from fl.kinds import Kind
 from fl.method import Client, Delivery, LocalConfig, Reply
 from fl.methods.fedavg import FedAvg
 from fl.training.local import Trained

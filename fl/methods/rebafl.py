@@ -28,9 +28,9 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from fl.aggregators.mean import WeightedMean
-from fl.artifact import Kind
 from fl.errors import UserError
 from fl.federation import Federation
+from fl.kinds import Kind
 from fl.method import Card, Client, Delivery, LocalConfig, Reply, RoundMethod, count_of
 from fl.protection import Message, Payload
 from fl.training.local import Constants, Handle, Trained

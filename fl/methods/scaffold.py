@@ -20,9 +20,9 @@ import torch
 from torch import Tensor
 
 from fl.aggregators.mean import WeightedMean
-from fl.artifact import Kind
 from fl.errors import UserError
 from fl.federation import Federation
+from fl.kinds import Kind
 from fl.method import Card, Client, Delivery, LocalConfig, Reply, RoundMethod
 from fl.methods.fednova import step_weight
 from fl.protection import Message

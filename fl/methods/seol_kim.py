@@ -32,10 +32,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fl.artifact import Kind
 from fl.errors import UserError
 from fl.families.balanced_selection import Counts, allocate, oversampled
 from fl.federation import Federation
+from fl.kinds import Kind
 from fl.method import Card, Client, Delivery, LocalConfig, Reply, RoundMethod, count_of
 from fl.protection import Message
 from fl.tree import Tree

@@ -7,9 +7,9 @@ GANDALF's. `share` is 1: as near to balance as doubling gets. It sends no image 
 
 from dataclasses import dataclass, field
 
-from fl.artifact import Kind
 from fl.families.balancing import Balancing
 from fl.families.visit_noise import NoiseConfig, no_noise
+from fl.kinds import Kind
 from fl.method import Card
 
 

@@ -29,8 +29,9 @@ from dataclasses import dataclass
 
 import torch
 
-from fl.artifact import SERVER, Kind
+from fl.artifact import SERVER
 from fl.errors import UserError
+from fl.kinds import Kind
 from fl.ledger import Adjacency, Release
 from fl.noising import base_of, perturbed
 from fl.protection import Averaging, Protection, Sending

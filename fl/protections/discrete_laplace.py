@@ -24,8 +24,8 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from fl.artifact import Kind
 from fl.errors import UserError
+from fl.kinds import Kind
 from fl.ledger import Adjacency, Release
 from fl.protection import Payload, Protection, Sending
 

@@ -23,8 +23,8 @@ from typing import Literal
 
 import torch
 
-from fl.artifact import Kind
 from fl.errors import UserError
+from fl.kinds import Kind
 from fl.ledger import Adjacency, Release
 from fl.noising import base_of, in_clear, perturbed
 from fl.protection import Payload, Protection, Sending

@@ -11,7 +11,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from fl.artifact import Kind
+from fl.kinds import Kind
 from fl.ledger import Release
 from fl.protection import Protection, Sending
 from fl.training.private import PrivateTraining

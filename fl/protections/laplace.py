@@ -18,8 +18,8 @@ from typing import Annotated
 import torch
 from pydantic import Field
 
-from fl.artifact import Kind
 from fl.errors import UserError
+from fl.kinds import Kind
 from fl.ledger import Adjacency, Release
 from fl.noising import base_of, in_clear, perturbed
 from fl.protection import Protection, Sending

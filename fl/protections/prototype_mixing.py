@@ -20,7 +20,7 @@ from typing import Annotated
 import torch
 from pydantic import Field
 
-from fl.artifact import Kind
+from fl.kinds import Kind
 from fl.protection import Payload, Protection, Sending
 
 

@@ -15,8 +15,8 @@ from typing import Annotated
 from pydantic import Field
 from torch import Tensor
 
-from fl.artifact import Kind
 from fl.errors import UserError
+from fl.kinds import Kind
 from fl.protection import Payload, Protection, Sending
 
 

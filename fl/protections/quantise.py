@@ -21,7 +21,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from fl.artifact import Kind
+from fl.kinds import Kind
 from fl.noising import base_of, change, rebuilt
 from fl.protection import Protection, Sending
 

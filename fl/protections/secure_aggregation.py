@@ -15,9 +15,8 @@ from client to client (relay) is not hidden.
 
 from collections.abc import Collection
 
-from fl.artifact import Kind
+from fl.kinds import Kind, Summed
 from fl.protection import Protection, Sending
-from fl.sums import SUMMED
 
 
 class SecureAggregation(Protection):
@@ -34,7 +33,7 @@ class SecureAggregation(Protection):
         return True
 
     def refuses(self, uplink: Collection[Kind]) -> str:
-        single = [k for k in uplink if k not in SUMMED]
+        single = [k for k in uplink if k.summed is Summed.NO]
         if not single:
             return ""
         return f"its server reads each client's {' and '.join(single)}, of which there is no useful sum"

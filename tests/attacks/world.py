@@ -15,7 +15,8 @@ from sklearn.datasets import load_digits
 from torch import Tensor, nn
 
 from attacks.attack import Images, Knowledge
-from fl.artifact import SERVER, Artifact, Channel, Kind, Party
+from fl.artifact import SERVER, Artifact, Channel, Party
+from fl.kinds import Kind
 
 Arrays = Mapping[str, NDArray[Any]]
 CLASSES, FEATURES, SHAPE = 10, 64, (1, 8, 8)

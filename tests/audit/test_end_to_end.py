@@ -160,8 +160,9 @@ MINE = """
 from dataclasses import dataclass, replace
 import numpy as np
 from torch import nn
-from attacks.attack import (Attack, Baseline, Card, Evidence, Goal, Position, ThreatModel)
-from fl.artifact import Kind
+from attacks.attack import Attack, Baseline, Card, Evidence
+from fl.threat import Goal, Position, ThreatModel
+from fl.kinds import Kind
 from fl.dataset import Arrays, Data, Dataset
 from fl.method import LocalConfig
 from fl.methods.fedavg import FedAvg

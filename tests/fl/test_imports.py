@@ -12,7 +12,7 @@ FOLDERS = ("fl", "attacks", "audit", "reports")
 ALLOWED = {
     "fl": (),
     "reports": (),
-    "attacks": ("fl.artifact", "fl.ledger", "fl.errors", "fl.plugin", "fl.streams"),
+    "attacks": ("fl.artifact", "fl.kinds", "fl.threat", "fl.ledger", "fl.errors", "fl.plugin", "fl.streams"),
     "audit": ("fl", "attacks", "reports"),
 }
 FILES = sorted(p for folder in FOLDERS for p in (ROOT / folder).rglob("*.py"))

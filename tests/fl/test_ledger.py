@@ -6,13 +6,13 @@ from pathlib import Path
 import pytest
 import torch
 
-from fl.artifact import Kind
 from fl.availability.bernoulli import Bernoulli
 from fl.availability.clustered import Clustered
 from fl.availability.full import Full
 from fl.availability.markov import Markov
 from fl.availability.uniform import Uniform
 from fl.errors import UserError
+from fl.kinds import Kind
 from fl.ledger import EVERYONE, Release, read, to_line
 from fl.participation import Drawn, drawn
 from fl.protections.dp_gaussian import DPGaussian

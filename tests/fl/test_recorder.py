@@ -12,8 +12,9 @@ import pytest
 import torch
 from safetensors.numpy import save as to_bytes
 
-from fl.artifact import SERVER, Channel, Kind, Party
+from fl.artifact import SERVER, Channel, Party
 from fl.errors import UserError
+from fl.kinds import Kind
 from fl.recorder import MANIFEST, Choice, Log, Recorder, manifest, read
 
 MODEL = {

@@ -6,8 +6,9 @@ import pytest
 import torch
 
 from fl import ledger
-from fl.artifact import Artifact, Channel, Kind
+from fl.artifact import Artifact, Channel
 from fl.errors import UserError
+from fl.kinds import Kind
 from fl.method import Card
 from fl.protection import Message, Protection, Sending
 from fl.recorder import Log, Recorder, manifest, read

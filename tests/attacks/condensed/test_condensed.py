@@ -12,8 +12,8 @@ from attacks.condensed._images import REAL_START, condensed, shown, standardised
 from attacks.condensed.condensed_class import CondensedClass
 from attacks.condensed.condensed_membership import CondensedMembership
 from attacks.condensed.condensed_recovery import CondensedRecovery, correlations
-from fl.artifact import Kind
 from fl.errors import UserError
+from fl.kinds import Kind
 from tests.attacks.condensed.condensed_world import CondensedWorld, message
 
 ATTACKS = (CondensedRecovery, CondensedMembership, CondensedClass)

@@ -10,8 +10,9 @@ from sklearn.metrics import roc_auc_score
 
 from attacks.attack import Evidence
 from attacks.condensed.mashed_membership import MashedMembership, Means
-from fl.artifact import SERVER, Artifact, Channel, Kind, Party
+from fl.artifact import SERVER, Artifact, Channel, Party
 from fl.errors import UserError
+from fl.kinds import Kind
 from fl.method import Client
 from fl.methods.fedmix import FedMix
 from fl.streams import Streams

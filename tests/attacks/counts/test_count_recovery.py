@@ -8,8 +8,9 @@ import pytest
 from attacks.attack import Evidence
 from attacks.counts._counts import overlap, spread
 from attacks.counts.count_recovery import CountRecovery, decode
-from fl.artifact import Artifact, Channel, Kind, Party
+from fl.artifact import Artifact, Channel, Party
 from fl.errors import UserError
+from fl.kinds import Kind
 from tests.attacks.world import World
 
 WORLD = World(sizes=(), clients=6)

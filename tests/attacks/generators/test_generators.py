@@ -16,9 +16,10 @@ from attacks.generators.generator_distance import GeneratorDistance
 from attacks.trials.distances import nearest
 from attacks.trials.matched import Matched, halves, matched, scored
 from audit.observer.generators import KnownGenerators
-from fl.artifact import Artifact, Channel, Kind, Party
+from fl.artifact import Artifact, Channel, Party
 from fl.errors import UserError
 from fl.families.gan import GanConfig
+from fl.kinds import Kind
 
 SHAPE = (1, 8, 8)
 STEPS, PLANTED = (400, {Kind.GAN_D: 100, Kind.GAN_G: 250})  # of the generator, to convergence or nearly

@@ -2,10 +2,11 @@
 
 import numpy as np
 
-from attacks.attack import Position
 from attacks.generators.generator_distance import GeneratorDistance
 from attacks.generators.relayed_generator import RelayedGenerator
-from fl.artifact import Channel, Kind
+from fl.artifact import Channel
+from fl.kinds import Kind
+from fl.threat import Position
 from tests.attacks.generators.test_generators import STEPS, artifact, one, world
 
 SETTINGS = {"planted_steps": 250, "reference_steps": 60, "images": 2000}

@@ -2,10 +2,11 @@
 
 import numpy as np
 
-from attacks.attack import Position
 from attacks.generators.critic_score import CriticScore
 from attacks.generators.uploaded_critic import UploadedCritic
-from fl.artifact import Channel, Kind
+from fl.artifact import Channel
+from fl.kinds import Kind
+from fl.threat import Position
 from tests.attacks.generators.test_generators import STEPS, artifact, one, world
 
 ATTACK = UploadedCritic(UploadedCritic.Config(planted_steps=100))

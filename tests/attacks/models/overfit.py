@@ -12,8 +12,9 @@ from sklearn.datasets import load_digits
 from attacks.attack import Images, Knowledge
 from audit.observer.models import KnownArchitecture
 from audit.observer.shadows import ShadowTrainer
-from fl.artifact import SERVER, Artifact, Channel, Kind, Party
+from fl.artifact import SERVER, Artifact, Channel, Party
 from fl.dataset import Arrays, Data
+from fl.kinds import Kind
 from fl.method import LocalConfig
 from fl.methods.fedavg import FedAvg
 from fl.model import Net, initialise, state_of

@@ -18,8 +18,8 @@ from attacks.models.loss_threshold import LossThreshold
 from attacks.models.rmia import Rmia
 from attacks.models.update_norm import UpdateNorm
 from attacks.trials.reidentification import fingerprints
-from fl.artifact import Kind
 from fl.errors import UserError
+from fl.kinds import Kind
 from tests.attacks.models.overfit import Overfit, overfit, untrained, view
 
 SMALL = {"members": 100, "others": 400}

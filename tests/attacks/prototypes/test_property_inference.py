@@ -9,8 +9,9 @@ import pytest
 from attacks.attack import Evidence
 from attacks.prototypes._subgroups import Property, find
 from attacks.prototypes.property_inference import PropertyInference, draw
-from fl.artifact import Artifact, Kind
+from fl.artifact import Artifact
 from fl.errors import UserError
+from fl.kinds import Kind
 from tests.attacks.world import World
 
 

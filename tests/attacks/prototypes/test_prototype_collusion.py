@@ -9,8 +9,9 @@ import pytest
 
 from attacks.attack import Evidence
 from attacks.prototypes.prototype_collusion import PrototypeCollusion, recovered
-from fl.artifact import SERVER, Artifact, Channel, Kind, Party
+from fl.artifact import SERVER, Artifact, Channel, Party
 from fl.errors import UserError
+from fl.kinds import Kind
 from tests.attacks.world import World, _artifact
 
 

@@ -8,8 +8,9 @@ import pytest
 
 from attacks.attack import Evidence
 from attacks.prototypes.prototype_difference import PrototypeDifference
-from fl.artifact import Artifact, Channel, Kind, Party
+from fl.artifact import Artifact, Channel, Party
 from fl.errors import UserError
+from fl.kinds import Kind
 from tests.attacks.world import Architecture, World
 
 SIZES = (1, 10, 40)

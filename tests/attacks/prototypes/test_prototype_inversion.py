@@ -18,8 +18,9 @@ from attacks.prototypes.upcnn import UpCNN
 from attacks.prototypes.vae import VAE
 from attacks.trials.decoder import build
 from attacks.trials.reidentification import fingerprints
-from fl.artifact import Artifact, Kind
+from fl.artifact import Artifact
 from fl.errors import UserError
+from fl.kinds import Kind
 from tests.attacks.world import Architecture, World
 
 LEAST = {Ridge: 0.6, Lookup: 0.25, UpCNN: 0.7, VAE: 0.5}  # rank-1 of the planted leak; chance is 1/38

@@ -9,7 +9,7 @@ from scipy.stats import multivariate_normal
 
 from attacks.attack import Evidence
 from attacks.prototypes.prototype_linkage import PrototypeLinkage
-from fl.artifact import Kind
+from fl.kinds import Kind
 from tests.attacks.world import World
 
 

@@ -5,7 +5,8 @@ from dataclasses import replace
 import numpy as np
 
 from attacks.prototypes._weights import made_with, prototypes, samples_behind
-from fl.artifact import Kind, Party
+from fl.artifact import Party
+from fl.kinds import Kind
 from tests.attacks.world import World
 
 WORLD = World(sizes=(1,), clients=2, groups=2)

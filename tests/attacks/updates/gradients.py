@@ -8,7 +8,8 @@ from numpy.typing import NDArray
 from torch.nn.functional import cross_entropy
 
 from attacks.attack import Images, Knowledge
-from fl.artifact import Artifact, Channel, Kind, Party
+from fl.artifact import Artifact, Channel, Party
+from fl.kinds import Kind
 from tests.attacks.updates.updates import artifact
 from tests.attacks.world import CLASSES, SHAPE, Architecture, Net, World, weights
 

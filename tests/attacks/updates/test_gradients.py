@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from attacks.updates._gradients import Imitation, cosine_distance, labels, squared_distance, updates
-from fl.artifact import Kind
+from fl.kinds import Kind
 from tests.attacks.updates.gradients import Planted, gradient
 
 

@@ -10,7 +10,8 @@ from torch.nn.functional import cross_entropy
 
 from attacks.attack import Evidence, Images
 from attacks.updates.label_counts_from_gradient import LabelCountsFromGradient
-from fl.artifact import Artifact, Channel, Kind, Party
+from fl.artifact import Artifact, Channel, Party
+from fl.kinds import Kind
 from tests.attacks.updates.updates import Updates
 from tests.attacks.world import Architecture
 

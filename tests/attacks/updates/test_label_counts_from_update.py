@@ -10,8 +10,8 @@ from attacks.attack import Evidence
 from attacks.updates._head import head_updates
 from attacks.updates._label_sets import f1
 from attacks.updates.label_counts_from_update import LabelCountsFromUpdate
-from fl.artifact import Kind
 from fl.errors import UserError
+from fl.kinds import Kind
 from tests.attacks.updates.updates import OWNED, Updates
 
 

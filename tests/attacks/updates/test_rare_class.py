@@ -8,8 +8,8 @@ import pytest
 
 from attacks.attack import Evidence
 from attacks.updates.rare_class import RareClass
-from fl.artifact import Kind
 from fl.errors import UserError
+from fl.kinds import Kind
 from tests.attacks.updates.updates import Updates
 
 

@@ -15,8 +15,8 @@ from attacks.updates.dlg import DLG
 from attacks.updates.grnn_updates import GRNNUpdates, transport
 from attacks.updates.idlg import IDLG
 from attacks.updates.inverting_gradients import InvertingGradients, roughness
-from fl.artifact import Kind
 from fl.errors import UserError
+from fl.kinds import Kind
 from tests.attacks.updates.gradients import Planted
 
 SMALL = {"gallery": 20, "recorded": 2, "most_recorded": 2}

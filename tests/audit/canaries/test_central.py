@@ -11,7 +11,7 @@ from audit.canaries.columns import Lower
 from audit.canaries.neighbours import replay
 from audit.canaries.panel import Panel, judge
 from audit.dp.accountants.exact import gaussian
-from fl.artifact import Kind
+from fl.kinds import Kind
 from fl.ledger import Release
 from fl.protection import Averaging, Sending
 from fl.protections.central_dp import CentralDP

@@ -12,7 +12,8 @@ from audit.canaries.run import dp_audits
 from audit.cli.main import app
 from audit.subject.rundir import RunDir
 from audit.subject.simulated import World
-from fl.artifact import Artifact, Kind
+from fl.artifact import Artifact
+from fl.kinds import Kind
 from fl.ledger import read
 from tests.audit.tiny import TEXT
 

@@ -12,7 +12,7 @@ from audit.settings.config import Config
 from audit.settings.errors import validate
 from audit.settings.yaml import read_yaml
 from audit.subject.simulated import World
-from fl.artifact import Kind
+from fl.kinds import Kind
 from fl.ledger import Release
 from tests.audit.tiny import HERE, TEXT
 

@@ -12,7 +12,7 @@ from audit.canaries.game import Played, play
 from audit.canaries.neighbours import replay
 from audit.canaries.panel import Panel, judge
 from audit.dp.accountants.exact import gaussian
-from fl.artifact import Kind
+from fl.kinds import Kind
 from fl.ledger import Release
 from fl.protection import Protection
 from fl.streams import Streams

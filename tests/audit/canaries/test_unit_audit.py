@@ -12,7 +12,7 @@ from audit.canaries.neighbours import replay
 from audit.canaries.panel import judge
 from audit.canaries.run import acts_on
 from fl import plugin
-from fl.artifact import Kind
+from fl.kinds import Kind
 from fl.protection import Protection
 from fl.streams import Streams
 

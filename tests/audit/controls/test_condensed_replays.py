@@ -16,7 +16,8 @@ from audit.settings.config import Config
 from audit.settings.errors import validate
 from audit.subject.rundir import RunDir
 from audit.subject.simulated import World
-from fl.artifact import Artifact, Kind
+from fl.artifact import Artifact
+from fl.kinds import Kind
 from fl.recorder import read
 
 SETTINGS: dict[str, Any] = {

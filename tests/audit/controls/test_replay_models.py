@@ -18,7 +18,7 @@ from audit.settings.config import Config
 from audit.settings.errors import validate
 from audit.subject.rundir import RunDir
 from audit.subject.simulated import World
-from fl.artifact import Kind
+from fl.kinds import Kind
 from fl.recorder import read
 
 SETTINGS: dict[str, Any] = {

@@ -20,7 +20,8 @@ from audit.settings.config import Config
 from audit.settings.errors import validate
 from audit.subject.rundir import RunDir
 from audit.subject.simulated import World
-from fl.artifact import Channel, Kind
+from fl.artifact import Channel
+from fl.kinds import Kind
 from fl.recorder import read
 
 NOISE = {"mode": "accounted", "scale": 1.0}

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from attacks.attack import Position
 from attacks.counts.count_recovery import CountRecovery
 from attacks.prototypes.prototype_difference import PrototypeDifference
 from attacks.updates.label_counts_from_update import LabelCountsFromUpdate
@@ -20,8 +19,10 @@ from audit.settings.config import Config
 from audit.settings.errors import validate
 from audit.subject.rundir import RunDir
 from audit.subject.simulated import World
-from fl.artifact import Artifact, Kind
+from fl.artifact import Artifact
+from fl.kinds import Kind
 from fl.recorder import read
+from fl.threat import Position
 
 ATTACKS = (
     "prototype_linkage",

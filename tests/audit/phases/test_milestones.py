@@ -9,7 +9,7 @@ from audit.phases import simulate
 from audit.settings.config import Config
 from audit.settings.errors import validate
 from audit.subject.rundir import RunDir
-from fl.artifact import Kind
+from fl.kinds import Kind
 from fl.recorder import manifest
 
 GANDALF = {

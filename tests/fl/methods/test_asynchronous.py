@@ -7,8 +7,9 @@ import pytest
 import torch
 
 from fl import tree
-from fl.artifact import Channel, Kind
+from fl.artifact import Channel
 from fl.errors import UserError
+from fl.kinds import Kind
 from fl.method import Delivery
 from fl.methods.fedasync import FedAsync
 from fl.methods.fedavg import FedAvg

@@ -8,9 +8,9 @@ import pytest
 import torch
 
 from fl import tree
-from fl.artifact import Kind
 from fl.errors import UserError
 from fl.families.distillation import distillation_loss, mean_of_others, pooled
+from fl.kinds import Kind
 from fl.methods.fd import FD
 from fl.methods.fedavg import FedAvg
 from fl.methods.fedavg_fd import FedAvgFD

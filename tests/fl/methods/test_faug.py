@@ -7,11 +7,12 @@ import numpy as np
 import pytest
 import torch
 
-from fl.artifact import Artifact, Channel, Kind
+from fl.artifact import Artifact, Channel
 from fl.errors import UserError
 from fl.execution.site import build_site
 from fl.families import gan
 from fl.federation import Holdings
+from fl.kinds import Kind
 from fl.methods.faug import FAug, enlarged, scarce
 from fl.methods.fedavg import FedAvg
 from fl.streams import Streams

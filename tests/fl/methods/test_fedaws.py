@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 import torch
 
-from fl.artifact import Channel, Kind
+from fl.artifact import Channel
 from fl.errors import UserError
+from fl.kinds import Kind
 from fl.methods.fedavg import FedAvg
 from fl.methods.fedaws import FedAwS, spread, spreadout
 from tests.fl.methods.worlds_of_methods import SETTINGS, WORLD, continues, direct

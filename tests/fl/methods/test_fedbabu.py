@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 import torch
 
-from fl.artifact import Channel, Kind
+from fl.artifact import Channel
+from fl.kinds import Kind
 from fl.methods.fedavg import FedAvg
 from fl.methods.fedbabu import FedBABU
 from tests.fl.methods.worlds_of_methods import SETTINGS, WORLD, continues

@@ -7,10 +7,10 @@ import pytest
 import torch
 from torch.nn.functional import cross_entropy
 
-from fl.artifact import Kind
 from fl.bench.condensation import loop, ours
 from fl.errors import UserError
 from fl.families.condensation import Cell, Condensing, Matcher, clip, condense
+from fl.kinds import Kind
 from fl.methods.fedavg import FedAvg
 from fl.methods.feddc_condense import FedDCCondense, condensing
 from tests.fl.worlds import EVERYONE, TinyNet, close, data, parts, run, same

@@ -8,8 +8,9 @@ import pytest
 import torch
 from scipy.special import log_softmax, softmax
 
-from fl.artifact import Channel, Kind
+from fl.artifact import Channel
 from fl.errors import UserError
+from fl.kinds import Kind
 from fl.methods.fedavg import FedAvg
 from fl.methods.fedmix import FedMix, mixed, naively_mixed
 from fl.protections.secure_aggregation import SecureAggregation

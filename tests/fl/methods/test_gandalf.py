@@ -8,12 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fl.artifact import Channel, Kind, Party
+from fl.artifact import Channel, Party
 from fl.errors import UserError
 from fl.families.gan import GanConfig
 from fl.families.relay import FaultConfig, Faults
 from fl.families.visit_noise import NoiseConfig
 from fl.federation import Federation
+from fl.kinds import Kind
 from fl.ledger import read as read_ledger
 from fl.methods.fedavg import FedAvg
 from fl.methods.gandalf import Gandalf

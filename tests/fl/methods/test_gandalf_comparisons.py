@@ -6,7 +6,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fl.artifact import Channel, Kind
+from fl.artifact import Channel
+from fl.kinds import Kind
 from fl.methods.astraea import Astraea, ratios, resized
 from fl.methods.data_sharing import DataSharing, quotas
 from fl.methods.fedavg import FedAvg

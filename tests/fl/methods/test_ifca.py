@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 import torch
 
-from fl.artifact import Channel, Kind
+from fl.artifact import Channel
 from fl.dataset import Data
 from fl.errors import UserError
+from fl.kinds import Kind
 from fl.method import Delivery
 from fl.methods.fedavg import FedAvg
 from fl.methods.ifca import IFCA, model_of, shuffled

@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from fl.artifact import Channel, Kind
+from fl.artifact import Channel
 from fl.errors import UserError
+from fl.kinds import Kind
 from fl.methods.fedavg import FedAvg
 from fl.methods.power_of_choice import PowerOfChoice
 from tests.fl.methods.worlds_of_methods import SETTINGS, WORLD, continues

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 import torch
 
-from fl.artifact import Kind
 from fl.errors import UserError
+from fl.kinds import Kind
 from fl.method import Delivery
 from fl.methods.fedavg import FedAvg
 from fl.methods.qffl import QFFL

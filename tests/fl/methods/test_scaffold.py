@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 import torch
 
-from fl.artifact import Kind
 from fl.errors import UserError
+from fl.kinds import Kind
 from fl.methods.fedavg import FedAvg
 from fl.methods.scaffold import Scaffold
 from tests.fl.methods import by_hand

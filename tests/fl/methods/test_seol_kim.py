@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 import torch
 
-from fl.artifact import Kind
 from fl.errors import UserError
 from fl.families.balanced_selection import allocate, divergence, oversampled
+from fl.kinds import Kind
 from fl.methods.fedavg import FedAvg
 from fl.methods.seol_kim import SeolKim, draw, learning_rate
 from tests.fl.methods.worlds_of_methods import SETTINGS, WORLD

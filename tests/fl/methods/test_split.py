@@ -8,9 +8,10 @@ import pytest
 import torch
 
 from fl import tree
-from fl.artifact import Channel, Kind
+from fl.artifact import Channel
 from fl.errors import UserError
 from fl.families.split import SplitMethod
+from fl.kinds import Kind
 from fl.methods.fedavg import FedAvg
 from fl.methods.fedper import FedPer
 from fl.methods.fedrep import FedRep

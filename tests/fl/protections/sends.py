@@ -4,7 +4,8 @@ from typing import Any
 
 import torch
 
-from fl.artifact import Kind, Party
+from fl.artifact import Party
+from fl.kinds import Kind
 from fl.ledger import Release
 from fl.protection import Message, Protection, Sending
 

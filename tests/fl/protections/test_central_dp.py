@@ -11,8 +11,9 @@ import torch
 from scipy import stats
 
 from fl import plugin
-from fl.artifact import Kind, Party
+from fl.artifact import Party
 from fl.errors import UserError
+from fl.kinds import Kind
 from fl.ledger import Release, read
 from fl.method import RoundMethod
 from fl.methods.fedavg import FedAvg

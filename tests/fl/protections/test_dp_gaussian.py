@@ -7,8 +7,9 @@ import pytest
 import torch
 from scipy import stats
 
-from fl.artifact import Kind, Party
+from fl.artifact import Party
 from fl.errors import UserError
+from fl.kinds import Kind
 from fl.ledger import Release, read
 from fl.methods.fedavg import FedAvg
 from fl.protection import Message, Sending

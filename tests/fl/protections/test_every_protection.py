@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from fl import plugin
-from fl.artifact import Kind
 from fl.errors import UserError
+from fl.kinds import Kind
 from fl.protection import Protection
 from tests.fl.test_all_methods import method
 from tests.fl.worlds import data, parts, run, same

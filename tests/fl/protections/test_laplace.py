@@ -8,8 +8,8 @@ import pytest
 import torch
 from scipy import stats
 
-from fl.artifact import Kind
 from fl.errors import UserError
+from fl.kinds import Kind
 from fl.ledger import read
 from fl.methods.fedavg import FedAvg
 from fl.protections.discrete_laplace import DiscreteLaplace, draw

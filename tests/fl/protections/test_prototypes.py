@@ -5,8 +5,8 @@ import math
 import pytest
 import torch
 
-from fl.artifact import Kind
 from fl.errors import UserError
+from fl.kinds import Kind
 from fl.protection import published_noise
 from fl.protections.dp_gaussian import DPGaussian
 from fl.protections.laplace import Laplace

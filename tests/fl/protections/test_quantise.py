@@ -2,7 +2,8 @@
 
 import torch
 
-from fl.artifact import Kind, Party
+from fl.artifact import Party
+from fl.kinds import Kind
 from fl.protection import Sending
 from fl.protections.dp_gaussian import DPGaussian
 from fl.protections.quantise import Quantise

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 
 from audit.verdict.exposure import exposures
-from fl.artifact import Kind
+from fl.kinds import Kind
 from fl.ledger import read
 from fl.methods.rebafl import ReBaFL
 from fl.protections.secure_aggregation import SecureAggregation

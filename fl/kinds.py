@@ -1,0 +1,240 @@
+"""Kinds: what a message may contain, one row a kind, and all that anybody needs to know of it.
+
+The names are those of the papers' shared quantities. Cards name kinds, the wire refuses those that a card does
+not name, and what a kind is stands here and nowhere else: the report's words, the arrays, how secure aggregation
+sums it and whose data it tells of. docs/artifact-format.md holds the same rows; a test compares them.
+
+This file imports nothing of ours and no library, so that cards can be read at no cost.
+"""
+
+from enum import Enum, StrEnum
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+
+class Summed(Enum):
+    """How the server's sum under secure aggregation is made of the uploads (fl/sums.py)."""
+
+    NO = "not summed"  # means nothing when summed: secure aggregation refuses it
+    PLAIN = "added up"
+    WEIGHTED = "added up, each times its client's num_examples"
+    BY_CLASS = "added up class by class"  # one row for each of `classes`
+    BY_CLASS_WEIGHTED = "added up class by class, each row times its proto_counts"
+
+
+class Tells(StrEnum):
+    """Whose data a message of a kind tells of: the finest group that it may be computed over."""
+
+    NOBODY = "nobody"  # control plane: no release of data
+    EXAMPLE = "one example"
+    GROUP = "a few examples of one client"
+    CLASS = "one client's examples of one class"
+    CLIENT = "all examples of one client"
+    CLIENTS = "examples of several clients"
+
+
+MODEL = {"*": "as in the model"}  # one array a parameter or buffer, under its name
+NUMBERS = {"*": "numbers"}
+
+
+class Row(NamedTuple):
+    """What one kind is."""
+
+    name: str
+    words: str  # what it is, for a reader outside the field: "Who saw what" of the report
+    tells: Tells
+    arrays: dict[str, str]  # name -> shape; "*": any name
+    summed: Summed = Summed.NO
+    raw: bool = False  # holds clients' examples as they are
+
+
+class Kind(StrEnum):
+    """What a message may contain. A method's card lists the kinds it sends; the wire refuses others.
+
+    `str(kind)` is its name; words, tells, arrays, summed and raw are those of its Row. In shapes C is the number
+    of classes, c or m of them or of examples are listed, D is the number of features.
+    """
+
+    words: str
+    tells: Tells
+    arrays: MappingProxyType[str, str]
+    summed: Summed
+    raw: bool
+
+    def __new__(cls, *fields: Any) -> "Kind":
+        row = Row(*fields)
+        kind = str.__new__(cls, row.name)
+        kind._value_, kind.words, kind.tells = row.name, row.words, row.tells
+        kind.arrays, kind.summed, kind.raw = MappingProxyType(row.arrays), row.summed, row.raw
+        return kind
+
+    @property
+    def control_plane(self) -> bool:
+        """Whether it says nothing about anybody's examples: no release of data."""
+        return self.tells is Tells.NOBODY
+
+    GLOBAL_MODEL = Row("global_model", "the shared model's weights", Tells.CLIENTS, MODEL)
+    LOCAL_MODEL = Row(
+        "local_model", "one client's model after its local training", Tells.CLIENT, MODEL, Summed.WEIGHTED
+    )
+    MODEL_DELTA = Row(  # after minus before
+        "model_delta", "the change one client's training made to the model", Tells.CLIENT, MODEL, Summed.WEIGHTED
+    )
+    NORMALIZED_DELTA = Row(  # FedNova's d_k: before minus after, over rate times ||a||_1
+        "normalized_delta",
+        "one client's change of the model per local step",
+        Tells.CLIENT,
+        MODEL,
+        Summed.WEIGHTED,
+    )
+    GRADIENT = Row(
+        "gradient", "the gradient of one batch of one client's examples", Tells.GROUP, MODEL, Summed.PLAIN
+    )
+    CONTROL_GLOBAL = Row(  # SCAFFOLD's c
+        "control_global", "the average direction of all clients' training", Tells.CLIENTS, MODEL
+    )
+    CONTROL_DELTA = Row(  # SCAFFOLD's c_k+ - c_k
+        "control_delta", "the change of one client's training direction", Tells.CLIENT, MODEL, Summed.PLAIN
+    )
+    RELAY_MODEL = Row(
+        "relay_model", "a model handed on, trained by one client after the other", Tells.CLIENT, MODEL
+    )
+    GAN_G = Row("gan_G", "weights of an image generator trained on clients' data", Tells.CLIENT, MODEL)
+    GAN_D = Row("gan_D", "weights of a critic trained on clients' data", Tells.CLIENT, MODEL)
+
+    NUM_EXAMPLES = Row(
+        "num_examples", "how many examples one client holds", Tells.CLIENT, {"count": "[]"}, Summed.PLAIN
+    )
+    NUM_STEPS = Row(  # FedNova adds the norm ||a||_1 of its steps
+        "num_steps",
+        "how many local steps one client took; with known settings, its size",
+        Tells.CLIENT,
+        {"steps": "[]", "norm": "[]"},
+        Summed.PLAIN,
+    )
+    LABEL_COUNTS = Row(
+        "label_counts",
+        "how many examples of each class one client holds, exactly",
+        Tells.CLASS,
+        {"counts": "[C]"},
+        Summed.PLAIN,
+    )
+    NOISED_LABEL_DIST = Row(  # a row for each generator where a client is given several
+        "noised_label_dist",
+        "one client's share of each class, with noise",
+        Tells.CLASS,
+        {"counts": "[C] or [J, C]"},
+    )
+    CLASS_VOLUME = Row(  # Seol & Kim
+        "class_volume",
+        "how many examples of each class one client trains on, after it repeats those of rare classes",
+        Tells.CLASS,
+        {"counts": "[C]"},
+    )
+    LOCAL_PROTOTYPES = Row(
+        "local_prototypes",
+        "one client's mean feature vector of each of its classes",
+        Tells.CLASS,
+        {"classes": "[c]", "features": "[c, D]"},
+        Summed.BY_CLASS_WEIGHTED,
+    )
+    GLOBAL_PROTOTYPES = Row(
+        "global_prototypes",
+        "mean feature vectors of each class over the clients heard",
+        Tells.CLIENTS,
+        {"classes": "[c]", "features": "[c, D]"},
+    )
+    PROTO_COUNTS = Row(
+        "proto_counts",
+        "how many examples are behind each prototype: a label histogram",
+        Tells.CLASS,
+        {"classes": "[c]", "counts": "[c]"},
+        Summed.BY_CLASS,
+    )
+    PROXIES = Row(  # FedAwS
+        "proxies",
+        "the rows of the model's last layer for the classes one client holds",
+        Tells.CLASS,
+        {"classes": "[m]", "rows": "[m, D]"},
+    )
+    MEAN_LOGIT_TABLE = Row(  # row c: the mean output on class c
+        "mean_logit_table",
+        "one client's mean model output on each of its classes",
+        Tells.CLASS,
+        {"table": "[C, C]", "present": "[C]"},
+        Summed.PLAIN,
+    )
+    GLOBAL_LOGIT_TABLE = Row(
+        "global_logit_table",
+        "mean model outputs on each class over the clients heard",
+        Tells.CLIENTS,
+        {"table": "[C, C]", "present": "[C]"},
+    )
+
+    CONDENSED_IMAGES = Row(
+        "condensed_images",
+        "synthetic images that stand for one client's classes",
+        Tells.CLASS,
+        {"images": "[m, channels, H, W]"},
+    )
+    CONDENSED_LABELS = Row("condensed_labels", "which classes one client holds", Tells.CLASS, {"labels": "[m]"})
+    MASHED_BATCH = Row(  # labels: shares of classes
+        "mashed_batch",
+        "averages of a few examples each, with their mean labels",
+        Tells.GROUP,
+        {"images": "[m, channels, H, W]", "labels": "[m, C]"},
+    )
+    SEED_SAMPLES = Row(  # in [0, 1]
+        "seed_samples",
+        "clients' own examples",
+        Tells.EXAMPLE,
+        {"images": "[m, channels, H, W]", "labels": "[m]"},
+        raw=True,
+    )
+
+    LOCAL_LOSS = Row(  # of a GAN: [critic, generator]
+        "local_loss", "one client's loss on its own data", Tells.CLIENT, {"loss": "[] or [2]"}
+    )
+    CLUSTER_ID = Row("cluster_id", "which cluster one client chose", Tells.CLIENT, {"cluster": "[]"})
+    STALENESS = Row(  # the server step that the client started from
+        "staleness", "how old the model was that one client trained from", Tells.CLIENT, {"version": "[]"}
+    )
+    GROUP_MAP = Row(
+        "group_map",
+        "which client trains its generator with which others, grouped by how similar their classes are",
+        Tells.CLIENTS,
+        {"client": "[m]", "group": "[m]"},
+    )
+    ALLOCATION = Row(  # "counts", "ratios" or "present", [C] or a row a client
+        "allocation",
+        "how many examples of each class clients are to share or add, from what they said of theirs",
+        Tells.CLIENTS,
+        NUMBERS,
+    )
+    OVERSAMPLE_DECAY = Row(  # Seol & Kim
+        "oversample_decay",
+        "one number that says how strongly clients repeat examples of rare classes",
+        Tells.CLIENTS,
+        {"decay": "[]"},
+    )
+    UNFROZEN_LAYERS = Row("unfrozen_layers", "which layers one client trained", Tells.CLIENT, NUMBERS)
+    FROZEN_COUNT = Row("frozen_count", "how many layers one client did not train", Tells.CLIENT, NUMBERS)
+    TASK_TIME = Row("task_time", "how long one client took", Tells.CLIENT, NUMBERS)
+
+    TRAIN_ORDER = Row("train_order", "an order to begin training", Tells.NOBODY, {"visit": "[]"})
+    HEARTBEAT = Row("heartbeat", "a sign that a client is still at work", Tells.NOBODY, NUMBERS)
+    ROLLBACK_REQUEST = Row(
+        "rollback_request", "a request to send the last intact model again", Tells.NOBODY, NUMBERS
+    )
+    SOFT_DEADLINE = Row("soft_deadline", "the time at which clients are to answer", Tells.NOBODY, NUMBERS)
+    WIDTH = Row("width", "how large a part of the model a client is to train", Tells.NOBODY, NUMBERS)
+
+    AGGREGATE = Row(  # clients: how many are in it; and for each array of the uploads "KIND/NAME"
+        "aggregate",
+        "the sum of all uploads of a round, for each array in them",
+        Tells.CLIENTS,
+        {"clients": "[]", "KIND/NAME": "as uploaded"},
+    )
+
+
+UPDATES = (Kind.LOCAL_MODEL, Kind.MODEL_DELTA)  # what one client's local training made of the whole model
