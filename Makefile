@@ -4,7 +4,7 @@ PYTHON ?= python3
 RUN := .venv/bin
 DONE := .venv/.installed
 
-.PHONY: help audit test check bench paper claims dev clean
+.PHONY: help audit test check bench paper claims equivalence dev clean
 help:  ## this list
 	@sed -n 's/^\([a-z]*\):.*## /\1  /p' $(MAKEFILE_LIST) | expand -t 10
 
@@ -28,6 +28,9 @@ paper: $(DONE)  ## a published table: TABLE=rebafl-1 ROUNDS=200 SEEDS=7,8 COLUMN
 	$(RUN)/python -m audit.reproduce.main $(or $(TABLE),--list) $(if $(ROUNDS),--rounds $(ROUNDS)) \
 	  $(if $(SEEDS),--seeds $(SEEDS)) $(if $(COLUMN),--column $(COLUMN)) $(if $(ROWS),--rows $(ROWS)) \
 	  $(foreach entry,$(DATA),--data $(entry)) $(if $(DOWNLOAD),--download)
+
+equivalence: $(DONE)  ## methods beside public implementations, batch by batch
+	$(RUN)/python -m tests.fl.equivalence.table
 
 claims: $(DONE)  ## published claims of privacy, re-scored: runs/claims.pdf
 	$(RUN)/fedaudit claims configs/claims/*.yaml --out runs/claims.pdf

@@ -114,7 +114,7 @@ class Federation:
         return self.checkpoints.restore() if self.checkpoints else None
 
     def participate(self, round: int, candidates: Sequence[int]) -> Participants:
-        """Draw the round's clients. Clients without data are selected and answer "no data" ."""
+        """Draw the round's clients. Clients without data are selected and answer "no data"."""
         self.redraws = 0
         while True:
             drawn = self.availability.draw(round, candidates, self.streams, self.redraws)

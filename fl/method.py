@@ -251,6 +251,13 @@ class RoundMethod(Method):
         """The gradient really stepped along; a pure function. `start` is the round's first model."""
         return grads
 
+    def after_step(self, params: Params, const: Constants, rate: float) -> Params:
+        """Weights that a second move after the optimiser's step, outside its momentum, leads to; usually none.
+
+        Elementwise in `params` and `const`, whose tensors may carry a leading dimension of stacked clients.
+        """
+        return {}
+
     def trains(self, name: str) -> bool:
         """Whether clients train this parameter."""
         return True

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Streams:
-    """`Streams(7).torch("batches", round, client)` is the same generator wherever it is selected for."""
+    """`Streams(7).torch("batches", round, client)` is the same generator wherever it is drawn."""
 
     def __init__(self, seed: int) -> None:
         self.seed = int(seed)

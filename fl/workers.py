@@ -1,7 +1,7 @@
 """Where client work runs: in this process, or in one worker process a core.
 
 A *site* is an object with the model, the data and the methods that do the work; each worker has its
-own copy. Work is called by method name and results come back in the order selected for, however they
+own copy. Work is called by method name and results come back in the order of the calls, however they
 were scheduled, so one process or eight give the same numbers. Every site runs one thread.
 
 Why processes of one thread: on two cores they are 1.7 times faster than one process of two threads.

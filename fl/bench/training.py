@@ -155,7 +155,7 @@ def plain(work: Workload, epochs: int) -> Iterator[float]:
 
 
 def apart(epochs: int) -> Iterator[float]:
-    """The plain loop, one round each time it is selected, in a fresh process."""
+    """The plain loop, one round each time it is called, in a fresh process."""
     ours_end, theirs = multiprocessing.Pipe()
     context = multiprocessing.get_context("spawn")
     process = context.Process(target=_serve_plain, args=(theirs, epochs), daemon=True)

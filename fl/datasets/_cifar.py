@@ -51,7 +51,7 @@ def read_cifar(
     label_bytes: int,
     classes: tuple[str, ...],
 ) -> Data:
-    """The data set `name` of torchvision, from `path` or the cache; downloaded only if selected to."""
+    """The data set `name` of torchvision, from `path` or the cache; downloaded only if told to."""
     root = Path(path).expanduser() if path else CACHE
     for place in (root, root / folder):
         files = [place / f for f in (*train, *test)]

@@ -20,7 +20,7 @@ def locate(
     hint: str,
     **options: str,
 ) -> list[Path]:
-    """The four files: in `path` or where a system package puts them; downloaded only if selected to.
+    """The four files: in `path` or where a system package puts them; downloaded only if told to.
 
     `path` may be the folder of the files, or the root that torchvision's data set was given.
     """

@@ -70,11 +70,9 @@ def _train(site: Site, clients: list[Client], const: Any) -> list[Trained]:
     fixed = {k: v for k, v in start.items() if k not in trainable}
     params = {k: torch.stack([c.start[k].to(site.device) for c in clients]) for k in trainable}
     anchor = {k: v.clone() for k, v in params.items()}
+    rate = config.lr * config.lr_decay ** clients[0].round
     optimiser = torch.optim.SGD(
-        params.values(),
-        lr=config.lr * config.lr_decay ** clients[0].round,
-        momentum=config.momentum,
-        weight_decay=config.weight_decay,
+        params.values(), lr=rate, momentum=config.momentum, weight_decay=config.weight_decay
     )
     losses: list[Tensor] = []
 
@@ -100,6 +98,8 @@ def _train(site: Site, clients: list[Client], const: Any) -> list[Trained]:
             for k, p in params.items():
                 p.grad = grads[k].detach()
             optimiser.step()
+            for k, moved in method.after_step(params, const, rate).items():
+                params[k].copy_(moved)
             steps += 1
             losses.append(values.detach())
     means = torch.stack(losses).mean(0).tolist() if losses else [0.0] * len(clients)

@@ -32,7 +32,7 @@ class GanConfig:
     __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "forbid"}
 
     cycles: int = 150  # most visits a client gets
-    least_cycles: int = 120  # visits before convergence is selected
+    least_cycles: int = 120  # visits before convergence is checked
     unit: Literal["epoch", "step"] = "epoch"  # of `local`; the paper says step, its code epoch
     local: int = 3  # T_g: epochs, or generator steps, of a visit
     critic_steps: int = 2  # T_d for a generator step

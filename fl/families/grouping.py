@@ -57,7 +57,7 @@ def similar(distributions: Floats, groups: int, rng: np.random.Generator) -> Gro
 def complementary(distributions: Floats, sizes: Sequence[float], groups: int) -> Groups:
     """Rows of [K, C], of clients with `sizes` examples, in groups of at most ceil(K / groups).
 
-    There may be fewer groups than selected for: 5 clients in 4 groups are three groups, of two at most.
+    There may be fewer groups than wanted: 5 clients in 4 groups are three groups, of two at most.
     """
     rows, weights = np.asarray(distributions, np.float64), np.asarray(sizes, np.float64)
     uniform, most = np.full(rows.shape[1], 1 / rows.shape[1]), -(-len(rows) // groups)

@@ -256,7 +256,7 @@ def noise_stream(kind: Kind, turn: int) -> str:
 
 
 def _turn(client: Client) -> int:
-    """How many visits the mediator selected of it before; one that was selected for nothing else: none."""
+    """How many visits the mediator requested of it before; one that was requested nothing else: none."""
     order = client.message.get(Kind.TRAIN_ORDER)
     return int(order["visit"]) if order else 0
 

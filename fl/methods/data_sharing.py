@@ -117,7 +117,7 @@ class DataSharing(Balancing):
         return Reply(message={Kind.LABEL_COUNTS: counts}, examples=len(client.y))
 
     def contribute(self, client: Client) -> Reply:
-        """As many random images of each class as the server selected for."""
+        """As many random images of each class as the server wants."""
         order = torch.randperm(len(client.y), generator=client.generator("shared")).to(client.y.device)
         selected = client.message[Kind.ALLOCATION]["counts"].tolist()
         rows = torch.cat([order[client.y[order] == c][:n] for c, n in enumerate(selected)])

@@ -21,7 +21,7 @@ from fl.errors import UserError
 from fl.method import Client, LocalConfig, Reply
 from fl.methods.fedavg import FedAvg
 from fl.model import State
-from fl.training.local import Constants, Handle, Params, Trained
+from fl.training.local import Constants, Handle, Params, Trained, Training
 from fl.tree import Tree
 
 
@@ -56,7 +56,7 @@ class Ditto(FedAvg):
         return ((k, m["own"]) for k, m in sorted(memory.items()))
 
 
-class _Own:
+class _Own(Training):
     """Training of v_k, as the local loop asks for it; const["global"] is w."""
 
     def __init__(self, method: Ditto, strength: float) -> None:

@@ -11,6 +11,7 @@ from math import inf
 from typing import Any
 
 import numpy as np
+from torch import Tensor
 
 from fl.errors import UserError
 from fl.federation import Federation
@@ -18,7 +19,7 @@ from fl.kinds import Kind
 from fl.method import Client, LocalConfig, Reply
 from fl.methods.fedavg import FedAvg
 from fl.partition import Index
-from fl.training.local import Constants, Params
+from fl.training.local import Constants, Handle, Params, Training
 from fl.tree import Tree
 
 
@@ -85,7 +86,7 @@ class FedAvgFT(FedAvg):
         return np.sort(np.concatenate([rng.permutation(c)[:each] for c in by_class]))
 
 
-class _HeadOnly:
+class _HeadOnly(Training):
     """The method as the training loop sees it when the server trains: other settings, head only."""
 
     def __init__(self, method: FedAvgFT) -> None:
@@ -98,7 +99,9 @@ class _HeadOnly:
             weight_decay=c.server_weight_decay,
             lr_decay=c.lr_decay,
         )
-        self.loss = method.loss
+
+    def loss(self, net: Handle, x: Tensor, y: Tensor, const: Constants) -> Tensor:
+        return self._method.loss(net, x, y, const)
 
     def correct(self, grads: Params, params: Params, start: Params, const: Constants) -> Params:
         return grads

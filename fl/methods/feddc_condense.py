@@ -13,7 +13,7 @@ condenses once and sends the same images every time (`recondense: every_round` i
 
 Public code under this paper's name starts the images from real ones and switches condensation off, so
 that clients upload training images. `init: real` does that; for studies of attacks only, it has to be
-selected for with `unsafe_allow_real_init: true`.
+requested with `unsafe_allow_real_init: true`.
 """
 
 from collections.abc import Iterator
@@ -31,7 +31,7 @@ from fl.federation import Federation
 from fl.kinds import Kind
 from fl.method import Card, Client, Delivery, LocalConfig, Reply, RoundMethod
 from fl.protection import Payload
-from fl.training.local import Constants, Handle, Params, Trained
+from fl.training.local import Constants, Handle, Params, Trained, Training
 from fl.tree import Tree
 
 
@@ -155,7 +155,7 @@ class FedDCCondense(RoundMethod):
         return Reply(message={Kind.GLOBAL_MODEL: trained.state}, examples=len(server.y))
 
 
-class FineTuning:
+class FineTuning(Training):
     """The server's training on condensed images, for the shared loop; all layers are trained."""
 
     def __init__(self, config: FedDCCondense.Config, examples: int) -> None:

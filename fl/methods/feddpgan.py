@@ -6,7 +6,7 @@ it (sec. 4): its phase 1 replaced, phases 2 and 3 unchanged. In each cycle all c
 critic from the same weights, add noise, and the server averages what arrives, weighted by examples.
 
 No client reads another's weights before they are averaged; the server reads everybody's, and so the
-critics as well. Where the averaged pair converges is selected as in GANDALF, of the mean losses.
+critics as well. Where the averaged pair converges is decided as in GANDALF, of the mean losses.
 """
 
 from dataclasses import dataclass, replace

@@ -20,7 +20,7 @@ from fl.errors import UserError
 from fl.families.split import SplitMethod
 from fl.method import Client, Reply
 from fl.methods.fedavg import FedAvg
-from fl.training.local import Constants, Handle, Params
+from fl.training.local import Constants, Handle, Params, Training
 
 
 class FedRep(SplitMethod):
@@ -53,7 +53,7 @@ class FedRep(SplitMethod):
         return self.finish(client, client.train(body, const, start))
 
 
-class _Phase:
+class _Phase(Training):
     """Training of one part of the model for some epochs, as the local loop asks for it."""
 
     def __init__(self, method: FedRep, private: bool, epochs: int) -> None:

@@ -7,8 +7,9 @@ Learning. ICML 2020. arXiv:1910.06378, Algorithm 1. Each local step goes along g
     w <- w + eta_g mean(y - w),   c <- c + (|S| / K) mean(c_k+ - c_k)
 
 Uniform weights, as in the theory. With momentum the displacement is longer than tau eta gradients, so
-it is divided by eta ||a||_1 (FedNova) instead. `literal_public_code` imitates the ReBaFL and FedRS
-repositories, which divide by tau eta all the same and leave out the factor |S| / K.
+it is divided by eta ||a||_1 (FedNova) instead. `literal_public_code` is what the ReBaFL and FedRS
+repositories do: they move by -eta (c - c_k) after the optimiser's step, outside its momentum, divide by
+tau eta all the same and leave out the factor |S| / K.
 A client's c_k lives in its memory and advances only when its answer was received.
 """
 
@@ -65,7 +66,14 @@ class Scaffold(RoundMethod):
         return {"shift": {k: c - own[k].to(c.device) for k, c in common.items()}}
 
     def correct(self, grads: Params, params: Params, start: Params, const: Constants) -> Params:
+        if self.config.literal_public_code:
+            return grads
         return {k: g + const["shift"][k] for k, g in grads.items()}
+
+    def after_step(self, params: Params, const: Constants, rate: float) -> Params:
+        if not self.config.literal_public_code:
+            return {}
+        return {k: w - rate * const["shift"][k] for k, w in params.items()}
 
     def finish(self, client: Client, trained: Trained) -> Reply:
         start = {k: v.cpu() for k, v in client.start.items()}

@@ -99,6 +99,9 @@ class Training(Protocol):
 
     def correct(self, grads: Params, params: Params, start: Params, const: Constants) -> Params: ...
 
+    def after_step(self, params: Params, const: Constants, rate: float) -> Params:
+        return {}  # nothing moves once more
+
     def trains(self, name: str) -> bool: ...
 
 
@@ -160,6 +163,9 @@ def train(
                 named = method.correct(named, params, anchor, const)
             _with_grads(params, named)
             optimiser.step()
+            with torch.no_grad():
+                for k, moved in method.after_step(params, const, config.lr * scale).items():
+                    params[k].copy_(moved)
             steps += 1
             losses.append(loss.detach())
     mean = float(torch.stack(losses).mean()) if losses else 0.0

@@ -7,7 +7,7 @@ arXiv:1607.00133, Alg. 1. In every step each example is in the batch with probab
 
 Changes: L is the method's batch_size instead of q n, because the number of examples n is itself private
 (opacus#571); and the number of steps is a setting, not a number of epochs, for the same reason. A
-method's loss is selected one example at a time, so that a penalty on the weights is clipped with it.
+method's loss is taken one example at a time, so that a penalty on the weights is clipped with it.
 Clipping, noise and scaling are Opacus's DPOptimizer.
 """
 

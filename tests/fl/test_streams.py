@@ -1,4 +1,4 @@
-"""Named streams: the same draws wherever they are selected for, unrelated otherwise, nothing global."""
+"""Named streams: the same draws wherever they are drawn, unrelated otherwise, nothing global."""
 
 import random
 

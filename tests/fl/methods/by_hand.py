@@ -54,12 +54,16 @@ def descend(
     more: Callable[[Tensor], Tensor | float] = lambda v: 0.0,
     extra: Extra = lambda net, x: 0.0,
     batches: Sequence[Tensor | slice] = (ALL,) * 3,
+    then: Tensor | float = 0.0,
 ) -> Tensor:
-    """Steps down client k's loss (plus `extra`), with `more(v)` added to the gradient at v."""
+    """Steps down client k's loss (plus `extra`), with `more(v)` added to the gradient at v.
+
+    `then` is added to each step outside of the momentum.
+    """
     buffer = torch.zeros_like(w)
     for batch in batches:
         buffer = momentum * buffer + gradient(w, k, extra, batch) + more(w)
-        w = w - rate * buffer
+        w = w - rate * (buffer + then)
     return w
 
 

@@ -1,4 +1,4 @@
-"""FedAwS is FedAvg without steps, spreads rows by hand, and hides other classes' rows where selected to."""
+"""FedAwS is FedAvg without steps, spreads rows by hand, and hides other classes' rows where told to."""
 
 from pathlib import Path
 from typing import Any

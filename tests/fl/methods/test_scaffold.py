@@ -70,7 +70,8 @@ def test_it_is_the_algorithm_written_out(settings: dict[str, Any]) -> None:
         rate, moves, learnt = config.lr * config.lr_decay**t, [], []
         for k in heard:
             decay, shift = config.weight_decay, c - own[k]
-            y = by_hand.descend(w, k, rate, config.momentum, lambda y, s=shift, d=decay: d * y + s)
+            inside, outside = (0.0, shift) if config.literal_public_code else (shift, 0.0)
+            y = by_hand.descend(w, k, rate, config.momentum, lambda y, s=inside, d=decay: d * y + s, then=outside)
             length = 3 if config.literal_public_code or not config.momentum else 1 + 1.5 + 1.75
             after = own[k] - c + (w - y) / (length * rate)
             if config.option == "I":
