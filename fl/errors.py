@@ -2,19 +2,24 @@
 
 
 class UserError(Exception):
-    """What was found, what was expected and where; `hint` says what to do next."""
+    """What was found, what was expected and where; `hint` says what to do next.
 
-    def __init__(self, message: str, *, hint: str = "") -> None:
+    `key` is the setting it is about, as a path in the config ("attacks[2].steps"); whoever knows the file adds
+    its name and the line.
+    """
+
+    def __init__(self, message: str, *, hint: str = "", key: str = "") -> None:
         super().__init__(message)
         self.hint = hint
+        self.key = key
 
     def __str__(self) -> str:
         message = str(self.args[0])
         return f"{message}\n  hint: {self.hint}" if self.hint else message
 
     def __reduce__(self) -> tuple[object, ...]:  # keeps the hint when a worker process raises it
-        return _rebuild, (type(self), self.args[0], self.hint)
+        return _rebuild, (type(self), self.args[0], self.hint, self.key)
 
 
-def _rebuild(kind: type[UserError], message: str, hint: str) -> UserError:
-    return kind(message, hint=hint)
+def _rebuild(kind: type[UserError], message: str, hint: str, key: str) -> UserError:
+    return kind(message, hint=hint, key=key)

@@ -10,11 +10,11 @@ import importlib
 import importlib.util
 import inspect
 import pkgutil
-import typing
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
 from fl.errors import UserError
+from fl.settings import checked, plain
 
 T = TypeVar("T")
 
@@ -29,7 +29,10 @@ class Plugin:
     config: Any  # an instance of the class's own Config
 
     def __init__(self, config: Any = None) -> None:
+        """Raises UserError for settings out of their bounds, as configure() does."""
         self.config = self.Config() if config is None else config
+        if dataclasses.is_dataclass(self.config):
+            checked(type(self.config), plain(self.config), type(self).__module__.rpartition(".")[2])
 
 
 def names(*packages: str) -> list[str]:
@@ -38,30 +41,44 @@ def names(*packages: str) -> list[str]:
 
 
 def _homes(packages: Sequence[str]) -> dict[str, str]:
-    """Plugin name -> package."""
-    return {
-        m.name: package
-        for package in packages
-        for m in pkgutil.iter_modules(importlib.import_module(package).__path__)
-        if not m.name.startswith("_")
-    }
+    """Plugin name -> package; raises UserError where two folders have a file of one name."""
+    homes: dict[str, str] = {}
+    for package in packages:
+        for found in pkgutil.iter_modules(importlib.import_module(package).__path__):
+            if found.name.startswith("_"):
+                continue
+            if found.name in homes:
+                one, two = (f"{p.replace('.', '/')}/{found.name}.py" for p in (homes[found.name], package))
+                raise UserError(
+                    f"two plugins are called {found.name!r}: {one} and {two}", hint="rename one of them"
+                )
+            homes[found.name] = package
+    return homes
 
 
-def load(packages: str | Sequence[str], name: str, base: type[T]) -> type[T]:
-    """The plugin class called `name`: a file of one of the packages, or "module:Class".
+def home(packages: Sequence[str], name: str, where: str = "") -> str:
+    """The package whose file `name` is; raises UserError where there is none, naming the nearest known name.
 
-    Raises UserError where there is none, naming the nearest known name.
+    `where` is the key in the config that errors name.
     """
-    if ":" in name:
-        return _load_dotted(name, base)
-    packages = [packages] if isinstance(packages, str) else list(packages)
     homes = _homes(packages)
     if name not in homes:
         near = difflib.get_close_matches(name, homes, n=1)
-        where = " or ".join(p.replace(".", "/") + "/" for p in packages)
+        folders = " or ".join(p.replace(".", "/") + "/" for p in packages)
         hint = f"did you mean {near[0]!r}?" if near else "known: " + ", ".join(sorted(homes))
-        raise UserError(f"no {name!r} in {where}", hint=hint)
-    module = importlib.import_module(f"{homes[name]}.{name}")
+        raise UserError(f"{where}: no {name!r} in {folders}".removeprefix(": "), hint=hint, key=where)
+    return homes[name]
+
+
+def load(packages: str | Sequence[str], name: str, base: type[T], where: str = "") -> type[T]:
+    """The plugin class called `name`: a file of one of the packages, or "module:Class".
+
+    Raises UserError where there is none, naming the key `where`.
+    """
+    if ":" in name:
+        return _load_dotted(name, base, where)
+    package = home([packages] if isinstance(packages, str) else packages, name, where)
+    module = importlib.import_module(f"{package}.{name}")
     found = [
         c
         for _, c in inspect.getmembers(module, inspect.isclass)
@@ -80,18 +97,21 @@ def load(packages: str | Sequence[str], name: str, base: type[T]) -> type[T]:
     return (exact or found)[0]
 
 
-def _load_dotted(name: str, base: type[T]) -> type[T]:
+def _load_dotted(name: str, base: type[T], where: str) -> type[T]:
     module_name, _, class_name = name.partition(":")
     try:
         cls = getattr(importlib.import_module(module_name), class_name)
     except (ImportError, AttributeError, ValueError) as error:
         raise UserError(
-            f"cannot load {name!r}: {error}",
+            f"{where}: cannot load {name!r}: {error}".removeprefix(": "),
             hint="write module:Class; the module is installed or beside the config",
+            key=where,
         ) from error
     if not (inspect.isclass(cls) and issubclass(cls, base)):
         raise UserError(
-            f"{name!r} is not a {base.__name__}", hint=f"derive it from {base.__module__}:{base.__name__}"
+            f"{where}: {name!r} is not a {base.__name__}".removeprefix(": "),
+            hint=f"derive it from {base.__module__}:{base.__name__}",
+            key=where,
         )
     return cls
 
@@ -101,28 +121,4 @@ def configure(cls: type[Any], settings: Mapping[str, Any], where: str) -> Any:
 
     `where` is the path in the config file ("attacks[2]") that errors name.
     """
-    from pydantic import TypeAdapter, ValidationError
-
-    known = [f.name for f in dataclasses.fields(cls.Config)]
-    for key in settings:
-        if key not in known:
-            near = difflib.get_close_matches(str(key), known, n=1)
-            hint = f"did you mean {near[0]!r}?" if near else "known: " + (", ".join(known) or "no settings")
-            raise UserError(f"{where}: unknown key {key!r}", hint=hint)
-    hints = typing.get_type_hints(cls.Config)
-    for key, value in settings.items():
-        if isinstance(value, bool) and hints[key] in (int, float):  # pydantic reads true as 1
-            raise UserError(
-                f"{where}.{key} must be a number, got {value}",
-                hint="`fedaudit show` prints every key with its default",
-            )
-    try:
-        config = TypeAdapter(cls.Config).validate_python(dict(settings))
-    except ValidationError as error:
-        first = error.errors()[0]
-        key = ".".join(str(p) for p in first["loc"])
-        raise UserError(
-            f"{where}.{key}: {first['msg']}, got {first['input']!r}",
-            hint="`fedaudit show` prints every key with its type and default",
-        ) from error
-    return cls(config)
+    return cls(checked(cls.Config, settings, where))

@@ -7,7 +7,7 @@ after a kill like any other.
 
 from audit.phases.plan import PHASES, Progress, execute, finished
 from audit.phases.report import read_result
-from audit.settings.config import Config, Variant
+from audit.settings.config import Config, Variant, at
 from audit.settings.errors import validate
 from audit.subject.rundir import RunDir
 from reports.result import AuditResult
@@ -26,7 +26,7 @@ def config_of(config: Config, variant: Variant) -> Config:
         "attacks": repeated,
         "variants": [],
     }
-    return validate(Config, plain | changes, f"variant {variant.name}")
+    return at(config.file, validate(Config, plain | changes, f"variant {variant.name}"))
 
 
 def folder_of(run: RunDir, variant: Variant) -> RunDir:

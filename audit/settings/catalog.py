@@ -15,6 +15,7 @@ from typing import Any
 
 from fl import plugin
 from fl.errors import UserError
+from fl.settings import checked
 
 
 @dataclass(frozen=True)
@@ -65,39 +66,28 @@ def names(kind: str) -> list[str]:
     return plugin.names(*SHELVES[kind].packages)
 
 
-def load(kind: str, name: str) -> type[Any]:
-    """The class of one plugin; raises UserError naming the nearest known name."""
+def load(kind: str, name: str, where: str = "") -> type[Any]:
+    """The class of one plugin, named by the key `where`; raises UserError naming the nearest known name."""
     shelf = SHELVES[kind]
     module, _, base = shelf.base.partition(":")
-    found: type[Any] = plugin.load(shelf.packages, name, getattr(importlib.import_module(module), base))
+    found: type[Any] = plugin.load(shelf.packages, name, getattr(importlib.import_module(module), base), where)
     return found
 
 
 def settings(kind: str, name: str, given: Mapping[str, Any], where: str) -> dict[str, Any]:
     """All settings of a plugin, defaults included, as plain values in the order it declares them."""
-    cls = load(kind, name)
+    cls = load(kind, name, where)
     declared = getattr(cls, "Config", None)
     if declared is None:  # a user's own nn.Module, or a section or renderer
         if given:
             raise UserError(
                 f"{where}: {name} takes no settings, got {', '.join(map(str, given))}",
                 hint="give its class a nested frozen dataclass `Config`",
+                key=where,
             )
         return {}
-    checked = plugin.configure(_holder(declared), given, where)
-    return {f.name: plain(getattr(checked, f.name)) for f in dataclasses.fields(checked)}
-
-
-def _holder(declared: type[Any]) -> type[Any]:
-    """A class that only has settings: a model's constructor wants a shape as well."""
-
-    class Holder:
-        Config = declared
-
-        def __new__(cls, config: Any) -> Any:
-            return config
-
-    return Holder
+    found = checked(declared, given, where)
+    return {f.name: plain(getattr(found, f.name)) for f in dataclasses.fields(found)}
 
 
 def plain(value: Any) -> Any:

@@ -15,6 +15,7 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
+    PrivateAttr,
     field_serializer,
     field_validator,
     model_serializer,
@@ -22,8 +23,9 @@ from pydantic import (
 )
 
 from audit.settings import catalog
-from audit.settings.errors import validate
+from audit.settings.errors import located, validate
 from audit.settings.yaml import read_yaml
+from fl import plugin
 from fl.errors import UserError
 
 MOST_CLIENTS = 1_000_000
@@ -265,6 +267,13 @@ class Config(Group):
     evaluate_every: Whole = Field(default=1, ge=1, le=MOST_ROUNDS, description="rounds")
     checkpoint_every: Whole = Field(default=1, ge=1, le=MOST_ROUNDS, description="rounds")
 
+    _file: Path | None = PrivateAttr(default=None)
+
+    @property
+    def file(self) -> Path | None:
+        """Where it was read from."""
+        return self._file
+
     @field_validator("workers", mode="before")
     @classmethod
     def _workers(cls, value: Any) -> Any:
@@ -321,30 +330,32 @@ def plugins(config: Config) -> Iterator[Named]:
 
 
 def load(path: Path) -> Config:
-    """Read and check a config file; raises UserError with the key's path or the line."""
-    config = validate(Config, read_yaml(path), str(path))
-    for kind, where, spec in plugins(config):
-        known = catalog.names(kind)
-        if not spec.foreign and spec.name not in known:
-            near = difflib.get_close_matches(spec.name, known, n=1)
-            folders = " or ".join(p.replace(".", "/") + "/" for p in catalog.SHELVES[kind].packages)
+    """Read and check a config file; raises UserError with the file's name, the line and the key's path."""
+    config = at(path, validate(Config, read_yaml(path), path))
+    with located(path):
+        for kind, where, spec in plugins(config):
+            if not spec.foreign:
+                plugin.home(catalog.SHELVES[kind].packages, spec.name, where)
+        rounds = config.method.settings.get("rounds", 1)
+        if type(rounds) is int and rounds > MOST_ROUNDS:
             raise UserError(
-                f"{path}: {where}: no {spec.name!r} in {folders}",
-                hint=f"did you mean {near[0]!r}?" if near else "known: " + ", ".join(known),
+                f"method.rounds must be <= {MOST_ROUNDS}, got {rounds}",
+                hint="a federation of a million rounds never ends",
+                key="method.rounds",
             )
-    rounds = config.method.settings.get("rounds", 1)
-    if type(rounds) is int and rounds > MOST_ROUNDS:
-        raise UserError(
-            f"{path}: method.rounds must be <= {MOST_ROUNDS}, got {rounds}",
-            hint="a federation of a million rounds never ends",
-        )
+    return config
+
+
+def at(file: Path | None, config: Config) -> Config:
+    """The config as one that was read from that file: errors about its keys name the line."""
+    config._file = file
     return config
 
 
 def with_workers(config: Config, workers: str) -> Config:
     """The config with another number of worker processes, as the command line gives it."""
     value: Any = int(workers) if workers.isdecimal() else workers
-    return validate(Config, config.model_dump() | {"workers": value}, "--workers")
+    return at(config.file, validate(Config, config.model_dump() | {"workers": value}, "--workers"))
 
 
 def _numbers(value: Any, expected: str) -> tuple[int, ...]:

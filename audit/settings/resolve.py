@@ -8,6 +8,7 @@ import yaml
 
 from audit.settings import catalog
 from audit.settings.config import Config, plugins
+from audit.settings.errors import located
 
 
 def resolve(config: Config) -> dict[str, Any]:
@@ -17,7 +18,8 @@ def resolve(config: Config) -> dict[str, Any]:
     """
     out: dict[str, Any] = catalog.plain(config.model_dump())
     for kind, where, spec in plugins(config):
-        settings = catalog.settings(kind, spec.name, spec.settings, where)
+        with located(config.file):
+            settings = catalog.settings(kind, spec.name, spec.settings, where)
         if kind in ("sections", "renderers"):
             continue  # named in plain lists
         full = {"name": spec.name, **settings}

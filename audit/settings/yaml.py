@@ -1,6 +1,7 @@
 """YAML as people should write it: duplicate keys, NaN and Python objects are refused by line number."""
 
 import math
+import re
 from collections.abc import Hashable
 from pathlib import Path
 from typing import Any
@@ -53,14 +54,14 @@ def read_yaml(path: Path) -> Any:
         raise UserError(f"{path} is not text: {error}", hint="save it as UTF-8") from error
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
-        where = f" line {mark.line + 1}" if mark else ""
+        where = f":{mark.line + 1}" if mark else ""
         what = (error.problem or error.context or "cannot be read").strip()
         raise UserError(
-            f"{path}{where} is not valid: {what}", hint="look at that line and the one before it"
+            f"{path}{where}: not valid YAML: {what}", hint="look at that line and the one before it"
         ) from error
     except (yaml.YAMLError, ValueError) as error:  # ValueError: a date such as 2026-99-99
         first = str(error).splitlines()[0]
-        raise UserError(f"{path} is not valid: {first}", hint="save it as plain YAML") from error
+        raise UserError(f"{path}: not valid YAML: {first}", hint="save it as plain YAML") from error
     except RecursionError as error:
         raise UserError(f"{path} is nested too deeply", hint="a config has few levels") from error
     _check_values(data, path)
@@ -77,15 +78,48 @@ def _check_values(data: Any, path: Path) -> None:
         if count > MOST_VALUES or depth > DEEPEST:
             raise UserError(f"{path} unfolds to too many values", hint="use fewer or smaller aliases (*name)")
         if isinstance(value, float) and math.isnan(value):
-            raise UserError(f"{path}: {where} is NaN", hint="write a number")
+            raise UserError(f"{path}:{line_of(path, where)}: {where} is NaN", hint="write a number")
         if isinstance(value, int) and abs(value) >= LARGEST:
             raise UserError(
-                f"{path}: {where} has {len(str(value))} digits", hint="whole numbers must be below 2^63"
+                f"{path}:{line_of(path, where)}: {where} has {len(str(value))} digits",
+                hint="whole numbers must be below 2^63",
             )
         if isinstance(value, dict):
             stack += [(v, f"{where}.{k}" if where else str(k), depth + 1) for k, v in value.items()]
         elif isinstance(value, list):
             stack += [(v, f"{where}[{i}]", depth + 1) for i, v in enumerate(value)]
+
+
+def line_of(path: Path, key: str) -> int | None:
+    """The line, from 1, on which a key such as "attacks[2].steps" stands, or the innermost group around it."""
+    try:
+        node = yaml.compose(path.read_text(encoding="utf-8"), Loader=_Loader)
+    except (OSError, ValueError, yaml.YAMLError, RecursionError):
+        return None
+    line = None
+    for part in re.findall(r"[^.\[\]]+", key):
+        found = _below(node, part)
+        if found is None:
+            break
+        line, node = found
+    return line
+
+
+def _below(node: yaml.Node | None, part: str) -> tuple[int, yaml.Node] | None:
+    """The line and the node of one key or list entry; those of a group merged by `<<` count as its own."""
+    if isinstance(node, yaml.SequenceNode):
+        inside = part.isdecimal() and int(part) < len(node.value)
+        return (node.value[int(part)].start_mark.line + 1, node.value[int(part)]) if inside else None
+    if not isinstance(node, yaml.MappingNode):
+        return None
+    merged = None
+    for key, value in node.value:
+        if key.value == part:
+            return key.start_mark.line + 1, value
+        if key.tag == "tag:yaml.org,2002:merge":
+            several = value.value if isinstance(value, yaml.SequenceNode) else [value]
+            merged = next(filter(None, (_below(v, part) for v in several)), merged)
+    return merged
 
 
 def _some_of(folder: Path) -> str:

@@ -21,6 +21,7 @@ from fl.partition import Partition
 from fl.plugin import configure
 from fl.population import Population, populate
 from fl.protection import Protection
+from fl.settings import checked
 from fl.streams import Streams
 from fl.training.private import PrivateTraining
 
@@ -120,8 +121,7 @@ class World:
                     hint="derive it from fl.model.Net to give it a Config",
                 )
             return partial(build_foreign, cls, shape, classes)
-        holder = configure(_holder(cls), spec.settings, "federation.model")
-        return partial(build, cls, shape, classes, holder.config)
+        return partial(build, cls, shape, classes, checked(cls.Config, spec.settings, "federation.model"))
 
     def initial(self) -> State:
         """The weights every client starts from, drawn from the stream "model"."""
@@ -143,18 +143,6 @@ def build_foreign(cls: type[nn.Module], shape: tuple[int, ...], classes: int) ->
 def plugin(kind: str, spec: PluginSpec, where: str) -> Any:
     """The configured plugin that one entry of the config names; `kind` is a shelf of the catalogue."""
     return configure(catalog.load(kind, spec.name), spec.settings, where)
-
-
-def _holder(cls: type[Net]) -> type[Any]:
-    """A model takes its shape first; its settings are checked through a class that only has them."""
-
-    class Holder:
-        Config = cls.Config
-
-        def __init__(self, config: Any) -> None:
-            self.config = config
-
-    return Holder
 
 
 def _first(arrays: Any, limit: int | None, streams: Streams, name: str) -> Any:

@@ -3,11 +3,12 @@
 import dataclasses
 import itertools
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
 import pytest
+from pydantic import Field
 
 from fl import plugin
 from fl.errors import UserError
@@ -121,6 +122,15 @@ def test_a_file_without_the_class_is_refused(package: Write) -> None:
         plugin.load(imported, "fedavg", Method)  # an imported class is somebody else's plugin
 
 
+def test_two_files_of_one_name_are_an_error_that_names_both(package: Write) -> None:
+    one, two = package(thing=BASE, other=""), package(thing=BASE)
+    for shelf in ((one, two), (two, one)):
+        with pytest.raises(UserError, match=rf"'thing': {shelf[0]}/thing.py and {shelf[1]}/thing.py"):
+            plugin.names(*shelf)
+        with pytest.raises(UserError, match="two plugins are called"):
+            plugin.load(shelf, "thing", Plugin)
+
+
 # Settings -----------------------------------------------------------------------------------
 
 
@@ -158,7 +168,7 @@ def test_text_is_converted_by_declared_type() -> None:
 
 def test_an_unknown_key_names_the_nearest() -> None:
     error = refusal(ratee=1)
-    assert str(error) == "attacks[2]: unknown key 'ratee'\n  hint: did you mean 'rate'?"
+    assert str(error) == "unknown key attacks[2].ratee\n  hint: did you mean 'rate'?"
     assert refusal(zzz=1).hint == "known: rate, count, on, form, sizes"
 
 
@@ -169,20 +179,68 @@ def test_a_plugin_without_settings_says_so() -> None:
 
 
 def test_a_wrong_value_is_named_with_its_place() -> None:
-    assert str(refusal(rate="fast")).startswith("attacks[2].rate: ")
-    assert "got 'fast'" in str(refusal(rate="fast"))
-    assert "attacks[2].form" in str(refusal(form="cube"))
-    assert "attacks[2].sizes.1" in str(refusal(sizes=[1, "b"]))
-    assert "attacks[2].count" in str(refusal(count=2.5))
+    assert "attacks[2].rate must be a number, got 'fast'" in str(refusal(rate="fast"))
+    assert "attacks[2].form must be 'square' or 'abs', got 'cube'" in str(refusal(form="cube"))
+    assert "attacks[2].sizes[1] must be a whole number, got 'b'" in str(refusal(sizes=[1, "b"]))
+    assert "attacks[2].count must be a whole number, got 2.5" in str(refusal(count=2.5))
+    assert refusal(sizes=[1, "b"]).key == "attacks[2].sizes[1]"
 
 
 def test_yes_is_not_a_number() -> None:
-    assert "attacks[2].count must be a number, got True" in str(refusal(count=True))
+    assert "attacks[2].count must be a whole number, got True" in str(refusal(count=True))
     assert "attacks[2].rate must be a number, got False" in str(refusal(rate=False))
 
 
 def test_a_plugins_own_check_is_heard() -> None:
     assert str(refusal(rate=-1)) == "example.rate must be >= 0, got -1.0\n  hint: use 0"
+
+
+class Inner(Plugin):
+    @dataclass(frozen=True, kw_only=True)
+    class Config:
+        steps: Annotated[int, Field(ge=1, le=9, description="of descent; the paper takes 5")] = 5
+        share: Annotated[float, Field(gt=0, lt=1, allow_inf_nan=False, description="of the data")] = 0.5
+
+
+class Bounded(Plugin):
+    @dataclass(frozen=True, kw_only=True)
+    class Config(Inner.Config):
+        mu: Annotated[float, Field(ge=0, description="proximal weight")] = 0.01
+        gan: Inner.Config = field(default_factory=Inner.Config)
+        limit: Annotated[int | None, Field(ge=1, description="at most so many")] = None
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected", "hint"),
+    [
+        ({"mu": -1}, "method.mu must be >= 0, got -1", "mu: proximal weight"),
+        ({"steps": 10}, "method.steps must be <= 9, got 10", "steps: of descent; the paper takes 5"),
+        ({"share": "1"}, "method.share must be < 1, got '1'", "share: of the data"),
+        ({"share": float("inf")}, "method.share must be a finite number, got inf", "share: of the data"),
+        ({"gan": {"steps": 0}}, "method.gan.steps must be >= 1, got 0", "steps: of descent; the paper takes 5"),
+        ({"gan": {"step": 1}}, "unknown key method.gan.step", "did you mean 'steps'?"),
+        ({"gan": {"steps": True}}, "method.gan.steps must be a whole number, got True", "steps: of descent"),
+        ({"gan": 3}, "method.gan must be a group of keys, got 3", ""),
+        ({"limit": 0}, "method.limit must be >= 1, got 0", "limit: at most so many"),
+        ({"limit": True}, "method.limit must be a whole number, got True", "limit: at most so many"),
+    ],
+)
+def test_bounds_and_words_come_from_the_settings_own_line(
+    settings: dict[str, object], expected: str, hint: str
+) -> None:
+    with pytest.raises(UserError) as error:
+        plugin.configure(Bounded, settings, "method")
+    assert error.value.args[0] == expected
+    assert error.value.hint.startswith(hint) and error.value.hint
+    assert error.value.key in expected
+
+
+def test_a_plugin_made_in_python_refuses_what_a_config_would() -> None:
+    for bad in ({"mu": -1.0}, {"gan": Inner.Config(steps=0)}, {"limit": True}):
+        with pytest.raises(UserError, match=r"test_plugin\.(mu|gan\.steps|limit) must be"):
+            Bounded(Bounded.Config(**bad))  # type: ignore[arg-type]
+    given = Bounded.Config(mu=1, limit=3)
+    assert Bounded(given).config is given
 
 
 def test_settings_cannot_be_changed_afterwards() -> None:
