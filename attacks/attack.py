@@ -13,6 +13,7 @@ from typing import Any, Literal, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from attacks.evidence import Evidence, Gallery, Series
 from fl.artifact import Artifact
 from fl.kinds import Kind
 from fl.plugin import Plugin
@@ -159,53 +160,6 @@ class Truth(Protocol):
     def client_images(self, client: int) -> Images: ...
 
 
-@dataclass(frozen=True, kw_only=True)
-class Baseline:
-    """What a blind adversary gets in the same trials."""
-
-    name: str  # "class mean", "wrong prototype, same class", "chance"
-    value: float
-    interval: tuple[float, float] | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class Evidence:
-    """One measured agreement of claim and truth. Never a verdict: the policy decides what it means."""
-
-    measure: str  # "rank1", "ssim", "psnr", "auc", "tpr_at_fpr_0.01", "count_exact_match"
-    value: float
-    unit: str  # "fraction", "dB", "index"
-    trials: int
-    interval: tuple[float, float] | None  # at `confidence`, already corrected for `looks`
-    baselines: tuple[Baseline, ...] = ()
-    confidence: float = 0.95
-    looks: int = 1  # how many comparisons this interval was corrected for
-    control: Literal["none", "positive", "negative"] = "none"
-    condition: Mapping[str, float | str] = field(default_factory=dict)  # {"n": 5}; groups a curve
-    higher_is_worse: bool = True
-    note: str = ""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Gallery:
-    """Images for the report: equal-length rows, each [k, C, H, W] in [0, 1]."""
-
-    title: str
-    caption: str  # says what to see
-    rows: Mapping[str, Floats]  # "original", "reconstruction", "class mean", ...
-    columns: tuple[str, ...] = ()  # a label over each column
-
-
-@dataclass(frozen=True, kw_only=True)
-class Curve:
-    """One ROC curve for the report: false-positive against true-positive rate."""
-
-    name: str  # "n = 5"
-    x: tuple[float, ...]
-    y: tuple[float, ...]
-    blind: bool = False  # a baseline: drawn dashed and grey
-
-
 class Attack(Plugin):
     """A passive attack. Subclasses set `card` and write run and measure; see attacks/README.md."""
 
@@ -223,7 +177,7 @@ class Attack(Plugin):
         """Images worth showing; none by default."""
         return []
 
-    def curves(self, claim: Claim, truth: Truth) -> list[Curve]:
+    def curves(self, claim: Claim, truth: Truth) -> list[Series]:
         """ROC curves of a membership attack; none by default."""
         return []
 

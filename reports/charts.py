@@ -8,8 +8,9 @@ import io
 import math
 from typing import TYPE_CHECKING, Any
 
+from attacks.evidence import Series
 from reports.format import number
-from reports.result import Figure, Series
+from reports.result import Figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -6,27 +6,19 @@ adversary, one row an n; every measurement with every baseline stays in audit.js
 
 from collections.abc import Sequence
 
+from attacks import measure
+from attacks.evidence import Baseline, Evidence
+from attacks.measure import named
 from reports import format as fmt
-from reports.result import Baseline, Evidence
 from reports.section import Table
 
-# What a reader decides by, most telling first; at most three of them become columns
-TELLING = (
-    "rank1",
-    "extracted_at_fpr_0.01",
-    "tpr_at_fpr_0.01",
-    "auc",
-    "ssim",
-    "psnr",
-    "tpr_at_fpr_0.001",
-    "count_exact_match",
-    "count_overlap",
-)
+COLUMNS = 3  # measures that become columns, and whose controls and notes are printed
 
 
 def telling(evidence: Sequence[Evidence]) -> list[Evidence]:
-    """The telling measures only, where there are any."""
-    return [e for e in evidence if e.measure in TELLING] or list(evidence)
+    """The evidence of the most telling measures only."""
+    chosen = measure.telling((e.measure for e in evidence), COLUMNS)
+    return [e for e in evidence if e.measure in chosen]
 
 
 def on_curve(e: Evidence) -> bool:
@@ -35,9 +27,11 @@ def on_curve(e: Evidence) -> bool:
 
 
 def over_samples(evidence: Sequence[Evidence]) -> Table | None:
-    """One row a condition, one column a telling measure; None where nothing was measured twice."""
+    """One row a condition, one column a telling measure; None where no curve was measured."""
     evidence = [e for e in evidence if on_curve(e)]
-    columns = [m for m in TELLING if any(e.measure == m for e in evidence)][:3]
+    if not any(named(e.measure).curve for e in evidence):
+        return None
+    columns = measure.telling((e.measure for e in evidence), COLUMNS)
     rows: dict[tuple[float, str], dict[str, Evidence]] = {}
     for e in evidence:
         if e.measure in columns:
@@ -50,7 +44,7 @@ def over_samples(evidence: Sequence[Evidence]) -> Table | None:
     levels = {fmt.rate(e.confidence) for e in evidence if e.interval}
     level = f"{levels.pop()} interval" if len(levels) == 1 else "interval"
     return Table(
-        header=["Samples", "Artifacts", *(fmt.sentence_case(fmt.measure(m)) for m in columns), "Trials"],
+        header=["Samples", "Artifacts", *(fmt.sentence_case(named(m).words) for m in columns), "Trials"],
         rows=[
             [f"{n:g}", origin, *(_cell(found.get(m)) for m in columns), _trials(found)]
             for (n, origin), found in sorted(rows.items())
@@ -90,8 +84,8 @@ def each(evidence: Sequence[Evidence], caption: str) -> Table:
         bounds = fmt.interval(e.interval, e.unit)
         if e.interval and one_level is None:
             bounds += f" ({fmt.rate(e.confidence)})"
-        name = fmt.measure(e.measure)
-        if where := fmt.condition(e):
+        name = named(e.measure).words
+        if where := e.place:
             name += f" ({where})"
         if not e.higher_is_worse:
             name += "; lower is worse"
@@ -130,7 +124,7 @@ def notes(evidence: Sequence[Evidence]) -> list[str]:
     remarks = [e.note for e in telling(evidence)]
     for e in telling(evidence):
         if e.note and ("n" not in e.condition or remarks.count(e.note) > 1):
-            name = fmt.measure(e.measure)
+            name = named(e.measure).words
             if name not in said.setdefault(e.note, []):
                 said[e.note].append(name)
     return [f"{fmt.sentence_case(', '.join(names))}: {note}" for note, names in said.items()]

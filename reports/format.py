@@ -4,7 +4,7 @@ import math
 import re
 from datetime import UTC, datetime
 
-from reports.result import Evidence, Outcome, Severity, Threat
+from reports.result import Outcome, Severity, Threat
 
 NBSP = "\u00a0"  # a number and its unit stay on one line
 
@@ -22,8 +22,6 @@ SEVERITIES = {
     Severity.LOW: "Low",
     Severity.NONE: "None",
 }
-_ACRONYMS = {"psnr", "ssim", "lpips", "auc", "tpr", "fpr", "mse", "l2", "dp", "asr", "roc", "id", "tnr", "fnr"}
-_AT_RATE = re.compile(r"^(tpr|fpr|tnr|fnr|extracted)_at_(tpr|fpr|tnr|fnr)_(\d*\.?\d+(?:e-?\d+)?)$")
 
 
 def number(value: float) -> str:
@@ -115,22 +113,9 @@ def date(text: str) -> str:
     return f"{when.day} {when:%B %Y, %H:%M} UTC"
 
 
-def measure(name: str) -> str:
-    """A measure's name in words: tpr_at_fpr_0.01 is "TPR at 1 % FPR"."""
-    if at := _AT_RATE.match(name):
-        return f"{at[1].upper() if at[1] in _ACRONYMS else at[1]} at {rate(float(at[3]))} {at[2].upper()}"
-    words = (re.sub(r"^(rank|top)(\d+)$", r"\1-\2", w) for w in name.split("_"))
-    return " ".join(w.upper() if w in _ACRONYMS else w for w in words)
-
-
 def sentence_case(text: str) -> str:
     """The first letter large, the rest as it is: "PSNR" stays."""
     return text[:1].upper() + text[1:]
-
-
-def condition(evidence: Evidence) -> str:
-    """The condition a number was measured under: "n = 5, class = cat"."""
-    return ", ".join(f"{k} = {v if isinstance(v, str) else number(v)}" for k, v in evidence.condition.items())
 
 
 def plural(count: int, noun: str, many: str = "") -> str:

@@ -8,6 +8,8 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from attacks.evidence import Evidence, Series
+
 SCHEMA_VERSION = 1
 
 
@@ -37,29 +39,6 @@ class Record(BaseModel):
     """Base of all records: unknown fields are refused, infinities are kept as text by JSON."""
 
     model_config = ConfigDict(extra="forbid", ser_json_inf_nan="strings")
-
-
-class Baseline(Record):
-    name: str
-    value: float
-    interval: tuple[float, float] | None = None
-
-
-class Evidence(Record):
-    """A number with what is needed to believe it."""
-
-    measure: str
-    value: float
-    unit: str
-    trials: int
-    interval: tuple[float, float] | None
-    baselines: list[Baseline] = Field(default_factory=list)
-    confidence: float = 0.95
-    looks: int = 1
-    control: Literal["none", "positive", "negative"] = "none"
-    condition: dict[str, float | str] = Field(default_factory=dict)
-    higher_is_worse: bool = True
-    note: str = ""
 
 
 class Threat(Record):
@@ -97,17 +76,6 @@ class Gallery(Record):
     alt: str
     columns: list[str] = Field(default_factory=list)
     rows: dict[str, list[str]]
-
-
-class Series(Record):
-    """One line or set of points of a figure; `low` and `high` are its interval."""
-
-    name: str
-    x: list[float]
-    y: list[float]
-    low: list[float] | None = None
-    high: list[float] | None = None
-    blind: bool = False  # a baseline: drawn dashed and grey
 
 
 class Figure(Record):

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from attacks.attack import Evidence
+from attacks.evidence import Evidence
 from fl.artifact import Artifact
 from fl.kinds import Kind
 

@@ -19,8 +19,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attacks import stats
-from attacks.attack import Attack, Baseline, Card, Claim, Evidence, Images, Knowledge, Truth
+from attacks.attack import Attack, Card, Claim, Images, Knowledge, Truth
 from attacks.condensed._images import REAL_START, REQUIRES, condensed, none_here, shown
+from attacks.evidence import Baseline, Evidence
 from attacks.prototypes._trials import group
 from attacks.trials.audit_net import AuditNet
 from attacks.trials.membership import CONFIDENCE, CONTROL_CONFIDENCE

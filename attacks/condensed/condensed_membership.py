@@ -17,8 +17,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from attacks.attack import Attack, Card, Claim, Curve, Evidence, Knowledge, Truth
+from attacks.attack import Attack, Card, Claim, Knowledge, Truth
 from attacks.condensed._images import REQUIRES, condensed, in_our_words, none_here, standardised
+from attacks.evidence import Evidence, Series
 from attacks.prototypes._tracing import Bucket, traced
 from attacks.trials import membership
 from fl.artifact import Artifact
@@ -97,7 +98,7 @@ class CondensedMembership(Attack):
             )[:1]
         return in_our_words(found)
 
-    def curves(self, claim: Claim, truth: Truth) -> list[Curve]:
+    def curves(self, claim: Claim, truth: Truth) -> list[Series]:
         return [
             membership.curve(f"n = {b.samples:g}, {b.origin}", b.scores)
             for b in self._buckets(claim, truth, np.random.default_rng(0))

@@ -21,8 +21,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attacks import stats
-from attacks.attack import Attack, Baseline, Card, Claim, Evidence, Gallery, Knowledge, Truth
+from attacks.attack import Attack, Card, Claim, Knowledge, Truth
 from attacks.condensed._images import REQUIRES, condensed, in_our_words, none_here, shown, standardised
+from attacks.evidence import Baseline, Evidence, Gallery
 from attacks.prototypes import _evidence as prototype_evidence
 from attacks.prototypes._trials import CLASS_MEAN, Bucket, buckets
 from attacks.trials.membership import CONFIDENCE

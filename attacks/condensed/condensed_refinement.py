@@ -28,10 +28,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attacks import stats
-from attacks.attack import Claim, Evidence, Extractor, Gallery, Images, Knowledge, Truth
+from attacks.attack import Claim, Extractor, Images, Knowledge, Truth
 from attacks.condensed._images import condensed, in_our_words, shown, standardised
 from attacks.condensed._model import CondensationModel, filtered, share
 from attacks.condensed.condensed_recovery import CondensedRecovery
+from attacks.evidence import Evidence, Gallery
 from attacks.prototypes import _evidence as prototype_evidence
 from attacks.prototypes._inversion import Task
 from attacks.prototypes._trials import Bucket

@@ -19,8 +19,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from attacks.attack import Attack, Card, Claim, Curve, Evidence, Knowledge, Truth
+from attacks.attack import Attack, Card, Claim, Knowledge, Truth
 from attacks.condensed._images import standardised
+from attacks.evidence import Evidence, Series
 from attacks.trials import membership
 from attacks.trials.reidentification import Pool, fingerprints
 from fl.artifact import Artifact
@@ -118,7 +119,7 @@ class MashedMembership(Attack):
         )[:1]
         return found
 
-    def curves(self, claim: Claim, truth: Truth) -> list[Curve]:
+    def curves(self, claim: Claim, truth: Truth) -> list[Series]:
         cases = self._cases(claim, truth, np.random.default_rng(0))
         return [membership.curve("means as sent", _scores(cases, _sent(claim)))] if cases else []
 

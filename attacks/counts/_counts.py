@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attacks import stats
-from attacks.attack import Baseline, Evidence
+from attacks.evidence import Baseline, Evidence
 from attacks.trials.membership import CONFIDENCE, CONTROL_CONFIDENCE
 
 Counts = NDArray[np.int64]

@@ -26,7 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attacks import stats
-from attacks.attack import Attack, Card, Claim, Evidence, Knowledge, Truth
+from attacks.attack import Attack, Card, Claim, Knowledge, Truth
 from attacks.counts._counts import (
     Condition,
     Counts,
@@ -36,6 +36,7 @@ from attacks.counts._counts import (
     overlap_evidence,
     possible_values,
 )
+from attacks.evidence import Evidence
 from fl.artifact import Artifact, Channel, Party, Role
 from fl.errors import UserError
 from fl.kinds import Kind

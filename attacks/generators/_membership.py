@@ -14,7 +14,8 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from attacks.attack import Attack, Card, Claim, Curve, Evidence, GeneratorArchitecture, Images, Knowledge, Truth
+from attacks.attack import Attack, Card, Claim, GeneratorArchitecture, Images, Knowledge, Truth
+from attacks.evidence import Evidence, Series
 from attacks.generators._controls import controls, memorised
 from attacks.generators._handed import newest, objects, trained_by, uploaded
 from attacks.trials import membership
@@ -160,7 +161,7 @@ class GeneratorMembership(Attack):
             )[:1]
         return found
 
-    def curves(self, claim: Claim, truth: Truth) -> list[Curve]:
+    def curves(self, claim: Claim, truth: Truth) -> list[Series]:
         pairs, reference = self.pairs(claim, truth), claim["reference"][0]
         if not any(len(m.members) for _, m in pairs):
             return []

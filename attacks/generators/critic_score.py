@@ -22,7 +22,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from attacks.attack import Attack, Card, Claim, Curve, Evidence, Images, Knowledge, Truth
+from attacks.attack import Attack, Card, Claim, Images, Knowledge, Truth
+from attacks.evidence import Evidence, Series
 from attacks.generators._controls import controls, memorised
 from attacks.generators._handed import newest, objects, relayed
 from attacks.trials import membership
@@ -120,7 +121,7 @@ class CriticScore(Attack):
             )[:1]
         return found
 
-    def curves(self, claim: Claim, truth: Truth) -> list[Curve]:
+    def curves(self, claim: Claim, truth: Truth) -> list[Series]:
         own, blind = self._scores(claim, truth, claim["sender"], np.random.default_rng(0))
         if not len(own.members):
             return []

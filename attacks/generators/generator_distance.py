@@ -22,7 +22,8 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from attacks.attack import Baseline, Claim, Evidence, Gallery, GeneratorArchitecture, Images, Truth
+from attacks.attack import Claim, GeneratorArchitecture, Images, Truth
+from attacks.evidence import Baseline, Evidence, Gallery
 from attacks.generators._copies import closest
 from attacks.generators._membership import CARD, GeneratorMembership, Pairs
 from attacks.trials.distances import Nearest, nearest

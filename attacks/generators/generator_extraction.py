@@ -21,7 +21,8 @@ from typing import Literal
 
 import numpy as np
 
-from attacks.attack import Claim, Curve, Evidence, Gallery, Truth
+from attacks.attack import Claim, Truth
+from attacks.evidence import Evidence, Gallery, Series
 from attacks.generators._copies import Copies, copies
 from attacks.generators._membership import CARD, Pairs
 from attacks.generators.generator_distance import GeneratorDistance, Made
@@ -70,7 +71,7 @@ class GeneratorExtraction(GeneratorDistance):
             found += self._evidence(non_members, {}, "negative", none)
         return found
 
-    def curves(self, claim: Claim, truth: Truth) -> list[Curve]:
+    def curves(self, claim: Claim, truth: Truth) -> list[Series]:
         pairs = self.pairs(claim, truth)
         if not any(len(m.members) for _, m in pairs):
             return []

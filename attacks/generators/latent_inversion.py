@@ -19,7 +19,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from attacks.attack import Claim, Gallery, GeneratorArchitecture, Images, Truth
+from attacks.attack import Claim, GeneratorArchitecture, Images, Truth
+from attacks.evidence import Gallery
 from attacks.generators._latent import LatentSearch, Settings
 from attacks.generators._membership import CARD, GeneratorMembership
 from attacks.trials.matched import Matched

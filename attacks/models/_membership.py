@@ -11,7 +11,8 @@ from typing import Protocol
 
 import numpy as np
 
-from attacks.attack import Attack, Card, Claim, Curve, Evidence, Floats, Images, Knowledge, Truth
+from attacks.attack import Attack, Card, Claim, Floats, Images, Knowledge, Truth
+from attacks.evidence import Evidence, Series
 from attacks.models._targets import Target, targets
 from attacks.models._trials import Bucket, buckets
 from attacks.trials import membership
@@ -110,7 +111,7 @@ class ModelMembership(Attack):
             )[:1]
         return found
 
-    def curves(self, claim: Claim, truth: Truth) -> list[Curve]:
+    def curves(self, claim: Claim, truth: Truth) -> list[Series]:
         return [membership.curve(b.name, b.scores) for b in self._buckets(claim, truth)]
 
     def not_applicable(self, view: Sequence[Artifact], knowledge: Knowledge) -> str:

@@ -15,7 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attacks import stats
-from attacks.attack import Baseline, Claim, Evidence, Truth
+from attacks.attack import Claim, Truth
+from attacks.evidence import Baseline, Evidence
 from attacks.prototypes._trials import CLASS_MEAN, group
 from attacks.trials.membership import CONFIDENCE, CONTROL_CONFIDENCE
 from attacks.trials.reidentification import Pool, fingerprints

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attacks import stats
-from attacks.attack import Baseline, Evidence
+from attacks.evidence import Baseline, Evidence
 from attacks.prototypes._trials import WRONG_SAME, Bucket
 from attacks.trials import images
 from attacks.trials.audit_net import audit_net

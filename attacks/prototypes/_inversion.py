@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from attacks.attack import Attack, Claim, Evidence, Extractor, Gallery, Knowledge, Truth
+from attacks.attack import Attack, Claim, Extractor, Knowledge, Truth
+from attacks.evidence import Evidence, Gallery
 from attacks.prototypes import _evidence as prototype_evidence
 from attacks.prototypes._trials import Bucket, buckets
 from attacks.prototypes._weights import Source, global_model, prototypes

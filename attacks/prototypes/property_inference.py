@@ -25,7 +25,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from attacks.attack import Attack, Card, Claim, Evidence, Knowledge, Truth
+from attacks.attack import Attack, Card, Claim, Knowledge, Truth
+from attacks.evidence import Evidence
 from attacks.prototypes._subgroups import Property, Subgroup, find
 from attacks.prototypes._trials import group
 from attacks.prototypes._weights import Prototype, prototypes

@@ -26,7 +26,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attacks import stats
-from attacks.attack import Attack, Baseline, Card, Claim, Evidence, Knowledge, Truth
+from attacks.attack import Attack, Card, Claim, Knowledge, Truth
+from attacks.evidence import Baseline, Evidence
 from attacks.prototypes._weights import sent_with
 from attacks.trials.membership import CONFIDENCE, CONTROL_CONFIDENCE
 from fl.artifact import Artifact

@@ -27,7 +27,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from attacks.attack import Attack, Card, Claim, Evidence, Knowledge, Truth
+from attacks.attack import Attack, Card, Claim, Knowledge, Truth
+from attacks.evidence import Evidence
 from attacks.prototypes._differences import judged
 from attacks.prototypes._weights import Prototype, Source, prototypes
 from fl.artifact import Artifact

@@ -24,7 +24,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attacks import stats
-from attacks.attack import Baseline, Claim, Curve, Evidence, Knowledge, Truth
+from attacks.attack import Claim, Knowledge, Truth
+from attacks.evidence import Baseline, Evidence, Series
 from attacks.prototypes._trials import group
 from attacks.prototypes._weights import prototypes
 from attacks.prototypes.prototype_membership import PrototypeMembership, log_likelihood_ratio
@@ -94,7 +95,7 @@ class PrototypeLinkage(PrototypeMembership):
             )
         return found
 
-    def curves(self, claim: Claim, truth: Truth) -> list[Curve]:
+    def curves(self, claim: Claim, truth: Truth) -> list[Series]:
         return []  # an image has one owner: there is nothing to threshold
 
     def not_applicable(self, view: Sequence[Artifact], knowledge: Knowledge) -> str:

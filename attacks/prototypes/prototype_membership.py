@@ -25,7 +25,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from attacks.attack import Attack, Card, Claim, Curve, Evidence, Knowledge, Truth
+from attacks.attack import Attack, Card, Claim, Knowledge, Truth
+from attacks.evidence import Evidence, Series
 from attacks.prototypes._tracing import Bucket, traced
 from attacks.prototypes._weights import prototypes
 from attacks.trials import membership
@@ -161,7 +162,7 @@ class PrototypeMembership(Attack):
             )[:1]
         return found
 
-    def curves(self, claim: Claim, truth: Truth) -> list[Curve]:
+    def curves(self, claim: Claim, truth: Truth) -> list[Series]:
         return [
             membership.curve(f"n = {b.samples:g}, {b.origin}", b.scores)
             for b in self._buckets(claim, truth, np.random.default_rng(0))

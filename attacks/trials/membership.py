@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attacks import stats
-from attacks.attack import Baseline, Curve, Evidence
+from attacks.evidence import Baseline, Evidence, Series
 
 CONFIDENCE = 0.95
 CONTROL_CONFIDENCE = 0.99  # an audit has many negative controls, and one that fires spoils a result
@@ -87,12 +87,12 @@ def evidence(
     return found
 
 
-def curve(name: str, scores: Scores, *, blind: bool = False) -> Curve:
+def curve(name: str, scores: Scores, *, blind: bool = False) -> Series:
     """The ROC curve at a hundred false-positive rates, as dense on a logarithmic axis as the data."""
     roc = stats.roc(scores.members, scores.others)
     x = np.unique(np.r_[0.0, np.geomspace(1 / max(2, len(scores.others)), 1, 100)])
     y = roc.tpr[np.searchsorted(roc.fpr, x + 1e-12, side="right") - 1]
-    return Curve(name=name, x=tuple(x.tolist()), y=tuple(y.tolist()), blind=blind)
+    return Series(name=name, x=tuple(x.tolist()), y=tuple(y.tolist()), blind=blind)
 
 
 def pooled(scores: Sequence[Scores]) -> Scores:

@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from attacks.attack import Attack, Card, Claim, Evidence, Gallery, Knowledge, Truth
+from attacks.attack import Attack, Card, Claim, Knowledge, Truth
+from attacks.evidence import Evidence, Gallery
 from attacks.updates._gradients import UPLOADS, Update, updates
 from attacks.updates._trials import CLASS_MEAN, WRONG, Group, evidence, groups, matched
 from fl.artifact import Artifact, Role

@@ -19,7 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attacks import stats
-from attacks.attack import Baseline, Claim, Evidence, Knowledge, Truth
+from attacks.attack import Claim, Knowledge, Truth
+from attacks.evidence import Baseline, Evidence
 from attacks.trials.membership import CONFIDENCE
 from attacks.updates._gradients import Imitation, Update, labels, updates
 from attacks.updates._inversion import CARD, UpdateInversion

@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from attacks.attack import Claim, Evidence, Knowledge, Truth
+from attacks.attack import Claim, Knowledge, Truth
 from attacks.counts._counts import blind_counts, exact_match
+from attacks.evidence import Evidence
 from attacks.updates._gradients import Imitation, Update, labels, squared_distance
 from attacks.updates._inversion import CARD, UpdateInversion
 from fl.errors import UserError

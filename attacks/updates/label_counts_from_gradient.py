@@ -24,8 +24,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from attacks.attack import Attack, Card, Claim, Evidence, Knowledge, Truth
+from attacks.attack import Attack, Card, Claim, Knowledge, Truth
 from attacks.counts._counts import Condition, Counts, blind_counts, exact_match, overlap_evidence, spread
+from attacks.evidence import Evidence
 from attacks.updates._gradients import UPLOADS, Update, updates
 from attacks.updates._head import confusion, head_names
 from attacks.updates._label_rules import llg, proportions

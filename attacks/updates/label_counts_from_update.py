@@ -24,7 +24,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from attacks.attack import Attack, Card, Claim, Evidence, Knowledge, Truth
+from attacks.attack import Attack, Card, Claim, Knowledge, Truth
+from attacks.evidence import Evidence
 from attacks.updates._head import (
     UPLOADS,
     HeadUpdate,

@@ -21,7 +21,8 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from attacks.attack import Attack, Card, Claim, Curve, Evidence, Knowledge, Truth
+from attacks.attack import Attack, Card, Claim, Knowledge, Truth
+from attacks.evidence import Evidence, Series
 from attacks.prototypes._trials import RANGES
 from attacks.trials import membership
 from attacks.trials.membership import Scores, curve
@@ -128,7 +129,7 @@ class RareClass(Attack):
             )[:1]
         return found
 
-    def curves(self, claim: Claim, truth: Truth) -> list[Curve]:
+    def curves(self, claim: Claim, truth: Truth) -> list[Series]:
         counts = np.stack([truth.label_counts(int(k)) for k in claim["client"]])
         if (counts > 0).all():
             return []

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from attacks.measure import named
 from audit.phases.plan import PHASES, read_phases
 from audit.phases.report import read_result
 from audit.settings.yaml import read_yaml
@@ -110,9 +111,9 @@ def _attacks(results: Sequence[AuditResult]) -> list[Row]:
         cells: dict[str, dict[int, str]] = {}
         for column, finding in enumerate(here):
             for e in telling(finding.evidence) if finding else ():
-                where = f" ({fmt.condition(e)})" if e.condition else ""
+                where = f" ({e.place})" if e.condition else ""
                 text = f"{fmt.quantity(e.value, e.unit)} {fmt.interval(e.interval, e.unit)}"
-                cells.setdefault(f"  {fmt.measure(e.measure)}{where}", {})[column] = text
+                cells.setdefault(f"  {named(e.measure).words}{where}", {})[column] = text
         rows += [[k, *(c.get(i, ABSENT) for i in range(len(found)))] for k, c in cells.items()]
     return rows
 

@@ -3,10 +3,11 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from attacks.evidence import Series
 from audit.dp.budget import budgets
 from audit.settings.config import PluginSpec
 from fl.ledger import Release
-from reports.result import Budget, Figure, Series
+from reports.result import Budget, Figure
 
 POINTS = 8
 PLAIN = (PluginSpec(name="auto", settings={"cross_check": False}),)

@@ -14,7 +14,8 @@ from typing import Any, Literal
 import numpy as np
 from PIL import Image
 
-from attacks.attack import Attack, Card, Gallery, Images, Knowledge
+from attacks.attack import Attack, Card, Images, Knowledge
+from attacks.evidence import Gallery
 from audit.controls.condensed import replay_condensed
 from audit.controls.memorised import replay_models
 from audit.controls.pairs import replay_pairs

@@ -21,11 +21,12 @@ from typing import Annotated, Any
 
 import typer
 
+from attacks.evidence import Series
 from audit.reproduce.table import known, merge
 from audit.settings.config import Config
 from audit.settings.errors import validate
 from fl.errors import UserError
-from reports.result import DPAudit, Figure, Series
+from reports.result import DPAudit, Figure
 
 BASE: dict[str, Any] = {
     "title": "Accuracy and privacy lost",

@@ -2,8 +2,9 @@
 
 from collections.abc import Sequence
 
+from attacks.evidence import Evidence
 from audit.verdict.policy import Policy
-from reports.result import DPAudit, Evidence, Finding, Outcome, Severity
+from reports.result import DPAudit, Finding, Outcome, Severity
 
 MEASURE = "claim_refuted"
 REMEDY = (

@@ -3,7 +3,8 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from reports.result import Figure, Series
+from attacks.evidence import Series
+from reports.result import Figure
 
 # as fl/families/relay.py names its events
 _NAMES = {

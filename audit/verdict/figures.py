@@ -3,18 +3,17 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from attacks.evidence import Evidence, Series
+from attacks.measure import MEASURES
 from reports import format as fmt
-from reports.result import Evidence, Figure, Series
-
-# drawn against n, in this order
-_CURVES = ("rank1", "linkage_rank1", "auc", "tpr_at_fpr_0.01", "ssim")
+from reports.result import Figure
 
 
 def by_samples(finding: str, evidence: Sequence[Evidence]) -> list[Figure]:
     """Leakage against the number of samples behind an artifact, with every blind baseline."""
     figures = []
-    for measure in _CURVES:
-        found = [e for e in evidence if e.measure == measure and e.control != "negative" and "n" in e.condition]
+    for row in (m for m in MEASURES.values() if m.curve):
+        found = [e for e in evidence if e.measure == row.name and e.control != "negative" and "n" in e.condition]
         if len({e.condition["n"] for e in found}) < 2:
             continue
         series = []
@@ -28,10 +27,10 @@ def by_samples(finding: str, evidence: Sequence[Evidence]) -> list[Figure]:
             series.append(
                 Series(name=name, x=[_n(e) for e, _ in pairs], y=[b.value for _, b in pairs], blind=True)
             )
-        words = fmt.measure(measure)
+        words = row.words
         figures.append(
             Figure(
-                id=f"{finding}-{measure}",
+                id=f"{finding}-{row.name}",
                 finding=finding,
                 title=f"{fmt.sentence_case(words)} by number of samples",
                 caption=f"{fmt.sentence_case(words)} against the number of samples behind the artifact. "

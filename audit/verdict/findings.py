@@ -1,26 +1,22 @@
 """Findings: what each attack and accountant left under evidence/, judged by the policy."""
 
+import dataclasses
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from pydantic import TypeAdapter
+
+from attacks.evidence import Evidence
+from attacks.measure import named
 from audit.verdict import figures
 from audit.verdict.judge import Verdict, judge, judge_bound
 from audit.verdict.policy import Policy
 from audit.verdict.wording import sentence, title
 from reports import format as fmt
-from reports.result import (
-    Budget,
-    Coverage,
-    Evidence,
-    Figure,
-    Finding,
-    Gallery,
-    Headline,
-    Outcome,
-    Severity,
-    Threat,
-)
+from reports.result import Budget, Coverage, Figure, Finding, Gallery, Headline, Outcome, Severity, Threat
+
+_READ = TypeAdapter(list[Evidence])
 
 
 def from_attack(found: Mapping[str, Any], policy: Policy, smallest_cell: int) -> Finding:
@@ -30,7 +26,7 @@ def from_attack(found: Mapping[str, Any], policy: Policy, smallest_cell: int) ->
     what the attack can do, not what it did here: they count as controls and set no severity.
     """
     card = found["card"]
-    evidence = [_hypothetical(Evidence(**e), smallest_cell) for e in found.get("evidence", [])]
+    evidence = [_hypothetical(e, smallest_cell) for e in _READ.validate_python(found.get("evidence", []))]
     if found["status"] == "ran":
         verdict = judge(evidence, policy)
     else:
@@ -62,7 +58,7 @@ def _hypothetical(e: Evidence, smallest_cell: int) -> Evidence:
     if n >= smallest_cell:
         return e
     note = f"{e.note}; no client of this federation holds so few".lstrip("; ")
-    return e.model_copy(update={"control": "positive", "note": note})
+    return dataclasses.replace(e, control="positive", note=note)
 
 
 def _summary(evidence: Sequence[Evidence], verdict: Verdict, found: Mapping[str, Any]) -> str:
@@ -72,7 +68,7 @@ def _summary(evidence: Sequence[Evidence], verdict: Verdict, found: Mapping[str,
     real = [e for e in evidence if e.control == "none"]
     if not real:
         return "The attack ran; only its controls could be measured."
-    here = [e for e in real if fmt.condition(e) == verdict.where] or real
+    here = [e for e in real if e.place == verdict.where] or real
     text = f"{sentence(here[0])}."
     safest = _where_it_ends(real, here[0].measure)
     return f"{text} {safest}".strip()
@@ -95,7 +91,7 @@ def _where_it_ends(real: Sequence[Evidence], measure: str) -> str:
     )
     if beyond:
         first = beyond[0]
-        text += f"; at n = {first.condition['n']:g} the {fmt.measure(measure)} no longer is"
+        text += f"; at n = {first.condition['n']:g} the {named(measure).words} no longer is"
     return text + "."
 
 

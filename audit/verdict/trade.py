@@ -9,12 +9,13 @@ import math
 from collections.abc import Mapping, Sequence
 
 from attacks import stats
+from attacks.evidence import Evidence
+from attacks.measure import named
+from attacks.measure import telling as most_telling
 from audit.settings.config import Variant
 from reports import format as fmt
-from reports.result import Alternative, AuditResult, Evidence, Finding, Outcome, Severity, Trade
+from reports.result import Alternative, AuditResult, Finding, Outcome, Severity, Trade
 
-# What a reader decides by, most telling first; others only where an attack has none of these
-KEY = ("rank1", "extracted_at_fpr_0.01", "tpr_at_fpr_0.01", "auc", "count_exact_match", "ssim", "psnr")
 Interval = tuple[float, float]
 
 
@@ -51,7 +52,7 @@ def advice(finding: Finding, rows: Sequence[Alternative]) -> str:
             if rows[0].accuracy is not None and row.accuracy is not None:
                 cost = f" at an accuracy of {fmt.percent(rows[0].accuracy)} -> {fmt.percent(row.accuracy)}"
             sentences.append(
-                f"With {row.name} in this plan: {fmt.measure(trade.measure)}"
+                f"With {row.name} in this plan: {named(trade.measure).words}"
                 f"{f' ({trade.place})' if trade.place else ''} "
                 f"{fmt.quantity(before.value, before.unit)} -> {after}{cost}."
             )
@@ -112,10 +113,8 @@ def _changed(main: Mapping[str, str], own: Mapping[str, str]) -> list[str]:
 def telling(evidence: Sequence[Evidence]) -> list[Evidence]:
     """The evidence to compare: two measures at most, at the smallest n of each origin."""
     real = [e for e in evidence if e.control != "negative"]
-    measures = [m for m in KEY if any(e.measure == m for e in real)][:2]
-    measures = measures or list(dict.fromkeys(e.measure for e in real))[:1]
     found = []
-    for measure in measures:
+    for measure in most_telling((e.measure for e in real), 2):
         for origin in dict.fromkeys(_origin(e) for e in real if e.measure == measure):
             found.append(_smallest(real, measure, origin))
     return [e for e in found if e is not None]

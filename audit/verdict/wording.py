@@ -1,18 +1,20 @@
 """Numbers into sentences: what was done, what came out, compared with what."""
 
+from attacks.evidence import Evidence
+from attacks.measure import named
 from reports import format as fmt
-from reports.result import Evidence, Outcome
+from reports.result import Outcome
 
 
 def sentence(evidence: Evidence) -> str:
     """One evidence: value, interval, trials, and the best blind adversary beside it."""
-    text = f"{fmt.sentence_case(fmt.measure(evidence.measure))} {fmt.quantity(evidence.value, evidence.unit)}"
+    text = f"{fmt.sentence_case(named(evidence.measure).words)} {fmt.quantity(evidence.value, evidence.unit)}"
     if evidence.interval:
         low, high = (fmt.quantity(v, evidence.unit) for v in evidence.interval)
         text += f" (interval {low} to {high}, {evidence.trials} trials)"
     else:
         text += f" ({evidence.trials} trials)"
-    if where := fmt.condition(evidence):
+    if where := evidence.place:
         text += f" for {where}"
     if evidence.baselines:
         pick = max if evidence.higher_is_worse else min

@@ -2,6 +2,7 @@
 
 import math
 
+from attacks.measure import named
 from reports import format as fmt
 from reports.result import Alternative, AuditResult, Severity, Trade
 from reports.section import Block, Bullets, Card, Heading, Paragraph, Section, Table
@@ -52,7 +53,7 @@ def _tables(finding: str, title: str, rows: list[Alternative]) -> list[Block]:
         places = list(dict.fromkeys(t.place for t in trades if t.measure == measure))
         header = ["Alternative"]
         for place in places:
-            header += [place or fmt.sentence_case(fmt.measure(measure)), "Change"]
+            header += [place or fmt.sentence_case(named(measure).words), "Change"]
         body = []
         for row in rows:
             cells = [row.name]
@@ -63,7 +64,7 @@ def _tables(finding: str, title: str, rows: list[Alternative]) -> list[Block]:
             Table(
                 header=header,
                 rows=body,
-                caption=f"{fmt.sentence_case(fmt.measure(measure))} of: {title}. With its interval, and "
+                caption=f"{fmt.sentence_case(named(measure).words)} of: {title}. With its interval, and "
                 "the change from the audited run; of percentages, in points.",
             )
         )

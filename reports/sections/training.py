@@ -2,8 +2,9 @@
 
 from collections.abc import Sequence
 
+from attacks.evidence import Series
 from reports import format as fmt
-from reports.result import AuditResult, Figure, History, Series
+from reports.result import AuditResult, Figure, History
 from reports.section import Block, Card, Chart, Heading, KeyValues, Paragraph, Section, Table
 
 MOST_ROWS = 12
@@ -109,7 +110,7 @@ def _rounds(history: Sequence[History]) -> Table:
 
 
 def _name(key: str) -> str:
-    return fmt.sentence_case(fmt.measure(key))
+    return fmt.sentence_case(key.replace("_", " "))
 
 
 def _value(key: str, value: float) -> str:

@@ -160,7 +160,8 @@ MINE = """
 from dataclasses import dataclass, replace
 import numpy as np
 from torch import nn
-from attacks.attack import Attack, Baseline, Card, Evidence
+from attacks.attack import Attack, Card
+from attacks.evidence import Baseline, Evidence
 from fl.threat import Goal, Position, ThreatModel
 from fl.kinds import Kind
 from fl.dataset import Arrays, Data, Dataset
@@ -203,7 +204,7 @@ class SizeReader(Attack):
     def measure(self, claim, truth, rng):
         hit = [int(truth.label_counts(int(k)).sum()) == n
                for k, n in zip(claim["client"], claim["n"])]
-        return [Evidence(measure="size_exact", value=float(np.mean(hit)), unit="fraction",
+        return [Evidence(measure="exact_match", value=float(np.mean(hit)), unit="fraction",
                          trials=len(hit), interval=(0.3, 1.0),
                          baselines=(Baseline(name="blind", value=0.0),))]
 

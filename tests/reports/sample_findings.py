@@ -2,7 +2,8 @@
 
 import math
 
-from reports.result import Baseline, Evidence, Finding, Outcome, Severity, Threat
+from attacks.evidence import Baseline, Evidence
+from reports.result import Finding, Outcome, Severity, Threat
 
 HOSTILE = "#strong[Leak] *bold* _x_ $x^2$ <script>alert(1)</script> \\ @ref `raw` {{ 7*7 }} [link](x)"
 FOREIGN = "naïve Größe, ε ≤ 1, 漢字 and 😀"
@@ -22,10 +23,10 @@ def findings() -> list[Finding]:
             interval=(max(0.0, v - 0.06), min(1.0, v + 0.06)),
             looks=5,
             condition={"n": n},
-            baselines=[
+            baselines=(
                 Baseline(name="class mean", value=0.102, interval=(0.081, 0.126)),
                 Baseline(name="wrong prototype, same class", value=0.096),
-            ],
+            ),
         )
         for n, v, t in ((1, 0.784, 250), (2, 0.641, 250), (5, 0.402, 240), (10, 0.211, 220))
     ]
@@ -61,7 +62,7 @@ def findings() -> list[Finding]:
                     trials=250,
                     interval=(0.064, 0.140),
                     control="negative",
-                    baselines=[Baseline(name="chance", value=0.1)],
+                    baselines=(Baseline(name="chance", value=0.1),),
                 ),
             ],
             does_not_show="That prototypes of many examples are harmless: a decoder trained on "
@@ -112,7 +113,7 @@ def findings() -> list[Finding]:
                     unit="fraction",
                     trials=900,
                     interval=(0.0061, 0.0215),
-                    baselines=[Baseline(name="chance", value=0.01)],
+                    baselines=(Baseline(name="chance", value=0.01),),
                 ),
                 Evidence(
                     measure="tpr_at_fpr_0.01",

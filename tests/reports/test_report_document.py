@@ -4,10 +4,11 @@ import base64
 
 import pytest
 
+from attacks.evidence import Series
 from reports.document import ReportError, compose
 from reports.renderers.html import Html
 from reports.renderers.pdf import Pdf
-from reports.result import AuditResult, Figure, Gallery, Series
+from reports.result import AuditResult, Figure, Gallery
 from reports.section import Block, Card, Chart, Images, Paragraph, Section, Table
 from reports.sections.headline import Headline
 from reports.sections.limits import Limits

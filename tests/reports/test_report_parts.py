@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from attacks.measure import named
 from reports import charts
 from reports import format as fmt
 from reports.gallery import enlarge, strips
@@ -64,9 +65,9 @@ def test_bytes_are_in_decimal_units(size, text):
 
 
 def test_measures_and_intervals_read_as_words():
-    assert fmt.measure("tpr_at_fpr_0.001").replace("\u00a0", " ") == "TPR at 0.1 % FPR"
-    assert fmt.measure("extracted_at_fpr_0.01").replace("\u00a0", " ") == "extracted at 1 % FPR"
-    assert fmt.measure("rank1") == "rank-1"
+    assert named("tpr_at_fpr_0.001").words.replace("\u00a0", " ") == "TPR at 0.1 % FPR"
+    assert named("extracted_at_fpr_0.01").words.replace("\u00a0", " ") == "extracted at 1 % FPR"
+    assert named("rank1").words == "rank-1"
     assert fmt.interval((0.064, 0.14), "fraction").replace("\u00a0", " ") == "[6.40, 14.0] %"
     assert fmt.interval(None, "dB") == "none"
     assert fmt.date("2026-03-05T15:07:00+01:00") == "5 March 2026, 14:07 UTC"

@@ -112,9 +112,10 @@ def poison(value, key=""):
         return value  # images
     if isinstance(value, dict):
         return {k: poison(v, k) for k, v in value.items()}
-    if isinstance(value, list):
+    if isinstance(value, list | tuple):
         return [poison(v, key) for v in value]
-    fixed = {"id", "finding", "created", "kind", "source", "control", "severity", "outcome"}
+    # what a reader of the file refuses when it is not one of a few words
+    fixed = {"id", "finding", "created", "kind", "source", "control", "severity", "outcome", "measure", "unit"}
     if isinstance(value, str) and type(value) is str and key not in fixed and len(value) < 300:
         return value + " <script>#panic() $x$ \"'> \\ {{1}} {% x %} `"
     return value

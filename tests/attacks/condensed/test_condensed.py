@@ -7,11 +7,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from attacks.attack import Attack, Evidence, Images
+from attacks.attack import Attack, Images
 from attacks.condensed._images import REAL_START, condensed, shown, standardised
 from attacks.condensed.condensed_class import CondensedClass
 from attacks.condensed.condensed_membership import CondensedMembership
 from attacks.condensed.condensed_recovery import CondensedRecovery, correlations
+from attacks.evidence import Evidence
 from fl.errors import UserError
 from fl.kinds import Kind
 from tests.attacks.condensed.condensed_world import CondensedWorld, message

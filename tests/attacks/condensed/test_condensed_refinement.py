@@ -7,10 +7,11 @@ from functools import cache
 import numpy as np
 import pytest
 
-from attacks.attack import Evidence, Floats, Images, Knowledge
+from attacks.attack import Floats, Images, Knowledge
 from attacks.condensed._images import REAL_START, standardised
 from attacks.condensed._model import CondensationModel, filtered, share
 from attacks.condensed.condensed_refinement import CondensedRefinement
+from attacks.evidence import Evidence
 from fl.errors import UserError
 from tests.attacks.condensed.condensed_world import CondensedWorld
 

@@ -8,8 +8,8 @@ import pytest
 import torch
 from sklearn.metrics import roc_auc_score
 
-from attacks.attack import Evidence
 from attacks.condensed.mashed_membership import MashedMembership, Means
+from attacks.evidence import Evidence
 from fl.artifact import SERVER, Artifact, Channel, Party
 from fl.errors import UserError
 from fl.kinds import Kind

@@ -5,9 +5,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from attacks.attack import Evidence
 from attacks.counts._counts import overlap, spread
 from attacks.counts.count_recovery import CountRecovery, decode
+from attacks.evidence import Evidence
 from fl.artifact import Artifact, Channel, Party
 from fl.errors import UserError
 from fl.kinds import Kind

@@ -5,7 +5,8 @@ from functools import cache
 import numpy as np
 import pytest
 
-from attacks.attack import Evidence, Images
+from attacks.attack import Images
+from attacks.evidence import Evidence
 from attacks.generators._copies import copies
 from attacks.generators.generator_distance import Made
 from attacks.generators.generator_extraction import GeneratorExtraction

@@ -9,7 +9,8 @@ from scipy.spatial.distance import cdist
 from sklearn.datasets import load_digits
 
 from attacks import stats
-from attacks.attack import Attack, Claim, Evidence, Images, Knowledge
+from attacks.attack import Attack, Claim, Images, Knowledge
+from attacks.evidence import Evidence
 from attacks.generators._copies import closest
 from attacks.generators.critic_score import CriticScore
 from attacks.generators.generator_distance import GeneratorDistance

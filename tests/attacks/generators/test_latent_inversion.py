@@ -5,7 +5,8 @@ from functools import cache
 import numpy as np
 import pytest
 
-from attacks.attack import Evidence, Images, Knowledge
+from attacks.attack import Images, Knowledge
+from attacks.evidence import Evidence
 from attacks.generators._latent import LatentSearch, Settings
 from attacks.generators.latent_inversion import LatentInversion
 from audit.observer.generators import KnownGenerators

@@ -6,7 +6,8 @@ from functools import cache
 import numpy as np
 import pytest
 
-from attacks.attack import Evidence, Images
+from attacks.attack import Images
+from attacks.evidence import Evidence
 from attacks.models._gradients import per_image
 from attacks.models._membership import ModelMembership
 from attacks.models._targets import GLOBAL, UPDATE, targets

@@ -6,7 +6,7 @@ from functools import cache
 import numpy as np
 import pytest
 
-from attacks.attack import Evidence
+from attacks.evidence import Evidence
 from attacks.prototypes._subgroups import Property, find
 from attacks.prototypes.property_inference import PropertyInference, draw
 from fl.artifact import Artifact

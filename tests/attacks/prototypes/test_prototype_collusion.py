@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from attacks.attack import Evidence
+from attacks.evidence import Evidence
 from attacks.prototypes.prototype_collusion import PrototypeCollusion, recovered
 from fl.artifact import SERVER, Artifact, Channel, Party
 from fl.errors import UserError

@@ -6,7 +6,7 @@ from functools import cache
 import numpy as np
 import pytest
 
-from attacks.attack import Evidence
+from attacks.evidence import Evidence
 from attacks.prototypes.prototype_difference import PrototypeDifference
 from fl.artifact import Artifact, Channel, Party
 from fl.errors import UserError

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from attacks.attack import Claim, Evidence
+from attacks.attack import Claim
+from attacks.evidence import Evidence
 from attacks.prototypes._inversion import PrototypeInversion
 from attacks.prototypes._trials import buckets
 from attacks.prototypes._weights import prototypes

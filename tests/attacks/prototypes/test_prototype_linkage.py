@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from scipy.stats import multivariate_normal
 
-from attacks.attack import Evidence
+from attacks.evidence import Evidence
 from attacks.prototypes.prototype_linkage import PrototypeLinkage
 from fl.kinds import Kind
 from tests.attacks.world import World

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from scipy.stats import multivariate_normal, norm
 
-from attacks.attack import Claim, Evidence
+from attacks.attack import Claim
+from attacks.evidence import Evidence
 from attacks.prototypes.prototype_membership import PrototypeMembership, log_likelihood_ratio
 from attacks.trials.membership import Scores, curve, evidence
 from fl.errors import UserError

@@ -8,7 +8,8 @@ import torch
 from numpy.typing import NDArray
 from torch.nn.functional import cross_entropy
 
-from attacks.attack import Evidence, Images
+from attacks.attack import Images
+from attacks.evidence import Evidence
 from attacks.updates.label_counts_from_gradient import LabelCountsFromGradient
 from fl.artifact import Artifact, Channel, Party
 from fl.kinds import Kind

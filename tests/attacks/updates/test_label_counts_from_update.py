@@ -6,7 +6,7 @@ from functools import cache
 import numpy as np
 import pytest
 
-from attacks.attack import Evidence
+from attacks.evidence import Evidence
 from attacks.updates._head import head_updates
 from attacks.updates._label_sets import f1
 from attacks.updates.label_counts_from_update import LabelCountsFromUpdate

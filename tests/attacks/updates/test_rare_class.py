@@ -6,7 +6,7 @@ from functools import cache
 import numpy as np
 import pytest
 
-from attacks.attack import Evidence
+from attacks.evidence import Evidence
 from attacks.updates.rare_class import RareClass
 from fl.errors import UserError
 from fl.kinds import Kind

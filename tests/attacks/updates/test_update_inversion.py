@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from attacks.attack import Evidence
+from attacks.evidence import Evidence
 from attacks.updates._inversion import UpdateInversion
 from attacks.updates._trials import groups, matched, rank1
 from attacks.updates.analytic import Analytic

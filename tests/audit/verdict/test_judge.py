@@ -4,12 +4,11 @@ import math
 
 import pytest
 
-from attacks.attack import Baseline, Evidence
+from attacks.evidence import Baseline, Evidence
 from audit.verdict.judge import detectable, judge, judge_bound, statistic
 from audit.verdict.policy import Policy, load_policy
 from fl.errors import UserError
 from reports.result import Budget, Outcome, Severity
-from reports.result import Evidence as Written
 
 POLICY = load_policy("default")
 CHANCE = Baseline(name="chance", value=0.01)
@@ -30,7 +29,7 @@ def evidence(measure: str = "rank1", value: float = 0.5, half: float = 0.02, **c
 PLANTED = evidence(value=0.99, control="positive")
 SILENT = evidence(value=0.01, half=0.005, control="negative")
 CONTROLS = [PLANTED, SILENT]
-AUC = {"unit": "index", "baselines": (Baseline(name="chance", value=0.5),)}
+AUC = {"baselines": (Baseline(name="chance", value=0.5),)}
 
 GRADES = [  # (evidence beside good controls, severity, rule)
     ([evidence(value=0.6)], "critical", "re-identified-critical"),
@@ -39,7 +38,7 @@ GRADES = [  # (evidence beside good controls, severity, rule)
     ([evidence(value=0.025, half=0.01)], "low", "above-chance"),
     ([evidence("auc", 0.80, **AUC)], "high", "membership-average-high"),
     ([evidence("auc", 0.76, **AUC)], "medium", "membership-average-medium"),
-    ([evidence("auc", 0.53, **AUC)], "low", "above-chance-auc"),
+    ([evidence("auc", 0.53, **AUC)], "low", "above-chance"),
     ([evidence("tpr_at_fpr_0.001", 0.14)], "critical", "membership-certain"),
     ([evidence("tpr_at_fpr_0.001", 0.05)], "high", "membership-likely"),
     ([evidence("tpr_at_fpr_0.01", 0.05, half=0.01)], "medium", "membership-some-1"),
@@ -49,7 +48,7 @@ GRADES = [  # (evidence beside good controls, severity, rule)
     ([evidence("extracted_at_fpr_0.01", 0.45)], "critical", "images-drawn-again-critical"),
     ([evidence("extracted_at_fpr_0.01", 0.15)], "high", "images-drawn-again-high"),
     ([evidence("extracted_at_fpr_0.01", 0.04, half=0.01)], "medium", "images-drawn-again-medium"),
-    ([evidence("label_accuracy", 0.9)], "low", "above-chance"),  # a measure no rule names
+    ([evidence("exact_match", 0.9)], "low", "above-chance"),  # a measure no rule names
 ]
 
 
@@ -134,23 +133,10 @@ def test_statistics_by_hand() -> None:
 
 
 def test_where_lower_is_worse_the_signs_turn() -> None:
-    e = evidence("error", 0.1, half=0.05, higher_is_worse=False, baselines=(Baseline(name="b", value=0.5),))
+    error, blind = "feature_relative_error", (Baseline(name="b", value=0.5),)
+    e = evidence(error, 0.1, half=0.05, higher_is_worse=False, baselines=blind)
     assert statistic(e, "excess") == pytest.approx(0.35)
-    better = evidence("error", 0.6, higher_is_worse=False, baselines=(Baseline(name="b", value=0.5),))
-    assert statistic(better, "excess") < 0
-
-
-def test_evidence_reads_the_same_from_an_attack_and_from_a_file() -> None:
-    e = evidence(value=0.6)
-    written = Written(
-        measure=e.measure,
-        value=e.value,
-        unit=e.unit,
-        trials=e.trials,
-        interval=e.interval,
-        baselines=[{"name": "chance", "value": 0.01}],  # type: ignore[list-item]
-    )
-    assert judge([written], POLICY) == judge([e], POLICY)
+    assert statistic(evidence(error, 0.6, higher_is_worse=False, baselines=blind), "excess") < 0
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,92 @@
+"""What an attack hands back to be judged and printed: numbers beside blind adversaries, images, curves.
+
+These records are the same from the attack through evidence/*.json and audit.json to the report: plain
+dataclasses that pydantic validates as they are. Nothing here imports more than the table of measures.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Literal
+
+from attacks.measure import named
+
+# How pydantic treats them: an unknown field of a file is an error, infinities survive JSON as text
+_STRICT: Mapping[str, Any] = {"extra": "forbid", "ser_json_inf_nan": "strings"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Baseline:
+    """What a blind adversary gets in the same trials."""
+
+    __pydantic_config__: ClassVar[Mapping[str, Any]] = _STRICT
+
+    name: str  # "class mean", "wrong prototype, same class", "chance"
+    value: float
+    interval: tuple[float, float] | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Evidence:
+    """One measured agreement of claim and truth. Never a verdict: the policy decides what it means.
+
+    Raises ValueError where the measure has no row in attacks/measure.py, or its unit or direction is another.
+    """
+
+    __pydantic_config__: ClassVar[Mapping[str, Any]] = _STRICT
+
+    measure: str  # a name of attacks/measure.py: "rank1", "ssim", "auc", "count_exact_match"
+    value: float
+    unit: str  # "fraction", "dB", "index"
+    trials: int
+    interval: tuple[float, float] | None  # at `confidence`, already corrected for `looks`
+    baselines: tuple[Baseline, ...] = ()
+    confidence: float = 0.95
+    looks: int = 1  # how many comparisons this interval was corrected for
+    control: Literal["none", "positive", "negative"] = "none"
+    condition: Mapping[str, int | float | str] = field(default_factory=dict)  # {"n": 5}; groups a curve
+    higher_is_worse: bool = True
+    note: str = ""
+
+    def __post_init__(self) -> None:
+        row = named(self.measure)
+        if (self.unit, self.higher_is_worse) != (row.unit, row.higher_is_worse):
+            raise ValueError(
+                f"measure {row.name} is in unit {row.unit!r} with higher_is_worse={row.higher_is_worse} "
+                f"(attacks/measure.py), got {self.unit!r} and {self.higher_is_worse}"
+            )
+
+    @property
+    def strongest(self) -> Baseline | None:
+        """The blind adversary that does best; None where there was none."""
+        if not self.baselines:
+            return None
+        return (max if self.higher_is_worse else min)(self.baselines, key=lambda b: b.value)
+
+    @property
+    def place(self) -> str:
+        """The condition in words, "n = 5, origin = recorded"; evidence of one place is judged together."""
+        return ", ".join(f"{k} = {v if isinstance(v, str) else f'{v:,.6g}'}" for k, v in self.condition.items())
+
+
+@dataclass(frozen=True, kw_only=True)
+class Gallery:
+    """Images for the report: equal-length rows, each [k, C, H, W] in [0, 1]."""
+
+    title: str
+    caption: str  # says what to see
+    rows: Mapping[str, Any]  # arrays: "original", "reconstruction", "class mean", ...
+    columns: tuple[str, ...] = ()  # a label over each column
+
+
+@dataclass(frozen=True, kw_only=True)
+class Series:
+    """One line or set of points of a figure; an attack's are ROC curves, false against true positives."""
+
+    __pydantic_config__: ClassVar[Mapping[str, Any]] = _STRICT
+
+    name: str  # "n = 5"
+    x: Sequence[float]
+    y: Sequence[float]
+    low: Sequence[float] | None = None  # the lower and upper ends of an interval
+    high: Sequence[float] | None = None
+    blind: bool = False  # a baseline: drawn dashed and grey

@@ -1,0 +1,148 @@
+"""The records of evidence and the table of measures: one row a measure, and the same record all the way."""
+
+import ast
+import dataclasses
+import math
+import subprocess
+import sys
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+import pytest
+from pydantic import TypeAdapter
+
+from attacks import measure
+from attacks.evidence import Baseline, Evidence, Series
+from attacks.measure import MEASURES, Measure
+from reports.result import AuditResult, Figure, Finding, Outcome, Severity
+
+ROOT = Path(__file__).parents[2]
+# Functions that take a measure's name first, beside Evidence(measure=...)
+SAYING = {"say", "_say", "_mean", "_proportion", "count_error"}
+
+
+def emitted() -> set[str]:
+    """Names of measures in the source of the attacks; a formatted part is a `*`."""
+    found: set[str] = set()
+    for path in (ROOT / "attacks").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if not isinstance(node, ast.Call):
+                continue
+            called = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+            given = [k.value for k in node.keywords if k.arg == "measure"]
+            found |= {n for a in [*given, *(node.args[:1] if called in SAYING else [])] for n in literal(a)}
+    return found
+
+
+def literal(node: ast.expr) -> list[str]:
+    if isinstance(node, ast.Constant) and isinstance(node.value, str):
+        return [node.value]
+    if isinstance(node, ast.JoinedStr):
+        return ["".join(str(v.value) if isinstance(v, ast.Constant) else "*" for v in node.values)]
+    return []
+
+
+def test_every_measure_that_an_attack_emits_has_a_row_and_every_row_of_theirs_is_emitted() -> None:
+    names = emitted()
+    assert len(names) > 20
+    assert not [n for n in names if not any(fnmatchcase(row, n) for row in MEASURES)]
+    # extracted: renamed by generator_extraction; the others are for attacks of a user's own and robustness
+    apart = {"extracted_at_fpr_0.01", "exact_match", "asr", "accuracy", "epsilon_lower"}
+    assert not [r for r in MEASURES if r not in apart and not any(fnmatchcase(r, n) for n in names)]
+
+
+@pytest.mark.parametrize("row", MEASURES.values(), ids=str)
+def test_every_row_is_complete_and_evidence_of_it_is_accepted(row: Measure) -> None:
+    assert row.words and "_" not in row.words
+    e = Evidence(
+        measure=row.name, value=0.5, unit=row.unit, trials=3, interval=None, higher_is_worse=row.higher_is_worse
+    )
+    assert e.measure == row.name
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"measure": "likeness"}, "no row in attacks/measure.py"),
+        ({"unit": "index"}, "is in unit 'fraction'"),
+        ({"higher_is_worse": False}, "higher_is_worse=True"),
+    ],
+)
+def test_evidence_of_no_row_or_against_its_row_is_refused_when_made_and_when_read(
+    change: dict[str, object], said: str
+) -> None:
+    fields: dict[str, object] = {
+        "measure": "rank1",
+        "value": 0.5,
+        "unit": "fraction",
+        "trials": 3,
+        "interval": None,
+    }
+    with pytest.raises(ValueError, match=said):
+        Evidence(**(fields | change))  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=said):
+        TypeAdapter(Evidence).validate_python(fields | change)
+
+
+def test_the_most_telling_measures_come_first_and_do_not_depend_on_the_order_given() -> None:
+    names = ["psnr", "auc", "rank5", "rank1", "auc"]
+    assert measure.telling(names, 2) == measure.telling(reversed(names), 2) == ["rank1", "auc"]
+
+
+FOUND = Evidence(
+    measure="psnr",
+    value=math.inf,
+    unit="dB",
+    trials=3,
+    interval=(-math.inf, math.inf),
+    baselines=(Baseline(name="class mean", value=9.5, interval=(9.0, math.inf)),),
+    looks=4,
+    control="positive",
+    condition={"n": 5.0, "origin": "replayed"},
+    note="n",
+)
+
+
+def test_the_record_an_attack_makes_is_the_one_that_the_audit_reads_back() -> None:
+    finding = Finding(
+        id="x",
+        title="t",
+        source="attack",
+        outcome=Outcome.DEMONSTRATED,
+        severity=Severity.LOW,
+        summary="s",
+        evidence=[FOUND],
+    )
+    assert Finding.model_validate_json(finding.model_dump_json()) == finding
+    assert Finding.model_validate(finding.model_dump(mode="json")).evidence == [FOUND]
+    assert TypeAdapter(Evidence).validate_python(dataclasses.asdict(FOUND)) == FOUND
+    drawn = Figure(
+        id="f",
+        title="t",
+        caption="c",
+        alt="a",
+        x_label="x",
+        y_label="y",
+        series=[Series(name="s", x=[1.0], y=[math.inf], low=[0.0], high=[math.inf])],
+    )
+    assert Figure.model_validate_json(drawn.model_dump_json()) == drawn
+
+
+def test_an_unknown_field_of_a_record_is_refused_at_any_depth() -> None:
+    whole = TypeAdapter(Evidence).dump_python(FOUND, mode="json")
+    for wrong in ({**whole, "p": 1}, {**whole, "baselines": [{"name": "b", "value": 1, "p": 1}]}):
+        with pytest.raises(ValueError, match="p\n"):
+            TypeAdapter(Evidence).validate_python(wrong)
+
+
+def test_the_schema_of_a_result_has_the_fields_of_the_records() -> None:
+    schema = AuditResult.model_json_schema()["$defs"]
+    for record in (Evidence, Baseline, Series):
+        assert list(schema[record.__name__]["properties"]) == [f.name for f in dataclasses.fields(record)]
+        assert schema[record.__name__]["additionalProperties"] is False
+
+
+def test_the_records_import_neither_torch_nor_numpy() -> None:
+    code = "import sys, attacks.evidence; print(sorted({'torch', 'numpy', 'scipy'} & set(sys.modules)))"
+    said = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert said.stdout.strip() == "[]"
