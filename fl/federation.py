@@ -4,7 +4,7 @@ A method runs over one of these. Everything random comes from named streams, so 
 equal federations meet the same clients with the same batches.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
@@ -12,9 +12,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fl.aggregator import Aggregator, Averages, mean
 from fl.artifact import Channel
 from fl.checkpoint import Checkpoints, Saved
 from fl.dataset import Data
+from fl.errors import UserError
 from fl.kinds import Kind
 from fl.model import State
 from fl.participation import Availability
@@ -67,6 +69,11 @@ class Tally:
             self._sum = self._sum + flat if same and self._sum is not None else flat
             self._squares += float(flat @ flat)
 
+    def note(self, averages: Averages) -> None:
+        """Whom the aggregator kept, where it does not take everybody."""
+        if kept := averages.kept():
+            self.notes["kept"] = {name: {str(k): w for k, w in of.items()} for name, of in kept.items()}
+
     def diversity(self) -> float:
         """Weight diversity (ReBaFL): mean squared distance of the delivered models to their mean."""
         if self._sum is None or self.delivered < 2:
@@ -94,12 +101,22 @@ class Federation:
     empty_round: Literal["redraw", "skip"] = "redraw"
     reply_loss: float = 0.0  # probability that a trained client's reply is lost
     time_model: TimeModel | None = None
+    aggregator: Aggregator = field(default_factory=mean)  # what a method's server averages models by
     evaluate_every: int = 1
     checkpoint_every: int = 1
     progress: Callable[[str, int, int], None] = lambda *_: None
     tally: Tally = field(default_factory=Tally)
     history: list[dict[str, Any]] = field(default_factory=list)  # of this process, for callers
     redraws: int = 0
+
+    def __post_init__(self) -> None:
+        meant = [p for p in self.wire.protections if p.central or p.hides_single_uploads()]
+        if meant and self.aggregator.reads_single_uploads:
+            raise UserError(
+                f"aggregator {self.aggregator.title} reads each client's upload, and {meant[0].title} is for "
+                "sums and means of them",
+                hint="use aggregator: mean, or leave the protection out",
+            )
 
     @property
     def parts(self) -> Sequence[Index]:
@@ -108,6 +125,10 @@ class Federation:
     @property
     def streams(self) -> Streams:
         return self.holdings.streams
+
+    def averages(self, round: int, state: Tree, parameters: Collection[str]) -> Averages:
+        """The aggregations of one round, with the rule's state out of the server's."""
+        return Averages(self.aggregator, round, self.streams, state.get("aggregator", {}), parameters)
 
     def restore(self) -> Saved | None:
         """Where an interrupted run left off, with the logs cut back to there."""

@@ -19,7 +19,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from fl.aggregators.mean import WeightedMean
+from fl.delivery import Deliveries, Delivery
 from fl.errors import UserError
 from fl.federation import Federation, Tally
 from fl.kinds import Kind
@@ -160,18 +160,6 @@ class Reply:
     stats: dict[str, float] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Delivery:
-    """A reply as the server received it, after the wire."""
-
-    client: int
-    message: Message
-    examples: int
-
-    def weight(self, weighting: str) -> float:
-        return float(self.examples) if weighting == "samples" else 1.0
-
-
 class RoundMethod(Method):
     """A method of rounds: download, client, server. The hooks' defaults are FedAvg."""
 
@@ -211,12 +199,16 @@ class RoundMethod(Method):
         """What a client's update is relative to, for protections; the server knows it too."""
         return received
 
-    def server(self, state: Tree, deliveries: Iterator[Delivery], round: int) -> Tree:
+    def server(self, state: Tree, deliveries: Deliveries, round: int) -> Tree:
         """New server state from what arrived, one delivery at a time; never called with nobody."""
-        mean = WeightedMean()
-        for delivery in deliveries:
-            mean.add(delivery.message[Kind.LOCAL_MODEL], delivery.weight(self.config.weighting))
-        return state | {"model": mean.value()}
+        return state | {"model": self.averaged(deliveries, state["model"])}
+
+    def averaged(self, deliveries: Deliveries, start: State) -> State:
+        """What the federation's aggregator makes of the models that clients trained from `start`."""
+        mean = deliveries.average()
+        for d in deliveries:
+            mean.add(d.client, d.message[Kind.LOCAL_MODEL], d.weight(self.config.weighting), start)
+        return mean.value()
 
     def served(self, state: Tree) -> State:
         """The model that is evaluated and released; empty where a method has no global model."""
@@ -370,12 +362,14 @@ class RoundMethod(Method):
                 examples = reply.examples if claimed is None else int(claimed["count"])
                 yield Delivery(client=k, message=received, examples=examples)
 
-        deliveries = arriving()
-        first, new = next(deliveries, None), state
+        arrivals, averages = arriving(), federation.averages(t, state, self.parameters)
+        first, new = next(arrivals, None), state
         if first is not None:  # with nobody heard, the state stays as it is
-            new = self.server(state, chain([first], deliveries), t)
-            for _ in deliveries:  # a server that stopped early must not leave answers in the pipes
+            new = self.server(state, Deliveries(chain([first], arrivals), averages), t)
+            for _ in arrivals:  # a server that stopped early must not leave answers in the pipes
                 pass
+            new = new | averages.entries()
+            tally.note(averages)
         if federation.wire.central:
             heard, clients = tally.delivered, len(federation.parts)
             mean = federation.wire.average(t, state["model"], new["model"], heard, clients)

@@ -28,6 +28,7 @@ class Kind(StrEnum):
     PARTITIONS = "partitions"
     AVAILABILITY = "availability"
     MODELS = "models"
+    AGGREGATORS = "aggregators"
     PROTECTIONS = "protections"
     ACCOUNTANTS = "accountants"
     SECTIONS = "sections"

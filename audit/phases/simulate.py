@@ -42,6 +42,7 @@ def run(run: RunDir, config: Config, progress: Progress) -> None:
             holdings=holdings,
             initial=world.initial(),
             availability=world.availability,
+            aggregator=world.aggregator,
             wire=Wire(
                 world.method.card,
                 world.streams,

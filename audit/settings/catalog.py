@@ -43,6 +43,7 @@ SHELVES = {
     "partitions": Shelf(("fl.partitions",), "fl.partition:Partition"),
     "availability": Shelf(("fl.availability",), "fl.participation:Availability"),
     "models": Shelf(("fl.models",), "torch.nn:Module"),
+    "aggregators": Shelf(("fl.aggregators",), "fl.aggregator:Aggregator"),
     "protections": Shelf(("fl.protections",), "fl.protection:Protection"),
     "accountants": Shelf(("audit.dp.accountants",), "audit.dp.accountant:Accountant"),
     "sections": Shelf(("reports.sections",), "reports.section:Section"),

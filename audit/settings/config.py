@@ -244,6 +244,9 @@ class Config(Group):
     )
     federation: Federation = Field(description="at least {dataset: NAME}")
     method: PluginSpec = Field(description="at least a NAME, see `fedaudit list methods`")
+    aggregator: PluginSpec = Field(
+        default=PluginSpec(name="mean"), description="how the server makes one model of a round's models"
+    )
     protections: tuple[PluginSpec, ...] = Field(default=(), max_length=50, description="a list of plugins")
     record: Record = Field(default=Record(), description="which messages are kept")
     attacks: tuple[PluginSpec, ...] = Field(default=(), max_length=500, description="a list of plugins")
@@ -317,6 +320,7 @@ def plugins(config: Config) -> Iterator[Named]:
     yield Named("availability", "federation.availability", federation.availability)
     yield Named("models", "federation.model", federation.model)
     yield Named("methods", "method", config.method)
+    yield Named("aggregators", "aggregator", config.aggregator)
     for kind in ("protections", "attacks", "accountants"):
         for i, spec in enumerate(getattr(config, kind)):
             yield Named(kind, f"{kind}[{i}]", spec)

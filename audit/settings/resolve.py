@@ -38,6 +38,7 @@ def config_schema() -> dict[str, Any]:
     schema = Config.model_json_schema()
     top, federation = schema["properties"], schema["$defs"]["Federation"]["properties"]
     top["method"] |= _plugin_schema("methods")
+    top["aggregator"] |= _plugin_schema("aggregators")
     for key, kind in (
         ("dataset", "datasets"),
         ("partition", "partitions"),

@@ -12,6 +12,7 @@ from torch import nn
 
 from audit.settings import catalog
 from audit.settings.config import Config, PluginSpec
+from fl.aggregator import Aggregator
 from fl.dataset import Data, Dataset
 from fl.errors import UserError
 from fl.method import RoundMethod
@@ -83,6 +84,11 @@ class World:
     @cached_property
     def method(self) -> RoundMethod:
         found: RoundMethod = plugin("methods", self.config.method, "method")
+        return found
+
+    @cached_property
+    def aggregator(self) -> Aggregator:
+        found: Aggregator = plugin("aggregators", self.config.aggregator, "aggregator")
         return found
 
     @cached_property

@@ -1,41 +1,36 @@
-"""Weighted mean of states, one at a time: the server's memory does not grow with the clients.
+"""Mean: every upload counts by the weight its method gives it.
 
-Sums are kept in double precision. A float32 times a count is then exact, so the mean of one client
-is that client to the last bit, and equal weights agree whatever their size.
+McMahan, Moore, Ramage, Hampson, Aguera y Arcas. Communication-Efficient Learning of Deep Networks from
+Decentralized Data. AISTATS 2017. arXiv:1602.05629, Algorithm 1. Holds one sum, however many clients answer, and
+needs no single upload: secure aggregation and a central protection allow it.
 """
 
 from collections.abc import Mapping
 
-import torch
 from torch import Tensor
 
+from fl.aggregator import Aggregation, Aggregator, Context
 from fl.model import State
+from fl.weighted_mean import WeightedMean
 
 
-class WeightedMean:
-    """add() each state with its weight, then value()."""
+class Mean(Aggregator):
+    title = "Mean"
+    source = "arXiv:1602.05629, Alg. 1"
+    reads_single_uploads = False
 
-    def __init__(self) -> None:
-        self.total = 0.0
-        self._sums: dict[str, Tensor] = {}
-        self._dtypes: dict[str, torch.dtype] = {}
-        self._largest: dict[str, Tensor] = {}
+    def begin(self, context: Context) -> Aggregation:
+        return _Streaming(context)
 
-    def add(self, state: Mapping[str, Tensor], weight: float) -> None:
-        self.total += weight
-        for name, value in state.items():
-            if not value.is_floating_point():  # BatchNorm's batch counter takes the maximum
-                before = self._largest.get(name)
-                self._largest[name] = value if before is None else torch.maximum(before, value)
-                continue
-            if name not in self._sums:
-                self._sums[name] = torch.zeros(value.shape, dtype=torch.float64)
-                self._dtypes[name] = value.dtype
-            self._sums[name].add_(value.double().cpu(), alpha=weight)
+
+class _Streaming(Aggregation):
+    def __init__(self, context: Context) -> None:
+        super().__init__(context)
+        self._mean = WeightedMean()
+
+    def add(self, client: int, upload: Mapping[str, Tensor], weight: float, start: Mapping[str, Tensor]) -> None:
+        self._mean.add(upload, weight)
+        self.total = self._mean.total
 
     def value(self) -> State:
-        """The mean, in the states' own precision; raises ZeroDivisionError where the weights sum to 0."""
-        if self.total == 0:
-            raise ZeroDivisionError("mean of states whose weights sum to zero")
-        mean = {k: (s / self.total).to(self._dtypes[k]) for k, s in self._sums.items()}
-        return mean | self._largest
+        return self._mean.value()

@@ -22,11 +22,12 @@ from typing import Literal
 import numpy as np
 import torch
 
+from fl.delivery import Deliveries, Delivery
 from fl.errors import UserError
 from fl.families.clock import Arrival, Clock
 from fl.federation import Federation, Tally
 from fl.kinds import Kind
-from fl.method import Client, Delivery, LocalConfig, Reply, RoundMethod
+from fl.method import Client, LocalConfig, Reply, RoundMethod
 from fl.model import State
 from fl.protection import Message
 from fl.training.local import Trained
@@ -117,11 +118,14 @@ class Asynchronous(RoundMethod):
                     missing -= 1
                     yield Delivery(client=a.client, message=received, examples=reply.examples)
 
-        deliveries = arriving()
-        first = next(deliveries, None)
-        after = before if first is None else self.server(before, chain([first], deliveries), t)
-        for _ in deliveries:  # the clock is where it should be only after the last arrival
+        arrivals, averages = arriving(), federation.averages(t, state, self.parameters)
+        first, after = next(arrivals, None), before
+        if first is not None:
+            after = self.server(before, Deliveries(chain([first], arrivals), averages), t)
+            after = after | averages.entries()
+        for _ in arrivals:  # the clock is where it should be only after the last arrival
             pass
+        tally.note(averages)
         federation.tally = tally
         used = {str(task["version"]) for task in clock.flight.values()}
         kept = {v: model for v, model in versions.items() if v in used}

@@ -15,17 +15,18 @@ Changed: the table is measured in one pass after training, on all examples, wher
 outputs along the round's steps. gamma is not given there; comparisons search {0.05, 0.1, 0.5, 1}.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy, log_softmax, one_hot
 
+from fl.delivery import Deliveries, Delivery
 from fl.errors import UserError
 from fl.federation import Federation
 from fl.kinds import Kind
-from fl.method import Client, Delivery, LocalConfig, Reply, RoundMethod
+from fl.method import Client, LocalConfig, Reply, RoundMethod
 from fl.model import State
 from fl.protection import Message, Payload
 from fl.training.local import Constants, Handle, Trained
@@ -56,18 +57,16 @@ class Distilling(RoundMethod):
         own = state["tables"].get(str(client))
         return {Kind.GLOBAL_LOGIT_TABLE: mean_of_others(state["pooled"], own)}
 
-    def server(self, state: Tree, deliveries: Iterator[Delivery], round: int) -> Tree:
+    def server(self, state: Tree, deliveries: Deliveries, round: int) -> Tree:
         tables: dict[str, Payload] = {}
 
-        def keeping() -> Iterator[Delivery]:
-            for delivery in deliveries:
-                tables[str(delivery.client)] = delivery.message[Kind.MEAN_LOGIT_TABLE]
-                yield delivery
+        def keep(delivery: Delivery) -> None:
+            tables[str(delivery.client)] = delivery.message[Kind.MEAN_LOGIT_TABLE]
 
-        averaged = self.average(state, keeping(), round)
+        averaged = self.average(state, deliveries.noting(keep), round)
         return averaged | {"tables": tables, "pooled": pooled(self.classes, tables.values())}
 
-    def average(self, state: Tree, deliveries: Iterator[Delivery], round: int) -> Tree:
+    def average(self, state: Tree, deliveries: Deliveries, round: int) -> Tree:
         """What the server does besides: FedAvg."""
         return super().server(state, deliveries, round)
 

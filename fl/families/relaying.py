@@ -17,7 +17,6 @@ from dataclasses import dataclass, field, replace
 
 import torch
 
-from fl.aggregators.mean import WeightedMean
 from fl.errors import UserError
 from fl.families.relay import START, FaultConfig, Faults, RandomFaults, Relay, Task, plan
 from fl.families.visit_noise import NoiseConfig, protected, release
@@ -187,7 +186,7 @@ class Relaying(RoundMethod):
         memory: Mapping[int, Tree],
         federation: Federation,
     ) -> tuple[State, Tree]:
-        """One round of training: the new model, and the new clock and task counts."""
+        """One round of training: the new model, and the new clock, task counts and aggregator's state."""
         relays, tally, entries = self.schedule(t, groups, state, federation, self.config.mediator_epochs)
         message: Message = {Kind.GLOBAL_MODEL: model}
         firsts = sorted(r.tasks[0].client for r in relays if r.tasks)
@@ -198,7 +197,8 @@ class Relaying(RoundMethod):
                 federation.wire.downlink(t, message, task.client)
             return {Kind.RELAY_MODEL: model}
 
-        mean = WeightedMean()
+        averages = federation.averages(t, state, self.parameters)
+        mean = averages.begin()
         for outcome in self.pass_around(t, "visit", relays, first, memory, federation, tally):
             if not outcome.contributors:
                 continue
@@ -210,9 +210,14 @@ class Relaying(RoundMethod):
             each = {r: sizes[r] for r in outcome.contributors}
             tally.add(received, int(sum(each.values())), outcome.mean_stats())
             uniform = self.config.weighting == "uniform"
-            mean.add(received[Kind.LOCAL_MODEL], float(len(each)) if uniform else sum(each.values()))
+            weight = float(len(each)) if uniform else sum(each.values())
+            mean.add(outcome.sender, received[Kind.LOCAL_MODEL], weight, model)
         federation.tally = tally
-        return (mean.value() if mean.total else model), entries
+        if not mean.total:
+            return model, entries
+        new = mean.value()
+        tally.note(averages)
+        return new, entries | averages.entries()
 
     # Clients -------------------------------------------------------------------------------
 

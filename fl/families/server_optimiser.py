@@ -10,18 +10,16 @@ are averaged, because a momentum could make a variance negative.
 """
 
 from abc import abstractmethod
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from fl.aggregators.mean import WeightedMean
+from fl.delivery import Deliveries
 from fl.errors import UserError
 from fl.federation import Federation
-from fl.kinds import Kind
-from fl.method import Delivery, LocalConfig, RoundMethod
+from fl.method import LocalConfig, RoundMethod
 from fl.model import State
 from fl.tree import Tree
 
@@ -60,11 +58,8 @@ class ServerOptimiser(RoundMethod):
         zeros = {k: torch.zeros_like(model[k], dtype=torch.float64) for k in self.parameters}
         return {"model": model, "moments": self.moments(zeros)}
 
-    def server(self, state: Tree, deliveries: Iterator[Delivery], round: int) -> Tree:
-        averaged = WeightedMean()
-        for delivery in deliveries:
-            averaged.add(delivery.message[Kind.LOCAL_MODEL], delivery.weight(self.config.weighting))
-        mean, model = averaged.value(), state["model"]
+    def server(self, state: Tree, deliveries: Deliveries, round: int) -> Tree:
+        mean, model = self.averaged(deliveries, state["model"]), state["model"]
         delta = {k: mean[k].double() - model[k].double() for k in self.parameters}
         step = self.direction(delta, state["moments"])
         moved = {k: self._move(mean[k], delta[k], step.direction[k]) for k in self.parameters}

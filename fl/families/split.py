@@ -11,11 +11,11 @@ and what the clients use is scored as `client_accuracy` and `personal_accuracy`.
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from fl.aggregators.mean import WeightedMean
+from fl.delivery import Deliveries
 from fl.errors import UserError
 from fl.federation import Federation
 from fl.kinds import Kind
-from fl.method import Client, Delivery, LocalConfig, Reply, RoundMethod
+from fl.method import Client, LocalConfig, Reply, RoundMethod
 from fl.model import State
 from fl.protection import Message
 from fl.training.local import Trained
@@ -62,11 +62,8 @@ class SplitMethod(RoundMethod):
     def download(self, state: Tree) -> Message:
         return {Kind.GLOBAL_MODEL: self.shared(state["model"])}
 
-    def server(self, state: Tree, deliveries: Iterator[Delivery], round: int) -> Tree:
-        mean = WeightedMean()
-        for delivery in deliveries:
-            mean.add(delivery.message[Kind.LOCAL_MODEL], delivery.weight(self.config.weighting))
-        return state | {"model": state["model"] | mean.value()}
+    def server(self, state: Tree, deliveries: Deliveries, round: int) -> Tree:
+        return state | {"model": state["model"] | self.averaged(deliveries, state["model"])}
 
     def own_models(self, state: Tree, memory: Mapping[int, Tree]) -> Iterator[tuple[int, State]]:
         if not self.private(state["model"]):

@@ -12,9 +12,10 @@ test set. gamma = 0 is training alone. Left out: the paper's augmentation by a g
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
+from fl.delivery import Deliveries
 from fl.families.distillation import Distilling
 from fl.kinds import Kind
-from fl.method import Card, Client, Delivery, Reply
+from fl.method import Card, Client, Reply
 from fl.model import State
 from fl.protection import Message
 from fl.training.local import Trained
@@ -35,7 +36,7 @@ class FD(Distilling):
     def download(self, state: Tree) -> Message:
         return {}
 
-    def average(self, state: Tree, deliveries: Iterator[Delivery], round: int) -> Tree:
+    def average(self, state: Tree, deliveries: Deliveries, round: int) -> Tree:
         for _ in deliveries:
             pass
         return state

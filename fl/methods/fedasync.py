@@ -15,14 +15,14 @@ model is trained by one client after the other.
 no sum for secure aggregation to hide it in.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
+from fl.delivery import Deliveries
 from fl.errors import UserError
 from fl.families.asynchronous import Asynchronous
 from fl.kinds import Kind
-from fl.method import Card, Delivery
+from fl.method import Card
 from fl.training.local import Constants, Params
 from fl.tree import Tree
 
@@ -72,7 +72,7 @@ class FedAsync(Asynchronous):
             return float((x + 1) ** -c.exponent)
         return 1.0 if x <= c.hinge_after else 1 / (c.hinge_slope * (x - c.hinge_after) + 1)
 
-    def server(self, state: Tree, deliveries: Iterator[Delivery], round: int) -> Tree:
+    def server(self, state: Tree, deliveries: Deliveries, round: int) -> Tree:
         model = state["model"]
         for delivery in deliveries:
             alpha = self.config.alpha * self.weight_of(self.staleness(delivery, round))

@@ -18,18 +18,17 @@ client's own classes, of unit length; clients minimise mean of max(0, 0.9 - cos(
 not heard yet starts from its rows of the initial model, because the server does not know its classes.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 from torch.nn.functional import cosine_similarity, cross_entropy, normalize
 
-from fl.aggregators.mean import WeightedMean
+from fl.delivery import Deliveries
 from fl.errors import UserError
 from fl.federation import Federation
 from fl.kinds import Kind
-from fl.method import Client, Delivery, LocalConfig, Reply
+from fl.method import Client, LocalConfig, Reply
 from fl.methods.fedavg import FedAvg
 from fl.model import State
 from fl.protection import Message
@@ -97,13 +96,13 @@ class FedAwS(FedAvg):
         rows = state["model"][self.proxy_name(state["model"])][owned]
         return {Kind.PROXIES: {"classes": owned, "rows": rows}}
 
-    def server(self, state: Tree, deliveries: Iterator[Delivery], round: int) -> Tree:
+    def server(self, state: Tree, deliveries: Deliveries, round: int) -> Tree:
         model, owned = state["model"], dict(state["owned"])
-        name, mean = self.proxy_name(model), WeightedMean()
+        name, mean = self.proxy_name(model), deliveries.average()
         rows, weights = model[name].double() * 0, torch.zeros(self.classes, dtype=torch.float64)
         for delivery in deliveries:
             weight = delivery.weight(self.config.weighting)
-            mean.add(delivery.message[Kind.LOCAL_MODEL], weight)
+            mean.add(delivery.client, delivery.message[Kind.LOCAL_MODEL], weight, model)
             if self.config.positive_only:
                 sent = delivery.message[Kind.PROXIES]
                 owned[str(delivery.client)] = sent["classes"]

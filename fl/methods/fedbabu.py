@@ -6,16 +6,15 @@ either) and send the body alone, so that nothing of the head can tell which clas
 `head_init: orthogonal` starts with orthonormal rows. Left out: fine-tuning for personal evaluation.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Literal
 
 import torch
 
-from fl.aggregators.mean import WeightedMean
+from fl.delivery import Deliveries
 from fl.federation import Federation
 from fl.kinds import Kind
-from fl.method import Client, Delivery, LocalConfig, Reply
+from fl.method import Client, LocalConfig, Reply
 from fl.methods.fedavg import FedAvg
 from fl.model import State
 from fl.training.local import Trained
@@ -54,8 +53,5 @@ class FedBABU(FedAvg):
         body = {k: v for k, v in trained.state.items() if k not in self.head}
         return replace(reply, message=reply.message | {Kind.LOCAL_MODEL: body})
 
-    def server(self, state: Tree, deliveries: Iterator[Delivery], round: int) -> Tree:
-        mean = WeightedMean()
-        for delivery in deliveries:
-            mean.add(delivery.message[Kind.LOCAL_MODEL], delivery.weight(self.config.weighting))
-        return state | {"model": state["model"] | mean.value()}
+    def server(self, state: Tree, deliveries: Deliveries, round: int) -> Tree:
+        return state | {"model": state["model"] | self.averaged(deliveries, state["model"])}

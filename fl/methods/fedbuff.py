@@ -15,15 +15,15 @@ aggregation applies to each buffer.
 Clients answer at most once in a buffer. Where fewer than B can answer, the buffer closes with those.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
-from fl.aggregators.mean import WeightedMean
+from fl.delivery import Deliveries
 from fl.errors import UserError
 from fl.families.asynchronous import Asynchronous
 from fl.kinds import Kind
-from fl.method import Card, Delivery
+from fl.method import Card
 from fl.tree import Tree
+from fl.weighted_mean import WeightedMean
 
 
 class FedBuff(Asynchronous):
@@ -55,13 +55,13 @@ class FedBuff(Asynchronous):
         size: int = self.config.buffer
         return size
 
-    def server(self, state: Tree, deliveries: Iterator[Delivery], round: int) -> Tree:
-        answers, starts, count = WeightedMean(), WeightedMean(), 0
+    def server(self, state: Tree, deliveries: Deliveries, round: int) -> Tree:
+        answers, starts, count = deliveries.average(), WeightedMean(), 0
         for delivery in deliveries:
             weight = (1 + self.staleness(delivery, round)) ** -0.5
-            version = round - self.staleness(delivery, round)
-            answers.add(delivery.message[Kind.LOCAL_MODEL], weight)
-            starts.add(state["versions"][str(version)], weight)
+            start = state["versions"][str(round - self.staleness(delivery, round))]
+            answers.add(delivery.client, delivery.message[Kind.LOCAL_MODEL], weight, start)
+            starts.add(start, weight)
             count += 1
         mean, start, w = answers.value(), starts.value(), state["model"]
         share = self.config.server_lr * answers.total / count

@@ -16,7 +16,6 @@ that clients upload training images. `init: real` does that; for studies of atta
 requested with `unsafe_allow_real_init: true`.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -24,12 +23,12 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from fl.aggregators.mean import WeightedMean
+from fl.delivery import Deliveries
 from fl.errors import UserError
 from fl.families.condensation import Cell, Condensing, condense
 from fl.federation import Federation
 from fl.kinds import Kind
-from fl.method import Card, Client, Delivery, LocalConfig, Reply, RoundMethod
+from fl.method import Card, Client, LocalConfig, Reply, RoundMethod
 from fl.protection import Payload
 from fl.training.local import Constants, Handle, Params, Trained, Training
 from fl.tree import Tree
@@ -132,10 +131,11 @@ class FedDCCondense(RoundMethod):
         super().open(federation)
         self._workers = federation.workers  # the server trains where clients do
 
-    def server(self, state: Tree, deliveries: Iterator[Delivery], round: int) -> Tree:
-        mean, images, labels = WeightedMean(), [], []
+    def server(self, state: Tree, deliveries: Deliveries, round: int) -> Tree:
+        mean, images, labels = deliveries.average(), [], []
         for delivery in deliveries:
-            mean.add(delivery.message[Kind.LOCAL_MODEL], delivery.weight(self.config.weighting))
+            weight = delivery.weight(self.config.weighting)
+            mean.add(delivery.client, delivery.message[Kind.LOCAL_MODEL], weight, state["model"])
             images.append(delivery.message[Kind.CONDENSED_IMAGES]["images"])
             labels.append(delivery.message[Kind.CONDENSED_LABELS]["labels"])
         model = mean.value()

@@ -14,7 +14,6 @@ from typing import Literal
 
 import torch
 
-from fl.aggregators.mean import WeightedMean
 from fl.families import gan as wgan
 from fl.families.balancing import Offered
 from fl.families.relay import Task
@@ -23,6 +22,7 @@ from fl.kinds import Kind
 from fl.methods.gandalf import Gandalf
 from fl.protection import Message
 from fl.tree import Tree
+from fl.weighted_mean import WeightedMean
 
 _BOTH = (Kind.GAN_G, Kind.GAN_D)
 
@@ -55,7 +55,8 @@ class FedDPGAN(Gandalf):
                 federation.wire.downlink(t, message, task.client)
             return message
 
-        means = {kind: WeightedMean() for kind in _BOTH}
+        averages = federation.averages(t, state, ())
+        means = {kind: averages.begin(kind.value) for kind in _BOTH}
         losses = WeightedMean()
         for outcome in self.pass_around(t, "visit_gan", relays, first, memory, federation, tally):
             if not outcome.contributors:
@@ -68,7 +69,7 @@ class FedDPGAN(Gandalf):
                 continue
             size, stats = state["sizes"][str(outcome.sender)], outcome.mean_stats()
             for kind, mean in means.items():
-                mean.add(received[kind], size)
+                mean.add(outcome.sender, received[kind], size, message[kind])
             losses.add({k: torch.tensor(v) for k, v in stats.items()}, 1.0)
             tally.add({}, int(size), stats)
         federation.tally = tally
@@ -79,6 +80,8 @@ class FedDPGAN(Gandalf):
             now = losses.value()
             both = [float(now["critic_loss"]), float(now["generator_loss"])]
             found["0"] = self.kept([*found.get("0", []), both])
+            entries |= averages.entries()
+            tally.note(averages)
         return self.cycled(state | entries | {"pairs": pairs, "losses": found})
 
     def offers(self, t: int, state: Tree, federation: Federation) -> list[Offered]:

@@ -12,21 +12,21 @@ correction does not depend on alpha. K counts all clients, uniform weights.
 reports; the default is the model that is really sent.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Literal
 
 import torch
 
-from fl.aggregators.mean import WeightedMean
+from fl.delivery import Deliveries
 from fl.errors import UserError
 from fl.federation import Federation
 from fl.kinds import Kind
-from fl.method import Client, Delivery, LocalConfig, Reply
+from fl.method import Client, LocalConfig, Reply
 from fl.methods.fedavg import FedAvg
 from fl.model import State
 from fl.training.local import Constants, Params, Trained
 from fl.tree import Tree
+from fl.weighted_mean import WeightedMean
 
 
 class FedDyn(FedAvg):
@@ -83,10 +83,10 @@ class FedDyn(FedAvg):
             stats={"train_loss": trained.loss, "steps": float(trained.steps)},
         )
 
-    def server(self, state: Tree, deliveries: Iterator[Delivery], round: int) -> Tree:
-        mean, latest = WeightedMean(), dict(state["latest"])
+    def server(self, state: Tree, deliveries: Deliveries, round: int) -> Tree:
+        mean, latest = deliveries.average(), dict(state["latest"])
         for delivery in deliveries:
-            mean.add(delivery.message[Kind.LOCAL_MODEL], 1.0)
+            mean.add(delivery.client, delivery.message[Kind.LOCAL_MODEL], 1.0, state["model"])
             if self.config.eval_model == "mean_all_latest":
                 latest[str(delivery.client)] = delivery.message[Kind.LOCAL_MODEL]
         average, before, share = mean.value(), state["model"], mean.total / state["clients"]

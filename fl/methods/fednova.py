@@ -11,16 +11,15 @@ the last iterate of v <- v (1 - eta mu) + 1 with a proximal term. Both at once h
 refused. With equal numbers of steps it is FedAvg.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import torch
 
-from fl.aggregators.mean import WeightedMean
+from fl.delivery import Deliveries
 from fl.errors import UserError
 from fl.federation import Federation
 from fl.kinds import Kind
-from fl.method import Client, Delivery, LocalConfig, Reply, count_of
+from fl.method import Client, LocalConfig, Reply, count_of
 from fl.methods.fedavg import FedAvg
 from fl.training.local import Constants, Params, Trained
 from fl.tree import Tree
@@ -80,15 +79,15 @@ class FedNova(FedAvg):
             stats={"train_loss": trained.loss, "steps": float(trained.steps)},
         )
 
-    def server(self, state: Tree, deliveries: Iterator[Delivery], round: int) -> Tree:
-        mean, effective = WeightedMean(), 0.0
+    def server(self, state: Tree, deliveries: Deliveries, round: int) -> Tree:
+        mean, effective = deliveries.average(), 0.0
         for delivery in deliveries:
             steps = delivery.message[Kind.NUM_STEPS]
             if not int(steps["steps"]):
                 continue  # it did not move, and its d_k says nothing
             weight = delivery.weight(self.config.weighting)
             effective += weight * float(steps["steps"] if self.config.mu else steps["norm"])
-            mean.add(delivery.message[Kind.NORMALIZED_DELTA], weight)
+            mean.add(delivery.client, delivery.message[Kind.NORMALIZED_DELTA], weight, {})
         if not mean.total:
             return state
         rate = self.config.lr * self.config.lr_decay**round

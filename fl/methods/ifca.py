@@ -23,11 +23,11 @@ from dataclasses import dataclass, replace
 import torch
 from torch.nn.functional import cross_entropy
 
-from fl.aggregators.mean import WeightedMean
+from fl.delivery import Deliveries
 from fl.errors import UserError
 from fl.federation import Federation
 from fl.kinds import Kind
-from fl.method import Client, Delivery, LocalConfig, Reply, evaluate
+from fl.method import Client, LocalConfig, Reply, evaluate
 from fl.methods.fedavg import FedAvg
 from fl.model import State
 from fl.protection import Message, Payload
@@ -77,13 +77,16 @@ class IFCA(FedAvg):
         chosen = int(sent[Kind.CLUSTER_ID]["cluster"])
         return {Kind.GLOBAL_MODEL: model_of(received[Kind.GLOBAL_MODEL], chosen)}
 
-    def server(self, state: Tree, deliveries: Iterator[Delivery], round: int) -> Tree:
-        means, everybody = [WeightedMean() for _ in range(self.config.clusters)], WeightedMean()
+    def server(self, state: Tree, deliveries: Deliveries, round: int) -> Tree:
+        means = [deliveries.average(str(j)) for j in range(self.config.clusters)]
+        everybody = deliveries.average("extractor")
         for delivery in deliveries:
             chosen = int(delivery.message[Kind.CLUSTER_ID]["cluster"])
             model, weight = (delivery.message[Kind.LOCAL_MODEL], delivery.weight(self.config.weighting))
-            means[chosen].add(model, weight)
-            everybody.add({k: v for k, v in model.items() if k not in self.head}, weight)
+            start, body = state["models"][str(chosen)], {k: v for k, v in model.items() if k not in self.head}
+            means[chosen].add(delivery.client, model, weight, start)
+            if self.config.shared_extractor:
+                everybody.add(delivery.client, body, weight, start)
         models = {
             j: means[int(j)].value() if means[int(j)].total else model for j, model in state["models"].items()
         }

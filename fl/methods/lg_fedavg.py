@@ -13,16 +13,16 @@ since then is sent the whole model, once, in place of the head. Left out: the pa
 and fairness losses on the local representation.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import torch
 
+from fl.delivery import Deliveries, Delivery
 from fl.errors import UserError
 from fl.families.split import SplitMethod
 from fl.federation import Federation
 from fl.kinds import Kind
-from fl.method import Client, Delivery, Reply, RoundMethod
+from fl.method import Client, Reply, RoundMethod
 from fl.methods.fedavg import FedAvg
 from fl.protection import Message
 from fl.training.local import Trained
@@ -67,15 +67,13 @@ class LGFedAvg(SplitMethod):
             return {}
         return {Kind.GLOBAL_MODEL: state["model"]}
 
-    def server(self, state: Tree, deliveries: Iterator[Delivery], round: int) -> Tree:
+    def server(self, state: Tree, deliveries: Deliveries, round: int) -> Tree:
         heard = state["heard"].clone()
 
-        def noting() -> Iterator[Delivery]:
-            for delivery in deliveries:
-                heard[delivery.client] = not state["warm"]
-                yield delivery
+        def note(delivery: Delivery) -> None:
+            heard[delivery.client] = not state["warm"]
 
-        return super().server(state, noting(), round) | {"heard": heard}
+        return super().server(state, deliveries.noting(note), round) | {"heard": heard}
 
     # Client ------------------------------------------------------------------------------
 

@@ -12,17 +12,16 @@ so q = 0 is FedAvg with uniform weighting, bit for bit; larger q evens out the l
 to F_k, as in the authors' code. The method has its own weights, so `weighting` must be uniform.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Literal
 
 import torch
 from torch.nn.functional import cross_entropy
 
-from fl.aggregators.mean import WeightedMean
+from fl.delivery import Deliveries
 from fl.errors import UserError
 from fl.kinds import Kind
-from fl.method import Client, Delivery, LocalConfig, Reply
+from fl.method import Client, LocalConfig, Reply
 from fl.methods.fedavg import FedAvg
 from fl.training.local import Trained
 from fl.tree import Tree
@@ -63,13 +62,13 @@ class QFFL(FedAvg):
             stats={"train_loss": trained.loss, "steps": float(trained.steps), "loss_at_start": float(loss)},
         )
 
-    def server(self, state: Tree, deliveries: Iterator[Delivery], round: int) -> Tree:
+    def server(self, state: Tree, deliveries: Deliveries, round: int) -> Tree:
         q, rate = self.config.q, self.config.lr * self.config.lr_decay**round
-        mean, curvature, w = WeightedMean(), 0.0, state["model"]
+        mean, curvature, w = deliveries.average(), 0.0, state["model"]
         for delivery in deliveries:
             model = delivery.message[Kind.LOCAL_MODEL]
             loss = float(delivery.message[Kind.LOCAL_LOSS]["loss"]) + 1e-10
-            mean.add(model, loss**q)
+            mean.add(delivery.client, model, loss**q, w)
             squared = sum(float((model[k].double() - w[k].double()).square().sum()) for k in self.parameters)
             curvature += q * loss ** (q - 1) * squared / rate  # eta times the first term
         # The printed step is a share of the one to the mean weighted by F_k^q; q = 0 takes it whole

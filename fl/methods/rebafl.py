@@ -19,7 +19,6 @@ classes nobody reported lose theirs (`proto_memory`). Plain label smoothing, the
 negative control, is `label_smoothing`.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
@@ -27,11 +26,11 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from fl.aggregators.mean import WeightedMean
+from fl.delivery import Deliveries
 from fl.errors import UserError
 from fl.federation import Federation
 from fl.kinds import Kind
-from fl.method import Card, Client, Delivery, LocalConfig, Reply, RoundMethod, count_of
+from fl.method import Card, Client, LocalConfig, Reply, RoundMethod, count_of
 from fl.protection import Message, Payload
 from fl.training.local import Constants, Handle, Trained
 from fl.tree import Tree
@@ -151,10 +150,11 @@ class ReBaFL(RoundMethod):
             message[Kind.GLOBAL_PROTOTYPES] = state["prototypes"]
         return message
 
-    def server(self, state: Tree, deliveries: Iterator[Delivery], round: int) -> Tree:
-        mean, pooled = WeightedMean(), PooledPrototypes()
+    def server(self, state: Tree, deliveries: Deliveries, round: int) -> Tree:
+        mean, pooled = deliveries.average(), PooledPrototypes()
         for delivery in deliveries:
-            mean.add(delivery.message[Kind.LOCAL_MODEL], delivery.weight(self.config.weighting))
+            weight = delivery.weight(self.config.weighting)
+            mean.add(delivery.client, delivery.message[Kind.LOCAL_MODEL], weight, state["model"])
             if Kind.LOCAL_PROTOTYPES in delivery.message:
                 pooled.add(delivery.message[Kind.LOCAL_PROTOTYPES], delivery.message[Kind.PROTO_COUNTS]["counts"])
         before = state["prototypes"] if self.config.proto_memory else {}

@@ -13,22 +13,22 @@ tau eta all the same and leave out the factor |S| / K.
 A client's c_k lives in its memory and advances only when its answer was received.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
 import torch
 from torch import Tensor
 
-from fl.aggregators.mean import WeightedMean
+from fl.delivery import Deliveries
 from fl.errors import UserError
 from fl.federation import Federation
 from fl.kinds import Kind
-from fl.method import Card, Client, Delivery, LocalConfig, Reply, RoundMethod
+from fl.method import Card, Client, LocalConfig, Reply, RoundMethod
 from fl.methods.fednova import step_weight
 from fl.protection import Message
 from fl.training.local import Constants, Handle, Params, Trained, bind
 from fl.tree import Tree
+from fl.weighted_mean import WeightedMean
 
 
 class Scaffold(RoundMethod):
@@ -120,10 +120,10 @@ class Scaffold(RoundMethod):
             for k, t in total.items()
         }
 
-    def server(self, state: Tree, deliveries: Iterator[Delivery], round: int) -> Tree:
-        change, control = WeightedMean(), WeightedMean()
+    def server(self, state: Tree, deliveries: Deliveries, round: int) -> Tree:
+        change, control = deliveries.average(), WeightedMean()
         for delivery in deliveries:
-            change.add(delivery.message[Kind.MODEL_DELTA], 1.0)
+            change.add(delivery.client, delivery.message[Kind.MODEL_DELTA], 1.0, {})
             control.add(delivery.message[Kind.CONTROL_DELTA], 1.0)
         share = 1.0 if self.config.literal_public_code else control.total / state["clients"]
         step = change.value()

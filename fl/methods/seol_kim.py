@@ -23,7 +23,7 @@ those selected; have availability ask everybody.
 """
 
 import copy
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -32,11 +32,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from fl.delivery import Deliveries, Delivery
 from fl.errors import UserError
 from fl.families.balanced_selection import Counts, allocate, oversampled
 from fl.federation import Federation
 from fl.kinds import Kind
-from fl.method import Card, Client, Delivery, LocalConfig, Reply, RoundMethod, count_of
+from fl.method import Card, Client, LocalConfig, Reply, RoundMethod, count_of
 from fl.protection import Message
 from fl.tree import Tree
 
@@ -157,16 +158,14 @@ class SeolKim(RoundMethod):
         share = torch.from_numpy(self._given[client])
         return {Kind.GLOBAL_MODEL: state["model"], Kind.ALLOCATION: {"counts": share}}
 
-    def server(self, state: Tree, deliveries: Iterator[Delivery], round: int) -> Tree:
+    def server(self, state: Tree, deliveries: Deliveries, round: int) -> Tree:
         used = 0
 
-        def counting() -> Iterator[Delivery]:
+        def count(delivery: Delivery) -> None:
             nonlocal used
-            for delivery in deliveries:
-                used += delivery.examples
-                yield delivery
+            used += delivery.examples
 
-        averaged = super().server(state, counting(), round)
+        averaged = super().server(state, deliveries.noting(count), round)
         if self.config.weights == "printed" and self._all:
             model = {
                 k: v * (used / self._all) if v.is_floating_point() else v for k, v in averaged["model"].items()

@@ -4,7 +4,7 @@
 """
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -15,9 +15,11 @@ import torch
 from torch import nn
 
 from fl import workers as worker_kinds
+from fl.aggregator import Aggregator, Averages, mean
 from fl.artifact import Artifact
 from fl.checkpoint import Checkpoints
 from fl.dataset import Arrays, Data
+from fl.delivery import Deliveries, Delivery
 from fl.execution.batched import Batched
 from fl.execution.site import build_site
 from fl.federation import Federation, Holdings
@@ -127,6 +129,7 @@ def run(
     initial: State | None = None,
     time_model: Any = None,
     device: str = "cpu",
+    aggregator: Aggregator | None = None,
 ) -> World:
     """Run a method on a small world. With `folder`, everything is recorded there.
 
@@ -162,6 +165,7 @@ def run(
             reply_loss=reply_loss,
             time_model=time_model,
             progress=partial(_stop, stop_after),
+            aggregator=aggregator or mean(),
         )
         model = method.run(federation)
     for log in (metrics, ledger, recorder and recorder.manifest):
@@ -169,6 +173,11 @@ def run(
             log.close()
     artifacts = read(folder / "artifacts") if folder is not None else []
     return World(model, federation.history, artifacts, start)
+
+
+def as_delivered(deliveries: Iterable[Delivery], rule: Aggregator | None = None) -> Deliveries:
+    """What a server gets in a round, for tests that call it directly."""
+    return Deliveries(deliveries, Averages(rule or mean(), 0, Streams(5)))
 
 
 class Stopped(Exception):

@@ -11,10 +11,10 @@ from torch import Tensor
 
 from audit.settings import catalog
 from fl.artifact import Kind
+from fl.delivery import Delivery
 from fl.families.augmentation_plan import offered, shortage, wanted
 from fl.families.condensation import Cell, Condensing, Matcher
 from fl.families.grouping import complementary
-from fl.method import Delivery
 from fl.methods.fedmix import mixed
 from fl.methods.fedmmd import mmd_squared
 from fl.plugin import configure

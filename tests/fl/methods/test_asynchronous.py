@@ -8,15 +8,15 @@ import torch
 
 from fl import tree
 from fl.artifact import Channel
+from fl.delivery import Delivery
 from fl.errors import UserError
 from fl.kinds import Kind
-from fl.method import Delivery
 from fl.methods.fedasync import FedAsync
 from fl.methods.fedavg import FedAvg
 from fl.methods.fedbuff import FedBuff
 from fl.protections.dp_gaussian import DPGaussian
 from tests.fl.methods.worlds_of_methods import SETTINGS, WORLD, continues
-from tests.fl.worlds import EVERYONE, close, run, same
+from tests.fl.worlds import EVERYONE, as_delivered, close, run, same
 
 ONE_BY_ONE = [([k], [k]) for k in (4, 0, 1, 4, 2)]
 
@@ -104,7 +104,7 @@ def test_the_mixing_by_hand() -> None:
     """alpha 0.6; two steps old, polynomial: S = 3^-1/2."""
     state = {"model": {"w": torch.tensor([1.0])}}
     alpha = 0.6 * 3**-0.5
-    after = fedasync().server(state, iter([answer(0, 3.0, version=5)]), 7)
+    after = fedasync().server(state, as_delivered([answer(0, 3.0, version=5)]), 7)
     assert float(after["model"]["w"]) == pytest.approx((1 - alpha) * 1 + alpha * 3)
 
 
@@ -128,7 +128,7 @@ def test_the_buffer_by_hand() -> None:
         "model": {"w": torch.tensor([2.0])},
         "versions": {"4": {"w": torch.tensor([2.0])}, "1": {"w": torch.tensor([1.0])}},
     }
-    after = method.server(state, iter([answer(0, 5.0, version=4), answer(1, 0.0, version=1)]), 4)
+    after = method.server(state, as_delivered([answer(0, 5.0, version=4), answer(1, 0.0, version=1)]), 4)
     assert float(after["model"]["w"]) == pytest.approx(2 + 0.5 * (3 - 0.5) / 2)
 
 

@@ -6,14 +6,14 @@ from typing import Any
 import pytest
 import torch
 
+from fl.delivery import Delivery
 from fl.errors import UserError
 from fl.kinds import Kind
-from fl.method import Delivery
 from fl.methods.fedavg import FedAvg
 from fl.methods.fednova import FedNova, step_weight
 from tests.fl.methods import by_hand
 from tests.fl.methods.worlds_of_methods import continues
-from tests.fl.worlds import EVERYONE, close, data, parts, run, same
+from tests.fl.worlds import EVERYONE, as_delivered, close, data, parts, run, same
 
 SAME = {"rounds": 3, "local_epochs": 2, "batch_size": 8, "lr": 0.05}
 
@@ -53,7 +53,7 @@ def test_the_scalar_case_of_the_specification(taus: tuple[int, int], expected: f
         )
         for k, (w, tau) in enumerate(zip((-0.1, -0.9), taus, strict=True))
     ]
-    state = method.server({"model": {"w": torch.zeros(1)}, "buffer": {}}, iter(deliveries), 0)
+    state = method.server({"model": {"w": torch.zeros(1)}, "buffer": {}}, as_delivered(deliveries), 0)
     assert float(state["model"]["w"]) == pytest.approx(expected)
 
 
@@ -110,7 +110,7 @@ def test_twice_as_many_steps_down_a_slope_go_twice_as_far() -> None:
             Kind.NUM_STEPS: {"steps": torch.tensor(tau), "norm": torch.tensor(float(tau))},
         }
         start = {"model": {"w": torch.zeros(1)}, "buffer": {}}
-        state = nova().server(start, iter([Delivery(client=0, examples=3, message=sent)]), 0)
+        state = nova().server(start, as_delivered([Delivery(client=0, examples=3, message=sent)]), 0)
         return float(state["model"]["w"])
 
     assert end(1) == pytest.approx(-0.05 * 1.5) and end(2) == pytest.approx(2 * end(1))

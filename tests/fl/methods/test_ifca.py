@@ -10,14 +10,14 @@ import torch
 
 from fl.artifact import Channel
 from fl.dataset import Data
+from fl.delivery import Delivery
 from fl.errors import UserError
 from fl.kinds import Kind
-from fl.method import Delivery
 from fl.methods.fedavg import FedAvg
 from fl.methods.ifca import IFCA, model_of, shuffled
 from fl.protections.dp_gaussian import DPGaussian
 from tests.fl.methods.worlds_of_methods import SETTINGS, WORLD, continues
-from tests.fl.worlds import EVERYONE, data, run, same
+from tests.fl.worlds import EVERYONE, as_delivered, data, run, same
 
 
 def ifca(**settings: Any) -> IFCA:
@@ -84,11 +84,11 @@ def test_a_model_nobody_chose_stays_and_others_average_their_own_clients() -> No
         "models": {str(j): {"w": torch.tensor([-float(j)])} for j in range(3)},
         "members": torch.zeros(3, dtype=torch.float64),
     }
-    after = method.server(before, iter(arrived), 0)
+    after = method.server(before, as_delivered(arrived), 0)
     assert [float(after["models"][str(j)]["w"]) for j in range(3)] == [4.0, -1.0, 7.0]
     assert float(method.served(after)["w"]) == 4.0  # four examples are behind it, two behind the last
     later = Delivery(client=0, examples=3, message=arrived[2].message)
-    after = method.server(after, iter([later]), 1)
+    after = method.server(after, as_delivered([later]), 1)
     assert float(method.served(after)["w"]) == 7.0  # now five are
 
 

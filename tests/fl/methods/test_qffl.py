@@ -6,13 +6,13 @@ from typing import Any
 import pytest
 import torch
 
+from fl.delivery import Delivery
 from fl.errors import UserError
 from fl.kinds import Kind
-from fl.method import Delivery
 from fl.methods.fedavg import FedAvg
 from fl.methods.qffl import QFFL
 from tests.fl.methods.worlds_of_methods import SETTINGS, WORLD, continues
-from tests.fl.worlds import run, same
+from tests.fl.worlds import as_delivered, run, same
 
 
 def qffl(**settings: Any) -> QFFL:
@@ -34,7 +34,7 @@ def step(q: float, w: float, clients: list[tuple[float, float]], rate: float) ->
         )
         for k, (model, loss) in enumerate(clients)
     ]
-    return float(method.server({"model": {"w": torch.tensor([w])}}, iter(arrived), 0)["model"]["w"])
+    return float(method.server({"model": {"w": torch.tensor([w])}}, as_delivered(arrived), 0)["model"]["w"])
 
 
 def test_q_zero_is_uniform_fedavg_to_the_last_bit() -> None:

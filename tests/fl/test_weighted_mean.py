@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from fl.aggregators.mean import WeightedMean
 from fl.model import State
+from fl.weighted_mean import WeightedMean
 
 
 def mean(*states: tuple[State, float]) -> State:

@@ -1,0 +1,175 @@
+"""The contract of aggregators: what the server makes of a round's models, and who counts how much.
+
+A rule is a function of what a round delivered: uploads with their clients and weights, the round, named streams,
+and its own state from the round before. It gives one model, says whom it kept, and gives its new state, which
+goes into the server's state and so into checkpoints. Every method whose server averages models uses the
+federation's aggregator (fl/delivery.py); what is not a model (losses, control variates, prototypes, logit tables)
+it averages itself. `mean` streams and holds no upload; a RowRule sees all of them as rows of a matrix.
+"""
+
+from abc import abstractmethod
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from fl.errors import UserError
+from fl.model import State
+from fl.plugin import Plugin, load
+from fl.streams import Streams
+from fl.tree import Tree
+from fl.weighted_mean import WeightedMean
+
+MOST_BYTES = 4 << 30  # of a round's uploads, held as rows
+
+
+@dataclass(frozen=True, kw_only=True)
+class Context:
+    """What a rule knows beside the uploads."""
+
+    round: int
+    name: str  # which of the method's models: "model", or for instance a cluster's number
+    streams: Streams
+    state: Tree  # what the rule returned for this model the last time
+    parameters: Collection[str]  # other arrays are buffers, which no rule but the plain mean acts on; empty: all
+
+    def generator(self) -> torch.Generator:
+        """The rule's own stream for this model and round."""
+        return self.streams.torch("aggregator", self.name, self.round)
+
+
+class Aggregation:
+    """One model in the making: add() each upload, then value(); `kept` and `state` are set by then."""
+
+    def __init__(self, context: Context) -> None:
+        self.context = context
+        self.total = 0.0  # sum of the weights added
+        self.state: Tree = context.state
+        self.kept: dict[int, float] = {}  # client -> weight the rule gave it; empty: everybody's own
+
+    @abstractmethod
+    def add(self, client: int, upload: Mapping[str, Tensor], weight: float, start: Mapping[str, Tensor]) -> None:
+        """An upload: a model trained from `start`, or a change, with start {}."""
+
+    @abstractmethod
+    def value(self) -> State:
+        """The model, or the change; raises ZeroDivisionError where the weights sum to 0."""
+
+
+class Aggregator(Plugin):
+    """A rule. Plugins are files of fl/aggregators/."""
+
+    title: str
+    source: str = ""
+    reads_single_uploads = True  # the server has to see each upload by itself
+
+    @abstractmethod
+    def begin(self, context: Context) -> Aggregation:
+        """A new aggregation; the rule itself keeps nothing."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Combined:
+    """What a RowRule makes of a round."""
+
+    change: Tensor  # [P] to be added to the model before
+    kept: Mapping[int, float]  # client -> weight
+    state: Tree = field(default_factory=dict)
+
+
+class RowRule(Aggregator):
+    """A rule over all uploads at once; refused where these would take more than 4 GiB."""
+
+    @abstractmethod
+    def combine(self, rows: Tensor, weights: Tensor, clients: Sequence[int], context: Context) -> Combined:
+        """rows [n, P] float32: what each client changed; weights [n] float64, as the method gave them."""
+
+    def begin(self, context: Context) -> Aggregation:
+        return _Rows(self, context)
+
+
+class _Rows(Aggregation):
+    def __init__(self, rule: RowRule, context: Context) -> None:
+        super().__init__(context)
+        self._rule = rule
+        self._rows: list[Tensor] = []
+        self._rest: list[Mapping[str, Tensor]] = []  # the uploads' buffers
+        self._clients: list[int] = []
+        self._weights: list[float] = []
+        self._starts = WeightedMean()
+        self._like: Mapping[str, Tensor] = {}  # the parameters of an upload, for names, shapes and precision
+
+    def add(self, client: int, upload: Mapping[str, Tensor], weight: float, start: Mapping[str, Tensor]) -> None:
+        known = self.context.parameters
+        own = {k: v for k, v in upload.items() if v.is_floating_point() and (not known or k in known)}
+        size = 4 * sum(v.numel() for v in own.values())
+        if (len(self._rows) + 1) * size > MOST_BYTES:
+            raise UserError(
+                f"{self._rule.title} needs all uploads of a round at once: {len(self._rows) + 1} of "
+                f"{size / 2**20:.0f} MiB are more than {MOST_BYTES >> 30} GiB",
+                hint="use aggregator: mean, a smaller model, or fewer clients a round",
+            )
+        self.total += weight
+        changes = [v.double() - start[k].double() if start else v.double() for k, v in own.items()]
+        self._rows.append(torch.cat([c.flatten() for c in changes]).float().cpu())
+        self._starts.add({k: start[k] for k in own} if start else {}, weight)
+        self._rest.append({k: v for k, v in upload.items() if k not in own})
+        self._clients.append(client)
+        self._weights.append(weight)
+        self._like = own
+
+    def value(self) -> State:
+        if not self.total:
+            raise ZeroDivisionError("no uploads, or only such of weight zero")
+        weights = torch.tensor(self._weights, dtype=torch.float64)
+        combined = self._rule.combine(torch.stack(self._rows), weights, tuple(self._clients), self.context)
+        self.state, self.kept = combined.state, dict(combined.kept)
+        before, buffers, at, model = self._starts.value(), WeightedMean(), 0, {}
+        for name, like in self._like.items():
+            change = combined.change[at : at + like.numel()].reshape(like.shape).double()
+            model[name] = (before[name].double() + change if name in before else change).to(like.dtype)
+            at += like.numel()
+        for client, rest, weight in zip(self._clients, self._rest, self._weights, strict=True):
+            if rest and self.kept.get(client):
+                buffers.add(rest, weight)
+        return model | (buffers.value() if buffers.total else {})
+
+
+def mean() -> Aggregator:
+    """The rule where a config names none."""
+    return load("fl.aggregators", "mean", Aggregator)()
+
+
+@dataclass
+class Averages:
+    """The aggregations of one round, and the rule's state for each of the method's models."""
+
+    rule: Aggregator
+    round: int
+    streams: Streams
+    state: Tree = field(default_factory=dict)  # name -> the rule's state before this round
+    parameters: Collection[str] = ()
+    _begun: dict[str, Aggregation] = field(default_factory=dict)
+
+    def begin(self, name: str = "model") -> Aggregation:
+        """One of the method's models; a name is used once a round."""
+        assert name not in self._begun, f"{name} is averaged twice in a round"
+        context = Context(
+            round=self.round,
+            name=name,
+            streams=self.streams,
+            state=self.state.get(name, {}),
+            parameters=self.parameters,
+        )
+        self._begun[name] = self.rule.begin(context)
+        return self._begun[name]
+
+    def entries(self) -> Tree:
+        """What goes into the server's state: nothing, where the rule has no state."""
+        states = self.state | {name: a.state for name, a in self._begun.items() if a.state}
+        return {"aggregator": states} if states else {}
+
+    def kept(self) -> dict[str, dict[int, float]]:
+        """Model -> client -> weight, for the metrics; empty where everybody's own weight counts."""
+        return {name: a.kept for name, a in self._begun.items() if a.kept}
