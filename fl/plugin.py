@@ -7,12 +7,12 @@ frozen dataclass `Config` whose fields are its only settings.
 import dataclasses
 import difflib
 import importlib
-import importlib.util
 import inspect
 import pkgutil
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
+from fl import foreign
 from fl.errors import UserError
 from fl.settings import checked, plain
 
@@ -76,7 +76,7 @@ def load(packages: str | Sequence[str], name: str, base: type[T], where: str = "
     Raises UserError where there is none, naming the key `where`.
     """
     if ":" in name:
-        return _load_dotted(name, base, where)
+        return _load_foreign(name, base, where)
     package = home([packages] if isinstance(packages, str) else packages, name, where)
     module = importlib.import_module(f"{package}.{name}")
     found = [
@@ -97,16 +97,8 @@ def load(packages: str | Sequence[str], name: str, base: type[T], where: str = "
     return (exact or found)[0]
 
 
-def _load_dotted(name: str, base: type[T], where: str) -> type[T]:
-    module_name, _, class_name = name.partition(":")
-    try:
-        cls = getattr(importlib.import_module(module_name), class_name)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise UserError(
-            f"{where}: cannot load {name!r}: {error}".removeprefix(": "),
-            hint="write module:Class; the module is installed or beside the config",
-            key=where,
-        ) from error
+def _load_foreign(name: str, base: type[T], where: str) -> type[T]:
+    cls = foreign.find(name, where)
     if not (inspect.isclass(cls) and issubclass(cls, base)):
         raise UserError(
             f"{where}: {name!r} is not a {base.__name__}".removeprefix(": "),

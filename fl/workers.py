@@ -15,15 +15,17 @@ import pickle
 import signal
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from io import BytesIO
 from multiprocessing.connection import Connection, wait
+from pathlib import Path
 from typing import Any, cast
 
 import torch
 from torch import Tensor
 
+from fl import foreign
 from fl.errors import UserError
 
 
@@ -97,7 +99,9 @@ class Pool(Workers):
         self._processes: list[multiprocessing.Process] = []
         for _ in range(count):
             ours, theirs = context.Pipe()
-            process = context.Process(target=_serve, args=(theirs, make_site, [*self._ends, ours]), daemon=True)
+            process = context.Process(
+                target=_serve, args=(theirs, Site(make_site), [*self._ends, ours]), daemon=True
+            )
             process.start()
             theirs.close()
             self._ends.append(ours)
@@ -157,6 +161,21 @@ class Pool(Workers):
         self._ends = []
 
 
+class Site:
+    """What makes a site. A process that is not forked is sent it with the user's own files that it needs."""
+
+    def __init__(self, make: Callable[[], Any]) -> None:
+        self.make = make
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _unpacked, (foreign.files(), pickle.dumps(self.make))
+
+
+def _unpacked(files: Mapping[str, Path], data: bytes) -> Site:
+    foreign.restore(files)
+    return Site(pickle.loads(data))
+
+
 def _send(end: Connection, data: bytes) -> None:
     try:
         end.send_bytes(data)
@@ -187,13 +206,13 @@ def _ended() -> UserError:
     )
 
 
-def _serve(end: Connection, make_site: Callable[[], Any], inherited: list[Connection]) -> None:
+def _serve(end: Connection, site_of: "Site", inherited: list[Connection]) -> None:
     for other in inherited:  # a forked child holds the parent's ends: nobody would ever see them close
         other.close()
     _die_with_parent()
     torch.set_num_threads(1)
     tune_allocator()
-    site = make_site()
+    site = site_of.make()
     while True:
         try:
             name, args = pickle.loads(end.recv_bytes())

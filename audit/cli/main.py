@@ -191,21 +191,15 @@ def doctor() -> None:
 def _load(path: Path) -> "Config":
     """A config of the user's own; plugins it names may lie beside it."""
     from audit.claims.claim import load as load_claims
-    from audit.settings.config import load
+    from audit.settings.config import bring_code, load
     from audit.verdict.policy import load_policy
 
     config = load(path)
     load_policy(config.policy)  # now, not after an hour of training
     for claims in config.claims:
         load_claims(Path(claims))
-    _importable(path.parent)
+    bring_code(config, [path.parent])
     return config
-
-
-def _importable(folder: Path) -> None:
-    # last, so that a file beside the config cannot take the place of a library
-    if str(folder.resolve()) not in sys.path:
-        sys.path.append(str(folder.resolve()))
 
 
 def _phases(path: Path, out: Path | None, workers: str | None, names: list[str] | None) -> "RunDir":
@@ -232,11 +226,7 @@ def _again(path: Path, phase: str, other: Path | None, trust: bool) -> None:
     from audit.subject.rundir import RunDir
 
     folder = RunDir.open(path)
-    if other is not None:
-        config = _load(other)
-    else:
-        config = folder.load_config(trust_plugins=trust)
-        _importable(Path.cwd())
+    config = folder.load_config(trust_plugins=trust) if other is None else _load(other)
     with progress() as report_progress:
         execute(folder, config, [phase], report_progress, skip_finished=False)
     typer.echo(f"{phase}: done, {folder.path}")

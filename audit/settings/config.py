@@ -6,7 +6,7 @@ against the plugin's own Config by audit/settings/resolve.py; names are checked 
 
 import difflib
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
 
@@ -25,11 +25,12 @@ from pydantic import (
 from audit.settings import catalog
 from audit.settings.errors import located, validate
 from audit.settings.yaml import read_yaml
-from fl import plugin
+from fl import foreign, plugin
 from fl.errors import UserError
 
 MOST_CLIENTS = 1_000_000
 MOST_ROUNDS = 1_000_000
+WORDS = ("title", "policy", "claims")  # keys whose text names no code, whatever it looks like
 
 
 def _whole(value: Any) -> Any:
@@ -327,6 +328,9 @@ def plugins(config: Config) -> Iterator[Named]:
     for i, variant in enumerate(config.variants):
         for j, spec in enumerate(variant.protections):
             yield Named("protections", f"variants[{i}].protections[{j}]", spec)
+        if variant.method:
+            method = {"name": config.method.name} | config.method.settings | variant.method
+            yield Named("methods", f"variants[{i}].method", PluginSpec.model_validate(method))
     for i, name in enumerate(config.sections):
         yield Named("sections", f"sections[{i}]", PluginSpec(name=name))
     for i, name in enumerate(config.report):
@@ -348,6 +352,31 @@ def load(path: Path) -> Config:
                 key="method.rounds",
             )
     return config
+
+
+def named_code(config: Config) -> list[tuple[str, str]]:
+    """Everything in a config that names code outside this package, as (key, "module:Class").
+
+    Looks at every value, wherever it stands: a place that takes plugins is then covered before anybody lists it.
+    """
+    found = []
+    stack: list[tuple[str, Any]] = [(k, v) for k, v in config.model_dump().items() if k not in WORDS]
+    while stack:
+        key, value = stack.pop(0)
+        if isinstance(value, str) and foreign.NAME.fullmatch(value):
+            found.append((key, value))
+        elif isinstance(value, Mapping):
+            stack += [(f"{key}.{k}", v) for k, v in value.items()]
+        elif isinstance(value, list | tuple):
+            stack += [(f"{key}[{i}]", v) for i, v in enumerate(value)]
+    return found
+
+
+def bring_code(config: Config, folders: Sequence[Path]) -> None:
+    """Load the code that a trusted config names and that is not installed, from these folders."""
+    with located(config.file):
+        for key, name in named_code(config):
+            foreign.bring(name, folders, key.removesuffix(".name"))
 
 
 def at(file: Path | None, config: Config) -> Config:

@@ -13,7 +13,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from audit.settings.config import Config, load, plugins
+from audit.settings.config import Config, bring_code, load, named_code
+from audit.settings.errors import located
 from audit.settings.resolve import dump, resolve
 from fl.errors import UserError
 
@@ -72,13 +73,16 @@ class RunDir:
     def load_config(self, *, trust_plugins: bool = False) -> Config:
         """The folder's own config. Code that it names is refused unless the user trusts it."""
         config = load(self.config)
-        foreign = [p for p in plugins(config) if p.spec.foreign]
-        if foreign and not trust_plugins:
-            first = foreign[0]
-            raise UserError(
-                f"{self.config}: {first.where} names code of its own, {first.spec.name!r}",
-                hint="read that code, then add --trust-plugins, or give your own --config",
-            )
+        if not trust_plugins:
+            with located(self.config):
+                for key, name in named_code(config):
+                    raise UserError(
+                        f"{key} names code of its own, {name!r}",
+                        hint="read that code, then add --trust-plugins, or give your own --config",
+                        key=key,
+                    )
+            return config
+        bring_code(config, [self.path, Path.cwd()])
         return config
 
     def adopt(self, config: Config, keys: Sequence[str]) -> dict[str, Any]:

@@ -1,0 +1,169 @@
+"""Code that a config names: loaded by file path, nothing else, and from a received folder only when trusted."""
+
+import importlib.util
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+from audit.cli.main import app
+from audit.settings.config import load, named_code
+from tests.audit.test_bad_input import refused, run_folder
+from tests.audit.tiny import TEXT
+
+RUNNER = CliRunner()
+PLAIN = "federation: {dataset: digits, clients: 4}\nmethod: {name: fedavg, rounds: 2}\nworkers: 0\n"
+EVIL = "open('owned', 'w').close()\nclass Evil: pass\n"
+COMMANDS = ("attack", "account", "score", "report", "check", "compare", "budget")
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty current folder; modules of a test's own are forgotten after it."""
+    monkeypatch.chdir(tmp_path)
+    before = set(sys.modules)
+    yield tmp_path  # type: ignore[misc]
+    for name in set(sys.modules) - before:
+        if str(tmp_path) in str(getattr(sys.modules[name], "__file__", "")):
+            del sys.modules[name]
+
+
+def test_a_file_beside_a_config_is_not_importable_unless_it_is_named(here: Path) -> None:
+    for name in ("tqdm", "mine", "own_helper"):
+        (here / f"{name}.py").write_text("from fl.methods.fedavg import FedAvg\nclass Mine(FedAvg): ...\n")
+    (here / "c.yaml").write_text(PLAIN.replace("fedavg", "mine:Mine"))
+    path = list(sys.path)
+    shown = RUNNER.invoke(app, ["show", "c.yaml"])
+    assert shown.exit_code == 0 and "name: mine:Mine" in shown.output
+    assert sys.path == path and sys.modules["mine"].__file__ == str(here / "mine.py")
+    assert importlib.util.find_spec("tqdm") is None and importlib.util.find_spec("own_helper") is None
+
+
+def test_an_installed_module_comes_before_a_file_of_its_name(here: Path) -> None:
+    (here / "json.py").write_text(EVIL)
+    (here / "c.yaml").write_text(PLAIN.replace("fedavg", "json:Evil"))
+    refused(["show", "c.yaml"], "c.yaml:2: method: cannot load 'json:Evil'")
+    assert not (here / "owned").exists()
+
+
+def test_two_configs_each_get_the_file_beside_them(here: Path) -> None:
+    for folder, rounds in (("one", 11), ("two", 12)):
+        (here / folder).mkdir()
+        (here / folder / "mine.py").write_text(
+            "from dataclasses import dataclass\nfrom fl.methods.fedavg import FedAvg\n"
+            "class Mine(FedAvg):\n    @dataclass(frozen=True, kw_only=True)\n    class Config(FedAvg.Config):\n"
+            f"        rounds: int = {rounds}\n"
+        )
+        (here / folder / "c.yaml").write_text("federation: {dataset: digits}\nmethod: 'mine:Mine'\n")
+    for folder, rounds in (("one", 11), ("two", 12), ("one", 11)):
+        assert f"rounds: {rounds}" in RUNNER.invoke(app, ["show", f"{folder}/c.yaml"]).output
+
+
+def test_a_package_beside_the_config_may_have_several_files(here: Path) -> None:
+    (here / "mypack").mkdir()
+    (here / "mypack" / "__init__.py").write_text("")
+    (here / "mypack" / "base.py").write_text("from fl.methods.fedavg import FedAvg\n")
+    (here / "mypack" / "prox.py").write_text("from mypack.base import FedAvg\nclass Prox(FedAvg): ...\n")
+    (here / "c.yaml").write_text(PLAIN.replace("fedavg", "mypack.prox:Prox"))
+    assert RUNNER.invoke(app, ["show", "c.yaml"]).exit_code == 0
+
+
+def test_a_plugin_that_cannot_be_imported_says_which_file_and_why(here: Path) -> None:
+    (here / "mine.py").write_text("import own_helper\n")
+    (here / "own_helper.py").write_text("")
+    (here / "c.yaml").write_text(PLAIN.replace("fedavg", "mine:Mine"))
+    refused(
+        ["show", "c.yaml"], "c.yaml:2: method: cannot load 'mine:Mine': No module named 'own_helper'", "package"
+    )
+
+
+def _put(config: dict[str, object], place: str) -> None:
+    """`evil:Evil` at a place such as variants.0.method.name; groups and lists on the way are made."""
+    at: object = config
+    *path, last = place.split(".")
+    for key, following in zip(path, [*path[1:], last], strict=True):
+        fresh: object = [{"name": "x"}] if following == "0" and key != "sections" else {}
+        at = at[int(key)] if isinstance(at, list) else at.setdefault(key, fresh)  # type: ignore[attr-defined]
+    at[last] = "evil:Evil"  # type: ignore[index]
+
+
+PLACES = (
+    "method.name",
+    "federation.dataset",
+    "federation.model",
+    "federation.partition",
+    "federation.availability",
+    "protections.0.name",
+    "attacks.0.name",
+    "accountants.0.name",
+    "variants.0.method.name",
+    "variants.0.protections.0.name",
+    "sections",
+    "report",
+    "method.some_setting",
+)
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_a_received_folder_runs_no_code_of_its_own_unless_trusted(place: str, here: Path) -> None:
+    folder = run_folder(here)
+    config = yaml.safe_load(PLAIN)
+    if place in ("sections", "report"):
+        config[place] = ["evil:Evil"]
+    else:
+        _put(config, place)
+    (folder / "config.yaml").write_text(yaml.safe_dump(config))
+    for beside in (here, folder):
+        (beside / "evil.py").write_text(EVIL)
+    for command in COMMANDS:
+        arguments = [command, str(folder)] if command != "compare" else [command, str(folder), str(folder)]
+        result = RUNNER.invoke(app, arguments)
+        if command in ("attack", "account", "score", "report"):
+            assert result.exit_code == 2 and "names code of its own, 'evil:Evil'" in result.stderr, result.stderr
+            assert "config.yaml:" in result.stderr and "--trust-plugins" in result.stderr
+        assert not (here / "owned").exists() and "evil" not in sys.modules, command
+
+
+def test_a_title_with_a_colon_is_not_code(here: Path) -> None:
+    (here / "c.yaml").write_text(PLAIN + "title: 'audit:Second'\n")
+    assert not named_code(load(here / "c.yaml"))
+
+
+def test_a_name_that_is_no_module_and_class_is_refused_before_anything_is_loaded(here: Path) -> None:
+    (here / "a-b.py").write_text(EVIL)
+    for name in ("a-b:Evil", "..:x", "../a-b:Evil", ":Evil", "a-b:", "x:y:z", "http://x/y"):
+        (here / "c.yaml").write_text(PLAIN.replace("name: fedavg", f"name: '{name}'"))
+        refused(["show", "c.yaml"], f"c.yaml:2: method: cannot load '{name}'", "module:Class")
+    assert not (here / "owned").exists()
+
+
+def test_a_spawned_process_is_given_the_files_it_needs(here: Path) -> None:
+    (here / "plan").mkdir()
+    (here / "plan" / "mine.py").write_text("from fl.methods.fedavg import FedAvg\nclass Mine(FedAvg): ...\n")
+    (here / "plan" / "c.yaml").write_text(PLAIN.replace("fedavg", "mine:Mine"))
+    made = """
+import pickle, sys
+from functools import partial
+from pathlib import Path
+from audit.cli.main import _load
+from fl import plugin
+from fl.method import Method
+from fl.workers import Site
+_load(Path("plan/c.yaml"))
+cls = plugin.load("fl.methods", "mine:Mine", Method)
+sys.stdout.buffer.write(pickle.dumps(Site(partial(cls))))
+"""
+    sent = subprocess.run([sys.executable, "-c", made], capture_output=True, check=True).stdout
+    read = "import pickle, sys; print(type(pickle.load(sys.stdin.buffer).make()).__module__)"
+    got = subprocess.run([sys.executable, "-c", read], input=sent, capture_output=True, check=True)
+    assert got.stdout.split() == [b"mine"]
+
+
+def test_the_tests_own_plugins_are_found_everywhere(tmp_path: Path) -> None:
+    (tmp_path / "c.yaml").write_text(TEXT + "variants: [{name: a, method: {name: 'x.y:Z'}}]\n")
+    found = dict(named_code(load(tmp_path / "c.yaml")))
+    assert found["variants[0].method.name"] == "x.y:Z"
+    assert found["federation.model.name"] == "tests.audit.tiny:Linear" and len(found) == 5
