@@ -6,11 +6,13 @@ imported, whatever a library looks for. An installed module comes first, so that
 
 import importlib
 import importlib.util
+import pickle
 import re
 import sys
 from collections.abc import Mapping, Sequence
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
+from typing import Any
 
 from fl.errors import UserError
 
@@ -47,10 +49,23 @@ def files() -> dict[str, Path]:
     return {n: Path(s.origin) for n, s in found.items() if s and s.origin and isinstance(s.loader, _Beside)}
 
 
-def restore(files: Mapping[str, Path]) -> None:
-    """Load in this process what another had brought."""
+class Carried:
+    """A value on its way to another process, with the files of a user's own that it needs there.
+
+    Only a process that is started anew reads it back: a forked one has the value and the modules already.
+    """
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _carried, (files(), pickle.dumps(self.value))
+
+
+def _carried(files: Mapping[str, Path], data: bytes) -> Carried:
     for name, file in files.items():
         _load(name, file)
+    return Carried(pickle.loads(data))  # our own process wrote this
 
 
 def find(name: str, where: str = "") -> object:
@@ -63,6 +78,9 @@ def find(name: str, where: str = "") -> object:
 
 
 def refusal(name: str, error: object, where: str) -> UserError:
+    if isinstance(error, Exception):
+        kind = "" if isinstance(error, ImportError | AttributeError) else f"{type(error).__name__}: "
+        error = kind + " ".join(str(error).split())
     hint = "write module:Class; the module is installed, or a file or a package beside the config"
     return UserError(f"{where}: cannot load {name!r}: {error}".removeprefix(": "), hint=hint, key=where)
 

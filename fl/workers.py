@@ -15,11 +15,10 @@ import pickle
 import signal
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from io import BytesIO
 from multiprocessing.connection import Connection, wait
-from pathlib import Path
 from typing import Any, cast
 
 import torch
@@ -100,7 +99,7 @@ class Pool(Workers):
         for _ in range(count):
             ours, theirs = context.Pipe()
             process = context.Process(
-                target=_serve, args=(theirs, Site(make_site), [*self._ends, ours]), daemon=True
+                target=_serve, args=(theirs, foreign.Carried(make_site), [*self._ends, ours]), daemon=True
             )
             process.start()
             theirs.close()
@@ -161,21 +160,6 @@ class Pool(Workers):
         self._ends = []
 
 
-class Site:
-    """What makes a site. A process that is not forked is sent it with the user's own files that it needs."""
-
-    def __init__(self, make: Callable[[], Any]) -> None:
-        self.make = make
-
-    def __reduce__(self) -> tuple[object, ...]:
-        return _unpacked, (foreign.files(), pickle.dumps(self.make))
-
-
-def _unpacked(files: Mapping[str, Path], data: bytes) -> Site:
-    foreign.restore(files)
-    return Site(pickle.loads(data))
-
-
 def _send(end: Connection, data: bytes) -> None:
     try:
         end.send_bytes(data)
@@ -206,13 +190,13 @@ def _ended() -> UserError:
     )
 
 
-def _serve(end: Connection, site_of: "Site", inherited: list[Connection]) -> None:
+def _serve(end: Connection, make_site: foreign.Carried, inherited: list[Connection]) -> None:
     for other in inherited:  # a forked child holds the parent's ends: nobody would ever see them close
         other.close()
     _die_with_parent()
     torch.set_num_threads(1)
     tune_allocator()
-    site = site_of.make()
+    site = make_site.value()
     while True:
         try:
             name, args = pickle.loads(end.recv_bytes())

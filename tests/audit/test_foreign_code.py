@@ -140,26 +140,28 @@ def test_a_name_that_is_no_module_and_class_is_refused_before_anything_is_loaded
     assert not (here / "owned").exists()
 
 
-def test_a_spawned_process_is_given_the_files_it_needs(here: Path) -> None:
+def test_a_process_that_is_not_forked_is_given_the_files_it_needs(here: Path) -> None:
     (here / "plan").mkdir()
-    (here / "plan" / "mine.py").write_text("from fl.methods.fedavg import FedAvg\nclass Mine(FedAvg): ...\n")
-    (here / "plan" / "c.yaml").write_text(PLAIN.replace("fedavg", "mine:Mine"))
+    (here / "plan" / "mine.py").write_text("from fl.plugin import Plugin\nclass Mine(Plugin): ...\n")
     made = """
 import pickle, sys
 from functools import partial
 from pathlib import Path
-from audit.cli.main import _load
-from fl import plugin
-from fl.method import Method
-from fl.workers import Site
-_load(Path("plan/c.yaml"))
-cls = plugin.load("fl.methods", "mine:Mine", Method)
-sys.stdout.buffer.write(pickle.dumps(Site(partial(cls))))
+from fl import foreign
+foreign.bring("mine:Mine", [Path("plan")])
+sys.stdout.buffer.write(pickle.dumps(foreign.Carried(partial(foreign.find("mine:Mine")))))
 """
     sent = subprocess.run([sys.executable, "-c", made], capture_output=True, check=True).stdout
-    read = "import pickle, sys; print(type(pickle.load(sys.stdin.buffer).make()).__module__)"
+    read = "import pickle, sys; print(type(pickle.load(sys.stdin.buffer).value()).__module__)"
     got = subprocess.run([sys.executable, "-c", read], input=sent, capture_output=True, check=True)
     assert got.stdout.split() == [b"mine"]
+
+
+def test_a_module_that_raises_is_named_with_what_it_said(here: Path) -> None:
+    (here / "mine.py").write_text("raise RuntimeError('the disk\\nis full')\n")
+    (here / "c.yaml").write_text(PLAIN.replace("fedavg", "mine:Mine"))
+    refused(["show", "c.yaml"], "method: cannot load 'mine:Mine': RuntimeError: the disk is full")
+    assert "mine" not in sys.modules
 
 
 def test_the_tests_own_plugins_are_found_everywhere(tmp_path: Path) -> None:

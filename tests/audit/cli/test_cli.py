@@ -107,7 +107,10 @@ def test_a_users_own_plugin_beside_the_config_is_found(tmp_path: Path) -> None:
 
 
 def test_an_unexpected_error_is_short_and_says_how_to_see_more(tmp_path: Path) -> None:
-    (tmp_path / "falls_over.py").write_text("raise RuntimeError('the disk\\nis full')\n")
+    (tmp_path / "falls_over.py").write_text(
+        "from fl.methods.fedavg import FedAvg\nclass Mine(FedAvg):\n    class Config(FedAvg.Config):\n"
+        "        def __post_init__(self):\n            raise RuntimeError('the disk\\nis full')\n"
+    )
     path = tmp_path / "c.yaml"
     path.write_text(TEXT.replace("name: fedavg", "name: 'falls_over:Mine'"))
     done = RUNNER.invoke(app, ["show", str(path)])
