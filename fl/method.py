@@ -14,9 +14,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain
-from typing import Literal
+from typing import Annotated, Literal
 
 import torch
+from pydantic import Field
 from torch import Tensor
 
 from fl.delivery import Deliveries, Delivery
@@ -26,6 +27,7 @@ from fl.kinds import Kind
 from fl.model import Net, State, head_names
 from fl.plugin import Plugin
 from fl.protection import Message
+from fl.ranges import Amount, AtLeastOne, AtLeastZero, BelowOne
 from fl.streams import Streams
 from fl.training.local import Constants, Handle, Params, Trained, Training, bind, train
 from fl.training.private import PrivateTraining
@@ -60,31 +62,24 @@ class Method(Plugin):
 class LocalConfig:
     """Settings of local training, common to all methods (fl/training/local.py has the loop)."""
 
-    rounds: int = 20
-    local_epochs: int = 5  # E
-    batch_size: int = 50  # B
-    lr: float = 0.01  # eta
-    momentum: float = 0.0  # rho
-    weight_decay: float = 0.0  # wd
-    grad_clip: float = 0.0  # largest norm of a batch gradient; 0: no clipping
-    lr_decay: float = 1.0  # the rate of round t is lr * lr_decay ** t
-    weighting: Literal["samples", "uniform"] = "samples"
-
-    def __post_init__(self) -> None:
-        for name, low in (("rounds", 1), ("local_epochs", 0), ("batch_size", 1)):
-            if getattr(self, name) < low:
-                raise UserError(
-                    f"method.{name} must be >= {low}, got {getattr(self, name)}",
-                    hint="`fedaudit show` prints every setting with its default",
-                )
-        for name in ("lr", "momentum", "weight_decay", "grad_clip", "lr_decay"):
-            if not 0 <= getattr(self, name) < float("inf"):
-                raise UserError(
-                    f"method.{name} must be finite and >= 0, got {getattr(self, name)}",
-                    hint="use 0 to switch it off",
-                )
-        if self.momentum >= 1:
-            raise UserError(f"method.momentum must be < 1, got {self.momentum}", hint="0.9 is usual")
+    rounds: Annotated[AtLeastOne, Field(description="rounds of the federation")] = 20
+    local_epochs: Annotated[AtLeastZero, Field(description="E: passes of a client over its data in a round")] = 5
+    batch_size: Annotated[AtLeastOne, Field(description="B: examples in a batch of local training")] = 50
+    lr: Annotated[Amount, Field(description="eta: step size of local training in round 0")] = 0.01
+    momentum: Annotated[BelowOne, Field(description="rho: momentum of local SGD; 0 is plain SGD")] = 0.0
+    weight_decay: Annotated[
+        Amount, Field(description="L2 penalty that local SGD adds to the gradient; 0 switches it off")
+    ] = 0.0
+    grad_clip: Annotated[
+        Amount, Field(description="largest L2 norm of a batch's gradient; 0 means no clipping")
+    ] = 0.0
+    lr_decay: Annotated[
+        Amount, Field(description="the step size of round t is lr * lr_decay ** t; 1 keeps it constant")
+    ] = 1.0
+    weighting: Annotated[
+        Literal["samples", "uniform"],
+        Field(description="how the server weights clients: by their numbers of examples, or all alike"),
+    ] = "samples"
 
 
 @dataclass

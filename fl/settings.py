@@ -119,14 +119,15 @@ def _check_keys(declared: Any, given: Mapping[Any, Any], where: str) -> None:
 
 
 def _kinds(annotation: Any) -> Iterator[Any]:
-    """The classes in a type: those of a union, the entries of a list."""
+    """The classes in a type: those of a union, the entries of a list, the values that are listed."""
     yield annotation
     arguments = typing.get_args(annotation)
     if typing.get_origin(annotation) is typing.Annotated:
         arguments = arguments[:1]
-    if typing.get_origin(annotation) is not typing.Literal:
-        for inner in arguments:
-            yield from _kinds(inner)
+    if typing.get_origin(annotation) is typing.Literal:
+        arguments = tuple(map(type, arguments))
+    for inner in arguments:
+        yield from _kinds(inner)
 
 
 def _group(kind: Any) -> bool:

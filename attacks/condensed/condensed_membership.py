@@ -12,10 +12,11 @@ artifact, origin [k]; extractors [1], which standardises candidates.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field
 
 from attacks.attack import Attack, Card, Claim, Knowledge, Truth
 from attacks.condensed._images import REQUIRES, condensed, in_our_words, none_here, standardised
@@ -23,7 +24,7 @@ from attacks.evidence import Evidence, Series
 from attacks.prototypes._tracing import Bucket, traced
 from attacks.trials import membership
 from fl.artifact import Artifact
-from fl.errors import UserError
+from fl.ranges import AtLeastOne
 from fl.threat import Goal, Position, ThreatModel
 
 Floats = NDArray[np.floating[Any]]
@@ -52,16 +53,10 @@ class CondensedMembership(Attack):
 
     @dataclass(frozen=True, kw_only=True)
     class Config:
-        members: int = 500  # members to score for one condensed image, at most
-        others: int = 1000  # non-members of the class to score for one, at most
-
-        def __post_init__(self) -> None:
-            if self.members < 1 or self.others < 2:
-                raise UserError(
-                    "condensed_membership needs members >= 1 and others >= 2, got "
-                    f"{self.members} and {self.others}",
-                    hint="leave them out for the defaults",
-                )
+        members: Annotated[AtLeastOne, Field(description="members scored for one condensed image, at most")] = 500
+        others: Annotated[
+            int, Field(ge=2, description="non-members of the class scored for one condensed image, at most")
+        ] = 1000
 
     def run(self, view: Sequence[Artifact], knowledge: Knowledge, rng: np.random.Generator) -> Claim:
         found, extractors = condensed(view), np.empty(1, dtype=object)

@@ -15,10 +15,11 @@ extractor (what was compared) [k].
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field
 
 from attacks import stats
 from attacks.attack import Attack, Card, Claim, Knowledge, Truth
@@ -28,7 +29,7 @@ from attacks.prototypes import _evidence as prototype_evidence
 from attacks.prototypes._trials import CLASS_MEAN, Bucket, buckets
 from attacks.trials.membership import CONFIDENCE
 from fl.artifact import Artifact
-from fl.errors import UserError
+from fl.ranges import AtLeastOne
 from fl.threat import Goal, Position, ThreatModel
 
 Floats = NDArray[np.floating[Any]]
@@ -51,16 +52,12 @@ class CondensedRecovery(Attack):
 
     @dataclass(frozen=True, kw_only=True)
     class Config:
-        gallery: int = 100  # images the true one is looked for among
-        show: int = 8  # images in a row
-        show_sizes: tuple[int, ...] = (1, 5, 30)  # replayed n to show images of
-
-        def __post_init__(self) -> None:
-            if self.gallery < 2 or self.show < 1:
-                raise UserError(
-                    f"condensed_recovery needs gallery >= 2 and show >= 1, got {self.gallery} and {self.show}",
-                    hint="leave them out for the defaults",
-                )
+        gallery: Annotated[int, Field(ge=2, description="images among which the true one is looked for")] = 100
+        show: Annotated[AtLeastOne, Field(description="images in a row of the report's figures")] = 8
+        show_sizes: Annotated[
+            tuple[AtLeastOne, ...],
+            Field(description="numbers of images behind a replayed condensed image for which figures are shown"),
+        ] = (1, 5, 30)
 
     def run(self, view: Sequence[Artifact], knowledge: Knowledge, rng: np.random.Generator) -> Claim:
         found = condensed(view)

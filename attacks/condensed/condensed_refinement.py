@@ -22,10 +22,11 @@ Claim: as condensed_recovery's, with images refined, and `read`, float32 [k, C, 
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, cast
+from typing import Annotated, Any, Literal, cast
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field
 
 from attacks import stats
 from attacks.attack import Claim, Extractor, Images, Knowledge, Truth
@@ -43,6 +44,7 @@ from attacks.trials.audit_net import audit_net
 from attacks.trials.membership import CONFIDENCE
 from fl.artifact import Artifact
 from fl.errors import UserError
+from fl.ranges import AtLeastOne, AtLeastZero
 from fl.threat import ThreatModel
 
 Floats = NDArray[np.floating[Any]]
@@ -62,23 +64,22 @@ class CondensedRefinement(CondensedRecovery):
 
     @dataclass(frozen=True, kw_only=True)
     class Config(CondensedRecovery.Config):
-        decoder: Literal["upcnn", "vae"] = "upcnn"
-        condensed: int = 48  # auxiliary images that the adversary condenses, half a second each
-        images: int = 7000  # auxiliary images to learn from, at most
-        epochs: int = 4
-        least_steps: int = 300  # where few images make an epoch short
-        width: int = 256  # of the hidden layers
-        batch: int = 128
-
-        def __post_init__(self) -> None:
-            super().__post_init__()
-            _inversion(self)  # raises for settings with which nothing could be learned
-            if self.condensed < 4 or self.images < 20:
-                raise UserError(
-                    "condensed_refinement needs condensed >= 4 and images >= 20, got "
-                    f"{self.condensed} and {self.images}",
-                    hint="leave them out for the defaults",
-                )
+        decoder: Annotated[
+            Literal["upcnn", "vae"], Field(description="the network that learns to undo condensation")
+        ] = "upcnn"
+        condensed: Annotated[
+            int, Field(ge=4, description="auxiliary images that the adversary condenses, half a second each")
+        ] = 48
+        images: Annotated[int, Field(ge=20, description="auxiliary images to learn from, at most")] = 7000
+        epochs: Annotated[AtLeastOne, Field(description="passes over the auxiliary images")] = 4
+        least_steps: Annotated[
+            AtLeastZero, Field(description="steps that are taken even where few images make an epoch short")
+        ] = 300
+        width: Annotated[
+            int,
+            Field(ge=32, multiple_of=32, description="width of the decoder's hidden layers, a multiple of 32"),
+        ] = 256
+        batch: Annotated[AtLeastOne, Field(description="images in a batch of the decoder's training")] = 128
 
     def run(self, view: Sequence[Artifact], knowledge: Knowledge, rng: np.random.Generator) -> Claim:
         found = condensed(view)

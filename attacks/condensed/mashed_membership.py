@@ -14,10 +14,11 @@ sender, artifact, origin [k].
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field
 
 from attacks.attack import Attack, Card, Claim, Knowledge, Truth
 from attacks.condensed._images import standardised
@@ -25,7 +26,6 @@ from attacks.evidence import Evidence, Series
 from attacks.trials import membership
 from attacks.trials.reidentification import Pool, fingerprints
 from fl.artifact import Artifact
-from fl.errors import UserError
 from fl.kinds import Kind
 from fl.threat import Goal, Position, ThreatModel
 
@@ -72,14 +72,13 @@ class MashedMembership(Attack):
 
     @dataclass(frozen=True, kw_only=True)
     class Config:
-        members: int = 100  # of a class of a client to score, at most, and as many non-members
-
-        def __post_init__(self) -> None:
-            if self.members < 2:
-                raise UserError(
-                    f"mashed_membership.members must be >= 2, got {self.members}",
-                    hint="leave it out for the default",
-                )
+        members: Annotated[
+            int,
+            Field(
+                ge=2,
+                description="members of a class of a client that are scored, at most, and as many non-members",
+            ),
+        ] = 100
 
     def run(self, view: Sequence[Artifact], knowledge: Knowledge, rng: np.random.Generator) -> Claim:
         sent = _readable(view)

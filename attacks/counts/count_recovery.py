@@ -20,10 +20,11 @@ not known), client [k], kind [k] as text.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field
 
 from attacks import stats
 from attacks.attack import Attack, Card, Claim, Knowledge, Truth
@@ -40,6 +41,7 @@ from attacks.evidence import Evidence
 from fl.artifact import Artifact, Channel, Party, Role
 from fl.errors import UserError
 from fl.kinds import Kind
+from fl.ranges import Amount, AtLeastOne
 from fl.threat import Goal, Position, ThreatModel
 
 Values = NDArray[np.float64]
@@ -68,22 +70,18 @@ class CountRecovery(Attack):
 
     @dataclass(frozen=True, kw_only=True)
     class Config:
-        kinds: tuple[Literal["proto_counts", "label_counts", "class_volume", "noised_label_dist"], ...] = (
-            "proto_counts",
-            "label_counts",
-            "class_volume",
-            "noised_label_dist",
-        )
-        small: int = 5  # a class with this many examples or fewer is listed
-        noise_std: float = 0.0  # of noise on each number sent, unless a protection publishes its own
-
-        def __post_init__(self) -> None:
-            if not self.kinds or self.small < 1 or self.noise_std < 0:
-                raise UserError(
-                    "count_recovery needs kinds, small >= 1 and noise_std >= 0, got "
-                    f"{self.kinds}, {self.small} and {self.noise_std}",
-                    hint="leave them out for the defaults",
-                )
+        kinds: Annotated[
+            tuple[Literal["proto_counts", "label_counts", "class_volume", "noised_label_dist"], ...],
+            Field(min_length=1, description="messages that counts are read from"),
+        ] = ("proto_counts", "label_counts", "class_volume", "noised_label_dist")
+        small: Annotated[AtLeastOne, Field(description="a class with this many examples or fewer is listed")] = 5
+        noise_std: Annotated[
+            Amount,
+            Field(
+                description="standard deviation of the noise on each number sent, unless a protection publishes "
+                "its own"
+            ),
+        ] = 0.0
 
     def run(self, view: Sequence[Artifact], knowledge: Knowledge, rng: np.random.Generator) -> Claim:
         heard: dict[tuple[str, int], list[_Heard]] = {}

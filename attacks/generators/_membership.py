@@ -9,10 +9,11 @@ rest_y: others like them.
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Annotated, Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field
 
 from attacks.attack import Attack, Card, Claim, GeneratorArchitecture, Images, Knowledge, Truth
 from attacks.evidence import Evidence, Series
@@ -22,8 +23,8 @@ from attacks.trials import membership
 from attacks.trials.matched import Matched, halves, joined, matched, scored
 from attacks.trials.membership import Scores
 from fl.artifact import Artifact
-from fl.errors import UserError
 from fl.kinds import Kind
+from fl.ranges import AtLeastOne
 from fl.threat import Goal, Position, ThreatModel
 
 Floats = NDArray[np.floating[Any]]
@@ -62,30 +63,16 @@ class GeneratorMembership(Attack):
 
     @dataclass(frozen=True, kw_only=True)
     class Config:
-        max_generators: int = 8
-        members: int = 400  # members to score for one generator, at most
-        reference_steps: int = 400  # generator steps on auxiliary images
-        planted: int = 20  # images the planted generator memorises
-        planted_steps: int = 1500
-
-        def __post_init__(self) -> None:
-            for name, low in {
-                "max_generators": 1,
-                "members": 1,
-                "reference_steps": 1,
-                "planted": 2,
-                "planted_steps": 1,
-                **self.least(),
-            }.items():
-                if getattr(self, name) < low:
-                    raise UserError(
-                        f"{name} must be at least {low}, got {getattr(self, name)}",
-                        hint="leave it out for the default",
-                    )
-
-        def least(self) -> Mapping[str, int]:
-            """The smallest values of a subclass's own settings."""
-            return {}
+        max_generators: Annotated[AtLeastOne, Field(description="generators to attack, at most")] = 8
+        members: Annotated[AtLeastOne, Field(description="members scored for one generator, at most")] = 400
+        reference_steps: Annotated[
+            AtLeastOne,
+            Field(description="generator steps on auxiliary images that train the reference generator"),
+        ] = 400
+        planted: Annotated[int, Field(ge=2, description="images that the planted generator memorises")] = 20
+        planted_steps: Annotated[
+            AtLeastOne, Field(description="generator steps that train the planted generator")
+        ] = 1500
 
     @abstractmethod
     def queried(

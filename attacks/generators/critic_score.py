@@ -17,10 +17,11 @@ objects; planted_x, planted_y: the images of the planted critic; rest_x, rest_y:
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field
 
 from attacks.attack import Attack, Card, Claim, Images, Knowledge, Truth
 from attacks.evidence import Evidence, Series
@@ -30,8 +31,8 @@ from attacks.trials import membership
 from attacks.trials.matched import Matched, halves, matched
 from attacks.trials.membership import Scores
 from fl.artifact import Artifact
-from fl.errors import UserError
 from fl.kinds import Kind
+from fl.ranges import AtLeastOne
 from fl.threat import Goal, Position, ThreatModel
 
 Scorer = Callable[[Images], NDArray[Any]]
@@ -56,18 +57,14 @@ class CriticScore(Attack):
 
     @dataclass(frozen=True, kw_only=True)
     class Config:
-        max_clients: int = 20  # critics to attack, each sender's newest
-        members: int = 400  # members to score for one critic, at most
-        planted: int = 20  # images the planted critic memorises
-        planted_steps: int = 1500  # generator steps of its training
-
-        def __post_init__(self) -> None:
-            for name, low in (("max_clients", 1), ("members", 1), ("planted", 2), ("planted_steps", 1)):
-                if getattr(self, name) < low:
-                    raise UserError(
-                        f"{name} must be at least {low}, got {getattr(self, name)}",
-                        hint="leave it out for the default",
-                    )
+        max_clients: Annotated[
+            AtLeastOne, Field(description="critics to attack, each sender's newest, at most")
+        ] = 20
+        members: Annotated[AtLeastOne, Field(description="members scored for one critic, at most")] = 400
+        planted: Annotated[int, Field(ge=2, description="images that the planted critic memorises")] = 20
+        planted_steps: Annotated[
+            AtLeastOne, Field(description="generator steps of the planted critic's training")
+        ] = 1500
 
     def handed(self, view: Sequence[Artifact]) -> list[Artifact]:
         """The critics that came into the adversary's hands, oldest first."""

@@ -17,10 +17,11 @@ Claim: as in attacks/generators/_membership.py; `queried` holds the images made.
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field
 
 from attacks.attack import Claim, GeneratorArchitecture, Images, Truth
 from attacks.evidence import Baseline, Evidence, Gallery
@@ -28,6 +29,7 @@ from attacks.generators._copies import closest
 from attacks.generators._membership import CARD, GeneratorMembership, Pairs
 from attacks.trials.distances import Nearest, nearest
 from attacks.trials.membership import CONFIDENCE, CONTROL_CONFIDENCE
+from fl.ranges import AtLeastOne
 
 Floats = NDArray[np.floating[Any]]
 _FEW = 1000  # generated images looked at one by one
@@ -54,10 +56,9 @@ class GeneratorDistance(GeneratorMembership):
 
     @dataclass(frozen=True, kw_only=True)
     class Config(GeneratorMembership.Config):
-        images: int = 4000  # generated for each; the paper takes up to 20,000
-
-        def least(self) -> Mapping[str, int]:
-            return {"images": 1}
+        images: Annotated[
+            AtLeastOne, Field(description="images made by each generator; the paper takes up to 20,000")
+        ] = 4000
 
     def queried(
         self,

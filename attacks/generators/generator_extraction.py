@@ -17,9 +17,10 @@ Claim: as in attacks/generators/_membership.py; `queried` holds the images made.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Annotated, Literal
 
 import numpy as np
+from pydantic import Field
 
 from attacks.attack import Claim, Truth
 from attacks.evidence import Evidence, Gallery, Series
@@ -30,6 +31,7 @@ from attacks.trials import membership
 from attacks.trials.images import ssim
 from attacks.trials.matched import Matched, by_image
 from attacks.trials.membership import Scores
+from fl.ranges import AtLeastOne
 from fl.threat import Goal
 
 RATE = 0.01  # of held-out images that count as extracted
@@ -49,10 +51,9 @@ class GeneratorExtraction(GeneratorDistance):
 
     @dataclass(frozen=True, kw_only=True)
     class Config(GeneratorDistance.Config):
-        neighbours: int = 10  # that say what is near; the paper has 50
-
-        def least(self) -> Mapping[str, int]:
-            return {**super().least(), "neighbours": 1}
+        neighbours: Annotated[
+            AtLeastOne, Field(description="nearest other images that say what is near; the paper has 50")
+        ] = 10
 
     def measure(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[Evidence]:
         pairs, found = self.pairs(claim, truth), list[Evidence]()

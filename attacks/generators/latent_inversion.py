@@ -14,16 +14,18 @@ Claim: as in attacks/generators/_membership.py; `queried` holds the searches.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field
 
 from attacks.attack import Claim, GeneratorArchitecture, Images, Truth
 from attacks.evidence import Gallery
 from attacks.generators._latent import LatentSearch, Settings
 from attacks.generators._membership import CARD, GeneratorMembership
 from attacks.trials.matched import Matched
+from fl.ranges import AtLeastOne
 
 
 class LatentInversion(GeneratorMembership):
@@ -37,14 +39,15 @@ class LatentInversion(GeneratorMembership):
 
     @dataclass(frozen=True, kw_only=True)
     class Config(GeneratorMembership.Config):
-        max_generators: int = 4
-        members: int = 100  # members to search for in one generator, at most
-        non_members: int = 500  # non-members to search for in one generator, about
-        steps: int = 40  # of Adam, for each image
-        starts: int = 3  # z to start from, for each image
-
-        def least(self) -> Mapping[str, int]:
-            return {"non_members": 2, "steps": 4, "starts": 1}
+        max_generators: Annotated[AtLeastOne, Field(description="generators to attack, at most")] = 4
+        members: Annotated[AtLeastOne, Field(description="members searched for in one generator, at most")] = 100
+        non_members: Annotated[
+            int, Field(ge=2, description="non-members searched for in one generator, about")
+        ] = 500
+        steps: Annotated[int, Field(ge=4, description="steps of Adam over z for each image")] = 40
+        starts: Annotated[
+            AtLeastOne, Field(description="values of z that the search starts from, for each image")
+        ] = 3
 
     def queried(
         self,

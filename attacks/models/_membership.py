@@ -7,9 +7,10 @@ sender (-1: the server) of every model queried [k]; classes and seed [].
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Annotated, Protocol
 
 import numpy as np
+from pydantic import Field
 
 from attacks.attack import Attack, Card, Claim, Floats, Images, Knowledge, Truth
 from attacks.evidence import Evidence, Series
@@ -17,8 +18,8 @@ from attacks.models._targets import Target, targets
 from attacks.models._trials import Bucket, buckets
 from attacks.trials import membership
 from fl.artifact import Artifact
-from fl.errors import UserError
 from fl.kinds import Kind
+from fl.ranges import AtLeastOne
 from fl.threat import Goal, Position, ThreatModel
 
 CARD = Card(
@@ -50,17 +51,9 @@ class ModelMembership(Attack):
 
     @dataclass(frozen=True, kw_only=True)
     class Config:
-        max_clients: int = 20  # uploads to attack
-        members: int = 500  # training images to score for one model, at most
-        others: int = 2000  # non-members to score, at most
-
-        def __post_init__(self) -> None:
-            for name in ("max_clients", "members", "others"):
-                if getattr(self, name) < 1:
-                    raise UserError(
-                        f"{name} must be at least 1, got {getattr(self, name)}",
-                        hint="leave it out for the default",
-                    )
+        max_clients: Annotated[AtLeastOne, Field(description="uploads to attack, at most")] = 20
+        members: Annotated[AtLeastOne, Field(description="training images scored for one model, at most")] = 500
+        others: Annotated[AtLeastOne, Field(description="non-members scored, at most")] = 2000
 
     @abstractmethod
     def scorer(self, queried: Sequence[Target], knowledge: Knowledge, rng: np.random.Generator) -> Scorer:

@@ -13,9 +13,10 @@ One query an image; the paper's augmented queries are left out.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Annotated, Literal
 
 import numpy as np
+from pydantic import Field
 
 from attacks.attack import Floats, Images, Knowledge
 from attacks.models._membership import CARD, ModelMembership, Scorer
@@ -23,7 +24,7 @@ from attacks.models._scores import lira_offline, lira_online, logits_of, scaled_
 from attacks.models._shadows import lacking, shadows
 from attacks.models._targets import Target
 from fl.artifact import Artifact
-from fl.errors import UserError
+from fl.ranges import AtLeastOne
 from fl.threat import ThreatModel
 
 MANY = 64  # shadow models from which on every image has a deviation of its own
@@ -39,22 +40,24 @@ class Lira(ModelMembership):
 
     @dataclass(frozen=True, kw_only=True)
     class Config(ModelMembership.Config):
-        mode: Literal["offline", "online"] = "offline"
-        shadows: int = 16  # shadow models of each start; an even number
-        epochs: int = 20  # of shadow models that imitate the global model
-
-        def __post_init__(self) -> None:
-            super().__post_init__()
-            if self.shadows < 2 or self.shadows % 2 or self.epochs < 1:
-                raise UserError(
-                    "lira needs an even number of shadows from 2 on and epochs >= 1, got "
-                    f"{self.shadows} and {self.epochs}",
-                    hint="16 shadows work; 64 and more are the paper's",
-                )
-            if self.mode not in ("offline", "online"):
-                raise UserError(
-                    f"lira.mode must be offline or online, got {self.mode!r}", hint="offline is the cheaper one"
-                )
+        mode: Annotated[
+            Literal["offline", "online"],
+            Field(
+                description="shadow models trained without the candidates, or half of them with: stronger and "
+                "dearer"
+            ),
+        ] = "offline"
+        shadows: Annotated[
+            int,
+            Field(
+                ge=2,
+                multiple_of=2,
+                description="shadow models of each start, an even number; 64 and more are the paper's",
+            ),
+        ] = 16
+        epochs: Annotated[
+            AtLeastOne, Field(description="epochs of shadow models that imitate the global model")
+        ] = 20
 
     def scorer(self, queried: Sequence[Target], knowledge: Knowledge, rng: np.random.Generator) -> Scorer:
         architecture, aux = knowledge.architecture, knowledge.auxiliary

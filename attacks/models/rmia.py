@@ -12,8 +12,10 @@ candidates are compared within classes, and equal shares keep the order of p(x) 
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Annotated
 
 import numpy as np
+from pydantic import Field
 
 from attacks.attack import Floats, Images, Knowledge
 from attacks.models._membership import CARD, ModelMembership, Scorer
@@ -21,7 +23,7 @@ from attacks.models._scores import likelihood_ratio, log_probability, logits_of,
 from attacks.models._shadows import lacking, shadows
 from attacks.models._targets import Target
 from fl.artifact import Artifact
-from fl.errors import UserError
+from fl.ranges import AtLeastOne, Positive, Share
 from fl.threat import ThreatModel
 
 
@@ -35,24 +37,19 @@ class Rmia(ModelMembership):
 
     @dataclass(frozen=True, kw_only=True)
     class Config(ModelMembership.Config):
-        references: int = 4  # reference models of each start; an even number
-        epochs: int = 20  # of reference models that imitate the global model
-        gamma: float = 1.0
-        a: float = 0.3  # between "references know nothing" (0) and "P is their mean" (1)
-
-        def __post_init__(self) -> None:
-            super().__post_init__()
-            if self.references < 2 or self.references % 2 or self.epochs < 1:
-                raise UserError(
-                    "rmia needs an even number of references from 2 on and epochs >= 1, got "
-                    f"{self.references} and {self.epochs}",
-                    hint="leave them out for the defaults",
-                )
-            if self.gamma <= 0 or not 0 <= self.a <= 1:
-                raise UserError(
-                    f"rmia needs gamma > 0 and a in [0, 1], got {self.gamma} and {self.a}",
-                    hint="leave them out for the defaults",
-                )
+        references: Annotated[
+            int, Field(ge=2, multiple_of=2, description="reference models of each start, an even number")
+        ] = 4
+        epochs: Annotated[
+            AtLeastOne, Field(description="epochs of reference models that imitate the global model")
+        ] = 20
+        gamma: Annotated[
+            Positive, Field(description="ratio from which an image gains more than another of the population")
+        ] = 1.0
+        a: Annotated[
+            Share,
+            Field(description="how much the references know of P, from nothing (0) to all: P is their mean (1)"),
+        ] = 0.3
 
     def scorer(self, queried: Sequence[Target], knowledge: Knowledge, rng: np.random.Generator) -> Scorer:
         architecture, aux = knowledge.architecture, knowledge.auxiliary

@@ -7,10 +7,11 @@ and extractor (where the weights came from) [k].
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field
 
 from attacks.attack import Attack, Claim, Extractor, Knowledge, Truth
 from attacks.evidence import Evidence, Gallery
@@ -20,6 +21,7 @@ from attacks.prototypes._weights import Source, global_model, prototypes
 from fl.artifact import Artifact
 from fl.errors import UserError
 from fl.kinds import Kind
+from fl.ranges import AtLeastOne
 
 Floats = NDArray[np.floating[Any]]
 
@@ -55,18 +57,16 @@ class PrototypeInversion(Attack):
 
     @dataclass(frozen=True, kw_only=True)
     class Config:
-        max_clients: int = 4  # models to attack; those with replays and the smallest classes first
-        gallery: int = 100  # images a member is looked for among
-        show_sizes: tuple[int, ...] = (1, 5, 20)  # replayed n to show images of
-        show: int = 8  # images in a row
-
-        def __post_init__(self) -> None:
-            for name, least in (("max_clients", 1), ("gallery", 3), ("show", 1)):
-                if getattr(self, name) < least:
-                    raise UserError(
-                        f"{name} must be at least {least}, got {getattr(self, name)}",
-                        hint="leave it out for the default",
-                    )
+        max_clients: Annotated[
+            AtLeastOne,
+            Field(description="models to attack, at most; those with replays and the smallest classes first"),
+        ] = 4
+        gallery: Annotated[int, Field(ge=3, description="images among which a member is looked for")] = 100
+        show_sizes: Annotated[
+            tuple[AtLeastOne, ...],
+            Field(description="numbers of samples behind a replayed prototype for which figures are shown"),
+        ] = (1, 5, 20)
+        show: Annotated[AtLeastOne, Field(description="images in a row of the report's figures")] = 8
 
     @abstractmethod
     def invert(

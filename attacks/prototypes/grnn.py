@@ -19,17 +19,18 @@ the label is known and its branch left out; the image is cropped from the next p
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field
 
 from attacks.attack import Extractor, Knowledge
 from attacks.prototypes._inversion import PrototypeInversion, Task
 from attacks.prototypes._weights import Prototype, Source
 from attacks.prototypes.ridge import Ridge
 from attacks.trials.decoder import initialised, tensor
-from fl.errors import UserError
+from fl.ranges import Amount, AtLeastOne, BelowOne
 from fl.threat import Position, ThreatModel
 
 if TYPE_CHECKING:
@@ -53,21 +54,20 @@ class GRNN(PrototypeInversion):
 
     @dataclass(frozen=True, kw_only=True)
     class Config(PrototypeInversion.Config):
-        per_size: int = 16  # prototypes to attack of each number of samples; each has a generator
-        steps: int = 1000
-        distance: Literal["l2", "sorted"] = "l2"
-        smoothness: float = 1e-3  # tau
-        lr: float = 1e-4
-        momentum: float = 0.99
-
-        def __post_init__(self) -> None:
-            super().__post_init__()
-            for name in ("per_size", "steps"):
-                if getattr(self, name) < 1:
-                    raise UserError(
-                        f"grnn.{name} must be at least 1, got {getattr(self, name)}",
-                        hint="leave it out for the default",
-                    )
+        per_size: Annotated[
+            AtLeastOne,
+            Field(description="prototypes to attack of each number of samples; each has a generator of its own"),
+        ] = 16
+        steps: Annotated[AtLeastOne, Field(description="steps that fit one generator")] = 1000
+        distance: Annotated[
+            Literal["l2", "sorted"],
+            Field(
+                description="W: the L2 norm as in the authors' code, or the sorted distance that the paper names"
+            ),
+        ] = "l2"
+        smoothness: Annotated[Amount, Field(description="tau: weight of the total variation")] = 1e-3
+        lr: Annotated[Amount, Field(description="step size of RMSprop")] = 1e-4
+        momentum: Annotated[BelowOne, Field(description="momentum of RMSprop")] = 0.99
 
     def choose(self, sources: Sequence[Source]) -> list[Source]:
         """At most `per_size` prototypes of each origin and number of samples, from all clients alike."""

@@ -7,15 +7,17 @@ images of the prototype's class (its label is sent with it), or among all where 
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field
 from scipy.spatial.distance import cdist
 
 from attacks.attack import Extractor, Knowledge
 from attacks.prototypes._inversion import PrototypeInversion, Task
 from attacks.prototypes.ridge import Ridge
+from fl.ranges import AtLeastOne
 
 Floats = NDArray[np.floating[Any]]
 
@@ -31,7 +33,10 @@ class Lookup(PrototypeInversion):
 
     @dataclass(frozen=True, kw_only=True)
     class Config(PrototypeInversion.Config):
-        max_clients: int = 10
+        max_clients: Annotated[
+            AtLeastOne,
+            Field(description="models to attack, at most; those with replays and the smallest classes first"),
+        ] = 10
 
     def invert(
         self, tasks: Sequence[Task], first: Extractor, knowledge: Knowledge, rng: np.random.Generator

@@ -20,10 +20,11 @@ Claim: score [k], coefficient [k, D], intercept [k], label, n, sender, model [k]
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field
 
 from attacks.attack import Attack, Card, Claim, Knowledge, Truth
 from attacks.evidence import Evidence
@@ -35,6 +36,7 @@ from attacks.trials.membership import Scores
 from fl.artifact import Artifact
 from fl.errors import UserError
 from fl.kinds import Kind
+from fl.ranges import AtLeastOne
 from fl.threat import Goal, Position, ThreatModel
 
 Floats = NDArray[np.floating[Any]]
@@ -56,26 +58,23 @@ class PropertyInference(Attack):
 
     @dataclass(frozen=True, kw_only=True)
     class Config:
-        subgroup: Property = "cluster"
-        clusters: int = 4  # of which the smallest is the subgroup
-        simulated: int = 200  # prototypes a classifier is trained on, half of them with the subgroup
-        least_auxiliary: int = 40  # auxiliary images a class needs
-        assumed_samples: int = 100  # n where nothing visible tells it
-        max_clients: int = 20  # models to attack; those with replays and the smallest classes first
-
-        def __post_init__(self) -> None:
-            for name, least in (
-                ("clusters", 2),
-                ("simulated", 10),
-                ("least_auxiliary", 10),
-                ("assumed_samples", 1),
-                ("max_clients", 1),
-            ):
-                if getattr(self, name) < least:
-                    raise UserError(
-                        f"property_inference.{name} must be at least {least}, got {getattr(self, name)}",
-                        hint="leave it out for the default",
-                    )
+        subgroup: Annotated[
+            Property, Field(description="what defines the subgroup: a cluster of features, or brightness")
+        ] = "cluster"
+        clusters: Annotated[
+            int, Field(ge=2, description="clusters of a class, of which the smallest is the subgroup")
+        ] = 4
+        simulated: Annotated[
+            int, Field(ge=10, description="prototypes a classifier is trained on, half of them with the subgroup")
+        ] = 200
+        least_auxiliary: Annotated[int, Field(ge=10, description="auxiliary images that a class needs")] = 40
+        assumed_samples: Annotated[
+            AtLeastOne, Field(description="number of samples behind a prototype where nothing visible tells it")
+        ] = 100
+        max_clients: Annotated[
+            AtLeastOne,
+            Field(description="models to attack, at most; those with replays and the smallest classes first"),
+        ] = 20
 
     def run(self, view: Sequence[Artifact], knowledge: Knowledge, rng: np.random.Generator) -> Claim:
         aux = knowledge.auxiliary

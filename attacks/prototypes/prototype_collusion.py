@@ -20,10 +20,11 @@ artifact [k]: the name of the victim's upload.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field
 
 from attacks import stats
 from attacks.attack import Attack, Card, Claim, Knowledge, Truth
@@ -31,8 +32,8 @@ from attacks.evidence import Baseline, Evidence
 from attacks.prototypes._weights import sent_with
 from attacks.trials.membership import CONFIDENCE, CONTROL_CONFIDENCE
 from fl.artifact import Artifact
-from fl.errors import UserError
 from fl.kinds import Kind
+from fl.ranges import AtLeastOne, ProperShare
 from fl.threat import Goal, Position, ThreatModel
 
 Floats = NDArray[np.floating[Any]]
@@ -67,17 +68,11 @@ class PrototypeCollusion(Attack):
 
     @dataclass(frozen=True, kw_only=True)
     class Config:
-        colluders: int = 2  # clients that work together, at most
-        exact: float = 0.01  # relative error below which a prototype counts as recovered
-        max_trials: int = 2000
-
-        def __post_init__(self) -> None:
-            if self.colluders < 1 or self.max_trials < 1 or not 0 < self.exact < 1:
-                raise UserError(
-                    "prototype_collusion needs colluders >= 1, max_trials >= 1 and 0 < exact < 1, got "
-                    f"{self.colluders}, {self.max_trials} and {self.exact}",
-                    hint="leave them out for the defaults",
-                )
+        colluders: Annotated[AtLeastOne, Field(description="clients that work together, at most")] = 2
+        exact: Annotated[
+            ProperShare, Field(description="relative error below which a prototype counts as recovered")
+        ] = 0.01
+        max_trials: Annotated[AtLeastOne, Field(description="victims tried, at most")] = 2000
 
     def run(self, view: Sequence[Artifact], knowledge: Knowledge, rng: np.random.Generator) -> Claim:
         trials = self._trials(view)

@@ -22,10 +22,11 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field
 
 from attacks.attack import Attack, Card, Claim, Knowledge, Truth
 from attacks.evidence import Evidence
@@ -34,6 +35,7 @@ from attacks.prototypes._weights import Prototype, Source, prototypes
 from fl.artifact import Artifact
 from fl.errors import UserError
 from fl.kinds import Kind
+from fl.ranges import AtLeastOne
 from fl.threat import Goal, Position, ThreatModel
 
 Floats = NDArray[np.floating[Any]]
@@ -58,18 +60,17 @@ class PrototypeDifference(Attack):
 
     @dataclass(frozen=True, kw_only=True)
     class Config:
-        grows: bool = False  # clients may add or remove images: what replayed pairs show is graded
-        most_moved: int = 1  # images that joined or left between two prototypes, at most
-        gallery: int = 100  # images the moved one is looked for among
-        max_pairs: int = 2000
-
-        def __post_init__(self) -> None:
-            for name, least in (("most_moved", 1), ("gallery", 3), ("max_pairs", 1)):
-                if getattr(self, name) < least:
-                    raise UserError(
-                        f"prototype_difference.{name} must be at least {least}, got {getattr(self, name)}",
-                        hint="leave it out for the default",
-                    )
+        grows: Annotated[
+            bool,
+            Field(
+                description="whether clients may add or remove images, so that what replayed pairs show is graded"
+            ),
+        ] = False
+        most_moved: Annotated[
+            AtLeastOne, Field(description="images that joined or left between two prototypes, at most")
+        ] = 1
+        gallery: Annotated[int, Field(ge=3, description="images among which the moved one is looked for")] = 100
+        max_pairs: Annotated[AtLeastOne, Field(description="pairs of prototypes to compare, at most")] = 2000
 
     def run(self, view: Sequence[Artifact], knowledge: Knowledge, rng: np.random.Generator) -> Claim:
         from sklearn.covariance import ledoit_wolf

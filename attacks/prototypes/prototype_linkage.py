@@ -18,10 +18,11 @@ Claim: as in prototype_membership.
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field
 
 from attacks import stats
 from attacks.attack import Claim, Knowledge, Truth
@@ -32,6 +33,7 @@ from attacks.prototypes.prototype_membership import PrototypeMembership, log_lik
 from attacks.trials.membership import CONFIDENCE, CONTROL_CONFIDENCE
 from attacks.trials.reidentification import Pool, fingerprints
 from fl.artifact import Artifact
+from fl.ranges import AtLeastOne
 
 Floats = NDArray[np.floating[Any]]
 PRECISION = 1e-3  # of the class's standard deviation, the least that a prototype is blurred by
@@ -60,7 +62,9 @@ class PrototypeLinkage(PrototypeMembership):
 
     @dataclass(frozen=True, kw_only=True)
     class Config(PrototypeMembership.Config):
-        members: int = 20  # images of each prototype that are queried, at most
+        members: Annotated[
+            AtLeastOne, Field(description="images of each prototype that are queried, at most")
+        ] = 20
 
     def score(self, claim: Claim, row: int, features: Floats) -> Floats:
         """The whole log-likelihood ratio of prototype `row`; features [m, D] -> [m]."""

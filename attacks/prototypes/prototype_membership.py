@@ -20,10 +20,11 @@ spread [q, D]: eigenvectors and eigenvalues of S for each model and class.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field
 
 from attacks.attack import Attack, Card, Claim, Knowledge, Truth
 from attacks.evidence import Evidence, Series
@@ -33,6 +34,7 @@ from attacks.trials import membership
 from fl.artifact import Artifact
 from fl.errors import UserError
 from fl.kinds import Kind
+from fl.ranges import Amount, AtLeastOne
 from fl.threat import Goal, Position, ThreatModel
 
 Floats = NDArray[np.floating[Any]]
@@ -55,26 +57,27 @@ class PrototypeMembership(Attack):
 
     @dataclass(frozen=True, kw_only=True)
     class Config:
-        max_clients: int = 20  # models to attack; those with replays and the smallest classes first
-        members: int = 500  # members to score for one prototype, at most
-        others: int = 1000  # non-members of the class to score for one prototype, at most
-        least_auxiliary: int = 20  # auxiliary images that a class needs for its mean and covariance
-        noise_std: float = 0.0  # of noise on each feature, unless a protection publishes its own
-        assumed_samples: int = 100  # n where nothing visible tells it
-
-        def __post_init__(self) -> None:
-            for name in ("max_clients", "members", "others", "assumed_samples"):
-                if getattr(self, name) < 1:
-                    raise UserError(
-                        f"prototype_membership.{name} must be at least 1, got {getattr(self, name)}",
-                        hint="leave it out for the default",
-                    )
-            if self.least_auxiliary < 3 or self.noise_std < 0:
-                raise UserError(
-                    "prototype_membership needs least_auxiliary >= 3 and noise_std >= 0, got "
-                    f"{self.least_auxiliary} and {self.noise_std}",
-                    hint="leave them out for the defaults",
-                )
+        max_clients: Annotated[
+            AtLeastOne,
+            Field(description="models to attack, at most; those with replays and the smallest classes first"),
+        ] = 20
+        members: Annotated[AtLeastOne, Field(description="members scored for one prototype, at most")] = 500
+        others: Annotated[
+            AtLeastOne, Field(description="non-members of the class scored for one prototype, at most")
+        ] = 1000
+        least_auxiliary: Annotated[
+            int, Field(ge=3, description="auxiliary images that a class needs for its mean and covariance")
+        ] = 20
+        noise_std: Annotated[
+            Amount,
+            Field(
+                description="standard deviation of the noise on each feature, unless a protection publishes its "
+                "own"
+            ),
+        ] = 0.0
+        assumed_samples: Annotated[
+            AtLeastOne, Field(description="number of samples behind a prototype where nothing visible tells it")
+        ] = 100
 
     def run(self, view: Sequence[Artifact], knowledge: Knowledge, rng: np.random.Generator) -> Claim:
         from sklearn.covariance import ledoit_wolf

@@ -8,14 +8,15 @@ answers the objection that only a strong generative prior made the images.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field
 
 from attacks.attack import Card, Extractor, Knowledge
 from attacks.prototypes._inversion import ALSO_READS, REQUIRES, PrototypeInversion, Standard, Task
-from fl.errors import UserError
+from fl.ranges import AtLeastOne, Positive
 from fl.threat import Goal, Position, ThreatModel
 
 Floats = NDArray[np.floating[Any]]
@@ -37,16 +38,16 @@ class Ridge(PrototypeInversion):
 
     @dataclass(frozen=True, kw_only=True)
     class Config(PrototypeInversion.Config):
-        max_clients: int = 10
-        penalty: float = 50.0  # lambda, on standardised features
-
-        def __post_init__(self) -> None:
-            super().__post_init__()
-            if self.penalty <= 0:
-                raise UserError(
-                    f"ridge.penalty must be above 0, got {self.penalty}",
-                    hint="use a small value such as 1e-3 for nearly plain least squares",
-                )
+        max_clients: Annotated[
+            AtLeastOne,
+            Field(description="models to attack, at most; those with replays and the smallest classes first"),
+        ] = 10
+        penalty: Annotated[
+            Positive,
+            Field(
+                description="lambda: ridge penalty on standardised features; 1e-3 is nearly plain least squares"
+            ),
+        ] = 50.0
 
     def invert(
         self, tasks: Sequence[Task], first: Extractor, knowledge: Knowledge, rng: np.random.Generator

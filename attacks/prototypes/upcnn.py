@@ -14,15 +14,17 @@ Left out: the 4096-wide layers and the unpooling of the paper, and its convoluti
 import copy
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field
 
 from attacks.attack import Extractor, Knowledge
 from attacks.prototypes._inversion import PrototypeInversion, Standard, Task
 from attacks.prototypes.ridge import Ridge
-from attacks.trials.decoder import Training, build, check_training, fit, tensor
+from attacks.trials.decoder import Training, build, fit, tensor
+from fl.ranges import Amount, AtLeastOne, AtLeastZero
 
 if TYPE_CHECKING:
     import torch
@@ -42,16 +44,31 @@ class UpCNN(PrototypeInversion):
 
     @dataclass(frozen=True, kw_only=True)
     class Config(PrototypeInversion.Config):
-        epochs: int = 10  # passes over the auxiliary images on the global model's features
-        fine_tune_epochs: int = 2  # more passes on the features of each client's model
-        least_steps: int = 600  # where few images make an epoch short; half as many to fine-tune
-        width: int = 512  # of the hidden layers; channels are width/8, width/16, width/32
-        batch: int = 128
-        lr: float = 2e-3  # peak of the one-cycle rate; half of it when fine-tuning
-
-        def __post_init__(self) -> None:
-            super().__post_init__()
-            check_training("upcnn", self)
+        epochs: Annotated[
+            AtLeastOne, Field(description="passes over the auxiliary images on the global model's features")
+        ] = 10
+        fine_tune_epochs: Annotated[
+            AtLeastOne, Field(description="more passes on the features of each client's model")
+        ] = 2
+        least_steps: Annotated[
+            AtLeastZero,
+            Field(
+                description="steps that are taken even where few images make an epoch short; half as many to "
+                "fine-tune"
+            ),
+        ] = 600
+        width: Annotated[
+            int,
+            Field(
+                ge=32,
+                multiple_of=32,
+                description="width of the hidden layers, a multiple of 32; channels are 1/8, 1/16 and 1/32 of it",
+            ),
+        ] = 512
+        batch: Annotated[AtLeastOne, Field(description="images in a batch")] = 128
+        lr: Annotated[
+            Amount, Field(description="peak of the one-cycle step size; half of it when fine-tuning")
+        ] = 2e-3
 
     def invert(
         self, tasks: Sequence[Task], first: Extractor, knowledge: Knowledge, rng: np.random.Generator

@@ -21,16 +21,17 @@ wrong-prototype baseline tell. The decoder is UpCNN's, trained and fine-tuned in
 import copy
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field
 
 from attacks.attack import Extractor, Knowledge
 from attacks.prototypes._inversion import PrototypeInversion, Standard, Task
 from attacks.prototypes.ridge import Ridge
-from attacks.trials.decoder import Training, build, check_training, fit, initialised, tensor
-from fl.errors import UserError
+from attacks.trials.decoder import Training, build, fit, initialised, tensor
+from fl.ranges import Amount, AtLeastOne, AtLeastZero, Positive, PositiveShare
 
 if TYPE_CHECKING:
     import torch
@@ -50,29 +51,49 @@ class VAE(PrototypeInversion):
 
     @dataclass(frozen=True, kw_only=True)
     class Config(PrototypeInversion.Config):
-        draw: Literal["mode", "latent"] = "mode"
-        epochs: int = 10
-        fine_tune_epochs: int = 2
-        least_steps: int = 600
-        width: int = 512
-        latents: int = 32
-        variance: float = 0.02  # v
-        beta: float = 1.0
-        hybrid: float = 0.5  # a; 1 is the plain conditional autoencoder
-        batch: int = 128
-        lr: float = 2e-3
-        latent_steps: int = 300  # of Adam at 0.05, for draw: latent
-        latent_penalty: float = 0.02  # on ||z||^2, against feature gaps in deviations
-
-        def __post_init__(self) -> None:
-            super().__post_init__()
-            check_training("vae", self)
-            if self.latents < 1 or self.variance <= 0 or self.beta < 0 or not 0 < self.hybrid <= 1:
-                raise UserError(
-                    "vae needs latents >= 1, variance > 0, beta >= 0 and 0 < hybrid <= 1, got "
-                    f"{self.latents}, {self.variance}, {self.beta} and {self.hybrid}",
-                    hint="leave them out for the defaults",
-                )
+        draw: Annotated[
+            Literal["mode", "latent"],
+            Field(
+                description="z of an image: 0, or what makes the image's own features match the prototype best"
+            ),
+        ] = "mode"
+        epochs: Annotated[
+            AtLeastOne, Field(description="passes over the auxiliary images on the global model's features")
+        ] = 10
+        fine_tune_epochs: Annotated[
+            AtLeastOne, Field(description="more passes on the features of each client's model")
+        ] = 2
+        least_steps: Annotated[
+            AtLeastZero,
+            Field(
+                description="steps that are taken even where few images make an epoch short; half as many to "
+                "fine-tune"
+            ),
+        ] = 600
+        width: Annotated[
+            int, Field(ge=32, multiple_of=32, description="width of the hidden layers, a multiple of 32")
+        ] = 512
+        latents: Annotated[AtLeastOne, Field(description="dimension of z")] = 32
+        variance: Annotated[Positive, Field(description="v: variance of a pixel in the likelihood")] = 0.02
+        beta: Annotated[Amount, Field(description="weight of the Kullback-Leibler term")] = 1.0
+        hybrid: Annotated[
+            PositiveShare,
+            Field(
+                description="a: share of the conditional autoencoder's loss in the hybrid one; 1 is the plain "
+                "autoencoder"
+            ),
+        ] = 0.5
+        batch: Annotated[AtLeastOne, Field(description="images in a batch")] = 128
+        lr: Annotated[
+            Amount, Field(description="peak of the one-cycle step size; half of it when fine-tuning")
+        ] = 2e-3
+        latent_steps: Annotated[
+            AtLeastZero, Field(description="steps of Adam over z at rate 0.05, with draw: latent")
+        ] = 300
+        latent_penalty: Annotated[
+            Amount,
+            Field(description="weight of ||z||^2 against feature gaps in standard deviations, with draw: latent"),
+        ] = 0.02
 
     def invert(
         self, tasks: Sequence[Task], first: Extractor, knowledge: Knowledge, rng: np.random.Generator

@@ -11,8 +11,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fl.errors import UserError
-
 if TYPE_CHECKING:
     import torch
     from torch import Tensor, nn
@@ -28,18 +26,6 @@ class Training:
     least_steps: int  # where few images make an epoch short
     batch: int
     lr: float  # peak of the one-cycle rate
-
-
-def check_training(name: str, config: Any) -> None:
-    """Raises UserError for settings with which nothing could be learned."""
-    if config.width < 32 or config.width % 32:
-        raise UserError(f"{name}.width must be a multiple of 32, got {config.width}", hint="use 512")
-    for key in ("epochs", "fine_tune_epochs", "batch"):
-        if getattr(config, key) < 1:
-            raise UserError(
-                f"{name}.{key} must be at least 1, got {getattr(config, key)}",
-                hint="leave it out for the default",
-            )
 
 
 def build(inputs: int, shape: tuple[int, int, int], width: int, generator: "torch.Generator") -> "nn.Module":

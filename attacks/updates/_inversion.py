@@ -7,10 +7,11 @@ as far as is known) [k], as text artifact and origin [k], and classes [].
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field
 
 from attacks.attack import Attack, Card, Claim, Knowledge, Truth
 from attacks.evidence import Evidence, Gallery
@@ -19,6 +20,7 @@ from attacks.updates._trials import CLASS_MEAN, WRONG, Group, evidence, groups, 
 from fl.artifact import Artifact, Role
 from fl.errors import UserError
 from fl.kinds import Kind
+from fl.ranges import AtLeastOne, AtLeastZero
 from fl.threat import Goal, Position, ThreatModel
 
 Floats = NDArray[np.floating[Any]]
@@ -44,29 +46,26 @@ class UpdateInversion(Attack):
 
     @dataclass(frozen=True, kw_only=True)
     class Config:
-        per_size: int = 10  # replayed updates of one image and step to attack; of B images and
-        # s steps that cost B s times as much, as many as cost the same, and two at least
-        recorded: int = 10  # uploads to attack that crossed the wire
-        most: int = 8  # images to claim of a replayed update, at most
-        most_recorded: int = 4  # and of one that crossed the wire
-        most_steps: int = 5  # of a replayed update: what is attacked as one step or a few
-        gallery: int = 100  # sets of images the members are looked for among
-        show: int = 8  # images in a row
-
-        def __post_init__(self) -> None:
-            for name, least in (
-                ("per_size", 1),
-                ("recorded", 0),
-                ("most", 1),
-                ("most_recorded", 1),
-                ("gallery", 3),
-                ("show", 1),
-            ):
-                if getattr(self, name) < least:
-                    raise UserError(
-                        f"{name} must be at least {least}, got {getattr(self, name)}",
-                        hint="leave it out for the default",
-                    )
+        per_size: Annotated[
+            AtLeastOne,
+            Field(
+                description="replayed updates of one image and step to attack; of larger ones as many as cost "
+                "the same, and at least two"
+            ),
+        ] = 10
+        recorded: Annotated[AtLeastZero, Field(description="uploads to attack that crossed the wire")] = 10
+        most: Annotated[AtLeastOne, Field(description="images to claim of a replayed update, at most")] = 8
+        most_recorded: Annotated[
+            AtLeastOne, Field(description="images to claim of an update that crossed the wire, at most")
+        ] = 4
+        most_steps: Annotated[
+            AtLeastZero,
+            Field(description="local steps of a replayed update that is attacked as one step or a few, at most"),
+        ] = 5
+        gallery: Annotated[
+            int, Field(ge=3, description="sets of images among which the members are looked for")
+        ] = 100
+        show: Annotated[AtLeastOne, Field(description="images in a row of the report's figures")] = 8
 
     @abstractmethod
     def invert(

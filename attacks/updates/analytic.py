@@ -13,10 +13,11 @@ Claim, besides that of UpdateInversion: inputs, objects [k], each float64 [D], a
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field
 
 from attacks import stats
 from attacks.attack import Claim, Knowledge, Truth
@@ -26,6 +27,7 @@ from attacks.updates._gradients import Imitation, Update, labels, updates
 from attacks.updates._inversion import CARD, UpdateInversion
 from attacks.updates.inverting_gradients import roughness
 from fl.artifact import Artifact
+from fl.ranges import Amount, AtLeastOne, AtLeastZero
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -44,11 +46,16 @@ class Analytic(UpdateInversion):
 
     @dataclass(frozen=True, kw_only=True)
     class Config(UpdateInversion.Config):
-        most: int = 1  # a division gives one input
-        most_recorded: int = 1
-        iterations: int = 400  # of the image
-        lr: float = 0.05
-        smoothness: float = 0.002
+        most: Annotated[
+            AtLeastOne,
+            Field(description="images to claim of a replayed update, at most; a division gives one input"),
+        ] = 1
+        most_recorded: Annotated[
+            AtLeastOne, Field(description="images to claim of an update that crossed the wire, at most")
+        ] = 1
+        iterations: Annotated[AtLeastZero, Field(description="steps that fit the image")] = 400
+        lr: Annotated[Amount, Field(description="step size on the image")] = 0.05
+        smoothness: Annotated[Amount, Field(description="weight of the total variation")] = 0.002
 
     def applies(self, update: Update) -> bool:
         return update.examples == 1 or update.origin == "recorded"

@@ -13,17 +13,18 @@ are cropped from the next power of two.
 """
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field
 
 from attacks.attack import Knowledge
 from attacks.prototypes.grnn import INPUTS, build_generator, total_variation
 from attacks.trials.decoder import initialised
 from attacks.updates._gradients import Imitation, Update, squared_distance
 from attacks.updates._inversion import CARD, UpdateInversion
-from fl.errors import UserError
+from fl.ranges import Amount, AtLeastOne, BelowOne
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -36,19 +37,16 @@ class GRNNUpdates(UpdateInversion):
 
     @dataclass(frozen=True, kw_only=True)
     class Config(UpdateInversion.Config):
-        iterations: int = 600
-        distance: Literal["l2", "sorted"] = "l2"
-        smoothness: float = 1e-3  # tau
-        lr: float = 1e-4
-        momentum: float = 0.99
-
-        def __post_init__(self) -> None:
-            super().__post_init__()
-            if self.iterations < 1:
-                raise UserError(
-                    f"grnn_updates.iterations must be at least 1, got {self.iterations}",
-                    hint="leave it out for the default",
-                )
+        iterations: Annotated[AtLeastOne, Field(description="steps that fit one generator")] = 600
+        distance: Annotated[
+            Literal["l2", "sorted"],
+            Field(
+                description="W: the L2 norm as in the authors' code, or the sorted distance that the paper names"
+            ),
+        ] = "l2"
+        smoothness: Annotated[Amount, Field(description="tau: weight of the total variation")] = 1e-3
+        lr: Annotated[Amount, Field(description="step size of RMSprop")] = 1e-4
+        momentum: Annotated[BelowOne, Field(description="momentum of RMSprop")] = 0.99
 
     def invert(
         self, update: Update, number: int, knowledge: Knowledge, rng: np.random.Generator

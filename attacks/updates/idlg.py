@@ -12,17 +12,18 @@ For one example only; `inverting_gradients` and `dlg` take batches.
 """
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field
 
 from attacks.attack import Claim, Knowledge, Truth
 from attacks.counts._counts import blind_counts, exact_match
 from attacks.evidence import Evidence
 from attacks.updates._gradients import Imitation, Update, labels, squared_distance
 from attacks.updates._inversion import CARD, UpdateInversion
-from fl.errors import UserError
+from fl.ranges import Amount, AtLeastOne
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -41,16 +42,14 @@ class IDLG(UpdateInversion):
 
     @dataclass(frozen=True, kw_only=True)
     class Config(UpdateInversion.Config):
-        iterations: int = 25  # each of at most 20 evaluations with L-BFGS
-        optimiser: Literal["lbfgs", "adam"] = "lbfgs"
-        lr: float = 1.0  # 0.1 suits Adam
-
-        def __post_init__(self) -> None:
-            super().__post_init__()
-            if self.iterations < 1:
-                raise UserError(
-                    f"iterations must be at least 1, got {self.iterations}", hint="leave it out for the default"
-                )
+        iterations: Annotated[
+            AtLeastOne, Field(description="iterations on an image; with L-BFGS each has at most 20 evaluations")
+        ] = 25
+        optimiser: Annotated[
+            Literal["lbfgs", "adam"],
+            Field(description="what fits the image; L-BFGS as in the authors' code, or Adam"),
+        ] = "lbfgs"
+        lr: Annotated[Amount, Field(description="step size on the image; 0.1 suits Adam")] = 1.0
 
     def applies(self, update: Update) -> bool:
         return update.examples == 1

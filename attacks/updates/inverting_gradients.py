@@ -11,15 +11,16 @@ one of many steps is treated as the average gradient. Changed: 300 iterations fo
 """
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field
 
 from attacks.attack import Knowledge
 from attacks.updates._gradients import Imitation, Update, cosine_distance, labels
 from attacks.updates._inversion import CARD, UpdateInversion
-from fl.errors import UserError
+from fl.ranges import Amount, AtLeastOne
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -32,20 +33,21 @@ class InvertingGradients(UpdateInversion):
 
     @dataclass(frozen=True, kw_only=True)
     class Config(UpdateInversion.Config):
-        iterations: int = 300
-        lr: float = 0.1
-        smoothness: float = 0.01  # alpha
-        restarts: int = 1  # the one that matches the gradient best is kept
-        simulate_steps: bool = True  # imitate every step of short uploads
-
-        def __post_init__(self) -> None:
-            super().__post_init__()
-            for name in ("iterations", "restarts"):
-                if getattr(self, name) < 1:
-                    raise UserError(
-                        f"inverting_gradients.{name} must be at least 1, got {getattr(self, name)}",
-                        hint="leave it out for the default",
-                    )
+        iterations: Annotated[
+            AtLeastOne, Field(description="steps of Adam on an image; the paper takes 4,800")
+        ] = 300
+        lr: Annotated[
+            Amount,
+            Field(
+                description="step size on the image at first; divided by ten after 3/8, 5/8 and 7/8 of the steps"
+            ),
+        ] = 0.1
+        smoothness: Annotated[Amount, Field(description="alpha: weight of the total variation")] = 0.01
+        restarts: Annotated[
+            AtLeastOne,
+            Field(description="images to start from, of which the one that matches the gradient best is kept"),
+        ] = 1
+        simulate_steps: Annotated[bool, Field(description="whether to imitate each step of short uploads")] = True
 
     def invert(
         self, update: Update, number: int, knowledge: Knowledge, rng: np.random.Generator

@@ -20,9 +20,11 @@ known), model [k]; extractors [models], objects: the models before training.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field
 
 from attacks.attack import Attack, Card, Claim, Knowledge, Truth
 from attacks.evidence import Evidence
@@ -38,8 +40,8 @@ from attacks.updates._head import (
 from attacks.updates._label_rules import STILL, far_moved, present, proportions
 from attacks.updates._label_sets import set_evidence, share_evidence, wrong_client
 from fl.artifact import Artifact
-from fl.errors import UserError
 from fl.kinds import Kind
+from fl.ranges import AtLeastZero
 from fl.threat import Goal, Position, ThreatModel
 
 RULES = ("bias", "row sums", "row norms")
@@ -62,18 +64,16 @@ class LabelCountsFromUpdate(Attack):
 
     @dataclass(frozen=True, kw_only=True)
     class Config:
-        classes_per_client: int = 0  # how many a client owns, where the adversary knows; 0: unknown
-        points: int = 5  # models between before and after
-        max_clients: int = 100  # clients whose proportions are worked out
-
-        def __post_init__(self) -> None:
-            if self.classes_per_client < 0 or self.points < 2 or self.max_clients < 0:
-                raise UserError(
-                    "label_counts_from_update needs classes_per_client >= 0, points >= 2 and "
-                    f"max_clients >= 0, got {self.classes_per_client}, {self.points} and "
-                    f"{self.max_clients}",
-                    hint="leave them out for the defaults",
-                )
+        classes_per_client: Annotated[
+            AtLeastZero,
+            Field(description="classes that a client owns, where the adversary knows; 0 means unknown"),
+        ] = 0
+        points: Annotated[
+            int, Field(ge=2, description="models on the line between before and after at which outputs are taken")
+        ] = 5
+        max_clients: Annotated[
+            AtLeastZero, Field(description="clients whose proportions are worked out, at most")
+        ] = 100
 
     def run(self, view: Sequence[Artifact], knowledge: Knowledge, rng: np.random.Generator) -> Claim:
         updates = head_updates(view, knowledge)

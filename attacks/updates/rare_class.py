@@ -17,9 +17,11 @@ rare [1].
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Annotated
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field
 
 from attacks.attack import Attack, Card, Claim, Knowledge, Truth
 from attacks.evidence import Evidence, Series
@@ -54,14 +56,13 @@ class RareClass(Attack):
 
     @dataclass(frozen=True, kw_only=True)
     class Config:
-        label: int = -1  # the class that is queried by itself; -1: the rarest auxiliary one
-
-        def __post_init__(self) -> None:
-            if self.label < -1:
-                raise UserError(
-                    f"rare_class.label must be a class, got {self.label}",
-                    hint="-1 is the class with the fewest auxiliary images",
-                )
+        label: Annotated[
+            int,
+            Field(
+                ge=-1,
+                description="the class that is queried by itself; -1 is the one with the fewest auxiliary images",
+            ),
+        ] = -1
 
     def run(self, view: Sequence[Artifact], knowledge: Knowledge, rng: np.random.Generator) -> Claim:
         updates = head_updates(view, knowledge)

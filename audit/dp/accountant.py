@@ -17,6 +17,7 @@ from audit.dp.terms import CREDITED, Terms, terms
 from fl.errors import UserError
 from fl.ledger import Adjacency, ClipOf, Derived, Mechanism, Normaliser, Release, Sampling, Threshold, Unit
 from fl.plugin import Plugin
+from fl.ranges import Positive
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,8 +93,8 @@ class Numerical(Accountant):
 
     @dataclass(frozen=True, kw_only=True)
     class Config:
-        seconds: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 60.0  # wall time of one bound
-        gigabytes: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 8.0  # address space
+        seconds: Annotated[Positive, Field(description="wall time that one bound may take, in seconds")] = 60.0
+        gigabytes: Annotated[Positive, Field(description="address space a bound may take, in gigabytes")] = 8.0
 
     function: Callable[[Terms, float], Bound]
 

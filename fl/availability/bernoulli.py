@@ -11,6 +11,7 @@ from typing import Annotated
 from pydantic import Field
 
 from fl.participation import Availability, Drawn, Participation
+from fl.ranges import Share
 from fl.streams import Streams
 
 
@@ -20,7 +21,10 @@ class Bernoulli(Availability):
 
     @dataclass(frozen=True, kw_only=True)
     class Config:
-        p: Annotated[float, Field(ge=0, le=1)] = 0.5
+        p: Annotated[
+            Share,
+            Field(description="probability that a client answers in a round; ReBaFL takes 0.1, 0.3 and 0.5"),
+        ] = 0.5
 
     def draw(self, round: int, candidates: Sequence[int], streams: Streams, attempt: int = 0) -> Participation:
         u = streams.numpy("participation", round, attempt).random(max(candidates, default=-1) + 1)

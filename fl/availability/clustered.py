@@ -6,9 +6,12 @@ k mod 5, as in fl/partitions/clustered.py. Clients and rounds are independent.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Annotated
 
-from fl.errors import UserError
+from pydantic import Field
+
 from fl.participation import Availability, Drawn, Participation
+from fl.ranges import Share
 from fl.streams import Streams
 
 
@@ -18,14 +21,13 @@ class Clustered(Availability):
 
     @dataclass(frozen=True, kw_only=True)
     class Config:
-        p: tuple[float, ...] = (0.5, 0.5, 0.3, 0.3, 0.2)  # of each cluster
-
-        def __post_init__(self) -> None:
-            if not self.p or not all(0 <= p <= 1 for p in self.p):
-                raise UserError(
-                    f"availability.p must list probabilities from 0 to 1, got {list(self.p)}",
-                    hint="the paper's are [0.5, 0.5, 0.3, 0.3, 0.2]",
-                )
+        p: Annotated[
+            tuple[Share, ...],
+            Field(
+                min_length=1,
+                description="probability that a client of each cluster answers; the default is the paper's",
+            ),
+        ] = (0.5, 0.5, 0.3, 0.3, 0.2)
 
     def draw(self, round: int, candidates: Sequence[int], streams: Streams, attempt: int = 0) -> Participation:
         p = self.config.p

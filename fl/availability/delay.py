@@ -14,6 +14,7 @@ from typing import Annotated
 from pydantic import Field
 
 from fl.participation import Availability, Participation
+from fl.ranges import Positive, ProperShare
 from fl.streams import Streams
 
 
@@ -23,8 +24,10 @@ class Delay(Availability):
 
     @dataclass(frozen=True, kw_only=True)
     class Config:
-        rate: Annotated[float, Field(gt=0, lt=1)] = 0.1  # share of delays above T_R
-        limit: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 1.0  # in units of T_R
+        rate: Annotated[
+            ProperShare, Field(description="share of delays above T_R; GANDALF takes 0.1, 0.4 and 0.7")
+        ] = 0.1
+        limit: Annotated[Positive, Field(description="longest delay that is waited for, in units of T_R")] = 1.0
 
     def draw(self, round: int, candidates: Sequence[int], streams: Streams, attempt: int = 0) -> Participation:
         mean = 1 / log(1 / self.config.rate)  # P(delay > 1) = exp(-1 / mean) = rate

@@ -17,6 +17,7 @@ import numpy as np
 from pydantic import Field
 
 from fl.participation import Availability, Participation
+from fl.ranges import PositiveShare
 from fl.streams import Streams
 
 
@@ -26,8 +27,12 @@ class Markov(Availability):
 
     @dataclass(frozen=True, kw_only=True)
     class Config:
-        join: Annotated[float, Field(gt=0, le=1)] = 0.2  # per round, for a client that is off
-        leave: Annotated[float, Field(gt=0, le=1)] = 0.2  # per round, for a client that is on
+        join: Annotated[
+            PositiveShare, Field(description="probability per round that a client that is off comes back")
+        ] = 0.2
+        leave: Annotated[
+            PositiveShare, Field(description="probability per round that a client that is on line goes off")
+        ] = 0.2
 
     def draw(self, round: int, candidates: Sequence[int], streams: Streams, attempt: int = 0) -> Participation:
         join, leave, clients = self.config.join, self.config.leave, max(candidates, default=-1) + 1

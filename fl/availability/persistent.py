@@ -13,6 +13,7 @@ from pydantic import Field
 
 from fl.availability.bernoulli import Bernoulli
 from fl.participation import Participation
+from fl.ranges import AtLeastOne, Share
 from fl.streams import Streams
 
 
@@ -22,8 +23,11 @@ class Persistent(Bernoulli):
 
     @dataclass(frozen=True, kw_only=True)
     class Config:
-        p: Annotated[float, Field(ge=0, le=1)] = 0.5
-        period: Annotated[int, Field(ge=1)] = 5  # s, rounds
+        p: Annotated[Share, Field(description="probability that a client answers")] = 0.5
+        period: Annotated[
+            AtLeastOne,
+            Field(description="s: rounds for which who answers stays the same; ReBaFL takes 2, 5, 10 and 20"),
+        ] = 5
 
     def draw(self, round: int, candidates: Sequence[int], streams: Streams, attempt: int = 0) -> Participation:
         return super().draw(round - round % self.config.period, candidates, streams, attempt)

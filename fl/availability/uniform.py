@@ -11,6 +11,7 @@ from pydantic import Field
 
 from fl.errors import UserError
 from fl.participation import Availability, Drawn, Participation
+from fl.ranges import AtLeastOne, PositiveShare
 from fl.streams import Streams
 
 
@@ -20,8 +21,16 @@ class Uniform(Availability):
 
     @dataclass(frozen=True, kw_only=True)
     class Config:
-        count: Annotated[int, Field(ge=1)] | None = None
-        fraction: Annotated[float, Field(gt=0, le=1)] | None = None  # Q; 0.1 unless count is given
+        count: Annotated[
+            AtLeastOne | None,
+            Field(description="clients that are selected in a round; not together with fraction"),
+        ] = None
+        fraction: Annotated[
+            PositiveShare | None,
+            Field(
+                description="Q: share of the clients selected in a round; 0.1 where neither it nor count is given"
+            ),
+        ] = None
 
         def __post_init__(self) -> None:
             if self.count is not None and self.fraction is not None:

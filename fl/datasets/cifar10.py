@@ -6,6 +6,9 @@ FedDC.
 """
 
 from dataclasses import dataclass
+from typing import Annotated
+
+from pydantic import Field
 
 from fl.dataset import Data, Dataset
 from fl.datasets._cifar import read_cifar
@@ -19,8 +22,10 @@ class CIFAR10(Dataset):
 
     @dataclass(frozen=True, kw_only=True)
     class Config:
-        path: str | None = None
-        download: bool = False
+        path: Annotated[
+            str | None, Field(description="folder that holds the data set's files; null looks in the cache")
+        ] = None
+        download: Annotated[bool, Field(description="whether files that are missing may be downloaded")] = False
 
     def load(self) -> Data:
         return read_cifar(

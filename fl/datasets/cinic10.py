@@ -7,8 +7,10 @@ unless `with_valid` is on. Values go to [-1, 1], as in GANDALF.
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
 import numpy as np
+from pydantic import Field
 
 from fl.dataset import Arrays, Data, Dataset
 from fl.datasets._folders import read_folders
@@ -21,8 +23,10 @@ class CINIC10(Dataset):
 
     @dataclass(frozen=True, kw_only=True)
     class Config:
-        path: str
-        with_valid: bool = False  # train on train and valid
+        path: Annotated[str, Field(description="the unpacked archive, with the folders train, valid and test")]
+        with_valid: Annotated[
+            bool, Field(description="whether to train on the images of train and valid, not of train alone")
+        ] = False
 
     def load(self) -> Data:
         root = Path(self.config.path).expanduser()

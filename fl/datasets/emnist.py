@@ -7,8 +7,10 @@ to [-1, 1], as in GANDALF.
 """
 
 from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
+from pydantic import Field
 
 from fl.dataset import Arrays, Data, Dataset
 from fl.datasets._idx import read_four
@@ -28,8 +30,12 @@ class EMNIST(Dataset):
 
     @dataclass(frozen=True, kw_only=True)
     class Config:
-        path: str | None = None
-        download: bool = False
+        path: Annotated[
+            str | None, Field(description="folder that holds the data set's files; null looks in the cache")
+        ] = None
+        download: Annotated[
+            bool, Field(description="whether files that are missing may be downloaded (562 MB)")
+        ] = False
 
     def load(self) -> Data:
         paths = locate(

@@ -12,6 +12,7 @@ from pydantic import Field
 
 from fl.dataset import Arrays, Data, Dataset
 from fl.datasets._arrays import hold_out, moments
+from fl.ranges import ProperShare
 
 
 class Faces(Dataset):
@@ -20,7 +21,9 @@ class Faces(Dataset):
 
     @dataclass(frozen=True, kw_only=True)
     class Config:
-        test_fraction: Annotated[float, Field(gt=0, lt=1)] = 0.2
+        test_fraction: Annotated[
+            ProperShare, Field(description="share of the images that is held out for testing")
+        ] = 0.2
 
     def load(self) -> Data:
         from skimage.data import lfw_subset

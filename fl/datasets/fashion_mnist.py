@@ -7,6 +7,9 @@ Normalised with MNIST's mean and deviation, as in ReBaFL's code.
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
+
+from pydantic import Field
 
 from fl.dataset import Data, Dataset
 from fl.datasets._idx import read_four
@@ -21,8 +24,10 @@ class FashionMNIST(Dataset):
 
     @dataclass(frozen=True, kw_only=True)
     class Config:
-        path: str | None = None
-        download: bool = False
+        path: Annotated[
+            str | None, Field(description="folder that holds the data set's files; null looks in the cache")
+        ] = None
+        download: Annotated[bool, Field(description="whether files that are missing may be downloaded")] = False
 
     def load(self) -> Data:
         paths = locate(

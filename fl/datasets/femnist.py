@@ -14,6 +14,7 @@ from pydantic import Field
 from fl.dataset import Data, Dataset
 from fl.datasets._arrays import moments
 from fl.datasets._leaf import read_leaf
+from fl.ranges import ProperShare
 
 CLASSES = tuple("0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz")
 
@@ -24,8 +25,11 @@ class FEMNIST(Dataset):
 
     @dataclass(frozen=True, kw_only=True)
     class Config:
-        path: str
-        test_fraction: Annotated[float, Field(gt=0, lt=1)] = 0.2  # where LEAF has not split
+        path: Annotated[str, Field(description="folder of the JSON files that LEAF's preprocessing wrote")]
+        test_fraction: Annotated[
+            ProperShare,
+            Field(description="share of each writer's images held out for testing, where LEAF has not split"),
+        ] = 0.2
 
     def load(self) -> Data:
         # the split belongs to the data set, so it does not depend on the run's seed

@@ -13,6 +13,7 @@ from pydantic import Field
 from fl.dataset import Data, Dataset
 from fl.datasets._arrays import hold_out, moments
 from fl.datasets._folders import read_folders
+from fl.ranges import AtLeastOne, ProperShare
 
 
 class ImageFolder(Dataset):
@@ -21,10 +22,14 @@ class ImageFolder(Dataset):
 
     @dataclass(frozen=True, kw_only=True)
     class Config:
-        path: str
-        size: Annotated[int, Field(ge=1)] = 32  # pixels
-        grayscale: bool = False
-        test_fraction: Annotated[float, Field(gt=0, lt=1)] = 0.2
+        path: Annotated[str, Field(description="folder that holds one folder of images for each class")]
+        size: Annotated[
+            AtLeastOne, Field(description="height and width that images are resized to, in pixels")
+        ] = 32
+        grayscale: Annotated[bool, Field(description="whether images are turned to one grey channel")] = False
+        test_fraction: Annotated[
+            ProperShare, Field(description="share of every class that is held out for testing")
+        ] = 0.2
 
     def load(self) -> Data:
         path = Path(self.config.path).expanduser()

@@ -5,6 +5,9 @@ folder that torchvision filled.
 """
 
 from dataclasses import dataclass
+from typing import Annotated
+
+from pydantic import Field
 
 from fl.dataset import Data, Dataset
 from fl.datasets._idx import read_four
@@ -17,8 +20,10 @@ class MNIST(Dataset):
 
     @dataclass(frozen=True, kw_only=True)
     class Config:
-        path: str | None = None
-        download: bool = False
+        path: Annotated[
+            str | None, Field(description="folder that holds the data set's files; null looks in the cache")
+        ] = None
+        download: Annotated[bool, Field(description="whether files that are missing may be downloaded")] = False
 
     def load(self) -> Data:
         paths = locate(

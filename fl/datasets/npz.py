@@ -12,10 +12,11 @@ import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field
 
 from fl.dataset import Arrays, Data, Dataset
 from fl.datasets._arrays import moments
@@ -30,7 +31,7 @@ class NPZ(Dataset):
 
     @dataclass(frozen=True, kw_only=True)
     class Config:
-        path: str
+        path: Annotated[str, Field(description="the file that numpy.savez wrote")]
 
     def load(self) -> Data:
         path = Path(self.config.path).expanduser()

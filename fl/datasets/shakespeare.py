@@ -18,6 +18,7 @@ from pydantic import Field
 
 from fl.dataset import Data, Dataset
 from fl.datasets._leaf import read_leaf
+from fl.ranges import ProperShare
 
 # LEAF, models/utils/language_utils.py
 LETTERS = "\n !\"&'(),-.0123456789:;>?ABCDEFGHIJKLMNOPQRSTUVWXYZ[]abcdefghijklmnopqrstuvwxyz}"
@@ -30,9 +31,15 @@ class Shakespeare(Dataset):
 
     @dataclass(frozen=True, kw_only=True)
     class Config:
-        path: str
-        vocabulary: Literal[80, 81] = 80
-        test_fraction: Annotated[float, Field(gt=0, lt=1)] = 0.2  # where LEAF has not split
+        path: Annotated[str, Field(description="folder of the JSON files that LEAF's preprocessing wrote")]
+        vocabulary: Annotated[
+            Literal[80, 81],
+            Field(description="tokens: LEAF's 80 characters, or one more for all others as in FedRS"),
+        ] = 80
+        test_fraction: Annotated[
+            ProperShare,
+            Field(description="share of each role's windows held out for testing, where LEAF has not split"),
+        ] = 0.2
 
     def load(self) -> Data:
         train, test = read_leaf(self.config.path, self._convert, self.config.test_fraction, gap=LENGTH - 1)

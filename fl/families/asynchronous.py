@@ -17,19 +17,20 @@ in a round goes to the workers together.
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import chain
-from typing import Literal
+from typing import Annotated, Literal
 
 import numpy as np
 import torch
+from pydantic import Field
 
 from fl.delivery import Deliveries, Delivery
-from fl.errors import UserError
 from fl.families.clock import Arrival, Clock
 from fl.federation import Federation, Tally
 from fl.kinds import Kind
 from fl.method import Client, LocalConfig, Reply, RoundMethod
 from fl.model import State
 from fl.protection import Message
+from fl.ranges import Amount, AtLeastOne
 from fl.training.local import Trained
 from fl.tree import Tree
 
@@ -39,19 +40,26 @@ class Asynchronous(RoundMethod):
 
     @dataclass(frozen=True, kw_only=True)
     class Config(LocalConfig):
-        weighting: Literal["uniform"] = "uniform"
-        concurrency: int = 10  # clients that train at a time
-        speed_spread: float = 6.0  # speed of the fastest client over that of the slowest, >= 1
-        jitter: float = 0.2  # how much tasks of one client differ in time, >= 0
-
-        def __post_init__(self) -> None:
-            super().__post_init__()
-            for name, low in (("concurrency", 1), ("speed_spread", 1), ("jitter", 0)):
-                if not low <= getattr(self, name) < float("inf"):
-                    raise UserError(
-                        f"method.{name} must be >= {low}, got {getattr(self, name)}",
-                        hint="leave it out for the default",
-                    )
+        weighting: Annotated[
+            Literal["uniform"], Field(description="answers are not weighted by numbers of examples")
+        ] = "uniform"
+        concurrency: Annotated[AtLeastOne, Field(description="clients that train at a time")] = 10
+        speed_spread: Annotated[
+            float,
+            Field(
+                ge=1,
+                allow_inf_nan=False,
+                description="speed of the fastest client over that of the slowest; 1 makes all alike, 6 is "
+                "FreezeFL's",
+            ),
+        ] = 6.0
+        jitter: Annotated[
+            Amount,
+            Field(
+                description="how much tasks of one client differ in time: each takes 1 + jitter * Exp(1) times "
+                "as long"
+            ),
+        ] = 0.2
 
     def __init__(self, config: object = None) -> None:
         super().__init__(config)

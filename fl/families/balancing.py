@@ -11,13 +11,13 @@ phases, and a round belongs to one; only rounds of training are scored.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from pydantic import Field
 
-from fl.errors import UserError
 from fl.families import gan, generating
 from fl.families.augmentation_plan import Solver, offered
 from fl.families.grouping import complementary
@@ -29,6 +29,7 @@ from fl.ledger import EVERYONE
 from fl.method import Client, Reply, count_of
 from fl.model import State
 from fl.protection import Message
+from fl.ranges import AtLeastOne, AtLeastZero, PositiveShare
 from fl.tree import Tree
 
 
@@ -44,17 +45,17 @@ class Balancing(Relaying):
 
     @dataclass(frozen=True, kw_only=True)
     class Config(Relaying.Config):
-        local_epochs: int = 3
-        batch_size: int = 128
-        share: float = 0.5  # tau, of what balance asks for; GANDALF takes 0.5 and 0.07
-
-        def __post_init__(self) -> None:
-            super().__post_init__()
-            if not 0 < self.share <= 1:
-                raise UserError(
-                    f"method.share must be above 0 and at most 1, got {self.share}",
-                    hint="use augmentation: none to add no images",
-                )
+        local_epochs: Annotated[
+            AtLeastZero, Field(description="E: passes of a client over its data in a visit")
+        ] = 3
+        batch_size: Annotated[AtLeastOne, Field(description="B: examples in a batch of local training")] = 128
+        share: Annotated[
+            PositiveShare,
+            Field(
+                description="tau: share of the images that balance asks for which are really added; GANDALF "
+                "takes 0.5 and 0.07"
+            ),
+        ] = 0.5
 
     def offers(self, t: int, state: Tree, federation: Federation) -> list[Offered]:
         """Generators that the server can hand out."""

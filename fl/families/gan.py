@@ -13,15 +13,17 @@ for the generator.
 """
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 import torch
+from pydantic import Field
 from torch import Tensor, nn
 from torch.nn.functional import one_hot
 
 from fl.errors import UserError
 from fl.families.gan_networks import Critic, Generator
 from fl.model import State, state_of
+from fl.ranges import Amount, AtLeastOne, AtLeastZero
 from fl.training.local import channels_last
 
 
@@ -31,30 +33,23 @@ class GanConfig:
 
     __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "forbid"}
 
-    cycles: int = 150  # most visits a client gets
-    least_cycles: int = 120  # visits before convergence is checked
-    unit: Literal["epoch", "step"] = "epoch"  # of `local`; the paper says step, its code epoch
-    local: int = 3  # T_g: epochs, or generator steps, of a visit
-    critic_steps: int = 2  # T_d for a generator step
-    batch_size: int = 256
-    lr_generator: float = 5e-5
-    lr_critic: float = 1e-4
-    penalty: float = 10.0
-    latent: int = 128  # dimension of z
-    width: int = 32  # channels of the first convolution of the critic
-
-    def __post_init__(self) -> None:
-        for name in ("cycles", "local", "critic_steps", "batch_size", "latent", "width"):
-            if getattr(self, name) < 1:
-                raise UserError(
-                    f"gan.{name} must be >= 1, got {getattr(self, name)}", hint="leave it out for the default"
-                )
-        for name in ("lr_generator", "lr_critic", "penalty"):
-            if not 0 <= getattr(self, name) < float("inf"):
-                raise UserError(
-                    f"gan.{name} must be finite and >= 0, got {getattr(self, name)}",
-                    hint="leave it out for the default",
-                )
+    cycles: Annotated[AtLeastOne, Field(description="most visits that a client gets")] = 150
+    least_cycles: Annotated[AtLeastZero, Field(description="visits before convergence is checked")] = 120
+    unit: Annotated[
+        Literal["epoch", "step"], Field(description="what `local` counts; the paper says steps, its code epochs")
+    ] = "epoch"
+    local: Annotated[
+        AtLeastOne, Field(description="T_g: epochs or generator steps of a visit, as `unit` says")
+    ] = 3
+    critic_steps: Annotated[
+        AtLeastOne, Field(description="T_d: steps of the critic for each step of the generator")
+    ] = 2
+    batch_size: Annotated[AtLeastOne, Field(description="images in a batch")] = 256
+    lr_generator: Annotated[Amount, Field(description="Adam's step size for the generator")] = 5e-5
+    lr_critic: Annotated[Amount, Field(description="Adam's step size for the critic")] = 1e-4
+    penalty: Annotated[Amount, Field(description="weight of the gradient penalty (arXiv:1704.00028)")] = 10.0
+    latent: Annotated[AtLeastOne, Field(description="dimension of z, the generator's random input")] = 128
+    width: Annotated[AtLeastOne, Field(description="channels of the critic's first convolution")] = 32
 
 
 @dataclass(frozen=True)

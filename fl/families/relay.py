@@ -18,9 +18,11 @@ tries at most. Delays do not depend on training, so a round is planned before an
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from math import log
-from typing import Any, ClassVar, Protocol
+from typing import Annotated, Any, ClassVar, Protocol
 
-from fl.errors import UserError
+from pydantic import Field
+
+from fl.ranges import Amount, AtLeastOne, AtLeastZero, BelowOne, Positive
 from fl.streams import Streams
 
 START = -1  # the source of a task that begins with the round's first model
@@ -32,28 +34,26 @@ class FaultConfig:
 
     __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "forbid"}
 
-    tolerance: bool = True
-    dropout: float = 0.0  # share of requests later than `timeout`, 0 <= p < 1; 0: no delays
-    crash: float = 0.0  # probability that a client goes down in a request, or while it waits
-    timeout: float = 1.0  # T_R, simulated time
-    patience: float = 0.25  # with tolerance the mediator waits patience * timeout
-    heartbeat: float = 0.0  # T_HB; 0: a third of the time it waits
-    gap: int = 1  # requests to others between two to the same client
-    requests: int = 3  # tries of one task, with tolerance
-
-    def __post_init__(self) -> None:
-        for name in ("dropout", "crash"):
-            if not 0 <= getattr(self, name) < 1:
-                raise UserError(
-                    f"faults.{name} must be >= 0 and < 1, got {getattr(self, name)}",
-                    hint="use 0 for clients that never fail",
-                )
-        for name, low in (("timeout", 1e-9), ("patience", 1e-9), ("heartbeat", 0), ("gap", 0), ("requests", 1)):
-            if not low <= getattr(self, name) < float("inf"):
-                raise UserError(
-                    f"faults.{name} must be finite and >= {low:g}, got {getattr(self, name)}",
-                    hint="leave it out for the default",
-                )
+    tolerance: Annotated[
+        bool, Field(description="whether mediators go on without late or silent clients (GANDALF, Algorithm 2)")
+    ] = True
+    dropout: Annotated[
+        BelowOne, Field(description="share of requests that take longer than `timeout`; 0 means no delays")
+    ] = 0.0
+    crash: Annotated[
+        BelowOne, Field(description="probability that a client goes down in a request or while it waits")
+    ] = 0.0
+    timeout: Annotated[Positive, Field(description="T_R: longest wait for a result, in simulated time")] = 1.0
+    patience: Annotated[Positive, Field(description="with tolerance the wait is patience * timeout")] = 0.25
+    heartbeat: Annotated[
+        Amount,
+        Field(
+            description="T_HB: silence after which a client counts as down, in simulated time; 0 is a third of "
+            "the wait"
+        ),
+    ] = 0.0
+    gap: Annotated[AtLeastZero, Field(description="requests to others between two to the same client")] = 1
+    requests: Annotated[AtLeastOne, Field(description="most requests for one task, with tolerance")] = 3
 
     @property
     def wait(self) -> float:

@@ -14,10 +14,11 @@ With as many groups as clients this is FedAvg, bit for bit.
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Annotated
 
 import torch
+from pydantic import Field
 
-from fl.errors import UserError
 from fl.families.relay import START, FaultConfig, Faults, RandomFaults, Relay, Task, plan
 from fl.families.visit_noise import NoiseConfig, protected, release
 from fl.federation import Federation, Tally
@@ -26,6 +27,7 @@ from fl.ledger import EVERYONE
 from fl.method import Client, LocalConfig, Reply, RoundMethod
 from fl.model import State
 from fl.protection import Message
+from fl.ranges import AtLeastOne
 from fl.tree import Tree, finite
 
 Groups = Sequence[Sequence[int]]
@@ -51,19 +53,18 @@ class Relaying(RoundMethod):
 
     @dataclass(frozen=True, kw_only=True)
     class Config(LocalConfig):
-        mediators: int = 2  # M_c, groups that train the model
-        mediator_epochs: int = 1  # E_m, times a group is gone through in a round
-        faults: FaultConfig = field(default_factory=FaultConfig)
-        noise: NoiseConfig = field(default_factory=NoiseConfig)
-
-        def __post_init__(self) -> None:
-            super().__post_init__()
-            for name in ("mediators", "mediator_epochs"):
-                if getattr(self, name) < 1:
-                    raise UserError(
-                        f"method.{name} must be >= 1, got {getattr(self, name)}",
-                        hint="as many mediators as clients is FedAvg",
-                    )
+        mediators: Annotated[
+            AtLeastOne, Field(description="M_c: groups that train the model; as many as clients is FedAvg")
+        ] = 2
+        mediator_epochs: Annotated[
+            AtLeastOne, Field(description="E_m: times a group is gone through in a round")
+        ] = 1
+        faults: Annotated[
+            FaultConfig, Field(description="how clients fail and how the mediators deal with it")
+        ] = field(default_factory=FaultConfig)
+        noise: Annotated[NoiseConfig, Field(description="noise on what a client hands on")] = field(
+            default_factory=NoiseConfig
+        )
 
     def settled(self, kinds: Iterable[Kind]) -> list[Kind]:
         """Kinds that this method noises or clips itself; the ledger then has its own lines."""

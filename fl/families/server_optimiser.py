@@ -11,16 +11,17 @@ are averaged, because a momentum could make a variance negative.
 
 from abc import abstractmethod
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import torch
+from pydantic import Field
 from torch import Tensor
 
 from fl.delivery import Deliveries
-from fl.errors import UserError
 from fl.federation import Federation
 from fl.method import LocalConfig, RoundMethod
 from fl.model import State
+from fl.ranges import Amount, BelowOne, Positive
 from fl.tree import Tree
 
 
@@ -36,14 +37,7 @@ class ServerOptimiser(RoundMethod):
 
     @dataclass(frozen=True, kw_only=True)
     class Config(LocalConfig):
-        server_lr: float = 1.0  # eta_g
-
-        def __post_init__(self) -> None:
-            super().__post_init__()
-            if not 0 <= self.server_lr < float("inf"):
-                raise UserError(
-                    f"method.server_lr must be finite and >= 0, got {self.server_lr}", hint="1 is FedAvg's"
-                )
+        server_lr: Annotated[Amount, Field(description="eta_g: step size of the server; 1 is FedAvg's")] = 1.0
 
     @abstractmethod
     def moments(self, zeros: State) -> dict[str, State]:
@@ -82,20 +76,11 @@ class AdaptiveOptimiser(ServerOptimiser):
 
     @dataclass(frozen=True, kw_only=True)
     class Config(ServerOptimiser.Config):
-        server_lr: float = 0.1  # the paper tunes it; 0.1 or 0.01 are usual
-        beta1: float = 0.9  # first moment, 0 <= beta1 < 1
-        kappa: float = 1e-3  # tau in the paper: degree of adaptivity, > 0
-
-        def __post_init__(self) -> None:
-            super().__post_init__()
-            for name in ("beta1", "beta2"):  # not every subclass has a beta2
-                value = getattr(self, name, 0.0)
-                if not 0 <= value < 1:
-                    raise UserError(
-                        f"method.{name} must be in 0..1 without 1, got {value}", hint="use 0 for no memory"
-                    )
-            if not self.kappa > 0:
-                raise UserError(f"method.kappa must be > 0, got {self.kappa}", hint="1e-3 is usual")
+        server_lr: Annotated[
+            Amount, Field(description="eta_g: step size of the server; the paper tunes it, 0.1 or 0.01 are usual")
+        ] = 0.1
+        beta1: Annotated[BelowOne, Field(description="decay of the first moment; 0 keeps no memory")] = 0.9
+        kappa: Annotated[Positive, Field(description="tau in the paper: degree of adaptivity")] = 1e-3
 
     @abstractmethod
     def second(self, v: Tensor, squared: Tensor) -> Tensor:

@@ -10,6 +10,9 @@ and what the clients use is scored as `client_accuracy` and `personal_accuracy`.
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from typing import Annotated
+
+from pydantic import Field
 
 from fl.delivery import Deliveries
 from fl.errors import UserError
@@ -28,7 +31,13 @@ class SplitMethod(RoundMethod):
     @dataclass(frozen=True, kw_only=True)
     class Config(LocalConfig):
         # "head", "body", or beginnings of parameter names; none: everything is shared
-        private: tuple[str, ...] = ("head",)
+        private: Annotated[
+            tuple[str, ...],
+            Field(
+                description="parts that stay with the client: head, body, or beginnings of parameter names; "
+                "none is FedAvg"
+            ),
+        ] = ("head",)
 
     def is_private(self, name: str) -> bool:
         """Whether this parameter (or buffer) stays on the client."""

@@ -15,16 +15,17 @@ Every visit is a release of its own in the ledger, to be composed over visits an
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 import torch
+from pydantic import Field
 from torch import Tensor
 
 from fl.artifact import Party
-from fl.errors import UserError
 from fl.kinds import Kind
 from fl.ledger import Release
 from fl.model import State
+from fl.ranges import Amount, Positive
 
 STATED_DELTA = 1e-5
 
@@ -35,26 +36,30 @@ class NoiseConfig:
 
     __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "forbid"}
 
-    mode: Literal["printed", "accounted"] = "printed"
-    scale: float = 1e-5  # sigma_n; 0: no noise
-    generator: float = 1.0  # s_g: L2 norm of one visit's change, or what it is declared to be
-    critic: float = 1.0  # s_d
-    model: float = 1.0  # s_c
-    labels_scale: float = 1e-5  # sigma of the label distribution
-    labels: float = 1.0  # its norm: at most 1 for any distribution
-
-    def __post_init__(self) -> None:
-        for name in ("scale", "labels_scale"):
-            if not 0 <= getattr(self, name) < math.inf:
-                raise UserError(
-                    f"noise.{name} must be finite and >= 0, got {getattr(self, name)}", hint="use 0 for no noise"
-                )
-        for name in ("generator", "critic", "model", "labels"):
-            if not 0 < getattr(self, name) < math.inf:
-                raise UserError(
-                    f"noise.{name} must be finite and > 0, got {getattr(self, name)}",
-                    hint="it is the L2 norm that the noise is calibrated to",
-                )
+    mode: Annotated[
+        Literal["printed", "accounted"],
+        Field(description="noise as GANDALF prints it, which bounds nothing, or clipped and accounted for"),
+    ] = "printed"
+    scale: Annotated[
+        Amount,
+        Field(description="sigma_n: standard deviation of the noise over the sensitivity; 0 adds no noise"),
+    ] = 1e-5
+    generator: Annotated[
+        Positive, Field(description="s_g: L2 norm of one visit's change of the generator, declared or clipped to")
+    ] = 1.0
+    critic: Annotated[
+        Positive, Field(description="s_d: L2 norm of one visit's change of the critic, declared or clipped to")
+    ] = 1.0
+    model: Annotated[
+        Positive, Field(description="s_c: L2 norm of one visit's change of the model, declared or clipped to")
+    ] = 1.0
+    labels_scale: Annotated[
+        Amount,
+        Field(description="standard deviation of the noise on the label distribution over its sensitivity"),
+    ] = 1e-5
+    labels: Annotated[
+        Positive, Field(description="L2 norm of the label distribution; at most 1 for any distribution")
+    ] = 1.0
 
     @property
     def clips(self) -> bool:

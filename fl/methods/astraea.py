@@ -16,13 +16,13 @@ federation whose classes are even, with a mediator for every client, is FedAvg, 
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from pydantic import Field
 
-from fl.errors import UserError
 from fl.families.augmentation_plan import altered
 from fl.families.balancing import Balancing
 from fl.families.generating import pixels
@@ -48,18 +48,25 @@ class Astraea(Balancing):
 
     @dataclass(frozen=True, kw_only=True)
     class Config(Balancing.Config):
-        noise: NoiseConfig = field(default_factory=no_noise)
-        theta_add: float = 1.0  # deviations below the mean from which a class is filled up
-        theta_drop: float = 1.0  # deviations above the mean from which it is thinned out
-
-        def __post_init__(self) -> None:
-            super().__post_init__()
-            for name in ("theta_add", "theta_drop"):
-                if not getattr(self, name) >= 0:
-                    raise UserError(
-                        f"astraea.{name} must be >= 0, got {getattr(self, name)}",
-                        hint="use .inf to leave the classes as they are",
-                    )
+        noise: Annotated[NoiseConfig, Field(description="noise on what clients hand on; none by default")] = (
+            field(default_factory=no_noise)
+        )
+        theta_add: Annotated[
+            float,
+            Field(
+                ge=0,
+                description="standard deviations below the mean count from which a class is filled up; .inf "
+                "fills none",
+            ),
+        ] = 1.0
+        theta_drop: Annotated[
+            float,
+            Field(
+                ge=0,
+                description="standard deviations above the mean count from which a class is thinned out; .inf "
+                "thins none",
+            ),
+        ] = 1.0
 
     def left(self, state: Tree) -> dict[str, int]:
         done = state["done"]

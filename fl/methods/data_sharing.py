@@ -11,12 +11,13 @@ the server knows who has what; clients here tell it their label counts.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Annotated
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from pydantic import Field
 
-from fl.errors import UserError
 from fl.families.balancing import Balancing
 from fl.families.generating import pixels
 from fl.families.visit_noise import NoiseConfig, no_noise
@@ -24,6 +25,7 @@ from fl.federation import Federation, Tally
 from fl.kinds import Kind
 from fl.method import Card, Client, Reply
 from fl.protection import Message, Payload
+from fl.ranges import Share
 from fl.tree import Tree
 
 
@@ -39,18 +41,15 @@ class DataSharing(Balancing):
 
     @dataclass(frozen=True, kw_only=True)
     class Config(Balancing.Config):
-        noise: NoiseConfig = field(default_factory=no_noise)
-        volume: float = 0.2  # |G| / |D|
-        given: float = 0.2  # share of G that a client receives
-
-        def __post_init__(self) -> None:
-            super().__post_init__()
-            for name in ("volume", "given"):
-                if not 0 <= getattr(self, name) <= 1:
-                    raise UserError(
-                        f"data_sharing.{name} must be from 0 to 1, got {getattr(self, name)}",
-                        hint="0.2 is the paper's",
-                    )
+        noise: Annotated[NoiseConfig, Field(description="noise on what clients hand on; none by default")] = (
+            field(default_factory=no_noise)
+        )
+        volume: Annotated[
+            Share, Field(description="size of the shared set over that of all data; 0.2 is the paper's")
+        ] = 0.2
+        given: Annotated[
+            Share, Field(description="share of the shared set that each client receives; 0.2 is the paper's")
+        ] = 0.2
 
     def left(self, state: Tree) -> dict[str, int]:
         done = state["done"]

@@ -14,13 +14,15 @@ training alone. Evaluated and released is w; the v_k give `client_accuracy` and 
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from typing import Annotated
 
+from pydantic import Field
 from torch import Tensor
 
-from fl.errors import UserError
 from fl.method import Client, LocalConfig, Reply
 from fl.methods.fedavg import FedAvg
 from fl.model import State
+from fl.ranges import Amount
 from fl.training.local import Constants, Handle, Params, Trained, Training
 from fl.tree import Tree
 
@@ -36,15 +38,13 @@ class Ditto(FedAvg):
 
     @dataclass(frozen=True, kw_only=True)
     class Config(LocalConfig):
-        strength: float = 1.0  # lambda >= 0; the paper's grid is {0.1, 1, 2}
-
-        def __post_init__(self) -> None:
-            super().__post_init__()
-            if not 0 <= self.strength < float("inf"):
-                raise UserError(
-                    f"ditto.strength must be finite and >= 0, got {self.strength}",
-                    hint="use strength: 0 for clients that train alone",
-                )
+        strength: Annotated[
+            Amount,
+            Field(
+                description="lambda: pull of the personal model to the global one; 0 trains alone; the paper "
+                "searches {0.1, 1, 2}"
+            ),
+        ] = 1.0
 
     def finish(self, client: Client, trained: Trained) -> Reply:
         own = client.memory.get("own") or client.initial

@@ -23,11 +23,12 @@ it has converged. A class that nobody sent cannot be made, and the server says w
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Annotated
 
 import torch
+from pydantic import Field
 from torch import Tensor
 
-from fl.errors import UserError
 from fl.families import augmentation_plan as plans
 from fl.families import gan as wgan
 from fl.families.balancing import Balancing
@@ -37,6 +38,7 @@ from fl.federation import Federation, Tally
 from fl.kinds import Kind
 from fl.method import Card, Client, Reply, count_of
 from fl.protection import Message
+from fl.ranges import AtLeastOne, AtLeastZero, PositiveShare, Share
 from fl.tree import Tree
 
 
@@ -53,27 +55,27 @@ class FAug(Balancing):
 
     @dataclass(frozen=True, kw_only=True)
     class Config(Balancing.Config):
-        share: float = 1.0
-        noise: NoiseConfig = field(default_factory=no_noise)
-        seeds: int = 5  # images of a class that a client sends
-        scarce: float = 0.5  # of its largest class: a class with fewer is scarce
-        decoys: int = 1  # classes that are not scarce and are sent as well
-        enlarged: int = 100  # images of each class that the server makes of them
-        gan: wgan.GanConfig = field(default_factory=wgan.GanConfig)
-
-        def __post_init__(self) -> None:
-            super().__post_init__()
-            for name, low in (("seeds", 0), ("decoys", 0), ("enlarged", 1)):
-                if getattr(self, name) < low:
-                    raise UserError(
-                        f"faug.{name} must be >= {low}, got {getattr(self, name)}",
-                        hint="leave it out for the default",
-                    )
-            if not 0 <= self.scarce <= 1:
-                raise UserError(
-                    f"faug.scarce must be from 0 to 1, got {self.scarce}",
-                    hint="0 calls no class scarce, 1 all but the largest",
-                )
+        share: Annotated[
+            PositiveShare, Field(description="share of the gap to its largest class that a client fills up")
+        ] = 1.0
+        noise: Annotated[NoiseConfig, Field(description="noise on what clients hand on; none by default")] = (
+            field(default_factory=no_noise)
+        )
+        seeds: Annotated[AtLeastZero, Field(description="images of a class that a client sends; 0 is FedAvg")] = 5
+        scarce: Annotated[
+            Share,
+            Field(
+                description="a class below this share of the client's largest is scarce; 0 calls none scarce, 1 "
+                "all others"
+            ),
+        ] = 0.5
+        decoys: Annotated[AtLeastZero, Field(description="classes sent besides that are not scarce")] = 1
+        enlarged: Annotated[
+            AtLeastOne, Field(description="images of each class that the server makes of the seeds")
+        ] = 100
+        gan: Annotated[wgan.GanConfig, Field(description="the generator that the server trains")] = field(
+            default_factory=wgan.GanConfig
+        )
 
     # Server ------------------------------------------------------------------------------
 

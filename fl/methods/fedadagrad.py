@@ -11,11 +11,14 @@ v starts at kappa^2 and never shrinks. Sends what FedAvg sends.
 """
 
 from dataclasses import dataclass, replace
+from typing import Annotated
 
+from pydantic import Field
 from torch import Tensor
 
 from fl.families.server_optimiser import AdaptiveOptimiser
 from fl.methods.fedavg import FedAvg
+from fl.ranges import BelowOne
 
 
 class FedAdagrad(AdaptiveOptimiser):
@@ -29,7 +32,7 @@ class FedAdagrad(AdaptiveOptimiser):
 
     @dataclass(frozen=True, kw_only=True)
     class Config(AdaptiveOptimiser.Config):
-        beta1: float = 0.0  # the paper uses no first moment here
+        beta1: Annotated[BelowOne, Field(description="decay of the first moment; the paper uses none here")] = 0.0
 
     def second(self, v: Tensor, squared: Tensor) -> Tensor:
         return v + squared

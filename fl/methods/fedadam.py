@@ -13,11 +13,14 @@ v starts at kappa^2; there is no bias correction. Sends what FedAvg sends.
 """
 
 from dataclasses import dataclass, replace
+from typing import Annotated
 
+from pydantic import Field
 from torch import Tensor
 
 from fl.families.server_optimiser import AdaptiveOptimiser
 from fl.methods.fedavg import FedAvg
+from fl.ranges import BelowOne
 
 
 class FedAdam(AdaptiveOptimiser):
@@ -31,7 +34,7 @@ class FedAdam(AdaptiveOptimiser):
 
     @dataclass(frozen=True, kw_only=True)
     class Config(AdaptiveOptimiser.Config):
-        beta2: float = 0.99  # second moment, 0 <= beta2 < 1
+        beta2: Annotated[BelowOne, Field(description="decay of the second moment; 0 keeps no memory")] = 0.99
 
     def second(self, v: Tensor, squared: Tensor) -> Tensor:
         beta2: float = self.config.beta2

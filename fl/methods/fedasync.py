@@ -16,13 +16,15 @@ no sum for secure aggregation to hide it in.
 """
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
+
+from pydantic import Field
 
 from fl.delivery import Deliveries
-from fl.errors import UserError
 from fl.families.asynchronous import Asynchronous
 from fl.kinds import Kind
 from fl.method import Card
+from fl.ranges import Amount, AtLeastZero, PositiveShare
 from fl.training.local import Constants, Params
 from fl.tree import Tree
 
@@ -39,25 +41,20 @@ class FedAsync(Asynchronous):
 
     @dataclass(frozen=True, kw_only=True)
     class Config(Asynchronous.Config):
-        alpha: float = 0.6  # weight of a fresh answer, 0 < alpha <= 1
-        decay: Literal["constant", "polynomial", "hinge"] = "polynomial"  # S
-        exponent: float = 0.5  # a of the polynomial
-        hinge_slope: float = 10.0  # a of the hinge
-        hinge_after: int = 4  # b of the hinge
-        rho: float = 0.005  # pull towards the received model, >= 0
-
-        def __post_init__(self) -> None:
-            super().__post_init__()
-            if not 0 < self.alpha <= 1:
-                raise UserError(
-                    f"fedasync.alpha must be above 0 and at most 1, got {self.alpha}", hint="0.6 is the paper's"
-                )
-            for name in ("exponent", "hinge_slope", "hinge_after", "rho"):
-                if not 0 <= getattr(self, name) < float("inf"):
-                    raise UserError(
-                        f"fedasync.{name} must be finite and >= 0, got {getattr(self, name)}",
-                        hint="use decay: constant to ignore staleness",
-                    )
+        alpha: Annotated[PositiveShare, Field(description="weight of a fresh answer; 0.6 is the paper's")] = 0.6
+        decay: Annotated[
+            Literal["constant", "polynomial", "hinge"],
+            Field(description="S: how the weight falls with staleness; constant ignores it"),
+        ] = "polynomial"
+        exponent: Annotated[Amount, Field(description="a of the polynomial decay")] = 0.5
+        hinge_slope: Annotated[Amount, Field(description="a of the hinge decay")] = 10.0
+        hinge_after: Annotated[
+            AtLeastZero,
+            Field(description="b of the hinge decay: staleness, in server steps, from which the weight falls"),
+        ] = 4
+        rho: Annotated[
+            Amount, Field(description="proximal weight: pull of local training towards the received model")
+        ] = 0.005
 
     def correct(self, grads: Params, params: Params, start: Params, const: Constants) -> Params:
         rho = self.config.rho

@@ -7,10 +7,10 @@ images from the test set. Here they come from training examples that no client h
 """
 
 from dataclasses import dataclass, replace
-from math import inf
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
+from pydantic import Field
 from torch import Tensor
 
 from fl.errors import UserError
@@ -19,6 +19,7 @@ from fl.kinds import Kind
 from fl.method import Client, LocalConfig, Reply
 from fl.methods.fedavg import FedAvg
 from fl.partition import Index
+from fl.ranges import Amount, AtLeastZero, BelowOne
 from fl.training.local import Constants, Handle, Params, Training
 from fl.tree import Tree
 
@@ -34,21 +35,17 @@ class FedAvgFT(FedAvg):
 
     @dataclass(frozen=True, kw_only=True)
     class Config(LocalConfig):
-        server_examples: int = 300  # at most; equally many of each class
-        server_epochs: int = 5
-        server_lr: float = 0.01
-        server_momentum: float = 0.5
-        server_weight_decay: float = 5e-4
-
-        def __post_init__(self) -> None:
-            super().__post_init__()
-            for name in ("examples", "epochs", "lr", "momentum", "weight_decay"):
-                value, end = getattr(self, f"server_{name}"), 1 if name == "momentum" else inf
-                if not 0 <= value < end:
-                    bound = f"in [0, {end:g})"
-                    raise UserError(
-                        f"fedavg_ft.server_{name} must be {bound}, got {value}", hint="server_epochs: 0 is FedAvg"
-                    )
+        server_examples: Annotated[
+            AtLeastZero,
+            Field(description="most examples the server trains on, as many of each class; 300 is ReBaFL's code"),
+        ] = 300
+        server_epochs: Annotated[
+            AtLeastZero,
+            Field(description="passes of the server over its examples after each average; 0 is FedAvg"),
+        ] = 5
+        server_lr: Annotated[Amount, Field(description="step size of the server's training")] = 0.01
+        server_momentum: Annotated[BelowOne, Field(description="momentum of the server's training")] = 0.5
+        server_weight_decay: Annotated[Amount, Field(description="weight decay of the server's training")] = 5e-4
 
     def open(self, federation: Federation) -> None:
         super().open(federation)

@@ -11,11 +11,14 @@ so server_momentum = 0 and server_lr = 1 is FedAvg, bit for bit. Sends what FedA
 """
 
 from dataclasses import dataclass, replace
+from typing import Annotated
 
-from fl.errors import UserError
+from pydantic import Field
+
 from fl.families.server_optimiser import ServerOptimiser, Step
 from fl.methods.fedavg import FedAvg
 from fl.model import State
+from fl.ranges import BelowOne
 
 
 class FedAvgM(ServerOptimiser):
@@ -29,15 +32,7 @@ class FedAvgM(ServerOptimiser):
 
     @dataclass(frozen=True, kw_only=True)
     class Config(ServerOptimiser.Config):
-        server_momentum: float = 0.9  # rho_s, 0 <= rho_s < 1
-
-        def __post_init__(self) -> None:
-            super().__post_init__()
-            if not 0 <= self.server_momentum < 1:
-                raise UserError(
-                    f"fedavgm.server_momentum must be in 0..1 without 1, got {self.server_momentum}",
-                    hint="use 0 for FedAvg",
-                )
+        server_momentum: Annotated[BelowOne, Field(description="rho_s: server momentum; 0 is FedAvg")] = 0.9
 
     def moments(self, zeros: State) -> dict[str, State]:
         return {"velocity": zeros}

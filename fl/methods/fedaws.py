@@ -19,19 +19,21 @@ not heard yet starts from its rows of the initial model, because the server does
 """
 
 from dataclasses import dataclass, replace
+from typing import Annotated
 
 import torch
+from pydantic import Field
 from torch import Tensor
 from torch.nn.functional import cosine_similarity, cross_entropy, normalize
 
 from fl.delivery import Deliveries
-from fl.errors import UserError
 from fl.federation import Federation
 from fl.kinds import Kind
 from fl.method import Client, LocalConfig, Reply
 from fl.methods.fedavg import FedAvg
 from fl.model import State
 from fl.protection import Message
+from fl.ranges import Amount, AtLeastZero, Share
 from fl.training.local import Constants, Handle, Trained
 from fl.tree import Tree
 
@@ -49,21 +51,22 @@ class FedAwS(FedAvg):
 
     @dataclass(frozen=True, kw_only=True)
     class Config(LocalConfig):
-        margin: float = 0.5  # nu, 0..1; (0.8, 30 steps, 0.1) is the other published setting
-        steps: int = 50  # of spreading; 0 switches it off
-        spread_lr: float = 0.01
-        positive_only: bool = False  # clients see the proxies of their own classes only
-        orthogonal_head: bool = False  # start from orthonormal head rows, as recommended
-
-        def __post_init__(self) -> None:
-            super().__post_init__()
-            if not 0 <= self.margin <= 1:
-                raise UserError(
-                    f"fedaws.margin must be in 0..1, got {self.margin}",
-                    hint="it is compared with (1 - cosine) / 2",
-                )
-            if self.steps < 0:
-                raise UserError(f"fedaws.steps must be >= 0, got {self.steps}", hint="use steps: 0 for FedAvg")
+        margin: Annotated[
+            Share,
+            Field(
+                description="nu: distance (1 - cosine) / 2 up to which head rows are pushed apart; 0.8, with 30 "
+                "steps at 0.1, is the other published setting"
+            ),
+        ] = 0.5
+        steps: Annotated[AtLeastZero, Field(description="steps of spreading in a round; 0 is FedAvg")] = 50
+        spread_lr: Annotated[Amount, Field(description="step size of spreading")] = 0.01
+        positive_only: Annotated[
+            bool,
+            Field(description="whether clients see the proxies of their own classes only, as in the original"),
+        ] = False
+        orthogonal_head: Annotated[
+            bool, Field(description="whether to start from orthonormal head rows, as the paper recommends")
+        ] = False
 
     def proxy_name(self, state: State) -> str:
         """The head's weight [C, D] in a whole state."""

@@ -7,9 +7,10 @@ either) and send the body alone, so that nothing of the head can tell which clas
 """
 
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Annotated, Literal
 
 import torch
+from pydantic import Field
 
 from fl.delivery import Deliveries
 from fl.federation import Federation
@@ -32,7 +33,10 @@ class FedBABU(FedAvg):
 
     @dataclass(frozen=True, kw_only=True)
     class Config(LocalConfig):
-        head_init: Literal["default", "orthogonal"] = "default"
+        head_init: Annotated[
+            Literal["default", "orthogonal"],
+            Field(description="how the head, which is never trained, starts: at random or with orthonormal rows"),
+        ] = "default"
 
     def initial(self, federation: Federation) -> State:
         model = dict(federation.initial)

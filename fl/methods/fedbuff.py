@@ -16,12 +16,15 @@ Clients answer at most once in a buffer. Where fewer than B can answer, the buff
 """
 
 from dataclasses import dataclass
+from typing import Annotated
+
+from pydantic import Field
 
 from fl.delivery import Deliveries
-from fl.errors import UserError
 from fl.families.asynchronous import Asynchronous
 from fl.kinds import Kind
 from fl.method import Card
+from fl.ranges import Amount, AtLeastOne
 from fl.tree import Tree
 from fl.weighted_mean import WeightedMean
 
@@ -38,18 +41,11 @@ class FedBuff(Asynchronous):
 
     @dataclass(frozen=True, kw_only=True)
     class Config(Asynchronous.Config):
-        buffer: int = 10  # B, answers that make a step
-        concurrency: int = 20  # clients that train at a time
-        server_lr: float = 1.0  # eta_g
-
-        def __post_init__(self) -> None:
-            super().__post_init__()
-            if self.buffer < 1:
-                raise UserError(f"fedbuff.buffer must be >= 1, got {self.buffer}", hint="10 is the paper's")
-            if not 0 <= self.server_lr < float("inf"):
-                raise UserError(
-                    f"fedbuff.server_lr must be finite and >= 0, got {self.server_lr}", hint="1 is FedAvg's"
-                )
+        buffer: Annotated[
+            AtLeastOne, Field(description="B: answers that make a step of the server; 10 is the paper's")
+        ] = 10
+        concurrency: Annotated[AtLeastOne, Field(description="clients that train at a time")] = 20
+        server_lr: Annotated[Amount, Field(description="eta_g: step size of the server; 1 is FedAvg's")] = 1.0
 
     def wanted(self) -> int:
         size: int = self.config.buffer

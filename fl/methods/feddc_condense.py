@@ -17,9 +17,10 @@ requested with `unsafe_allow_real_init: true`.
 """
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import torch
+from pydantic import Field
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
@@ -30,6 +31,7 @@ from fl.federation import Federation
 from fl.kinds import Kind
 from fl.method import Card, Client, LocalConfig, Reply, RoundMethod
 from fl.protection import Payload
+from fl.ranges import Amount, AtLeastOne, AtLeastZero
 from fl.training.local import Constants, Handle, Params, Trained, Training
 from fl.tree import Tree
 
@@ -45,51 +47,81 @@ class FedDCCondense(RoundMethod):
 
     @dataclass(frozen=True, kw_only=True)
     class Config(LocalConfig):
-        local_epochs: int = 1
-        batch_size: int = 32  # with weight_decay, from the authors' logs
-        weight_decay: float = 1e-3
-        variant: Literal["feddc", "feddc_plus"] = "feddc"
-        iterations: int = 500  # of condensation; 0 sends the images as initialised
-        image_lr: float = 3.0
-        image_clip: float = 0.25  # nu, hinted at in the authors' code; 0: no clipping
-        images_per_class: int = 1
-        real_batch: int = 50  # images of a class in an iteration, without replacement
-        match: Literal["dc_rows", "layer"] = "dc_rows"
-        init: Literal["noise", "real"] = "noise"
-        unsafe_allow_real_init: bool = False  # uploads images close to training images
-        recondense: Literal["cache", "every_round"] = "cache"
-        balance: Literal["none", "reweight"] = "none"  # reweight: each class weighs the same
-        ft_epochs: int = 10
-        ft_lr: float = 0.01
-        ft_batch: int = 64
-        ft_weight_decay: float = 1e-3
-        ft_full_batch: bool = False  # the printed update
+        local_epochs: Annotated[
+            AtLeastZero, Field(description="E: passes of a client over its data in a round")
+        ] = 1
+        batch_size: Annotated[
+            AtLeastOne, Field(description="B: examples in a batch of local training; from the authors' logs")
+        ] = 32
+        weight_decay: Annotated[
+            Amount, Field(description="L2 penalty of local training; from the authors' logs")
+        ] = 1e-3
+        variant: Annotated[
+            Literal["feddc", "feddc_plus"],
+            Field(description="feddc_plus optimises the images with momentum 0.9 and weight decay 4e-5"),
+        ] = "feddc"
+        iterations: Annotated[
+            AtLeastZero, Field(description="iterations of condensation; 0 sends the images as initialised")
+        ] = 500
+        image_lr: Annotated[Amount, Field(description="step size on the condensed images")] = 3.0
+        image_clip: Annotated[
+            Amount,
+            Field(
+                description="nu: largest norm of the images' gradient, hinted at in the authors' code; 0 means "
+                "no clipping"
+            ),
+        ] = 0.25
+        images_per_class: Annotated[
+            AtLeastOne, Field(description="condensed images of each class of a client")
+        ] = 1
+        real_batch: Annotated[
+            AtLeastOne, Field(description="real images of a class in an iteration, drawn without replacement")
+        ] = 50
+        match: Annotated[
+            Literal["dc_rows", "layer"],
+            Field(
+                description="how gradients are compared: one cosine for each output unit, or for each layer as "
+                "printed"
+            ),
+        ] = "dc_rows"
+        init: Annotated[
+            Literal["noise", "real"],
+            Field(description="what condensed images start from; real ones need unsafe_allow_real_init"),
+        ] = "noise"
+        unsafe_allow_real_init: Annotated[
+            bool, Field(description="permits init: real, which uploads images close to training images")
+        ] = False
+        recondense: Annotated[
+            Literal["cache", "every_round"],
+            Field(description="whether a client condenses once or, as printed, in every round"),
+        ] = "cache"
+        balance: Annotated[
+            Literal["none", "reweight"],
+            Field(description="with reweight each class weighs the same in the server's training"),
+        ] = "none"
+        ft_epochs: Annotated[
+            AtLeastZero,
+            Field(description="passes of the server over the condensed images in a round; 0 is FedAvg"),
+        ] = 10
+        ft_lr: Annotated[Amount, Field(description="step size of the server's training; 0 is FedAvg")] = 0.01
+        ft_batch: Annotated[
+            AtLeastOne, Field(description="condensed images in a batch of the server's training")
+        ] = 64
+        ft_weight_decay: Annotated[Amount, Field(description="weight decay of the server's training")] = 1e-3
+        ft_full_batch: Annotated[
+            bool,
+            Field(
+                description="whether the server steps on all condensed images at once, which is the printed "
+                "update"
+            ),
+        ] = False
 
         def __post_init__(self) -> None:
-            super().__post_init__()
             if self.init == "real" and not self.unsafe_allow_real_init:
                 raise UserError(
                     "feddc_condense.init: real uploads images that start as training images",
                     hint="use init: noise; to study what real ones leak, unsafe_allow_real_init: true",
                 )
-            for name, low in (
-                ("iterations", 0),
-                ("images_per_class", 1),
-                ("real_batch", 1),
-                ("ft_epochs", 0),
-                ("ft_batch", 1),
-            ):
-                if getattr(self, name) < low:
-                    raise UserError(
-                        f"feddc_condense.{name} must be >= {low}, got {getattr(self, name)}",
-                        hint="leave it out for the default",
-                    )
-            for name in ("image_lr", "image_clip", "ft_lr", "ft_weight_decay"):
-                if not 0 <= getattr(self, name) < float("inf"):
-                    raise UserError(
-                        f"feddc_condense.{name} must be finite and >= 0, got {getattr(self, name)}",
-                        hint="use 0 to switch it off",
-                    )
 
     # Client ------------------------------------------------------------------------------
 

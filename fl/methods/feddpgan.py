@@ -10,9 +10,10 @@ critics as well. Where the averaged pair converges is decided as in GANDALF, of 
 """
 
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Annotated, Literal
 
 import torch
+from pydantic import Field
 
 from fl.families import gan as wgan
 from fl.families.balancing import Offered
@@ -39,7 +40,7 @@ class FedDPGAN(Gandalf):
 
     @dataclass(frozen=True, kw_only=True)
     class Config(Gandalf.Config):
-        groups: Literal[1] = 1
+        groups: Annotated[Literal[1], Field(description="one generator that all clients train")] = 1
 
     def _gan(self, t: int, state: Tree, memory: dict[int, Tree], federation: Federation) -> Tree:
         """One cycle: every client that answers trains the pair, and the server averages."""

@@ -13,17 +13,18 @@ reports; the default is the model that is really sent.
 """
 
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Annotated, Literal
 
 import torch
+from pydantic import Field
 
 from fl.delivery import Deliveries
-from fl.errors import UserError
 from fl.federation import Federation
 from fl.kinds import Kind
 from fl.method import Client, LocalConfig, Reply
 from fl.methods.fedavg import FedAvg
 from fl.model import State
+from fl.ranges import Amount
 from fl.training.local import Constants, Params, Trained
 from fl.tree import Tree
 from fl.weighted_mean import WeightedMean
@@ -41,18 +42,23 @@ class FedDyn(FedAvg):
 
     @dataclass(frozen=True, kw_only=True)
     class Config(LocalConfig):
-        weighting: Literal["uniform"] = "uniform"
-        alpha: float = 0.01  # the paper searches {0.1, 0.01, 0.001}
-        server_correction: bool = True
-        eval_model: Literal["served", "mean_all_latest"] = "served"
-
-        def __post_init__(self) -> None:
-            super().__post_init__()
-            if not 0 <= self.alpha < float("inf"):
-                raise UserError(
-                    f"feddyn.alpha must be >= 0, got {self.alpha}",
-                    hint="with alpha: 0 and server_correction: false it is FedAvg",
-                )
+        weighting: Annotated[
+            Literal["uniform"], Field(description="all clients weigh alike, as in the paper")
+        ] = "uniform"
+        alpha: Annotated[
+            Amount,
+            Field(description="strength of the dynamic regulariser; the paper searches {0.1, 0.01, 0.001}"),
+        ] = 0.01
+        server_correction: Annotated[
+            bool, Field(description="whether the server corrects the mean; without it alpha: 0 is FedAvg")
+        ] = True
+        eval_model: Annotated[
+            Literal["served", "mean_all_latest"],
+            Field(
+                description="the model that is evaluated: what is sent, or the mean of every client's latest as "
+                "in the authors' code"
+            ),
+        ] = "served"
 
     def start(self, federation: Federation) -> Tree:
         model = self.initial(federation)

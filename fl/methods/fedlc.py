@@ -9,14 +9,16 @@ the same label distribution with more data has smaller margins.
 """
 
 from dataclasses import dataclass, replace
+from typing import Annotated
 
 import torch
+from pydantic import Field
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from fl.errors import UserError
 from fl.method import Client, LocalConfig
 from fl.methods.fedavg import FedAvg
+from fl.ranges import Amount
 from fl.training.local import Constants, Handle
 
 
@@ -31,13 +33,10 @@ class FedLC(FedAvg):
 
     @dataclass(frozen=True, kw_only=True)
     class Config(LocalConfig):
-        tau: float = 1.0  # >= 0
-        exclude_true_class: bool = False
-
-        def __post_init__(self) -> None:
-            super().__post_init__()
-            if not 0 <= self.tau < float("inf"):
-                raise UserError(f"fedlc.tau must be >= 0, got {self.tau}", hint="1 is the paper's")
+        tau: Annotated[Amount, Field(description="scale of the margins n ** (-1/4); 1 is the paper's")] = 1.0
+        exclude_true_class: Annotated[
+            bool, Field(description="whether the true class is left out of the denominator, as printed")
+        ] = False
 
     def constants(self, client: Client) -> Constants:
         counts = client.counts.double()

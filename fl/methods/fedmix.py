@@ -19,9 +19,10 @@ of one would be that example. Everybody with data answers the exchange.
 """
 
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Annotated, Literal
 
 import torch
+from pydantic import Field
 from torch import Tensor
 from torch.nn.functional import cross_entropy, one_hot
 
@@ -31,6 +32,7 @@ from fl.kinds import Kind
 from fl.method import Client, LocalConfig, Reply
 from fl.methods.fedavg import FedAvg
 from fl.protection import Message, Payload
+from fl.ranges import AtLeastOne, Share
 from fl.training.local import Constants, Handle
 from fl.tree import Tree
 
@@ -48,19 +50,19 @@ class FedMix(FedAvg):
 
     @dataclass(frozen=True, kw_only=True)
     class Config(LocalConfig):
-        variant: Literal["fedmix", "naivemix"] = "fedmix"
-        mix: float = 0.1  # lambda, 0 to 1; the paper looks at 0.05 to 0.2
-        group_size: int = 5  # M, examples behind one mean
-
-        def __post_init__(self) -> None:
-            super().__post_init__()
-            if not 0 <= self.mix <= 1:
-                raise UserError(f"fedmix.mix must be from 0 to 1, got {self.mix}", hint="use mix: 0 for FedAvg")
-            if self.group_size < 1:
-                raise UserError(
-                    f"fedmix.group_size must be >= 1, got {self.group_size}",
-                    hint="5 is usual; 1 shares the examples themselves",
-                )
+        variant: Annotated[
+            Literal["fedmix", "naivemix"],
+            Field(description="the expanded loss of the paper, or plain mixing with the means"),
+        ] = "fedmix"
+        mix: Annotated[
+            Share,
+            Field(
+                description="lambda: weight of the means in a blend; 0 is FedAvg; the paper looks at 0.05 to 0.2"
+            ),
+        ] = 0.1
+        group_size: Annotated[
+            AtLeastOne, Field(description="M: examples behind one mean; 1 shares the examples themselves")
+        ] = 5
 
     # Server ------------------------------------------------------------------------------
 

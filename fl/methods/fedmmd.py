@@ -15,14 +15,16 @@ Costs a second forward pass. Sends what FedAvg sends.
 """
 
 from dataclasses import dataclass, replace
+from typing import Annotated
 
 import torch
+from pydantic import Field
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from fl.errors import UserError
 from fl.method import Client, LocalConfig
 from fl.methods.fedavg import FedAvg
+from fl.ranges import Amount
 from fl.training.local import Constants, Handle
 
 
@@ -36,14 +38,13 @@ class FedMMD(FedAvg):
 
     @dataclass(frozen=True, kw_only=True)
     class Config(LocalConfig):
-        weight: float = 1e-3  # lambda >= 0; 1e-4 and 1e-3 are compared in the FedRS paper
-
-        def __post_init__(self) -> None:
-            super().__post_init__()
-            if not 0 <= self.weight < float("inf"):
-                raise UserError(
-                    f"fedmmd.weight must be finite and >= 0, got {self.weight}", hint="use weight: 0 for FedAvg"
-                )
+        weight: Annotated[
+            Amount,
+            Field(
+                description="lambda: weight of the discrepancy; 0 is FedAvg; the FedRS paper compares 1e-4 and "
+                "1e-3"
+            ),
+        ] = 1e-3
 
     def constants(self, client: Client) -> Constants:
         return {"received": client.start} if self.config.weight else {}

@@ -12,8 +12,10 @@ refused. With equal numbers of steps it is FedAvg.
 """
 
 from dataclasses import dataclass, replace
+from typing import Annotated
 
 import torch
+from pydantic import Field
 
 from fl.delivery import Deliveries
 from fl.errors import UserError
@@ -21,6 +23,7 @@ from fl.federation import Federation
 from fl.kinds import Kind
 from fl.method import Client, LocalConfig, Reply, count_of
 from fl.methods.fedavg import FedAvg
+from fl.ranges import Amount, BelowOne
 from fl.training.local import Constants, Params, Trained
 from fl.tree import Tree
 
@@ -37,17 +40,12 @@ class FedNova(FedAvg):
 
     @dataclass(frozen=True, kw_only=True)
     class Config(LocalConfig):
-        mu: float = 0.0  # proximal weight of the local solver
-        server_momentum: float = 0.0  # gamma
+        mu: Annotated[
+            Amount, Field(description="proximal weight of the local solver; not together with momentum")
+        ] = 0.0
+        server_momentum: Annotated[BelowOne, Field(description="gamma: momentum of the server")] = 0.0
 
         def __post_init__(self) -> None:
-            super().__post_init__()
-            if self.mu < 0 or not 0 <= self.server_momentum < 1:
-                raise UserError(
-                    f"fednova needs mu >= 0 and 0 <= server_momentum < 1, got {self.mu} and "
-                    f"{self.server_momentum}",
-                    hint="leave them out for the defaults",
-                )
             if self.mu and self.momentum:
                 raise UserError(
                     "fednova: mu and momentum together have no derivation", hint="set one of them to 0"

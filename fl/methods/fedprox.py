@@ -11,11 +11,13 @@ scale. Left out: per-client inexactness (Definition 2); slow clients simply take
 """
 
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Annotated, Literal
 
-from fl.errors import UserError
+from pydantic import Field
+
 from fl.method import LocalConfig
 from fl.methods.fedavg import FedAvg
+from fl.ranges import Amount
 from fl.training.local import Constants, Params
 
 
@@ -30,13 +32,16 @@ class FedProx(FedAvg):
 
     @dataclass(frozen=True, kw_only=True)
     class Config(LocalConfig):
-        mu: float = 0.01  # proximal weight, >= 0; the paper searches {0.001, 0.01, 0.1, 1}
-        prox_form: Literal["squared", "smooth_l1_mean"] = "squared"
-
-        def __post_init__(self) -> None:
-            super().__post_init__()
-            if not 0 <= self.mu < float("inf"):
-                raise UserError(f"fedprox.mu must be >= 0, got {self.mu}", hint="use mu: 0 for FedAvg")
+        mu: Annotated[
+            Amount, Field(description="proximal weight; 0 is FedAvg; the paper searches {0.001, 0.01, 0.1, 1}")
+        ] = 0.01
+        prox_form: Annotated[
+            Literal["squared", "smooth_l1_mean"],
+            Field(
+                description="the penalty: the paper's squared norm, or the mean smooth-L1 distance of the FedRS "
+                "authors' code"
+            ),
+        ] = "squared"
 
     def correct(self, grads: Params, params: Params, start: Params, const: Constants) -> Params:
         mu = self.config.mu

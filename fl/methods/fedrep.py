@@ -12,14 +12,15 @@ mini-batch steps over the client's data, as here; its analysis assumes an exact 
 """
 
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Annotated, Any
 
+from pydantic import Field
 from torch import Tensor
 
-from fl.errors import UserError
 from fl.families.split import SplitMethod
 from fl.method import Client, Reply
 from fl.methods.fedavg import FedAvg
+from fl.ranges import AtLeastZero
 from fl.training.local import Constants, Handle, Params, Training
 
 
@@ -34,15 +35,12 @@ class FedRep(SplitMethod):
 
     @dataclass(frozen=True, kw_only=True)
     class Config(SplitMethod.Config):
-        head_epochs: int = 10  # of the private part
-        local_epochs: int = 1  # of the shared part
-
-        def __post_init__(self) -> None:
-            super().__post_init__()
-            if self.head_epochs < 0:
-                raise UserError(
-                    f"fedrep.head_epochs must be >= 0, got {self.head_epochs}", hint="0 leaves the head as it is"
-                )
+        head_epochs: Annotated[
+            AtLeastZero, Field(description="passes that train the private part in a round; 0 leaves it as it is")
+        ] = 10
+        local_epochs: Annotated[
+            AtLeastZero, Field(description="passes that train the shared part in a round")
+        ] = 1
 
     def client(self, client: Client) -> Reply:
         const, start = self.constants(client), client.start

@@ -18,14 +18,16 @@ local steps (its gradient clipping at 100 is `grad_clip`). Heads with a bias hav
 """
 
 from dataclasses import dataclass, replace
+from typing import Annotated
 
 import torch
+from pydantic import Field
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from fl.errors import UserError
 from fl.method import Client, LocalConfig
 from fl.methods.fedavg import FedAvg
+from fl.ranges import AtLeastOne, Share
 from fl.training.local import Constants, Handle, Params
 
 
@@ -40,14 +42,22 @@ class FedRS(FedAvg):
 
     @dataclass(frozen=True, kw_only=True)
     class Config(LocalConfig):
-        alpha: float = 0.5  # scale of missing classes, 0..1; the paper's grid {0, 0.1, 0.5, 0.9, 1}
-        soft: bool = False  # scale by class size, as the authors' code does
-        missing_below: int = 1  # a class with fewer examples counts as missing; 20 for Shakespeare
-        freeze_missing_wd: bool = False  # no weight decay on head rows of missing classes
-
-        def __post_init__(self) -> None:
-            super().__post_init__()
-            check_restriction(self.alpha, self.missing_below)
+        alpha: Annotated[
+            Share,
+            Field(
+                description="scale of the logits of missing classes; 1 is the plain softmax; the paper searches "
+                "{0, 0.1, 0.5, 0.9, 1}"
+            ),
+        ] = 0.5
+        soft: Annotated[
+            bool, Field(description="whether logits are scaled by class size, as the authors' code does")
+        ] = False
+        missing_below: Annotated[
+            AtLeastOne, Field(description="a class with fewer examples counts as missing; 20 for Shakespeare")
+        ] = 1
+        freeze_missing_wd: Annotated[
+            bool, Field(description="whether head rows of missing classes are spared the weight decay")
+        ] = False
 
     def constants(self, client: Client) -> Constants:
         c = self.config
@@ -72,16 +82,6 @@ def logit_scale(counts: Tensor, alpha: float, soft: bool, missing_below: int) ->
     if soft:
         return (alpha + (1 - alpha) * counts.double() / counts.max()).float()
     return torch.where(counts < missing_below, alpha, 1.0)
-
-
-def check_restriction(alpha: float, missing_below: int) -> None:
-    """Raises UserError where these are no settings of a restricted softmax."""
-    if not 0 <= alpha <= 1:
-        raise UserError(f"method.alpha must be in 0..1, got {alpha}", hint="use alpha: 1 for the plain softmax")
-    if missing_below < 1:
-        raise UserError(
-            f"method.missing_below must be >= 1, got {missing_below}", hint="1 means: classes without any example"
-        )
 
 
 def _rows(mask: Tensor, like: Tensor) -> Tensor:

@@ -17,9 +17,10 @@ Left out: the variant with noise on the gradients of G (a protection on the wire
 
 import copy
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Annotated, Literal
 
 import torch
+from pydantic import Field
 from torch import Tensor, nn
 from torch.nn.functional import log_softmax, logsigmoid, nll_loss
 
@@ -40,7 +41,13 @@ class FLDA(FedAvg):
 
     @dataclass(frozen=True, kw_only=True)
     class Config(LocalConfig):
-        gate: Literal["learned", "one"] = "learned"  # one: the shared model alone, which is FedAvg
+        gate: Annotated[
+            Literal["learned", "one"],
+            Field(
+                description="how shared and private model are mixed; one is the shared model alone, which is "
+                "FedAvg"
+            ),
+        ] = "learned"
 
     def prepare(self, net: Net, classes: int) -> None:
         super().prepare(net, classes)

@@ -23,13 +23,13 @@ weighting `uniform`, no sizes, so that nothing spoils its bound.
 """
 
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from pydantic import Field
 
-from fl.errors import UserError
 from fl.families import gan as wgan
 from fl.families import generating
 from fl.families.augmentation_plan import Solver
@@ -41,6 +41,7 @@ from fl.kinds import Kind
 from fl.method import Card, Client, Reply
 from fl.model import State
 from fl.protection import Message
+from fl.ranges import AtLeastOne, AtLeastZero
 from fl.tree import Tree
 
 _SETTLED, _LOOK_BACK = 0.2, 10  # of the losses; visits
@@ -59,22 +60,37 @@ class Gandalf(Balancing):
 
     @dataclass(frozen=True, kw_only=True)
     class Config(Balancing.Config):
-        augmentation: Literal["gan", "static", "none"] = "gan"
-        groups: int = 2  # M_g, of similar clients with a generator each; 0: every client alone
-        gan: wgan.GanConfig = field(default_factory=wgan.GanConfig)
-        generators: int = 0  # J, generators a client gets; 0: all
-        solver: Solver = "nnls"
-        labeler: Literal["fedavg", "oracle", "conditional"] = "fedavg"
-        labeler_rounds: int = 10
-
-        def __post_init__(self) -> None:
-            super().__post_init__()
-            for name, low in (("groups", 0), ("generators", 0), ("labeler_rounds", 1)):
-                if getattr(self, name) < low:
-                    raise UserError(
-                        f"gandalf.{name} must be >= {low}, got {getattr(self, name)}",
-                        hint="leave it out for the default",
-                    )
+        augmentation: Annotated[
+            Literal["gan", "static", "none"],
+            Field(description="where additional images come from: generators, altered copies, or none"),
+        ] = "gan"
+        groups: Annotated[
+            AtLeastZero,
+            Field(
+                description="M_g: groups of similar clients with a generator each; 0 gives every client its own"
+            ),
+        ] = 2
+        gan: Annotated[wgan.GanConfig, Field(description="generators and their training")] = field(
+            default_factory=wgan.GanConfig
+        )
+        generators: Annotated[
+            AtLeastZero, Field(description="J: generators that a client is given; 0 means all")
+        ] = 0
+        solver: Annotated[
+            Solver,
+            Field(
+                description="how the numbers of images are solved for: without negative ones, or by the "
+                "pseudo-inverse"
+            ),
+        ] = "nnls"
+        labeler: Annotated[
+            Literal["fedavg", "oracle", "conditional"],
+            Field(
+                description="who labels generated images: a model trained by FedAvg, one trained on everybody's "
+                "data, or the generator"
+            ),
+        ] = "fedavg"
+        labeler_rounds: Annotated[AtLeastOne, Field(description="rounds of FedAvg that train the labeler")] = 10
 
     # Server and mediators ----------------------------------------------------------------
 

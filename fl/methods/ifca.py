@@ -19,18 +19,20 @@ averages gradients, and restarts.
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from typing import Annotated
 
 import torch
+from pydantic import Field
 from torch.nn.functional import cross_entropy
 
 from fl.delivery import Deliveries
-from fl.errors import UserError
 from fl.federation import Federation
 from fl.kinds import Kind
 from fl.method import Client, LocalConfig, Reply, evaluate
 from fl.methods.fedavg import FedAvg
 from fl.model import State
 from fl.protection import Message, Payload
+from fl.ranges import AtLeastOne
 from fl.training.local import Trained
 from fl.tree import Tree
 
@@ -47,15 +49,10 @@ class IFCA(FedAvg):
 
     @dataclass(frozen=True, kw_only=True)
     class Config(LocalConfig):
-        clusters: int = 2  # number of models
-        shared_extractor: bool = False  # one extractor for all; the models differ in their heads
-
-        def __post_init__(self) -> None:
-            super().__post_init__()
-            if self.clusters < 1:
-                raise UserError(
-                    f"ifca.clusters must be >= 1, got {self.clusters}", hint="use clusters: 1 for FedAvg"
-                )
+        clusters: Annotated[AtLeastOne, Field(description="number of models; 1 is FedAvg")] = 2
+        shared_extractor: Annotated[
+            bool, Field(description="whether all models share one extractor and differ in their heads only")
+        ] = False
 
     # Server ------------------------------------------------------------------------------
 

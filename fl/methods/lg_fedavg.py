@@ -14,17 +14,19 @@ and fairness losses on the local representation.
 """
 
 from dataclasses import dataclass, replace
+from typing import Annotated
 
 import torch
+from pydantic import Field
 
 from fl.delivery import Deliveries, Delivery
-from fl.errors import UserError
 from fl.families.split import SplitMethod
 from fl.federation import Federation
 from fl.kinds import Kind
 from fl.method import Client, Reply, RoundMethod
 from fl.methods.fedavg import FedAvg
 from fl.protection import Message
+from fl.ranges import AtLeastZero
 from fl.training.local import Trained
 from fl.tree import Tree
 
@@ -39,16 +41,17 @@ class LGFedAvg(SplitMethod):
 
     @dataclass(frozen=True, kw_only=True)
     class Config(SplitMethod.Config):
-        private: tuple[str, ...] = ("body",)
-        warm_start: int = 0  # rounds of FedAvg before the extractors part ways
-
-        def __post_init__(self) -> None:
-            super().__post_init__()
-            if self.warm_start < 0:
-                raise UserError(
-                    f"lg_fedavg.warm_start must be >= 0, got {self.warm_start}",
-                    hint="0 splits the model from the first round",
-                )
+        private: Annotated[
+            tuple[str, ...],
+            Field(
+                description="parts that stay with the client: head, body, or beginnings of parameter names; "
+                "none is FedAvg"
+            ),
+        ] = ("body",)
+        warm_start: Annotated[
+            AtLeastZero,
+            Field(description="rounds of FedAvg before the extractors part ways; 0 splits from the first round"),
+        ] = 0
 
     # Server ------------------------------------------------------------------------------
 

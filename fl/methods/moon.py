@@ -12,14 +12,16 @@ paper's projection head has it inside its features.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Annotated
 
 import torch
+from pydantic import Field
 from torch import Tensor
 from torch.nn.functional import cosine_similarity, cross_entropy, softplus
 
-from fl.errors import UserError
 from fl.method import Client, LocalConfig, Reply
 from fl.methods.fedavg import FedAvg
+from fl.ranges import Amount, Positive
 from fl.training.local import Constants, Handle, Trained
 
 
@@ -34,17 +36,12 @@ class MOON(FedAvg):
 
     @dataclass(frozen=True, kw_only=True)
     class Config(LocalConfig):
-        mu: float = 1.0  # weight of the contrast; the paper searches {0.1, 1, 5, 10}
-        temperature: float = 0.5
-
-        def __post_init__(self) -> None:
-            super().__post_init__()
-            if not 0 <= self.mu < float("inf"):
-                raise UserError(f"moon.mu must be >= 0, got {self.mu}", hint="use mu: 0 for FedAvg")
-            if not self.temperature > 0:
-                raise UserError(
-                    f"moon.temperature must be > 0, got {self.temperature}", hint="0.5 is the paper's"
-                )
+        mu: Annotated[
+            Amount, Field(description="weight of the contrast; 0 is FedAvg; the paper searches {0.1, 1, 5, 10}")
+        ] = 1.0
+        temperature: Annotated[Positive, Field(description="temperature of the contrast; 0.5 is the paper's")] = (
+            0.5
+        )
 
     def constants(self, client: Client) -> Constants:
         if not self.config.mu:

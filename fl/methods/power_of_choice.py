@@ -16,9 +16,10 @@ mini-batch (cpow-d) or from the last round (rpow-d).
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Annotated, Literal
 
 import numpy as np
+from pydantic import Field
 from torch.nn.functional import cross_entropy
 
 from fl.errors import UserError
@@ -27,6 +28,7 @@ from fl.kinds import Kind
 from fl.method import Client, LocalConfig, Reply
 from fl.methods.fedavg import FedAvg
 from fl.protection import Message
+from fl.ranges import AtLeastOne
 from fl.tree import Tree
 
 
@@ -42,16 +44,26 @@ class PowerOfChoice(FedAvg):
 
     @dataclass(frozen=True, kw_only=True)
     class Config(LocalConfig):
-        candidates: int = 6  # d
-        chosen: int = 3  # m, the clients that train
-        weighting: Literal["samples", "uniform"] = "uniform"
+        candidates: Annotated[
+            AtLeastOne,
+            Field(
+                description="d: clients that report their loss; as many as `chosen` is FedAvg, 2 to 10 times as "
+                "many is usual"
+            ),
+        ] = 6
+        chosen: Annotated[AtLeastOne, Field(description="m: candidates with the largest loss that train")] = 3
+        weighting: Annotated[
+            Literal["samples", "uniform"],
+            Field(
+                description="how the server weights clients: all alike as in the paper, or by their numbers of "
+                "examples"
+            ),
+        ] = "uniform"
 
         def __post_init__(self) -> None:
-            super().__post_init__()
-            if not 1 <= self.chosen <= self.candidates:
+            if self.chosen > self.candidates:
                 raise UserError(
-                    "power_of_choice needs 1 <= chosen <= candidates, got "
-                    f"chosen {self.chosen}, candidates {self.candidates}",
+                    f"power_of_choice.chosen must be <= candidates ({self.candidates}), got {self.chosen}",
                     hint="candidates = chosen is FedAvg; 2 to 10 times as many is usual",
                 )
 

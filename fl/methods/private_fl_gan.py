@@ -8,7 +8,9 @@ Left out: the original's noise within each training step (its DP-SGD on the crit
 """
 
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Annotated, Literal
+
+from pydantic import Field
 
 from fl.methods.gandalf import Gandalf
 
@@ -24,4 +26,4 @@ class PrivateFLGAN(Gandalf):
 
     @dataclass(frozen=True, kw_only=True)
     class Config(Gandalf.Config):
-        groups: Literal[1] = 1
+        groups: Annotated[Literal[1], Field(description="one generator that all clients train")] = 1

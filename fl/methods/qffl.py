@@ -13,16 +13,17 @@ to F_k, as in the authors' code. The method has its own weights, so `weighting` 
 """
 
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Annotated, Literal
 
 import torch
+from pydantic import Field
 from torch.nn.functional import cross_entropy
 
 from fl.delivery import Deliveries
-from fl.errors import UserError
 from fl.kinds import Kind
 from fl.method import Client, LocalConfig, Reply
 from fl.methods.fedavg import FedAvg
+from fl.ranges import Amount, Positive
 from fl.training.local import Trained
 from fl.tree import Tree
 
@@ -39,19 +40,17 @@ class QFFL(FedAvg):
 
     @dataclass(frozen=True, kw_only=True)
     class Config(LocalConfig):
-        weighting: Literal["uniform"] = "uniform"
-        q: float = 1.0  # >= 0; the paper's grid is 0.001 to 5
-
-        def __post_init__(self) -> None:
-            super().__post_init__()
-            if not 0 <= self.q < float("inf"):
-                raise UserError(
-                    f"qffl.q must be finite and >= 0, got {self.q}", hint="use q: 0 for uniform FedAvg"
-                )
-            if not self.lr > 0:
-                raise UserError(
-                    f"qffl.lr must be > 0, got {self.lr}", hint="the server divides by the clients' rate"
-                )
+        weighting: Annotated[Literal["uniform"], Field(description="the method has its own weights")] = "uniform"
+        lr: Annotated[
+            Positive, Field(description="eta: step size of local training in round 0; the server divides by it")
+        ] = 0.01
+        q: Annotated[
+            Amount,
+            Field(
+                description="how much clients with a large loss count more; 0 is uniform FedAvg; the paper "
+                "searches 0.001 to 5"
+            ),
+        ] = 1.0
 
     def finish(self, client: Client, trained: Trained) -> Reply:
         loss = cross_entropy(client.run("forward", client.start).double(), client.y)

@@ -20,9 +20,10 @@ negative control, is `label_smoothing`.
 """
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
 import torch
+from pydantic import Field
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
@@ -32,6 +33,7 @@ from fl.federation import Federation
 from fl.kinds import Kind
 from fl.method import Card, Client, LocalConfig, Reply, RoundMethod, count_of
 from fl.protection import Message, Payload
+from fl.ranges import Amount, AtLeastZero, BelowOne, Share
 from fl.training.local import Constants, Handle, Trained
 from fl.tree import Tree
 
@@ -48,35 +50,54 @@ class ReBaFL(RoundMethod):
 
     @dataclass(frozen=True, kw_only=True)
     class Config(LocalConfig):
-        momentum: float = 0.5  # the authors' code; the paper does not say
-        weight_decay: float = 5e-4
-        epsilon: float = 0.01  # share of the uniform prior, 0..1; 1 switches R-BSM off
-        mu: float = 0.1  # weight of the augmented loss, >= 0; 0 switches F-Aug off
-        strength: float = 1.0  # lambda: how much of the residual h - Q[y] is carried over
-        proto_source: Literal["local_override", "global_only"] = "local_override"
-        proto_memory: bool = False  # keep the last prototype of a class nobody reported
-        cycle: Literal["all", "available"] = "all"  # targets run over all classes, or those in Q
-        cycle_offset: bool = True  # where a batch is smaller than C: start each client and round elsewhere
-        aug_min_classes: int = 2  # clients with fewer classes do not augment
-        proto_min_classes: int = 1  # clients with fewer classes send no prototypes
-        label_smoothing: float = 0.0
+        momentum: Annotated[
+            BelowOne,
+            Field(description="rho: momentum of local SGD; from the authors' code, the paper does not say"),
+        ] = 0.5
+        weight_decay: Annotated[Amount, Field(description="L2 penalty of local training")] = 5e-4
+        epsilon: Annotated[
+            Share,
+            Field(
+                description="share of the uniform prior in the re-balanced softmax; 1 switches re-balancing "
+                "(R-BSM) off"
+            ),
+        ] = 0.01
+        mu: Annotated[
+            Amount,
+            Field(description="weight of the augmented loss; 0 switches the feature augmentation (F-Aug) off"),
+        ] = 0.1
+        strength: Annotated[
+            float,
+            Field(allow_inf_nan=False, description="lambda: how much of the residual h - Q[y] is carried over"),
+        ] = 1.0
+        proto_source: Annotated[
+            Literal["local_override", "global_only"],
+            Field(description="whose prototypes owned classes use: the client's own, or the federation's"),
+        ] = "local_override"
+        proto_memory: Annotated[
+            bool, Field(description="whether the last prototype of a class that nobody reported is kept")
+        ] = False
+        cycle: Annotated[
+            Literal["all", "available"],
+            Field(description="which classes the targets run over: all, or those that have a prototype"),
+        ] = "all"
+        cycle_offset: Annotated[
+            bool,
+            Field(
+                description="whether each client and round starts at another class where a batch is smaller "
+                "than the number of classes"
+            ),
+        ] = True
+        aug_min_classes: Annotated[AtLeastZero, Field(description="clients with fewer classes do no F-Aug")] = 2
+        proto_min_classes: Annotated[
+            AtLeastZero, Field(description="with fewer classes no prototypes are sent")
+        ] = 1
+        label_smoothing: Annotated[
+            Share,
+            Field(description="share of plain label smoothing, the paper's negative control; 0 switches it off"),
+        ] = 0.0
 
         def __post_init__(self) -> None:
-            super().__post_init__()
-            if not 0 <= self.epsilon <= 1:
-                raise UserError(
-                    f"rebafl.epsilon must be in 0..1, got {self.epsilon}",
-                    hint="use epsilon: 1 to switch re-balancing off",
-                )
-            if not 0 <= self.mu < float("inf"):
-                raise UserError(
-                    f"rebafl.mu must be >= 0, got {self.mu}", hint="use mu: 0 to switch the augmentation off"
-                )
-            if not 0 <= self.label_smoothing <= 1:
-                raise UserError(
-                    f"rebafl.label_smoothing must be in 0..1, got {self.label_smoothing}",
-                    hint="use label_smoothing: 0 to switch it off",
-                )
             if self.label_smoothing and not self.epsilon:
                 raise UserError(
                     "rebafl.label_smoothing with epsilon: 0 asks for masked classes",

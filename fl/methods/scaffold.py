@@ -14,18 +14,19 @@ A client's c_k lives in its memory and advances only when its answer was receive
 """
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
 import torch
+from pydantic import Field
 from torch import Tensor
 
 from fl.delivery import Deliveries
-from fl.errors import UserError
 from fl.federation import Federation
 from fl.kinds import Kind
 from fl.method import Card, Client, LocalConfig, Reply, RoundMethod
 from fl.methods.fednova import step_weight
 from fl.protection import Message
+from fl.ranges import Positive
 from fl.training.local import Constants, Handle, Params, Trained, bind
 from fl.tree import Tree
 from fl.weighted_mean import WeightedMean
@@ -43,15 +44,20 @@ class Scaffold(RoundMethod):
 
     @dataclass(frozen=True, kw_only=True)
     class Config(LocalConfig):
-        weighting: Literal["uniform"] = "uniform"
-        option: Literal["I", "II"] = "II"
-        server_lr: float = 1.0  # eta_g
-        literal_public_code: bool = False
-
-        def __post_init__(self) -> None:
-            super().__post_init__()
-            if not 0 < self.server_lr < float("inf"):
-                raise UserError(f"scaffold.server_lr must be > 0, got {self.server_lr}", hint="1 is usual")
+        weighting: Annotated[
+            Literal["uniform"], Field(description="all clients weigh alike, as in the theory")
+        ] = "uniform"
+        option: Annotated[
+            Literal["I", "II"],
+            Field(
+                description="new control variates: the full local gradient (I), or from the distance trained (II)"
+            ),
+        ] = "II"
+        server_lr: Annotated[Positive, Field(description="eta_g: step size of the server; 1 is usual")] = 1.0
+        literal_public_code: Annotated[
+            bool,
+            Field(description="whether to do as the ReBaFL and FedRS repositories, without the factor |S| / K"),
+        ] = False
 
     def start(self, federation: Federation) -> Tree:
         model = self.initial(federation)

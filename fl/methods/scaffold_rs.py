@@ -10,13 +10,16 @@ control variates are zero, is FedRS with uniform weighting. The authors' code le
 """
 
 from dataclasses import dataclass, replace
+from typing import Annotated
 
+from pydantic import Field
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from fl.method import Client
-from fl.methods.fedrs import check_restriction, logit_scale
+from fl.methods.fedrs import logit_scale
 from fl.methods.scaffold import Scaffold
+from fl.ranges import AtLeastOne, Share
 from fl.training.local import Constants, Handle
 
 
@@ -30,13 +33,13 @@ class ScaffoldRS(Scaffold):
 
     @dataclass(frozen=True, kw_only=True)
     class Config(Scaffold.Config):
-        alpha: float = 0.5  # scale of missing classes, 0..1
-        soft: bool = False  # scale by class size, as the authors' code does
-        missing_below: int = 1  # a class with fewer examples counts as missing
-
-        def __post_init__(self) -> None:
-            super().__post_init__()
-            check_restriction(self.alpha, self.missing_below)
+        alpha: Annotated[Share, Field(description="scale of the logits of missing classes; 1 is SCAFFOLD")] = 0.5
+        soft: Annotated[
+            bool, Field(description="whether logits are scaled by class size, as the authors' code does")
+        ] = False
+        missing_below: Annotated[
+            AtLeastOne, Field(description="a class with fewer examples counts as missing")
+        ] = 1
 
     def constants(self, client: Client) -> Constants:
         c = self.config

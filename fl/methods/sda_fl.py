@@ -9,7 +9,9 @@ Left out: the original's pseudo-labels by the server.
 """
 
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Annotated, Literal
+
+from pydantic import Field
 
 from fl.methods.gandalf import Gandalf
 
@@ -25,4 +27,4 @@ class SDAFL(Gandalf):
 
     @dataclass(frozen=True, kw_only=True)
     class Config(Gandalf.Config):
-        groups: Literal[0] = 0
+        groups: Annotated[Literal[0], Field(description="every client trains a generator of its own")] = 0

@@ -25,20 +25,21 @@ those selected; have availability ask everybody.
 import copy
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from pydantic import Field
 from torch import Tensor
 
 from fl.delivery import Deliveries, Delivery
-from fl.errors import UserError
 from fl.families.balanced_selection import Counts, allocate, oversampled
 from fl.federation import Federation
 from fl.kinds import Kind
 from fl.method import Card, Client, LocalConfig, Reply, RoundMethod, count_of
 from fl.protection import Message
+from fl.ranges import Amount, AtLeastOne, PositiveShare
 from fl.tree import Tree
 
 
@@ -54,43 +55,70 @@ class SeolKim(RoundMethod):
 
     @dataclass(frozen=True, kw_only=True)
     class Config(LocalConfig):
-        batch_size: int = 64  # with lr, of the paper's baselines; used without dynamic_batch
-        lr: float = 0.1
-        data_sampling: bool = True
-        client_selection: bool = True
-        dynamic_batch: bool = True
-        decay: Literal["target", "amount"] = "target"
-        decay_start: float = 0.01  # delta in round 0
-        decay_step: float = 0.1
-        theta_over: float = 0.1
-        chosen: int = 10  # h, the most clients a round
-        theta_kld: float = 0.1
-        allocation: Literal["corrected", "printed"] = "corrected"
-        pool_fraction: float = 1.0  # of the clients that are candidates in a round; 0.5 lets others win
-        updates: int = 25  # beta, of a client in a local epoch; 3 where clients have one class
-        eta_max: float = 0.1
-        lr_rule: Literal["bounded", "printed"] = "bounded"
-        weights: Literal["used", "printed"] = "used"
-
-        def __post_init__(self) -> None:
-            super().__post_init__()
-            for name in ("chosen", "updates"):
-                if getattr(self, name) < 1:
-                    raise UserError(
-                        f"seol_kim.{name} must be at least 1, got {getattr(self, name)}",
-                        hint="leave it out for the default",
-                    )
-            if not 0 < self.pool_fraction <= 1:
-                raise UserError(
-                    f"seol_kim.pool_fraction must be in 0..1, above 0; got {self.pool_fraction}",
-                    hint="1 makes every client a candidate",
-                )
-            for name in ("decay_start", "decay_step", "theta_over", "theta_kld", "eta_max"):
-                if not 0 <= getattr(self, name) < float("inf"):
-                    raise UserError(
-                        f"seol_kim.{name} must be finite and >= 0, got {getattr(self, name)}",
-                        hint="leave it out for the default",
-                    )
+        batch_size: Annotated[
+            AtLeastOne,
+            Field(description="B: examples in a batch; of the paper's baselines, used without dynamic_batch"),
+        ] = 64
+        lr: Annotated[
+            Amount,
+            Field(
+                description="eta: step size of local training; of the paper's baselines, used without "
+                "dynamic_batch"
+            ),
+        ] = 0.1
+        data_sampling: Annotated[
+            bool, Field(description="whether clients duplicate examples of their small classes")
+        ] = True
+        client_selection: Annotated[
+            bool, Field(description="whether the server selects clients whose classes together are even")
+        ] = True
+        dynamic_batch: Annotated[
+            bool, Field(description="whether batch and step size follow from the client's allocation")
+        ] = True
+        decay: Annotated[
+            Literal["target", "amount"],
+            Field(
+                description="what shrinks over the rounds: the size classes are brought to, or the number added "
+                "as printed"
+            ),
+        ] = "target"
+        decay_start: Annotated[
+            Amount, Field(description="delta in round 0: rate at which oversampling decays")
+        ] = 0.01
+        decay_step: Annotated[
+            Amount, Field(description="how much the server raises delta while clients add too much")
+        ] = 0.1
+        theta_over: Annotated[
+            Amount, Field(description="share of their data that clients may add before delta is raised")
+        ] = 0.1
+        chosen: Annotated[AtLeastOne, Field(description="h: most clients that train in a round")] = 10
+        theta_kld: Annotated[
+            Amount, Field(description="Kullback-Leibler divergence from uniform at which selection ends")
+        ] = 0.1
+        allocation: Annotated[
+            Literal["corrected", "printed"],
+            Field(description="whether the allocation is used as given, or counted first as printed"),
+        ] = "corrected"
+        pool_fraction: Annotated[
+            PositiveShare,
+            Field(description="share of the clients that are candidates in a round; 0.5 lets others win"),
+        ] = 1.0
+        updates: Annotated[
+            AtLeastOne,
+            Field(description="beta: steps of a client in a local epoch; 3 where clients have one class"),
+        ] = 25
+        eta_max: Annotated[Amount, Field(description="largest step size, with dynamic_batch")] = 0.1
+        lr_rule: Annotated[
+            Literal["bounded", "printed"],
+            Field(description="the step size never exceeds eta_max, or follows the printed formula"),
+        ] = "bounded"
+        weights: Annotated[
+            Literal["used", "printed"],
+            Field(
+                description="averages are weighted by the examples used, or by the printed weights, which "
+                "shrink the model"
+            ),
+        ] = "used"
 
     @property
     def asks(self) -> bool:

@@ -6,11 +6,15 @@ GANDALF's. `share` is 1: as near to balance as doubling gets. It sends no image 
 """
 
 from dataclasses import dataclass, field
+from typing import Annotated
+
+from pydantic import Field
 
 from fl.families.balancing import Balancing
 from fl.families.visit_noise import NoiseConfig, no_noise
 from fl.kinds import Kind
 from fl.method import Card
+from fl.ranges import PositiveShare
 
 
 class StaticAugmentation(Balancing):
@@ -25,5 +29,9 @@ class StaticAugmentation(Balancing):
 
     @dataclass(frozen=True, kw_only=True)
     class Config(Balancing.Config):
-        noise: NoiseConfig = field(default_factory=no_noise)
-        share: float = 1.0
+        noise: Annotated[NoiseConfig, Field(description="noise on what clients hand on; none by default")] = (
+            field(default_factory=no_noise)
+        )
+        share: Annotated[
+            PositiveShare, Field(description="share of the images that balance asks for which are really added")
+        ] = 1.0

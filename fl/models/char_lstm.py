@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from fl.model import Net
 from fl.models._tokens import sequence
+from fl.ranges import AtLeastOne
 
 
 class CharLSTM(Net):
@@ -21,7 +22,10 @@ class CharLSTM(Net):
 
     @dataclass(frozen=True, kw_only=True)
     class Config:
-        vocabulary: Annotated[int, Field(ge=1)] | None = None  # null: as many tokens as classes
+        vocabulary: Annotated[
+            AtLeastOne | None,
+            Field(description="number of tokens the model knows; null is as many as there are classes"),
+        ] = None
 
     def __init__(self, shape: tuple[int, ...], classes: int, config: Config | None = None) -> None:
         super().__init__(shape, classes)

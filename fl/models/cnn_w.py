@@ -22,7 +22,14 @@ class CnnW(Net):
 
     @dataclass(frozen=True, kw_only=True)
     class Config:
-        padding: Annotated[int, Field(ge=0, le=2)] = 0
+        padding: Annotated[
+            int,
+            Field(
+                ge=0,
+                le=2,
+                description="zeros around the image before each convolution, in pixels; 2 keeps its size",
+            ),
+        ] = 0
 
     def __init__(self, shape: tuple[int, ...], classes: int, config: Config | None = None) -> None:
         super().__init__(shape, classes)

@@ -1,7 +1,9 @@
 """LeNet-C: ReBaFL's network for CIFAR, 107,680 weights at 3 x 32 x 32 and 10 classes."""
 
 from dataclasses import dataclass
+from typing import Annotated
 
+from pydantic import Field
 from torch import Tensor, nn
 from torch.nn.functional import leaky_relu
 
@@ -20,7 +22,9 @@ class LeNetC(Net):
 
     @dataclass(frozen=True, kw_only=True)
     class Config:
-        activation: bool = False  # leaky ReLU after the fc layer
+        activation: Annotated[
+            bool, Field(description="whether a leaky ReLU follows the fully connected layer")
+        ] = False
 
     def __init__(self, shape: tuple[int, ...], classes: int, config: Config | None = None) -> None:
         super().__init__(shape, classes)

@@ -3,14 +3,15 @@
 from dataclasses import dataclass
 from itertools import pairwise
 from math import prod
-from typing import Any
+from typing import Annotated, Any
 
+from pydantic import Field
 from torch import Tensor, nn
 from torch.nn.functional import relu
 
-from fl.errors import UserError
 from fl.model import Net
 from fl.models._images import channels
+from fl.ranges import AtLeastOne
 
 
 class MLP(Net):
@@ -20,14 +21,10 @@ class MLP(Net):
 
     @dataclass(frozen=True, kw_only=True)
     class Config:
-        hidden: tuple[int, ...] = (200, 200)
-
-        def __post_init__(self) -> None:
-            if min(self.hidden, default=0) < 1:
-                raise UserError(
-                    f"model.hidden must list widths >= 1, got {list(self.hidden)}",
-                    hint="a model without hidden layers is `logreg`",
-                )
+        hidden: Annotated[
+            tuple[AtLeastOne, ...],
+            Field(min_length=1, description="widths of the hidden layers; a model without any is `logreg`"),
+        ] = (200, 200)
 
     def __init__(self, shape: tuple[int, ...], classes: int, config: Config | None = None) -> None:
         super().__init__(shape, classes)

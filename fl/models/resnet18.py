@@ -7,11 +7,11 @@ GANDALF paper does not say which it used, nor the stem.)
 
 from dataclasses import dataclass
 from functools import partial
-from typing import Literal
+from typing import Annotated, Literal
 
+from pydantic import Field
 from torch import Tensor, nn
 
-from fl.errors import UserError
 from fl.model import Net
 from fl.models._images import channels
 from fl.vision import torchvision
@@ -24,15 +24,14 @@ class ResNet18(Net):
 
     @dataclass(frozen=True, kw_only=True)
     class Config:
-        norm: Literal["group", "batch"] = "group"
-        groups: int = 32  # of norm: group
-
-        def __post_init__(self) -> None:
-            if self.groups < 1 or 64 % self.groups:
-                raise UserError(
-                    f"model.groups must divide the 64 channels of the first layer, got {self.groups}",
-                    hint="use 1, 2, 4, 8, 16, 32 or 64",
-                )
+        norm: Annotated[
+            Literal["group", "batch"],
+            Field(description="normalisation; batch statistics do not average and reveal data"),
+        ] = "group"
+        groups: Annotated[
+            Literal[1, 2, 4, 8, 16, 32, 64],
+            Field(description="groups of channels that are normalised together, with norm: group"),
+        ] = 32
 
     def __init__(self, shape: tuple[int, ...], classes: int, config: Config | None = None) -> None:
         super().__init__(shape, classes)

@@ -13,6 +13,7 @@ from torch.nn.functional import relu
 
 from fl.model import Net
 from fl.models._images import channels, flat_size, pool_then
+from fl.ranges import AtLeastOne
 
 
 class SmallCNN(Net):
@@ -22,7 +23,7 @@ class SmallCNN(Net):
 
     @dataclass(frozen=True, kw_only=True)
     class Config:
-        features: Annotated[int, Field(ge=1)] = 64
+        features: Annotated[AtLeastOne, Field(description="width of the layer before the head")] = 64
 
     def __init__(self, shape: tuple[int, ...], classes: int, config: Config | None = None) -> None:
         super().__init__(shape, classes)

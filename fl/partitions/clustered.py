@@ -7,14 +7,16 @@ answer more or less often.
 """
 
 from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field
 
-from fl.errors import UserError
 from fl.partition import Index, Partition
 from fl.partitions._shares import sizes
 from fl.partitions.n_class import draw_classes
+from fl.ranges import AtLeastOne
 
 
 class Clustered(Partition):
@@ -23,15 +25,20 @@ class Clustered(Partition):
 
     @dataclass(frozen=True, kw_only=True)
     class Config:
-        classes_per_cluster: tuple[int, ...] = (2, 2, 3, 3, 5)
-        examples_per_client: int | tuple[int, ...] | None = None  # list: cycled; null: equal split
-
-        def __post_init__(self) -> None:
-            if min(self.classes_per_cluster, default=0) < 1:
-                raise UserError(
-                    f"partition.classes_per_cluster must list numbers >= 1, got {list(self.classes_per_cluster)}",
-                    hint="the paper's are [2, 2, 3, 3, 5]",
-                )
+        classes_per_cluster: Annotated[
+            tuple[AtLeastOne, ...],
+            Field(
+                min_length=1,
+                description="classes that a client of each cluster holds; the default is the paper's",
+            ),
+        ] = (2, 2, 3, 3, 5)
+        examples_per_client: Annotated[
+            AtLeastOne | tuple[AtLeastOne, ...] | None,
+            Field(
+                description="examples of each client; a list is repeated over the clients, null splits all "
+                "equally"
+            ),
+        ] = None
 
     def split(
         self,

@@ -24,6 +24,7 @@ from pydantic import Field
 from fl.errors import UserError
 from fl.partition import Index, Partition
 from fl.partitions._shares import collect, largest_remainder, pools
+from fl.ranges import AtLeastZero, Positive
 
 _TRIES = 10_000
 
@@ -34,9 +35,20 @@ class Dirichlet(Partition):
 
     @dataclass(frozen=True, kw_only=True)
     class Config:
-        alpha: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 0.5
-        balance: bool = False
-        min_examples: Annotated[int, Field(ge=0)] = 0
+        alpha: Annotated[
+            Positive,
+            Field(description="concentration over the clients, the same for every class; small is more skewed"),
+        ] = 0.5
+        balance: Annotated[
+            bool,
+            Field(
+                description="whether a client that already holds |D| / K examples gets no more, as in the "
+                "papers' code"
+            ),
+        ] = False
+        min_examples: Annotated[
+            AtLeastZero, Field(description="draw everything again until each client has this many examples")
+        ] = 0
 
     def split(
         self,

@@ -20,6 +20,7 @@ from pydantic import Field
 from fl.errors import UserError
 from fl.partition import Index, Partition
 from fl.partitions._shares import collect, pools, sizes
+from fl.ranges import Amount, AtLeastOne
 
 
 class DirichletClient(Partition):
@@ -28,8 +29,17 @@ class DirichletClient(Partition):
 
     @dataclass(frozen=True, kw_only=True)
     class Config:
-        alpha: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.5
-        examples_per_client: int | tuple[int, ...] | None = None  # list: cycled; null: equal split
+        alpha: Annotated[
+            Amount,
+            Field(description="concentration of each class; small is more skewed, 0 gives each client one class"),
+        ] = 0.5
+        examples_per_client: Annotated[
+            AtLeastOne | tuple[AtLeastOne, ...] | None,
+            Field(
+                description="examples of each client; a list is repeated over the clients, null splits all "
+                "equally"
+            ),
+        ] = None
 
     def split(
         self,

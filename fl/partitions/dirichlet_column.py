@@ -14,6 +14,7 @@ from pydantic import Field
 
 from fl.partition import Index, Partition
 from fl.partitions._shares import by_shares
+from fl.ranges import Positive
 
 
 class DirichletColumn(Partition):
@@ -22,7 +23,7 @@ class DirichletColumn(Partition):
 
     @dataclass(frozen=True, kw_only=True)
     class Config:
-        alpha: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 0.5
+        alpha: Annotated[Positive, Field(description="concentration of each class; small is more skewed")] = 0.5
 
     def split(
         self,

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from fl.partitions.dirichlet_client import DirichletClient
+from fl.ranges import Amount, AtLeastOne
 
 
 class DirichletHsu(DirichletClient):
@@ -24,8 +25,20 @@ class DirichletHsu(DirichletClient):
 
     @dataclass(frozen=True, kw_only=True)
     class Config:
-        alpha: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.5
-        examples_per_client: int | tuple[int, ...] | None = None  # list: cycled; null: equal split
+        alpha: Annotated[
+            Amount,
+            Field(
+                description="sum of the concentrations of all classes; small is more skewed, 0 gives each "
+                "client one class"
+            ),
+        ] = 0.5
+        examples_per_client: Annotated[
+            AtLeastOne | tuple[AtLeastOne, ...] | None,
+            Field(
+                description="examples of each client; a list is repeated over the clients, null splits all "
+                "equally"
+            ),
+        ] = None
 
     def concentration(self, stock: NDArray[np.int64]) -> NDArray[np.float64]:
         """[classes] alpha times the share of each class."""

@@ -20,6 +20,7 @@ from fl.errors import UserError
 from fl.partition import Index, Partition
 from fl.partitions._shares import by_shares
 from fl.partitions.n_class_extreme import windows
+from fl.ranges import AtLeastOne, BelowOne
 
 
 class Majors(Partition):
@@ -28,10 +29,25 @@ class Majors(Partition):
 
     @dataclass(frozen=True, kw_only=True)
     class Config:
-        mode: Literal["ratio", "additive"] = "ratio"
-        majors: Annotated[int, Field(ge=1)] = 4  # major classes of a client
-        ratio: Annotated[float, Field(ge=1, allow_inf_nan=False)] = 10.0  # rho, of mode ratio
-        minor: Annotated[float, Field(ge=0, lt=1)] = 0.01  # m, of mode additive
+        mode: Annotated[
+            Literal["ratio", "additive"],
+            Field(
+                description="how much more of its major classes a client gets: by the paper's ratio, or by the "
+                "public code's sum"
+            ),
+        ] = "ratio"
+        majors: Annotated[AtLeastOne, Field(description="major classes of a client; 4 is the paper's")] = 4
+        ratio: Annotated[
+            float,
+            Field(
+                ge=1,
+                allow_inf_nan=False,
+                description="rho: examples of a major class over those of a minor one, with mode: ratio",
+            ),
+        ] = 10.0
+        minor: Annotated[
+            BelowOne, Field(description="m: share of a minor class that each client gets, with mode: additive")
+        ] = 0.01
 
     def split(
         self,

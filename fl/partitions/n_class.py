@@ -19,6 +19,7 @@ from pydantic import Field
 from fl.errors import UserError
 from fl.partition import Index, Partition
 from fl.partitions._shares import collect, pools, sizes
+from fl.ranges import AtLeastOne
 
 
 class NClass(Partition):
@@ -27,8 +28,14 @@ class NClass(Partition):
 
     @dataclass(frozen=True, kw_only=True)
     class Config:
-        classes_per_client: Annotated[int, Field(ge=1)] = 2  # N
-        examples_per_client: int | tuple[int, ...] | None = None  # list: cycled; null: equal split
+        classes_per_client: Annotated[AtLeastOne, Field(description="N: classes that every client holds")] = 2
+        examples_per_client: Annotated[
+            AtLeastOne | tuple[AtLeastOne, ...] | None,
+            Field(
+                description="examples of each client; a list is repeated over the clients, null splits all "
+                "equally"
+            ),
+        ] = None
 
     def split(
         self,

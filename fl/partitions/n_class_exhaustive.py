@@ -16,6 +16,7 @@ from fl.errors import UserError
 from fl.partition import Index, Partition
 from fl.partitions._shares import by_shares
 from fl.partitions.balanced_shards import assign
+from fl.ranges import AtLeastOne
 
 
 class NClassExhaustive(Partition):
@@ -24,7 +25,7 @@ class NClassExhaustive(Partition):
 
     @dataclass(frozen=True, kw_only=True)
     class Config:
-        classes_per_client: Annotated[int, Field(ge=1)] = 2  # N
+        classes_per_client: Annotated[AtLeastOne, Field(description="N: classes that every client holds")] = 2
 
     def split(
         self,

@@ -14,6 +14,7 @@ from pydantic import Field
 from fl.errors import UserError
 from fl.partition import Index, Partition
 from fl.partitions._shares import by_shares
+from fl.ranges import AtLeastOne
 
 
 class NClassExtreme(Partition):
@@ -22,7 +23,9 @@ class NClassExtreme(Partition):
 
     @dataclass(frozen=True, kw_only=True)
     class Config:
-        classes_per_client: Annotated[int, Field(ge=1)] = 2  # n
+        classes_per_client: Annotated[
+            AtLeastOne, Field(description="n: consecutive classes that every client holds")
+        ] = 2
 
     def split(
         self,

@@ -13,6 +13,7 @@ from pydantic import Field
 
 from fl.partition import Index, Partition
 from fl.partitions._shares import largest_remainder
+from fl.ranges import Positive
 
 
 class Quantity(Partition):
@@ -21,9 +22,21 @@ class Quantity(Partition):
 
     @dataclass(frozen=True, kw_only=True)
     class Config:
-        law: Literal["lognormal", "dirichlet"] = "lognormal"
-        sigma: Annotated[float, Field(ge=0, le=10)] = 1.0  # of the log-normal; 0: equal sizes
-        alpha: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 0.5  # of the Dirichlet
+        law: Annotated[
+            Literal["lognormal", "dirichlet"], Field(description="the distribution of the clients' sizes")
+        ] = "lognormal"
+        sigma: Annotated[
+            float,
+            Field(
+                ge=0,
+                le=10,
+                description="standard deviation of the logarithm of the sizes, with law: lognormal; 0 makes "
+                "them equal",
+            ),
+        ] = 1.0
+        alpha: Annotated[
+            Positive, Field(description="concentration of the sizes, with law: dirichlet; small is more unequal")
+        ] = 0.5
 
     def split(
         self,

@@ -15,6 +15,7 @@ from pydantic import Field
 from fl.errors import UserError
 from fl.partition import Index, Partition
 from fl.partitions._shares import collect, pools
+from fl.ranges import AtLeastOne
 
 
 class Shards(Partition):
@@ -23,7 +24,9 @@ class Shards(Partition):
 
     @dataclass(frozen=True, kw_only=True)
     class Config:
-        shards_per_client: Annotated[int, Field(ge=1)] = 2  # N
+        shards_per_client: Annotated[
+            AtLeastOne, Field(description="N: pieces of one class that every client draws")
+        ] = 2
 
     def split(
         self,

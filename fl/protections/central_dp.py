@@ -26,8 +26,10 @@ the model and are clipped and noised with it. K, C, z and m are taken to be publ
 
 import math
 from dataclasses import dataclass
+from typing import Annotated
 
 import torch
+from pydantic import Field
 
 from fl.artifact import SERVER
 from fl.errors import UserError
@@ -35,6 +37,7 @@ from fl.kinds import Kind
 from fl.ledger import Adjacency, Release
 from fl.noising import base_of, perturbed
 from fl.protection import Averaging, Protection, Sending
+from fl.ranges import Amount, Positive
 
 SIZED = "fixed_without_replacement"
 
@@ -47,29 +50,24 @@ class CentralDP(Protection):
 
     @dataclass(frozen=True, kw_only=True)
     class Config:
-        clip_norm: float = 1.0  # C: largest L2 norm of one client's change of the model
-        noise_multiplier: float = 1.0  # z: noise standard deviation of the sum / C
-        expected: float | None = None  # m: clients in a round; None: as many as availability says
+        clip_norm: Annotated[
+            float,
+            Field(
+                gt=0, description="C: largest L2 norm of one client's change of the model; .inf means no clipping"
+            ),
+        ] = 1.0
+        noise_multiplier: Annotated[
+            Amount, Field(description="z: standard deviation of the noise on the sum over C; 0 adds no noise")
+        ] = 1.0
+        expected: Annotated[
+            Positive | None, Field(description="m: clients in a round; null is as many as availability says")
+        ] = None
 
         def __post_init__(self) -> None:
-            if not self.clip_norm > 0:
-                raise UserError(
-                    f"central_dp.clip_norm must be > 0, got {self.clip_norm}", hint="use .inf for no clipping"
-                )
-            if not 0 <= self.noise_multiplier < math.inf:
-                raise UserError(
-                    f"central_dp.noise_multiplier must be >= 0, got {self.noise_multiplier}",
-                    hint="use 0 for no noise",
-                )
             if self.noise_multiplier and math.isinf(self.clip_norm):
                 raise UserError(
                     "central_dp: noise without a finite clip_norm protects nothing",
                     hint="set clip_norm, or noise_multiplier: 0",
-                )
-            if self.expected is not None and not 0 < self.expected < math.inf:
-                raise UserError(
-                    f"central_dp.expected must be > 0, got {self.expected}",
-                    hint="leave it out for what availability says",
                 )
 
     def describe(self) -> str:

@@ -28,6 +28,7 @@ from fl.errors import UserError
 from fl.kinds import Kind
 from fl.ledger import Adjacency, Release
 from fl.protection import Payload, Protection, Sending
+from fl.ranges import Amount
 
 COUNTED = {Kind.LABEL_COUNTS: "counts", Kind.PROTO_COUNTS: "counts", Kind.NUM_EXAMPLES: "count"}
 ALWAYS_SOME = (Kind.PROTO_COUNTS, Kind.NUM_EXAMPLES)  # sent only where there is something
@@ -39,10 +40,18 @@ class DiscreteLaplace(Protection):
 
     @dataclass(frozen=True, kw_only=True)
     class Config:
-        kinds: tuple[Kind, ...] = (Kind.LABEL_COUNTS, Kind.PROTO_COUNTS, Kind.NUM_EXAMPLES)
-        scale: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 1.0  # b; epsilon is 1 / b
-        adjacency: Adjacency = "add_or_remove_one"
-        floor: bool = True  # raise counts to what can be
+        kinds: Annotated[tuple[Kind, ...], Field(description="counts that get noise")] = (
+            Kind.LABEL_COUNTS,
+            Kind.PROTO_COUNTS,
+            Kind.NUM_EXAMPLES,
+        )
+        scale: Annotated[
+            Amount, Field(description="b: scale of the noise on each count; epsilon is 1 / b; 0 adds no noise")
+        ] = 1.0
+        adjacency: Annotated[Adjacency, Field(description="how neighbouring data sets differ")] = (
+            "add_or_remove_one"
+        )
+        floor: Annotated[bool, Field(description="whether counts are raised to the least that can be")] = True
 
         def __post_init__(self) -> None:
             if wrong := [k for k in self.kinds if k not in COUNTED]:

@@ -19,15 +19,17 @@ not noised, and the ledger says so. noise_multiplier 0 with clip_norm inf change
 
 import math
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
 import torch
+from pydantic import Field
 
 from fl.errors import UserError
 from fl.kinds import Kind
 from fl.ledger import Adjacency, Release
 from fl.noising import base_of, in_clear, perturbed
 from fl.protection import Payload, Protection, Sending
+from fl.ranges import Amount, AtLeastOne
 
 
 class DPGaussian(Protection):
@@ -36,31 +38,35 @@ class DPGaussian(Protection):
 
     @dataclass(frozen=True, kw_only=True)
     class Config:
-        kinds: tuple[Kind, ...] = (Kind.LOCAL_MODEL, Kind.MODEL_DELTA)
-        clip_norm: float = 1.0  # C: largest L2 norm of what one client sends
-        noise_multiplier: float = 1.0  # z: noise standard deviation / C
-        adjacency: Adjacency = "add_or_remove_one"
-        clip: Literal["message", "row"] = "message"  # what has a norm of at most C
-        most_rows: int = 10  # with clip: row, rows that a message may have; more are refused
+        kinds: Annotated[
+            tuple[Kind, ...], Field(description="kinds of messages that are clipped and get noise")
+        ] = (Kind.LOCAL_MODEL, Kind.MODEL_DELTA)
+        clip_norm: Annotated[
+            float, Field(gt=0, description="C: largest L2 norm of what one client sends; .inf means no clipping")
+        ] = 1.0
+        noise_multiplier: Annotated[
+            Amount, Field(description="z: standard deviation of the noise over C; 0 adds no noise")
+        ] = 1.0
+        adjacency: Annotated[Adjacency, Field(description="how neighbouring data sets differ")] = (
+            "add_or_remove_one"
+        )
+        clip: Annotated[
+            Literal["message", "row"],
+            Field(description="what has a norm of at most C: the whole message, or each of its rows"),
+        ] = "message"
+        most_rows: Annotated[
+            AtLeastOne,
+            Field(
+                description="rows that a message may have, with clip: row; more are refused; use the number of "
+                "classes"
+            ),
+        ] = 10
 
         def __post_init__(self) -> None:
-            if not self.clip_norm > 0:
-                raise UserError(
-                    f"dp_gaussian.clip_norm must be > 0, got {self.clip_norm}", hint="use .inf for no clipping"
-                )
-            if not 0 <= self.noise_multiplier < math.inf:
-                raise UserError(
-                    f"dp_gaussian.noise_multiplier must be >= 0, got {self.noise_multiplier}",
-                    hint="use 0 for no noise",
-                )
             if self.noise_multiplier and math.isinf(self.clip_norm):
                 raise UserError(
                     "dp_gaussian: noise without a finite clip_norm protects nothing",
                     hint="set clip_norm, or noise_multiplier: 0",
-                )
-            if self.most_rows < 1:
-                raise UserError(
-                    f"dp_gaussian.most_rows must be >= 1, got {self.most_rows}", hint="use the number of classes"
                 )
 
     def describe(self) -> str:

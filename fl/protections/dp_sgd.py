@@ -14,6 +14,7 @@ from pydantic import Field
 from fl.kinds import Kind
 from fl.ledger import Release
 from fl.protection import Protection, Sending
+from fl.ranges import Amount, AtLeastOne, Positive, PositiveShare
 from fl.training.private import PrivateTraining
 
 TRAINED = (Kind.LOCAL_MODEL, Kind.MODEL_DELTA)
@@ -26,10 +27,16 @@ class DPSGD(Protection):
 
     @dataclass(frozen=True, kw_only=True)
     class Config:
-        clip_norm: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 1.0  # C, of one gradient
-        noise_multiplier: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 1.0  # z
-        sample_rate: Annotated[float, Field(gt=0, le=1)] = 0.05  # q of every step
-        steps: Annotated[int, Field(ge=1)] = 20  # of one local training, instead of local_epochs
+        clip_norm: Annotated[Positive, Field(description="C: largest L2 norm of one example's gradient")] = 1.0
+        noise_multiplier: Annotated[
+            Amount, Field(description="z: standard deviation of the noise on a step's sum of gradients over C")
+        ] = 1.0
+        sample_rate: Annotated[
+            PositiveShare, Field(description="q: probability that an example enters a step")
+        ] = 0.05
+        steps: Annotated[
+            AtLeastOne, Field(description="steps of one local training, in the place of local_epochs")
+        ] = 20
 
     def training(self) -> PrivateTraining:
         c = self.config

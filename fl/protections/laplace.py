@@ -23,6 +23,7 @@ from fl.kinds import Kind
 from fl.ledger import Adjacency, Release
 from fl.noising import base_of, in_clear, perturbed
 from fl.protection import Protection, Sending
+from fl.ranges import Amount
 
 
 class Laplace(Protection):
@@ -31,10 +32,20 @@ class Laplace(Protection):
 
     @dataclass(frozen=True, kw_only=True)
     class Config:
-        kinds: tuple[Kind, ...]
-        clip_norm: Annotated[float, Field(gt=0)] = 1.0  # largest L1 norm of what one client sends
-        scale: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 1.0  # b; sd is sqrt(2) b
-        adjacency: Adjacency = "add_or_remove_one"
+        kinds: Annotated[tuple[Kind, ...], Field(description="kinds of messages that are clipped and get noise")]
+        clip_norm: Annotated[
+            float, Field(gt=0, description="largest L1 norm of what one client sends; .inf means no clipping")
+        ] = 1.0
+        scale: Annotated[
+            Amount,
+            Field(
+                description="b: scale of the noise on each number, whose standard deviation is sqrt(2) b; 0 "
+                "adds no noise"
+            ),
+        ] = 1.0
+        adjacency: Annotated[Adjacency, Field(description="how neighbouring data sets differ")] = (
+            "add_or_remove_one"
+        )
 
         def __post_init__(self) -> None:
             if self.scale and math.isinf(self.clip_norm):

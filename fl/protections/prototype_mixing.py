@@ -22,6 +22,7 @@ from pydantic import Field
 
 from fl.kinds import Kind
 from fl.protection import Payload, Protection, Sending
+from fl.ranges import Share
 
 
 class PrototypeMixing(Protection):
@@ -31,7 +32,9 @@ class PrototypeMixing(Protection):
 
     @dataclass(frozen=True, kw_only=True)
     class Config:
-        most: Annotated[float, Field(ge=0, le=1)] = 0.5  # largest share of the other prototype
+        most: Annotated[
+            Share, Field(description="largest share of the other prototype in what is sent; 0 changes nothing")
+        ] = 0.5
 
     def describe(self) -> str:
         return (

@@ -18,6 +18,7 @@ from torch import Tensor
 from fl.errors import UserError
 from fl.kinds import Kind
 from fl.protection import Payload, Protection, Sending
+from fl.ranges import AtLeastOne
 
 
 class PrototypeThreshold(Protection):
@@ -27,7 +28,9 @@ class PrototypeThreshold(Protection):
 
     @dataclass(frozen=True, kw_only=True)
     class Config:
-        least: Annotated[int, Field(ge=1)] = 20  # k: examples that a class needs
+        least: Annotated[
+            AtLeastOne, Field(description="k: examples that a class needs for its prototype to be sent")
+        ] = 20
 
     def describe(self) -> str:
         return (

@@ -34,9 +34,16 @@ class Quantise(Protection):
 
     @dataclass(frozen=True, kw_only=True)
     class Config:
-        kinds: tuple[Kind, ...] = (Kind.LOCAL_MODEL, Kind.MODEL_DELTA, Kind.LOCAL_PROTOTYPES)
-        bits: Annotated[int, Field(ge=1, le=OFF)] = 8
-        rounding: Literal["stochastic", "nearest"] = "stochastic"
+        kinds: Annotated[tuple[Kind, ...], Field(description="kinds of messages to quantise")] = (
+            Kind.LOCAL_MODEL,
+            Kind.MODEL_DELTA,
+            Kind.LOCAL_PROTOTYPES,
+        )
+        bits: Annotated[int, Field(ge=1, le=OFF, description="bits of each number sent; 32 changes nothing")] = 8
+        rounding: Annotated[
+            Literal["stochastic", "nearest"],
+            Field(description="up with the probability of the remainder (unbiased), or to the nearer step"),
+        ] = "stochastic"
 
     def describe(self) -> str:
         c = self.config

@@ -118,7 +118,7 @@ def test_the_method_on_the_page_runs_in_processes_and_stacked(example: type[Roun
 
 
 def test_the_method_on_the_page_refuses_a_strength_below_0(example: type[RoundMethod]) -> None:
-    with pytest.raises(UserError, match=r"fedprox_l1\.strength must be >= 0, got -1\.0"):
+    with pytest.raises(UserError, match=r"method\.strength must be >= 0, got -1"):
         configured(example, strength=-1)
 
 

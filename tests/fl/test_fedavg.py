@@ -1,11 +1,13 @@
 """FedAvg ends outside the project: it is torch.optim.SGD for one client, and pooled descent for many."""
 
+import pytest
 import torch
 from torch.nn.functional import cross_entropy
 
-from fl.method import LocalConfig
+from fl.errors import UserError
 from fl.methods.fedavg import FedAvg
 from fl.model import initialise
+from fl.plugin import configure
 from fl.streams import Streams
 from fl.training.local import normalise
 from tests.fl.worlds import EVERYONE, SCRIPT, TinyNet, close, data, parts, run, same
@@ -87,11 +89,7 @@ def test_an_update_that_is_not_finite_is_rejected_whole() -> None:
 
 
 def test_the_settings_are_checked() -> None:
-    import pytest
-
-    from fl.errors import UserError
-
-    with pytest.raises(UserError, match="momentum must be < 1"):
-        LocalConfig(momentum=1.0)
-    with pytest.raises(UserError, match=r"batch_size must be >= 1, got 0"):
-        LocalConfig(batch_size=0)
+    with pytest.raises(UserError, match=r"method\.momentum must be < 1, got 1"):
+        configure(FedAvg, {"momentum": 1.0}, "method")
+    with pytest.raises(UserError, match=r"method\.batch_size must be >= 1, got 0"):
+        configure(FedAvg, {"batch_size": 0}, "method")

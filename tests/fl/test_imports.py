@@ -12,7 +12,16 @@ FOLDERS = ("fl", "attacks", "audit", "reports")
 ALLOWED = {
     "fl": (),
     "reports": ("attacks.evidence", "attacks.measure"),  # the records it prints
-    "attacks": ("fl.artifact", "fl.kinds", "fl.threat", "fl.ledger", "fl.errors", "fl.plugin", "fl.streams"),
+    "attacks": (
+        "fl.artifact",
+        "fl.kinds",
+        "fl.threat",
+        "fl.ranges",
+        "fl.ledger",
+        "fl.errors",
+        "fl.plugin",
+        "fl.streams",
+    ),
     "audit": ("fl", "attacks", "reports"),
 }
 FILES = sorted(p for folder in FOLDERS for p in (ROOT / folder).rglob("*.py"))

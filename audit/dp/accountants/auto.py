@@ -5,6 +5,9 @@ The policy is audit/dp/engines.py; the report names the accountant that was chos
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Annotated
+
+from pydantic import Field
 
 from audit.dp.accountant import Accountant, Bound, Card, Numerical
 from audit.dp.engines import cross_check, tightest
@@ -21,7 +24,9 @@ class Auto(Accountant):
 
     @dataclass(frozen=True, kw_only=True)
     class Config(Numerical.Config):
-        cross_check: bool = True  # ask RDP and PRV as well
+        cross_check: Annotated[
+            bool, Field(description="whether RDP and PRV are computed as well, to compare")
+        ] = True
 
     def refuses(self, release: Release) -> str | None:
         return None  # what no engine can credit with sampling is counted in full

@@ -15,6 +15,7 @@ from attacks.condensed.condensed_recovery import CondensedRecovery, correlations
 from attacks.evidence import Evidence
 from fl.errors import UserError
 from fl.kinds import Kind
+from fl.plugin import configure
 from tests.attacks.condensed.condensed_world import CondensedWorld, message
 
 ATTACKS = (CondensedRecovery, CondensedMembership, CondensedClass)
@@ -155,10 +156,10 @@ def test_attacks_that_need_auxiliary_images_say_so() -> None:
 
 
 def test_settings_without_a_meaning_are_refused() -> None:
-    with pytest.raises(UserError, match="gallery"):
-        CondensedRecovery(CondensedRecovery.Config(gallery=1))
-    with pytest.raises(UserError, match="members"):
-        CondensedMembership(CondensedMembership.Config(members=0))
+    with pytest.raises(UserError, match="gallery must be >= 2, got 1"):
+        configure(CondensedRecovery, {"gallery": 1}, "attacks[0]")
+    with pytest.raises(UserError, match="members must be >= 1, got 0"):
+        configure(CondensedMembership, {"members": 0}, "attacks[0]")
 
 
 def test_cards_ask_for_images_and_labels_and_nothing_else() -> None:

@@ -13,6 +13,7 @@ from attacks.condensed._model import CondensationModel, filtered, share
 from attacks.condensed.condensed_refinement import CondensedRefinement
 from attacks.evidence import Evidence
 from fl.errors import UserError
+from fl.plugin import configure
 from tests.attacks.condensed.condensed_world import CondensedWorld
 
 QUICK = {"condensed": 24, "epochs": 5, "least_steps": 300, "width": 64, "batch": 64}
@@ -148,7 +149,7 @@ def test_without_a_condensation_to_repeat_it_does_not_apply() -> None:
 
 
 def test_settings_without_a_meaning_are_refused() -> None:
-    with pytest.raises(UserError, match="condensed >= 4"):
-        CondensedRefinement.Config(condensed=1)
-    with pytest.raises(UserError, match="width"):
-        CondensedRefinement.Config(width=100)
+    with pytest.raises(UserError, match="condensed must be >= 4, got 1"):
+        configure(CondensedRefinement, {"condensed": 1}, "attacks[0]")
+    with pytest.raises(UserError, match="width must be a multiple of 32, got 100"):
+        configure(CondensedRefinement, {"width": 100}, "attacks[0]")

@@ -15,6 +15,7 @@ from fl.errors import UserError
 from fl.kinds import Kind
 from fl.method import Client
 from fl.methods.fedmix import FedMix
+from fl.plugin import configure
 from fl.streams import Streams
 from tests.attacks.world import CLASSES, World
 
@@ -133,5 +134,5 @@ def test_the_pool_that_the_server_sends_is_no_single_clients() -> None:
 
 
 def test_too_few_members_are_refused() -> None:
-    with pytest.raises(UserError, match=r"mashed_membership\.members must be >= 2, got 1"):
-        MashedMembership.Config(members=1)
+    with pytest.raises(UserError, match="members must be >= 2, got 1"):
+        configure(MashedMembership, {"members": 1}, "attacks[0]")

@@ -12,6 +12,7 @@ from attacks.generators.generator_distance import Made
 from attacks.generators.generator_extraction import GeneratorExtraction
 from attacks.trials.matched import Matched
 from fl.errors import UserError
+from fl.plugin import configure
 from tests.attacks.generators.test_generators import STEPS, one, world
 
 ATTACK = GeneratorExtraction(GeneratorExtraction.Config(planted_steps=250, reference_steps=60, images=2000))
@@ -98,7 +99,7 @@ def test_the_galleries_show_copies_and_what_copies_look_like() -> None:
 
 
 def test_settings_that_mean_nothing_are_refused() -> None:
-    with pytest.raises(UserError, match="neighbours must be at least 1"):
-        GeneratorExtraction.Config(neighbours=0)
-    with pytest.raises(UserError, match="images must be at least 1"):
-        GeneratorExtraction.Config(images=0)
+    with pytest.raises(UserError, match="neighbours must be >= 1, got 0"):
+        configure(GeneratorExtraction, {"neighbours": 0}, "attacks[0]")
+    with pytest.raises(UserError, match="images must be >= 1, got 0"):
+        configure(GeneratorExtraction, {"images": 0}, "attacks[0]")

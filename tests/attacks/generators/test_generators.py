@@ -21,6 +21,7 @@ from fl.artifact import Artifact, Channel, Party
 from fl.errors import UserError
 from fl.families.gan import GanConfig
 from fl.kinds import Kind
+from fl.plugin import configure
 
 SHAPE = (1, 8, 8)
 STEPS, PLANTED = (400, {Kind.GAN_D: 100, Kind.GAN_G: 250})  # of the generator, to convergence or nearly
@@ -197,8 +198,8 @@ def test_what_cannot_be_attacked_is_said_in_a_sentence(kind: Kind) -> None:
     assert "auxiliary" in a.not_applicable(w.artifacts, blind)
     unknown = Knowledge(classes=10, image_shape=SHAPE, auxiliary=w.auxiliary)
     assert "networks are built" in a.not_applicable(w.artifacts, unknown)
-    with pytest.raises(UserError, match="planted must be at least"):
-        type(a).Config(planted=0)  # type: ignore[attr-defined]
+    with pytest.raises(UserError, match="planted must be >= 2, got 0"):
+        configure(type(a), {"planted": 0}, "attacks[0]")
 
 
 def test_matched_images_have_the_members_classes() -> None:

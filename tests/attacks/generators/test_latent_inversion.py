@@ -12,6 +12,7 @@ from attacks.generators.latent_inversion import LatentInversion
 from audit.observer.generators import KnownGenerators
 from fl.errors import UserError
 from fl.families.gan import GanConfig
+from fl.plugin import configure
 from tests.attacks.generators.test_generators import KNOWN, SHAPE, STEPS, one, world
 
 ATTACK = LatentInversion(LatentInversion.Config(planted_steps=400, reference_steps=60, non_members=500))
@@ -64,5 +65,5 @@ def test_what_cannot_be_searched_is_said_in_a_sentence() -> None:
     assert "in the recorded rounds" in ATTACK.not_applicable([], w.knowledge)
     blind = Knowledge(classes=10, image_shape=SHAPE, generators=KNOWN)
     assert "auxiliary" in ATTACK.not_applicable(w.artifacts, blind)
-    with pytest.raises(UserError, match="steps must be at least"):
-        LatentInversion.Config(steps=0)
+    with pytest.raises(UserError, match="steps must be >= 4, got 0"):
+        configure(LatentInversion, {"steps": 0}, "attacks[0]")

@@ -21,6 +21,7 @@ from attacks.models.update_norm import UpdateNorm
 from attacks.trials.reidentification import fingerprints
 from fl.errors import UserError
 from fl.kinds import Kind
+from fl.plugin import configure
 from tests.attacks.models.overfit import Overfit, overfit, untrained, view
 
 SMALL = {"members": 100, "others": 400}
@@ -180,5 +181,5 @@ def test_without_uploads_or_auxiliary_images_it_says_so() -> None:
     "settings", [{"shadows": 3}, {"shadows": 0}, {"epochs": 0}, {"mode": "both"}, {"members": 0}]
 )
 def test_settings_that_mean_nothing_are_refused(settings: dict[str, object]) -> None:
-    with pytest.raises(UserError, match=r"must|needs"):
-        Lira(Lira.Config(**settings))  # type: ignore[arg-type]
+    with pytest.raises(UserError, match=f"{next(iter(settings))} must be"):
+        configure(Lira, settings, "attacks[0]")

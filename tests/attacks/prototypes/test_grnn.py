@@ -10,6 +10,7 @@ import torch
 from attacks.prototypes._weights import prototypes
 from attacks.prototypes.grnn import GRNN, build_generator, total_variation
 from fl.errors import UserError
+from fl.plugin import configure
 from tests.attacks.world import Architecture, World
 
 
@@ -85,8 +86,8 @@ def test_it_draws_from_its_own_stream() -> None:
 
 
 def test_settings_that_mean_nothing_are_refused() -> None:
-    with pytest.raises(UserError, match=r"grnn\.steps must be at least 1, got 0"):
-        GRNN.Config(steps=0)
+    with pytest.raises(UserError, match="steps must be >= 1, got 0"):
+        configure(GRNN, {"steps": 0}, "attacks[0]")
 
 
 @pytest.mark.slow

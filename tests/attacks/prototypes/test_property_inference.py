@@ -12,6 +12,7 @@ from attacks.prototypes.property_inference import PropertyInference, draw
 from fl.artifact import Artifact
 from fl.errors import UserError
 from fl.kinds import Kind
+from fl.plugin import configure
 from tests.attacks.world import World
 
 
@@ -78,8 +79,8 @@ def test_subgroups_by_hand() -> None:
 
 
 def test_refusals() -> None:
-    with pytest.raises(UserError, match="clusters must be at least 2"):
-        PropertyInference.Config(clusters=1)
+    with pytest.raises(UserError, match="clusters must be >= 2, got 1"):
+        configure(PropertyInference, {"clusters": 1}, "attacks[0]")
     picky = PropertyInference(PropertyInference.Config(least_auxiliary=10_000))
     with pytest.raises(UserError, match="enough auxiliary images"):
         picky.run(world().artifacts, world().knowledge, np.random.default_rng(0))

@@ -12,6 +12,7 @@ from attacks.prototypes.prototype_collusion import PrototypeCollusion, recovered
 from fl.artifact import SERVER, Artifact, Channel, Party
 from fl.errors import UserError
 from fl.kinds import Kind
+from fl.plugin import configure
 from tests.attacks.world import World, _artifact
 
 
@@ -124,5 +125,5 @@ def test_too_many_holders_unknown_counts_or_no_broadcast_are_said_in_a_sentence(
 
 def test_settings_without_a_meaning_are_refused() -> None:
     for wrong in ({"colluders": 0}, {"exact": 1.0}, {"max_trials": 0}):
-        with pytest.raises(UserError, match="colluders >= 1"):
-            PrototypeCollusion.Config(**wrong)
+        with pytest.raises(UserError, match=f"{next(iter(wrong))} must be"):
+            configure(PrototypeCollusion, wrong, "attacks[0]")

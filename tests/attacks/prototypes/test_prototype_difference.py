@@ -11,6 +11,7 @@ from attacks.prototypes.prototype_difference import PrototypeDifference
 from fl.artifact import Artifact, Channel, Party
 from fl.errors import UserError
 from fl.kinds import Kind
+from fl.plugin import configure
 from tests.attacks.world import Architecture, World
 
 SIZES = (1, 10, 40)
@@ -138,8 +139,8 @@ def test_without_two_counted_prototypes_it_does_not_apply() -> None:
     view = [*world().artifacts, *pairs()]
     assert attack.not_applicable(view, world().knowledge) == ""
     assert "no class grew or shrank" in still.not_applicable(view, world().knowledge)
-    with pytest.raises(UserError, match="gallery must be at least 3"):
-        PrototypeDifference.Config(gallery=2)
+    with pytest.raises(UserError, match="gallery must be >= 3, got 2"):
+        configure(PrototypeDifference, {"gallery": 2}, "attacks[0]")
 
 
 def test_the_error_is_relative_to_the_length_of_the_true_features() -> None:

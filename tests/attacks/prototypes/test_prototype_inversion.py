@@ -22,6 +22,7 @@ from attacks.trials.reidentification import fingerprints
 from fl.artifact import Artifact
 from fl.errors import UserError
 from fl.kinds import Kind
+from fl.plugin import configure
 from tests.attacks.world import Architecture, World
 
 LEAST = {Ridge: 0.6, Lookup: 0.25, UpCNN: 0.7, VAE: 0.5}  # rank-1 of the planted leak; chance is 1/38
@@ -205,16 +206,16 @@ def test_without_a_model_or_auxiliary_images_it_does_not_apply() -> None:
 
 
 @pytest.mark.parametrize(
-    ("config", "settings", "said"),
+    ("attack", "settings", "said"),
     [
-        (Ridge.Config, {"penalty": 0}, "ridge.penalty must be above 0, got 0"),
-        (UpCNN.Config, {"width": 100}, "multiple of 32, got 100"),
-        (UpCNN.Config, {"gallery": 2}, "gallery must be at least 3, got 2"),
+        (Ridge, {"penalty": 0}, "penalty must be > 0, got 0"),
+        (UpCNN, {"width": 100}, "multiple of 32, got 100"),
+        (UpCNN, {"gallery": 2}, "gallery must be >= 3, got 2"),
     ],
 )
-def test_settings_that_mean_nothing_are_refused(config: type, settings: dict, said: str) -> None:
+def test_settings_that_mean_nothing_are_refused(attack: type, settings: dict, said: str) -> None:
     with pytest.raises(UserError, match=said):
-        config(**settings)
+        configure(attack, settings, "attacks[0]")
 
 
 def test_a_latent_search_brings_the_features_nearer_to_the_prototype() -> None:

@@ -11,6 +11,7 @@ from attacks.evidence import Evidence
 from attacks.prototypes.prototype_membership import PrototypeMembership, log_likelihood_ratio
 from attacks.trials.membership import Scores, curve, evidence
 from fl.errors import UserError
+from fl.plugin import configure
 from tests.attacks.world import World
 
 
@@ -114,5 +115,5 @@ def test_classes_without_auxiliary_images_are_refused() -> None:
     picky = PrototypeMembership(PrototypeMembership.Config(least_auxiliary=10_000))
     with pytest.raises(UserError, match="enough auxiliary images"):
         picky.run(world().artifacts, world().knowledge, np.random.default_rng(0))
-    with pytest.raises(UserError, match="got 3 and -1"):
-        PrototypeMembership.Config(least_auxiliary=3, noise_std=-1)
+    with pytest.raises(UserError, match="noise_std must be >= 0, got -1"):
+        configure(PrototypeMembership, {"noise_std": -1}, "attacks[0]")

@@ -12,6 +12,7 @@ from attacks.updates._label_sets import f1
 from attacks.updates.label_counts_from_update import LabelCountsFromUpdate
 from fl.errors import UserError
 from fl.kinds import Kind
+from fl.plugin import configure
 from tests.attacks.updates.updates import OWNED, Updates
 
 
@@ -128,8 +129,8 @@ def test_a_known_number_of_classes_is_used() -> None:
     claim = attack.run(world().artifacts, world().knowledge, np.random.default_rng(0))
     assert (claim["present"].sum(axis=2) == 2).all()
     assert [tuple(np.flatnonzero(row)) for row in claim["present"][:, 1]] == OWNED
-    with pytest.raises(UserError, match="points >= 2"):
-        LabelCountsFromUpdate.Config(points=1)
+    with pytest.raises(UserError, match="points must be >= 2, got 1"):
+        configure(LabelCountsFromUpdate, {"points": 1}, "attacks[0]")
 
 
 def test_f1_by_hand() -> None:

@@ -17,6 +17,7 @@ from attacks.updates.idlg import IDLG
 from attacks.updates.inverting_gradients import InvertingGradients, roughness
 from fl.errors import UserError
 from fl.kinds import Kind
+from fl.plugin import configure
 from tests.attacks.updates.gradients import Planted
 
 SMALL = {"gallery": 20, "recorded": 2, "most_recorded": 2}
@@ -163,8 +164,8 @@ def test_without_models_in_the_uploads_it_does_not_apply() -> None:
 
 @pytest.mark.parametrize("setting", ["gallery", "per_size", "most", "iterations", "restarts"])
 def test_settings_that_mean_nothing_are_refused(setting: str) -> None:
-    with pytest.raises(UserError, match=f"{setting} must be at least"):
-        InvertingGradients.Config(**{setting: 0})
+    with pytest.raises(UserError, match=f"{setting} must be >= "):
+        configure(InvertingGradients, {setting: 0}, "attacks[0]")
 
 
 def test_roughness_and_transport_by_hand() -> None:

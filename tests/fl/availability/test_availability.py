@@ -121,7 +121,7 @@ def test_uniform_takes_the_whole_part_of_the_fraction_and_at_least_one(
         ("bernoulli", {"p": 1.2}, "federation.availability.p"),
         ("bernoulli", {"p": float("nan")}, "federation.availability.p"),
         ("persistent", {"period": 0}, "federation.availability.period"),
-        ("clustered", {"p": [0.5, 1.5]}, r"probabilities from 0 to 1, got \[0.5, 1.5\]"),
+        ("clustered", {"p": [0.5, 1.5]}, r"p\[1\] must be <= 1, got 1.5"),
         ("uniform", {"count": 3, "fraction": 0.5}, r"both count \(3\) and fraction \(0.5\)"),
         ("uniform", {"count": 0}, "federation.availability.count"),
     ],

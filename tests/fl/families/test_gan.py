@@ -6,6 +6,8 @@ from torch import nn
 
 from fl.errors import UserError
 from fl.families import gan
+from fl.methods.gandalf import Gandalf
+from fl.plugin import configure
 
 SMALL = gan.GanConfig(width=8, latent=8, batch_size=32, lr_generator=2e-3, lr_critic=2e-3, local=1)
 
@@ -87,4 +89,4 @@ def test_what_is_no_image_is_refused() -> None:
     with pytest.raises(UserError, match="at least 4 x 4 pixels"):
         gan.initial((80,), SMALL, rng())
     with pytest.raises(UserError, match=r"gan\.critic_steps must be >= 1, got 0"):
-        gan.GanConfig(critic_steps=0)
+        configure(Gandalf, {"gan": {"critic_steps": 0}}, "method")

@@ -8,6 +8,8 @@ import pytest
 
 from fl.errors import UserError
 from fl.families.relay import START, FaultConfig, RandomFaults, Relay, plan
+from fl.families.relaying import Relaying
+from fl.plugin import configure
 from fl.streams import Streams
 
 MEMBERS = (2, 3, 5, 8)
@@ -179,7 +181,7 @@ def test_random_faults_come_as_often_as_they_should_and_can_be_replayed() -> Non
 
 
 def test_settings_that_mean_nothing_are_refused() -> None:
-    with pytest.raises(UserError, match=r"faults\.dropout must be >= 0 and < 1, got 1\.0"):
-        FaultConfig(dropout=1.0)
-    with pytest.raises(UserError, match=r"faults\.requests must be finite and >= 1, got 0"):
-        FaultConfig(requests=0)
+    with pytest.raises(UserError, match=r"faults\.dropout must be < 1, got 1"):
+        configure(Relaying, {"faults": {"dropout": 1.0}}, "method")
+    with pytest.raises(UserError, match=r"faults\.requests must be >= 1, got 0"):
+        configure(Relaying, {"faults": {"requests": 0}}, "method")

@@ -143,5 +143,5 @@ def test_two_processes_agree_with_one() -> None:
 
 
 def test_a_negative_tau_is_refused() -> None:
-    with pytest.raises(UserError, match=r"fedlc.tau must be >= 0, got -1"):
+    with pytest.raises(UserError, match="tau must be >= 0, got -1"):
         lc(tau=-1.0)

@@ -135,5 +135,5 @@ def test_two_processes_agree_with_one() -> None:
 
 @pytest.mark.parametrize(("key", "value"), [("margin", 1.5), ("steps", -1)])
 def test_settings_out_of_range_are_refused(key: str, value: float) -> None:
-    with pytest.raises(UserError, match=f"fedaws.{key} must be"):
+    with pytest.raises(UserError, match=f"{key} must be"):
         fedaws(**{key: value})

@@ -83,5 +83,5 @@ def test_a_stopped_run_continues_to_the_same_bits(tmp_path: Path) -> None:
 
 
 def test_a_negative_alpha_is_refused() -> None:
-    with pytest.raises(UserError, match=r"feddyn.alpha must be >= 0, got -0.1"):
+    with pytest.raises(UserError, match=r"alpha must be >= 0, got -0.1"):
         dyn(alpha=-0.1)

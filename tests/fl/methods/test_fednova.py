@@ -130,9 +130,12 @@ def test_a_rate_of_zero_divides_by_nothing(nothing: dict[str, float]) -> None:
     assert all(r["rejected"] == 0 for r in world.history)
 
 
-@pytest.mark.parametrize("bad", [{"mu": -1.0}, {"server_momentum": 1.0}])
-def test_settings_out_of_range_are_refused(bad: dict[str, float]) -> None:
-    with pytest.raises(UserError, match="fednova needs mu >= 0"):
+@pytest.mark.parametrize(
+    ("bad", "complaint"),
+    [({"mu": -1.0}, "mu must be >= 0, got -1"), ({"server_momentum": 1.0}, "server_momentum must be < 1, got 1")],
+)
+def test_settings_out_of_range_are_refused(bad: dict[str, float], complaint: str) -> None:
+    with pytest.raises(UserError, match=complaint):
         nova(**bad)
 
 

@@ -62,5 +62,5 @@ def test_a_larger_mu_moves_the_model_less() -> None:
 
 
 def test_a_negative_mu_is_refused() -> None:
-    with pytest.raises(UserError, match=r"fedprox.mu must be >= 0, got -1"):
+    with pytest.raises(UserError, match="mu must be >= 0, got -1"):
         prox(mu=-1.0)

@@ -107,5 +107,5 @@ def test_two_processes_agree_with_one() -> None:
 
 
 def test_an_unknown_gate_is_refused() -> None:
-    with pytest.raises(UserError, match=r"method.gate: .*'learned' or 'one', got 'open'"):
+    with pytest.raises(UserError, match=r"method.gate .*'learned' or 'one', got 'open'"):
         configure(FLDA, {"gate": "open"}, "method")

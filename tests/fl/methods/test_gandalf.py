@@ -256,10 +256,10 @@ def test_settings_that_mean_nothing_are_refused(tmp_path: Path) -> None:
     from fl.plugin import configure
 
     for wrong, message in (
-        ({"share": 0}, r"method\.share must be above 0"),
-        ({"groups": -1}, r"gandalf\.groups must be >= 0, got -1"),
-        ({"mediators": 0}, r"method\.mediators must be >= 1, got 0"),
-        ({"noise": {"model": 0}}, r"noise\.model must be finite and > 0"),
+        ({"share": 0}, "share must be > 0, got 0"),
+        ({"groups": -1}, "groups must be >= 0, got -1"),
+        ({"mediators": 0}, "mediators must be >= 1, got 0"),
+        ({"noise": {"model": 0}}, r"noise\.model must be > 0, got 0"),
         ({"gan": {"cycle": 3}}, r"gan\.cycle"),
     ):
         with pytest.raises(UserError, match=message):

@@ -124,5 +124,5 @@ def test_a_run_that_was_stopped_continues_to_the_same_bits(tmp_path: Path) -> No
 
 
 def test_no_models_are_refused() -> None:
-    with pytest.raises(UserError, match=r"ifca.clusters must be >= 1, got 0"):
+    with pytest.raises(UserError, match="clusters must be >= 1, got 0"):
         ifca(clusters=0)

@@ -107,5 +107,5 @@ def test_a_stopped_run_continues_to_the_same_bits(tmp_path: Path) -> None:
 
 
 def test_a_temperature_of_zero_is_refused() -> None:
-    with pytest.raises(UserError, match=r"moon.temperature must be > 0"):
+    with pytest.raises(UserError, match="temperature must be > 0"):
         moon(temperature=0.0)

@@ -47,7 +47,7 @@ def test_two_processes_agree_with_one() -> None:
 
 
 def test_settings_out_of_range_are_refused() -> None:
-    with pytest.raises(UserError, match=r"alpha must be in 0..1, got 2"):
+    with pytest.raises(UserError, match="alpha must be <= 1, got 2"):
         scaffold_rs(alpha=2.0)
     with pytest.raises(UserError, match="missing_below must be >= 1, got 0"):
         scaffold_rs(missing_below=0)

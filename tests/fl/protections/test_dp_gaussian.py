@@ -199,7 +199,7 @@ def test_a_kind_that_is_not_sent_leaves_no_line() -> None:
         ({"clip_norm": 0.0}, "dp_gaussian.clip_norm must be > 0, got 0.0"),
         ({"clip_norm": math.nan}, "dp_gaussian.clip_norm must be > 0, got nan"),
         ({"noise_multiplier": -1.0}, "dp_gaussian.noise_multiplier must be >= 0, got -1.0"),
-        ({"noise_multiplier": math.inf}, "dp_gaussian.noise_multiplier must be >= 0, got inf"),
+        ({"noise_multiplier": math.inf}, "dp_gaussian.noise_multiplier must be a finite number, got inf"),
         ({"clip_norm": math.inf}, "noise without a finite clip_norm protects nothing"),
     ],
 )
