@@ -38,8 +38,14 @@ class Card:
     does_not_show: str  # what a result of this attack cannot tell
     remedy: str  # what to do about a finding, naming the protection
     also_reads: tuple[Kind, ...] = ()  # used where visible
-    replays: bool = False  # queries the auditor for replayed artifacts (controls and dose response)
-    rounds: Literal["latest", "all"] = "latest"  # "all": every recorded round, and replayed pairs
+    # who makes its planted leak and dose response: a file of audit/controls/; "": measure() itself
+    control: str = ""
+    rounds: Literal["latest", "all"] = "latest"  # "all": every recorded round
+
+    @property
+    def reads(self) -> tuple[Kind, ...]:
+        """All that it may read: what it needs, and what it uses where visible."""
+        return (*self.requires, *self.also_reads)
 
 
 @dataclass(frozen=True, kw_only=True)

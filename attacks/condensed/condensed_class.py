@@ -46,7 +46,7 @@ class CondensedClass(Attack):
         goal=Goal.INFERENCE,
         threat=ThreatModel(position=Position.SERVER, knows=frozenset({"auxiliary_data"})),
         requires=REQUIRES,
-        replays=True,
+        control="condensed",
         learns="what the class of a condensed image is, without reading its label",
         does_not_show="whether anything of a single image can be seen",
         remedy="do not count on condensed images being unreadable",

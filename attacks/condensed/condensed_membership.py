@@ -45,7 +45,7 @@ class CondensedMembership(Attack):
         goal=Goal.MEMBERSHIP,
         threat=ThreatModel(position=Position.SERVER),
         requires=REQUIRES,
-        replays=True,
+        control="condensed",
         learns="whether a given image was in a client's training data",
         does_not_show="what models trained on the condensed images tell of single images",
         remedy="send no condensed image of a class with few images, and add calibrated noise",

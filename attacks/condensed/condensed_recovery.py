@@ -43,7 +43,7 @@ class CondensedRecovery(Attack):
         goal=Goal.RECONSTRUCTION,
         threat=ThreatModel(position=Position.SERVER, knows=frozenset({"auxiliary_data"})),
         requires=REQUIRES,
-        replays=True,
+        control="condensed",
         learns="an image a client trained on",
         does_not_show="what an attacker who repeats the condensation on candidates would find",
         remedy="send no condensed image of a class with few images, never start it from a real one, and "

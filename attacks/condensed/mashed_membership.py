@@ -67,6 +67,7 @@ class MashedMembership(Attack):
         learns="whether a given image was in a client's training data",
         does_not_show="what somebody finds who takes the averages apart, or who knows the other examples "
         "of a group",
+        control="",  # planted in measure()
         remedy="average larger groups, and add calibrated noise to the averages",
     )
 

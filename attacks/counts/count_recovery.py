@@ -65,6 +65,7 @@ class CountRecovery(Attack):
         rounds="all",
         learns="how many examples of each class a client owns",
         does_not_show="which examples those are, nor whether a client reported its counts truthfully",
+        control="",  # planted in measure()
         remedy="send no counts, aggregate them securely, or release them with calibrated noise",
     )
 

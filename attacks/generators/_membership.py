@@ -38,6 +38,7 @@ CARD = Card(
     also_reads=(Kind.GROUP_MAP,),
     learns="whether a given image was among those a group of clients trained its generator on",
     does_not_show="",
+    control="",  # planted in measure()
     remedy="train generators on many clients' images, stop before they copy, or clip and noise what "
     "is handed on with a stated epsilon (noise: {mode: accounted})",
     rounds="all",

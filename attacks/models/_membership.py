@@ -29,7 +29,7 @@ CARD = Card(
     threat=ThreatModel(position=Position.SERVER, knows=frozenset({"architecture"})),
     requires=(Kind.GLOBAL_MODEL,),
     also_reads=(Kind.LOCAL_MODEL, Kind.MODEL_DELTA),
-    replays=True,
+    control="memorised",
     learns="whether a given image was trained on: by anybody, from the global model that every "
     "client and user gets; by one client, from its upload",
     does_not_show="membership to a stronger adversary (other rounds, better shadow models, images put "

@@ -50,7 +50,7 @@ class PropertyInference(Attack):
         threat=ThreatModel(position=Position.SERVER, knows=frozenset({"architecture", "auxiliary_data"})),
         requires=(Kind.LOCAL_PROTOTYPES,),
         also_reads=(Kind.LOCAL_MODEL, Kind.MODEL_DELTA, Kind.GLOBAL_MODEL, Kind.PROTO_COUNTS, Kind.LABEL_COUNTS),
-        replays=True,
+        control="prototypes",
         learns="whether a client's images of a class include a subgroup",
         does_not_show="subgroups that the adversary has no images of, nor which images are in it",
         remedy="clip and noise prototypes with a stated epsilon, or send them through secure aggregation",

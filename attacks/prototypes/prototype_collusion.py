@@ -62,6 +62,7 @@ class PrototypeCollusion(Attack):
         learns="the prototype that a client sent to the server alone",
         does_not_show="what that prototype says of images (read the attacks on prototypes), nor what is "
         "learned of classes that more clients hold",
+        control="",  # planted in measure()
         remedy="release a class only where more clients hold it than could collude, and clip and noise "
         "prototypes; secure aggregation does not help, for the mean is what is attacked",
     )

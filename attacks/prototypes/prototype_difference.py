@@ -49,7 +49,7 @@ class PrototypeDifference(Attack):
         threat=ThreatModel(position=Position.SERVER, knows=frozenset({"architecture", "auxiliary_data"})),
         requires=(Kind.LOCAL_PROTOTYPES,),
         also_reads=(Kind.LOCAL_MODEL, Kind.MODEL_DELTA, Kind.GLOBAL_MODEL, Kind.PROTO_COUNTS, Kind.LABEL_COUNTS),
-        replays=True,
+        control="pairs",
         rounds="all",
         learns="the features of a single image that joined or left a class, at any size of the class",
         does_not_show="what is learned where the extractor changed between the two prototypes, nor where "

@@ -30,7 +30,7 @@ class Ridge(PrototypeInversion):
         threat=ThreatModel(position=Position.SERVER, knows=frozenset({"architecture", "auxiliary_data"})),
         requires=REQUIRES,
         also_reads=ALSO_READS,
-        replays=True,
+        control="prototypes",
         learns="images a client trained on, or their mean where several stand behind a prototype",
         does_not_show="what a non-linear decoder adds, nor what an attacker without auxiliary data gets",
         remedy="release no prototype of few samples (minimum count), or clip and noise prototypes",

@@ -32,7 +32,7 @@ CARD = Card(
     threat=ThreatModel(position=Position.SERVER, knows=frozenset({"architecture"})),
     requires=(Kind.GLOBAL_MODEL,),
     also_reads=(Kind.LOCAL_MODEL, Kind.MODEL_DELTA, Kind.GRADIENT, Kind.NUM_EXAMPLES),
-    replays=True,
+    control="updates",
     learns="images a client trained on, from the model it uploads",
     does_not_show="what an attacker with auxiliary images, with more time, or with power over the "
     "model that is sent out would get; nor what is left once uploads are summed securely",

@@ -46,7 +46,7 @@ class LabelCountsFromGradient(Attack):
         threat=ThreatModel(position=Position.SERVER, knows=frozenset({"architecture", "auxiliary_data"})),
         requires=(Kind.GLOBAL_MODEL,),
         also_reads=(*UPLOADS, Kind.NUM_EXAMPLES),
-        replays=True,
+        control="updates",
         learns="how many examples of each class were in a batch",
         does_not_show="which examples those are; nor counts of larger batches under another loss than the "
         "plain softmax",

@@ -58,6 +58,7 @@ class LabelCountsFromUpdate(Attack):
         also_reads=(*UPLOADS, Kind.NUM_EXAMPLES, Kind.NUM_STEPS),
         learns="which classes a client owns, and how much of each",
         does_not_show="which images those are; nor proportions under a loss other than the plain softmax",
+        control="",  # planted in measure()
         remedy="aggregate updates securely, keep the last layer private or frozen, or noise updates with a "
         "stated epsilon",
     )

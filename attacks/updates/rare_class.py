@@ -50,6 +50,7 @@ class RareClass(Attack):
         also_reads=(*UPLOADS, Kind.NUM_EXAMPLES, Kind.NUM_STEPS),
         learns="whether a client owns any example of a class",
         does_not_show="which examples those are, nor how many",
+        control="",  # planted in measure()
         remedy="aggregate updates securely, keep the last layer private or frozen, or noise updates with a "
         "stated epsilon",
     )

@@ -20,22 +20,16 @@ import torch
 from numpy.typing import NDArray
 
 from audit.canaries.residuals import Check, Floats, independence, shape, spread
-from audit.controls.updates import broadcast
+from audit.controls.lab import UPDATES, Lab, received
 from audit.subject.rundir import RunDir
-from audit.subject.simulated import World
 from fl.artifact import Artifact, Channel
-from fl.execution.site import Site, build_site
-from fl.federation import Holdings
 from fl.kinds import Kind
 from fl.ledger import Release
-from fl.method import RoundMethod
 from fl.protection import Message, Payload
 from fl.recorder import manifest, read
-from fl.wire import Wire
 
 MOST_UPLOADS = 20  # trained again
 MOST_COORDINATES = 5000  # of each, drawn at random
-MODELS = (Kind.LOCAL_MODEL, Kind.MODEL_DELTA)
 TESTS = 3
 GAME = 0.8  # share of the failure rate that a game of canaries gets; the record gets the rest
 EXACT = 1e-3  # of the noise: how near a replay comes where it is the same computation
@@ -44,7 +38,7 @@ EXACT = 1e-3  # of the noise: how near a replay comes where it is the same compu
 def recorded_uploads(run: RunDir) -> list[Artifact]:
     """The latest recorded models of clients, and the broadcasts of their rounds."""
     lines = [x for x in manifest(run.artifacts) if "message" in x]
-    sent = [x for x in lines if x["channel"] == Channel.UPLINK and {*MODELS} & {*x["kinds"]}]
+    sent = [x for x in lines if x["channel"] == Channel.UPLINK and {*UPDATES} & {*x["kinds"]}]
     chosen = sorted(sent, key=lambda x: (-int(x["round"]), str(x["sender"])))[:MOST_UPLOADS]
     names, rounds = {x["message"] for x in chosen}, {x["round"] for x in chosen}
     return read(
@@ -58,28 +52,17 @@ class Found(NamedTuple):
     gap: float  # the largest distance of a recorded coordinate to its replay
 
 
-def residuals(world: World, recorded: Sequence[Artifact], kind: Kind) -> Found | None:
+def residuals(lab: Lab | None, recorded: Sequence[Artifact], kind: Kind) -> Found | None:
     """The noise of recorded uploads of one kind; None where none can be trained again."""
-    method = world.method
-    if kind not in MODELS or not isinstance(method, RoundMethod):
+    if kind not in UPDATES or lab is None:
         return None
-    parts, streams = world.population.parts, world.streams
-    site = build_site(
-        method,
-        Holdings(world.data, parts, streams, world.population.server),
-        world.make_net,
-        "cpu",
-        world.private,
-    )
-    site.install(world.initial())
     rows: list[Floats] = []
     gap, chosen = 0.0, None
     for upload in recorded:
-        client = upload.sender.index
-        received = broadcast(recorded, upload)
-        if upload.kind != kind or client is None or Kind.GLOBAL_MODEL not in received:
+        broadcast = received(recorded, upload)
+        if upload.kind != kind or upload.sender.index is None or Kind.GLOBAL_MODEL not in broadcast:
             continue
-        replayed = _replayed(world, site, upload, received, client)
+        replayed = _replayed(lab, upload, broadcast, upload.sender.index)
         if replayed is None:
             continue
         sent, noise = replayed
@@ -88,22 +71,19 @@ def residuals(world: World, recorded: Sequence[Artifact], kind: Kind) -> Found |
             continue
         gap = max(gap, float(np.abs(got - sent).max()))
         if chosen is None:
-            chosen = streams.numpy("recorded_noise").permutation(len(got))[:MOST_COORDINATES]
+            rng = lab.holdings.streams.numpy("recorded_noise")
+            chosen = rng.permutation(len(got))[:MOST_COORDINATES]
         rows.append((got - sent + noise)[chosen])
     return Found(np.stack(rows), gap) if rows else None
 
 
-def _replayed(
-    world: World, site: Site, upload: Artifact, received: Message, client: int
-) -> tuple[Floats, Floats] | None:
+def _replayed(lab: Lab, upload: Artifact, broadcast: Message, client: int) -> tuple[Floats, Floats] | None:
     """What the protections make of the honest update, and the noise in it."""
-    site.begin(upload.round, received)
-    reply = site.train((client, {}, {}))
+    reply = lab.trained(client, upload.round, broadcast)
     if reply.memory is not None and upload.round > 0:
         return None
-    reference = site.method.reference(received, reply.message)
     still = dict(reply.message)
-    start = received[Kind.GLOBAL_MODEL]
+    start = broadcast[Kind.GLOBAL_MODEL]
     honest = reply.message[upload.kind]
     unmoved = upload.kind == Kind.LOCAL_MODEL
     still[upload.kind] = {
@@ -111,8 +91,7 @@ def _replayed(
     }
     answers = []
     for message in (reply.message, still):
-        wire = Wire(world.method.card, world.streams, world.protections)
-        sent = wire.uplink(upload.round, message, client, reference)
+        sent = lab.sent(client, upload.round, message, broadcast)
         if sent is None:
             return None
         answers.append(_flat(sent[upload.kind]))

@@ -9,7 +9,7 @@ the wire as noise: there the canaries are records, in the run's own private trai
 there canaries are clients again, and what is read is the mean (audit/canaries/run_central.py).
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from audit.canaries.carrier import COUNTS, Carrier
@@ -21,9 +21,10 @@ from audit.canaries.recorded_uploads import GAME, checks, residuals
 from audit.canaries.residuals import checks as noise_checks
 from audit.canaries.run_central import NO_PASSAGE, central_noise
 from audit.canaries.trained_neighbours import replay_training
+from audit.controls.lab import Lab
 from audit.settings.config import DPAuditSettings
-from audit.subject.simulated import World
 from fl.artifact import Artifact
+from fl.errors import UserError
 from fl.kinds import Kind
 from fl.ledger import Release
 from fl.protection import Protection
@@ -32,24 +33,31 @@ from reports.result import DPAudit
 
 
 def dp_audits(
-    world: World, releases: Sequence[Release], settings: DPAuditSettings, recorded: Sequence[Artifact] = ()
+    protections: Sequence[Protection],
+    sends: Sequence[Kind],
+    releases: Sequence[Release],
+    settings: DPAuditSettings,
+    recorded: Sequence[Artifact] = (),
+    *,
+    streams: Streams,
+    delta: float,
+    lab: Callable[[], Lab | None] = lambda: None,
 ) -> list[DPAudit]:
-    """One audit for each kind that a protection of this run acts on; none where none does.
+    """One audit for each kind of `sends` that a protection of this run acts on; none where none does.
 
     `recorded` are uploads and the broadcasts of their rounds (of central noise, the models before and
-    after them too), whose own noise is tested too.
+    after them too), whose own noise is tested too. `streams` are the audit's; `lab` opens the clients that can
+    be trained once more, where there are any.
     """
     if settings.canaries == 0:
         return []
-    streams = Streams(world.streams.key("dp_audit"))
-    delta, found = world.config.delta, []
-    found += central_noise(world, streams, releases, settings, recorded)
+    found = central_noise(protections, streams, releases, settings, delta, recorded)
     if found:  # a central clip comes after noise on the uploads
         recorded = ()
-    for kind in _sent(world):
-        acting = [p for p in world.protections if kind in acts_on(p)]
+    for kind in dict.fromkeys(sends):
+        acting = [p for p in protections if kind in acts_on(p)]
         training = [p for p in acting if p.training() is not None]
-        wired = [p for p in world.protections if p.training() is None and not p.central]
+        wired = [p for p in protections if p.training() is None and not p.central]
         ran = [r for r in releases if r.kind == kind.value and r.noise_multiplier]
         sources = {type(p).__module__.rpartition(".")[2] for p in training}
         if training:
@@ -58,7 +66,7 @@ def dp_audits(
         if any(p in wired for p in acting):
             title = " and ".join(p.title for p in acting if p in wired)
             sent = [r for r in ran if r.source not in sources]
-            found += _wired(world, kind, title, wired, streams, sent, settings, recorded)
+            found += _wired(lab, kind, title, wired, streams, sent, settings, delta, recorded)
     covered = {a.kind for a in found}
     noised = [r for r in releases if r.noise_multiplier and r.kind not in covered]
     for name in dict.fromkeys(r.kind for r in noised):
@@ -68,27 +76,23 @@ def dp_audits(
     return found
 
 
-def _sent(world: World) -> list[Kind]:
-    card = world.method.card
-    return list(dict.fromkeys((*card.uplink, *card.relay)))
-
-
 def acts_on(protection: Protection) -> tuple[Kind, ...]:
     """The kinds a protection is set to change."""
     return tuple(getattr(protection.config, "kinds", ()) or protection.kinds)
 
 
 def _wired(
-    world: World,
+    lab: Callable[[], Lab | None],
     kind: Kind,
     title: str,
     protections: Sequence[Protection],
     streams: Streams,
     ran: Sequence[Release],
     settings: DPAuditSettings,
+    delta: float,
     recorded: Sequence[Artifact],
 ) -> list[DPAudit]:
-    delta, alpha = world.config.delta, 1 - settings.confidence
+    alpha = 1 - settings.confidence
     whole = whole_run(ran, delta)
     rounds = max(1, min(settings.rounds, whole.releases))
     canaries = settings.canaries
@@ -98,11 +102,11 @@ def _wired(
             return []  # clipped at most: no noise, no claim
         said = played.declared
         if said.unit == "record" and kind not in COUNTS:
-            panel = of_records(world, kind, played, streams, delta, alpha)
+            panel = of_records(lab(), kind, played, streams, delta, alpha)
             return [record(kind, title, said, panel, rounds, whole, delta)]
         measured, check = replay(Carrier.of(kind, canaries), protections, streams, said)
         tests = [check]
-        if found := residuals(world, recorded, kind) if said.mechanism in ADDITIVE else None:
+        if found := residuals(lab(), recorded, kind) if said.mechanism in ADDITIVE and recorded else None:
             rng = streams.numpy("recorded", kind.value)
             tests += checks(found, said, rng, (1 - GAME) * alpha)
         rng = streams.numpy("panel", kind.value)
@@ -112,9 +116,13 @@ def _wired(
     return [record(kind, title, said, panel, rounds, whole, delta)]
 
 
-def of_records(world: World, kind: Kind, played: Played, streams: Streams, delta: float, alpha: float) -> Panel:
+def of_records(
+    lab: Lab | None, kind: Kind, played: Played, streams: Streams, delta: float, alpha: float
+) -> Panel:
     """A claim per record about a whole update: canary clients are no neighbours, so trainings are."""
-    measured, check = replay_training(world, kind, played.declared)
+    if lab is None:
+        raise UserError("no client of this federation can be trained again", hint="state its method and model")
+    measured, check = replay_training(lab, kind, played.declared)
     said, rng = played.declared, streams.numpy("panel", kind.value)
     tests = [check, listed(played)]
     shown: list[Shown] = []

@@ -17,10 +17,10 @@ from audit.canaries.panel import judge
 from audit.canaries.recorded_means import noise
 from audit.canaries.recorded_uploads import GAME, checks
 from audit.settings.config import DPAuditSettings
-from audit.subject.simulated import World
 from fl.artifact import Artifact
 from fl.kinds import Kind
 from fl.ledger import Release
+from fl.protection import Protection
 from fl.streams import Streams
 from reports.result import DPAudit
 
@@ -28,17 +28,18 @@ NO_PASSAGE = "The auditor's canaries do not pass this protection: {}: {}."
 
 
 def central_noise(
-    world: World,
+    protections: Sequence[Protection],
     streams: Streams,
     releases: Sequence[Release],
     settings: DPAuditSettings,
+    delta: float,
     recorded: Sequence[Artifact] = (),
 ) -> list[DPAudit]:
     """One audit where a central protection acts and adds noise, else none."""
-    acting = [p for p in world.protections if p.central]
+    acting = [p for p in protections if p.central]
     if not acting:
         return []
-    kind, title, delta = Kind.GLOBAL_MODEL, acting[0].title, world.config.delta
+    kind, title = Kind.GLOBAL_MODEL, acting[0].title
     ran = [r for r in releases if r.kind == kind.value and r.noise_multiplier]
     whole = whole_run(ran, delta, "another client")
     rounds = max(1, min(settings.rounds, whole.releases))

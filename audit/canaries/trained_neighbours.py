@@ -19,43 +19,36 @@ import torch
 
 from audit.canaries.neighbours import TOLERANCE
 from audit.canaries.residuals import Check, Floats
-from audit.subject.simulated import World
+from audit.controls.lab import Lab
 from fl.dataset import Arrays
-from fl.execution.site import build_site
 from fl.federation import Holdings
 from fl.kinds import Kind
 from fl.ledger import Release
 from fl.protection import Payload
-from fl.wire import Wire
 
 CLIENTS, EXAMPLES = 2, 2  # replayed, and examples of each that are replaced
 
 
-def updates(world: World, kind: Kind, train: Arrays, client: int) -> Floats:
+def updates(lab: Lab, kind: Kind, train: Arrays, client: int) -> Floats:
     """[d] what leaves the wire of a client's first round, with these training data.
 
     Every call draws the same batches and the same noise. Raises UserError where the method's clients
     need more than the initial model.
     """
-    data = dataclasses.replace(world.data, train=train)
-    holdings = Holdings(data, world.population.parts, world.streams, world.population.server)
-    site = build_site(world.method, holdings, world.make_net, "cpu", world.private)
-    site.install(world.initial())
-    site.begin(0, {Kind.GLOBAL_MODEL: world.initial()})
-    reply = site.train((client, {}, {}))
-    reference = site.method.reference(site.message, reply.message)
-    sent = Wire(world.method.card, world.streams, world.protections).uplink(0, reply.message, client, reference)
+    lab = lab.holding(data=dataclasses.replace(lab.holdings.data, train=train))
+    start = {Kind.GLOBAL_MODEL: lab.initial}
+    sent = lab.sent(client, 0, lab.trained(client, 0, start).message, start)
     return _flat(sent[kind]) if sent is not None else np.zeros(0)
 
 
-def neighbours(world: World, client: int) -> Iterator[Arrays]:
+def neighbours(holdings: Holdings, client: int) -> Iterator[Arrays]:
     """The training data with one example of the client replaced."""
-    train, own = world.data.train, world.population.parts[client]
-    rng = world.streams.numpy("training_neighbours", client)
+    train, own = holdings.data.train, holdings.parts[client]
+    rng = holdings.streams.numpy("training_neighbours", client)
     others = np.setdiff1d(np.arange(len(train)), own)
     for i in rng.permutation(own)[:EXAMPLES]:
         label = train.y.copy()
-        label[i] = (label[i] + 1) % len(world.data.classes)
+        label[i] = (label[i] + 1) % len(holdings.data.classes)
         yield dataclasses.replace(train, y=label)
         images = [np.zeros_like(train.x[i]), np.ones_like(train.x[i])]
         if len(others):
@@ -66,15 +59,16 @@ def neighbours(world: World, client: int) -> Iterator[Arrays]:
             yield dataclasses.replace(train, x=x)
 
 
-def replay_training(world: World, kind: Kind, said: Release) -> tuple[float, Check]:
+def replay_training(lab: Lab, kind: Kind, said: Release) -> tuple[float, Check]:
     """The measured sensitivity of an update to one example, and whether it is what was declared."""
-    held: Sequence[int] = [k for k, part in enumerate(world.population.parts) if len(part)]
-    few = sorted(held, key=lambda k: len(world.population.parts[k]))[:CLIENTS]
+    parts = lab.holdings.parts
+    held: Sequence[int] = [k for k, part in enumerate(parts) if len(part)]
+    few = sorted(held, key=lambda k: len(parts[k]))[:CLIENTS]
     measured = 0.0
     for client in few:  # of few examples each counts most
-        base = updates(world, kind, world.data.train, client)
-        for train in neighbours(world, client):
-            other = updates(world, kind, train, client)
+        base = updates(lab, kind, lab.holdings.data.train, client)
+        for train in neighbours(lab.holdings, client):
+            other = updates(lab, kind, train, client)
             order = 2 if said.mechanism == "gaussian" else 1
             measured = max(measured, float(np.linalg.norm(other - base, order)))
     if said.adjacency == "add_or_remove_one":

@@ -1,14 +1,14 @@
 """Replayed condensed images: what a client sends for a class of n images, made with the method's code.
 
 Few federations hold classes of every size. The auditor therefore condenses n of a client's own images,
-with the settings of the run and through the same protections, for every n in config.replay.sizes; and once
+with the settings of the run and through the same protections, for every n in replay.sizes; and once
 more from real images for the smallest n, which is the planted leak: what unsafe implementations upload.
 
 All groups of a size share their random networks, as the classes of a client do, and so run as one. Large
-groups are costly, so a size gets fewer of them, config.replay.groups images' worth times `_IMAGES`.
+groups are costly, so a size gets fewer of them, replay.groups images' worth times `_IMAGES`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -16,9 +16,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from audit.controls.prototypes import Replays
-from audit.subject.simulated import World
-from fl.artifact import Artifact, Channel
+from audit.controls.lab import Lab, Replays
+from audit.settings.config import Replay
+from audit.subject.case import Case
+from fl.artifact import Artifact
 from fl.families.condensation import Cell, Condensing, condense
 from fl.kinds import Kind
 from fl.methods.feddc_condense import FedDCCondense, condensing
@@ -26,8 +27,6 @@ from fl.model import initialise
 from fl.protection import Message
 from fl.streams import Streams
 from fl.training.local import channels_last, normalise
-from fl.tree import to_numpy
-from fl.wire import Wire
 
 _IMAGES = 5  # real images in all groups of one size, per group that is wanted
 _LEAST = 8  # groups of any size
@@ -39,30 +38,32 @@ class _Group(NamedTuple):
     images: NDArray[np.int64]
 
 
-def replay_condensed(world: World, recorded: Sequence[Artifact]) -> Replays:
+def plant(case: Case, recorded: Sequence[Artifact], settings: Replay) -> Replays:
     """Replayed condensed_images and condensed_labels, a message a group.
 
     Empty where the method condenses nothing, or nobody's condensed images were recorded.
     """
-    made, settings = Replays([], {}), world.config.replay
+    made, method = Replays(), case.method
     latest = {
         a.sender.index: a
         for a in sorted(recorded, key=lambda a: a.round)
-        if a.kind == Kind.CONDENSED_IMAGES and a.sender.index is not None
+        if a.kind == Kind.CONDENSED_IMAGES and a.sender.index in case.parts
     }
-    if not isinstance(world.method, FedDCCondense) or not latest:
+    lab = Lab.of(case) if latest and isinstance(method, FedDCCondense) else None
+    if lab is None or not isinstance(method, FedDCCondense):
         return made
-    rng, labels = world.streams.numpy("replay_condensed"), world.data.train.y
-    clients = sorted(rng.permutation(sorted(latest))[: settings.clients].tolist())
+    rng, labels = case.streams.numpy("replay_condensed"), case.data.train.y
+    senders = sorted(k for k in latest if k is not None)
+    clients = sorted(rng.permutation(senders)[: settings.clients].tolist())
     cells = []
     for k in clients:
-        index = world.population.parts[k]
+        index = case.parts[k]
         cells += [_Group(k, int(c), index[labels[index] == c]) for c in np.unique(labels[index])]
-    ours = condensing(world.method.config)
+    ours = condensing(method.config)
     for n in settings.sizes:
         groups = _groups(cells, n, settings.groups, rng)
         for init in ("noise", "real") if n == min(settings.sizes) else ("noise",):
-            _replay(world, made, groups, replace(ours, init=init, images_per_class=1), n, latest)
+            _replay(case, lab, made, groups, replace(ours, init=init, images_per_class=1), n, latest)
     return made
 
 
@@ -78,20 +79,21 @@ def _groups(cells: Sequence[_Group], n: int, wanted: int, rng: np.random.Generat
 
 
 def _replay(
-    world: World,
+    case: Case,
+    lab: Lab,
     made: Replays,
     groups: Sequence[_Group],
     settings: Condensing,
     n: int,
-    latest: dict[int, Artifact],
+    latest: Mapping[int | None, Artifact],
 ) -> None:
     if not groups:
         return
     key = ("replay_condensed", n, settings.init)
-    net, train = initialise(world.make_net, world.streams), world.data.train
+    net, train = initialise(lab.make, case.streams), case.data.train
     channels_last(net)
-    cells = [Cell(normalise(torch.from_numpy(train.x[g.images]), world.data), g.label) for g in groups]
-    images = condense(net, cells, settings, world.streams.torch(*key))
+    cells = [Cell(normalise(torch.from_numpy(train.x[g.images]), case.data), g.label) for g in groups]
+    images = condense(net, cells, settings, case.streams.torch(*key))
     for i, (group, image) in enumerate(zip(groups, images, strict=True)):
         message: Message = {
             Kind.CONDENSED_IMAGES: {"images": image},
@@ -99,23 +101,8 @@ def _replay(
         }
         like = latest[group.client]
         # A stream of its own, so that two replays of one client meet different noise
-        wire = Wire(world.method.card, Streams(world.streams.key(*key, i)), world.protections)
-        sent = wire.uplink(like.round, message, group.client, {})
-        if sent is None:
-            continue
-        name = f"replay/condensed-{settings.init}/n{n}/{i}"
-        made.groups[f"{name}/{Kind.CONDENSED_IMAGES}"] = group.images
-        made.artifacts.extend(
-            Artifact(
-                id=f"{name}/{kind}",
-                kind=kind,
-                channel=Channel.UPLINK,
-                round=like.round,
-                sender=like.sender,
-                seen_by=like.seen_by,
-                payload=to_numpy(sent[kind]),
-                origin="replayed",
-                note={"n": n, "init": settings.init},
-            )
-            for kind in message
-        )
+        seeded = lab.holding(streams=Streams(case.streams.key(*key, i)))
+        sent = seeded.sent(group.client, like.round, message, {})
+        for kind in message:
+            id = f"replay/condensed-{settings.init}/n{n}/{i}/{kind}"
+            made.add(id, replace(like, kind=kind), sent, group.images, {"n": n, "init": settings.init})

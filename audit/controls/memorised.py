@@ -7,8 +7,7 @@ model, by the method's own client code, and through the same protections. Labels
 so that only memory can tell them (mislabelled canaries: Aerni, Zhang, Tramer, CCS 2024,
 arXiv:2404.17399). Noise that hides members from the attack in a real upload hides them here as well.
 
-As in audit/controls/updates.py the client remembers nothing of earlier rounds, and images are not
-augmented. Models that clients hand to each other in relays are replayed likewise, each from the one that
+Models that clients hand to each other in relays are replayed likewise, each from the one that
 its client had been handed.
 """
 
@@ -20,61 +19,51 @@ import torch
 
 from attacks.models._trials import taught
 from attacks.trials.reidentification import fingerprints
-from audit.controls.prototypes import Replays
-from audit.controls.updates import UPDATES, broadcast
-from audit.subject.simulated import World
-from fl.artifact import Artifact, Channel
-from fl.dataset import Arrays
-from fl.execution.site import build_site
-from fl.families.relaying import Relaying
-from fl.federation import Holdings
+from audit.controls.lab import UPDATES, Lab, Replays, received
+from audit.settings.config import Replay
+from audit.subject.case import Case
+from fl.artifact import Artifact
+from fl.dataset import Arrays, Data
 from fl.kinds import Kind
-from fl.method import RoundMethod
+from fl.partition import Index
 from fl.protection import Message
 from fl.streams import Streams
-from fl.tree import to_numpy
-from fl.wire import Wire
 
 IMAGES, EPOCHS, BATCH = 30, 200, 5
 
 
-def replay_models(world: World, recorded: Sequence[Artifact]) -> Replays:
-    """One replayed upload, and one replayed model of a relay, of each of config.replay.clients clients.
+def plant(case: Case, recorded: Sequence[Artifact], settings: Replay) -> Replays:
+    """One replayed upload, and one replayed model of a relay, of each of settings.clients clients.
 
     `recorded` must hold what the senders had received (every kind on the method's downlink and relay)
-    in the same rounds. Empty where the method sends no model, is no round method, or nothing of this was
-    recorded.
+    in the same rounds. Empty where the method sends no model, its clients cannot be played, or nothing of
+    this was recorded.
     """
-    made = Replays([], {})
-    if not isinstance(world.method, RoundMethod):
+    made, lab = Replays(), Lab.of(case)
+    if lab is None:
         return made
-    rng = world.streams.numpy("replay_models")
+    rng = case.streams.numpy("replay_models")
     for kinds, prefix in ((UPDATES, "replay/model"), ((Kind.RELAY_MODEL,), "replay/relay")):
         newest = {
             a.sender.index: a
             for a in sorted(recorded, key=lambda a: a.round)
-            if a.kind in kinds and a.origin == "recorded" and Kind.GLOBAL_MODEL in _received(recorded, a)
+            if a.kind in kinds and a.origin == "recorded" and Kind.GLOBAL_MODEL in _begun(recorded, a)
         }
-        clients = rng.permutation(sorted(k for k in newest if k is not None))
-        for client in sorted(clients[: world.config.replay.clients].tolist()):
-            model, own = newest[client], world.population.parts[client]
+        clients = rng.permutation(sorted(k for k in newest if k is not None and k in case.parts))
+        for client in sorted(clients[: settings.clients].tolist()):
+            model, own = newest[client], case.parts[client]
             chosen = np.sort(rng.choice(own, min(IMAGES, len(own)), replace=False))
-            sent = _sent(world, model, _received(recorded, model), chosen, client)
-            if sent is None or model.kind not in sent:
-                continue
-            name = f"{prefix}/{client}"
-            made.groups[name] = chosen
-            made.artifacts.append(
-                dataclasses.replace(
-                    model, id=name, payload=to_numpy(sent[model.kind]), origin="replayed", note={"n": len(chosen)}
-                )
-            )
+            streams = Streams(case.streams.key("replay_models", client))
+            batch, data = min(BATCH, len(chosen)), _mislabelled(case.data, chosen)
+            alone = lab.alone(client, chosen, streams, epochs=EPOCHS, batch=batch, data=data)
+            sent = alone.replayed(model, _begun(recorded, model))
+            made.add(f"{prefix}/{client}", model, sent, chosen, {"n": len(chosen)})
     return made
 
 
-def _received(recorded: Sequence[Artifact], model: Artifact) -> Message:
+def _begun(recorded: Sequence[Artifact], model: Artifact) -> Message:
     """What its sender had received that round; in a relay, the model it was handed is where it began."""
-    found = broadcast(recorded, model)
+    found = received(recorded, model)
     if model.kind == Kind.RELAY_MODEL:
         handed = [
             a
@@ -86,33 +75,8 @@ def _received(recorded: Sequence[Artifact], model: Artifact) -> Message:
     return found
 
 
-def _sent(world: World, upload: Artifact, received: Message, chosen: np.ndarray, client: int) -> Message | None:
-    """What arrives when the client has memorised these images; None where it is rejected."""
-    streams = Streams(world.streams.key("replay_models", client))
-    method, batch = world.method, min(BATCH, len(chosen))
-    settings = dataclasses.replace(method.config, local_epochs=EPOCHS, batch_size=batch)
-    private = world.private
-    if private is not None:
-        rate = batch / len(chosen)
-        private = dataclasses.replace(private, sample_rate=rate, steps=round(EPOCHS / rate))
-    train = world.data.train
-    labels, marks = train.y.copy(), fingerprints(train.x[chosen])
-    labels[chosen] = [
-        taught(m, int(c), len(world.data.classes)) for m, c in zip(marks, labels[chosen], strict=True)
-    ]
-    data = dataclasses.replace(world.data, train=Arrays(x=train.x, y=labels), augment="none")
-    parts = [np.zeros(0, np.int64)] * client + [chosen]
-    site = build_site(type(method)(settings), Holdings(data, parts, streams), world.make_net, "cpu", private)
-    site.install(world.initial())
-    site.begin(upload.round, received)
-    reply = site.train((client, {}, {}))
-    wire = Wire(method.card, streams, world.protections)
-    relayed = upload.channel == Channel.RELAY
-    message = {
-        k: v for k, v in reply.message.items() if k in (method.card.relay if relayed else method.card.uplink)
-    }
-    settled = method.settled(message) if isinstance(method, Relaying) else ()
-    if relayed:
-        return wire.relay(upload.round, message, client, client, settled=settled)
-    reference = site.method.reference(received, message)
-    return wire.uplink(upload.round, message, client, reference, settled)
+def _mislabelled(data: Data, chosen: Index) -> Data:
+    """The data with labels for the chosen examples that only memory can tell."""
+    labels, marks = data.train.y.copy(), fingerprints(data.train.x[chosen])
+    labels[chosen] = [taught(m, int(c), len(data.classes)) for m, c in zip(marks, labels[chosen], strict=True)]
+    return dataclasses.replace(data, train=Arrays(x=data.train.x, y=labels))

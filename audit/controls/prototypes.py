@@ -8,52 +8,43 @@ Replayed artifacts are marked as such everywhere.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from audit.controls.lab import Lab, Replays, received
 from audit.observer.models import KnownArchitecture
-from audit.subject.simulated import World
-from fl.artifact import Array, Artifact, Channel
+from audit.settings.config import Replay
+from audit.subject.case import Case
+from fl.artifact import Artifact
 from fl.kinds import Kind
 from fl.protection import Message
 from fl.streams import Streams
-from fl.tree import to_numpy
-from fl.wire import Wire
 
 
-@dataclass(frozen=True)
-class Replays:
-    artifacts: list[Artifact]
-    groups: dict[str, NDArray[np.int64]]  # artifact id -> indices into data.train
+def plant(case: Case, recorded: Sequence[Artifact], settings: Replay) -> Replays:
+    """Replayed local_prototypes of every size in settings.sizes, from the latest uploads.
 
-    def __add__(self, other: "Replays") -> "Replays":
-        return Replays([*self.artifacts, *other.artifacts], self.groups | other.groups)
-
-
-def replay_prototypes(world: World, recorded: Sequence[Artifact]) -> Replays:
-    """Replayed local_prototypes of every size in config.replay.sizes, from the latest uploads.
-
-    Groups of a size are drawn at random, spread over config.replay.clients clients and their classes.
-    Empty where the method sends no prototypes or no model was recorded.
+    Groups of a size are drawn at random, spread over settings.clients clients and their classes.
+    Empty where the method sends no prototypes, its clients cannot be played, or no model was recorded.
     """
-    settings, made = world.config.replay, Replays([], {})
-    if Kind.LOCAL_PROTOTYPES not in world.method.card.uplink:
+    made, lab = Replays(), Lab.of(case)
+    if lab is None or Kind.LOCAL_PROTOTYPES not in case.card.uplink:
         return made
     models = {a.sender.index: a for a in recorded if a.kind == Kind.LOCAL_MODEL}
     with_prototypes = {a.sender.index for a in recorded if a.kind == Kind.LOCAL_PROTOTYPES}
-    clients = sorted(k for k in models if k is not None and k in with_prototypes)
-    rng = world.streams.numpy("replay")
+    clients = sorted(k for k in models if k is not None and k in with_prototypes and k in case.parts)
+    rng = case.streams.numpy("replay")
     clients = sorted(rng.permutation(clients)[: settings.clients].tolist())
-    labels, architecture = world.data.train.y, KnownArchitecture(world.make_net, world.data)
+    labels, architecture = case.data.train.y, KnownArchitecture(lab.make, case.data)
     features = {}
     cells = []  # (client, class, indices)
     for k in clients:
         extractor = architecture(models[k].payload)
-        index = world.population.parts[k]
-        features[k] = (index, extractor.features(world.data.train.x[index]))
+        index = case.parts[k]
+        features[k] = (index, extractor.features(case.data.train.x[index]))
         cells += [(k, int(c), index[labels[index] == c]) for c in np.unique(labels[index])]
     for n in settings.sizes:
         possible = [cell for cell in cells if len(cell[2]) >= n]
@@ -65,55 +56,24 @@ def replay_prototypes(world: World, recorded: Sequence[Artifact]) -> Replays:
             index, all_features = features[k]
             rows = all_features[np.isin(index, group)]
             # A stream of its own, so that two replays of one client meet different noise
-            streams = Streams(world.streams.key("replay", n, i))
-            model, mean = models[k], rows.astype(np.float64).mean(0)
-            sent = sent_prototype(world, streams, model, recorded, label, n, mean)
-            if sent is None:
-                continue
-            name = f"replay/n{n}/{i}"
-            made.groups[name] = group
-            made.artifacts.append(
-                Artifact(
-                    id=name,
-                    kind=Kind.LOCAL_PROTOTYPES,
-                    channel=Channel.UPLINK,
-                    round=model.round,
-                    sender=model.sender,
-                    seen_by=model.seen_by,
-                    payload=sent,
-                    origin="replayed",
-                    note={"n": n},
-                )
-            )
+            seeded = lab.holding(streams=Streams(case.streams.key("replay", n, i)))
+            sent = sent_prototype(seeded, models[k], recorded, label, n, rows.astype(np.float64).mean(0))
+            like = replace(models[k], kind=Kind.LOCAL_PROTOTYPES)
+            made.add(f"replay/n{n}/{i}", like, sent, group, {"n": n})
     return made
 
 
 def sent_prototype(
-    world: World,
-    streams: Streams,
-    model: Artifact,
-    recorded: Sequence[Artifact],
-    label: int,
-    n: int,
-    mean: NDArray[np.float64],
-) -> dict[str, Array] | None:
+    lab: Lab, model: Artifact, recorded: Sequence[Artifact], label: int, n: int, mean: NDArray[np.float64]
+) -> Message | None:
     """What arrives when the sender of `model` sends this one prototype [D] over n of its examples.
 
-    None where a protection withholds it. `recorded` holds the global prototypes it had received.
+    None where it is rejected. `recorded` holds what it had received.
     """
     assert model.sender.index is not None
     classes = torch.tensor([label])
     message: Message = {
-        Kind.LOCAL_PROTOTYPES: {"classes": classes, "features": torch.from_numpy(mean[None]).float()}
+        Kind.LOCAL_PROTOTYPES: {"classes": classes, "features": torch.from_numpy(mean[None]).float()},
+        Kind.PROTO_COUNTS: {"classes": classes, "counts": torch.tensor([n])},
     }
-    if Kind.PROTO_COUNTS in world.method.card.uplink:
-        message[Kind.PROTO_COUNTS] = {"classes": classes, "counts": torch.tensor([n])}
-    received: Message = {}
-    for a in recorded:
-        if (a.kind, a.round) == (Kind.GLOBAL_PROTOTYPES, model.round):
-            received[a.kind] = {k: torch.from_numpy(np.array(v)) for k, v in a.payload.items()}
-    wire = Wire(world.method.card, streams, world.protections)
-    sent = wire.uplink(model.round, message, model.sender.index, received)
-    if sent is None or Kind.LOCAL_PROTOTYPES not in sent:
-        return None
-    return dict(to_numpy(sent[Kind.LOCAL_PROTOTYPES]))
+    return lab.sent(model.sender.index, model.round, message, received(recorded, model))

@@ -14,14 +14,15 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from attacks.attack import Images
-from audit.subject.simulated import World
+from audit.subject.case import Case
 from fl import workers as worker_kinds
 from fl.dataset import Data
 from fl.families.condensation import Cell, Condensing, condense
 from fl.kinds import Kind
+from fl.method import Card
 from fl.methods.feddc_condense import FedDCCondense, condensing
 from fl.model import Net, initialise
-from fl.protection import Message
+from fl.protection import Message, Protection
 from fl.streams import Streams
 from fl.training.local import channels_last, normalise
 from fl.wire import Wire
@@ -29,21 +30,22 @@ from fl.wire import Wire
 _TOGETHER = 12  # groups that share their random networks; more of them leave the cache
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class AuxiliaryCondenser:
-    """Condenses with the settings and behind the protections of `world`; one image a group."""
+    """Condenses with the settings of the run and behind its protections; one image a group."""
 
-    world: World
+    card: Card
+    settings: Condensing
+    protections: Sequence[Protection]
+    make: Callable[[], Net]
+    data: Data
+    workers: int
 
     def __call__(self, groups: Sequence[Images], seed: int) -> NDArray[np.float32]:
         """[groups, C, H, W] as sent; see attacks.attack.Condenser. Groups must not be empty."""
-        world = self.world
-        settings = replace(condensing(world.method.config), images_per_class=1)
-        make_site = partial(CondensingSite, world.make_net, world.data, settings, seed)
+        make_site = partial(CondensingSite, self.make, self.data, self.settings, seed)
         jobs = [(i, list(groups[i : i + _TOGETHER])) for i in range(0, len(groups), _TOGETHER)]
-        wanted = world.config.workers
-        count = wanted if isinstance(wanted, int) else worker_kinds.auto_count("cpu")
-        with worker_kinds.start(min(count, len(jobs)), make_site) as workers:
+        with worker_kinds.start(min(self.workers, len(jobs)), make_site) as workers:
             made = torch.cat(list(workers.map("condense", jobs)))
         sent = [self._sent(x, int(g.y[0]), seed, i) for i, (x, g) in enumerate(zip(made, groups, strict=True))]
         return np.stack(sent)
@@ -51,7 +53,7 @@ class AuxiliaryCondenser:
     def _sent(self, image: Tensor, label: int, seed: int, number: int) -> NDArray[np.float32]:
         """What arrives of an image [1, C, H, W]; [C, H, W]."""
         streams = Streams(Streams(seed).key("sent", number))
-        wire = Wire(self.world.method.card, streams, self.world.protections)
+        wire = Wire(self.card, streams, self.protections)
         message: Message = {
             Kind.CONDENSED_IMAGES: {"images": image},
             Kind.CONDENSED_LABELS: {"labels": torch.tensor([label])},
@@ -79,6 +81,16 @@ class CondensingSite:
         return condense(self._net, cells, self._settings, self._streams.torch("condense", number))
 
 
-def condenser(world: World) -> AuxiliaryCondenser | None:
+def condenser(case: Case, workers: int) -> AuxiliaryCondenser | None:
     """The run's condensation; None where the method condenses nothing."""
-    return AuxiliaryCondenser(world) if isinstance(world.method, FedDCCondense) else None
+    method, make = case.method, case.make_net
+    if not isinstance(method, FedDCCondense) or make is None:
+        return None
+    return AuxiliaryCondenser(
+        card=case.card,
+        settings=replace(condensing(method.config), images_per_class=1),
+        protections=case.protections,
+        make=make,
+        data=case.data,
+        workers=workers,
+    )

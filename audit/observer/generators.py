@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from attacks.attack import Images, TrainedPair
-from audit.subject.simulated import World
+from audit.subject.case import Case
 from fl.families import gan
 from fl.training.local import channels_last
 from fl.tree import to_numpy
@@ -95,13 +95,13 @@ class KnownGenerators:
         return TrainedPair(generator=to_numpy(pair.generator), critic=to_numpy(pair.critic))
 
 
-def known_generators(world: World) -> KnownGenerators | None:
+def known_generators(case: Case) -> KnownGenerators | None:
     """For methods whose settings describe generators; None for all others."""
-    config = getattr(world.method.config, "gan", None)
+    config = getattr(case.training, "gan", None)
     if not isinstance(config, gan.GanConfig):
         return None
-    conditional = getattr(world.method.config, "labeler", "") == "conditional"
-    return _shared(tuple(world.data.shape), config, len(world.data.classes) if conditional else 0)
+    conditional = getattr(case.training, "labeler", "") == "conditional"
+    return _shared(tuple(case.data.shape), config, len(case.data.classes) if conditional else 0)
 
 
 @lru_cache(maxsize=1)

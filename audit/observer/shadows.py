@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from attacks.attack import Images
-from audit.subject.simulated import World
+from audit.subject.case import Case
 from fl import workers as worker_kinds
 from fl.dataset import Data
 from fl.method import LocalConfig, evaluate
@@ -102,8 +102,9 @@ class ShadowSite:
         return evaluate(self._net, "forward", trained.state, self._queries)
 
 
-def trainer(world: World) -> ShadowTrainer:
-    """Shadow training with the run's model, learning rate, batch size and workers."""
-    workers = world.config.workers
-    count = workers if isinstance(workers, int) else worker_kinds.auto_count("cpu")
-    return ShadowTrainer(make=world.make_net, data=world.data, config=world.method.config, workers=count)
+def trainer(case: Case, workers: int) -> ShadowTrainer | None:
+    """Shadow training with the run's model, learning rate and batch size; None where these are not known."""
+    make, config = case.make_net, case.training
+    if make is None or config is None:
+        return None
+    return ShadowTrainer(make=make, data=case.data, config=config, workers=workers)

@@ -7,20 +7,24 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attacks.attack import Images
+from audit.subject.case import Case
 from fl.artifact import SERVER, Artifact, Role
-from fl.dataset import Arrays
-from fl.population import Population
+from fl.dataset import Arrays, Data
+from fl.errors import UserError
 
 
-class SimulatedTruth:
-    """Truth of a federation we ran. `groups` gives the images behind each replayed artifact."""
+class KnownTruth:
+    """Truth as far as the case has it. `groups` gives the rows of data.train behind each replayed artifact.
+
+    All methods raise UserError where nobody told what a client holds.
+    """
 
     def __init__(
-        self, population: Population, artifacts: Mapping[str, Artifact], groups: Mapping[str, NDArray[np.int64]]
+        self, case: Case, artifacts: Mapping[str, Artifact], groups: Mapping[str, NDArray[np.int64]]
     ) -> None:
-        self._population, self._artifacts, self._groups = population, artifacts, groups
-        self.reference = images(population, population.reference)
-        self.auxiliary = images(population, population.auxiliary)
+        self._data, self._parts, self._artifacts, self._groups = case.data, case.parts, artifacts, groups
+        self.reference = images(case.data, case.reference)
+        self.auxiliary = images(case.data, case.auxiliary)
 
     def members(self, artifact: str, label: int) -> NDArray[Any]:
         """[n, C, H, W] training images of that class behind the artifact; all clients' for the server's."""
@@ -28,9 +32,8 @@ class SimulatedTruth:
         if index is None:
             sender = self._artifacts[artifact].sender
             assert sender == SERVER or sender.role == Role.CLIENT, f"nothing is known of {artifact}"
-            parts = self._population.parts
-            index = np.concatenate(parts) if sender.index is None else parts[sender.index]
-        train = self._population.data.train
+            index = self._everybody() if sender.index is None else self._part(sender.index)
+        train = self._data.train
         chosen = index[train.y[index] == label]
         return np.asarray(train.x[chosen])
 
@@ -38,14 +41,30 @@ class SimulatedTruth:
         return self._artifacts[artifact].payload
 
     def label_counts(self, client: int) -> NDArray[np.int64]:
-        return np.asarray(self._population.counts[client])
+        return np.bincount(self._data.train.y[self._part(client)], minlength=len(self._data.classes))
 
     def client_images(self, client: int) -> Images:
-        return images(self._population, self._population.parts[client])
+        return images(self._data, self._part(client))
+
+    def _part(self, client: int) -> NDArray[np.int64]:
+        if client not in self._parts:
+            raise UserError(
+                f"what client {client} holds is not known, so no claim about it can be checked",
+                hint="give the client's own examples as truth",
+            )
+        return self._parts[client]
+
+    def _everybody(self) -> NDArray[np.int64]:
+        if not self._parts:
+            raise UserError(
+                "what the clients hold is not known, so no claim about them can be checked",
+                hint="give some clients' own examples as truth",
+            )
+        return np.concatenate(list(self._parts.values()))
 
 
-def images(population: Population, index: NDArray[np.int64]) -> Images:
-    taken: Arrays = population.data.train.take(index)
+def images(data: Data, index: NDArray[np.int64]) -> Images:
+    taken: Arrays = data.train.take(index)
     return Images(x=taken.x, y=taken.y)
 
 

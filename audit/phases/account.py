@@ -3,16 +3,22 @@
 Leaves evidence/budgets.json and evidence/dp_audits.json.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 
 from audit.canaries.recorded_means import recorded_means
 from audit.canaries.recorded_uploads import recorded_uploads
 from audit.canaries.run import dp_audits
+from audit.controls.lab import Lab
 from audit.dp.budget import budgets
-from audit.settings.config import Config
+from audit.settings.config import Config, DPAuditSettings
+from audit.subject.case import Case
+from audit.subject.open import open_case
 from audit.subject.rundir import RunDir
-from audit.subject.simulated import World
-from fl.ledger import read
+from fl.artifact import Artifact
+from fl.ledger import Release, read
+from fl.streams import Streams
+from reports.result import DPAudit
 
 Progress = Callable[[str, int, int], None]
 
@@ -24,10 +30,29 @@ def run(run: RunDir, config: Config, progress: Progress) -> None:
     bounds = budgets(releases, config.accountants, config.delta)
     run.write_json(run.evidence / "budgets.json", [b.model_dump(mode="json") for b in bounds])
     progress("account", 1, 2)
-    world = World(config)
-    central = any(p.central for p in world.protections)
-    reads = recorded_means if central else recorded_uploads
-    recorded = reads(run) if world.protections and config.dp_audit.canaries else []
-    audits = dp_audits(world, releases, config.dp_audit, recorded)
+    case = open_case(run, config)
+    reads = recorded_means if any(p.central for p in case.protections) else recorded_uploads
+    recorded = reads(run) if case.protections and config.dp_audit.canaries else []
+    audits = noise_audits(case, releases, config.dp_audit, config.delta, recorded)
     run.write_json(run.evidence / "dp_audits.json", [a.model_dump(mode="json") for a in audits])
     progress("account", 2, 2)
+
+
+def noise_audits(
+    case: Case,
+    releases: Sequence[Release],
+    settings: DPAuditSettings,
+    delta: float,
+    recorded: Sequence[Artifact] = (),
+) -> list[DPAudit]:
+    """The case's protections, put to the test on what its clients may send."""
+    return dp_audits(
+        case.protections,
+        (*case.card.uplink, *case.card.relay),
+        releases,
+        settings,
+        recorded,
+        streams=Streams(case.streams.key("dp_audit")),
+        delta=delta,
+        lab=partial(Lab.of, case),
+    )

@@ -12,8 +12,9 @@ from audit.phases.attack import load_evidence
 from audit.phases.plan import read_phases
 from audit.phases.variants import results
 from audit.settings.config import Config
+from audit.subject.case import counts
+from audit.subject.open import open_case
 from audit.subject.rundir import RunDir, sha256
-from audit.subject.simulated import World
 from audit.verdict.dp_findings import from_dp_audits
 from audit.verdict.exposure import exposures
 from audit.verdict.faults import timelines
@@ -45,10 +46,10 @@ LIMITS = [
 
 def run(run: RunDir, config: Config, progress: Progress) -> None:
     """Writes audit.json."""
-    world, policy = World(config), load_policy(config.policy)
+    case, policy = open_case(run, config), load_policy(config.policy)
     progress("score", 0, 3)
-    counts = world.population.counts
-    smallest = int(counts[counts > 0].min()) if counts.any() else 0
+    held = counts(case)
+    smallest = int(held[held > 0].min()) if held.any() else 0
     evidence = load_evidence(run)
     findings = [from_attack(found, policy, smallest) for found in evidence]
     images = [g for e, f in zip(evidence, findings, strict=True) for g in galleries_of(e, f)]
@@ -61,7 +62,7 @@ def run(run: RunDir, config: Config, progress: Progress) -> None:
     findings += from_disagreements(budgets, policy)
     delivered = [int(r.get("delivered", 0)) for r in history]
     phases = [str(r.get("phase", "")) for r in history]
-    findings += from_lints(run_record(world, releases, budgets, delivered, phases), policy)
+    findings += from_lints(run_record(case, config.delta, releases, budgets, delivered, phases), policy)
     audits = [DPAudit(**a) for a in run.read_json(run.evidence / "dp_audits.json")]
     findings += from_dp_audits(audits, policy)
     findings.sort(key=lambda f: (-f.severity.rank, _ORDER[f.outcome], f.source != "attack"))
@@ -70,7 +71,7 @@ def run(run: RunDir, config: Config, progress: Progress) -> None:
         title=config.title,
         created=datetime.now(UTC).isoformat(timespec="seconds"),
         headline=headline(findings),
-        scope=scope(world, findings),
+        scope=scope(case, findings),
         exposures=exposures(manifest(run.artifacts)),
         findings=findings,
         figures=[*drawn, *timelines(history)],
@@ -84,7 +85,7 @@ def run(run: RunDir, config: Config, progress: Progress) -> None:
         policy=policy.record(),
         reproduction=_reproduction(run, config),
     )
-    result.alternatives = alternatives(result, results(run, config), len(world.data.test))
+    result.alternatives = alternatives(result, results(run, config), len(case.data.test))
     for finding in result.findings:
         if better := advice(finding, result.alternatives):
             finding.remedy = f"{finding.remedy.rstrip('.')}. {better}".removeprefix(". ")

@@ -7,7 +7,7 @@ import torch
 
 from audit.settings.config import Config
 from audit.subject.rundir import RunDir
-from audit.subject.simulated import World
+from audit.subject.simulated import SimulatedCase
 from fl import workers as worker_kinds
 from fl.checkpoint import Checkpoints, is_finished
 from fl.errors import UserError
@@ -15,7 +15,6 @@ from fl.execution.batched import Batched
 from fl.execution.site import build_site
 from fl.federation import Federation, Holdings
 from fl.kinds import Kind
-from fl.participation import drawn
 from fl.recorder import Choice, Log, Recorder
 from fl.time_model import FEMNIST_CNN, SHAKESPEARE_RNN, TimeModel, capabilities
 from fl.wire import Wire
@@ -27,51 +26,44 @@ def run(run: RunDir, config: Config, progress: Progress) -> None:
     """Leaves artifacts/, ledger.jsonl, metrics.jsonl and checkpoint/ in the run folder."""
     if is_finished(run.checkpoint):
         return
-    world = World(config)
-    recorder = Recorder(run.artifacts, _choice(config, world))
+    case = SimulatedCase(config)
+    recorder = Recorder(run.artifacts, _choice(config, case))
     metrics, ledger = Log(run.metrics), Log(run.ledger)
     logs = {"manifest": recorder.manifest, "metrics": metrics, "ledger": ledger}
     settings, device = config.federation, device_of(config)
-    population = world.population
-    holdings = Holdings(world.data, population.parts, world.streams, population.server)
-    site = partial(build_site, world.method, holdings, world.make_net, device, world.private)
+    population = case.population
+    holdings = Holdings(case.data, population.parts, case.streams, population.server)
+    site = partial(build_site, case.method, holdings, case.make_net, device, case.private)
     count = config.workers if isinstance(config.workers, int) else worker_kinds.auto_count(device)
     pool = Batched(site) if device == "cuda" else worker_kinds.start(count, site)
     with pool as workers:
         federation = Federation(
             holdings=holdings,
-            initial=world.initial(),
-            availability=world.availability,
-            aggregator=world.aggregator,
-            wire=Wire(
-                world.method.card,
-                world.streams,
-                world.protections,
-                recorder,
-                ledger,
-                partial(drawn, world.availability, settings.clients, settings.empty_round),
-            ),
+            initial=case.initial(),
+            availability=case.availability,
+            aggregator=case.aggregator,
+            wire=Wire(case.method.card, case.streams, case.protections, recorder, ledger, case.sampling),
             workers=workers,
             metrics=metrics,
             checkpoints=Checkpoints(run.checkpoint, logs),
             empty_round=settings.empty_round,
             reply_loss=settings.reply_loss,
-            time_model=_time_model(config, world),
+            time_model=_time_model(config, case),
             evaluate_every=config.evaluate_every,
             checkpoint_every=config.checkpoint_every,
             progress=progress,
         )
-        world.method.run(federation)
+        case.method.run(federation)
     for log in logs.values():
         log.close()
 
 
-def _time_model(config: Config, world: World) -> TimeModel | None:
+def _time_model(config: Config, case: SimulatedCase) -> TimeModel | None:
     workloads = {"femnist_cnn": FEMNIST_CNN, "shakespeare_rnn": SHAKESPEARE_RNN}
     workload = workloads.get(config.federation.time_model)
     if workload is None:
         return None
-    rng = world.streams.numpy("capability")
+    rng = case.streams.numpy("capability")
     return TimeModel(capability=capabilities(config.federation.clients, rng), workload=workload)
 
 
@@ -87,7 +79,7 @@ def device_of(config: Config) -> str:
     return config.device
 
 
-def _choice(config: Config, world: World) -> Choice:
+def _choice(config: Config, case: SimulatedCase) -> Choice:
     """Which messages the recorder keeps."""
     record, rounds = config.record, config.record.rounds
     if rounds == "all":
@@ -101,7 +93,7 @@ def _choice(config: Config, world: World) -> Choice:
     if record.clients == "all":
         keep_client = lambda k: True  # noqa: E731
     elif isinstance(record.clients, int):
-        everyone = world.streams.numpy("record").permutation(config.federation.clients)
+        everyone = case.streams.numpy("record").permutation(config.federation.clients)
         chosen = set(everyone[: record.clients].tolist())
         keep_client = chosen.__contains__
     else:

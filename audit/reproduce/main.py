@@ -69,7 +69,7 @@ def reproduce(table: Table, chosen: Selection, root: Path = ROOT) -> Path:
     from audit.reproduce.report import blocks, collect, markdown
     from audit.settings.resolve import resolve
     from audit.subject.rundir import RunDir
-    from audit.subject.simulated import World
+    from audit.subject.simulated import SimulatedCase
 
     cells = chosen.cells(table)
     configs = [
@@ -79,7 +79,7 @@ def reproduce(table: Table, chosen: Selection, root: Path = ROOT) -> Path:
     for config in configs:
         resolve(config)
     for config in {str(c.federation.dataset): c for c in configs}.values():
-        World(config).dataset.load()
+        SimulatedCase(config).dataset.load()
     page = root / table.name / "table.md"
     for i, ((column, row, seed), config) in enumerate(zip(cells, configs, strict=True)):
         label = f"{i + 1}/{len(cells)} {column} {row} seed {seed}"

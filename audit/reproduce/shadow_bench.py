@@ -53,12 +53,12 @@ def compare(dataset: str, model: str, images: int, models: int, workers: int, re
 
     Raises UserError where the tool is not installed.
     """
-    world = _world(dataset, model, workers)
-    train = world.data.train
-    chosen = world.streams.numpy("images").permutation(len(train))[:images]
+    case = _case(dataset, model, workers)
+    train = case.data.train
+    chosen = case.streams.numpy("images").permutation(len(train))[:images]
     pool = Images(x=train.x[chosen], y=train.y[chosen])
-    other = _toolbox(world, pool, models)
-    tools = {"fedaudit": _ours(world, pool, models), "adversarial-robustness-toolbox": other}
+    other = _toolbox(case, pool, models)
+    tools = {"fedaudit": _ours(case, pool, models), "adversarial-robustness-toolbox": other}
     taken: dict[str, list[tuple[float, float]]] = {name: [] for name in tools}
     areas = {}
     for _ in range(repeats):
@@ -93,12 +93,12 @@ def quality(logits: NDArray[Any], inside: NDArray[np.bool_], y: NDArray[np.int64
     return float(np.mean(found))
 
 
-def _world(dataset: str, model: str, workers: int) -> Any:
+def _case(dataset: str, model: str, workers: int) -> Any:
     from audit.settings.config import Config, PluginSpec
-    from audit.subject.simulated import World
+    from audit.subject.simulated import SimulatedCase
 
     settings = {"lr": RATE, "momentum": MOMENTUM, "batch_size": BATCH}
-    return World(
+    return SimulatedCase(
         Config.model_validate(
             {
                 "federation": {"dataset": dataset, "model": model},
@@ -109,20 +109,22 @@ def _world(dataset: str, model: str, workers: int) -> Any:
     )
 
 
-def _ours(world: Any, pool: Images, models: int) -> Training:
+def _ours(case: Any, pool: Images, models: int) -> Training:
     from attacks.models._shadows import halves
-    from audit.observer.shadows import trainer
+    from audit.observer.shadows import ShadowTrainer
+
+    train = ShadowTrainer(make=case.make_net, data=case.data, config=case.training, workers=case.config.workers)
 
     def run() -> Any:
         inside = halves(len(pool), models, np.random.default_rng(0))
         rows = [np.flatnonzero(r) for r in inside]
-        logits = trainer(world)(pool, rows, pool.x, epochs=EPOCHS, seed=0)
+        logits = train(pool, rows, pool.x, epochs=EPOCHS, seed=0)
         return lambda: (logits, inside)
 
     return run
 
 
-def _toolbox(world: Any, pool: Images, models: int) -> Training:
+def _toolbox(case: Any, pool: Images, models: int) -> Training:
     try:
         attacks = importlib.import_module("art.attacks.inference.membership_inference")
         classification = importlib.import_module("art.estimators.classification")
@@ -140,18 +142,18 @@ def _toolbox(world: Any, pool: Images, models: int) -> Training:
     where = {m: i for i, m in enumerate(fingerprints(pool.x))}
 
     def run() -> Any:
-        net = Runner(world.make_net(), world.data)
+        net = Runner(case.make_net(), case.data)
         template = classification.PyTorchClassifier(
             model=net,
             loss=torch.nn.CrossEntropyLoss(),
             optimizer=torch.optim.SGD(net.parameters(), lr=RATE, momentum=MOMENTUM),
             input_shape=pool.x.shape[1:],
-            nb_classes=len(world.data.classes),
+            nb_classes=len(case.data.classes),
             device_type="cpu",
         )
         found = attacks.ShadowModels(template, num_shadow_models=models, random_state=0)
         # trains, and answers for every image; the answers come back in another order
-        found.generate_shadow_dataset(pool.x, np.eye(len(world.data.classes))[pool.y])
+        found.generate_shadow_dataset(pool.x, np.eye(len(case.data.classes))[pool.y])
         return lambda: answers(found)
 
     def answers(found: Any) -> tuple[NDArray[Any], NDArray[np.bool_]]:

@@ -1,24 +1,28 @@
-"""From a config to the objects it names: data, population, model, method, protections.
+"""A simulated case: from a config to the objects it names: data, population, model, method, protections.
 
 Every phase that needs them builds them anew from the config and the seed; nothing but artifacts and
 logs is carried between phases. Built data are the auditor's: an attack gets what Knowledge grants.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import Any
+from pathlib import Path
+from typing import Any, Literal
 
 from torch import nn
 
 from audit.settings import catalog
 from audit.settings.config import Config, PluginSpec
+from audit.subject.case import About
+from audit.subject.messages import heard
 from fl.aggregator import Aggregator
 from fl.dataset import Data, Dataset
 from fl.errors import UserError
-from fl.method import RoundMethod
+from fl.method import Card, LocalConfig, RoundMethod
 from fl.model import Net, State, adapt, initialise, state_of
-from fl.participation import Availability
-from fl.partition import Partition
+from fl.participation import Availability, Drawn, drawn
+from fl.partition import Index, Partition
 from fl.plugin import configure
 from fl.population import Population, populate
 from fl.protection import Protection
@@ -28,14 +32,40 @@ from fl.training.private import PrivateTraining
 
 
 @dataclass(frozen=True)
-class World:
-    """Everything one config describes, built on demand."""
+class SimulatedCase:
+    """Everything one config describes, built on demand: a case of which nothing is unknown.
+
+    `artifacts`, the folder of the recorded messages, is None before the run.
+    """
 
     config: Config
+    artifacts: Path | None = None
+
+    @property
+    def simulated(self) -> bool:
+        return True
 
     @property
     def streams(self) -> Streams:
         return Streams(self.config.seed)
+
+    @property
+    def clients(self) -> int:
+        return self.config.federation.clients
+
+    @property
+    def card(self) -> Card:
+        return self.method.card
+
+    @property
+    def training(self) -> LocalConfig:
+        found: LocalConfig = self.method.config
+        return found
+
+    @property
+    def about(self) -> About:
+        words = (self.partition.describe(), self.availability.describe())
+        return About(dataset=self.dataset.title, clients=words, model=self.config.federation.model.name)
 
     @cached_property
     def dataset(self) -> Dataset:
@@ -80,6 +110,36 @@ class World:
             reference=holdout.reference,
             server=holdout.server,
         )
+
+    @cached_property
+    def parts(self) -> Mapping[int, Index]:
+        return dict(enumerate(self.population.parts))
+
+    @property
+    def auxiliary(self) -> Index:
+        return self.population.auxiliary
+
+    @property
+    def auxiliary_kind(self) -> Literal["same", "shifted"]:
+        return self.config.federation.holdout.auxiliary_kind
+
+    @property
+    def reference(self) -> Index:
+        return self.population.reference
+
+    @property
+    def spare(self) -> Index:
+        return self.population.server
+
+    def sampling(self, client: int | None) -> Drawn:
+        """How a client comes to take part."""
+        federation = self.config.federation
+        return drawn(self.availability, federation.clients, federation.empty_round, client)
+
+    @property
+    def heard(self) -> Mapping[int, frozenset[int]] | None:
+        """From the manifest; None before the run, or where it kept only some clients' messages."""
+        return None if self.artifacts is None else heard(self.artifacts)
 
     @cached_property
     def method(self) -> RoundMethod:

@@ -4,31 +4,30 @@ from collections.abc import Sequence
 from fnmatch import fnmatchcase
 
 from audit.dp.lint import Found, RunRecord, check
-from audit.subject.simulated import World
+from audit.subject.case import Case, counts
 from audit.verdict.policy import Policy, Rule
 from fl.ledger import Release
-from fl.participation import drawn
 from reports.result import Budget, Finding, Outcome, Severity
 
 LIMIT = "A flaw shows that a bound does not cover the run; it demonstrates no leak."
 
 
 def run_record(
-    world: World,
+    case: Case,
+    delta: float,
     releases: Sequence[Release],
     budgets: Sequence[Budget],
     delivered: Sequence[int],
     phases: Sequence[str] = (),
 ) -> RunRecord:
     """What the lints read of one run."""
-    federation = world.config.federation
-    records = int(world.population.counts.sum(1).max(initial=0))
+    records = int(counts(case).sum(1).max(initial=0))
     return RunRecord(
         releases=releases,
         budgets=budgets,
-        delta=world.config.delta,
-        units={"client": federation.clients, "record": records},
-        drawn=drawn(world.availability, federation.clients, federation.empty_round, None),
+        delta=delta,
+        units={"client": case.clients, "record": records},
+        drawn=case.sampling(None),
         delivered=delivered,
         phases=phases,
     )

@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
-from audit.subject.simulated import World
+from audit.subject.case import Case, counts
 from fl.model import count
 from fl.partition import overlaps
 from reports.result import Finding, Scope, Threat
@@ -12,44 +12,43 @@ from reports.result import Finding, Scope, Threat
 _MOST_ROWS = 50  # larger federations print no table of counts
 
 
-def scope(world: World, findings: Sequence[Finding]) -> Scope:
-    """From the config, the built population and the threat models of the attacks that ran."""
-    population, method, federation = world.population, world.method, world.config.federation
-    counts = population.counts
-    shared = overlaps(population.parts)
-    train, test = sum(len(p) for p in population.parts), len(world.data.test)
+def scope(case: Case, findings: Sequence[Finding]) -> Scope:
+    """From the case, its data and the threat models of the attacks that ran."""
+    held, parts, data = counts(case), list(case.parts.values()), case.data
+    shared = overlaps(parts)
+    train, test = sum(map(len, parts)), len(data.test)
+    initial = case.initial()
     threats: list[Threat] = []
     for finding in findings:
         if finding.threat is not None and finding.threat not in threats:
             threats.append(finding.threat)
-    cells = counts[counts > 0]
+    cells = held[held > 0]
     text = [
-        world.partition.describe().rstrip("."),
-        world.availability.describe().rstrip("."),
+        *(sentence.rstrip(".") for sentence in case.about.clients),
         f"The smallest class of any client has {int(cells.min()) if len(cells) else 0} examples",
     ]
     if shared:
         text.append(f"{shared} examples are held by more than one client")
     return Scope(
-        method=method.card.title,
-        method_source=method.card.source,
-        method_text=method.card.text,
-        dataset=world.dataset.title,
+        method=case.card.title,
+        method_source=case.card.source,
+        method_text=case.card.text,
+        dataset=case.about.dataset,
         dataset_text=(
-            f"{world.data.about.rstrip('.')}. {train:,} examples with the clients, "
-            f"{len(population.auxiliary):,} with the attacker, {len(population.reference):,} held out for "
+            f"{data.about.rstrip('.')}. {train:,} examples with the clients, "
+            f"{len(case.auxiliary):,} with the attacker, {len(case.reference):,} held out for "
             f"controls, {test:,} for the test of accuracy; all disjoint, duplicates removed."
         ),
-        clients=federation.clients,
+        clients=case.clients,
         clients_text=" ".join(f"{sentence[0].upper()}{sentence[1:]}." for sentence in text),
-        rounds=method.config.rounds,
-        model=federation.model.name,
-        parameters=count(world.initial()),
-        training=_settings(method.config),
-        protections=[p.describe() for p in world.protections],
+        rounds=case.training.rounds if case.training else 0,
+        model=case.about.model,
+        parameters=count(initial) if initial else 0,
+        training=_settings(case.training) if case.training else {},
+        protections=[p.describe() for p in case.protections],
         threats=threats,
-        class_names=list(world.data.classes),
-        counts=counts.tolist() if len(counts) <= _MOST_ROWS else [],
+        class_names=list(data.classes),
+        counts=held.tolist() if len(held) <= _MOST_ROWS else [],
     )
 
 

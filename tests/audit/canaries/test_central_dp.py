@@ -14,14 +14,14 @@ from scipy import stats
 
 from audit.canaries.recorded_means import noise, recorded_means
 from audit.canaries.recorded_uploads import checks
-from audit.canaries.run import dp_audits
 from audit.dp.budget import budgets, rounded_up
 from audit.dp.lint import RunRecord, check
 from audit.phases import simulate
+from audit.phases.account import noise_audits
 from audit.settings.config import Config, DPAuditSettings, PluginSpec
 from audit.settings.errors import validate
 from audit.subject.rundir import RunDir
-from audit.subject.simulated import World
+from audit.subject.simulated import SimulatedCase
 from fl.ledger import Release, read
 from fl.streams import Streams
 from reports.result import Budget
@@ -126,16 +126,16 @@ def test_the_noise_lint_finds_no_fault() -> None:
 
 def test_canary_clients_put_the_noised_mean_to_the_test() -> None:
     ledger, settings = releases(BERNOULLI), DPAuditSettings(canaries=60, rounds=8)
-    world = World(config(BERNOULLI, "skip", ""))
-    [found] = dp_audits(world, ledger, settings)
+    world = SimulatedCase(config(BERNOULLI, "skip", ""))
+    [found] = noise_audits(world, ledger, settings, world.config.delta)
     assert (found.kind, found.rounds, found.refuted) == ("global_model", ROUNDS, False)
     assert {n.observer for n in found.numbers} == {"aggregate, informed", "aggregate, agnostic"}
     exact = dp_accounting.get_epsilon_gaussian(Z / math.sqrt(ROUNDS), DELTA)
     assert found.composed == rounded_up(exact)  # of canaries that always take part
     assert found.run_composed == towards("another client", ledger).epsilon_upper < found.composed
     assert "takes part every time" in found.sentence
-    off = World(config(BERNOULLI, "skip", "").model_copy(update={"protections": []}))
-    assert dp_audits(off, [], settings) == []
+    off = SimulatedCase(config(BERNOULLI, "skip", "").model_copy(update={"protections": []}))
+    assert noise_audits(off, [], settings, off.config.delta) == []
 
 
 # The record ---------------------------------------------------------------------------------
@@ -156,8 +156,8 @@ def test_the_noise_of_the_recorded_means_is_what_the_ledger_says(more: str, tmp_
     assert len(good) == 3 and all(c.passed and "recorded rounds" in c.text for c in good)
     half = found._replace(residuals=found.residuals / 2)
     assert not checks(half, said, np.random.default_rng(0), 0.01, "rounds")[0].passed
-    world = World(config(BERNOULLI, "skip", more))
-    [audit] = dp_audits(world, ledger, DPAuditSettings(canaries=30, rounds=2), recorded)
+    world = SimulatedCase(config(BERNOULLI, "skip", more))
+    [audit] = noise_audits(world, ledger, DPAuditSettings(canaries=30, rounds=2), world.config.delta, recorded)
     assert not audit.refuted and "amount of noise, recorded" in {c.name for c in audit.checks}
     less = [a for a in recorded if str(a.sender) != "client/3"]  # a round lacks an upload: not used
     some = noise(less, ledger, streams)

@@ -8,14 +8,15 @@ import pytest
 from typer.testing import CliRunner
 
 from audit.canaries.entry import rounded_down
-from audit.canaries.run import acts_on, dp_audits
+from audit.canaries.run import acts_on
 from audit.cli.main import app
 from audit.dp.accountants.exact import gaussian as exact
 from audit.dp.budget import rounded_up
+from audit.phases.account import noise_audits
 from audit.settings.config import Config, DPAuditSettings
 from audit.settings.errors import validate
 from audit.settings.yaml import read_yaml
-from audit.subject.simulated import World
+from audit.subject.simulated import SimulatedCase
 from audit.verdict.dp_findings import from_dp_audits
 from audit.verdict.policy import load_policy
 from fl.errors import UserError
@@ -27,14 +28,15 @@ from tests.audit.tiny import TEXT
 from tests.reports.sample import result as sample
 
 PLANTED = "tests.audit.canaries.planted"
+DELTA = 1e-5  # of TEXT
 SMALL = DPAuditSettings(canaries=60, rounds=3)
 
 
-def world(tmp_path: Path, *protections: str) -> World:
+def world(tmp_path: Path, *protections: str) -> SimulatedCase:
     text = TEXT + "protections:\n" + "".join(f"  - {p}\n" for p in protections)
     (tmp_path / "config.yaml").write_text(text if protections else TEXT)
     path = tmp_path / "config.yaml"
-    return World(validate(Config, read_yaml(path), str(path)))
+    return SimulatedCase(validate(Config, read_yaml(path), str(path)))
 
 
 def gaussian(name: str = "dp_gaussian", **settings: Any) -> str:
@@ -64,7 +66,7 @@ def one(found: list[DPAudit]) -> DPAudit:
 
 
 def test_correct_noise_is_consistent_and_its_bounds_stand_side_by_side(tmp_path: Path) -> None:
-    found = one(dp_audits(world(tmp_path, gaussian()), ledger(), SMALL))
+    found = one(noise_audits(world(tmp_path, gaussian()), ledger(), SMALL, DELTA))
     assert (found.kind, found.rounds, found.run_releases) == ("local_model", 3, 5)
     assert found.single == 2.76  # 2.7534 by the formula of Balle and Wang, rounded up
     assert found.single < found.composed < found.run_composed
@@ -76,7 +78,7 @@ def test_correct_noise_is_consistent_and_its_bounds_stand_side_by_side(tmp_path:
 
 def test_a_fault_in_a_protection_of_the_users_own_is_refuted(tmp_path: Path) -> None:
     faulty = world(tmp_path, gaussian(f"{PLANTED}:HalfTheNoise"))
-    found = one(dp_audits(faulty, ledger(), SMALL))
+    found = one(noise_audits(faulty, ledger(), SMALL, DELTA))
     assert found.refuted and "Amount of noise failed" in found.sentence
     (finding,) = from_dp_audits([found], load_policy("default"))
     assert finding.severity is Severity.CRITICAL and finding.outcome is Outcome.DEMONSTRATED
@@ -84,27 +86,27 @@ def test_a_fault_in_a_protection_of_the_users_own_is_refuted(tmp_path: Path) -> 
 
 
 def test_no_more_rounds_are_audited_than_ran(tmp_path: Path) -> None:
-    found = one(dp_audits(world(tmp_path, gaussian()), ledger(rounds=2), SMALL))
+    found = one(noise_audits(world(tmp_path, gaussian()), ledger(rounds=2), SMALL, DELTA))
     assert found.rounds == 2 and found.composed == found.run_composed
 
 
 def test_audits_are_the_same_again(tmp_path: Path) -> None:
-    audits = [dp_audits(world(tmp_path, gaussian()), ledger(), SMALL) for _ in range(2)]
+    audits = [noise_audits(world(tmp_path, gaussian()), ledger(), SMALL, DELTA) for _ in range(2)]
     assert audits[0] == audits[1]
 
 
 def test_without_noise_or_canaries_there_is_no_audit(tmp_path: Path) -> None:
     off = "{name: dp_gaussian, clip_norm: 2.0, noise_multiplier: 0.0}"
-    assert dp_audits(world(tmp_path, off), [], SMALL) == []
-    assert dp_audits(world(tmp_path), [], SMALL) == []
+    assert noise_audits(world(tmp_path, off), [], SMALL, DELTA) == []
+    assert noise_audits(world(tmp_path), [], SMALL, DELTA) == []
     none = DPAuditSettings(canaries=0)
-    assert dp_audits(world(tmp_path, gaussian()), ledger(), none) == []
+    assert noise_audits(world(tmp_path, gaussian()), ledger(), none, DELTA) == []
 
 
 def test_under_secure_aggregation_only_sums_are_guessed_on(tmp_path: Path) -> None:
     hidden = world(tmp_path, gaussian(), "secure_aggregation")
     assert any(p.hides_single_uploads() for p in hidden.protections)
-    found = one(dp_audits(hidden, ledger(), SMALL))
+    found = one(noise_audits(hidden, ledger(), SMALL, DELTA))
     assert {n.observer for n in found.numbers} == {"aggregate, informed", "aggregate, agnostic"}
     assert any(c.name == "amount of noise" for c in found.checks)  # the auditor reads uploads
 
@@ -112,12 +114,12 @@ def test_under_secure_aggregation_only_sums_are_guessed_on(tmp_path: Path) -> No
 def test_noise_within_local_training_is_audited_with_records(tmp_path: Path) -> None:
     stepped = world(tmp_path, "{name: dp_sgd, noise_multiplier: 2.0, sample_rate: 1.0, steps: 5}")
     ran = ledger(unit="record", source="dp_sgd", noise_std=2.0, sensitivity=1.0, count=5, steps=5)
-    found = one(dp_audits(stepped, ran, SMALL))
+    found = one(noise_audits(stepped, ran, SMALL, DELTA))
     assert (found.unit, found.rounds, found.refuted) == ("record", 1, False)
     assert found.composed == rounded_up(exact(5**0.5 / 2, 1e-5)) < found.run_composed
     assert {n.observer for n in found.numbers} == {"trained model"}
     assert "one training of 5 steps" in found.sentence
-    none = one(dp_audits(stepped, [], SMALL))
+    none = one(noise_audits(stepped, [], SMALL, DELTA))
     assert none.not_audited and not none.refuted
     (finding,) = from_dp_audits([none], load_policy("default"))
     assert finding.outcome is Outcome.INCONCLUSIVE
@@ -125,12 +127,12 @@ def test_noise_within_local_training_is_audited_with_records(tmp_path: Path) -> 
 
 def test_canaries_that_do_not_pass_are_no_good_news(tmp_path: Path) -> None:
     odd = world(tmp_path, gaussian(f"{PLANTED}:Refusing"))
-    found = one(dp_audits(odd, ledger(), SMALL))
+    found = one(noise_audits(odd, ledger(), SMALL, DELTA))
     assert "do not pass" in found.not_audited and not found.refuted
 
 
 def test_noise_that_a_method_adds_itself_is_named_as_not_audited(tmp_path: Path) -> None:
-    found = one(dp_audits(world(tmp_path), ledger(kind="gan_G", source="gandalf"), SMALL))
+    found = one(noise_audits(world(tmp_path), ledger(kind="gan_G", source="gandalf"), SMALL, DELTA))
     assert (found.kind, found.protection) == ("gan_G", "gandalf")
     assert found.not_audited and not found.refuted and found.run_releases == 5
 
@@ -157,7 +159,7 @@ def test_settings_out_of_range_are_refused(tmp_path: Path, line: str) -> None:
 
 
 def test_the_section_keeps_columns_apart_and_says_why_it_is_empty(tmp_path: Path) -> None:
-    audits = dp_audits(world(tmp_path, gaussian()), ledger(), SMALL)
+    audits = noise_audits(world(tmp_path, gaussian()), ledger(), SMALL, DELTA)
     full = sample().model_copy(update={"dp_audits": audits})
     text = repr(compose(full, [DPAuditSection]).chapters)
     for word in ("Bound", "Estimate", "Credible", "one run", "*Passed.* Amount of noise"):

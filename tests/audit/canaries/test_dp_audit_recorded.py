@@ -8,10 +8,11 @@ import pytest
 from typer.testing import CliRunner
 
 from audit.canaries.recorded_uploads import checks, recorded_uploads, residuals
-from audit.canaries.run import dp_audits
 from audit.cli.main import app
+from audit.controls.lab import Lab
+from audit.phases.account import noise_audits
 from audit.subject.rundir import RunDir
-from audit.subject.simulated import World
+from audit.subject.simulated import SimulatedCase
 from fl.artifact import Artifact
 from fl.kinds import Kind
 from fl.ledger import read
@@ -24,7 +25,7 @@ NOISED = (
 )
 STD = 1.0  # clip times multiplier
 
-Recorded = tuple[World, list[Artifact], RunDir]
+Recorded = tuple[SimulatedCase, list[Artifact], RunDir]
 
 
 @pytest.fixture(scope="module")
@@ -39,12 +40,12 @@ def simulated(text: str, folder: Path) -> Recorded:
     assert done.exit_code == 0, done.output + repr(done.exception)
     found = RunDir.open(folder / "out")
     config = found.load_config(trust_plugins=True)
-    return World(config), recorded_uploads(found), found
+    return SimulatedCase(config), recorded_uploads(found), found
 
 
 def test_clients_trained_again_send_what_was_recorded_to_the_bit(run: Recorded) -> None:
     world, uploads, _ = run
-    found = residuals(world, uploads, Kind.LOCAL_MODEL)
+    found = residuals(Lab.of(world), uploads, Kind.LOCAL_MODEL)
     assert found is not None and found.gap == 0.0
     assert len(found.residuals) == 12  # four clients, three rounds
     assert found.residuals.std() == pytest.approx(STD, rel=0.06)
@@ -53,7 +54,7 @@ def test_clients_trained_again_send_what_was_recorded_to_the_bit(run: Recorded) 
 def test_the_recorded_noise_passes_and_half_of_it_does_not(run: Recorded) -> None:
     world, uploads, folder = run
     said = next(r for r in read(folder.ledger) if r.mechanism == "gaussian")
-    found = residuals(world, uploads, Kind.LOCAL_MODEL)
+    found = residuals(Lab.of(world), uploads, Kind.LOCAL_MODEL)
     assert found is not None
     good = checks(found, said, np.random.default_rng(0), 0.01)
     assert len(good) == 3 and all(c.passed and "recorded" in c.name for c in good)
@@ -64,12 +65,12 @@ def test_the_recorded_noise_passes_and_half_of_it_does_not(run: Recorded) -> Non
 
 def test_a_record_with_less_noise_than_the_ledger_refutes_the_claim(run: Recorded) -> None:
     world, uploads, folder = run
-    found = residuals(world, uploads, Kind.LOCAL_MODEL)
+    found = residuals(Lab.of(world), uploads, Kind.LOCAL_MODEL)
     assert found is not None
     tampered = [_closer(a, uploads) if a.kind == Kind.LOCAL_MODEL else a for a in uploads]
     releases, settings = read(folder.ledger), world.config.dp_audit
-    (good,) = dp_audits(world, releases, settings, uploads)
-    (bad,) = dp_audits(world, releases, settings, tampered)
+    (good,) = noise_audits(world, releases, settings, world.config.delta, uploads)
+    (bad,) = noise_audits(world, releases, settings, world.config.delta, tampered)
     assert not good.refuted and bad.refuted
     assert [c.name for c in bad.checks if not c.passed] == ["amount of noise, recorded"]
 
@@ -84,11 +85,11 @@ def _closer(upload: Artifact, uploads: list[Artifact]) -> Artifact:
 def test_clients_that_remember_are_replayed_in_their_first_round_only(tmp_path: Path) -> None:
     text = NOISED.replace("name: fedavg", "name: feddyn")
     world, uploads, _ = simulated(text, tmp_path)
-    found = residuals(world, uploads, Kind.LOCAL_MODEL)
+    found = residuals(Lab.of(world), uploads, Kind.LOCAL_MODEL)
     assert found is None or len(found.residuals) == 4
 
 
 def test_kinds_that_are_no_models_are_not_replayed(run: Recorded) -> None:
     world, uploads, _ = run
-    assert residuals(world, uploads, Kind.LOCAL_PROTOTYPES) is None
-    assert residuals(world, [], Kind.LOCAL_MODEL) is None
+    assert residuals(Lab.of(world), uploads, Kind.LOCAL_PROTOTYPES) is None
+    assert residuals(Lab.of(world), [], Kind.LOCAL_MODEL) is None

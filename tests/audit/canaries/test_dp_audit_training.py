@@ -6,12 +6,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from audit.canaries.run import dp_audits
 from audit.canaries.trained_neighbours import neighbours, updates
+from audit.controls.lab import Lab
+from audit.phases.account import noise_audits
 from audit.settings.config import Config
 from audit.settings.errors import validate
 from audit.settings.yaml import read_yaml
-from audit.subject.simulated import World
+from audit.subject.simulated import SimulatedCase
 from fl.kinds import Kind
 from fl.ledger import Release
 from tests.audit.tiny import HERE, TEXT
@@ -19,11 +20,17 @@ from tests.audit.tiny import HERE, TEXT
 MODEL = Kind.LOCAL_MODEL
 
 
-def world(tmp_path: Path, training: str, protection: str = "") -> World:
+def world(tmp_path: Path, training: str, protection: str = "") -> SimulatedCase:
     text = TEXT.replace(f'{{name: "{HERE}:Linear", width: 5}}', "logreg").replace("rounds: 2", training)
     path = tmp_path / "config.yaml"
     path.write_text(text + (f"protections: [{protection}]\n" if protection else ""))
-    return World(validate(Config, read_yaml(path), str(path)))
+    return SimulatedCase(validate(Config, read_yaml(path), str(path)))
+
+
+def lab(case: SimulatedCase) -> Lab:
+    found = Lab.of(case)
+    assert found is not None
+    return found
 
 
 def test_a_flipped_label_moves_one_full_batch_step_by_what_the_gradient_says(tmp_path: Path) -> None:
@@ -32,8 +39,8 @@ def test_a_flipped_label_moves_one_full_batch_step_by_what_the_gradient_says(tmp
     train = one.data.train
     label = train.y.copy()
     label[part[0]] = 1 - label[part[0]]
-    base = updates(one, MODEL, train, 0)
-    other = updates(one, MODEL, dataclasses.replace(train, y=label), 0)
+    base = updates(lab(one), MODEL, train, 0)
+    other = updates(lab(one), MODEL, dataclasses.replace(train, y=label), 0)
     # (p - onehot) outer (x, 1), averaged over the batch: only the label's part differs
     by_hand = 0.3 / len(part) * np.sqrt(2 * ((train.x[part[0]] ** 2).sum() + 1))
     assert np.linalg.norm(other - base) == pytest.approx(by_hand, rel=1e-4)
@@ -42,8 +49,8 @@ def test_a_flipped_label_moves_one_full_batch_step_by_what_the_gradient_says(tmp
 def test_several_batches_and_momentum_move_it_further(tmp_path: Path) -> None:
     def reach(training: str) -> float:
         made = world(tmp_path, f"rounds: 1, lr: 0.3, {training}")
-        base = updates(made, MODEL, made.data.train, 0)
-        others = [updates(made, MODEL, t, 0) for t in neighbours(made, 0)]
+        base = updates(lab(made), MODEL, made.data.train, 0)
+        others = [updates(lab(made), MODEL, t, 0) for t in neighbours(lab(made).holdings, 0)]
         return max(float(np.linalg.norm(o - base)) for o in others)
 
     single = reach("local_epochs: 1, batch_size: 100")
@@ -52,7 +59,7 @@ def test_several_batches_and_momentum_move_it_further(tmp_path: Path) -> None:
 
 def test_the_same_data_give_the_same_update_under_noise(tmp_path: Path) -> None:
     noised = world(tmp_path, "rounds: 1", "{name: dp_gaussian, noise_multiplier: 1.0}")
-    first, second = (updates(noised, MODEL, noised.data.train, 1) for _ in range(2))
+    first, second = (updates(lab(noised), MODEL, noised.data.train, 1) for _ in range(2))
     assert np.array_equal(first, second)
 
 
@@ -76,7 +83,7 @@ def test_claims_per_record_are_held_against_whole_trainings(tmp_path: Path, clai
         for t in range(3)
     ]
     settings = made.config.dp_audit.model_copy(update={"canaries": 40, "rounds": 3})
-    (found,) = dp_audits(made, ran, settings)
+    (found,) = noise_audits(made, ran, settings, made.config.delta)
     assert found.refuted is refuted and found.unit == "record"
     named = [c.name for c in found.checks if not c.passed]
     assert named == (["sensitivity of training by replay"] if refuted else [])

@@ -1,6 +1,7 @@
 """Replayed condensed images in a whole run: the method's own code, by class size, with a planted leak."""
 
 import json
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from tempfile import mkdtemp
@@ -9,13 +10,13 @@ from typing import Any
 import numpy as np
 
 from attacks.condensed._images import REAL_START
-from audit.controls.condensed import replay_condensed
-from audit.controls.prototypes import Replays
+from audit.controls import condensed
+from audit.controls.lab import Replays
 from audit.phases import attack, simulate
 from audit.settings.config import Config
 from audit.settings.errors import validate
 from audit.subject.rundir import RunDir
-from audit.subject.simulated import World
+from audit.subject.simulated import SimulatedCase
 from fl.artifact import Artifact
 from fl.kinds import Kind
 from fl.recorder import read
@@ -37,6 +38,10 @@ SETTINGS: dict[str, Any] = {
 }
 
 
+def planted(case: SimulatedCase, recorded: Sequence[Artifact]) -> Replays:
+    return condensed.plant(case, recorded, case.config.replay)
+
+
 @cache
 def ran() -> tuple[RunDir, Config]:
     config = validate(Config, SETTINGS, "test")
@@ -53,7 +58,7 @@ def recorded() -> tuple[Artifact, ...]:
 
 @cache
 def replays(attempt: int = 1) -> Replays:
-    return replay_condensed(World(validate(Config, SETTINGS, "test")), recorded())
+    return planted(SimulatedCase(validate(Config, SETTINGS, "test")), recorded())
 
 
 def test_every_size_is_replayed_from_noise_and_the_smallest_from_real_images_too() -> None:
@@ -63,7 +68,7 @@ def test_every_size_is_replayed_from_noise_and_the_smallest_from_real_images_too
 
 
 def test_replays_are_made_of_as_many_images_of_the_client_and_class_as_they_say() -> None:
-    world, found = World(ran()[1]), replays()
+    world, found = SimulatedCase(ran()[1]), replays()
     labels = {
         a.id.rpartition("/")[0]: int(a.payload["labels"][0])
         for a in found.artifacts
@@ -79,7 +84,7 @@ def test_replays_are_made_of_as_many_images_of_the_client_and_class_as_they_say(
 
 def test_a_method_that_condenses_nothing_has_no_replays() -> None:
     config = validate(Config, SETTINGS | {"method": {"name": "fedavg", "rounds": 2}}, "test")
-    assert replay_condensed(World(config), recorded()).artifacts == []
+    assert planted(SimulatedCase(config), recorded()).artifacts == []
 
 
 def test_replays_are_the_same_when_made_again() -> None:

@@ -1,6 +1,7 @@
 """Replayed models memorised their wrongly labelled images, and are the planted leak of a whole run."""
 
 import json
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -11,13 +12,16 @@ import numpy as np
 
 from attacks.models._trials import taught
 from attacks.trials.reidentification import fingerprints
-from audit.controls.memorised import IMAGES, replay_models
+from audit.controls import memorised
+from audit.controls.lab import Replays
+from audit.controls.memorised import IMAGES
 from audit.observer.models import KnownArchitecture
 from audit.phases import attack, simulate
 from audit.settings.config import Config
 from audit.settings.errors import validate
 from audit.subject.rundir import RunDir
-from audit.subject.simulated import World
+from audit.subject.simulated import SimulatedCase
+from fl.artifact import Artifact
 from fl.kinds import Kind
 from fl.recorder import read
 
@@ -37,6 +41,10 @@ SETTINGS: dict[str, Any] = {
 }
 
 
+def planted(case: SimulatedCase, recorded: Sequence[Artifact]) -> Replays:
+    return memorised.plant(case, recorded, case.config.replay)
+
+
 @cache
 def ran() -> tuple[RunDir, Config]:
     config = validate(Config, SETTINGS, "test")
@@ -47,8 +55,8 @@ def ran() -> tuple[RunDir, Config]:
 
 def test_a_replayed_model_gives_the_wrong_labels_that_it_was_taught_and_no_others() -> None:
     run, config = ran()
-    world = World(config)
-    made = replay_models(world, [a for a in read(run.artifacts) if a.round == 1])
+    world = SimulatedCase(config)
+    made = planted(world, [a for a in read(run.artifacts) if a.round == 1])
     assert len(made.artifacts) == 3
     train = world.data.train
     for a in made.artifacts:
@@ -65,9 +73,9 @@ def test_a_replayed_model_gives_the_wrong_labels_that_it_was_taught_and_no_other
 def test_without_a_recorded_broadcast_nothing_is_replayed() -> None:
     run, config = ran()
     uploads = [a for a in read(run.artifacts) if a.kind == Kind.LOCAL_MODEL]
-    assert replay_models(World(config), uploads).artifacts == []
+    assert planted(SimulatedCase(config), uploads).artifacts == []
     moved = [replace(a, round=a.round + 7) for a in uploads]
-    assert replay_models(World(config), [*read(run.artifacts), *moved]).artifacts  # older ones serve
+    assert planted(SimulatedCase(config), [*read(run.artifacts), *moved]).artifacts  # older ones serve
 
 
 def test_a_whole_run_finds_the_planted_leak_and_lets_no_control_fire() -> None:

@@ -1,6 +1,7 @@
 """Models that clients hand on are replayed as they would leave, and are the planted leak of a run."""
 
 import json
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from tempfile import mkdtemp
@@ -13,14 +14,15 @@ from attacks.attack import Knowledge
 from attacks.models._trials import taught
 from attacks.models.relayed_model import RelayedModel
 from attacks.trials.reidentification import fingerprints
-from audit.controls.memorised import replay_models
+from audit.controls import memorised
+from audit.controls.lab import Replays
 from audit.observer.models import KnownArchitecture
 from audit.phases import attack, simulate
 from audit.settings.config import Config
 from audit.settings.errors import validate
 from audit.subject.rundir import RunDir
-from audit.subject.simulated import World
-from fl.artifact import Channel
+from audit.subject.simulated import SimulatedCase
+from fl.artifact import Artifact, Channel
 from fl.kinds import Kind
 from fl.recorder import read
 
@@ -53,6 +55,10 @@ def settings(**noise: Any) -> dict[str, Any]:
     }
 
 
+def planted(case: SimulatedCase, recorded: Sequence[Artifact]) -> Replays:
+    return memorised.plant(case, recorded, case.config.replay)
+
+
 @cache
 def ran() -> tuple[RunDir, Config]:
     config = validate(Config, settings(), "test")
@@ -61,7 +67,7 @@ def ran() -> tuple[RunDir, Config]:
     return run, config
 
 
-def knows(world: World, made: Any) -> list[float]:
+def knows(world: SimulatedCase, made: Any) -> list[float]:
     """How much of the wrong labels each replayed model gives."""
     train, found = world.data.train, []
     for a in made.artifacts:
@@ -74,8 +80,8 @@ def knows(world: World, made: Any) -> list[float]:
 
 def test_relays_and_uploads_are_replayed_and_know_what_they_were_taught() -> None:
     run, config = ran()
-    world = World(config)
-    made = replay_models(world, [a for a in read(run.artifacts) if a.round == 1])
+    world = SimulatedCase(config)
+    made = planted(world, [a for a in read(run.artifacts) if a.round == 1])
     kinds = [(a.kind, a.channel) for a in made.artifacts]
     uplink = (Kind.LOCAL_MODEL, Channel.UPLINK)  # of the last client of each of two groups
     assert kinds == [uplink] * 2 + [(Kind.RELAY_MODEL, Channel.RELAY)] * 3
@@ -87,19 +93,19 @@ def test_noise_of_visits_hides_members_of_replayed_models_as_well() -> None:
     _, config = ran()
     run, noised = ran()[0], validate(Config, settings(**NOISE), "test")
     assert noised.method.settings["noise"] != config.method.settings["noise"]
-    world = World(noised)
-    made = replay_models(world, [a for a in read(run.artifacts) if a.round == 1])
+    world = SimulatedCase(noised)
+    made = planted(world, [a for a in read(run.artifacts) if a.round == 1])
     assert len(made.artifacts) == 5 and max(knows(world, made)) < 0.5
 
 
 def test_without_what_was_handed_on_nothing_is_replayed() -> None:
     run, config = ran()
     relays = [a for a in read(run.artifacts) if a.kind == Kind.RELAY_MODEL and a.round == 1]
-    made = replay_models(World(config), relays)  # a client that was handed one can begin
+    made = planted(SimulatedCase(config), relays)  # a client that was handed one can begin
     receivers = {s for a in relays for s in a.seen_by}
     assert made.artifacts and {str(a.sender) for a in made.artifacts} <= receivers
     firsts = [a for a in relays if str(a.sender) not in receivers]
-    assert firsts and replay_models(World(config), firsts).artifacts == []
+    assert firsts and planted(SimulatedCase(config), firsts).artifacts == []
 
 
 @pytest.mark.parametrize("name", ["relayed_model", "loss_threshold"])

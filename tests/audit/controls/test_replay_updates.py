@@ -1,6 +1,7 @@
 """Replayed updates are what the method itself would have sent, and reach only attacks on updates."""
 
 import json
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -10,16 +11,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from attacks.prototypes.upcnn import UpCNN
 from attacks.updates.inverting_gradients import InvertingGradients
-from audit.controls.prototypes import Replays
-from audit.controls.updates import replay_updates
+from audit.controls import updates
+from audit.controls.lab import Replays
+from audit.observer.view import granted, view
 from audit.phases import attack, simulate
 from audit.settings.config import Config
 from audit.settings.errors import validate
 from audit.subject.rundir import RunDir
-from audit.subject.simulated import World
-from fl.artifact import Artifact
+from audit.subject.simulated import SimulatedCase
+from fl.artifact import SERVER, Artifact
 from fl.kinds import Kind
 from fl.recorder import read
 
@@ -41,6 +42,10 @@ SETTINGS: dict[str, Any] = {
 }
 
 
+def planted(case: SimulatedCase, recorded: Sequence[Artifact]) -> Replays:
+    return updates.plant(case, recorded, case.config.replay)
+
+
 @cache
 def ran(method: str = "fedavg", protection: str = "", **more: Any) -> tuple[RunDir, Config]:
     settings = SETTINGS | {
@@ -58,12 +63,12 @@ def history(run: RunDir) -> list[Artifact]:
 
 
 def replayed(run: RunDir, config: Config) -> Replays:
-    return replay_updates(World(config), history(run))
+    return planted(SimulatedCase(config), history(run))
 
 
 def test_each_holds_as_many_images_of_its_client_as_it_says() -> None:
     run, config = ran()
-    made, world = replayed(run, config), World(config)
+    made, world = replayed(run, config), SimulatedCase(config)
     assert len(made.artifacts) == len(made.groups) == 2 * 2 * 6
     assert len({a.sender for a in made.artifacts}) == 3
     for a in made.artifacts:
@@ -76,13 +81,13 @@ def test_each_holds_as_many_images_of_its_client_as_it_says() -> None:
 @pytest.mark.parametrize("method", ["fedavg", "fedprox", "fedrs"])
 def test_a_replay_of_all_images_in_one_step_is_the_upload_itself(method: str) -> None:
     run, config = ran(method)
-    parts = World(config).population.parts
+    parts = SimulatedCase(config).population.parts
     sizes = sorted({1, *(len(p) for p in parts)})
     replay = {"updates": sizes, "update_steps": [1], "update_groups": 4, "clients": 4}
-    world = World(validate(Config, config.model_dump() | {"replay": replay}, "test"))
+    world = SimulatedCase(validate(Config, config.model_dump() | {"replay": replay}, "test"))
     uploads = {a.sender: a for a in history(run) if a.kind == Kind.LOCAL_MODEL}
     whole = 0
-    for a in replay_updates(world, history(run)).artifacts:
+    for a in planted(world, history(run)).artifacts:
         sent = uploads[a.sender].payload
         gap = max(np.abs(a.payload[k] - v).max() for k, v in sent.items())
         if a.note["batch"] == 1:
@@ -105,7 +110,7 @@ def test_replays_go_through_the_protections_with_noise_of_their_own() -> None:
     noise = json.dumps({"name": "dp_gaussian", "clip_norm": 1.0, "noise_multiplier": 1.0})
     run, config = ran(protection=noise)
     bare = validate(Config, config.model_dump() | {"protections": []}, "test")
-    noised, plain = (replay_updates(World(c), history(run)).artifacts for c in (config, bare))
+    noised, plain = (planted(SimulatedCase(c), history(run)).artifacts for c in (config, bare))
     apart = [b.payload["head.bias"] - a.payload["head.bias"] for a, b in zip(plain, noised, strict=True)]
     assert min(np.abs(d).max() for d in apart) > 0.1
     assert np.std([d[0] for d in apart]) > 0.1
@@ -114,9 +119,9 @@ def test_replays_go_through_the_protections_with_noise_of_their_own() -> None:
 def test_without_a_broadcast_or_uploads_nothing_is_replayed() -> None:
     run, config = ran()
     sent = [a for a in history(run) if a.kind != Kind.GLOBAL_MODEL]
-    assert replay_updates(World(config), sent).artifacts == []
+    assert planted(SimulatedCase(config), sent).artifacts == []
     down = [a for a in history(run) if a.kind == Kind.GLOBAL_MODEL]
-    assert replay_updates(World(config), down).artifacts == []
+    assert planted(SimulatedCase(config), down).artifacts == []
 
 
 def test_attacks_on_updates_find_the_planted_leak_and_spare_the_control() -> None:
@@ -140,14 +145,9 @@ def test_attacks_on_updates_find_the_planted_leak_and_spare_the_control() -> Non
 def test_hidden_uploads_stay_hidden_in_replays() -> None:
     run, config = ran()
     hidden = [replace(a, seen_by=()) if a.kind == Kind.LOCAL_MODEL else a for a in history(run)]
-    made = replay_updates(World(config), hidden)
+    made = planted(SimulatedCase(config), hidden)
     assert made.artifacts and all(a.seen_by == () for a in made.artifacts)
-    seen = attack.visible(InvertingGradients.card, [*hidden, *made.artifacts])
+    seen = view([*hidden, *made.artifacts], SERVER, InvertingGradients.card)
     assert {a.kind for a in seen} <= {Kind.GLOBAL_MODEL, Kind.NUM_EXAMPLES}
-    knowledge = attack.granted(InvertingGradients.card, World(config))
+    knowledge = granted(SimulatedCase(config), InvertingGradients.card, 0)
     assert "no client sends its model" in InvertingGradients().not_applicable(seen, knowledge)
-
-
-def test_only_attacks_on_updates_ask_for_them() -> None:
-    assert attack._inverts_updates(InvertingGradients.card)
-    assert not attack._inverts_updates(UpCNN.card)

@@ -12,10 +12,10 @@ from attacks.attack import Images
 from attacks.condensed.condensed_recovery import CondensedRecovery
 from attacks.condensed.condensed_refinement import CondensedRefinement
 from audit.observer.condenser import condenser
-from audit.phases.attack import granted
+from audit.observer.view import granted
 from audit.settings.config import Config
 from audit.settings.errors import validate
-from audit.subject.simulated import World
+from audit.subject.simulated import SimulatedCase
 from fl.families.condensation import Cell, Condensing, condense
 from fl.model import initialise
 from fl.streams import Streams
@@ -33,8 +33,8 @@ SETTINGS: dict[str, Any] = {
 }
 
 
-def world(**changes: Any) -> World:
-    return World(validate(Config, SETTINGS | changes, "test"))
+def world(**changes: Any) -> SimulatedCase:
+    return SimulatedCase(validate(Config, SETTINGS | changes, "test"))
 
 
 @cache
@@ -45,8 +45,8 @@ def groups() -> tuple[Images, ...]:
     return tuple(Images(x=train.x[i : i + 1], y=train.y[i : i + 1]) for i in known)
 
 
-def made(seed: int = 3, **changes: Any) -> Any:
-    found = condenser(world(**changes))
+def made(seed: int = 3, workers: int = 0, **changes: Any) -> Any:
+    found = condenser(world(**changes), workers)
     assert found is not None
     return found(groups(), seed)
 
@@ -71,11 +71,11 @@ def test_images_pass_through_the_protections_of_the_run() -> None:
 
 
 def test_who_knows_the_architecture_may_condense_where_clients_do() -> None:
-    assert granted(CondensedRefinement.card, world()).condenser is not None
-    assert granted(CondensedRecovery.card, world()).condenser is None
+    assert granted(world(), CondensedRefinement.card, 0).condenser is not None
+    assert granted(world(), CondensedRecovery.card, 0).condenser is None
     plain = world(method={"name": "fedavg", "rounds": 1})
-    assert condenser(plain) is None
-    reason = CondensedRefinement().not_applicable([], granted(CondensedRefinement.card, plain))
+    assert condenser(plain, 0) is None
+    reason = CondensedRefinement().not_applicable([], granted(plain, CondensedRefinement.card, 0))
     assert "could repeat" in reason
 
 
@@ -84,5 +84,5 @@ def test_a_group_of_any_size_gives_one_image(more: int) -> None:
     train, label = world().data.train, int(groups()[0].y[0])
     rows = np.flatnonzero(train.y == label)[:more]
     group = replace(groups()[0], x=train.x[rows], y=train.y[rows])
-    found = condenser(world(method=SETTINGS["method"] | {"images_per_class": 2}))
+    found = condenser(world(method=SETTINGS["method"] | {"images_per_class": 2}), 0)
     assert found is not None and found([group], 0).shape == (1, 1, 8, 8)

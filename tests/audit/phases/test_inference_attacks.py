@@ -13,13 +13,15 @@ import pytest
 from attacks.counts.count_recovery import CountRecovery
 from attacks.prototypes.prototype_difference import PrototypeDifference
 from attacks.updates.label_counts_from_update import LabelCountsFromUpdate
-from audit.controls.pairs import replay_pairs
+from audit.controls.pairs import plant as pairs_of
+from audit.observer.view import granted, view
 from audit.phases import attack, simulate
 from audit.settings.config import Config
 from audit.settings.errors import validate
+from audit.subject.messages import messages
 from audit.subject.rundir import RunDir
-from audit.subject.simulated import World
-from fl.artifact import Artifact
+from audit.subject.simulated import SimulatedCase
+from fl.artifact import SERVER, Artifact, Party
 from fl.kinds import Kind
 from fl.recorder import read
 from fl.threat import Position
@@ -89,8 +91,8 @@ def test_each_attack_runs_finds_its_planted_leak_and_spares_its_control(name: st
 
 def test_only_attacks_that_ask_for_it_see_every_round_and_pairs() -> None:
     kinds = {Kind.PROTO_COUNTS}
-    latest = attack._recorded(ran()[0], kinds, "latest")
-    every = attack._recorded(ran()[0], kinds, "all")
+    latest = messages(ran()[0].artifacts, kinds, "latest")
+    every = messages(ran()[0].artifacts, kinds, "all")
     assert {a.round for a in latest} == {1} and {a.round for a in every} == {0, 1}
     assert PrototypeDifference.card.rounds == CountRecovery.card.rounds == "all"
     sizes = {
@@ -102,8 +104,8 @@ def test_only_attacks_that_ask_for_it_see_every_round_and_pairs() -> None:
 
 
 def test_pairs_differ_by_one_image_of_the_same_client_and_class() -> None:
-    world = World(ran()[1])
-    pairs = replay_pairs(world, history())
+    world = SimulatedCase(ran()[1])
+    pairs = pairs_of(world, history(), world.config.replay)
     assert len(pairs.artifacts) == len(pairs.groups) == 2 * 2 * 30
     for before, after in zip(pairs.artifacts[::2], pairs.artifacts[1::2], strict=True):
         old, new = pairs.groups[before.id], pairs.groups[after.id]
@@ -120,15 +122,18 @@ def test_recovered_features_are_exact_in_single_precision() -> None:
 
 
 def test_the_server_knows_what_it_sent_and_clients_do_not_see_uploads() -> None:
-    seen = attack.visible(LabelCountsFromUpdate.card, history())
+    seen = view(history(), SERVER, LabelCountsFromUpdate.card)
     assert {a.kind for a in seen} == {Kind.GLOBAL_MODEL, Kind.LOCAL_MODEL, Kind.NUM_EXAMPLES}
     threat = replace(LabelCountsFromUpdate.card.threat, position=Position.CLIENT)
     card = replace(LabelCountsFromUpdate.card, threat=threat)
-    assert {a.kind for a in attack.visible(card, history())} == {Kind.GLOBAL_MODEL}
+    third = Party.client(3)
+    read = view(history(), third, card)
+    assert {a.kind for a in read} == {Kind.GLOBAL_MODEL, Kind.LOCAL_MODEL, Kind.NUM_EXAMPLES}
+    assert {a.sender for a in read if a.kind != Kind.GLOBAL_MODEL} == {third}  # it knows what it sent
 
 
 def test_counts_are_those_of_the_clients() -> None:
-    world = World(ran()[1])
-    view = attack.visible(CountRecovery.card, history())
-    claim = CountRecovery().run(view, attack.granted(CountRecovery.card, world), np.random.default_rng(0))
+    world = SimulatedCase(ran()[1])
+    seen = view(history(), SERVER, CountRecovery.card)
+    claim = CountRecovery().run(seen, granted(world, CountRecovery.card, 0), np.random.default_rng(0))
     assert np.array_equal(claim["counts"], world.population.counts[claim["client"]])

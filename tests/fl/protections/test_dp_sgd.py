@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from audit.settings.config import Config
-from audit.subject.simulated import World
+from audit.subject.simulated import SimulatedCase
 from fl.errors import UserError
 from fl.ledger import read
 from fl.methods.fedavg import FedAvg
@@ -151,9 +151,9 @@ def test_workers_and_this_process_give_the_same_numbers() -> None:
     assert not same(here, run(fedavg))
 
 
-def world(method: str, protections: list[Any]) -> World:
+def world(method: str, protections: list[Any]) -> SimulatedCase:
     federation = {"dataset": "digits", "clients": 3, "model": "small_cnn"}
-    return World(Config(federation=federation, method=method, protections=protections))  # type: ignore[arg-type]
+    return SimulatedCase(Config(federation=federation, method=method, protections=protections))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("name", ["rebafl", "bsm_fedavg", "scaffold", "fedlc", "fedrs"])

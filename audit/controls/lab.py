@@ -1,0 +1,151 @@
+"""The auditor's bench: trains one client once more and sends what it says through the run's protections.
+
+Every control needs this: a message as it would have arrived, had the client owned other examples. So the work
+is done by the method's own client code, and what leaves it passes the run's own protections, whose noise is
+drawn from streams that the caller names.
+
+Two things differ from a real visit. The client remembers nothing of earlier rounds (no control variate, no
+model of its own), as one that takes part for the first time. And images are not augmented where it owns chosen
+ones (`alone`), since the truth that an attack is held against is the image itself.
+"""
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from audit.subject.case import Case
+from fl.artifact import Artifact, Channel
+from fl.dataset import Data
+from fl.execution.site import Site, build_site
+from fl.families.relaying import Relaying
+from fl.federation import Holdings
+from fl.kinds import Kind
+from fl.method import Reply, RoundMethod
+from fl.model import Net, State
+from fl.partition import Index
+from fl.protection import Message, Protection
+from fl.streams import Streams
+from fl.training.private import PrivateTraining
+from fl.tree import to_numpy
+from fl.wire import Wire
+
+UPDATES = (Kind.LOCAL_MODEL, Kind.MODEL_DELTA)  # what a client uploads of its training
+
+
+@dataclass(frozen=True)
+class Replays:
+    """Messages that a control made; never mixed up with recorded ones: `origin` is "replayed"."""
+
+    artifacts: list[Artifact] = field(default_factory=list)
+    groups: dict[str, NDArray[np.int64]] = field(default_factory=dict)  # artifact id -> rows of data.train
+
+    def add(
+        self, id: str, like: Artifact, sent: Message | None, group: Index, note: Mapping[str, float | str]
+    ) -> None:
+        """What arrived, as an artifact of `like`'s kind and sender; nothing where a protection withheld it."""
+        if sent is None or like.kind not in sent:
+            return
+        self.groups[id] = group
+        payload = to_numpy(sent[like.kind])
+        made = dataclasses.replace(like, id=id, payload=payload, origin="replayed", note=note)
+        self.artifacts.append(made)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Lab:
+    """Clients that can be trained once more; all randomness is from `holdings.streams`."""
+
+    method: RoundMethod
+    holdings: Holdings
+    make: Callable[[], Net]
+    initial: State
+    protections: Sequence[Protection]
+    private: PrivateTraining | None
+
+    @classmethod
+    def of(cls, case: Case) -> "Lab | None":
+        """The case's clients; None where their code, network or first weights are not known."""
+        method, make, initial = case.method, case.make_net, case.initial()
+        if not isinstance(method, RoundMethod) or make is None or initial is None:
+            return None
+        none = np.zeros(0, np.int64)
+        parts = [case.parts.get(k, none) for k in range(case.clients)]
+        return cls(
+            method=method,
+            holdings=Holdings(case.data, parts, case.streams, case.spare),
+            make=make,
+            initial=initial,
+            protections=case.protections,
+            private=case.private,
+        )
+
+    def holding(self, **changes: Any) -> "Lab":
+        """The same with other data, parts or streams; two replays of one client meet different noise only with
+        different streams."""
+        return dataclasses.replace(self, holdings=dataclasses.replace(self.holdings, **changes))
+
+    def alone(
+        self, client: int, chosen: Index, streams: Streams, *, epochs: int, batch: int, data: Data | None = None
+    ) -> "Lab":
+        """The same, but the client owns the `chosen` rows only, of `data` where given, and trains so long.
+
+        A protection that acts in training takes as many steps, on batches of that size in expectation.
+        """
+        settings = dataclasses.replace(self.method.config, local_epochs=epochs, batch_size=batch)
+        private = self.private
+        if private is not None:
+            rate = batch / len(chosen)
+            private = dataclasses.replace(private, sample_rate=rate, steps=round(epochs / rate))
+        data = dataclasses.replace(data or self.holdings.data, augment="none")
+        parts = [np.zeros(0, np.int64)] * client + [chosen]
+        return dataclasses.replace(
+            self, method=type(self.method)(settings), holdings=Holdings(data, parts, streams), private=private
+        )
+
+    @cached_property
+    def site(self) -> Site:
+        """The worker that the clients train in."""
+        site = build_site(self.method, self.holdings, self.make, "cpu", self.private)
+        site.install(self.initial)
+        return site
+
+    def trained(self, client: int, round: int, received: Message) -> Reply:
+        """A visit: what the client's function returns for what it received that round."""
+        self.site.begin(round, received)
+        return self.site.train((client, {}, {}))
+
+    def sent(
+        self, client: int, round: int, message: Message, received: Message, channel: Channel = Channel.UPLINK
+    ) -> Message | None:
+        """What arrives of a client's message; None where it is rejected. Only kinds of that channel leave."""
+        method = self.method
+        declared: tuple[Kind, ...] = getattr(method.card, channel.value)
+        message = {k: v for k, v in message.items() if k in declared}
+        settled = method.settled(message) if isinstance(method, Relaying) else ()
+        wire = Wire(method.card, self.holdings.streams, self.protections)
+        if channel == Channel.RELAY:
+            return wire.relay(round, message, client, client, settled=settled)
+        return wire.uplink(round, message, client, method.reference(received, message), settled)
+
+    def replayed(self, like: Artifact, received: Message) -> Message | None:
+        """A visit of `like`'s sender in its round, and what arrives of it on the same channel."""
+        client = like.sender.index
+        assert client is not None, f"{like.id}: no client sent it"
+        reply = self.trained(client, like.round, received)
+        return self.sent(client, like.round, reply.message, received, like.channel)
+
+
+def received(recorded: Sequence[Artifact], upload: Artifact) -> Message:
+    """What the sender of an upload had received in that round, as far as it was recorded."""
+    to_it = {"client", str(upload.sender)}
+    return {
+        a.kind: {k: torch.from_numpy(np.array(v)) for k, v in a.payload.items()}
+        for a in recorded
+        if a.channel == Channel.DOWNLINK and a.round == upload.round and to_it & set(a.seen_by)
+    }

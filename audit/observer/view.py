@@ -1,0 +1,126 @@
+"""What one party of a federation could read, and what the threat model lets it know beforehand.
+
+An adversary is a party: client 3, not "the clients". It reads what the wire showed to it: what was sent to it
+alone, what was sent to everybody in its role, and what it sent itself. Several parties read together only where
+the card says that they collude.
+"""
+
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from attacks.attack import Card, Images, Knowledge
+from audit.observer.condenser import condenser
+from audit.observer.generators import known_generators
+from audit.observer.models import KnownArchitecture
+from audit.observer.shadows import trainer
+from audit.observer.truth import images, shifted
+from audit.subject.case import Case
+from fl.artifact import PUBLIC, SERVER, Artifact, Party, Role
+from fl.kinds import Kind
+from fl.protection import published_noise
+from fl.threat import Position
+
+
+@dataclass(frozen=True)
+class Observer:
+    """Who carries out an attack. Several parties either collude or are tried each for itself."""
+
+    parties: tuple[Party, ...]
+    colluding: bool = False
+
+    def __str__(self) -> str:
+        names = [str(p) for p in self.parties]
+        if len(names) < 2:
+            return "".join(names) or "nobody"
+        return f"{', '.join(names)}, {'together' if self.colluding else 'each for itself'}"
+
+
+def observer(case: Case, artifacts: Sequence[Artifact], card: Card) -> Observer:
+    """The parties in the card's position.
+
+    Of clients and of mediators it is the one that could read most of what the card reads (in bytes; the first of
+    equals). Each client that was handed something in a relay is tried for itself. All clients may collude: the
+    attack says who does.
+    """
+    position = card.threat.position
+    clients = [Party.client(k) for k in range(case.clients)]
+    if position == Position.SERVER:
+        return Observer((SERVER,))
+    if position == Position.PUBLIC:
+        return Observer((PUBLIC,))
+    if position == Position.COLLUDING_CLIENTS:
+        return Observer(tuple(clients), colluding=True)
+    if position == Position.NEXT_CLIENT:
+        return Observer(tuple(p for p in clients if view(artifacts, p, card)))
+    if position == Position.MEDIATOR:
+        named = {s for a in artifacts for s in (*a.seen_by, str(a.sender)) if s.startswith(f"{Role.MEDIATOR}/")}
+        clients = sorted(map(Party.parse, named))
+    sizes = [sum(a.size_bytes for a in view(artifacts, p, card)) for p in clients]
+    return Observer((clients[sizes.index(max(sizes))],) if sizes else ())
+
+
+def view(artifacts: Sequence[Artifact], party: Party, card: Card) -> list[Artifact]:
+    """The artifacts that the card reads and this party could read; replayed ones only for a card with a control.
+
+    The next client of a relay is given nothing of its own: it attacks what it was handed.
+    """
+    handed = card.threat.position == Position.NEXT_CLIENT
+    return [
+        a
+        for a in artifacts
+        if a.kind in card.reads
+        and ({str(party), party.role.value} & set(a.seen_by) or (a.sender == party and not handed))
+        and (card.control or a.origin == "recorded")
+    ]
+
+
+def seen(artifacts: Sequence[Artifact], who: Observer, card: Card) -> list[Artifact]:
+    """What an observer's parties could read, each artifact once, in the order given."""
+    ids = {a.id for party in who.parties for a in view(artifacts, party, card)}
+    return [a for a in artifacts if a.id in ids]
+
+
+def absent(case: Case, artifacts: Sequence[Artifact], found: Sequence[Artifact], card: Card) -> str:
+    """Why the view holds none of a kind that the card requires; empty where it holds all of them.
+
+    Never sent to that position, or not kept on disk.
+    """
+    missing = [k for k in card.requires if not any(a.kind == k for a in found)]
+    if not missing:
+        return ""
+    method, kept = case.card, {a.kind for a in artifacts}
+    declared: set[Kind] = {*method.uplink, *method.downlink, *method.relay, *method.release}
+    if lost := [k for k in missing if k in declared and k not in kept]:
+        return (
+            f"no {' or '.join(lost)} was recorded: {method.title} may send it in rounds that the "
+            "setting record.rounds leaves out"
+        )
+    return f"{method.title} sends no {' or '.join(missing)} that the {card.threat.position} could read"
+
+
+def granted(case: Case, card: Card, workers: int) -> Knowledge:
+    """The prior knowledge the threat model grants, as far as the case has it, and nothing else."""
+    knows, auxiliary = card.threat.knows, None
+    if "auxiliary_data" in knows:
+        own: Images = images(case.data, case.auxiliary)
+        auxiliary = shifted(own) if case.auxiliary_kind == "shifted" else own
+    make = case.make_net if "architecture" in knows else None
+    training = {}
+    for f in dataclasses.fields(case.training) if case.training else ():
+        value = getattr(case.training, f.name)
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            training[f.name] = float(value)
+    for kind in card.reads:
+        if std := published_noise(case.protections, kind):
+            training[f"noise_std.{kind}"] = std
+    return Knowledge(
+        classes=len(case.data.classes),
+        image_shape=tuple(case.data.shape),  # type: ignore[arg-type]
+        architecture=KnownArchitecture(make, case.data) if make else None,
+        generators=known_generators(case) if make else None,
+        auxiliary=auxiliary,
+        training=training,
+        trainer=trainer(case, workers) if make and "auxiliary_data" in knows else None,
+        condenser=condenser(case, workers) if make else None,
+    )

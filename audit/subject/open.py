@@ -1,0 +1,11 @@
+"""The case of a run folder: what every phase after the first works on."""
+
+from audit.settings.config import Config
+from audit.subject.case import Case
+from audit.subject.rundir import RunDir
+from audit.subject.simulated import SimulatedCase
+
+
+def open_case(run: RunDir, config: Config) -> Case:
+    """What is known of the federation in this folder; built on demand, so opening one costs nothing."""
+    return SimulatedCase(config, run.artifacts)
