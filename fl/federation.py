@@ -19,7 +19,7 @@ from fl.dataset import Data
 from fl.errors import UserError
 from fl.kinds import Kind
 from fl.model import State
-from fl.participation import Availability
+from fl.participation import UNKNOWN, Availability, Drawn, drawn
 from fl.partition import Index
 from fl.protection import Message
 from fl.recorder import Log
@@ -134,16 +134,31 @@ class Federation:
         """Where an interrupted run left off, with the logs cut back to there."""
         return self.checkpoints.restore() if self.checkpoints else None
 
-    def participate(self, round: int, candidates: Sequence[int]) -> Participants:
-        """Draw the round's clients. Clients without data are selected and answer "no data"."""
+    def participate(self, round: int, candidates: Sequence[int], choice: bool = False) -> Participants:
+        """Draw the round's clients. Clients without data are selected and answer "no data" .
+
+        The wire hears who was drawn, and by which law. A `choice` that the method makes among them, or
+        candidates that are not everybody, make it another law than availability's own.
+        """
+        found = self._participants(round, candidates)
+        whole = not choice and list(candidates) == list(range(len(self.parts)))
+        self.wire.drew(round, found.answering, self.law if whole else lambda _: UNKNOWN)
+        return found
+
+    def law(self, client: int | None) -> Drawn:
+        """How a client comes to take part where the method leaves it to availability."""
+        without = sum(not len(part) for part in self.parts)
+        return drawn(self.availability, len(self.parts), self.empty_round, client, without)
+
+    def _participants(self, round: int, candidates: Sequence[int]) -> Participants:
         self.redraws = 0
         while True:
-            drawn = self.availability.draw(round, candidates, self.streams, self.redraws)
-            answering = tuple(k for k in drawn.answering if len(self.parts[k]))
+            found = self.availability.draw(round, candidates, self.streams, self.redraws)
+            answering = tuple(k for k in found.answering if len(self.parts[k]))
             # The papers' code draws again until somebody answers. 1000 draws without anybody
             # mean that nobody ever will (p = 0, or no client has data).
             if answering or self.empty_round == "skip" or self.redraws >= 1000:
-                return Participants(drawn.selected, answering)
+                return Participants(found.selected, answering)
             self.redraws += 1
 
     def loses_reply(self, round: int, client: int) -> bool:

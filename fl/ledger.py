@@ -22,6 +22,7 @@ Derived = Literal["clip", "declared", "measured"]
 Normaliser = Literal["public", "private"]
 Threshold = Literal["fixed", "noised_quantile", "from_data"]
 EVERYONE = ("server", "client", "public")
+EACH = "each"  # of `count` releases has a draw of its own
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,6 +49,9 @@ class Release:
     adjacency: Adjacency = "add_or_remove_one"
     sampling: Sampling = "none"
     sample_rate: float = 1.0
+    # the draw that decided whether the unit takes part: releases of one sender and one name share it, and
+    # are one release as far as sampling goes. Empty: the round's; EACH: none is shared, as in DP-SGD's steps
+    coin: str = ""
     clipped: str = ""  # where the clip is enforced, in words; empty: nowhere
     source: str = ""  # the protection that made it, empty for none
     participation_seen_by: tuple[str, ...] = EVERYONE  # roles that can tell who took part

@@ -24,6 +24,7 @@ from fl.delivery import Deliveries, Delivery
 from fl.errors import UserError
 from fl.federation import Federation, Tally
 from fl.kinds import Kind
+from fl.ledger import EVERYONE, Release
 from fl.model import Net, State, head_names
 from fl.plugin import Plugin
 from fl.protection import Message
@@ -173,8 +174,22 @@ class RoundMethod(Method):
         return {"model": self.initial(federation)}
 
     def candidates(self, state: Tree, round: int, federation: Federation) -> Sequence[int]:
-        """Whom the server would ask; availability draws among them."""
+        """Whom the server would ask; availability draws among them.
+
+        Another choice than everybody earns no credit for sampling. Where clients' data decide it, who is
+        asked tells of them, and the ledger has it as released in clear; `blind_candidates = True` in the
+        same class says that they do not.
+        """
         return range(len(federation.parts))
+
+    def chooses(self, *hooks: str) -> bool:
+        """Whether one of these hooks is not the one below: who takes part is then another draw."""
+        return any(getattr(type(self), h) is not getattr(RoundMethod, h) for h in hooks)
+
+    def _blind(self) -> bool:
+        """Whether the class that writes candidates() says there that no client's data decide them."""
+        writer = next(c for c in type(self).__mro__ if "candidates" in vars(c))
+        return bool(vars(writer).get("blind_candidates", False))
 
     def download(self, state: Tree) -> Message:
         """What the server sends to every selected client."""
@@ -325,7 +340,10 @@ class RoundMethod(Method):
 
     def round(self, t: int, state: Tree, memory: dict[int, Tree], federation: Federation) -> Tree:
         """One round: the new server state. `memory` gains what delivered clients remember."""
-        selected, answering = federation.participate(t, self.candidates(state, t, federation))
+        candidates = self.candidates(state, t, federation)
+        selected, answering = federation.participate(t, candidates, self.chooses("candidates", "select"))
+        if self.chooses("candidates") and not self._blind():
+            federation.wire.enter(_selection(t))
         tally = Tally(selected=len(selected))
         message = federation.wire.broadcast(t, self.download(state), selected)
         federation.workers.everywhere("begin", t, message)
@@ -371,6 +389,17 @@ class RoundMethod(Method):
             new = new | {"model": mean}
         federation.tally = tally
         return new
+
+
+def _selection(round: int) -> Release:
+    return Release(
+        round=round,
+        kind="selection",
+        sender="client/*",
+        observers=EVERYONE,
+        mechanism="none",
+        source="the method's choice of clients",
+    )
 
 
 def count_of(n: int) -> dict[str, Tensor]:

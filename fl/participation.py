@@ -6,7 +6,7 @@ A client that does not answer neither trains nor uploads. That is not the server
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from fl.ledger import Sampling
 from fl.plugin import Plugin
@@ -26,6 +26,10 @@ class Drawn(NamedTuple):
 
     sampling: Sampling = "none"
     rate: float = 1.0
+    period: int = 1  # rounds in a row that share one draw, counted from round 0
+
+
+UNKNOWN = Drawn("unknown")
 
 
 class Availability(Plugin):
@@ -37,6 +41,12 @@ class Availability(Plugin):
 
     title: str
 
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        """A class that says nothing of its sampling claims nothing, whatever it derives from."""
+        super().__init_subclass__(**kwargs)
+        if "sampling" not in vars(cls):
+            cls.sampling = Availability.sampling  # type: ignore[method-assign]
+
     @abstractmethod
     def draw(self, round: int, candidates: Sequence[int], streams: Streams, attempt: int = 0) -> Participation:
         """Who takes part among `candidates` (ascending client numbers)."""
@@ -46,18 +56,26 @@ class Availability(Plugin):
         """One sentence for the report."""
 
     def sampling(self, client: int | None, clients: int) -> Drawn:
-        """How a client of `clients` is drawn, independently in each round; None: the likeliest one.
+        """How a client of `clients` is drawn, independently in each period; None: the likeliest one.
 
-        "unknown" where rounds depend on each other or the law is not one that accounting knows.
+        This is a claim about privacy and is never inherited: a class that does not write it has "unknown".
+        So is a law where rounds depend on each other otherwise, or that accounting does not know.
         """
-        return Drawn("unknown", 1.0)
+        return UNKNOWN
 
 
-def drawn(availability: Availability, clients: int, empty_round: str, client: int | None) -> Drawn:
-    """As above, in a federation. Drawing an empty round again is no Poisson sampling any more."""
+def drawn(
+    availability: Availability, clients: int, empty_round: str, client: int | None, without_data: int = 0
+) -> Drawn:
+    """As above, in a federation of which some clients hold no data and so never answer.
+
+    A law that draws an empty round again is another law: no coin of a client's own any more, and no
+    fixed number either, unless somebody with data is always drawn, in a neighbouring federation too.
+    """
     found = availability.sampling(client, clients)
-    if found.sampling == "poisson" and found.rate == 1:
+    if found.rate == 1 and found.sampling in ("poisson", "none"):
         return Drawn()
-    if found.sampling == "poisson" and empty_round == "redraw":
+    number = round(found.rate * clients)
+    if empty_round == "redraw" and (found.sampling == "poisson" or number <= without_data + 1):
         return Drawn("unknown", found.rate)
     return found

@@ -13,8 +13,8 @@ from typing import Protocol
 from fl.artifact import PUBLIC, SERVER, Channel, Party, Role
 from fl.errors import UserError
 from fl.kinds import Kind
-from fl.ledger import Release, to_line
-from fl.participation import Drawn
+from fl.ledger import EVERYONE, Release, to_line
+from fl.participation import UNKNOWN, Drawn
 from fl.protection import Averaging, Message, Payload, Protection, Sending
 from fl.recorder import Log, Recorder
 from fl.streams import Streams
@@ -38,8 +38,9 @@ class Wire:
     protections: Sequence[Protection] = ()
     recorder: Recorder | None = None
     ledger: Log | None = None
-    sampling: Callable[[int | None], Drawn] = lambda _: Drawn()  # how a client comes to take part
+    sampling: Callable[[int | None], Drawn] = lambda _: Drawn()  # law of the draw: see drew()
     sent: dict[Channel, int] = field(default_factory=lambda: dict.fromkeys(Channel, 0))  # bytes
+    _drawn: tuple[int, frozenset[int]] | None = None  # the round of the last draw, and who it was
     _listed: set[tuple[int, Kind]] = field(default_factory=set)
     _sent: dict[tuple[int, str], int] = field(default_factory=dict)  # messages of each sender in this round
     _hidden: Sums = field(default_factory=Sums)  # uploads of the round that the server reads summed
@@ -65,6 +66,13 @@ class Wire:
     def central(self) -> Protection | None:
         """The protection that acts on the mean of a round's uploads, where there is one."""
         return next((p for p in self.protections if p.central), None)
+
+    def drew(self, round: int, answering: Collection[int], law: Callable[[int | None], Drawn]) -> None:
+        """Who was drawn to take part in a round, and how: what the ledger says of sampling comes from here."""
+        before = self._drawn[1] if self._drawn is not None and self._drawn[0] == round else frozenset()
+        if before:  # two draws in one round: neither law holds alone
+            law = lambda _: UNKNOWN  # noqa: E731
+        self._drawn, self.sampling = (round, before | frozenset(answering)), law
 
     def average(self, round: int, before: Payload, mean: Payload, delivered: int, clients: int) -> Payload:
         """The model that the mean of a round's uploads becomes, after a central protection.
@@ -186,7 +194,7 @@ class Wire:
     def enter(self, release: Release) -> None:
         """A release of a method's own mechanism, into the ledger."""
         if self.ledger is not None:
-            self.ledger.add(to_line(self._with_sampling(release)))
+            self.ledger.add(to_line(self._as_drawn(release)))
 
     def _protect(
         self,
@@ -234,13 +242,26 @@ class Wire:
             self.enter(release)
         return sending.message
 
-    def _with_sampling(self, release: Release) -> Release:
-        """How the client was drawn, where the protection said nothing of its own on that."""
-        if release.unit != "client" or release.sampling != "none" or release.mechanism == "none":
+    def _as_drawn(self, release: Release) -> Release:
+        """The line with how its client was really drawn and who can tell, whatever its maker says of that.
+
+        A rate above the law's stays: it costs more. A line of one named client is there only because that
+        client took part; and the server always knows whom it selected.
+        """
+        if release.unit != "client" or release.mechanism == "none":
             return release
         index = release.sender.partition("/")[2]
-        drawn = self.sampling(int(index) if index.isdecimal() else None)
-        return replace(release, sampling=drawn.sampling, sample_rate=drawn.rate)
+        named = index.isdecimal()
+        law = self.sampling(int(index) if named else None)
+        if named and self._drawn is not None and self._drawn[0] == release.round:
+            law = law if int(index) in self._drawn[1] else UNKNOWN
+        rate = max(law.rate, release.sample_rate) if law.sampling == release.sampling else law.rate
+        seen = EVERYONE if named else release.participation_seen_by
+        if SERVER.role.value not in seen:
+            seen = (SERVER.role.value, *seen)
+        first = release.round - release.round % law.period
+        coin = f"rounds {first} to {first + law.period - 1}" if law.period > 1 else ""
+        return replace(release, sampling=law.sampling, sample_rate=rate, coin=coin, participation_seen_by=seen)
 
     def _keep(
         self,

@@ -121,6 +121,7 @@ class Budget(Record):
     releases: int
     assumes: str
     spoiled_by: list[str] = Field(default_factory=list)  # kinds released without noise
+    unbounded: str = ""  # another reason why there is no bound, as a phrase
     note: str = ""
     inconclusive: bool = False  # the accountant ran past its cap: nothing is said
     disagrees: str = ""  # how another accountant contradicts it, as a sentence; empty: none does

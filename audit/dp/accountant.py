@@ -35,11 +35,15 @@ class Bound:
 
     epsilon: float
     spoiled_by: tuple[str, ...] = ()  # kinds released without noise, or without a clip
+    unbounded: str = ""  # another reason why there is no bound, as a phrase
     note: str = ""
     engine: str = ""  # title of the accountant that computed it, where another one chose
     lower: float | None = None  # no bound below this can hold, where an engine knows one
     inconclusive: bool = False  # past a cap: the engine says nothing, the loss may well be bounded
     disagrees: str = ""  # how another engine contradicts it, as a sentence; empty: none does
+
+
+NOTHING = Bound(epsilon=math.inf, unbounded="nothing is accounted for")
 
 
 class Accountant(Plugin):
@@ -62,8 +66,9 @@ class Accountant(Plugin):
     def epsilon(self, releases: Sequence[Release], delta: float) -> Bound:
         """The cost of all releases of one sender that one observer could read.
 
-        No release costs 0; a release without noise costs infinity, and the bound names it. Raises
-        UserError for a delta outside [0, 1) and for a release whose numbers mean nothing.
+        Where nothing is accounted for nothing is bounded. A release without noise costs infinity too, and
+        the bound names it. Raises UserError for a delta outside [0, 1) and for a release whose numbers mean
+        nothing.
         """
         if not 0 <= delta < 1:
             raise UserError(
@@ -76,12 +81,14 @@ class Accountant(Plugin):
                     f"ledger: round {release.round}, {release.kind}: {reason}",
                     hint="restore the ledger, or simulate again",
                 )
+        if not any(r.count for r in releases):
+            return NOTHING
         spoilers = tuple(dict.fromkeys(r.kind for r in releases if not r.noise_multiplier))
         if spoilers:
             return Bound(epsilon=math.inf, spoiled_by=spoilers)
         for release in releases:
             if reason := self.refuses(release):
-                return Bound(epsilon=math.inf, note=f"Not covered: {reason}.")
+                return Bound(epsilon=math.inf, unbounded=reason, note=f"Not covered: {reason}.")
         return self.compose(releases, delta)
 
 

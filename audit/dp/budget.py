@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from decimal import ROUND_CEILING, Decimal
 
-from audit.dp.accountant import Accountant, Bound, as_observed, seen_as
+from audit.dp.accountant import NOTHING, Accountant, Bound, as_observed, seen_as
 from audit.settings import catalog
 from audit.settings.config import PluginSpec
 from fl.ledger import Adjacency, Release, Unit
@@ -101,6 +101,7 @@ def _budget(
         assumes=_assumes(group, worst),
         spoiled_by=list(worst.spoiled_by),
         note=_note(worst, sender, delta),
+        unbounded=worst.unbounded,
         inconclusive=worst.inconclusive,
         disagrees=worst.disagrees,
     )
@@ -109,8 +110,8 @@ def _budget(
 def _worst(
     accountant: Accountant, groups: dict[str, list[Release]], delta: float, known: dict[Cost, Bound]
 ) -> tuple[str, Bound]:
-    """The sender whose releases cost most, and what they cost; "" where nobody released anything."""
-    sender, worst = "", Bound(epsilon=0.0)
+    """The sender whose releases cost most, and what they cost; "" where no line speaks of anybody."""
+    sender, worst = "", NOTHING
     for name, cost in _costliest(groups).items():
         if cost not in known:
             known[cost] = accountant.epsilon(groups[name], delta)
@@ -199,8 +200,6 @@ def highest_tpr(epsilon: float, delta: float, fpr: float) -> float:
 
 
 def _assumes(group: Sequence[Release], bound: Bound) -> str:
-    if not group:
-        return "every release is in the ledger"
     if math.isinf(bound.epsilon):
         return ""
     total = sum(r.count for r in group)

@@ -2,14 +2,18 @@
 
 One Term is one mechanism at one multiplier and one way of sampling. Unsampled Gaussian releases are
 one Gaussian (Dong, Roth, Su. arXiv:1905.02383, Cor. 2), so they never cost more than one term.
+
+Sampling is credited once a draw. What one sender releases under one draw of itself (in one round, or in
+all rounds of a period that share their draw) is one sampled release: Gaussian releases of z_1, z_2, ...
+are one of 1 / z^2 = sum 1 / z_i^2, and pure ones add up their epsilons, before anything is amplified.
 """
 
 import math
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from fl.ledger import Mechanism, Release, Sampling
+from fl.ledger import EACH, Mechanism, Release, Sampling
 
 CREDITED = ("poisson", "fixed_without_replacement")  # sampling that an accountant knows how to credit
 
@@ -29,15 +33,73 @@ Terms = Mapping[Term, int]
 
 
 def terms(releases: Sequence[Release]) -> dict[Term, int]:
-    """How often each term occurs; releases that never happen (rate 0) are left out."""
+    """How often each term of one sender occurs; releases that never happen (rate 0) are left out."""
+    found: Counter[Term] = Counter()
+    draws: dict[object, list[Release]] = defaultdict(list)
+    for r in releases:
+        if r.coin == EACH and r.unit == "record" and credited(r):
+            found[_term(r, sampled=True)] += r.count if r.sample_rate else 0
+        else:
+            draws[r.unit, r.coin or r.round].append(r)
+    for shared in draws.values():
+        found.update(_of_one_draw(shared))
+    return merged({t: n for t, n in found.items() if n})
+
+
+def credited(r: Release) -> bool:
+    """Whether this release may be amplified: Poisson sampling hides one more or less, a fixed number one
+    replaced."""
+    neighbours = "replace_one" if r.sampling == "fixed_without_replacement" else "add_or_remove_one"
+    return r.sampling in CREDITED and r.sample_rate < 1 and r.adjacency == neighbours
+
+
+def _term(r: Release, sampled: bool) -> Term:
+    how = (r.sampling, float(r.sample_rate)) if sampled else ("none", 1.0)
+    return Term(r.mechanism, float(r.noise_multiplier), *how)
+
+
+def _of_one_draw(shared: Sequence[Release]) -> dict[Term, int]:
+    """The releases of one sender under one draw, as one term where sampling is credited.
+
+    Nothing is where one of them tells the observer who takes part, where they contradict each other about
+    the draw, or where Gaussian noise and pure noise would have to be amplified together.
+    """
+    inner, rest = _in_full(r for r in shared if credited(r)), _in_full(r for r in shared if not credited(r))
+    laws = {(r.sampling, float(r.sample_rate)) for r in shared if credited(r)}
+    kinds = {t.mechanism == "gaussian" for t in inner}
+    told = any(r.sampling == "unknown" or _named(r) for r in shared)
+    if told or len(laws) != 1 or len(kinds) > 1:
+        return rest + inner
+    [(sampling, rate)] = laws
+    if rate:
+        rest.update({t._replace(sampling=sampling, rate=rate): n for t, n in together(inner).items()})
+    return rest
+
+
+def _in_full(releases: Iterable[Release]) -> Counter[Term]:
     found: Counter[Term] = Counter()
     for r in releases:
-        credited = r.sampling in CREDITED and r.sample_rate < 1
-        if not r.count or (credited and r.sample_rate == 0):
-            continue
-        how = (r.sampling, float(r.sample_rate)) if credited else ("none", 1.0)
-        found[Term(r.mechanism, float(r.noise_multiplier), *how)] += r.count
-    return merged(found)
+        if r.count:
+            found[_term(r, sampled=False)] += r.count
+    return found
+
+
+def _named(r: Release) -> bool:
+    return r.unit == "client" and not r.sender.endswith("/*") and not credited(r)
+
+
+def together(counts: Terms) -> dict[Term, int]:
+    """Unsampled terms as one, where one mechanism stands for all: Gaussian ones, or pure ones.
+
+    No pure mechanism loses more than binary randomised response at its epsilon (Kairouz, Oh, Viswanath.
+    arXiv:1311.0776, Thm 3.4), and the epsilons of pure mechanisms add up.
+    """
+    if sum(counts.values()) <= 1:
+        return dict(counts)
+    if all(t.mechanism == "gaussian" for t in counts):
+        return merged(counts)
+    total = math.fsum(n / t.z for t, n in counts.items())
+    return {Term("randomized_response", 1 / total, "none", 1.0): 1}
 
 
 def merged(counts: Terms) -> dict[Term, int]:

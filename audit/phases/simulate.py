@@ -42,7 +42,7 @@ def run(run: RunDir, config: Config, progress: Progress) -> None:
             initial=case.initial(),
             availability=case.availability,
             aggregator=case.aggregator,
-            wire=Wire(case.method.card, case.streams, case.protections, recorder, ledger, case.sampling),
+            wire=Wire(case.method.card, case.streams, case.protections, recorder, ledger),
             workers=workers,
             metrics=metrics,
             checkpoints=Checkpoints(run.checkpoint, logs),

@@ -120,7 +120,7 @@ def from_budgets(budgets: Sequence[Budget], policy: Policy) -> list[Finding]:
     for i, b in enumerate(budgets):
         unbounded = math.isinf(b.epsilon_upper)
         grouped = unbounded and not b.inconclusive
-        key = (b.accountant, b.unit, tuple(b.spoiled_by)) if grouped else i
+        key = (b.accountant, b.unit, tuple(b.spoiled_by), b.unbounded) if grouped else i
         groups.setdefault(key, []).append(b)
     return [_from_bounds(found, policy, i) for i, found in enumerate(groups.values())]
 
@@ -138,10 +138,8 @@ def _from_bounds(budgets: Sequence[Budget], policy: Policy, number: int) -> Find
     elif math.isinf(budget.epsilon_upper):
         spoilers = budget.spoiled_by
         what = f"No differential-privacy bound holds towards {who}"
-        summary = (
-            f"No bound for a {budget.unit}: {', '.join(spoilers)} {'is' if len(spoilers) == 1 else 'are'} "
-            "released without noise."
-        )
+        why = f"{', '.join(spoilers)} {'is' if len(spoilers) == 1 else 'are'} released without noise"
+        summary = f"No bound for a {budget.unit}: {why if spoilers else budget.unbounded}."
         limit = "A bound limits every attack; that there is none demonstrates no leak."
         remedy = "Withhold what is released in clear, or protect it with `dp_gaussian`."
     else:

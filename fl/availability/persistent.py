@@ -12,7 +12,7 @@ from typing import Annotated
 from pydantic import Field
 
 from fl.availability.bernoulli import Bernoulli
-from fl.participation import Participation
+from fl.participation import Drawn, Participation
 from fl.ranges import AtLeastOne, Share
 from fl.streams import Streams
 
@@ -31,6 +31,9 @@ class Persistent(Bernoulli):
 
     def draw(self, round: int, candidates: Sequence[int], streams: Streams, attempt: int = 0) -> Participation:
         return super().draw(round - round % self.config.period, candidates, streams, attempt)
+
+    def sampling(self, client: int | None, clients: int) -> Drawn:
+        return Drawn("poisson", float(self.config.p), self.config.period)
 
     def describe(self) -> str:
         return (

@@ -144,7 +144,7 @@ class Asynchronous(RoundMethod):
         flight, places, order = state["flight"], self.config.concurrency, []
         idle = [k for k in self.candidates(state, t, federation) if str(k) not in flight]
         if idle and len(flight) < places:
-            answering = federation.participate(t, idle).answering
+            answering = federation.participate(t, idle, choice=True).answering
             order = federation.streams.numpy("dispatch", t).permutation(answering).tolist()
         return Clock(
             state["clock"],

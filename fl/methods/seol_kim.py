@@ -132,6 +132,8 @@ class SeolKim(RoundMethod):
         decay = torch.tensor(self.config.decay_start, dtype=torch.float64)
         return super().start(federation) | {"decay": decay}
 
+    blind_candidates = True  # a random pool, whoever they are
+
     def candidates(self, state: Tree, round: int, federation: Federation) -> Sequence[int]:
         everyone = super().candidates(state, round, federation)
         if not self.config.client_selection or self.config.pool_fraction == 1:

@@ -14,10 +14,11 @@ reads the clipped uploads without noise, or with secure aggregation their sum, a
 
 How the clients of a round are drawn decides what neighbours the guarantee speaks of:
 
-* all of them, or each by its own coin: one client more or less, sensitivity C / m; a coin's rate is credited.
+* all of them, or each by its own coin: one client more or less, sensitivity C / m; a coin's rate is credited
+  once for all rounds that share it.
 * a fixed number without replacement: one client replaced, 2 C / m. Who was not drawn itself knows that
   the others were drawn the likelier, so the ledger credits m / (K - 1) instead of m / K.
-* otherwise (empty rounds drawn again, clients that stay away for a while): one replaced, and no credit.
+* otherwise (empty rounds drawn again, clients that go and come): one replaced, and no credit.
 
 Differs from the paper: server side, weights are equal and the step is 1; whole-number arrays (the batch
 counter of BatchNorm) stay as they were, because no noise fits them. Running statistics count as part of
@@ -135,7 +136,7 @@ class CentralDP(Protection):
 
     def _release(self, averaging: Averaging, m: float, std: float) -> Release:
         """One line for all clients: whoever takes part, the noise is there."""
-        sampling, rate = averaging.drawn
+        sampling, rate = averaging.drawn[:2]
         adjacency: Adjacency = "replace_one"
         if sampling in ("none", "poisson"):
             adjacency = "add_or_remove_one"

@@ -12,7 +12,7 @@ from typing import Annotated
 from pydantic import Field
 
 from fl.kinds import Kind
-from fl.ledger import Release
+from fl.ledger import EACH, Release
 from fl.protection import Protection, Sending
 from fl.ranges import Amount, AtLeastOne, Positive, PositiveShare
 from fl.training.private import PrivateTraining
@@ -71,6 +71,7 @@ class DPSGD(Protection):
                     adjacency="add_or_remove_one",
                     sampling="poisson",
                     sample_rate=c.sample_rate,
+                    coin=EACH,
                     participation_seen_by=(),
                     count=c.steps,
                     steps=c.steps,

@@ -54,7 +54,7 @@ def epsilon(b: BudgetRecord) -> str:
     if math.isinf(b.epsilon_upper):
         kinds = ", ".join(b.spoiled_by)
         if not kinds:
-            return "no bound"
+            return f"no bound: {b.unbounded}" if b.unbounded else "no bound"
         return f"no bound: {kinds} {'is' if len(b.spoiled_by) == 1 else 'are'} released without noise"
     return number(b.epsilon_upper)
 

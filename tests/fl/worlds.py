@@ -25,7 +25,7 @@ from fl.execution.site import build_site
 from fl.federation import Federation, Holdings
 from fl.method import RoundMethod
 from fl.model import Net, State, initialise, state_of
-from fl.participation import Availability, Participation
+from fl.participation import UNKNOWN, Availability, Drawn, Participation
 from fl.protection import Protection
 from fl.recorder import Log, Recorder, read
 from fl.streams import Streams
@@ -63,6 +63,9 @@ class Scripted(Availability):
         return Participation(
             tuple(k for k in selected if k in allowed), tuple(k for k in answering if k in allowed)
         )
+
+    def sampling(self, client: int | None, clients: int) -> Drawn:
+        return Drawn() if all(len(set(heard)) == clients for _, heard in self.script) else UNKNOWN
 
     def describe(self) -> str:
         return "a fixed script"

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 import pytest
 
-from audit.dp.accountant import Bound, as_observed, seen_as
+from audit.dp.accountant import NOTHING, Bound, as_observed, seen_as
 from audit.dp.accountants import pld, prv, rdp, wor_pld
 from audit.dp.accountants.auto import Auto
 from audit.dp.accountants.exact import Exact
@@ -213,6 +213,9 @@ def hidden(z: float = 1.0, **changes: object) -> Release:
     return release(z, **(AMPLIFIED | {"sampling": "poisson"} | changes))
 
 
+HUNDRED = [hidden(round=t) for t in range(100)]  # a draw of its own in every round
+
+
 def test_each_kind_of_release_has_its_engine() -> None:
     assert choose({plain(1.0): 3, plain(2.0): 1}, 1e-5) is Exact
     assert choose({plain(1.0, "laplace"): 1}, 1e-5) is Exact
@@ -268,9 +271,9 @@ def test_observers_who_read_the_same_are_checked_once() -> None:
 @pytest.mark.slow
 def test_the_chosen_engine_is_named_and_two_others_agree() -> None:
     auto = Auto()
-    found = auto.epsilon([hidden()] * 100, 1e-5)
+    found = auto.epsilon(HUNDRED, 1e-5)
     assert found.engine == "PLD" and found.epsilon == pytest.approx(7.0466, rel=1e-3)
-    checked = auto.checked(found, [hidden()] * 100, 1e-5)
+    checked = auto.checked(found, HUNDRED, 1e-5)
     assert not checked.disagrees
     assert "RDP" in checked.note and "PRV [" in checked.note
 
@@ -287,9 +290,9 @@ def test_engines_that_disagree_say_so() -> None:
 
 def test_past_its_cap_an_accountant_is_inconclusive_and_auto_falls_back() -> None:
     short = PLD.Config(seconds=0.01)
-    found = PLD(short).epsilon([hidden()] * 100, 1e-5)
+    found = PLD(short).epsilon(HUNDRED, 1e-5)
     assert found.inconclusive and found.epsilon == math.inf and "longer than 0.01 s" in found.note
-    whole = tightest(terms([hidden()] * 100), 1e-5, short)
+    whole = tightest(terms(HUNDRED), 1e-5, short)
     assert whole.epsilon == Exact().epsilon([release(1.0)] * 100, 1e-5).epsilon
     assert not whole.inconclusive and "not credited" in whole.note
 
@@ -337,7 +340,7 @@ def test_engines_refuse_what_they_were_not_made_for() -> None:
 
 def test_the_ends_of_every_range_have_their_obvious_cost() -> None:
     for engine in (Exact(), PLD(), RDP(), PRV(), Auto()):
-        assert engine.epsilon([], 1e-5) == Bound(epsilon=0.0)
+        assert engine.epsilon([], 1e-5) == NOTHING and NOTHING.epsilon == math.inf
         assert engine.epsilon([hidden(0.0)], 1e-5).epsilon == math.inf
     never = hidden(sample_rate=0.0)
     assert Auto().epsilon([never], 1e-5).epsilon == 0.0 and PLD().epsilon([never], 1e-5).epsilon == 0.0

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from audit.dp.budget import _costliest, budgets, highest_tpr, per_sender, rounded_up
+from audit.dp.budget import SEES, _costliest, budgets, highest_tpr, per_sender, rounded_up
 from audit.settings.config import PluginSpec
 from audit.verdict.findings import from_budgets
 from audit.verdict.policy import load_policy
@@ -44,7 +44,7 @@ def test_each_observer_is_charged_for_what_it_reads() -> None:
 def test_a_server_reads_its_own_broadcasts_but_no_relay() -> None:
     assert towards("server", [release(1.0, observers=("client", "public"))]).epsilon_upper == 4.38
     relayed = [release(1.0, observers=("client/3",))]
-    assert towards("server", relayed).epsilon_upper == 0.0
+    assert towards("server", relayed).epsilon_upper == math.inf
     assert towards("another client", relayed).epsilon_upper == 4.38
 
 
@@ -117,13 +117,13 @@ def test_a_bound_past_its_cap_is_no_statement() -> None:
     assert in_words(found) == "inconclusive"
 
 
-def test_an_empty_ledger_costs_nothing_to_anybody() -> None:
-    found = budgets([], EXACT, 1e-5)
-    assert [(b.observer, b.epsilon_upper) for b in found] == [
-        ("server", 0.0),
-        ("another client", 0.0),
-        ("public", 0.0),
-    ]
+@pytest.mark.parametrize("releases", [[], [release(observers=())], [release(observers=ALL, count=0)]])
+def test_an_observer_of_whom_no_line_speaks_has_no_bound_and_the_reason_is_said(releases: list[Release]) -> None:
+    found = budgets(releases, EXACT, 1e-5)
+    assert [(b.observer, b.epsilon_upper) for b in found] == [(o, math.inf) for o in SEES]
+    assert {in_words(b) for b in found} == {"no bound: nothing is accounted for"}
+    (finding,) = from_budgets(found, load_policy("default"))
+    assert "nothing is accounted for" in finding.summary
 
 
 def test_a_bound_says_what_it_assumes_and_what_it_excludes() -> None:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import pytest
 from scipy.stats import norm
 
-from audit.dp.accountant import Bound
+from audit.dp.accountant import NOTHING, Bound
 from audit.dp.accountants.exact import Exact, gaussian
 from fl.errors import UserError
 from fl.ledger import Release
@@ -118,9 +118,9 @@ def test_a_mixture_costs_the_sum_of_its_kinds() -> None:
     assert mixed.epsilon == pytest.approx(4.377178 + 0.25, rel=1e-6)
 
 
-def test_nothing_released_costs_nothing() -> None:
-    assert epsilon([]) == Bound(epsilon=0.0)
-    assert epsilon([], 0.0).epsilon == 0.0
+def test_where_nothing_is_accounted_for_nothing_is_bounded() -> None:
+    for nothing in ([], [release(count=0)]):
+        assert epsilon(nothing) == NOTHING and epsilon(nothing, 0.0).epsilon == math.inf
 
 
 def test_a_release_without_noise_has_no_bound_and_is_named() -> None:

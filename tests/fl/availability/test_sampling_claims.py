@@ -1,0 +1,211 @@
+"""What an availability claims of its sampling holds for its draws, and no class claims it by inheritance.
+
+Every discovered model is drawn 10^4 times. A test has a p-value; a claim is contradicted where one falls
+below 1e-6 over the number of tests made, so that a true claim is called false once in a million runs.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from fl.availability.bernoulli import Bernoulli
+from fl.availability.full import Full
+from fl.availability.persistent import Persistent
+from fl.availability.uniform import Uniform
+from fl.federation import Federation, Holdings
+from fl.ledger import read
+from fl.method import RoundMethod
+from fl.methods.fedavg import FedAvg
+from fl.methods.power_of_choice import PowerOfChoice
+from fl.participation import UNKNOWN, Availability, Drawn, Participation, drawn
+from fl.plugin import load, names
+from fl.streams import Streams
+from fl.wire import Wire
+from tests.fl.availability.test_availability import ALL, answers, model
+from tests.fl.worlds import data, parts, run
+
+CLIENTS, ROUNDS = 20, 500  # 10^4 draws
+ERROR = 1e-6
+SETTINGS: dict[str, list[dict[str, Any]]] = {
+    "bernoulli": [{}, {"p": 0.1}, {"p": 0.9}],
+    "clustered": [{}, {"p": [0.9, 0.1]}],
+    "persistent": [{}, {"p": 0.3, "period": 20}, {"period": 1}],
+    "uniform": [{}, {"count": 3}, {"fraction": 0.7}],
+    "delay": [{}, {"rate": 0.4}],
+    "markov": [{}, {"join": 0.5, "leave": 0.1}],
+}
+
+
+def contradictions(available: Availability) -> list[str]:
+    """How 10^4 draws contradict what is claimed: rate, independence over periods and over clients."""
+    laws = [available.sampling(k, CLIENTS) for k in range(CLIENTS)]
+    if any(law.sampling == "unknown" for law in laws):
+        return []
+    table = answers(available, ROUNDS, CLIENTS)
+    assert available.sampling(None, CLIENTS).rate == max(law.rate for law in laws)
+    period = laws[0].period
+    whole = table[: ROUNDS - ROUNDS % period].reshape(-1, period, CLIENTS)
+    found = [] if (whole == whole[:, :1]).all() else ["a draw changes within its period"]
+    free, rates = whole[:, 0].astype(float), np.array([law.rate for law in laws])
+    many, certain = len(free), {"none": True}.get(laws[0].sampling, False)
+    if certain:
+        return found if table.all() else [*found, "somebody stays away"]
+    values = {f"rate of client {k}": _binomial(free[:, k].sum(), many, rates[k]) for k in range(CLIENTS)}
+    centred = (free - rates) / np.sqrt(rates * (1 - rates))
+    values["rate of all"] = _normal(centred.sum(), centred.size)
+    for lag in (1, 2, 5):  # means of products of independent numbers of variance 1
+        products = centred[lag:] * centred[:-lag]
+        values[f"rounds {lag} apart"] = _normal(products.sum(), products.size)
+    totals = free.sum(1)
+    if laws[0].sampling == "fixed_without_replacement":
+        found += [] if (totals == totals[0]).all() and totals[0] == round(rates.sum()) else ["another number"]
+    else:
+        others = centred.sum(1) ** 2 - (centred**2).sum(1)  # products of every two clients
+        values["two clients"] = _normal(others.sum() / 2, many * CLIENTS * (CLIENTS - 1) / 2)
+    return found + [name for name, p in values.items() if p < ERROR / len(values)]
+
+
+def _binomial(hits: float, draws: int, rate: float) -> float:
+    return float(stats.binomtest(int(hits), draws, rate).pvalue)
+
+
+def _normal(total: float, count: float) -> float:
+    return float(2 * stats.norm.sf(abs(total) / np.sqrt(count)))
+
+
+@pytest.mark.parametrize(("name", "given"), [(n, s) for n in ALL for s in SETTINGS.get(n, [{}])])
+def test_what_is_claimed_holds_for_ten_thousand_draws(name: str, given: dict[str, Any]) -> None:
+    assert contradictions(model(name, **given)) == []
+
+
+class Lasting(Bernoulli):
+    """Claims fresh coins and keeps them for three rounds."""
+
+    def draw(self, round: int, candidates: Sequence[int], streams: Streams, attempt: int = 0) -> Participation:
+        return super().draw(round - round % 3, candidates, streams, attempt)
+
+    def sampling(self, client: int | None, clients: int) -> Drawn:
+        return Drawn("poisson", self.config.p)
+
+
+class Eager(Lasting):
+    """Claims a lower rate than it draws with."""
+
+    def draw(self, round: int, candidates: Sequence[int], streams: Streams, attempt: int = 0) -> Participation:
+        return Bernoulli.draw(self, round, candidates, streams, attempt)
+
+    def sampling(self, client: int | None, clients: int) -> Drawn:
+        return Drawn("poisson", 0.9 * self.config.p)
+
+
+class Together(Eager):
+    """Everybody or nobody."""
+
+    def draw(self, round: int, candidates: Sequence[int], streams: Streams, attempt: int = 0) -> Participation:
+        on = streams.numpy("participation", round, attempt).random() < self.config.p
+        return Participation(tuple(candidates), tuple(candidates) if on else ())
+
+    def sampling(self, client: int | None, clients: int) -> Drawn:
+        return Drawn("poisson", self.config.p)
+
+
+class Counted(Together):
+    """A fixed number, claimed as coins of their own."""
+
+    def draw(self, round: int, candidates: Sequence[int], streams: Streams, attempt: int = 0) -> Participation:
+        return Uniform(Uniform.Config(fraction=0.5)).draw(round, candidates, streams, attempt)
+
+    def sampling(self, client: int | None, clients: int) -> Drawn:
+        return Drawn("poisson", self.config.p)
+
+
+@pytest.mark.parametrize(
+    ("liar", "said"), [(Lasting, "rounds 1"), (Eager, "rate"), (Together, "two"), (Counted, "two")]
+)
+def test_a_false_claim_is_contradicted(liar: type[Availability], said: str) -> None:
+    assert any(said in text for text in contradictions(liar(liar.Config())))
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_a_class_that_derives_from_a_claim_and_does_not_restate_it_claims_nothing(name: str) -> None:
+    class Derived(load("fl.availability", name, Availability)):  # type: ignore[misc]
+        def draw(
+            self, round: int, candidates: Sequence[int], streams: Streams, attempt: int = 0
+        ) -> Participation:
+            return Participation(tuple(candidates[:1]), tuple(candidates[:1]))
+
+    class Silent(load("fl.availability", name, Availability)):  # type: ignore[misc]
+        """Only its draw's helpers might be others."""
+
+    for cls in (Derived, Silent):
+        assert cls(cls.Config()).sampling(0, 10) == UNKNOWN
+
+
+def test_a_persistent_draw_is_claimed_once_a_period() -> None:
+    five = Persistent(Persistent.Config(p=0.3, period=5))
+    assert five.sampling(0, 10) == Drawn("poisson", 0.3, 5)
+    assert drawn(five, 10, "skip", 0) == Drawn("poisson", 0.3, 5)
+    assert drawn(five, 10, "redraw", 0).sampling == "unknown"
+
+
+def test_drawing_again_spoils_a_fixed_number_where_a_drawn_round_can_be_empty() -> None:
+    one, three = (Uniform(Uniform.Config(count=n)) for n in (1, 3))
+    assert drawn(one, 10, "skip", 0).sampling == "fixed_without_replacement"
+    assert drawn(one, 10, "redraw", 0).sampling == "unknown"  # a neighbour's only client may hold nothing
+    assert drawn(three, 10, "redraw", 0, without_data=1).sampling == "fixed_without_replacement"
+    assert drawn(three, 10, "redraw", 0, without_data=2).sampling == "unknown"
+
+
+# Who takes part is also what a method makes of it ----------------------------------------------
+
+
+def law(candidates: Sequence[int], choice: bool, twice: bool = False) -> str:
+    """What the wire says of client 0 after a draw of five clients."""
+    wire = Wire(FedAvg.card, Streams(1))
+    five = Federation(
+        holdings=Holdings(data(), parts(data(), (5,) * 5), Streams(1)),
+        initial={},
+        availability=Bernoulli(Bernoulli.Config(p=0.5)),
+        wire=wire,
+        workers=None,  # type: ignore[arg-type]
+        empty_round="skip",
+    )
+    five.participate(0, candidates, choice)
+    if twice:
+        five.participate(0, candidates, choice)
+    return five.wire.sampling(0).sampling
+
+
+def test_a_choice_among_the_drawn_a_part_of_them_or_a_second_draw_is_another_law() -> None:
+    assert law(range(5), choice=False) == "poisson"
+    assert law(range(5), choice=True) == "unknown"
+    assert law(range(4), choice=False) == "unknown"
+    assert law(range(5), choice=False, twice=True) == "unknown"
+
+
+@pytest.mark.parametrize("name", names("fl.methods"))
+def test_a_method_that_chooses_clients_says_so(name: str) -> None:
+    cls = load("fl.methods", name, object)
+    if issubclass(cls, RoundMethod) and cls.round is RoundMethod.round:
+        made = cls()
+        writes = {
+            h for c in cls.__mro__ if c is not RoundMethod for h in ("candidates", "select") if h in vars(c)
+        }
+        assert made.chooses("candidates", "select") is bool(writes)
+
+
+def test_clients_chosen_by_their_data_are_a_release_in_clear(tmp_path: Path) -> None:
+    settings: dict[str, Any] = {"rounds": 2, "local_epochs": 1, "batch_size": 8}
+    run(PowerOfChoice(PowerOfChoice.Config(**settings)), folder=tmp_path / "a")
+    chosen = [r for r in read(tmp_path / "a" / "ledger.jsonl") if r.kind == "selection"]
+    assert [(r.round, r.mechanism, r.sender) for r in chosen] == [(t, "none", "client/*") for t in range(2)]
+    run(FedAvg(FedAvg.Config(**settings)), folder=tmp_path / "b")
+    assert not any(r.kind == "selection" for r in read(tmp_path / "b" / "ledger.jsonl"))
+
+
+def test_full_participation_is_no_draw() -> None:
+    assert drawn(Full(), 10, "redraw", 3) == Drawn()
