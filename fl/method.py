@@ -24,8 +24,8 @@ from fl.delivery import Deliveries, Delivery
 from fl.errors import UserError
 from fl.federation import Federation, Tally
 from fl.kinds import Kind
-from fl.ledger import EVERYONE, Release
 from fl.model import Net, State, head_names
+from fl.participation import is_blind
 from fl.plugin import Plugin
 from fl.protection import Message
 from fl.ranges import Amount, AtLeastOne, AtLeastZero, BelowOne
@@ -186,11 +186,6 @@ class RoundMethod(Method):
         """Whether one of these hooks is not the one below: who takes part is then another draw."""
         return any(getattr(type(self), h) is not getattr(RoundMethod, h) for h in hooks)
 
-    def _blind(self) -> bool:
-        """Whether the class that writes candidates() says there that no client's data decide them."""
-        writer = next(c for c in type(self).__mro__ if "candidates" in vars(c))
-        return bool(vars(writer).get("blind_candidates", False))
-
     def download(self, state: Tree) -> Message:
         """What the server sends to every selected client."""
         return {Kind.GLOBAL_MODEL: state["model"]}
@@ -342,8 +337,8 @@ class RoundMethod(Method):
         """One round: the new server state. `memory` gains what delivered clients remember."""
         candidates = self.candidates(state, t, federation)
         selected, answering = federation.participate(t, candidates, self.chooses("candidates", "select"))
-        if self.chooses("candidates") and not self._blind():
-            federation.wire.enter(_selection(t))
+        if self.chooses("candidates") and not is_blind(type(self)):
+            federation.wire.selects(t)
         tally = Tally(selected=len(selected))
         message = federation.wire.broadcast(t, self.download(state), selected)
         federation.workers.everywhere("begin", t, message)
@@ -389,17 +384,6 @@ class RoundMethod(Method):
             new = new | {"model": mean}
         federation.tally = tally
         return new
-
-
-def _selection(round: int) -> Release:
-    return Release(
-        round=round,
-        kind="selection",
-        sender="client/*",
-        observers=EVERYONE,
-        mechanism="none",
-        source="the method's choice of clients",
-    )
 
 
 def count_of(n: int) -> dict[str, Tensor]:

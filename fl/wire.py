@@ -74,6 +74,19 @@ class Wire:
             law = lambda _: UNKNOWN  # noqa: E731
         self._drawn, self.sampling = (round, before | frozenset(answering)), law
 
+    def selects(self, round: int) -> None:
+        """The server chose the round's clients by what it knows of their data: a release in clear."""
+        self.enter(
+            Release(
+                round=round,
+                kind="selection",
+                sender=f"{Role.CLIENT.value}/*",
+                observers=EVERYONE,
+                mechanism="none",
+                source="the method's choice of clients",
+            )
+        )
+
     def average(self, round: int, before: Payload, mean: Payload, delivered: int, clients: int) -> Payload:
         """The model that the mean of a round's uploads becomes, after a central protection.
 
