@@ -6,12 +6,13 @@ is None. Every function is calibrated on data without an effect in tests/attacks
 `corrected` where several are compared. Hits may be fractions: tied ranks count in part.
 """
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy import optimize, special, stats
+from scipy import special, stats
 
 Interval = tuple[float, float]
 Floats = NDArray[np.float64]
@@ -226,23 +227,17 @@ def residual_risk(
     return Estimate(value=float(value), interval=(float(low), min(1.0, float(high))))
 
 
-def minimum_detectable_effect(trials: int, null: float, alpha: float = ALPHA, power: float = 0.8) -> float | None:
-    """Smallest residual risk that this many trials would show with that power.
+def detectable(value: float, interval: Interval, blind: float, alpha: float = ALPHA, power: float = 0.8) -> float:
+    """Smallest residual risk that trials with this interval would show with that power; infinity for none.
 
-    The one-sided exact binomial test at alpha / 2 against the rate `null`; None where even success
-    in all trials would not be significant.
+    `interval` is that of `value` at 1 - alpha, `blind` what guessing gives. An effect that such an interval
+    excludes from the baseline in a share `power` of repetitions is 1 + z(power) / z(1 - alpha / 2) times its
+    wider half (normal approximation): 1.43 at 95 % and 80 %.
     """
-    counts = np.arange(trials + 1)
-    rejecting = counts[stats.binom.sf(counts - 1, trials, null) <= alpha / 2]
-    if len(rejecting) == 0:
-        return None
-    least = int(rejecting[0])
-
-    def shortfall(rate: float) -> float:
-        return float(stats.binom.sf(least - 1, trials, rate)) - power
-
-    rate = 1.0 if shortfall(1.0) <= 0 else optimize.brentq(shortfall, null, 1.0)
-    return float((rate - null) / (1 - null))
+    if blind >= 1:
+        return math.inf
+    half = max(value - interval[0], interval[1] - value)
+    return half * (1 + float(stats.norm.ppf(power)) / normal_reach(alpha)) / (1 - blind)
 
 
 def _by_group(x: Floats, groups: ArrayLike | None) -> tuple[Floats, Floats]:

@@ -3,10 +3,11 @@
 Sections read this and compute nothing. The schema is public: `fedaudit show --schema result`.
 """
 
+from collections.abc import Sequence
 from enum import StrEnum
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from attacks.evidence import Evidence, Series
 
@@ -65,6 +66,23 @@ class Finding(Record):
     does_not_show: str = ""
     remedy: str = ""
     seconds: float = 0.0
+
+
+_ORDER = [
+    Outcome.DEMONSTRATED,
+    Outcome.FAILED,
+    Outcome.INCONCLUSIVE,
+    Outcome.NOT_DEMONSTRATED,
+    Outcome.NOT_APPLICABLE,
+]
+
+
+def worst_first(findings: Sequence[Finding]) -> list[Finding]:
+    """The order of findings, in audit.json and everywhere: severest first; of one severity, open questions
+    before what showed nothing, what does not apply last; an attack that was seen to work before a bound that
+    does not exist.
+    """
+    return sorted(findings, key=lambda f: (-f.severity.rank, _ORDER.index(f.outcome), f.source != "attack"))
 
 
 class Gallery(Record):
@@ -333,7 +351,7 @@ class AuditResult(Record):
     headline: Headline
     scope: Scope
     exposures: list[Exposure]
-    findings: list[Finding]
+    findings: Annotated[list[Finding], AfterValidator(worst_first)]
     figures: list[Figure] = Field(default_factory=list)
     galleries: list[Gallery] = Field(default_factory=list)
     budgets: list[Budget] = Field(default_factory=list)

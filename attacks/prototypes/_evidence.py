@@ -133,20 +133,14 @@ class _Judge:
 
     def _residual_risk(self, main: Values, control: Values) -> Evidence:
         found = stats.residual_risk(main.sum(), len(main), control.sum(), len(control), self.alpha)
-        least = stats.minimum_detectable_effect(len(main), 1 / self.bucket.size, self.alpha)
         blind = "the wrong prototype" if WRONG_SAME in self.bucket.blind else "a non-member"
-        power = (
-            "so few trials could show no risk at all"
-            if least is None
-            else f"a risk of {least:.3f} would be seen with 80 % power"
-        )
         return self._say(
             "residual_risk",
             found.value if found else 0.0,
             "fraction",
             found.interval if found else None,
             (Baseline(name="none beyond the control", value=0.0),),
-            note=f"rank-1 beyond that of {blind}; {power}",
+            note=f"rank-1 beyond that of {blind}",
         )
 
     def _say(

@@ -1,32 +1,34 @@
 """Phase 4: evidence and policy to findings; everything the report says goes into audit.json."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from audit.claims.report import score_files
+from audit.dp.lint import RunRecord
 from audit.dp.spending import over_rounds
 from audit.phases.attack import load_evidence
 from audit.phases.plan import read_phases
 from audit.phases.variants import results
 from audit.settings.config import Config
-from audit.subject.case import counts
+from audit.subject.case import Case, counts
 from audit.subject.open import open_case
 from audit.subject.rundir import RunDir, sha256
-from audit.verdict.dp_findings import from_dp_audits
+from audit.verdict.accounts import NoiseAudit, bounds, contradictions, flaws
 from audit.verdict.exposure import exposures
 from audit.verdict.faults import timelines
-from audit.verdict.findings import figures_of, from_attack, from_budgets, galleries_of, headline
-from audit.verdict.lint_findings import from_disagreements, from_lints, run_record
+from audit.verdict.findings import Attacked, headline
+from audit.verdict.judge import judged
 from audit.verdict.metrics import summary
 from audit.verdict.policy import load_policy
 from audit.verdict.scope import scope
 from audit.verdict.trade import advice, alternatives
 from fl import ledger
+from fl.ledger import Release
 from fl.recorder import MANIFEST, manifest
-from reports.result import AuditResult, Budget, DPAudit, History, Outcome, Reproduction, Severity
+from reports.result import AuditResult, Budget, DPAudit, History, Reproduction, worst_first
 
 Progress = Callable[[str, int, int], None]
 
@@ -50,22 +52,19 @@ def run(run: RunDir, config: Config, progress: Progress) -> None:
     progress("score", 0, 3)
     held = counts(case)
     smallest = int(held[held > 0].min()) if held.any() else 0
-    evidence = load_evidence(run)
-    findings = [from_attack(found, policy, smallest) for found in evidence]
-    images = [g for e, f in zip(evidence, findings, strict=True) for g in galleries_of(e, f)]
-    drawn = [c for e, f in zip(evidence, findings, strict=True) for c in figures_of(e, f)]
+    attacked = [Attacked(file, smallest) for file in load_evidence(run)]
     history = [json.loads(line) for line in run.metrics.read_text().splitlines()]
     budgets = [Budget(**b) for b in run.read_json(run.evidence / "budgets.json")]
-    releases = ledger.read(run.ledger)
-    drawn += over_rounds(releases, budgets, config.delta)
-    findings += from_budgets(budgets, policy)
-    findings += from_disagreements(budgets, policy)
-    delivered = [int(r.get("delivered", 0)) for r in history]
-    phases = [str(r.get("phase", "")) for r in history]
-    findings += from_lints(run_record(case, config.delta, releases, budgets, delivered, phases), policy)
     audits = [DPAudit(**a) for a in run.read_json(run.evidence / "dp_audits.json")]
-    findings += from_dp_audits(audits, policy)
-    findings.sort(key=lambda f: (-f.severity.rank, _ORDER[f.outcome], f.source != "attack"))
+    releases = ledger.read(run.ledger)
+    record = _run_record(case, config.delta, releases, budgets, history)
+    subjects = [*attacked, *bounds(budgets), *contradictions(budgets), *flaws(record), *map(NoiseAudit, audits)]
+    findings = [judged(subject, policy) for subject in subjects]
+    of_attacks = list(zip(attacked, findings, strict=False))  # they come first
+    images = [g for subject, finding in of_attacks for g in subject.galleries(finding)]
+    figures = [c for subject, finding in of_attacks for c in subject.figures(finding)]
+    figures += over_rounds(releases, budgets, config.delta)
+    findings = worst_first(findings)
     progress("score", 1, 3)
     result = AuditResult(
         title=config.title,
@@ -74,7 +73,7 @@ def run(run: RunDir, config: Config, progress: Progress) -> None:
         scope=scope(case, findings),
         exposures=exposures(manifest(run.artifacts)),
         findings=findings,
-        figures=[*drawn, *timelines(history)],
+        figures=[*figures, *timelines(history)],
         galleries=images,
         budgets=budgets,
         claims=score_files([Path(p) for p in config.claims]).claims,
@@ -94,14 +93,23 @@ def run(run: RunDir, config: Config, progress: Progress) -> None:
     progress("score", 3, 3)
 
 
-_ORDER = {
-    Outcome.DEMONSTRATED: 0,
-    Outcome.FAILED: 1,
-    Outcome.INCONCLUSIVE: 2,
-    Outcome.NOT_DEMONSTRATED: 3,
-    Outcome.NOT_APPLICABLE: 4,
-}
-assert Severity.NONE.rank == 0
+def _run_record(
+    case: Case,
+    delta: float,
+    releases: Sequence[Release],
+    budgets: Sequence[Budget],
+    history: Sequence[Mapping[str, Any]],
+) -> RunRecord:
+    """What the lints read of one run."""
+    return RunRecord(
+        releases=releases,
+        budgets=budgets,
+        delta=delta,
+        units={"client": case.clients, "record": int(counts(case).sum(1).max(initial=0))},
+        drawn=case.sampling(None),
+        delivered=[int(r.get("delivered", 0)) for r in history],
+        phases=[str(r.get("phase", "")) for r in history],
+    )
 
 
 def _history(record: dict[str, Any]) -> History:

@@ -1,8 +1,8 @@
-"""Findings: what each attack and accountant left under evidence/, judged by the policy."""
+"""What attacks left under evidence/ as subjects to judge, their figures and images, and the headline."""
 
 import dataclasses
-import math
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from typing import Any
 
 from pydantic import TypeAdapter
@@ -10,45 +10,68 @@ from pydantic import TypeAdapter
 from attacks.evidence import Evidence
 from attacks.measure import named
 from audit.verdict import figures
-from audit.verdict.judge import Verdict, judge, judge_bound
-from audit.verdict.policy import Policy
-from audit.verdict.wording import sentence, title
+from audit.verdict.judge import Subject, Verdict, clear, most_telling
 from reports import format as fmt
-from reports.result import Budget, Coverage, Figure, Finding, Gallery, Headline, Outcome, Severity, Threat
+from reports.result import Coverage, Figure, Finding, Gallery, Headline, Outcome, Severity, Threat, worst_first
 
 _READ = TypeAdapter(list[Evidence])
 
 
-def from_attack(found: Mapping[str, Any], policy: Policy, smallest_cell: int) -> Finding:
-    """One attack's file as a finding.
+@dataclasses.dataclass(frozen=True)
+class Attacked(Subject):
+    """One attack's file.
 
     `smallest_cell` is the fewest examples of a class that any client holds. Replays of fewer show
     what the attack can do, not what it did here: they count as controls and set no severity.
     """
-    card = found["card"]
-    evidence = [_hypothetical(e, smallest_cell) for e in _READ.validate_python(found.get("evidence", []))]
-    if found["status"] == "ran":
-        verdict = judge(evidence, policy)
-    else:
-        outcome = Outcome(found["status"])
-        verdict = Verdict(outcome=outcome, severity=Severity.NONE, reason=found["reason"])
-    return Finding(
-        id=found["name"].replace(":", "."),
-        title=title(verdict.outcome, card["title"], card["learns"]),
-        source="attack",
-        method=card["title"],
-        reference=card["source"],
-        outcome=verdict.outcome,
-        severity=verdict.severity,
-        summary=_summary(evidence, verdict, found),
-        reason=verdict.reason,
-        threat=Threat(**card["threat"]),
-        artifacts=[str(kind) for kind in card["requires"] or card["also_reads"]],
-        evidence=evidence,
-        does_not_show=card["does_not_show"],
-        remedy=card["remedy"],
-        seconds=found.get("seconds", 0.0),
-    )
+
+    file: Mapping[str, Any]
+    smallest_cell: int
+
+    @cached_property
+    def found(self) -> Sequence[Evidence]:
+        evidence = _READ.validate_python(self.file.get("evidence", []))
+        return [_hypothetical(e, self.smallest_cell) for e in evidence]
+
+    @property
+    def unsettled(self) -> Verdict | None:
+        if self.file["status"] == "ran":
+            return None
+        return Verdict(outcome=Outcome(self.file["status"]), reason=self.file["reason"])
+
+    def words(self, verdict: Verdict) -> Mapping[str, Any]:
+        card = self.file["card"]
+        return {
+            "id": self.file["name"].replace(":", "."),
+            "title": _title(verdict.outcome, card["title"], card["learns"]),
+            "source": "attack",
+            "method": card["title"],
+            "reference": card["source"],
+            "summary": self.file["reason"] if self.unsettled else _summary(self.found, verdict),
+            "threat": Threat(**card["threat"]),
+            "artifacts": [str(kind) for kind in card["requires"] or card["also_reads"]],
+            "evidence": self.found,
+            "does_not_show": card["does_not_show"],
+            "remedy": card["remedy"],
+            "seconds": self.file.get("seconds", 0.0),
+        }
+
+    def figures(self, finding: Finding) -> list[Figure]:
+        """The curves over n and the ROC."""
+        return figures.by_samples(finding.id, self.found) + figures.roc(finding.id, self.file.get("curves", []))
+
+    def galleries(self, finding: Finding) -> list[Gallery]:
+        return [
+            Gallery(
+                finding=finding.id,
+                title=g["title"],
+                caption=g["caption"],
+                alt=f"{g['title']}: rows of images, {', '.join(g['rows'])}",
+                columns=g["columns"],
+                rows=g["rows"],
+            )
+            for g in self.file.get("galleries", [])
+        ]
 
 
 def _hypothetical(e: Evidence, smallest_cell: int) -> Evidence:
@@ -61,17 +84,40 @@ def _hypothetical(e: Evidence, smallest_cell: int) -> Evidence:
     return dataclasses.replace(e, control="positive", note=note)
 
 
-def _summary(evidence: Sequence[Evidence], verdict: Verdict, found: Mapping[str, Any]) -> str:
-    """What was done, what came out, compared with what."""
-    if verdict.outcome in (Outcome.NOT_APPLICABLE, Outcome.FAILED):
-        return str(found["reason"])
+def _title(outcome: Outcome, attack: str, learns: str) -> str:
+    """The finding's headline, as a sentence."""
+    return {
+        Outcome.DEMONSTRATED: f"{attack}: the adversary learns {learns}",
+        Outcome.NOT_DEMONSTRATED: f"{attack}: no leak was demonstrated",
+        Outcome.INCONCLUSIVE: f"{attack}: the attack could not tell",
+        Outcome.NOT_APPLICABLE: f"{attack}: does not apply to this run",
+        Outcome.FAILED: f"{attack}: the attack failed to run",
+    }[outcome]
+
+
+def _summary(evidence: Sequence[Evidence], verdict: Verdict) -> str:
+    """What the rule read, or where none held the most telling measure: value, trials, compared with what."""
     real = [e for e in evidence if e.control == "none"]
     if not real:
         return "The attack ran; only its controls could be measured."
-    here = [e for e in real if e.place == verdict.where] or real
-    text = f"{sentence(here[0])}."
-    safest = _where_it_ends(real, here[0].measure)
-    return f"{text} {safest}".strip()
+    quoted = verdict.by or (most_telling(real),)
+    ends = _where_it_ends(real, quoted[0].measure)
+    return " ".join([*(f"{sentence(e)}." for e in quoted), ends]).strip()
+
+
+def sentence(e: Evidence) -> str:
+    """One evidence: value, interval, trials, and the best blind adversary beside it."""
+    text = f"{fmt.sentence_case(named(e.measure).words)} {fmt.quantity(e.value, e.unit)}"
+    if e.interval:
+        low, high = (fmt.quantity(v, e.unit) for v in e.interval)
+        text += f" (interval {low} to {high}, {e.trials} trials)"
+    else:
+        text += f" ({e.trials} trials)"
+    if e.place:
+        text += f" for {e.place}"
+    if e.strongest:
+        text += f"; the best blind adversary got {fmt.quantity(e.strongest.value, e.unit)} ({e.strongest.name})"
+    return text
 
 
 def _where_it_ends(real: Sequence[Evidence], measure: str) -> str:
@@ -80,7 +126,7 @@ def _where_it_ends(real: Sequence[Evidence], measure: str) -> str:
     curve.sort(key=lambda e: float(e.condition["n"]))
     if len({e.condition["n"] for e in curve}) < 2:
         return ""
-    above = [e for e in curve if e.interval and e.interval[0] > max(b.value for b in e.baselines)]
+    above = [e for e in curve if clear(e)]
     if not above:
         return f"At no n from {curve[0].condition['n']:g} was it clear of the blind adversaries."
     last = max(above, key=lambda e: float(e.condition["n"]))
@@ -95,72 +141,6 @@ def _where_it_ends(real: Sequence[Evidence], measure: str) -> str:
     return text + "."
 
 
-def figures_of(found: Mapping[str, Any], finding: Finding) -> list[Figure]:
-    """The curves over n and the ROC of one attack."""
-    return figures.by_samples(finding.id, finding.evidence) + figures.roc(finding.id, found.get("curves", []))
-
-
-def galleries_of(found: Mapping[str, Any], finding: Finding) -> list[Gallery]:
-    return [
-        Gallery(
-            finding=finding.id,
-            title=g["title"],
-            caption=g["caption"],
-            alt=f"{g['title']}: rows of images, {', '.join(g['rows'])}",
-            columns=g["columns"],
-            rows=g["rows"],
-        )
-        for g in found.get("galleries", [])
-    ]
-
-
-def from_budgets(budgets: Sequence[Budget], policy: Policy) -> list[Finding]:
-    """One finding a bound; observers for whom no bound holds for the same reason share one."""
-    groups: dict[object, list[Budget]] = {}
-    for i, b in enumerate(budgets):
-        unbounded = math.isinf(b.epsilon_upper)
-        grouped = unbounded and not b.inconclusive
-        key = (b.accountant, b.unit, tuple(b.spoiled_by), b.unbounded) if grouped else i
-        groups.setdefault(key, []).append(b)
-    return [_from_bounds(found, policy, i) for i, found in enumerate(groups.values())]
-
-
-def _from_bounds(budgets: Sequence[Budget], policy: Policy, number: int) -> Finding:
-    budget = budgets[0]
-    verdict = judge_bound(budget, policy)
-    articles = [b.observer if b.observer.startswith("another") else f"the {b.observer}" for b in budgets]
-    who = " or ".join(articles)
-    if budget.inconclusive:
-        what = f"Whether a differential-privacy bound holds towards {who} is open"
-        summary = f"{budget.accountant} did not come to an end; the loss may well be bounded."
-        limit = "That no bound was found says nothing about whether one exists."
-        remedy = "Give the accountant more time or memory, or use `auto`."
-    elif math.isinf(budget.epsilon_upper):
-        spoilers = budget.spoiled_by
-        what = f"No differential-privacy bound holds towards {who}"
-        why = f"{', '.join(spoilers)} {'is' if len(spoilers) == 1 else 'are'} released without noise"
-        summary = f"No bound for a {budget.unit}: {why if spoilers else budget.unbounded}."
-        limit = "A bound limits every attack; that there is none demonstrates no leak."
-        remedy = "Withhold what is released in clear, or protect it with `dp_gaussian`."
-    else:
-        what = f"Towards {who} the run is ({budget.epsilon_upper:g}, {budget.delta:g})-DP per {budget.unit}"
-        summary = f"Assuming: {budget.assumes}. Adjacency: {budget.adjacency.replace('_', ' ')}."
-        limit = "The bound holds only while its assumptions do."
-        remedy = "More noise, or fewer rounds, lowers it."
-    return Finding(
-        id=f"dp-{number}-{budget.observer.replace(' ', '-')}-{budget.unit}",
-        title=what,
-        source="accountant",
-        method=budget.accountant,
-        outcome=verdict.outcome,
-        severity=verdict.severity,
-        summary=f"{summary} {budget.note}".strip(),
-        reason=verdict.reason,
-        does_not_show=limit,
-        remedy=remedy,
-    )
-
-
 def headline(findings: Sequence[Finding]) -> Headline:
     """The worst demonstrated finding, and how much of what applies was really looked at."""
     attacks = [f for f in findings if f.source == "attack"]
@@ -172,10 +152,8 @@ def headline(findings: Sequence[Finding]) -> Headline:
         inconclusive=tally[Outcome.INCONCLUSIVE],
         failed=tally[Outcome.FAILED],
     )
-    shown = [f for f in findings if f.outcome == Outcome.DEMONSTRATED]
-    if shown:
-        # An attack that was seen to work says more than a bound that does not exist
-        worst = max(shown, key=lambda f: (f.severity.rank, f.source == "attack"))
+    worst = next((f for f in worst_first(findings) if f.outcome == Outcome.DEMONSTRATED), None)
+    if worst:
         return Headline(
             severity=worst.severity,
             outcome=worst.outcome,

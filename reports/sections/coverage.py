@@ -3,14 +3,13 @@
 from reports.format import OUTCOMES, SEVERITIES
 from reports.result import AuditResult, Finding, Outcome
 from reports.section import Block, Card, Paragraph, Section, Table
-from reports.sections.findings import reading_order
 
 
 class Coverage(Section):
     card = Card(title="What was attacked", order=35)
 
     def build(self, result: AuditResult) -> list[Block]:
-        attacks = [f for f in reading_order(result) if f.source == "attack"]
+        attacks = [f for f in result.findings if f.source == "attack"]
         sent = list(dict.fromkeys(e.kind for e in result.exposures))
         if not attacks:
             return [Paragraph("No attack was run: what the parties saw was not tested.")]

@@ -7,19 +7,6 @@ from reports import format as fmt
 from reports.result import AuditResult, Finding, Outcome, Severity
 from reports.section import Block, Bullets, Card, Chart, Heading, Images, KeyValues, Paragraph, Section, Table
 
-ORDER = [
-    Outcome.DEMONSTRATED,
-    Outcome.INCONCLUSIVE,
-    Outcome.FAILED,
-    Outcome.NOT_DEMONSTRATED,
-    Outcome.NOT_APPLICABLE,
-]
-
-
-def reading_order(result: AuditResult) -> list[Finding]:
-    """Worst first; open questions before what showed nothing; what does not apply last."""
-    return sorted(result.findings, key=lambda f: (-f.severity.rank, ORDER.index(f.outcome)))
-
 
 def is_open(finding: Finding) -> bool:
     """A question the audit could not answer; calling its severity "none" would read as good news."""
@@ -31,7 +18,7 @@ class Findings(Section):
     card = Card(title="Findings", order=40)
 
     def build(self, result: AuditResult) -> list[Block]:
-        findings = reading_order(result)
+        findings = result.findings
         if not findings:
             return [Paragraph("No attack, accountant or lint was run, so nothing was found or ruled out.")]
         blocks: list[Block] = []

@@ -3,7 +3,7 @@
 from reports.format import OUTCOMES, SEVERITIES, plural
 from reports.result import AuditResult, Coverage, Outcome, Severity
 from reports.section import Block, Bullets, Callout, Card, Heading, Paragraph, Section, Table
-from reports.sections.findings import is_open, reading_order
+from reports.sections.findings import is_open
 
 
 class Headline(Section):
@@ -19,7 +19,7 @@ class Headline(Section):
             ),
             Paragraph(coverage(headline.coverage)),
         ]
-        shown = [f for f in reading_order(result) if f.outcome is not Outcome.NOT_APPLICABLE]
+        shown = [f for f in result.findings if f.outcome is not Outcome.NOT_APPLICABLE]
         if shown:
             rows = [
                 [f.title, "open" if is_open(f) else SEVERITIES[f.severity], OUTCOMES[f.outcome], f.source]

@@ -1,5 +1,6 @@
 """Intervals agree with tables and scipy, and raise no alarm where there is no effect."""
 
+import math
 from collections.abc import Callable
 
 import numpy as np
@@ -239,16 +240,20 @@ def test_residual_risk_is_undefined_when_the_control_always_succeeds() -> None:
     assert stats.residual_risk(5, 10, 0, 0) is None
 
 
-def test_minimum_detectable_effect_is_found_as_often_as_it_says() -> None:
-    effect = stats.minimum_detectable_effect(100, 0.01)
-    assert effect is not None
-    rate = 0.01 + effect * 0.99
-    hits = np.random.default_rng(0).binomial(100, rate, size=20000)
-    rejected = [scipy_stats.binom.sf(h - 1, 100, 0.01) <= 0.025 for h in range(101)]
-    assert np.mean(np.array(rejected)[hits]) == pytest.approx(0.8, abs=0.01)
+def test_the_detectable_effect_is_found_as_often_as_it_says() -> None:
+    trials, null = 2000, 0.2
+    effect = stats.detectable(null, stats.wilson(null * trials, trials), null)
+    hits = np.random.default_rng(0).binomial(trials, null + effect * (1 - null), size=4000)
+    lower = {int(h): stats.wilson(h, trials)[0] for h in np.unique(hits)}
+    assert np.mean([lower[int(h)] > null for h in hits]) == pytest.approx(0.8, abs=0.03)
 
 
-def test_too_few_trials_detect_nothing() -> None:
-    assert stats.minimum_detectable_effect(3, 0.5) is None
-    small, large = (stats.minimum_detectable_effect(n, 0.01) for n in (30, 3000))
-    assert small is not None and large is not None and large < 0.02 < small
+def test_few_trials_detect_little_and_always_guessing_right_leaves_nothing_to_detect() -> None:
+    small, large = (stats.detectable(0.01, stats.clopper_pearson(n / 100, n), 0.01) for n in (30, 3000))
+    assert large < 0.02 < small
+    assert stats.detectable(0.5, (0.4, 0.6), 1.0) == math.inf
+
+
+def test_an_interval_corrected_for_many_looks_is_wider_but_needs_fewer_half_widths() -> None:
+    once, often = (stats.detectable(0.1, (0.05, 0.15), 0.0, alpha) for alpha in (0.05, 0.005))
+    assert (once, often) == (pytest.approx(0.05 * 1.4294, rel=1e-4), pytest.approx(0.05 * 1.2998, rel=1e-4))

@@ -17,7 +17,8 @@ from audit.settings.config import Config, DPAuditSettings
 from audit.settings.errors import validate
 from audit.settings.yaml import read_yaml
 from audit.subject.simulated import SimulatedCase
-from audit.verdict.dp_findings import from_dp_audits
+from audit.verdict.accounts import NoiseAudit
+from audit.verdict.judge import judged
 from audit.verdict.policy import load_policy
 from fl.errors import UserError
 from fl.ledger import Release
@@ -80,7 +81,7 @@ def test_a_fault_in_a_protection_of_the_users_own_is_refuted(tmp_path: Path) -> 
     faulty = world(tmp_path, gaussian(f"{PLANTED}:HalfTheNoise"))
     found = one(noise_audits(faulty, ledger(), SMALL, DELTA))
     assert found.refuted and "Amount of noise failed" in found.sentence
-    (finding,) = from_dp_audits([found], load_policy("default"))
+    finding = judged(NoiseAudit(found), load_policy("default"))
     assert finding.severity is Severity.CRITICAL and finding.outcome is Outcome.DEMONSTRATED
     assert "claim-refuted" in finding.reason and finding.remedy
 
@@ -121,7 +122,7 @@ def test_noise_within_local_training_is_audited_with_records(tmp_path: Path) -> 
     assert "one training of 5 steps" in found.sentence
     none = one(noise_audits(stepped, [], SMALL, DELTA))
     assert none.not_audited and not none.refuted
-    (finding,) = from_dp_audits([none], load_policy("default"))
+    finding = judged(NoiseAudit(none), load_policy("default"))
     assert finding.outcome is Outcome.INCONCLUSIVE
 
 

@@ -6,7 +6,8 @@ import pytest
 
 from audit.dp.budget import SEES, _costliest, budgets, highest_tpr, per_sender, rounded_up
 from audit.settings.config import PluginSpec
-from audit.verdict.findings import from_budgets
+from audit.verdict.accounts import bounds
+from audit.verdict.judge import judged
 from audit.verdict.policy import load_policy
 from fl.ledger import Release
 from reports.result import Budget, Outcome, Severity
@@ -111,7 +112,7 @@ def test_a_bound_past_its_cap_is_no_statement() -> None:
     short = [PluginSpec(name="pld", settings={"seconds": 0.01})]
     found = budgets([release(1.0, observers=ALL)], short, 1e-5)[0]
     assert found.inconclusive and found.epsilon_upper == math.inf and not found.spoiled_by
-    (finding,) = from_budgets([found], load_policy("default"))
+    (finding,) = (judged(s, load_policy("default")) for s in bounds([found]))
     assert finding.outcome is Outcome.INCONCLUSIVE and finding.severity is Severity.NONE
     assert "open" in finding.title and "longer than 0.01 s" in finding.summary
     assert in_words(found) == "inconclusive"
@@ -122,7 +123,7 @@ def test_an_observer_of_whom_no_line_speaks_has_no_bound_and_the_reason_is_said(
     found = budgets(releases, EXACT, 1e-5)
     assert [(b.observer, b.epsilon_upper) for b in found] == [(o, math.inf) for o in SEES]
     assert {in_words(b) for b in found} == {"no bound: nothing is accounted for"}
-    (finding,) = from_budgets(found, load_policy("default"))
+    (finding,) = (judged(s, load_policy("default")) for s in bounds(found))
     assert "nothing is accounted for" in finding.summary
 
 

@@ -5,7 +5,8 @@ import math
 import pytest
 
 from audit.dp.lint import Found, RunRecord, check, lints
-from audit.verdict.lint_findings import from_disagreements, from_lints
+from audit.verdict.accounts import contradictions, flaws
+from audit.verdict.judge import judged
 from audit.verdict.policy import load_policy
 from fl.ledger import Release
 from fl.participation import Drawn
@@ -155,7 +156,7 @@ def test_flaws_and_contradictions_become_findings_with_the_policy_s_severity() -
         **dict.fromkeys(("L10", "L13", "L14"), Severity.LOW),
     }
     for name, planted in PLANTED.items():
-        (finding,) = from_lints(planted, policy)
+        (finding,) = (judged(s, policy) for s in flaws(planted))
         which = name.partition(" ")[0]
         assert finding.id == f"lint-{which}" and finding.severity == expected[which], name
         assert finding.reason.startswith("Rule ") and finding.remedy
@@ -170,7 +171,7 @@ def test_flaws_and_contradictions_become_findings_with_the_policy_s_severity() -
         assumes="",
     )
     wrong = fine.model_copy(update={"disagrees": "PLD gives 3, while RDP bounds it by 2."})
-    (found,) = from_disagreements([fine, wrong], policy)
+    (found,) = (judged(s, policy) for s in contradictions([fine, wrong]))
     assert found.severity is Severity.HIGH and "RDP bounds it by 2" in found.summary
 
 

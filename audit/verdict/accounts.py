@@ -1,0 +1,192 @@
+"""What accounting for privacy found: bounds, contradictions of accountants, lints, audits of noise."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from attacks.evidence import Evidence
+from audit.dp.lint import Found, RunRecord, check
+from audit.verdict.judge import Fact, Subject, Verdict
+from reports.result import Budget, DPAudit, Outcome
+
+REMEDY = (
+    "Repair what the failed test names, and account for what ran: clip the whole vector that is sent, "
+    "draw fresh noise for every client, round and coordinate, scaled to the enforced sensitivity, and "
+    "enter every release in the ledger."
+)
+LIMIT = (
+    "A lower bound holds for the adversary and the releases that were tried. That it lies below the upper "
+    "bound is consistency, never confirmation."
+)
+
+
+@dataclass(frozen=True)
+class Bound(Subject):
+    """One accountant's bound, towards several observers where none of them is bounded, for one reason."""
+
+    budgets: Sequence[Budget]
+    number: int
+
+    @property
+    def found(self) -> Sequence[Fact]:
+        return [Fact(measure="epsilon_upper", value=self.budgets[0].epsilon_upper)]
+
+    @property
+    def unsettled(self) -> Verdict | None:
+        if not self.budgets[0].inconclusive:
+            return None
+        reason = "The accountant ran past its cap of time or memory."
+        return Verdict(outcome=Outcome.INCONCLUSIVE, reason=reason)
+
+    def words(self, verdict: Verdict) -> Mapping[str, Any]:
+        budget = self.budgets[0]
+        articles = [b.observer if b.observer.startswith("another") else f"the {b.observer}" for b in self.budgets]
+        who = " or ".join(articles)
+        if budget.inconclusive:
+            what = f"Whether a differential-privacy bound holds towards {who} is open"
+            summary = f"{budget.accountant} did not come to an end; the loss may well be bounded."
+            limit = "That no bound was found says nothing about whether one exists."
+            remedy = "Give the accountant more time or memory, or use `auto`."
+        elif math.isinf(budget.epsilon_upper):
+            spoilers = budget.spoiled_by
+            what = f"No differential-privacy bound holds towards {who}"
+            why = f"{', '.join(spoilers)} {'is' if len(spoilers) == 1 else 'are'} released without noise"
+            summary = f"No bound for a {budget.unit}: {why if spoilers else budget.unbounded}."
+            limit = "A bound limits every attack; that there is none demonstrates no leak."
+            remedy = "Withhold what is released in clear, or protect it with `dp_gaussian`."
+        else:
+            what = f"Towards {who} the run is ({budget.epsilon_upper:g}, {budget.delta:g})-DP per {budget.unit}"
+            summary = f"Assuming: {budget.assumes}. Adjacency: {budget.adjacency.replace('_', ' ')}."
+            limit = "The bound holds only while its assumptions do."
+            remedy = "More noise, or fewer rounds, lowers it."
+        return {
+            "id": f"dp-{self.number}-{budget.observer.replace(' ', '-')}-{budget.unit}",
+            "title": what,
+            "source": "accountant",
+            "method": budget.accountant,
+            "summary": f"{summary} {budget.note}".strip(),
+            "does_not_show": limit,
+            "remedy": remedy,
+        }
+
+
+@dataclass(frozen=True)
+class Contradiction(Subject):
+    """A bound that another accountant contradicts."""
+
+    budget: Budget
+    number: int
+
+    @property
+    def found(self) -> Sequence[Fact]:
+        return [Fact(measure="accountants_disagree", value=1)]
+
+    def words(self, verdict: Verdict) -> Mapping[str, Any]:
+        b = self.budget
+        return {
+            "id": f"disagree-{self.number}-{b.observer.replace(' ', '-')}-{b.unit}",
+            "title": f"Accountants disagree on the bound towards {b.observer}",
+            "source": "accountant",
+            "method": b.accountant,
+            "summary": b.disagrees,
+            "does_not_show": "Which of the accountants is wrong; until that is known, none bounds the loss.",
+            "remedy": "Use the largest of the values, and report the ledger that led to it.",
+        }
+
+
+@dataclass(frozen=True)
+class Linted(Subject):
+    """A flaw that a lint found."""
+
+    lint: Found
+
+    @property
+    def found(self) -> Sequence[Fact]:
+        return [Fact(measure=f"lint_{self.lint.id}", value=self.lint.flaw.count)]
+
+    def words(self, verdict: Verdict) -> Mapping[str, Any]:
+        return {
+            "id": f"lint-{self.lint.id}",
+            "title": self.lint.title,
+            "source": "lint",
+            "method": f"Noise lint {self.lint.id}",
+            "summary": self.lint.flaw.what,
+            "does_not_show": "A flaw shows that a bound does not cover the run; it demonstrates no leak.",
+            "remedy": self.lint.flaw.remedy,
+        }
+
+
+@dataclass(frozen=True)
+class NoiseAudit(Subject):
+    """The experiments on one noised kind: its claim is refuted, or consistent with what was tried."""
+
+    audit: DPAudit
+
+    @property
+    def found(self) -> Sequence[Fact]:
+        return [Fact(measure="claim_refuted", value=float(self.audit.refuted))]
+
+    @property
+    def unsettled(self) -> Verdict | None:
+        if self.audit.refuted or not self.audit.not_audited:
+            return None
+        return Verdict(outcome=Outcome.INCONCLUSIVE, reason="No experiment on it could be made.")
+
+    def words(self, verdict: Verdict) -> Mapping[str, Any]:
+        what = self.audit.kind.replace("_", " ")
+        title = f"The noise on {what} is consistent with the ledger"
+        if self.audit.refuted:
+            title = f"The privacy claimed for {what} is refuted"
+        elif self.audit.not_audited:
+            title = f"The noise on {what} was not audited"
+        return {
+            "id": self.audit.id,
+            "title": title,
+            "source": "accountant",
+            "method": f"Empirical audits of: {self.audit.protection}",
+            "summary": self.audit.sentence,
+            "evidence": self._largest(),
+            "does_not_show": LIMIT,
+            "remedy": REMEDY if self.audit.refuted else "",
+        }
+
+    def _largest(self) -> list[Evidence]:
+        """The largest lower bound, where there is one."""
+        bounds = [n for n in self.audit.numbers if n.column == "bound"]
+        if not bounds:
+            return []
+        best = max(bounds, key=lambda n: n.epsilon)
+        found = Evidence(
+            measure="epsilon_lower",
+            value=best.epsilon,
+            unit="",
+            trials=best.trials,
+            interval=(best.epsilon, float("inf")),
+            confidence=1 - self.audit.failure_rate,
+            looks=len(bounds),
+            note=f"{best.audit}, {best.observer}; at delta {self.audit.delta:g}, {self.audit.rounds} releases"
+            + (f"; assumes {best.assumes}" if best.assumes else ""),
+        )
+        return [found]
+
+
+def bounds(budgets: Sequence[Budget]) -> list[Subject]:
+    """One subject a bound; observers for whom no bound holds for the same reason share one."""
+    groups: dict[object, list[Budget]] = {}
+    for i, b in enumerate(budgets):
+        unbounded = math.isinf(b.epsilon_upper)
+        grouped = unbounded and not b.inconclusive
+        key = (b.accountant, b.unit, tuple(b.spoiled_by), b.unbounded) if grouped else i
+        groups.setdefault(key, []).append(b)
+    return [Bound(alike, number) for number, alike in enumerate(groups.values())]
+
+
+def contradictions(budgets: Sequence[Budget]) -> list[Subject]:
+    """One subject a bound that another accountant contradicts."""
+    return [Contradiction(b, i) for i, b in enumerate(b for b in budgets if b.disagrees)]
+
+
+def flaws(record: RunRecord) -> list[Subject]:
+    """One subject a flaw; severities are the policy's rules for `lint_L1`, `lint_L2`, ..."""
+    return [Linted(found) for found in check(record)]

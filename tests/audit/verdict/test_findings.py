@@ -1,0 +1,226 @@
+"""Findings: the sentence quotes what was graded, one power, one order, one way to a severity."""
+
+import ast
+import dataclasses
+import itertools
+import random
+import re
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from attacks.evidence import Baseline, Evidence
+from attacks.measure import MEASURES, named
+from audit.dp.lint import check
+from audit.settings import catalog
+from audit.verdict.accounts import Contradiction, Linted, NoiseAudit, bounds
+from audit.verdict.findings import Attacked, headline, sentence
+from audit.verdict.judge import Fact, judge, judged
+from audit.verdict.policy import Condition, Policy, Rule, load_policy
+from reports.document import compose
+from reports.result import AuditResult, DPAudit, Outcome, Severity, worst_first
+from reports.section import Heading, Table
+from tests.audit.dp.test_lint import PLANTED
+from tests.reports.sample import result
+
+ROOT = Path(__file__).parents[3]
+POLICY = load_policy("default")
+CARD = {
+    "title": "Attack",
+    "learns": "something",
+    "source": "a paper",
+    "threat": {"position": "server", "conduct": "honest_but_curious", "knows": []},
+    "requires": ["model_delta"],
+    "does_not_show": "more",
+    "remedy": "noise",
+}
+
+
+def attacked(*evidence: Evidence) -> Attacked:
+    found = [dataclasses.asdict(e) for e in evidence]
+    return Attacked({"name": "attack", "card": CARD, "status": "ran", "reason": "", "evidence": found}, 1)
+
+
+def beyond(name: str, shift: float, **more: Any) -> Evidence:
+    """Evidence of a measure that is `shift` worse than its blind adversary, and known exactly."""
+    row = named(name)
+    blind = 0.0 if row.higher_is_worse else 1.0
+    value = blind + shift if row.higher_is_worse else blind - shift
+    fields: dict[str, Any] = {
+        "measure": name,
+        "value": value,
+        "unit": row.unit,
+        "trials": 100,
+        "interval": (value, value),
+        "baselines": (Baseline(name="blind", value=blind),),
+        "higher_is_worse": row.higher_is_worse,
+        "condition": {"kind": "here"},
+    }
+    return Evidence(**(fields | more))
+
+
+def read_by(condition: Condition) -> list[str]:
+    """The measures that can meet a condition."""
+    return [
+        name
+        for name, row in MEASURES.items()
+        if fnmatchcase(name, condition.measure)
+        and (not condition.units or row.unit in condition.units)
+        and (row.higher_is_worse or condition.statistic == "excess")
+    ]
+
+
+# Rules about attacks, each with every choice of measures that can meet it
+GRADED = [
+    pytest.param(rule, names, id=f"{rule.id}-{'-'.join(names)}")
+    for rule in POLICY.rules
+    for names in itertools.product(*map(read_by, rule.all))
+]
+
+
+@pytest.mark.parametrize(("rule", "names"), GRADED)
+def test_the_sentence_quotes_what_the_rule_read_whatever_else_was_measured(
+    rule: Rule, names: tuple[str, ...]
+) -> None:
+    thresholds = [c.above if c.at_least is None else c.at_least for c in rule.all]
+    graded = [beyond(n, t + 1e-6) for n, t in zip(names, thresholds, strict=True) if t is not None]
+    nothing = [beyond(n, 0.0) for n in MEASURES if n not in names]
+    finding = judged(attacked(*nothing, *graded, *nothing), POLICY)
+    assert finding.reason.startswith(f"Rule {rule.id} ") and finding.severity == rule.severity
+    assert finding.summary.startswith(". ".join(map(sentence, graded)))
+    assert headline([finding]).sentence.endswith(finding.summary)
+
+
+def test_every_rule_is_about_measures_or_facts_that_exist() -> None:
+    facts = {"epsilon_upper", "accountants_disagree", "claim_refuted"}
+    facts |= {f"lint_{name.partition(' ')[0]}" for name in PLANTED}
+    for rule in POLICY.rules:
+        for condition in rule.all:
+            assert read_by(condition) or any(fnmatchcase(f, condition.measure) for f in facts), rule.id
+    assert len(GRADED) > 40
+
+
+def test_where_no_rule_holds_the_most_telling_measure_is_quoted() -> None:
+    planted = beyond("auc", 0.9, control="positive")
+    finding = judged(attacked(beyond("rank5", 0.0), beyond("auc", 0.0), planted), POLICY)
+    assert finding.outcome is Outcome.NOT_DEMONSTRATED and finding.summary.startswith("AUC 0")
+
+
+# One power ------------------------------------------------------------------------------------
+
+
+def strings(path: Path) -> list[str]:
+    nodes = ast.walk(ast.parse(path.read_text()))
+    return [n.value for n in nodes if isinstance(n, ast.Constant) and isinstance(n.value, str)]
+
+
+def test_a_power_is_worked_out_in_one_place_and_said_by_the_verdict_alone() -> None:
+    files = [p for folder in ("attacks", "audit", "reports") for p in (ROOT / folder).rglob("*.py")]
+    callers = [p.name for p in files if "stats.detectable(" in p.read_text()]
+    assert callers == ["judge.py"]
+    said = re.compile(r"% power|would be seen|leak (below|of) |detectable effect")
+    speakers = {p.name for p in files for text in strings(p) if said.search(text)}
+    assert speakers == {"judge.py"}
+
+
+@pytest.mark.parametrize("trials", [6, 40, 1000])
+def test_the_texts_of_a_finding_hold_one_power_at_most(trials: int) -> None:
+    half = 1 / trials**0.5
+    weak = [beyond(m, 0.0, interval=(-half, half), trials=trials) for m in ("rank1", "residual_risk", "auc")]
+    finding = judged(attacked(*weak, beyond("rank1", 0.9, control="positive")), POLICY)
+    texts = [finding.summary, finding.reason, *(e.note for e in finding.evidence)]
+    assert sum(len(re.findall(r"leak (below|of) [\d.]+", t)) for t in texts) == 1
+
+
+# One way from facts to findings -----------------------------------------------------------------
+
+
+def policy(*rules: dict[str, Any]) -> Policy:
+    power = {"largest_detectable": 0.05, "reason": "one part in twenty"}
+    return Policy.model_validate({"name": "own", "version": "1", "power": power, "rules": rules})
+
+
+def rule(measure: str, threshold: float, severity: str = "low") -> dict[str, Any]:
+    condition = {"measure": measure, "statistic": "value", "at_least": threshold}
+    return {"id": "mine", "severity": severity, "all": [condition], "reason": "because it is so"}
+
+
+AUDIT = DPAudit(
+    id="noise-0",
+    kind="model_delta",
+    protection="Gaussian noise",
+    mechanism="gaussian",
+    unit="client",
+    adjacency="add_or_remove_one",
+    delta=1e-5,
+    multiplier=1.0,
+    single=4.38,
+    composed=4.38,
+    rounds=1,
+    run_releases=1,
+    run_composed=4.38,
+    failure_rate=0.05,
+    refuted=True,
+    sentence="At least 6 is lost.",
+)
+REFUTED = Fact(measure="claim_refuted", value=1)
+
+
+def test_a_policy_without_rules_about_facts_does_not_make_them_clean() -> None:
+    silent = policy(rule("rank1", 0.5))
+    assert judge([REFUTED], silent) == judge([REFUTED], POLICY)
+    assert judge([REFUTED], silent).severity is Severity.CRITICAL
+    assert "policy default" in judge([REFUTED], silent).reason
+
+
+def test_a_policy_that_names_a_fact_decides_about_it() -> None:
+    large = Fact(measure="epsilon_upper", value=60)
+    assert judge([large], policy(rule("epsilon_*", 50, "high"))).severity is Severity.HIGH
+    tolerant = judge([large], policy(rule("epsilon_upper", 100)))
+    assert (tolerant.outcome, tolerant.severity) == (Outcome.NOT_DEMONSTRATED, Severity.NONE)
+    assert "policy own 1" in tolerant.reason
+
+
+def test_a_pattern_for_any_attack_grades_no_fact() -> None:
+    assert judge([REFUTED], policy(rule("*", 0))).rule == "claim-refuted"
+
+
+def test_every_kind_of_finding_cites_its_rule_in_one_form() -> None:
+    audited = result()
+    planted = [Linted(found) for record in PLANTED.values() for found in check(record)]
+    refuted = NoiseAudit(AUDIT)
+    torn = Contradiction(audited.budgets[0].model_copy(update={"disagrees": "They differ."}), 0)
+    subjects = [*planted, refuted, torn, *bounds(audited.budgets), attacked(beyond("rank1", 0.5))]
+    for subject in subjects:
+        finding = judged(subject, POLICY)
+        assert re.match(r"(Rule [a-z0-9-]+ of|No rule of) policy default 4", finding.reason), finding
+
+
+# One order ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_audit_json_and_every_section_show_findings_in_one_order(seed: int) -> None:
+    audited = result()
+    mixed = random.Random(seed).sample(audited.findings, len(audited.findings))
+    again = AuditResult.model_validate(audited.model_dump() | {"findings": [f.model_dump() for f in mixed]})
+    ids = [f.id for f in again.findings]
+    assert ids == [f.id for f in worst_first(mixed)]
+    assert [f["id"] for f in again.model_dump(mode="json")["findings"]] == ids
+    titles = [f.title for f in again.findings]
+    document = compose(again, [catalog.load("sections", n) for n in catalog.names("sections")])
+    for chapter in document.chapters:
+        headings = [b.text for b in chapter.blocks if isinstance(b, Heading)]
+        rows = [row[0] for b in chapter.blocks if isinstance(b, Table) for row in b.rows]
+        for shown in ([t for t in texts if t in titles] for texts in (headings, rows)):
+            assert shown == [t for t in titles if t in shown], chapter.card.title
+
+
+def test_the_order_is_severity_then_outcome_and_attacks_before_bounds() -> None:
+    some = result().findings
+    ranks = [f.severity.rank for f in worst_first(some)]
+    assert ranks == sorted(ranks, reverse=True)
+    bound, attack = (some[0].model_copy(update={"id": s, "source": s}) for s in ("accountant", "attack"))
+    assert [f.id for f in worst_first([bound, attack])] == ["attack", "accountant"]
