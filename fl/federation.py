@@ -108,6 +108,8 @@ class Federation:
     tally: Tally = field(default_factory=Tally)
     history: list[dict[str, Any]] = field(default_factory=list)  # of this process, for callers
     redraws: int = 0
+    # Work done before it was needed, by client and version; it could be done again, so checkpoints leave it out
+    ahead: dict[tuple[int, int], Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         meant = [p for p in self.wire.protections if p.central or p.hides_single_uploads()]

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain
-from typing import Annotated, Literal
+from typing import Annotated, Literal, NamedTuple
 
 import torch
 from pydantic import Field
@@ -156,6 +156,13 @@ class Reply:
     stats: dict[str, float] = field(default_factory=dict)
 
 
+class Chosen(NamedTuple):
+    """Who trains in a round, and what the server learnt in choosing: part of its state until the round ends."""
+
+    clients: Sequence[int]
+    learnt: Tree = {}
+
+
 class RoundMethod(Method):
     """A method of rounds: download, client, server. The hooks' defaults are FedAvg."""
 
@@ -196,9 +203,9 @@ class RoundMethod(Method):
 
     def select(
         self, state: Tree, answering: Sequence[int], round: int, message: Message, federation: Federation
-    ) -> Sequence[int]:
+    ) -> Chosen:
         """Which of the clients that answer the server lets train; it may ask them something first."""
-        return answering
+        return Chosen(answering)
 
     def reference(self, received: Message, sent: Message) -> Message:
         """What a client's update is relative to, for protections; the server knows it too."""
@@ -225,6 +232,10 @@ class RoundMethod(Method):
         return iter(())
 
     # What a client does -------------------------------------------------------------------
+
+    def network(self, net: Net) -> Net:
+        """What clients train: the federation's model, or a network around it. Built once in every worker."""
+        return net
 
     def prepare(self, net: Net, classes: int) -> None:
         """Called once in every worker before the first round; see also run() for the server."""
@@ -313,6 +324,9 @@ class RoundMethod(Method):
         self.classes = len(federation.holdings.data.classes)
         federation.workers.everywhere("install", self.initial(federation))
 
+    def hand_out(self, state: Tree, federation: Federation) -> None:
+        """Give the workers what they hold in all rounds; also after a restart, when they are new."""
+
     def run(self, federation: Federation) -> State:
         if (central := federation.wire.central) and not self.only_averages():
             raise UserError(
@@ -323,6 +337,7 @@ class RoundMethod(Method):
         saved = federation.restore()
         self.open(federation)
         state: Tree = self.start(federation) if saved is None else saved.state
+        self.hand_out(state, federation)
         memory: dict[int, Tree] = {} if saved is None else saved.memory
         for t in range(0 if saved is None else saved.round, self.config.rounds):
             if t == self.config.rounds - 1:
@@ -342,8 +357,9 @@ class RoundMethod(Method):
         tally = Tally(selected=len(selected))
         message = federation.wire.broadcast(t, self.download(state), selected)
         federation.workers.everywhere("begin", t, message)
-        answering = tuple(self.select(state, answering, t, message, federation))
-        personal = {k: m for k in selected if (m := self.personal(state, k))}
+        chosen, learnt = self.select(state, answering, t, message, federation)
+        answering, during = tuple(chosen), state | learnt
+        personal = {k: m for k in selected if (m := self.personal(during, k))}
         for k, extra in personal.items():
             federation.wire.downlink(t, extra, k)
         jobs = ((k, memory.get(k, {}), personal.get(k, {})) for k in answering)
@@ -373,10 +389,10 @@ class RoundMethod(Method):
         arrivals, averages = arriving(), federation.averages(t, state, self.parameters)
         first, new = next(arrivals, None), state
         if first is not None:  # with nobody heard, the state stays as it is
-            new = self.server(state, Deliveries(chain([first], arrivals), averages), t)
+            new = self.server(during, Deliveries(chain([first], arrivals), averages), t)
             for _ in arrivals:  # a server that stopped early must not leave answers in the pipes
                 pass
-            new = new | averages.entries()
+            new = {k: v for k, v in new.items() if k not in learnt} | averages.entries()
             tally.note(averages)
         if federation.wire.central:
             heard, clients = tally.delivered, len(federation.parts)

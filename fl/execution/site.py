@@ -50,6 +50,7 @@ class Site:
         self.private = private
         self.data, self.classes = holdings.data, len(holdings.data.classes)
         method.prepare(net, self.classes)
+        self.trained = method.network(net)  # what clients work with
         self.message: Message = {}
         self.kept: Message = {}
         self.round = 0
@@ -90,7 +91,7 @@ class Site:
                 classes=self.classes,
                 message=self.message | own,
                 memory=memory,
-                net=self.net,
+                net=self.trained,
                 streams=self.holdings.streams,
                 augment=self.data.augment,
                 mean=self.data.mean,

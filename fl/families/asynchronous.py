@@ -28,7 +28,6 @@ from fl.families.clock import Arrival, Clock
 from fl.federation import Federation, Tally
 from fl.kinds import Kind
 from fl.method import Client, LocalConfig, Reply, RoundMethod
-from fl.model import State
 from fl.protection import Message
 from fl.ranges import Amount, AtLeastOne
 from fl.training.local import Trained
@@ -60,16 +59,6 @@ class Asynchronous(RoundMethod):
                 "as long"
             ),
         ] = 0.2
-
-    def __init__(self, config: object = None) -> None:
-        super().__init__(config)
-        # Work done before it was needed, by client and version. It holds nothing that could not be
-        # computed again, so checkpoints leave it out.
-        self._ahead: dict[tuple[int, int], Reply] = {}
-
-    def run(self, federation: Federation) -> State:
-        self._ahead.clear()
-        return super().run(federation)
 
     def wanted(self) -> int:
         """Answers that make a step."""
@@ -112,10 +101,10 @@ class Asynchronous(RoundMethod):
                 self._train(arrivals, clock.soonest(), versions, federation)
                 for a in arrivals:
                     if a.lost:
-                        self._ahead.pop((a.client, a.version), None)
+                        federation.ahead.pop((a.client, a.version), None)
                         tally.lost += 1
                         continue
-                    reply = self._ahead.pop((a.client, a.version))
+                    reply = federation.ahead.pop((a.client, a.version))
                     reference = {Kind.GLOBAL_MODEL: versions[str(a.version)]}
                     received = federation.wire.uplink(t, reply.message, a.client, reference)
                     if received is None:
@@ -159,18 +148,19 @@ class Asynchronous(RoundMethod):
     def _train(
         self, arrivals: list[Arrival], later: list[tuple[int, int]], versions: Tree, federation: Federation
     ) -> None:
-        """Fill `_ahead` with the replies of these arrivals and, where workers would idle, of the next."""
+        """Work ahead: the replies of these arrivals and, where workers would idle, of the next."""
+        ahead = federation.ahead
         needed = [(a.client, a.version) for a in arrivals if not a.lost]
-        tasks = [task for task in needed if task not in self._ahead]
+        tasks = [task for task in needed if task not in ahead]
         if tasks:
-            others = [task for task in later if task not in self._ahead]
+            others = [task for task in later if task not in ahead]
             tasks += others[: max(0, federation.workers.count - len(tasks))]
         jobs: list[tuple[int, Tree, Message]] = [
             (k, {}, {Kind.GLOBAL_MODEL: versions[str(v)], Kind.STALENESS: {"version": torch.tensor(v)}})
             for k, v in tasks
         ]
         for task, reply in zip(tasks, federation.workers.map("train", jobs), strict=True):
-            self._ahead[task] = reply
+            ahead[task] = reply
 
     # Client ------------------------------------------------------------------------------
 

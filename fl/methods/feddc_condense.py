@@ -159,10 +159,6 @@ class FedDCCondense(RoundMethod):
 
     # Server ------------------------------------------------------------------------------
 
-    def open(self, federation: Federation) -> None:
-        super().open(federation)
-        self._workers = federation.workers  # the server trains where clients do
-
     def server(self, state: Tree, deliveries: Deliveries, round: int) -> Tree:
         mean, images, labels = deliveries.average(), [], []
         for delivery in deliveries:
@@ -170,12 +166,16 @@ class FedDCCondense(RoundMethod):
             mean.add(delivery.client, delivery.message[Kind.LOCAL_MODEL], weight, state["model"])
             images.append(delivery.message[Kind.CONDENSED_IMAGES]["images"])
             labels.append(delivery.message[Kind.CONDENSED_LABELS]["labels"])
-        model = mean.value()
-        if self.config.ft_epochs and self.config.ft_lr:
-            job = ("fine_tune", round, model, torch.cat(images), torch.cat(labels))
-            [reply] = self._workers.map("received", [job])
-            model = reply.message[Kind.GLOBAL_MODEL]
-        return state | {"model": model}
+        return state | {"model": mean.value(), "union": (torch.cat(images), torch.cat(labels))}
+
+    def round(self, t: int, state: Tree, memory: dict[int, Tree], federation: Federation) -> Tree:
+        """As ever; then the server trains the average where clients train."""
+        after = super().round(t, state, memory, federation)
+        union = after.pop("union", None)
+        if union is None or not (self.config.ft_epochs and self.config.ft_lr):
+            return after
+        [reply] = federation.workers.map("received", [("fine_tune", t, after["model"], *union)])
+        return after | {"model": reply.message[Kind.GLOBAL_MODEL]}
 
     def fine_tune(self, server: Client) -> Reply:
         """The average, trained on the condensed images of this round."""

@@ -66,10 +66,6 @@ class FedMix(FedAvg):
 
     # Server ------------------------------------------------------------------------------
 
-    def open(self, federation: Federation) -> None:
-        super().open(federation)
-        self._handed = False
-
     def start(self, federation: Federation) -> Tree:
         """Everybody's means to the server, the pool to everybody."""
         state = super().start(federation) | {"pool": {}}
@@ -93,11 +89,9 @@ class FedMix(FedAvg):
         federation.wire.broadcast(0, {Kind.MASHED_BATCH: pool}, members)
         return state | {"pool": pool}
 
-    def round(self, t: int, state: Tree, memory: dict[int, Tree], federation: Federation) -> Tree:
-        if state["pool"] and not self._handed:  # also after a restart, when workers are new
+    def hand_out(self, state: Tree, federation: Federation) -> None:
+        if state["pool"]:
             federation.workers.everywhere("keep", {Kind.MASHED_BATCH: state["pool"]})
-            self._handed = True
-        return super().round(t, state, memory, federation)
 
     # Client ------------------------------------------------------------------------------
 

@@ -49,9 +49,8 @@ class FLDA(FedAvg):
             ),
         ] = "learned"
 
-    def prepare(self, net: Net, classes: int) -> None:
-        super().prepare(net, classes)
-        self.mixture = Mixture(net, gated=self.config.gate == "learned")
+    def network(self, net: Net) -> Net:
+        return Mixture(net, gated=self.config.gate == "learned")
 
     def loss(self, net: Handle, x: Tensor, y: Tensor, const: Constants) -> Tensor:
         return nll_loss(net(x), y)
@@ -59,15 +58,15 @@ class FLDA(FedAvg):
     def client(self, client: Client) -> Reply:
         own = client.memory.get("own") or self._first(client)
         start = under("shared", client.start) | own
-        trained = replace(client, net=self.mixture).train(self, {}, start)
+        trained = client.train(self, {}, start)
         shared = inside("shared", trained.state)
         kept = {k: v for k, v in trained.state.items() if not k.startswith("shared.")}
         reply = self.finish(client, replace(trained, state=shared))
         return replace(reply, memory={"own": kept})
 
     def _first(self, client: Client) -> State:
-        gate = {k: torch.zeros_like(v) for k, v in self.mixture.gate.state_dict().items()}
-        return under("private", client.initial) | under("gate", gate)
+        gate = {k: torch.zeros_like(v) for k, v in client.net.state_dict().items() if k.startswith("gate.")}
+        return under("private", client.initial) | gate
 
 
 class Mixture(Net):

@@ -25,7 +25,7 @@ from torch.nn.functional import cross_entropy
 from fl.errors import UserError
 from fl.federation import Federation
 from fl.kinds import Kind
-from fl.method import Client, LocalConfig, Reply
+from fl.method import Chosen, Client, LocalConfig, Reply
 from fl.methods.fedavg import FedAvg
 from fl.protection import Message
 from fl.ranges import AtLeastOne
@@ -76,7 +76,7 @@ class PowerOfChoice(FedAvg):
 
     def select(
         self, state: Tree, answering: Sequence[int], round: int, message: Message, federation: Federation
-    ) -> Sequence[int]:
+    ) -> Chosen:
         losses: dict[int, float] = {}
         jobs = [("report_loss", (k, Tree(), Message())) for k in answering]
         replies = federation.workers.map("work", jobs)
@@ -85,7 +85,7 @@ class PowerOfChoice(FedAvg):
             if heard is not None:
                 losses[k] = float(heard[Kind.LOCAL_LOSS]["loss"])
         worst = sorted(losses, key=lambda k: (-losses[k], k))[: self.config.chosen]
-        return sorted(worst)
+        return Chosen(sorted(worst))
 
     def report_loss(self, client: Client) -> Reply:
         """F_k(w) on all training examples, in evaluation mode."""

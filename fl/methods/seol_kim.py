@@ -37,7 +37,7 @@ from fl.delivery import Deliveries, Delivery
 from fl.families.balanced_selection import Counts, allocate, oversampled
 from fl.federation import Federation
 from fl.kinds import Kind
-from fl.method import Card, Client, LocalConfig, Reply, RoundMethod, count_of
+from fl.method import Card, Chosen, Client, LocalConfig, Reply, RoundMethod, count_of
 from fl.protection import Message
 from fl.ranges import Amount, AtLeastOne, PositiveShare
 from fl.tree import Tree
@@ -128,7 +128,6 @@ class SeolKim(RoundMethod):
     # Server ------------------------------------------------------------------------------
 
     def start(self, federation: Federation) -> Tree:
-        self._given: dict[int, Counts] = {}
         decay = torch.tensor(self.config.decay_start, dtype=torch.float64)
         return super().start(federation) | {"decay": decay}
 
@@ -152,10 +151,10 @@ class SeolKim(RoundMethod):
 
     def select(
         self, state: Tree, answering: Sequence[int], round: int, message: Message, federation: Federation
-    ) -> Sequence[int]:
-        self._given, self._rate, self._all = {}, 0.0, 0
+    ) -> Chosen:
+        """`learnt` holds what each client is given, all that is trained on, and the share of duplicates in it."""
         if not self.asks:
-            return answering
+            return Chosen(answering, {"given": {}, "all": 0, "rate": 0.0})
         volumes: dict[int, Counts] = {}
         sizes: dict[int, int] = {}
         jobs = [("report_volume", (k, Tree(), Message())) for k in answering]
@@ -165,7 +164,7 @@ class SeolKim(RoundMethod):
             if heard is not None:
                 volumes[k] = heard[Kind.CLASS_VOLUME]["counts"].numpy().astype(np.int64)
                 sizes[k] = int(heard[Kind.NUM_EXAMPLES]["count"])
-        chosen = tuple(volumes)
+        chosen, given = tuple(volumes), {}
         if self.config.client_selection:
             rng = federation.streams.numpy("seol_kim", round)
             given = allocate(
@@ -175,17 +174,16 @@ class SeolKim(RoundMethod):
                 rng,
                 printed=self.config.allocation == "printed",
             )
-            self._given = {k: s for k, s in given.items() if s.sum() > 0}
             chosen = tuple(given)
-        self._all = sum(int(volumes[k].sum()) for k in chosen)
-        owned = sum(sizes[k] for k in chosen)
-        self._rate = (self._all - owned) / max(1, owned)
-        return sorted(self._given if self.config.client_selection else chosen)
+        everything, owned = sum(int(volumes[k].sum()) for k in chosen), sum(sizes[k] for k in chosen)
+        given = {k: s for k, s in given.items() if s.sum() > 0}
+        learnt = {"given": given, "all": everything, "rate": (everything - owned) / max(1, owned)}
+        return Chosen(sorted(given if self.config.client_selection else chosen), learnt)
 
     def personal(self, state: Tree, client: int) -> Message:
-        if client not in self._given:
+        if client not in state["given"]:
             return {}
-        share = torch.from_numpy(self._given[client])
+        share = torch.from_numpy(state["given"][client])
         return {Kind.GLOBAL_MODEL: state["model"], Kind.ALLOCATION: {"counts": share}}
 
     def server(self, state: Tree, deliveries: Deliveries, round: int) -> Tree:
@@ -196,12 +194,12 @@ class SeolKim(RoundMethod):
             used += delivery.examples
 
         averaged = super().server(state, deliveries.noting(count), round)
-        if self.config.weights == "printed" and self._all:
+        if self.config.weights == "printed" and state["all"]:
             model = {
-                k: v * (used / self._all) if v.is_floating_point() else v for k, v in averaged["model"].items()
+                k: v * (used / state["all"]) if v.is_floating_point() else v for k, v in averaged["model"].items()
             }
             averaged = averaged | {"model": model}
-        step = self.config.decay_step if self._rate > self.config.theta_over else 0.0
+        step = self.config.decay_step if state["rate"] > self.config.theta_over else 0.0
         return averaged | {"decay": state["decay"] + step}
 
     # Client ------------------------------------------------------------------------------

@@ -5,6 +5,7 @@ Unequal clients, one without data, lost replies, an empty round. A new method is
 
 import dataclasses
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ from fl import plugin
 from fl.artifact import Channel
 from fl.method import LocalConfig, Method
 from tests.fl.test_kinds import mismatch
-from tests.fl.worlds import World, close, data, parts, run, same
+from tests.fl.worlds import Watched, World, close, data, parts, run, same
 
 NAMES = plugin.names("fl.methods")
 COMMON = {
@@ -39,8 +40,12 @@ def method(name: str) -> Method:
 
 def world(name: str, folder: Path | None = None, workers: int | str = 0) -> World:
     """Clients 0..4 of unequal size; the last examples belong to nobody (some servers need them)."""
+    return over(method(name), folder, workers)
+
+
+def over(found: Method, folder: Path | None = None, workers: int | str = 0) -> World:
     return run(
-        method(name),
+        found,  # type: ignore[arg-type]
         folder=folder,
         workers=workers,
         reply_loss=0.2,
@@ -50,9 +55,24 @@ def world(name: str, folder: Path | None = None, workers: int | str = 0) -> Worl
     )
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_only_declared_kinds_cross_the_wire_and_all_are_finite(name: str, tmp_path: Path) -> None:
-    result, card = world(name, tmp_path), method(name).card
+class Ran(NamedTuple):
+    watched: Watched
+    result: World
+
+
+@pytest.fixture(scope="module", params=NAMES)
+def ran(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Ran:
+    """Each method once."""
+    watched = Watched(plugin.load("fl.methods", request.param, Method), method(request.param).config)
+    return Ran(watched, over(watched.method, tmp_path_factory.mktemp(request.param)))
+
+
+def test_rounds_leave_the_method_object_as_it_was_opened(ran: Ran) -> None:
+    assert not ran.watched.changed()
+
+
+def test_only_declared_kinds_cross_the_wire_and_all_are_finite(ran: Ran) -> None:
+    result, card = ran.result, ran.watched.method.card
     for artifact in result.artifacts:
         assert artifact.kind in getattr(card, artifact.channel.value) and not mismatch(artifact)
         for array in artifact.payload.values():

@@ -4,6 +4,7 @@
 """
 
 import itertools
+import pickle
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -181,6 +182,25 @@ def run(
 def as_delivered(deliveries: Iterable[Delivery], rule: Aggregator | None = None) -> Deliveries:
     """What a server gets in a round, for tests that call it directly."""
     return Deliveries(deliveries, Averages(rule or mean(), 0, Streams(5)))
+
+
+class Watched:
+    """A method and what it held when it had been opened: its settings, and the names of the model's arrays."""
+
+    def __init__(self, cls: type[Any], config: Any) -> None:
+        seen = self._seen = list[bytes]()
+
+        class Opened(cls):  # type: ignore[misc]
+            def open(self, federation: Federation) -> None:
+                super().open(federation)
+                seen.append(pickle.dumps(vars(self)))
+
+        self.method: Any = Opened(config)
+
+    def changed(self) -> bool:
+        """Whether it holds anything else now; asked after rounds."""
+        assert self._seen
+        return {pickle.dumps(vars(self.method))} != set(self._seen)
 
 
 class Stopped(Exception):
