@@ -21,12 +21,13 @@ from numpy.typing import NDArray
 
 from audit.subject.case import Case
 from fl.artifact import Artifact, Channel
+from fl.client import Reply
 from fl.dataset import Data
 from fl.execution.site import Site, build_site
 from fl.families.relaying import Relaying
 from fl.federation import Holdings
 from fl.kinds import Kind
-from fl.method import Reply, RoundMethod
+from fl.method import RoundMethod
 from fl.model import Net, State
 from fl.partition import Index
 from fl.protection import Message, Protection

@@ -17,8 +17,9 @@ from torch import Tensor
 from attacks.attack import Images
 from audit.subject.case import Case
 from fl import workers as worker_kinds
+from fl.client import evaluate
 from fl.dataset import Data
-from fl.method import LocalConfig, evaluate
+from fl.method import LocalConfig
 from fl.methods.fedavg import FedAvg
 from fl.model import Net, State, initialise, state_of
 from fl.streams import Streams

@@ -19,8 +19,9 @@ from torch import Tensor
 from torch.func import grad_and_value, vmap
 from torch.utils._pytree import tree_map
 
+from fl.client import Client, Reply
 from fl.execution.site import Site
-from fl.method import Client, Reply, RoundMethod
+from fl.method import RoundMethod
 from fl.model import State
 from fl.training.local import Handle, Params, Trained, crop_flip
 from fl.workers import Workers

@@ -9,10 +9,11 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
+from fl.client import Client, Reply, evaluate
 from fl.dataset import Arrays
 from fl.federation import Holdings
 from fl.kinds import Kind
-from fl.method import Client, Reply, RoundMethod, evaluate
+from fl.method import RoundMethod
 from fl.model import Net, State, head_names
 from fl.partition import Index
 from fl.protection import Message

@@ -23,11 +23,12 @@ import numpy as np
 import torch
 from pydantic import Field
 
+from fl.client import Client, Reply
 from fl.delivery import Deliveries, Delivery
 from fl.families.clock import Arrival, Clock
 from fl.federation import Federation, Tally
 from fl.kinds import Kind
-from fl.method import Client, LocalConfig, Reply, RoundMethod
+from fl.method import LocalConfig, RoundMethod
 from fl.protection import Message
 from fl.ranges import Amount, AtLeastOne
 from fl.training.local import Trained

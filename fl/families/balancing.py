@@ -18,6 +18,7 @@ import torch
 from numpy.typing import NDArray
 from pydantic import Field
 
+from fl.client import Client, Reply, count_of
 from fl.families import gan, generating
 from fl.families.augmentation_plan import Solver, offered
 from fl.families.grouping import complementary
@@ -26,7 +27,6 @@ from fl.families.visit_noise import protected, release
 from fl.federation import Federation, Tally
 from fl.kinds import Kind
 from fl.ledger import EVERYONE
-from fl.method import Client, Reply, count_of
 from fl.model import State
 from fl.protection import Message
 from fl.ranges import AtLeastOne, AtLeastZero, PositiveShare

@@ -24,10 +24,11 @@ from pydantic import Field
 from torch import Tensor
 from torch.nn.functional import cross_entropy, log_softmax, one_hot
 
+from fl.client import Client, Reply
 from fl.delivery import Deliveries, Delivery
 from fl.federation import Federation
 from fl.kinds import Kind
-from fl.method import Client, LocalConfig, Reply, RoundMethod
+from fl.method import LocalConfig, RoundMethod
 from fl.model import State
 from fl.protection import Message, Payload
 from fl.ranges import Amount

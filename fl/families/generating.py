@@ -15,9 +15,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from fl.client import Client, evaluate
 from fl.families import augmentation_plan as plans
 from fl.families import gan
-from fl.method import Client, evaluate
 from fl.model import State
 from fl.tree import Tree
 

@@ -19,12 +19,13 @@ from typing import Annotated
 import torch
 from pydantic import Field
 
+from fl.client import Client, Reply
 from fl.families.relay import START, FaultConfig, Faults, RandomFaults, Relay, Task, plan
 from fl.families.visit_noise import NoiseConfig, protected, release
 from fl.federation import Federation, Tally
 from fl.kinds import Kind
 from fl.ledger import EVERYONE
-from fl.method import Client, LocalConfig, Reply, RoundMethod
+from fl.method import LocalConfig, RoundMethod
 from fl.model import State
 from fl.protection import Message
 from fl.ranges import AtLeastOne

@@ -14,11 +14,12 @@ from typing import Annotated
 
 from pydantic import Field
 
+from fl.client import Client, Reply
 from fl.delivery import Deliveries
 from fl.errors import UserError
 from fl.federation import Federation
 from fl.kinds import Kind
-from fl.method import Client, LocalConfig, Reply, RoundMethod
+from fl.method import LocalConfig, RoundMethod
 from fl.model import State
 from fl.protection import Message
 from fl.training.local import Trained

@@ -23,6 +23,7 @@ import torch
 from numpy.typing import NDArray
 from pydantic import Field
 
+from fl.client import Client, Reply
 from fl.families.augmentation_plan import altered
 from fl.families.balancing import Balancing
 from fl.families.generating import pixels
@@ -30,7 +31,7 @@ from fl.families.grouping import complementary
 from fl.families.visit_noise import NoiseConfig, no_noise
 from fl.federation import Federation, Tally
 from fl.kinds import Kind
-from fl.method import Card, Client, Reply
+from fl.method import Card
 from fl.protection import Message
 from fl.tree import Tree
 

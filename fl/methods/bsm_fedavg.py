@@ -12,7 +12,7 @@ from dataclasses import replace
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from fl.method import Client
+from fl.client import Client
 from fl.methods.fedavg import FedAvg
 from fl.methods.rebafl import prior_shift
 from fl.training.local import Constants, Handle

@@ -18,12 +18,13 @@ import torch
 from numpy.typing import NDArray
 from pydantic import Field
 
+from fl.client import Client, Reply
 from fl.families.balancing import Balancing
 from fl.families.generating import pixels
 from fl.families.visit_noise import NoiseConfig, no_noise
 from fl.federation import Federation, Tally
 from fl.kinds import Kind
-from fl.method import Card, Client, Reply
+from fl.method import Card
 from fl.protection import Message, Payload
 from fl.ranges import Share
 from fl.tree import Tree

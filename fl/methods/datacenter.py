@@ -9,9 +9,10 @@ from dataclasses import replace
 
 import numpy as np
 
+from fl.client import Client, Reply
 from fl.federation import Federation, Tally
 from fl.kinds import Kind
-from fl.method import Card, Client, Reply, RoundMethod
+from fl.method import Card, RoundMethod
 from fl.tree import Tree
 
 

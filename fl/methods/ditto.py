@@ -19,7 +19,8 @@ from typing import Annotated
 from pydantic import Field
 from torch import Tensor
 
-from fl.method import Client, LocalConfig, Reply
+from fl.client import Client, Reply
+from fl.method import LocalConfig
 from fl.methods.fedavg import FedAvg
 from fl.model import State
 from fl.ranges import Amount

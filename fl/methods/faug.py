@@ -29,6 +29,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
+from fl.client import Client, Reply, count_of
 from fl.families import augmentation_plan as plans
 from fl.families import gan as wgan
 from fl.families.balancing import Balancing
@@ -36,7 +37,7 @@ from fl.families.generating import joined, pixels
 from fl.families.visit_noise import NoiseConfig, no_noise
 from fl.federation import Federation, Tally
 from fl.kinds import Kind
-from fl.method import Card, Client, Reply, count_of
+from fl.method import Card
 from fl.protection import Message
 from fl.ranges import AtLeastOne, AtLeastZero, PositiveShare, Share
 from fl.tree import Tree

@@ -12,10 +12,11 @@ test set. gamma = 0 is training alone. Left out: the paper's augmentation by a g
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
+from fl.client import Client, Reply
 from fl.delivery import Deliveries
 from fl.families.distillation import Distilling
 from fl.kinds import Kind
-from fl.method import Card, Client, Reply
+from fl.method import Card
 from fl.model import State
 from fl.protection import Message
 from fl.training.local import Trained

@@ -13,10 +13,11 @@ import numpy as np
 from pydantic import Field
 from torch import Tensor
 
+from fl.client import Client, Reply
 from fl.errors import UserError
 from fl.federation import Federation
 from fl.kinds import Kind
-from fl.method import Client, LocalConfig, Reply
+from fl.method import LocalConfig
 from fl.methods.fedavg import FedAvg
 from fl.partition import Index
 from fl.ranges import Amount, AtLeastZero, BelowOne

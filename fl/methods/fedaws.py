@@ -26,10 +26,11 @@ from pydantic import Field
 from torch import Tensor
 from torch.nn.functional import cosine_similarity, cross_entropy, normalize
 
+from fl.client import Client, Reply
 from fl.delivery import Deliveries
 from fl.federation import Federation
 from fl.kinds import Kind
-from fl.method import Client, LocalConfig, Reply
+from fl.method import LocalConfig
 from fl.methods.fedavg import FedAvg
 from fl.model import State
 from fl.protection import Message

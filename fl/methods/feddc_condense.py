@@ -24,12 +24,13 @@ from pydantic import Field
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
+from fl.client import Client, Reply
 from fl.delivery import Deliveries
 from fl.errors import UserError
 from fl.families.condensation import Cell, Condensing, condense
 from fl.federation import Federation
 from fl.kinds import Kind
-from fl.method import Card, Client, LocalConfig, Reply, RoundMethod
+from fl.method import Card, LocalConfig, RoundMethod
 from fl.protection import Payload
 from fl.ranges import Amount, AtLeastOne, AtLeastZero
 from fl.training.local import Constants, Handle, Params, Trained, Training

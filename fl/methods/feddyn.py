@@ -18,10 +18,11 @@ from typing import Annotated, Literal
 import torch
 from pydantic import Field
 
+from fl.client import Client, Reply
 from fl.delivery import Deliveries
 from fl.federation import Federation
 from fl.kinds import Kind
-from fl.method import Client, LocalConfig, Reply
+from fl.method import LocalConfig
 from fl.methods.fedavg import FedAvg
 from fl.model import State
 from fl.ranges import Amount

@@ -26,10 +26,11 @@ from pydantic import Field
 from torch import Tensor
 from torch.nn.functional import cross_entropy, one_hot
 
+from fl.client import Client, Reply
 from fl.errors import UserError
 from fl.federation import Federation
 from fl.kinds import Kind
-from fl.method import Client, LocalConfig, Reply
+from fl.method import LocalConfig
 from fl.methods.fedavg import FedAvg
 from fl.protection import Message, Payload
 from fl.ranges import AtLeastOne, Share

@@ -22,7 +22,8 @@ from pydantic import Field
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from fl.method import Client, LocalConfig
+from fl.client import Client
+from fl.method import LocalConfig
 from fl.methods.fedavg import FedAvg
 from fl.ranges import Amount
 from fl.training.local import Constants, Handle

@@ -17,11 +17,12 @@ from typing import Annotated
 import torch
 from pydantic import Field
 
+from fl.client import Client, Reply, count_of
 from fl.delivery import Deliveries
 from fl.errors import UserError
 from fl.federation import Federation
 from fl.kinds import Kind
-from fl.method import Client, LocalConfig, Reply, count_of
+from fl.method import LocalConfig
 from fl.methods.fedavg import FedAvg
 from fl.ranges import Amount, BelowOne
 from fl.training.local import Constants, Params, Trained

@@ -17,8 +17,8 @@ from typing import Annotated, Any
 from pydantic import Field
 from torch import Tensor
 
+from fl.client import Client, Reply
 from fl.families.split import SplitMethod
-from fl.method import Client, Reply
 from fl.methods.fedavg import FedAvg
 from fl.ranges import AtLeastZero
 from fl.training.local import Constants, Handle, Params, Training

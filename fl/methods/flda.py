@@ -24,7 +24,8 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.nn.functional import log_softmax, logsigmoid, nll_loss
 
-from fl.method import Client, LocalConfig, Reply
+from fl.client import Client, Reply
+from fl.method import LocalConfig
 from fl.methods.fedavg import FedAvg
 from fl.model import Net, State
 from fl.training.local import Constants, Handle

@@ -30,6 +30,7 @@ import torch
 from numpy.typing import NDArray
 from pydantic import Field
 
+from fl.client import Client, Reply
 from fl.families import gan as wgan
 from fl.families import generating
 from fl.families.augmentation_plan import Solver
@@ -38,7 +39,7 @@ from fl.families.grouping import similar
 from fl.families.relay import Task
 from fl.federation import Federation, Tally
 from fl.kinds import Kind
-from fl.method import Card, Client, Reply
+from fl.method import Card
 from fl.model import State
 from fl.protection import Message
 from fl.ranges import AtLeastOne, AtLeastZero

@@ -25,10 +25,11 @@ import torch
 from pydantic import Field
 from torch.nn.functional import cross_entropy
 
+from fl.client import Client, Reply, evaluate
 from fl.delivery import Deliveries
 from fl.federation import Federation
 from fl.kinds import Kind
-from fl.method import Client, LocalConfig, Reply, evaluate
+from fl.method import LocalConfig
 from fl.methods.fedavg import FedAvg
 from fl.model import State
 from fl.protection import Message, Payload

@@ -19,11 +19,12 @@ from typing import Annotated
 import torch
 from pydantic import Field
 
+from fl.client import Client, Reply
 from fl.delivery import Deliveries, Delivery
 from fl.families.split import SplitMethod
 from fl.federation import Federation
 from fl.kinds import Kind
-from fl.method import Client, Reply, RoundMethod
+from fl.method import RoundMethod
 from fl.methods.fedavg import FedAvg
 from fl.protection import Message
 from fl.ranges import AtLeastZero

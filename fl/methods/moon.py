@@ -19,7 +19,8 @@ from pydantic import Field
 from torch import Tensor
 from torch.nn.functional import cosine_similarity, cross_entropy, softplus
 
-from fl.method import Client, LocalConfig, Reply
+from fl.client import Client, Reply
+from fl.method import LocalConfig
 from fl.methods.fedavg import FedAvg
 from fl.ranges import Amount, Positive
 from fl.training.local import Constants, Handle, Trained

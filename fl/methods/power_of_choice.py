@@ -22,10 +22,11 @@ import numpy as np
 from pydantic import Field
 from torch.nn.functional import cross_entropy
 
+from fl.client import Client, Reply
 from fl.errors import UserError
 from fl.federation import Federation
 from fl.kinds import Kind
-from fl.method import Chosen, Client, LocalConfig, Reply
+from fl.method import Chosen, LocalConfig
 from fl.methods.fedavg import FedAvg
 from fl.protection import Message
 from fl.ranges import AtLeastOne

@@ -19,9 +19,10 @@ import torch
 from pydantic import Field
 from torch.nn.functional import cross_entropy
 
+from fl.client import Client, Reply
 from fl.delivery import Deliveries
 from fl.kinds import Kind
-from fl.method import Client, LocalConfig, Reply
+from fl.method import LocalConfig
 from fl.methods.fedavg import FedAvg
 from fl.ranges import Amount, Positive
 from fl.training.local import Trained

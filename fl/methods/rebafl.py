@@ -27,11 +27,12 @@ from pydantic import Field
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
+from fl.client import Client, Reply, count_of
 from fl.delivery import Deliveries
 from fl.errors import UserError
 from fl.federation import Federation
 from fl.kinds import Kind
-from fl.method import Card, Client, LocalConfig, Reply, RoundMethod, count_of
+from fl.method import Card, LocalConfig, RoundMethod
 from fl.protection import Message, Payload
 from fl.ranges import Amount, AtLeastZero, BelowOne, Share
 from fl.training.local import Constants, Handle, Trained

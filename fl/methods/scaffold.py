@@ -20,10 +20,11 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
+from fl.client import Client, Reply
 from fl.delivery import Deliveries
 from fl.federation import Federation
 from fl.kinds import Kind
-from fl.method import Card, Client, LocalConfig, Reply, RoundMethod
+from fl.method import Card, LocalConfig, RoundMethod
 from fl.methods.fednova import step_weight
 from fl.protection import Message
 from fl.ranges import Positive

@@ -16,7 +16,7 @@ from pydantic import Field
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from fl.method import Client
+from fl.client import Client
 from fl.methods.fedrs import logit_scale
 from fl.methods.scaffold import Scaffold
 from fl.ranges import AtLeastOne, Share

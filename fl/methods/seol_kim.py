@@ -33,11 +33,12 @@ from numpy.typing import NDArray
 from pydantic import Field
 from torch import Tensor
 
+from fl.client import Client, Reply, count_of
 from fl.delivery import Deliveries, Delivery
 from fl.families.balanced_selection import Counts, allocate, oversampled
 from fl.federation import Federation
 from fl.kinds import Kind
-from fl.method import Card, Chosen, Client, LocalConfig, Reply, RoundMethod, count_of
+from fl.method import Card, Chosen, LocalConfig, RoundMethod
 from fl.protection import Message
 from fl.ranges import Amount, AtLeastOne, PositiveShare
 from fl.tree import Tree

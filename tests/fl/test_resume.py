@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from fl.method import Client, Reply
+from fl.client import Client, Reply
 from fl.methods.fedavg import FedAvg
 from fl.protections.dp_gaussian import DPGaussian
 from fl.recorder import Log

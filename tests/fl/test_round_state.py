@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from fl import plugin
-from fl.method import Client, Method, Reply
+from fl.client import Client, Reply
+from fl.method import Method
 from fl.methods.fedavg import FedAvg
 from tests.fl.test_all_methods import NAMES, method
 from tests.fl.worlds import Stopped, Watched, World, data, parts, run, same

@@ -11,9 +11,9 @@ from sklearn.metrics import roc_auc_score
 from attacks.condensed.mashed_membership import MashedMembership, Means
 from attacks.evidence import Evidence
 from fl.artifact import SERVER, Artifact, Channel, Party
+from fl.client import Client
 from fl.errors import UserError
 from fl.kinds import Kind
-from fl.method import Client
 from fl.methods.fedmix import FedMix
 from fl.plugin import configure
 from fl.streams import Streams

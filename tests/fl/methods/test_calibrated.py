@@ -8,8 +8,9 @@ import pytest
 import torch
 from torch.nn.functional import cross_entropy
 
+from fl.client import Client
 from fl.errors import UserError
-from fl.method import Client, RoundMethod
+from fl.method import RoundMethod
 from fl.methods.bsm_fedavg import BSMFedAvg
 from fl.methods.fedavg import FedAvg
 from fl.methods.fedlc import FedLC

@@ -9,8 +9,8 @@ import torch
 from torch.nn.functional import cross_entropy
 
 from fl.artifact import Channel
+from fl.client import Client, Reply
 from fl.errors import UserError
-from fl.method import Client, Reply
 from fl.methods.datacenter import Datacenter
 from fl.methods.fedavg import FedAvg
 from fl.methods.fedavg_ft import FedAvgFT

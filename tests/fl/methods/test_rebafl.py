@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
+from fl.client import Client
 from fl.errors import UserError
 from fl.kinds import Kind
-from fl.method import Client
 from fl.methods.bsm_fedavg import BSMFedAvg
 from fl.methods.fedavg import FedAvg
 from fl.methods.rebafl import ReBaFL, augment, prior_shift
