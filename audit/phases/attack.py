@@ -36,7 +36,7 @@ Progress = Callable[[str, int, int], None]
 def run(run: RunDir, config: Config, progress: Progress) -> None:
     """Runs the attacks that config.attacks names; those already in evidence/ are made anew."""
     workers.tune_allocator()  # decoders and shadow models train in this process
-    attacks = [(plugin("attacks", spec, f"attacks[{i}]"), spec.name) for i, spec in enumerate(config.attacks)]
+    attacks = [(plugin("attacks", spec, f"attacks[{i}]"), spec.label) for i, spec in enumerate(config.attacks)]
     for stale in run.evidence.glob("[0-9]*.json"):  # of a longer or differently ordered list
         stale.unlink()
     count = config.workers if isinstance(config.workers, int) else workers.auto_count("cpu")
@@ -44,6 +44,8 @@ def run(run: RunDir, config: Config, progress: Progress) -> None:
     progress("attack", 0, len(attacks))
     for number, (attack, name) in enumerate(attacks):
         found = one(attack, name, bench)
+        if config.attacks[number].id:  # findings of one attack are told apart by their headlines as well
+            found["card"]["title"] += f" ({name})"
         run.write_json(run.evidence / f"{number:02d}-{name.replace(':', '.')}.json", found)
         progress("attack", number + 1, len(attacks))
 

@@ -18,7 +18,7 @@ JUDGED = ("score", "report")  # the phases that read what the variants left
 def config_of(config: Config, variant: Variant) -> Config:
     """The config of one variant: other protections, changed settings of the method, fewer attacks."""
     plain = config.model_dump()
-    repeated = [a for a in plain["attacks"] if variant.attacks is None or a["name"] in variant.attacks]
+    repeated = [a.model_dump() for a in config.attacks if variant.attacks is None or a.label in variant.attacks]
     changes = {
         "title": f"{config.title}: {variant.name}",
         "protections": variant.model_dump()["protections"],

@@ -76,12 +76,10 @@ class PluginSpec(BaseModel):
             return {"name": data}
         if not isinstance(data, Mapping):
             raise ValueError("must be a name, or a group of keys with a name")
-        if isinstance(data.get("settings"), Mapping) and set(data) == {"name", "settings"}:
-            return dict(data)
         if not isinstance(data.get("name"), str):
             raise ValueError("must have a name")
-        rest = {str(k): v for k, v in data.items() if k != "name"}
-        return {"name": data["name"], "settings": rest}
+        own = {k: data[k] for k in cls.model_fields if k in data and k != "settings"}
+        return own | {"settings": {str(k): v for k, v in data.items() if k not in own}}
 
     @model_serializer
     def _flat(self) -> dict[str, Any]:
@@ -91,6 +89,24 @@ class PluginSpec(BaseModel):
     def foreign(self) -> bool:
         """Whether it names code outside this package."""
         return ":" in self.name
+
+
+class AttackSpec(PluginSpec):
+    """An attack; its `id` tells it from the same attack with other settings."""
+
+    id: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]{0,39}$")] | None = Field(
+        default=None, description="of its finding and evidence, where an attack is named more than once"
+    )
+
+    @model_serializer
+    def _flat(self) -> dict[str, Any]:
+        own = {"name": self.name, "id": self.id} if self.id else {"name": self.name}
+        return {**own, **self.settings}
+
+    @property
+    def label(self) -> str:
+        """What its evidence, its finding and its random streams are called."""
+        return self.id or self.name
 
 
 class Holdout(Group):
@@ -250,7 +266,7 @@ class Config(Group):
     )
     protections: tuple[PluginSpec, ...] = Field(default=(), max_length=50, description="a list of plugins")
     record: Record = Field(default=Record(), description="which messages are kept")
-    attacks: tuple[PluginSpec, ...] = Field(default=(), max_length=500, description="a list of plugins")
+    attacks: tuple[AttackSpec, ...] = Field(default=(), max_length=500, description="a list of plugins")
     variants: tuple[Variant, ...] = Field(
         default=(), max_length=50, description="the same run with other protections, each attacked"
     )
@@ -286,22 +302,48 @@ class Config(Group):
         raise ValueError("must be auto or a whole number from 0 to 1024")
 
     @model_validator(mode="after")
-    def _variants_differ_and_repeat_attacks(self) -> "Config":
-        names, known = [v.name for v in self.variants], {a.name for a in self.attacks}
-        if twice := [n for n in names if names.count(n) > 1]:
-            raise ValueError(f"variants must have different names, got {twice[0]!r} twice")
-        for variant in self.variants:
-            if unknown := [a for a in variant.attacks or () if a not in known]:
-                raise ValueError(
-                    f"variants: {variant.name} can only repeat attacks of the audit, got {unknown[0]!r}"
+    def _attacks_differ(self) -> "Config":
+        names = [a.name for a in self.attacks]
+        seen: set[str] = set()
+        for i, attack in enumerate(self.attacks):
+            again = names.count(attack.name) > 1 and attack.id is None
+            if again or attack.label in seen:
+                raise UserError(
+                    f"attacks[{i}] is one of several {attack.label!r}",
+                    hint=f"give each an id of its own: {{name: {attack.name}, id: {_id(attack.name)}-2}}",
+                    key=f"attacks[{i}]",
                 )
+            seen.add(attack.label)
+        return self
+
+    @model_validator(mode="after")
+    def _variants_differ_and_repeat_attacks(self) -> "Config":
+        known, names = [a.label for a in self.attacks], [v.name for v in self.variants]
+        for i, variant in enumerate(self.variants):
+            if names.index(variant.name) < i:
+                raise UserError(
+                    f"variants must have different names, got {variant.name!r} twice",
+                    hint="each names a folder under variants/",
+                    key=f"variants[{i}].name",
+                )
+            for name in variant.attacks or ():
+                if name not in known:
+                    raise UserError(
+                        f"variants[{i}].attacks must name attacks of the audit, got {name!r}",
+                        hint="known: " + (", ".join(known) or "none; the audit names no attack"),
+                        key=f"variants[{i}].attacks",
+                    )
         return self
 
     @model_validator(mode="after")
     def _recorded_clients_exist(self) -> "Config":
         chosen, total = self.record.clients, self.federation.clients
         if isinstance(chosen, tuple) and any(k >= total for k in chosen):
-            raise ValueError(f"record.clients must be below federation.clients ({total}), got {max(chosen)}")
+            raise UserError(
+                f"record.clients must be below federation.clients ({total}), got {max(chosen)}",
+                hint="clients are numbered from 0",
+                key="record.clients",
+            )
         return self
 
 
@@ -398,3 +440,8 @@ def _numbers(value: Any, expected: str) -> tuple[int, ...]:
     if not all(type(v) is int and v >= 0 for v in value):
         raise ValueError(expected)
     return tuple(value)
+
+
+def _id(name: str) -> str:
+    """A plugin's name as an id can hold it."""
+    return re.sub(r"[^a-z0-9_-]+", "-", name.lower())

@@ -108,6 +108,7 @@ def test_resolving_is_stable_and_fills_in_the_variants_defaults(tmp_path: Path) 
         ("name: secure", "name: threshold", "different names, got 'threshold' twice"),
         ("name: secure", "name: ../up", "pattern"),
         ("attacks: [count_recovery]}", "attacks: [ridge]}", "got 'ridge'"),
+        ("attacks: [count_recovery]}", "attacks: [ridge]}", "c.yaml:14: variants[0].attacks"),
         ("prototype_threshold", "prototype_treshold", "variants[0].protections[0]"),
     ],
 )

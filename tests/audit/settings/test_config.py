@@ -129,3 +129,30 @@ def test_every_config_that_ships_is_valid(path: Path) -> None:
     load_policy(c.policy)
     assert set(resolve(c)) == set(Config.model_fields)
     assert not any(p.spec.foreign for p in plugins(c)), "a shipped config needs nobody's own code"
+
+
+TWICE = "attacks: [count_recovery, prototype_membership, {name: prototype_membership, least_auxiliary: 9}]\n"
+
+
+def test_the_same_attack_twice_needs_an_id_each(tmp_path: Path) -> None:
+    with pytest.raises(
+        UserError, match=r"c.yaml:9: attacks\[1\] is one of several 'prototype_membership'"
+    ) as error:
+        config(tmp_path, TWICE)
+    assert "id: prototype_membership-2" in error.value.hint
+    one = TWICE.replace("least_auxiliary", "id: second, least_auxiliary")
+    with pytest.raises(UserError, match=r"attacks\[1\] is one of several"):  # the other one needs an id too
+        config(tmp_path, one)
+    both = one.replace(" prototype_membership,", " {name: prototype_membership, id: first},", 1)
+    found = config(tmp_path, both)
+    assert [a.label for a in found.attacks] == ["count_recovery", "first", "second"]
+    attacks = resolve(found)["attacks"]
+    assert "id" not in attacks[0] and attacks[2]["id"] == "second" and attacks[2]["least_auxiliary"] == 9
+    assert [a.label for a in config(tmp_path, "", dump(resolve(found))).attacks] == [
+        "count_recovery",
+        "first",
+        "second",
+    ]
+    for bad in ("first", "count_recovery", "Up/..", "''"):
+        with pytest.raises(UserError, match=r"c.yaml:9: attacks\[2\]"):
+            config(tmp_path, both.replace("id: second", f"id: {bad}"))
