@@ -10,8 +10,8 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from audit.settings.config import Number, Whole
 from audit.settings.errors import validate
+from audit.settings.spec import Number, Whole
 from audit.settings.yaml import read_yaml
 from fl.ledger import Mechanism
 

@@ -191,7 +191,8 @@ def doctor() -> None:
 def _load(path: Path) -> "Config":
     """A config of the user's own; plugins it names may lie beside it."""
     from audit.claims.claim import load as load_claims
-    from audit.settings.config import bring_code, load
+    from audit.settings.code import bring_code
+    from audit.settings.config import load
     from audit.verdict.policy import load_policy
 
     config = load(path)

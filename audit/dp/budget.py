@@ -11,7 +11,7 @@ from decimal import ROUND_CEILING, Decimal
 
 from audit.dp.accountant import NOTHING, Accountant, Bound, as_observed, seen_as
 from audit.settings import catalog
-from audit.settings.config import PluginSpec
+from audit.settings.spec import PluginSpec
 from fl.ledger import Adjacency, Release, Unit
 from fl.plugin import configure
 from reports.result import Budget

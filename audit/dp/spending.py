@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from attacks.evidence import Series
 from audit.dp.budget import budgets
-from audit.settings.config import PluginSpec
+from audit.settings.spec import PluginSpec
 from fl.ledger import Release
 from reports.result import Budget, Figure
 

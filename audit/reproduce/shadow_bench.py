@@ -94,7 +94,8 @@ def quality(logits: NDArray[Any], inside: NDArray[np.bool_], y: NDArray[np.int64
 
 
 def _case(dataset: str, model: str, workers: int) -> Any:
-    from audit.settings.config import Config, PluginSpec
+    from audit.settings.config import Config
+    from audit.settings.spec import PluginSpec
     from audit.subject.simulated import SimulatedCase
 
     settings = {"lr": RATE, "momentum": MOMENTUM, "batch_size": BATCH}

@@ -23,8 +23,9 @@ from typing import Any
 from pydantic import Field
 
 from audit.settings import catalog
-from audit.settings.config import Config, Group, Number, Text
+from audit.settings.config import Config
 from audit.settings.errors import validate
+from audit.settings.spec import Group, Number, Text
 from audit.settings.yaml import read_yaml
 from fl.errors import UserError
 

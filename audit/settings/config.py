@@ -6,107 +6,21 @@ against the plugin's own Config by audit/settings/resolve.py; names are checked 
 
 import difflib
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
 
-from pydantic import (
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    PrivateAttr,
-    field_serializer,
-    field_validator,
-    model_serializer,
-    model_validator,
-)
+from pydantic import Field, PrivateAttr, field_serializer, field_validator, model_validator
 
 from audit.settings import catalog
 from audit.settings.errors import located, validate
+from audit.settings.spec import AttackSpec, Group, Number, PluginSpec, Text, Whole
 from audit.settings.yaml import read_yaml
-from fl import foreign, plugin
+from fl import plugin
 from fl.errors import UserError
 
 MOST_CLIENTS = 1_000_000
 MOST_ROUNDS = 1_000_000
-WORDS = ("title", "policy", "claims")  # keys whose text names no code, whatever it looks like
-
-
-def _whole(value: Any) -> Any:
-    """`1e4` and `"10"` are whole numbers, `true` and `2.5` are not."""
-    if isinstance(value, bool):
-        raise ValueError("must be a whole number")
-    try:
-        number = float(value) if isinstance(value, str) else value
-        return int(number) if isinstance(number, float) and number.is_integer() else value
-    except ValueError:
-        return value
-
-
-def _number(value: Any) -> Any:
-    """`true` is not a number; text such as `1e-5`, which YAML 1.1 leaves as text, is."""
-    if isinstance(value, bool):
-        raise ValueError("must be a number")
-    return value
-
-
-Whole = Annotated[int, BeforeValidator(_whole)]
-Number = Annotated[float, BeforeValidator(_number), Field(allow_inf_nan=False)]
-Text = Annotated[str, Field(max_length=500)]
-
-
-class Group(BaseModel):
-    """Base of all groups of keys: immutable, unknown keys refused."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class PluginSpec(BaseModel):
-    """A plugin's name (a file, or module:Class) and its settings."""
-
-    model_config = ConfigDict(frozen=True, extra="allow")
-    name: str
-    settings: dict[str, Any] = {}
-
-    @model_validator(mode="before")
-    @classmethod
-    def _gather(cls, data: Any) -> Any:
-        if isinstance(data, str):
-            return {"name": data}
-        if not isinstance(data, Mapping):
-            raise ValueError("must be a name, or a group of keys with a name")
-        if not isinstance(data.get("name"), str):
-            raise ValueError("must have a name")
-        own = {k: data[k] for k in cls.model_fields if k in data and k != "settings"}
-        return own | {"settings": {str(k): v for k, v in data.items() if k not in own}}
-
-    @model_serializer
-    def _flat(self) -> dict[str, Any]:
-        return {"name": self.name, **self.settings}
-
-    @property
-    def foreign(self) -> bool:
-        """Whether it names code outside this package."""
-        return ":" in self.name
-
-
-class AttackSpec(PluginSpec):
-    """An attack; its `id` tells it from the same attack with other settings."""
-
-    id: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]{0,39}$")] | None = Field(
-        default=None, description="of its finding and evidence, where an attack is named more than once"
-    )
-
-    @model_serializer
-    def _flat(self) -> dict[str, Any]:
-        own = {"name": self.name, "id": self.id} if self.id else {"name": self.name}
-        return {**own, **self.settings}
-
-    @property
-    def label(self) -> str:
-        """What its evidence, its finding and its random streams are called."""
-        return self.id or self.name
 
 
 class Holdout(Group):
@@ -310,7 +224,7 @@ class Config(Group):
             if again or attack.label in seen:
                 raise UserError(
                     f"attacks[{i}] is one of several {attack.label!r}",
-                    hint=f"give each an id of its own: {{name: {attack.name}, id: {_id(attack.name)}-2}}",
+                    hint=f"give each an id of its own: {{name: {attack.name}, id: {attack.fit_id}-2}}",
                     key=f"attacks[{i}]",
                 )
             seen.add(attack.label)
@@ -396,31 +310,6 @@ def load(path: Path) -> Config:
     return config
 
 
-def named_code(config: Config) -> list[tuple[str, str]]:
-    """Everything in a config that names code outside this package, as (key, "module:Class").
-
-    Looks at every value, wherever it stands: a place that takes plugins is then covered before anybody lists it.
-    """
-    found = []
-    stack: list[tuple[str, Any]] = [(k, v) for k, v in config.model_dump().items() if k not in WORDS]
-    while stack:
-        key, value = stack.pop(0)
-        if isinstance(value, str) and foreign.NAME.fullmatch(value):
-            found.append((key, value))
-        elif isinstance(value, Mapping):
-            stack += [(f"{key}.{k}", v) for k, v in value.items()]
-        elif isinstance(value, list | tuple):
-            stack += [(f"{key}[{i}]", v) for i, v in enumerate(value)]
-    return found
-
-
-def bring_code(config: Config, folders: Sequence[Path]) -> None:
-    """Load the code that a trusted config names and that is not installed, from these folders."""
-    with located(config.file):
-        for key, name in named_code(config):
-            foreign.bring(name, folders, key.removesuffix(".name"))
-
-
 def at(file: Path | None, config: Config) -> Config:
     """The config as one that was read from that file: errors about its keys name the line."""
     config._file = file
@@ -440,8 +329,3 @@ def _numbers(value: Any, expected: str) -> tuple[int, ...]:
     if not all(type(v) is int and v >= 0 for v in value):
         raise ValueError(expected)
     return tuple(value)
-
-
-def _id(name: str) -> str:
-    """A plugin's name as an id can hold it."""
-    return re.sub(r"[^a-z0-9_-]+", "-", name.lower())

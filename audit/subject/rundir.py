@@ -13,7 +13,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from audit.settings.config import Config, bring_code, load, named_code
+from audit.settings.code import bring_code, named_code
+from audit.settings.config import Config, load
 from audit.settings.errors import located
 from audit.settings.resolve import dump, resolve
 from fl.errors import UserError

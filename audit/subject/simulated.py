@@ -13,7 +13,8 @@ from typing import Any, Literal
 from torch import nn
 
 from audit.settings import catalog
-from audit.settings.config import Config, PluginSpec
+from audit.settings.config import Config
+from audit.settings.spec import PluginSpec
 from audit.subject.case import About
 from audit.subject.messages import heard
 from fl.aggregator import Aggregator

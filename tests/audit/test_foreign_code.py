@@ -10,7 +10,8 @@ import yaml
 from typer.testing import CliRunner
 
 from audit.cli.main import app
-from audit.settings.config import load, named_code
+from audit.settings.code import named_code
+from audit.settings.config import load
 from tests.audit.test_bad_input import refused, run_folder
 from tests.audit.tiny import TEXT
 

@@ -18,8 +18,9 @@ from audit.dp.budget import budgets, rounded_up
 from audit.dp.lint import RunRecord, check
 from audit.phases import simulate
 from audit.phases.account import noise_audits
-from audit.settings.config import Config, DPAuditSettings, PluginSpec
+from audit.settings.config import Config, DPAuditSettings
 from audit.settings.errors import validate
+from audit.settings.spec import PluginSpec
 from audit.subject.rundir import RunDir
 from audit.subject.simulated import SimulatedCase
 from fl.ledger import Release, read

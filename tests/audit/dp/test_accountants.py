@@ -23,7 +23,7 @@ from audit.dp.budget import budgets
 from audit.dp.child import Exceeded, call
 from audit.dp.engines import Others, choose, contradiction, tightest
 from audit.dp.terms import Term, coarsened, terms
-from audit.settings.config import PluginSpec
+from audit.settings.spec import PluginSpec
 from fl.ledger import Release
 from tests.audit.dp.test_exact import release
 

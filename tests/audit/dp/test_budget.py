@@ -5,7 +5,7 @@ import math
 import pytest
 
 from audit.dp.budget import SEES, _costliest, budgets, highest_tpr, per_sender, rounded_up
-from audit.settings.config import PluginSpec
+from audit.settings.spec import PluginSpec
 from audit.verdict.accounts import bounds
 from audit.verdict.judge import judged
 from audit.verdict.policy import load_policy
