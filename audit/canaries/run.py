@@ -17,9 +17,10 @@ from audit.canaries.entry import record, unaudited, whole_run
 from audit.canaries.game import Played, play
 from audit.canaries.neighbours import replay
 from audit.canaries.panel import ADDITIVE, Panel, Shown, from_residuals, judge, listed, upper
-from audit.canaries.recorded_uploads import GAME, checks, residuals
+from audit.canaries.recorded_uploads import GAME, RECORD, checks, residuals
 from audit.canaries.residuals import checks as noise_checks
 from audit.canaries.run_central import NO_PASSAGE, central_noise
+from audit.canaries.run_payload import PAYLOAD, Payloads, payloads
 from audit.canaries.trained_neighbours import replay_training
 from audit.controls.lab import Lab
 from audit.settings.config import DPAuditSettings
@@ -27,6 +28,7 @@ from fl.artifact import Artifact
 from fl.errors import UserError
 from fl.kinds import Kind
 from fl.ledger import Release
+from fl.participation import Drawn
 from fl.protection import Protection
 from fl.streams import Streams
 from reports.result import DPAudit
@@ -42,22 +44,26 @@ def dp_audits(
     streams: Streams,
     delta: float,
     lab: Callable[[], Lab | None] = lambda: None,
+    law: Callable[[int | None], Drawn] = lambda _: Drawn(),
 ) -> list[DPAudit]:
     """One audit for each kind of `sends` that a protection of this run acts on; none where none does.
 
     `recorded` are uploads and the broadcasts of their rounds (of central noise, the models before and
     after them too), whose own noise is tested too. `streams` are the audit's; `lab` opens the clients that can
-    be trained once more, where there are any.
+    be trained once more, where there are any; `law` is how they come to take part.
     """
     if settings.canaries == 0:
         return []
-    found = central_noise(protections, streams, releases, settings, delta, recorded)
+    found = central_noise(protections, streams, releases, settings, delta, recorded, lab, law)
     if found:  # a central clip comes after noise on the uploads
         recorded = ()
+    wired = [p for p in protections if p.training() is None and not p.central]
+    tried: Payloads | None = None
+    if any(kind in acts_on(p) for kind in sends for p in wired):
+        tried = payloads(lab, law, wired, streams)
     for kind in dict.fromkeys(sends):
         acting = [p for p in protections if kind in acts_on(p)]
         training = [p for p in acting if p.training() is not None]
-        wired = [p for p in protections if p.training() is None and not p.central]
         ran = [r for r in releases if r.kind == kind.value and r.noise_multiplier]
         sources = {type(p).__module__.rpartition(".")[2] for p in training}
         if training:
@@ -66,7 +72,7 @@ def dp_audits(
         if any(p in wired for p in acting):
             title = " and ".join(p.title for p in acting if p in wired)
             sent = [r for r in ran if r.source not in sources]
-            found += _wired(lab, kind, title, wired, streams, sent, settings, delta, recorded)
+            found += _wired(lab, kind, title, wired, streams, sent, settings, delta, recorded, tried)
     covered = {a.kind for a in found}
     noised = [r for r in releases if r.noise_multiplier and r.kind not in covered]
     for name in dict.fromkeys(r.kind for r in noised):
@@ -91,6 +97,7 @@ def _wired(
     settings: DPAuditSettings,
     delta: float,
     recorded: Sequence[Artifact],
+    tried: Payloads | None,
 ) -> list[DPAudit]:
     alpha = 1 - settings.confidence
     whole = whole_run(ran, delta)
@@ -101,14 +108,16 @@ def _wired(
         if played is None:
             return []  # clipped at most: no noise, no claim
         said = played.declared
+        payload = tried.checks(kind, streams, PAYLOAD * alpha) if tried else []
         if said.unit == "record" and kind not in COUNTS:
-            panel = of_records(lab(), kind, played, streams, delta, alpha)
+            panel = of_records(lab(), kind, played, streams, delta, (1 - PAYLOAD) * alpha)
+            panel = replace(panel, checks=(*panel.checks, *payload), alpha=alpha)
             return [record(kind, title, said, panel, rounds, whole, delta)]
         measured, check = replay(Carrier.of(kind, canaries), protections, streams, said)
-        tests = [check]
+        tests = [check, *payload]
         if found := residuals(lab(), recorded, kind) if said.mechanism in ADDITIVE and recorded else None:
             rng = streams.numpy("recorded", kind.value)
-            tests += checks(found, said, rng, (1 - GAME) * alpha)
+            tests += checks(found, said, rng, RECORD * alpha)
         rng = streams.numpy("panel", kind.value)
         panel = replace(judge(played, measured, delta, rng, GAME * alpha, tests), alpha=alpha)
     except Exception as error:

@@ -6,7 +6,7 @@ Besides, the noise of the run's own means is tested, where the record allows it
 (audit/canaries/recorded_means.py).
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from audit.canaries import central
@@ -15,11 +15,14 @@ from audit.canaries.entry import record, unaudited, whole_run
 from audit.canaries.neighbours import replay
 from audit.canaries.panel import judge
 from audit.canaries.recorded_means import noise
-from audit.canaries.recorded_uploads import GAME, checks
+from audit.canaries.recorded_uploads import GAME, RECORD, checks
+from audit.canaries.run_payload import PAYLOAD, payloads
+from audit.controls.lab import Lab
 from audit.settings.config import DPAuditSettings
 from fl.artifact import Artifact
 from fl.kinds import Kind
 from fl.ledger import Release
+from fl.participation import Drawn
 from fl.protection import Protection
 from fl.streams import Streams
 from reports.result import DPAudit
@@ -34,6 +37,8 @@ def central_noise(
     settings: DPAuditSettings,
     delta: float,
     recorded: Sequence[Artifact] = (),
+    lab: Callable[[], Lab | None] = lambda: None,
+    law: Callable[[int | None], Drawn] = lambda _: Drawn(),
 ) -> list[DPAudit]:
     """One audit where a central protection acts and adds noise, else none."""
     acting = [p for p in protections if p.central]
@@ -50,10 +55,11 @@ def central_noise(
             return []  # clipped at most: no noise, no claim
         carrier = Carrier.of(Kind.LOCAL_MODEL, canaries)
         measured, check = replay(carrier, acting, streams, played.declared)
-        tests = [check]
+        payload = payloads(lab, law, protections, streams).checks(kind, streams, PAYLOAD * alpha)
+        tests = [check, *payload]
         if ran and (found := noise(recorded, releases, streams)):
             rng = streams.numpy("recorded", kind.value)
-            tests += checks(found, ran[0], rng, (1 - GAME) * alpha, "rounds")
+            tests += checks(found, ran[0], rng, RECORD * alpha, "rounds")
         rng = streams.numpy("panel", kind.value)
         panel = replace(judge(played, measured, delta, rng, GAME * alpha, tests), alpha=alpha)
     except Exception as error:

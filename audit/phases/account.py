@@ -55,4 +55,5 @@ def noise_audits(
         streams=Streams(case.streams.key("dp_audit")),
         delta=delta,
         lab=partial(Lab.of, case),
+        law=case.sampling,
     )

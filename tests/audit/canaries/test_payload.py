@@ -1,0 +1,78 @@
+"""Canaries in the shape of a run's own payload: each class of wrong noise is found, and correct noise passes."""
+
+import pytest
+import torch
+
+from audit.canaries.payload import Shape
+from audit.canaries.residuals import Check
+from audit.canaries.run_payload import passed
+from fl.kinds import Kind
+from fl.protection import Protection
+from fl.protections.central_dp import CentralDP
+from fl.protections.dp_gaussian import DPGaussian
+from fl.streams import Streams
+from tests.audit.canaries.wrong import CLIP, KINDS, WRONG, WRONG_MEANS, Wrong, WrongMean, Z
+
+ALPHA = 0.05
+
+
+def model() -> dict[str, torch.Tensor]:
+    rng = torch.Generator().manual_seed(1)
+    return {
+        "body.weight": torch.randn((40, 12), generator=rng),
+        "body.bias": torch.randn(40, generator=rng),
+        "norm.batches": torch.tensor(7),
+        "head.weight": torch.randn((5, 40), generator=rng),
+        "head.bias": torch.randn(5, generator=rng),
+    }
+
+
+def shape(rounds: int = 12, clients: int = 6) -> Shape:
+    classes = torch.arange(5)
+    message = {
+        Kind.LOCAL_MODEL: model(),
+        Kind.NUM_EXAMPLES: {"count": torch.tensor(31)},
+        Kind.LOCAL_PROTOTYPES: {"classes": classes, "features": torch.randn((5, 40))},
+        Kind.PROTO_COUNTS: {"classes": classes, "counts": torch.tensor([3, 1, 9, 8, 10])},
+    }
+    return Shape(message=message, reference={Kind.GLOBAL_MODEL: model()}, rounds=rounds, clients=clients)
+
+
+def found(protection: Protection, seed: int = 3, kinds: tuple[Kind, ...] = KINDS) -> dict[Kind, list[Check]]:
+    streams = Streams(seed)
+    tried = passed(shape(), [protection], streams)
+    return {kind: tried.checks(kind, streams, ALPHA) for kind in kinds}
+
+
+def gaussian(cls: type[DPGaussian], **settings: object) -> DPGaussian:
+    config = DPGaussian.Config(clip_norm=CLIP, noise_multiplier=Z, **({"kinds": KINDS} | settings))  # type: ignore[arg-type]
+    return cls(config)
+
+
+@pytest.mark.parametrize("fault", WRONG, ids=lambda cls: cls.__name__)
+def test_wrong_noise_is_found(fault: type[Wrong]) -> None:
+    failed = {c.name for checks in found(gaussian(fault)).values() for c in checks if not c.passed}
+    assert WRONG[fault] in failed
+
+
+@pytest.mark.parametrize("cls", [DPGaussian, Wrong])
+@pytest.mark.parametrize("adjacency", ["add_or_remove_one", "replace_one"])
+def test_correct_noise_passes(cls: type[DPGaussian], adjacency: str) -> None:
+    for kind, checks in found(gaussian(cls, adjacency=adjacency)).items():
+        assert not [c.text for c in checks if not c.passed], kind
+        assert sum(c.failure_rate for c in checks) <= ALPHA + 1e-12
+
+
+@pytest.mark.parametrize("fault", WRONG_MEANS, ids=lambda cls: cls.__name__)
+def test_wrong_noise_in_a_mean_is_found(fault: type[WrongMean]) -> None:
+    checks = found(central(fault), kinds=(Kind.GLOBAL_MODEL,))[Kind.GLOBAL_MODEL]
+    assert WRONG_MEANS[fault] in {c.name for c in checks if not c.passed}
+
+
+def test_correct_noise_in_a_mean_passes() -> None:
+    checks = found(central(WrongMean), kinds=(Kind.GLOBAL_MODEL,))[Kind.GLOBAL_MODEL]
+    assert not [c.text for c in checks if not c.passed]
+
+
+def central(cls: type[WrongMean]) -> WrongMean:
+    return cls(CentralDP.Config(clip_norm=CLIP, noise_multiplier=Z))
