@@ -33,6 +33,7 @@ class Batched(Workers):
     count = 1
 
     def __init__(self, make_site: Callable[[], Site], width: int = 32) -> None:
+        super().__init__()
         self._site, self._width = make_site(), width
 
     def everywhere(self, name: str, *args: Any) -> None:

@@ -4,6 +4,7 @@ import os
 import signal
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,8 +12,13 @@ import pytest
 import torch
 
 from fl import workers
+from fl.delivery import Deliveries
 from fl.errors import UserError
+from fl.methods.fedavg import FedAvg
+from fl.model import Net
+from fl.tree import Tree
 from fl.workers import Pool, Workers
+from tests.fl.worlds import CLASSES, run, same
 
 
 class Awkward(Exception):
@@ -110,14 +116,62 @@ def test_work_is_spread_over_the_processes(two: Workers) -> None:
     assert len(pids) == 2 and os.getpid() not in pids
 
 
-def test_every_site_runs_one_thread_and_this_process_gets_its_own_back(pool: Workers) -> None:
+@contextmanager
+def threads(number: int) -> Iterator[None]:
     before = torch.get_num_threads()
+    torch.set_num_threads(number)
     try:
-        torch.set_num_threads(2)
-        assert set(pool.map("threads", range(4))) == {1}
-        assert torch.get_num_threads() == 2
+        yield
     finally:
         torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize("count", [0, 2])
+def test_sites_and_this_process_run_one_thread_until_the_workers_are_closed(count: int) -> None:
+    with threads(2):
+        with workers.start(count, Site) as pool:
+            assert set(pool.map("threads", range(4))) == {1} and torch.get_num_threads() == 1
+            pool.close()  # closed twice, it gives back what it took once
+            torch.set_num_threads(3)
+        assert torch.get_num_threads() == 3
+    with threads(2), pytest.raises(UserError, match="cannot be built"):
+        workers.start(0, _unbuildable)
+    with threads(2):
+        with workers.start(1, Site):
+            pass
+        assert torch.get_num_threads() == 2
+
+
+def _unbuildable() -> Site:
+    raise UserError("cannot be built", hint="none")
+
+
+class Wide(Net):
+    """80,000 weights: enough that torch would share a sum of them among threads."""
+
+    def __init__(self, shape: tuple[int, ...] = (1, 6, 6), classes: int = CLASSES) -> None:
+        super().__init__(shape, classes)
+        self.fc, self.head = torch.nn.Linear(36, 2000), torch.nn.Linear(2000, classes)
+
+    def features(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.relu(self.fc(x.flatten(1)))
+
+
+class AddsItsSum(FedAvg):
+    """A server that takes a float32 sum over the whole model, as norms and step sizes are computed."""
+
+    def server(self, state: Tree, deliveries: Deliveries, round: int) -> Tree:
+        model = super().server(state, deliveries, round)["model"]
+        total = torch.cat([v.flatten() for v in model.values()]).sum()
+        return state | {"model": {k: v + 1e-3 * total for k, v in model.items()}}
+
+
+def test_the_number_of_threads_changes_no_bit_of_what_the_server_computes() -> None:
+    found = []
+    for number in (1, 2, 3):
+        with threads(number):
+            found.append(run(AddsItsSum(FedAvg.Config(rounds=2, local_epochs=1)), make=Wide))
+    assert same(found[0], found[1]) and same(found[0], found[2])
 
 
 def test_any_number_of_processes_gives_the_same_bits() -> None:
