@@ -206,7 +206,7 @@ def _ended() -> UserError:
 def _serve(end: Connection, make_site: foreign.Carried, inherited: list[Connection]) -> None:
     for other in inherited:  # a forked child holds the parent's ends: nobody would ever see them close
         other.close()
-    _die_with_parent()
+    die_with_parent()
     torch.set_num_threads(1)
     tune_allocator()
     site = make_site.value()
@@ -228,7 +228,7 @@ def _serve(end: Connection, make_site: foreign.Carried, inherited: list[Connecti
         end.send_bytes(answer)
 
 
-def _die_with_parent() -> None:
+def die_with_parent() -> None:
     """A killed run must not leave workers behind that hold its files and its lock. Linux only;
     elsewhere a worker ends when it next reads from its parent."""
     if sys.platform == "linux":

@@ -6,7 +6,7 @@ unchanged need not run again; a phase that would read another's outdated output 
 
 import importlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -42,12 +42,24 @@ def phase(name: str) -> Phase:
     return next(p for p in PHASES if p.name == name)
 
 
-def execute(run: RunDir, config: Config, names: list[str], progress: Progress, *, skip_finished: bool) -> None:
-    """Run phases in order, in a locked folder, with the config kept beside the results."""
+def execute(
+    run: RunDir,
+    config: Config,
+    names: Sequence[str],
+    progress: Progress,
+    *,
+    skip_finished: bool,
+    workers: int | None = None,
+) -> None:
+    """Run phases in order, in a locked folder, with the config kept beside the results.
+
+    `workers` stands in for the config's number of processes, here only: no result depends on it.
+    """
     with run.locked():
         resolved = run.adopt(config, SIMULATED)
+        used = config if workers is None else config.model_copy(update={"workers": workers})
         for name in names:
-            _execute(run, config, resolved, phase(name), progress, skip_finished)
+            _execute(run, used, resolved, phase(name), progress, skip_finished)
 
 
 def _execute(
@@ -57,7 +69,7 @@ def _execute(
     _check_inputs(run, record, resolved, what)
     settings = {k: resolved[k] for k in what.keys}
     entry = record.get(what.name)
-    if skip_finished and entry and entry["seconds"] is not None and entry["settings"] == settings:
+    if skip_finished and _done(record, resolved, what):
         progress(what.name, 1, 1)
         return
     for stale in _downstream(what.name):
@@ -91,6 +103,20 @@ def _check_inputs(run: RunDir, record: dict[str, Any], resolved: dict[str, Any],
                 f"{run.path}: {name} ran with {found.key}: {found.left!r}, the config says {found.right!r}",
                 hint=f"run `fedaudit {name}` again first",
             )
+
+
+def _done(record: dict[str, Any], resolved: dict[str, Any], what: Phase) -> bool:
+    """Whether a phase went to its end with these settings."""
+    entry = record.get(what.name)
+    if entry is None or entry["seconds"] is None:
+        return False
+    return bool(entry["settings"] == {k: resolved[k] for k in what.keys})
+
+
+def done(run: RunDir, config: Config, names: Sequence[str]) -> bool:
+    """Whether nothing is left to do of these phases."""
+    resolved, record = resolve(config), read_phases(run)
+    return all(_done(record, resolved, phase(name)) for name in names)
 
 
 def finished(run: RunDir, config: Config) -> bool:

@@ -2,31 +2,38 @@
 
 A variant shares the seed, so that the same clients with the same data answer in the same rounds and
 runs are paired. It is a complete audit of its own (variants/NAME has its own report) and continues
-after a kill like any other.
+after a kill like any other; audit/phases/cells.py runs them.
 """
 
-from audit.phases.plan import PHASES, Progress, execute, finished
+from typing import Any
+
+from audit.phases.cells import Cell, complaint, run_cells
+from audit.phases.plan import Progress, execute, finished
 from audit.phases.report import read_result
-from audit.settings.config import Config, Variant, at
-from audit.settings.errors import validate
+from audit.settings.config import Config, Variant
+from audit.settings.overrides import overridden
 from audit.subject.rundir import RunDir
 from reports.result import AuditResult
 
 JUDGED = ("score", "report")  # the phases that read what the variants left
 
 
-def config_of(config: Config, variant: Variant) -> Config:
-    """The config of one variant: other protections, changed settings of the method, fewer attacks."""
-    plain = config.model_dump()
-    repeated = [a.model_dump() for a in config.attacks if variant.attacks is None or a.label in variant.attacks]
-    changes = {
+def overrides_of(config: Config, variant: Variant) -> dict[str, Any]:
+    """What a variant changes: protections, settings of the method, and which attacks are repeated."""
+    plain = variant.model_dump()
+    repeated = [a for a in config.attacks if variant.attacks is None or a.label in variant.attacks]
+    return {
         "title": f"{config.title}: {variant.name}",
-        "protections": variant.model_dump()["protections"],
-        "method": plain["method"] | variant.method,
-        "attacks": repeated,
+        "protections": plain["protections"],
+        "method": plain["method"],
+        "attacks": [a.model_dump() for a in repeated],
         "variants": [],
     }
-    return at(config.file, validate(Config, plain | changes, f"variant {variant.name}"))
+
+
+def config_of(config: Config, variant: Variant) -> Config:
+    """The config of one variant; raises UserError that names it."""
+    return overridden(config, overrides_of(config, variant), where=f"variant {variant.name}")
 
 
 def folder_of(run: RunDir, variant: Variant) -> RunDir:
@@ -34,15 +41,21 @@ def folder_of(run: RunDir, variant: Variant) -> RunDir:
 
 
 def execute_all(run: RunDir, config: Config, names: list[str], progress: Progress) -> None:
-    """Phases of a run with its variants, finished ones skipped; what they left is judged at the end."""
+    """Phases of a run with its variants, finished ones skipped; what they left is judged at the end.
+
+    Raises UserError at the very end where a variant failed: the others, and the audit, are there.
+    """
+    variants = [
+        Cell(name=v.name, folder=folder_of(run, v).path, config=config_of(config, v))
+        for v in (config.variants if "score" in names else ())
+    ]
     execute(run, config, [n for n in names if n not in JUDGED], progress, skip_finished=True)
-    every = [p.name for p in PHASES]
-    for variant in config.variants if "score" in names else ():
-        folder = RunDir.create(folder_of(run, variant).path)
-        execute(folder, config_of(config, variant), every, _named(variant.name, progress), skip_finished=True)
+    failures = run_cells(variants, progress) if variants else []
     # A verdict older than one of its variants is made again
     skip = not any(_newer(folder_of(run, v), run) for v in config.variants)
     execute(run, config, [n for n in names if n in JUDGED], progress, skip_finished=skip)
+    if failures:
+        raise complaint(failures, len(variants))
 
 
 def results(run: RunDir, config: Config) -> list[tuple[Variant, AuditResult | None]]:
@@ -61,7 +74,3 @@ def _newer(variant: RunDir, run: RunDir) -> bool:
     if not all(a.is_file() for a in audits):
         return False
     return audits[0].stat().st_mtime_ns > audits[1].stat().st_mtime_ns
-
-
-def _named(name: str, progress: Progress) -> Progress:
-    return lambda phase, done, total: progress(f"{name}: {phase}", done, total)

@@ -22,9 +22,8 @@ from typing import Annotated, Any
 import typer
 
 from attacks.evidence import Series
-from audit.reproduce.table import known, merge
-from audit.settings.config import Config
-from audit.settings.errors import validate
+from audit.reproduce.table import known
+from audit.settings.overrides import merged
 from fl.errors import UserError
 from reports.result import DPAudit, Figure
 
@@ -102,18 +101,17 @@ class Row:
         )
 
 
-def config(method: str, noise: float, rounds: int, seed: int, overrides: Mapping[str, Any]) -> Config:
-    """The audit of one method at one noise level; `overrides` are keys of a config."""
+def overrides_of(method: str, noise: float, rounds: int, seed: int) -> dict[str, Any]:
+    """What one method at one noise level changes in BASE."""
     plan = METHODS[known(method, METHODS, "method")]
     protection = {"name": "dp_gaussian", "kinds": plan["kinds"], "clip_norm": CLIP, "noise_multiplier": noise}
-    layer = {
+    return {
         "seed": seed,
         "method": plan["method"] | TRAINING | {"rounds": rounds},
         "protections": [protection],
         "evaluate_every": rounds,
         "dp_audit": {"rounds": rounds},
     }
-    return validate(Config, merge(merge(BASE, layer), overrides), method)
 
 
 def measure(
@@ -121,20 +119,23 @@ def measure(
 ) -> list[Row]:
     """Simulate and account every method at every noise level, below root."""
     from audit.cli.show import progress
-    from audit.phases.plan import execute
+    from audit.phases.cells import cells_of, complaint, run_cells
     from audit.subject.rundir import RunDir
 
     if rounds < 1:
         raise UserError(f"--rounds must be >= 1, got {rounds}", hint="10 takes some minutes")
-    rows: list[Row] = []
-    for method in METHODS:
-        for noise in noises:
-            settings = config(method, noise, rounds, seed, overrides)
-            run = RunDir.create(root / f"{method.lower()}-z{noise:g}-seed-{seed}-r{rounds}")
-            with progress() as report:
-                execute(run, settings, ["simulate", "account"], report, skip_finished=True)
-            rows += _rows(run, method, noise, settings.delta)
-    return rows
+    plan = {
+        f"{method.lower()}-z{noise:g}-seed-{seed}-r{rounds}": (method, noise)
+        for method in METHODS
+        for noise in noises
+    }
+    layers = {name: merged(overrides_of(*key, rounds, seed), overrides) for name, key in plan.items()}
+    cells = cells_of(BASE, layers, root, ("simulate", "account"))
+    with progress() as report:
+        failures = run_cells(cells, report)
+    if failures:
+        raise complaint(failures, len(cells))
+    return [row for c in cells for row in _rows(RunDir(c.folder), *plan[c.name], c.config.delta)]
 
 
 def _rows(run: Any, method: str, noise: float, delta: float) -> list[Row]:

@@ -16,9 +16,8 @@ from typing import Annotated, Any
 
 import typer
 
-from audit.reproduce.table import known, merge
-from audit.settings.config import Config
-from audit.settings.errors import validate
+from audit.reproduce.table import known
+from audit.settings.overrides import merged
 from fl.errors import UserError
 
 BASE: dict[str, Any] = {
@@ -63,40 +62,38 @@ CAPTION = (
 Found = Mapping[str, Any]  # one file of evidence/
 
 
-def config(method: str, rounds: int, seed: int, overrides: Mapping[str, Any]) -> Config:
-    """The audit of one method; `overrides` are keys of a config, laid over BASE."""
+def overrides_of(method: str, rounds: int, seed: int) -> dict[str, Any]:
+    """What one method changes in BASE."""
     settings = {**METHODS[known(method, METHODS, "method")], **TRAINING, "rounds": rounds}
-    layers: tuple[Mapping[str, Any], ...] = (
-        {"seed": seed, "method": settings, "evaluate_every": rounds},
-        overrides,
-    )
-    merged: dict[str, Any] = BASE
-    for layer in layers:
-        merged = merge(merged, layer)
-    return validate(Config, merged, method)
+    return {"seed": seed, "method": settings, "evaluate_every": rounds}
 
 
 def measure(methods: Sequence[str], rounds: int, seed: int, root: Path, overrides: Mapping[str, Any]) -> str:
     """Simulate and attack each method below root; the table as Markdown, also in root/table.md."""
     from audit.cli.show import progress
-    from audit.phases.plan import execute
-    from audit.subject.rundir import RunDir
+    from audit.phases.cells import cells_of, complaint, run_cells
 
     if rounds < 1:
         raise UserError(f"--rounds must be >= 1, got {rounds}", hint="4 takes some minutes")
-    configs = {m: config(m, rounds, seed, overrides) for m in methods or METHODS}
+    plan = {f"{_folder(m)}-seed-{seed}-r{rounds}": m for m in methods or METHODS}
+    layers = {name: merged(overrides_of(m, rounds, seed), overrides) for name, m in plan.items()}
+    todo = cells_of(BASE, layers, root, ("simulate", "attack"))
+    with progress() as report:
+        failures = run_cells(todo, report)
+    if failures:
+        raise complaint(failures, len(todo))
     rows = []
-    for method, settings in configs.items():
-        name = method.lower().replace(", ", "-").replace(" ", "-")
-        run = RunDir.create(root / f"{name}-seed-{seed}-r{rounds}")
-        with progress() as report:
-            execute(run, settings, ["simulate", "attack"], report, skip_finished=True)
-        evidence = [json.loads(p.read_text()) for p in sorted(run.evidence.glob("[0-9]*.json"))]
-        rows.append(cells(method, evidence))
+    for cell in todo:
+        kept = sorted((cell.folder / "evidence").glob("[0-9]*.json"))
+        rows.append(cells(plan[cell.name], [json.loads(p.read_text()) for p in kept]))
     lines = [HEADER, ("---",) * len(HEADER), *rows]
     text = "\n".join(f"| {' | '.join(line)} |" for line in lines) + f"\n\n{CAPTION}\n"
     (root / "table.md").write_text(text, encoding="utf-8")
     return text
+
+
+def _folder(method: str) -> str:
+    return method.lower().replace(", ", "-").replace(" ", "-")
 
 
 def cells(method: str, evidence: Sequence[Found]) -> tuple[str, ...]:

@@ -4,9 +4,9 @@
     python -m audit.reproduce.main rebafl-1 --rounds 200 --seeds 7,8 --column fmnist-m20 --rows FedAvg,ReBaFL
 
 Only the simulate phase runs, into runs/papers/TABLE/COLUMN/ROW/seed-S-rN; what is finished is not run
-again and what was killed continues. All rows of a column share, seed by seed, the partition, the
-first model, who takes part and the batches. runs/papers/TABLE/table.md holds everything finished so
-far, at any number of rounds.
+again, what was killed continues, and many cells run side by side. All rows of a column share, seed by
+seed, the partition, the first model, who takes part and the batches. runs/papers/TABLE/table.md holds
+everything finished so far, at any number of rounds.
 """
 
 import os
@@ -62,39 +62,39 @@ class Selection:
 def reproduce(table: Table, chosen: Selection, root: Path = ROOT) -> Path:
     """Run the chosen cells below root/TABLE and keep table.md there; returns its path.
 
-    Every config is checked and every data set read once before the first run starts.
+    Every config is checked and every data set read once before the first run starts. Raises UserError
+    that names the cells which failed, after all others went to their end.
     """
     from audit.cli.show import progress
-    from audit.phases.plan import execute
+    from audit.phases.cells import Cell, cells_of, complaint, run_cells
     from audit.reproduce.report import blocks, collect, markdown
-    from audit.settings.resolve import resolve
-    from audit.subject.rundir import RunDir
+    from audit.subject.sharing import sharing
     from audit.subject.simulated import SimulatedCase
 
-    cells = chosen.cells(table)
-    configs = [
-        table.cell(column, row, rounds=chosen.rounds, seed=seed, data=chosen.data, workers=chosen.workers)
-        for column, row, seed in cells
-    ]
-    for config in configs:
-        resolve(config)
-    for config in {str(c.federation.dataset): c for c in configs}.values():
-        SimulatedCase(config).dataset.load()
     page = root / table.name / "table.md"
-    for i, ((column, row, seed), config) in enumerate(zip(cells, configs, strict=True)):
-        label = f"{i + 1}/{len(cells)} {column} {row} seed {seed}"
-        run = RunDir.create(page.parent / column / row / f"seed-{seed}-r{chosen.rounds}")
-        if not sys.stderr.isatty():  # where the bar is silent
-            typer.echo(label, err=True)
-        with progress() as report:
-            execute(run, config, ["simulate"], _named(label, report), skip_finished=True)
-        found = collect(table, page.parent)  # now: a long table is readable while it grows
+    overrides = {
+        f"{column}/{row}/seed-{seed}-r{chosen.rounds}": table.overrides(
+            column, row, rounds=chosen.rounds, seed=seed, data=chosen.data, workers=chosen.workers
+        )
+        for column, row, seed in chosen.cells(table)
+    }
+    cells = cells_of(table.base, overrides, page.parent, ("simulate",))
+
+    def write(cell: Cell | None = None) -> None:  # after each: a long table is readable while it grows
+        if cell is not None and not sys.stderr.isatty():  # where the bar is silent
+            typer.echo(f"{cell.name}: done", err=True)
+        found = collect(table, page.parent)
+        page.parent.mkdir(parents=True, exist_ok=True)
         page.write_text(markdown(table, found, blocks(table, found.runs)), encoding="utf-8")
+
+    with sharing(), progress() as report:
+        for config in {str(c.config.federation.dataset): c.config for c in cells}.values():
+            SimulatedCase(config).data  # noqa: B018  (read once, before the first run)
+        failures = run_cells(cells, report, after=write)
+    write()
+    if failures:
+        raise complaint(failures, len(cells))
     return page
-
-
-def _named(label: str, report: Any) -> Any:
-    return lambda phase, done, total: report(label, done, total)
 
 
 def show(table: Table, chosen: Selection, root: Path = ROOT) -> None:

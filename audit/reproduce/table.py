@@ -25,7 +25,8 @@ from pydantic import Field
 from audit.settings import catalog
 from audit.settings.config import Config
 from audit.settings.errors import validate
-from audit.settings.spec import Group, Number, Text
+from audit.settings.overrides import merged, overridden
+from audit.settings.spec import Group, Number, PluginSpec, Text
 from audit.settings.yaml import read_yaml
 from fl.errors import UserError
 
@@ -99,7 +100,12 @@ class Table:
             return found.get(statistic)
         return found if statistic == self.header.statistics[0] else None
 
-    def cell(
+    @property
+    def base(self) -> dict[str, Any]:
+        """What all cells share; no valid config before a row adds its method."""
+        return merged(FRAME, self.header.base)
+
+    def overrides(
         self,
         column: str,
         row: str,
@@ -108,15 +114,12 @@ class Table:
         seed: int,
         data: Mapping[str, Mapping[str, Any]] | None = None,
         workers: str | int = "auto",
-    ) -> Config:
-        """The config of one run. `data` adds settings, such as a path, to data sets by name.
+    ) -> dict[str, Any]:
+        """What one run changes in the base. `data` adds settings, such as a path, to data sets by name.
 
-        Raises UserError where the file describes no valid config; see audit.resolve for settings.
+        Raises UserError where the data set is read from a folder that nobody named.
         """
-        where = f"{self.name}, column {column}, row {row}"
-        layers = (
-            FRAME,
-            self.header.base,
+        found = merged(
             self.columns[column].overrides,
             self.rows[row].overrides,
             {
@@ -126,18 +129,23 @@ class Table:
                 "method": {**self.rows[row].method, "rounds": rounds + self.rows[row].more_rounds},
             },
         )
-        merged: dict[str, Any] = {}
-        for layer in layers:
-            merged = merge(merged, layer)
-        config = validate(Config, merged, where)
-        spec = config.federation.dataset
-        settings = {**spec.settings, **(data or {}).get(spec.name, {})}
-        if "path" not in settings and spec.name in _wanting_a_path():
+        federation = merged(self.base, found).get("federation", {})
+        spec = PluginSpec.model_validate(federation.get("dataset"))
+        settings = (data or {}).get(spec.name, {})
+        if "path" not in {**spec.settings, **settings} and spec.name in _wanting_a_path():
             raise UserError(
-                f"{where}: {spec.name} is read from a folder of yours", hint=f"--data {spec.name}=FOLDER"
+                f"{self.where(column, row)}: {spec.name} is read from a folder of yours",
+                hint=f"--data {spec.name}=FOLDER",
             )
-        merged = merge(merged, {"federation": {"dataset": {"name": spec.name, **settings}}})
-        return validate(Config, merged, where)
+        return merged(found, {"federation": {"dataset": {"name": spec.name, **spec.settings, **settings}}})
+
+    def cell(self, column: str, row: str, **run: Any) -> Config:
+        """The config of one run, `run` as of overrides(); raises UserError where it is not valid."""
+        return overridden(self.base, self.overrides(column, row, **run), where=self.where(column, row))
+
+    def where(self, column: str, row: str) -> str:
+        """As errors name a cell."""
+        return f"{self.name}, column {column}, row {row}"
 
 
 def load_table(name: str) -> Table:
@@ -179,19 +187,6 @@ def known(name: str, names: Iterable[str], what: str) -> str:
             f"no {what} {name!r}", hint=f"did you mean {near[0]!r}?" if near else "known: " + ", ".join(names)
         )
     return name
-
-
-def merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
-    """`above` laid over `below`, key by key; a plugin with another name replaces the one below."""
-    out = dict(below)
-    for key, value in above.items():
-        old = out.get(key)
-        if isinstance(old, Mapping) and isinstance(value, Mapping):
-            other = "name" in old and value.get("name", old["name"]) != old["name"]
-            out[key] = value if other else merge(old, value)
-        else:
-            out[key] = value
-    return out
 
 
 def _wanting_a_path() -> list[str]:

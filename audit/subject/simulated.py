@@ -17,6 +17,7 @@ from audit.settings.config import Config
 from audit.settings.spec import PluginSpec
 from audit.subject.case import About
 from audit.subject.messages import heard
+from audit.subject.sharing import shared
 from fl.aggregator import Aggregator
 from fl.dataset import Data, Dataset
 from fl.errors import UserError
@@ -75,8 +76,8 @@ class SimulatedCase:
 
     @cached_property
     def data(self) -> Data:
-        data = self.dataset.load()
         limits = self.config.federation
+        data = shared(("data", repr(limits.dataset)), self.dataset.load)
         return Data(
             train=_first(data.train, limits.train_limit, self.streams, "train_limit"),
             test=_first(data.test, limits.test_limit, self.streams, "test_limit"),
@@ -192,7 +193,9 @@ class SimulatedCase:
 
     def initial(self) -> State:
         """The weights every client starts from, drawn from the stream "model"."""
-        return state_of(initialise(self.make_net, self.streams))
+        asked = repr(self.config.federation.model), self.data.shape, len(self.data.classes), self.config.seed
+        drawn = shared(("first model", *asked), lambda: state_of(initialise(self.make_net, self.streams)))
+        return {name: values.clone() for name, values in drawn.items()}
 
 
 def build(cls: type[Net], shape: tuple[int, ...], classes: int, config: Any) -> Net:

@@ -6,7 +6,7 @@ import pytest
 
 from audit.dp.accountants.exact import gaussian
 from audit.dp.budget import rounded_up
-from audit.reproduce.dp_audit_table import HEADER, Row, config, figure, measure, table
+from audit.reproduce.dp_audit_table import HEADER, Row, figure, measure, overrides_of, table
 from fl.errors import UserError
 
 SMALL = {
@@ -44,4 +44,4 @@ def test_bad_plans_are_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="rounds"):
         measure([1.0], 0, 7, tmp_path, SMALL)
     with pytest.raises(UserError, match="DP-FedAvg"):
-        config("DP-FedAvgg", 1.0, 2, 7, SMALL)
+        overrides_of("DP-FedAvgg", 1.0, 2, 7)

@@ -7,8 +7,8 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from audit.reproduce.label_inference_table import HEADER, METHODS, cells, config, main, measure
-from audit.settings.resolve import resolve
+from audit.reproduce.label_inference_table import BASE, HEADER, METHODS, cells, main, measure, overrides_of
+from audit.settings.overrides import overridden
 from fl.errors import UserError
 
 TINY = {
@@ -26,7 +26,7 @@ TINY = {
 
 @pytest.mark.parametrize("method", METHODS)
 def test_every_method_is_a_valid_config(method: str) -> None:
-    resolve(config(method, 4, 7, {}))
+    overridden(BASE, overrides_of(method, 4, 7), where=method)
 
 
 def test_rows_are_what_the_attacks_found(tmp_path: Path) -> None:

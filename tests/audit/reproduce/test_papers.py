@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from audit.reproduce.main import Selection, main, reproduce
 from audit.reproduce.report import Finished, blocks, collect
-from audit.reproduce.table import load_table, merge, tables
+from audit.reproduce.table import load_table, tables
 from audit.settings.resolve import resolve
 from fl.errors import UserError
 
@@ -137,14 +137,6 @@ def test_rounds_and_time_until_an_accuracy_is_reached() -> None:
     assert (one.value("rounds_to_80"), one.value("time_to_80")) == (2, 5.0)
     assert one.value("rounds_to_81") is one.value("time_to_81") is None
     assert run("FedAvg", 1, 0.9).value("time_to_80") is None  # nobody kept the time
-
-
-def test_a_plugin_of_another_name_brings_none_of_the_old_settings() -> None:
-    below = {"partition": {"name": "shards", "shards_per_client": 5}, "clients": 3}
-    assert merge(below, {"partition": {"name": "iid"}})["partition"] == {"name": "iid"}
-    kept = merge(below, {"partition": {"shards_per_client": 2}})
-    assert kept == {"partition": {"name": "shards", "shards_per_client": 2}, "clients": 3}
-    assert merge({"method": {"lr": 1}}, {"method": {"name": "a"}})["method"] == {"lr": 1, "name": "a"}
 
 
 def test_a_plain_number_belongs_to_the_first_statistic(tiny: Path) -> None:

@@ -1,0 +1,154 @@
+"""Cells: one config many times with some keys changed, each cell a run folder of its own.
+
+Variants, published tables and sweeps are lists of overrides. Cells that are left to do run side by
+side, one to a process, where they are at least as many as the processes; fewer run one after the
+other, and their clients get the processes. Cells of one process share data and first models. Bits
+do not depend on any of this, nor on kills: a cell continues like any run. A cell that fails is named
+at the end and does not stop the others.
+"""
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from audit.phases.plan import PHASES, Progress, done, execute
+from audit.phases.side_by_side import Death, side_by_side
+from audit.phases.simulate import device_of
+from audit.settings.config import Config
+from audit.settings.overrides import overridden
+from audit.subject.rundir import RunDir
+from audit.subject.sharing import sharing
+from fl.errors import UserError
+from fl.workers import auto_count
+
+ALL = tuple(p.name for p in PHASES)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cell:
+    """One run: its name in progress and errors, its folder, its config and the phases wanted."""
+
+    name: str
+    folder: Path
+    config: Config
+    phases: tuple[str, ...] = ALL
+
+
+@dataclass(frozen=True, kw_only=True)
+class Failure:
+    """A cell that did not go to its end; `code` is a command's exit code, or minus a signal's number."""
+
+    name: str
+    code: int
+    sentence: str
+    hint: str = ""
+
+
+def cells_of(
+    base: Config | Mapping[str, Any],
+    overrides: Mapping[str, Mapping[str, Any]],
+    root: Path,
+    phases: tuple[str, ...] = ALL,
+) -> list[Cell]:
+    """One cell for each name, in the folder root/NAME ("krum/seed-7" is two deep).
+
+    Raises UserError, naming the cell, where a name leads out of `root` or into another cell's folder,
+    and where the changed config is not valid.
+    """
+    for name in overrides:
+        path = PurePosixPath(name)
+        if str(path) != name or path.is_absolute() or not path.parts or ".." in path.parts:
+            raise UserError(f"cell {name!r} cannot name a folder", hint="write names as A or A/B")
+        if above := [str(p) for p in path.parents if str(p) in overrides]:
+            raise UserError(f"cell {name} would lie inside cell {above[0]}", hint="give it another name")
+    return [
+        Cell(name=n, folder=root / n, config=overridden(base, o, where=f"cell {n}"), phases=phases)
+        for n, o in overrides.items()
+    ]
+
+
+def run_cells(
+    todo: Sequence[Cell],
+    progress: Progress,
+    *,
+    workers: str | int | None = None,
+    after: Callable[[Cell], None] = lambda cell: None,
+) -> list[Failure]:
+    """Run every cell to its end, finished phases skipped; returns those that failed, in their order.
+
+    `workers`: how many processes, by default as the first cell's config says. `after` is called here
+    with every cell that just went to its end. Progress comes as "NAME: PHASE" and, of all, as "cells".
+    """
+    failures: dict[str, Failure] = {}
+    left = [cell for cell in todo if not _is_done(cell)]
+    ended = len(todo) - len(left)
+
+    def end(cell: Cell, found: Failure | Death | None) -> None:
+        nonlocal ended
+        ended += 1
+        progress("cells", ended, len(todo))
+        if isinstance(found, Death):
+            found = Failure(name=cell.name, code=found.code, sentence=str(found), hint="use fewer workers")
+        if found is None:
+            after(cell)
+        else:
+            failures[cell.name] = found
+
+    progress("cells", ended, len(todo))
+    count = _count(left[0].config, workers) if left else 0
+    if 1 < count <= len(left):
+        side_by_side(left, count, _run_alone, progress, end)
+    else:
+        with sharing():
+            for cell in left:
+                end(cell, _run(cell, progress, workers=None if workers is None else count))
+    return [failures[c.name] for c in todo if c.name in failures]
+
+
+def complaint(failures: Sequence[Failure], total: int) -> UserError:
+    """One sentence that names every cell that failed."""
+    each = "; ".join(f"{f.name} (exit code {f.code}): {f.sentence}" for f in failures)
+    hints = [f.hint for f in failures if f.hint]
+    hint = hints[0] if hints else "the same command runs again what failed"
+    return UserError(f"{len(failures)} of {total} cells failed: {each}", hint=hint)
+
+
+def _count(config: Config, workers: str | int | None) -> int:
+    wanted = config.workers if workers is None else workers
+    return wanted if isinstance(wanted, int) else auto_count(device_of(config))
+
+
+def _is_done(cell: Cell) -> bool:
+    folder = RunDir(cell.folder)
+    try:
+        return folder.config.is_file() and done(folder, cell.config, cell.phases)
+    except UserError:
+        return False  # said when it runs
+
+
+def _run_alone(cell: Cell, progress: Progress) -> Failure | None:
+    """In a process of its own, its clients with it."""
+    return _run(cell, progress, workers=0)
+
+
+def _run(cell: Cell, progress: Progress, workers: int | None) -> Failure | None:
+    """One cell here, its clients in `workers` processes; None: as its config says."""
+    told = partial(_named, cell.name, progress)
+    try:
+        folder = RunDir.create(cell.folder)
+        execute(folder, cell.config, cell.phases, told, skip_finished=True, workers=workers)
+    except UserError as error:
+        return Failure(name=cell.name, code=2, sentence=str(error.args[0]), hint=error.hint)
+    except Exception as error:
+        if os.environ.get("FEDAUDIT_DEBUG"):
+            raise
+        text = " ".join(str(error).split())[:300]
+        return Failure(name=cell.name, code=2, sentence=f"unexpected {type(error).__name__}: {text}")
+    return None
+
+
+def _named(name: str, progress: Progress, phase: str, at: int, total: int) -> None:
+    progress(f"{name}: {phase}", at, total)

@@ -1,0 +1,142 @@
+"""Side by side: long pieces of work over processes, with progress, where a process may die.
+
+Unlike fl/workers.py, whose workers answer in order and fail together, a piece that takes its process
+with it costs nobody else: the process is replaced, and what ended it is said.
+"""
+
+import multiprocessing
+import os
+import signal
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from multiprocessing.connection import Connection, wait
+from typing import Any, Generic, TypeVar, cast
+
+import torch
+
+from audit.phases.plan import Progress
+from audit.subject.sharing import sharing
+from fl import foreign
+from fl.workers import die_with_parent, tune_allocator
+
+T = TypeVar("T")
+R = TypeVar("R")
+SECONDS = 0.2  # between two words of progress of one process
+
+
+@dataclass(frozen=True)
+class Death:
+    """A process ended without an answer; `code` is its exit code, or minus a signal's number."""
+
+    code: int
+
+    def __str__(self) -> str:
+        if self.code < 0:
+            return f"its process was ended by {signal.Signals(-self.code).name}, probably for lack of memory"
+        return f"its process ended with code {self.code}"
+
+
+def side_by_side(
+    items: Sequence[T],
+    count: int,
+    work: Callable[[T, Progress], R],
+    progress: Progress,
+    end: Callable[[T, R | Death], None],
+) -> None:
+    """work(item, progress) for every item, in `count` processes of one thread; `end` hears each result here.
+
+    `work` and what it gives must be picklable, and it may raise nothing. Each process takes the next
+    item when it is free. What `audit.subject.sharing` keeps is kept from item to item of a process.
+    """
+    waiting = list(reversed(items))
+    working: dict[Connection, tuple[T, _Process[T, R]]] = {}
+    idle = [_Process(work) for _ in range(count)]
+    try:
+        while waiting or working:
+            while idle and waiting:
+                process, item = idle.pop(), waiting.pop()
+                working[process.pipe] = item, process
+                process.pipe.send(item)
+            for ready in wait(list(working)):
+                pipe = cast(Connection, ready)
+                item, process = working[pipe]
+                try:
+                    kind, *said = pipe.recv()
+                except (EOFError, ConnectionResetError):
+                    del working[pipe]
+                    code = process.ended()
+                    if waiting:
+                        idle.append(_Process(work))
+                    end(item, Death(code))
+                    continue
+                if kind == "progress":
+                    progress(*said)
+                else:
+                    del working[pipe]
+                    idle.append(process)
+                    end(item, said[0])
+    finally:
+        for process in [*idle, *(p for _, p in working.values())]:
+            process.stop()
+
+
+class _Process(Generic[T, R]):
+    """A process that works on what it is sent. No daemon: the work may start a child of its own."""
+
+    def __init__(self, work: Callable[[T, Progress], R]) -> None:
+        self.pipe, theirs = _context().Pipe()
+        self.process = _context().Process(target=_serve, args=(theirs, foreign.Carried(work)))
+        self.process.start()
+        theirs.close()
+
+    def ended(self) -> int:
+        self.process.join()
+        self.pipe.close()
+        return int(self.process.exitcode or 0)
+
+    def stop(self) -> None:
+        """At once, which loses nothing where the work continues after a kill."""
+        self.process.kill()
+        self.ended()
+
+
+@cache
+def _context() -> Any:
+    """Processes come from a clean server: a fork of this one would inherit locked threads of OpenMP and hang."""
+    if "forkserver" not in multiprocessing.get_all_start_methods():
+        return multiprocessing.get_context("spawn")
+    context = multiprocessing.get_context("forkserver")
+    # What takes seconds to import is imported once
+    context.set_forkserver_preload(["audit.phases.cells", "audit.phases.attack", "torch._dynamo"])
+    return context
+
+
+def _serve(pipe: Connection, work: foreign.Carried) -> None:
+    die_with_parent()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent hears it too and stops us
+    torch.set_num_threads(1)
+    os.environ["OMP_NUM_THREADS"] = "1"  # of libraries that are not loaded yet, and of children
+    tune_allocator()
+    progress = _Throttled(pipe)
+    with sharing():
+        while True:
+            try:
+                item = pipe.recv()
+            except EOFError:  # the parent is gone, where the system did not end us with it
+                return
+            pipe.send(("end", work.value(item, progress)))
+
+
+class _Throttled:
+    """Progress through a pipe: the end of a phase always, steps between not more often than needed."""
+
+    def __init__(self, pipe: Connection) -> None:
+        self.pipe, self.last = pipe, 0.0
+
+    def __call__(self, phase: str, at: int, total: int) -> None:
+        now = time.monotonic()
+        if at >= total or now - self.last >= SECONDS:
+            self.last = now
+            self.pipe.send(("progress", phase, at, total))
