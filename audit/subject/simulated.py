@@ -194,8 +194,8 @@ class SimulatedCase:
     def initial(self) -> State:
         """The weights every client starts from, drawn from the stream "model"."""
         asked = repr(self.config.federation.model), self.data.shape, len(self.data.classes), self.config.seed
-        drawn = shared(("first model", *asked), lambda: state_of(initialise(self.make_net, self.streams)))
-        return {name: values.clone() for name, values in drawn.items()}
+        first = shared(("first model", *asked), lambda: state_of(initialise(self.make_net, self.streams)))
+        return {name: values.clone() for name, values in first.items()}
 
 
 def build(cls: type[Net], shape: tuple[int, ...], classes: int, config: Any) -> Net:

@@ -11,7 +11,7 @@ import pytest
 
 from audit.phases.cells import Cell, cells_of, complaint, run_cells
 from audit.phases.plan import execute
-from audit.settings.config import Config, load
+from audit.settings.config import Config
 from audit.subject.rundir import RunDir
 from fl.dataset import Data
 from fl.errors import UserError
@@ -30,7 +30,7 @@ BASE = {
     "record": {"rounds": "all"},
     "attacks": ["count_recovery", {"name": "prototype_membership", "least_auxiliary": 5}],
     "replay": {"sizes": [1, 5], "clients": 2, "groups": 10},
-    "workers": 0,
+    "workers": 1,  # which a config keeps, whatever its cell runs with
 }
 OVERRIDES = {
     "plain": {},
@@ -167,12 +167,6 @@ def test_cells_of_one_process_read_the_data_once_and_a_single_run_keeps_nothing(
     assert Counted.loads == 2
 
 
-def test_a_cells_config_says_nothing_of_how_it_was_run(tmp_path: Path) -> None:
-    cells = cells_of(BASE | {"workers": 3}, {"a": {}, "b": {}}, tmp_path, ("simulate",))
-    assert run_cells(cells, silent, workers=2) == []
-    assert load(tmp_path / "a" / "config.yaml").workers == 3
-
-
 @pytest.mark.parametrize(
     ("names", "says"),
     [
@@ -189,7 +183,7 @@ def test_names_that_cannot_be_folders_are_refused(tmp_path: Path, names: list[st
 
 
 def test_an_override_that_cannot_be_names_its_cell(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="cell bad: method: unknown key 'lrr'"):
+    with pytest.raises(UserError, match=r"cell bad: unknown key method\.lrr"):
         cells_of(BASE, {"good": {}, "bad": {"method.lrr": 1}}, tmp_path)
     assert not list(tmp_path.iterdir())
 

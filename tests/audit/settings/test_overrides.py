@@ -52,8 +52,8 @@ def test_what_lies_below_is_not_changed() -> None:
     [
         ({"federation.clientz": 3}, "cell x: unknown key federation.clientz"),
         ({"federation.clients": 0}, "cell x: federation.clients must be >= 1, got 0"),
-        ({"method.lrr": 3}, "cell x: method: unknown key 'lrr'"),
-        ({"method.name": "fedproxx"}, "cell x: no 'fedproxx'"),
+        ({"method.lrr": 3}, "cell x: unknown key method.lrr"),
+        ({"method.name": "fedproxx"}, "cell x: method: no 'fedproxx'"),
         ({"federation": 3}, "cell x: federation must be"),
     ],
 )
