@@ -6,19 +6,14 @@ dataclasses that pydantic validates as they are. Nothing here imports more than 
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 from attacks.measure import named
-
-# How pydantic treats them: an unknown field of a file is an error, infinities survive JSON as text
-_STRICT: Mapping[str, Any] = {"extra": "forbid", "ser_json_inf_nan": "strings"}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Baseline:
     """What a blind adversary gets in the same trials."""
-
-    __pydantic_config__: ClassVar[Mapping[str, Any]] = _STRICT
 
     name: str  # "class mean", "wrong prototype, same class", "chance"
     value: float
@@ -31,8 +26,6 @@ class Evidence:
 
     Raises ValueError where the measure has no row in attacks/measure.py, or its unit or direction is another.
     """
-
-    __pydantic_config__: ClassVar[Mapping[str, Any]] = _STRICT
 
     measure: str  # a name of attacks/measure.py: "rank1", "ssim", "auc", "count_exact_match"
     value: float
@@ -81,8 +74,6 @@ class Gallery:
 @dataclass(frozen=True, kw_only=True)
 class Series:
     """One line or set of points of a figure; an attack's are ROC curves, false against true positives."""
-
-    __pydantic_config__: ClassVar[Mapping[str, Any]] = _STRICT
 
     name: str  # "n = 5"
     x: Sequence[float]

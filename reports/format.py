@@ -4,7 +4,8 @@ import math
 import re
 from datetime import UTC, datetime
 
-from reports.result import Outcome, Severity, Threat
+from fl.threat import ThreatModel
+from reports.result import Outcome, Severity
 
 NBSP = "\u00a0"  # a number and its unit stay on one line
 
@@ -123,9 +124,9 @@ def plural(count: int, noun: str, many: str = "") -> str:
     return f"{count:,} {noun if count == 1 else many or noun + 's'}"
 
 
-def threat(threat: Threat) -> str:
+def threat(threat: ThreatModel) -> str:
     """A threat model as one phrase."""
-    knows = ", ".join(k.replace("_", " ") for k in threat.knows)
+    knows = ", ".join(k.replace("_", " ") for k in sorted(threat.knows))
     position = threat.position.replace("_", " ")
     conduct = threat.conduct.replace("_", " ").replace("honest but curious", "honest-but-curious")
     return f"{position}, {conduct}; knows {knows or 'nothing beforehand'}"

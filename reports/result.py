@@ -4,12 +4,14 @@ Sections read this and compute nothing. The schema is public: `fedaudit show --s
 """
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from enum import StrEnum
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PlainSerializer
 
 from attacks.evidence import Evidence, Series
+from fl.threat import ThreatModel
 
 SCHEMA_VERSION = 1
 
@@ -42,10 +44,8 @@ class Record(BaseModel):
     model_config = ConfigDict(extra="forbid", ser_json_inf_nan="strings")
 
 
-class Threat(Record):
-    position: str
-    conduct: str
-    knows: list[str]
+# A set has no order of its own: written sorted, so that the same run gives the same bytes
+Threat = Annotated[ThreatModel, PlainSerializer(lambda t: asdict(t) | {"knows": sorted(t.knows)})]
 
 
 class Finding(Record):

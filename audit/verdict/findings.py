@@ -5,16 +5,16 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
-from pydantic import TypeAdapter
+from pydantic import ConfigDict, TypeAdapter
 
 from attacks.evidence import Evidence
 from attacks.measure import named
 from audit.verdict import figures
 from audit.verdict.judge import Subject, Verdict, clear, most_telling
 from reports import format as fmt
-from reports.result import Coverage, Figure, Finding, Gallery, Headline, Outcome, Severity, Threat, worst_first
+from reports.result import Coverage, Figure, Finding, Gallery, Headline, Outcome, Severity, worst_first
 
-_READ = TypeAdapter(list[Evidence])
+_READ = TypeAdapter(list[Evidence], config=ConfigDict(extra="forbid"))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,7 +48,7 @@ class Attacked(Subject):
             "method": card["title"],
             "reference": card["source"],
             "summary": self.file["reason"] if self.unsettled else _summary(self.found, verdict),
-            "threat": Threat(**card["threat"]),
+            "threat": card["threat"],
             "artifacts": [str(kind) for kind in card["requires"] or card["also_reads"]],
             "evidence": self.found,
             "does_not_show": card["does_not_show"],

@@ -7,7 +7,8 @@ from typing import Any
 from audit.subject.case import Case, counts
 from fl.model import count
 from fl.partition import overlaps
-from reports.result import Finding, Scope, Threat
+from fl.threat import ThreatModel
+from reports.result import Finding, Scope
 
 _MOST_ROWS = 50  # larger federations print no table of counts
 
@@ -18,7 +19,7 @@ def scope(case: Case, findings: Sequence[Finding]) -> Scope:
     shared = overlaps(parts)
     train, test = sum(map(len, parts)), len(data.test)
     initial = case.initial()
-    threats: list[Threat] = []
+    threats: list[ThreatModel] = []
     for finding in findings:
         if finding.threat is not None and finding.threat not in threats:
             threats.append(finding.threat)

@@ -14,6 +14,7 @@ from pydantic import TypeAdapter
 from attacks import measure
 from attacks.evidence import Baseline, Evidence, Series
 from attacks.measure import MEASURES, Measure
+from fl.threat import Position, ThreatModel
 from reports.result import AuditResult, Figure, Finding, Outcome, Severity
 
 ROOT = Path(__file__).parents[2]
@@ -103,19 +104,23 @@ FOUND = Evidence(
 )
 
 
+FINDING = Finding(
+    id="x",
+    title="t",
+    source="attack",
+    outcome=Outcome.DEMONSTRATED,
+    severity=Severity.LOW,
+    summary="s",
+    threat=ThreatModel(position=Position.SERVER, knows=frozenset({"c", "a", "d", "b"})),
+    evidence=[FOUND],
+)
+
+
 def test_the_record_an_attack_makes_is_the_one_that_the_audit_reads_back() -> None:
-    finding = Finding(
-        id="x",
-        title="t",
-        source="attack",
-        outcome=Outcome.DEMONSTRATED,
-        severity=Severity.LOW,
-        summary="s",
-        evidence=[FOUND],
-    )
-    assert Finding.model_validate_json(finding.model_dump_json()) == finding
-    assert Finding.model_validate(finding.model_dump(mode="json")).evidence == [FOUND]
+    assert Finding.model_validate_json(FINDING.model_dump_json()) == FINDING
+    assert Finding.model_validate(FINDING.model_dump(mode="json")).evidence == [FOUND]
     assert TypeAdapter(Evidence).validate_python(dataclasses.asdict(FOUND)) == FOUND
+    assert FINDING.model_dump(mode="json")["threat"]["knows"] == ["a", "b", "c", "d"]  # never a set's order
     drawn = Figure(
         id="f",
         title="t",
@@ -129,15 +134,18 @@ def test_the_record_an_attack_makes_is_the_one_that_the_audit_reads_back() -> No
 
 
 def test_an_unknown_field_of_a_record_is_refused_at_any_depth() -> None:
-    whole = TypeAdapter(Evidence).dump_python(FOUND, mode="json")
-    for wrong in ({**whole, "p": 1}, {**whole, "baselines": [{"name": "b", "value": 1, "p": 1}]}):
-        with pytest.raises(ValueError, match="p\n"):
-            TypeAdapter(Evidence).validate_python(wrong)
+    whole = FINDING.model_dump(mode="json")
+    (e,) = whole["evidence"]
+    for wrong in ({**e, "p": 1}, {**e, "baselines": [{"name": "b", "value": 1, "p": 1}]}):
+        with pytest.raises(ValueError, match=r"\.p\n"):
+            Finding.model_validate(whole | {"evidence": [wrong]})
+    with pytest.raises(ValueError, match=r"threat\.p\n"):
+        Finding.model_validate(whole | {"threat": {"position": "server", "p": 1}})
 
 
 def test_the_schema_of_a_result_has_the_fields_of_the_records() -> None:
     schema = AuditResult.model_json_schema()["$defs"]
-    for record in (Evidence, Baseline, Series):
+    for record in (Evidence, Baseline, Series, ThreatModel):
         assert list(schema[record.__name__]["properties"]) == [f.name for f in dataclasses.fields(record)]
         assert schema[record.__name__]["additionalProperties"] is False
 

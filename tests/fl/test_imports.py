@@ -11,7 +11,7 @@ FOLDERS = ("fl", "attacks", "audit", "reports")
 # What a folder may import of ours, itself aside. attacks reads records, never the simulator.
 ALLOWED = {
     "fl": (),
-    "reports": ("attacks.evidence", "attacks.measure"),  # the records it prints
+    "reports": ("attacks.evidence", "attacks.measure", "fl.threat"),  # the records it prints
     "attacks": (
         "fl.artifact",
         "fl.kinds",

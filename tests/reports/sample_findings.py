@@ -3,14 +3,16 @@
 import math
 
 from attacks.evidence import Baseline, Evidence
-from reports.result import Finding, Outcome, Severity, Threat
+from fl.threat import Conduct, Position, ThreatModel
+from reports.result import Finding, Outcome, Severity
 
 HOSTILE = "#strong[Leak] *bold* _x_ $x^2$ <script>alert(1)</script> \\ @ref `raw` {{ 7*7 }} [link](x)"
 FOREIGN = "naïve Größe, ε ≤ 1, 漢字 and 😀"
 CLASSES = ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"]
-SERVER = Threat(position="server", conduct="honest_but_curious", knows=["architecture", "auxiliary_data"])
-PUBLIC = Threat(position="public", conduct="honest_but_curious", knows=["architecture"])
-MALICIOUS = Threat(position="client", conduct="malicious", knows=[])
+KNOWN = frozenset({"architecture", "auxiliary_data"})
+SERVER = ThreatModel(position=Position.SERVER, knows=KNOWN)
+PUBLIC = ThreatModel(position=Position.PUBLIC, knows=frozenset({"architecture"}))
+MALICIOUS = ThreatModel(position=Position.CLIENT, conduct=Conduct.MALICIOUS)
 
 
 def findings() -> list[Finding]:

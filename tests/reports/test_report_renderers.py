@@ -115,7 +115,20 @@ def poison(value, key=""):
     if isinstance(value, list | tuple):
         return [poison(v, key) for v in value]
     # what a reader of the file refuses when it is not one of a few words
-    fixed = {"id", "finding", "created", "kind", "source", "control", "severity", "outcome", "measure", "unit"}
+    fixed = {
+        "id",
+        "finding",
+        "created",
+        "kind",
+        "source",
+        "control",
+        "severity",
+        "outcome",
+        "measure",
+        "unit",
+        "position",
+        "conduct",
+    }
     if isinstance(value, str) and type(value) is str and key not in fixed and len(value) < 300:
         return value + " <script>#panic() $x$ \"'> \\ {{1}} {% x %} `"
     return value
