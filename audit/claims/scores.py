@@ -8,9 +8,9 @@ import math
 from collections.abc import Mapping, Sequence
 
 from audit.claims.claim import Claim, Role, Setting, Target
+from audit.dp.accountants._engines import choose, tightest
 from audit.dp.accountants.exact import closed_form
 from audit.dp.budget import rounded_up
-from audit.dp.engines import choose, tightest
 from audit.dp.formulas import central_limit, classical
 from audit.dp.lints.numbers import MOST_DELTA, MOST_EPSILON
 from audit.dp.terms import Term, merged

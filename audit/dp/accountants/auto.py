@@ -1,6 +1,6 @@
 """Auto: the tightest accountant that is sound for the releases, checked by two others.
 
-The policy is audit/dp/engines.py; the report names the accountant that was chosen.
+The policy is audit/dp/accountants/_engines.py; the report names the accountant that was chosen.
 """
 
 from collections.abc import Sequence
@@ -10,7 +10,7 @@ from typing import Annotated
 from pydantic import Field
 
 from audit.dp.accountant import Accountant, Bound, Card, Numerical
-from audit.dp.engines import cross_check, tightest
+from audit.dp.accountants._engines import cross_check, tightest
 from audit.dp.terms import terms
 from fl.ledger import Release
 

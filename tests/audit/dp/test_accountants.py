@@ -13,6 +13,7 @@ import pytest
 
 from audit.dp.accountant import NOTHING, Bound, as_observed, seen_as
 from audit.dp.accountants import pld, prv, rdp, wor_pld
+from audit.dp.accountants._engines import Others, choose, contradiction, tightest
 from audit.dp.accountants.auto import Auto
 from audit.dp.accountants.exact import Exact
 from audit.dp.accountants.pld import PLD
@@ -21,7 +22,6 @@ from audit.dp.accountants.rdp import RDP
 from audit.dp.accountants.wor_pld import WorPLD
 from audit.dp.budget import budgets
 from audit.dp.child import Exceeded, call
-from audit.dp.engines import Others, choose, contradiction, tightest
 from audit.dp.terms import Term, coarsened, terms
 from audit.settings.spec import PluginSpec
 from fl.ledger import Release

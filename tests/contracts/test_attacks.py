@@ -1,0 +1,40 @@
+"""Every attack: a card in plain words, a control that exists, and a reason where there is nothing to read."""
+
+import importlib.util
+
+import pytest
+
+from attacks.attack import Attack, Knowledge
+from audit.settings import catalog
+from fl.kinds import Kind
+from tests.contracts.words import odd
+
+NAMES = catalog.names("attacks")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_card_is_complete_and_in_plain_words(name: str) -> None:
+    card = catalog.load("attacks", name).card
+    assert card.title and card.source
+    for text in (card.learns, card.does_not_show, card.remedy):
+        assert text.strip() == text and len(text.split()) >= 3
+    assert not odd(" ".join((card.title, card.learns, card.does_not_show, card.remedy)))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_it_reads_kinds_that_exist_and_none_twice(name: str) -> None:
+    card = catalog.load("attacks", name).card
+    assert card.reads and set(card.reads) <= set(Kind) and len(set(card.reads)) == len(card.reads)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_control_that_a_card_names_exists(name: str) -> None:
+    control = catalog.load("attacks", name).card.control
+    assert control == "" or importlib.util.find_spec(f"audit.controls.{control}")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_an_empty_view_raises_nothing_and_a_reason_is_a_sentence(name: str) -> None:
+    attack: Attack = catalog.load("attacks", name)()
+    reason = attack.not_applicable([], Knowledge(classes=10, image_shape=(1, 8, 8)))
+    assert reason == "" or len(reason.split()) >= 3

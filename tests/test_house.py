@@ -1,0 +1,97 @@
+"""The house: folders depend on each other one way at every depth; tests stand where the code does."""
+
+import ast
+from collections.abc import Iterable, Mapping
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PACKAGES = ("fl", "attacks", "audit", "reports")
+# Modules on top of a package, beside its folders
+MOST_ON_TOP = {"audit": 4, "attacks": 4}
+# Folders of tests that stand for no folder of the code
+OWN_TESTS = {"contracts", "fl/equivalence"}
+
+
+def modules() -> dict[str, Path]:
+    files = (p for package in PACKAGES for p in (ROOT / package).rglob("*.py") if p.name != "__init__.py")
+    return {".".join(p.relative_to(ROOT).with_suffix("").parts): p for p in files}
+
+
+@cache
+def imports(path: Path) -> frozenset[str]:
+    """Names of modules that a file imports, wherever in the file."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            found |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
+    return frozenset(found)
+
+
+def arrows(files: Mapping[str, Iterable[str]]) -> dict[str, set[tuple[str, str]]]:
+    """Folder -> which of its files and subfolders imports which; a subfolder counts as one."""
+    found: dict[str, set[tuple[str, str]]] = {}
+    for module, targets in files.items():
+        for target in targets:
+            if target not in files or target == module:
+                continue
+            ours, theirs = module.split("."), target.split(".")
+            depth = 0
+            while ours[depth] == theirs[depth]:
+                depth += 1
+            found.setdefault(".".join(ours[:depth]), set()).add((ours[depth], theirs[depth]))
+    return found
+
+
+def circles(arrows: Iterable[tuple[str, str]]) -> set[str]:
+    """Every name that reaches itself."""
+    reach = set(arrows)
+    while more := {(a, d) for a, b in reach for c, d in reach if b == c} - reach:
+        reach |= more
+    return {a for a, b in reach if a == b}
+
+
+def siblings() -> dict[str, set[tuple[str, str]]]:
+    return arrows({name: imports(path) for name, path in modules().items()})
+
+
+def test_no_folder_and_what_lies_beside_it_import_each_other_at_any_depth() -> None:
+    found = siblings()
+    assert ("phases", "subject") in found["audit"]  # there is something to look at
+    assert {parent: names for parent, pairs in found.items() if (names := circles(pairs))} == {}
+
+
+def test_the_four_packages_import_one_way() -> None:
+    assert circles(siblings()[""]) == set()
+
+
+def test_a_circle_of_folders_is_seen() -> None:
+    one = {
+        "audit.a.x": ["audit.b.y"],
+        "audit.b.y": [],
+        "audit.b.z": ["audit.c.d.w"],
+        "audit.c.d.w": ["audit.a.x"],
+    }
+    assert arrows(one) == {"audit": {("a", "b"), ("b", "c"), ("c", "a")}}
+    assert circles(arrows(one)["audit"]) == {"a", "b", "c"}
+    up = {"audit.a.x": ["audit.a.deep.y"], "audit.a.deep.y": ["audit.a.z"], "audit.a.z": []}
+    assert arrows(up) == {"audit.a": {("x", "deep"), ("deep", "z")}}  # no circle: x is not z
+    up["audit.a.deep.y"] = ["audit.a.x"]
+    assert circles(arrows(up)["audit.a"]) == {"x", "deep"}
+    assert circles({("a", "b"), ("a", "c"), ("b", "c")}) == set()
+
+
+@pytest.mark.parametrize("package", MOST_ON_TOP)
+def test_few_modules_lie_on_top(package: str) -> None:
+    on_top = [p.name for p in (ROOT / package).glob("*.py") if p.name != "__init__.py"]
+    assert len(on_top) <= MOST_ON_TOP[package], on_top
+
+
+def test_every_folder_of_tests_stands_for_a_folder_of_the_code() -> None:
+    tests = {p.parent.relative_to(ROOT / "tests").as_posix() for p in (ROOT / "tests").rglob("test_*.py")}
+    stray = {t for t in tests if t != "." and t not in OWN_TESTS and not (ROOT / t / "__init__.py").is_file()}
+    assert stray == set()
