@@ -16,6 +16,7 @@ from fl.errors import UserError
 
 if TYPE_CHECKING:
     from audit.settings.config import Config
+    from audit.settings.index import Entry
     from audit.subject.rundir import RunDir
 
 
@@ -141,13 +142,15 @@ def compare(
 @command
 def list_(kind: Annotated[Kind, typer.Argument(help="what to list")]) -> None:
     """Print the cards of all plugins of a kind."""
-    from audit.cli.show import print_table
-    from audit.settings.catalog import entries
+    from audit.cli.cards import show as show_cards
+    from audit.settings.index import entries
 
-    found = entries(kind.value)
-    more = list(dict.fromkeys(name for e in found for name in e.more))
-    rows = [[e.name, e.title, e.text, *(e.more.get(m, "") for m in more), e.source] for e in found]
-    print_table(["name", "title", "what it is", *more, "source"], rows)
+    def imported() -> "list[Entry]":
+        from audit.settings import catalog
+
+        return catalog.entries(kind.value)
+
+    show_cards(entries(kind.value, imported))
 
 
 @command
@@ -166,13 +169,14 @@ def show(
             "show needs a config or --schema, one of them", hint="fedaudit show configs/quickstart.yaml"
         )
     if schema is Schema.RESULT:
+        from audit.settings.schema import result_schema
         from reports.result import AuditResult
 
-        typer.echo(json.dumps(AuditResult.model_json_schema(), indent=2))
+        typer.echo(json.dumps(result_schema(AuditResult), indent=2, allow_nan=False))
     elif schema is Schema.CONFIG:
-        from audit.settings.resolve import config_schema
+        from audit.settings.schema import config_schema
 
-        typer.echo(json.dumps(config_schema(), indent=2))
+        typer.echo(json.dumps(config_schema(), indent=2, allow_nan=False))
     elif config is not None:
         from audit.settings.resolve import dump, resolve
 

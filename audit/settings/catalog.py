@@ -13,6 +13,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
+from audit.settings.index import BROKEN, Entry
 from fl import plugin
 from fl.errors import UserError
 from fl.settings import checked
@@ -49,17 +50,6 @@ SHELVES = {
     "sections": Shelf(("reports.sections",), "reports.section:Section"),
     "renderers": Shelf(("reports.renderers",), "reports.renderer:Renderer"),
 }
-
-
-@dataclass(frozen=True, kw_only=True)
-class Entry:
-    """One plugin as `fedaudit list` prints it."""
-
-    name: str
-    title: str
-    source: str  # the paper; for a section its place in the report
-    text: str  # one line
-    more: dict[str, str] = dataclasses.field(default_factory=dict)  # further columns
 
 
 def names(kind: str) -> list[str]:
@@ -113,11 +103,16 @@ def entries(kind: str) -> list[Entry]:
     found = []
     for name in names(kind):
         try:
-            found.append(_entry(name, load(kind, name)))
+            found.append(entry(kind, name))
         except Exception as error:
-            text = f"cannot be loaded: {error.args[0] if error.args else type(error).__name__}"
+            text = f"{BROKEN}{error.args[0] if error.args else type(error).__name__}"
             found.append(Entry(name=name, title="", source="", text=text))
     return found
+
+
+def entry(kind: str, name: str) -> Entry:
+    """The card of one plugin, by importing it."""
+    return _entry(name, load(kind, name))
 
 
 def _entry(name: str, cls: type[Any]) -> Entry:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
 
-from pydantic import Field, PrivateAttr, field_serializer, field_validator, model_validator
+from pydantic import Field, PrivateAttr, WithJsonSchema, field_serializer, field_validator, model_validator
 
 from audit.settings import catalog
 from audit.settings.errors import located, validate
@@ -21,6 +21,7 @@ from fl.errors import UserError
 
 MOST_CLIENTS = 1_000_000
 MOST_ROUNDS = 1_000_000
+Natural = Annotated[int, Field(ge=0)]
 
 
 class Holdout(Group):
@@ -60,15 +61,24 @@ class Federation(Group):
     reply_loss: Number = Field(default=0.0, ge=0, le=1, description="probability that a trained reply is lost")
 
 
+_ROUNDS = {
+    "anyOf": [
+        {"enum": ["all", "last"]},
+        {"type": "string", "pattern": r"^every 0*[1-9]\d*$"},
+        {"type": "array", "items": {"type": "integer", "minimum": 0}},
+    ]
+}
+
+
 class Record(Group):
     """Which messages are kept on disk; all others are still counted."""
 
-    rounds: Literal["all", "last"] | int | tuple[int, ...] = Field(
+    rounds: Annotated[Literal["all", "last"] | int | tuple[int, ...], WithJsonSchema(_ROUNDS)] = Field(
         default="last",
         description="all, last (of each phase, and what is exchanged before training), every N with those, "
         "or a list of rounds",
     )
-    clients: Literal["all"] | int | tuple[int, ...] = Field(
+    clients: Literal["all"] | Natural | tuple[Natural, ...] = Field(
         default="all", description="all, how many (drawn at random), or a list of client numbers"
     )
     kinds: tuple[str, ...] | None = Field(default=None, description="artifact kinds to keep; null: all")
@@ -170,7 +180,7 @@ class Config(Group):
     title: Text = Field(default="Federated learning audit", min_length=1, description="of the report")
     seed: Whole = Field(default=7, ge=0, description="of every random draw, 0 to 2^63")
     device: Literal["auto", "cpu", "cuda"] = Field(default="auto", description="auto, cpu or cuda")
-    workers: Literal["auto"] | int = Field(
+    workers: Literal["auto"] | Annotated[int, Field(ge=0, le=1024)] = Field(
         default="auto", description="worker processes; 0 runs everything in this process"
     )
     federation: Federation = Field(description="at least {dataset: NAME}")

@@ -1,4 +1,4 @@
-"""A config with every default written out, as the run folder keeps it, and its JSON Schema."""
+"""A config with every default written out, as the run folder keeps it."""
 
 import re
 from functools import reduce
@@ -31,33 +31,3 @@ def resolve(config: Config) -> dict[str, Any]:
 def dump(resolved: dict[str, Any]) -> str:
     """As YAML that load() reads back to the same values."""
     return yaml.safe_dump(resolved, sort_keys=False, allow_unicode=True, width=100)
-
-
-def config_schema() -> dict[str, Any]:
-    """JSON Schema for editors: keys, types, ranges, and the names of the plugins that exist."""
-    schema = Config.model_json_schema()
-    top, federation = schema["properties"], schema["$defs"]["Federation"]["properties"]
-    top["method"] |= _plugin_schema("methods")
-    top["aggregator"] |= _plugin_schema("aggregators")
-    for key, kind in (
-        ("dataset", "datasets"),
-        ("partition", "partitions"),
-        ("availability", "availability"),
-        ("model", "models"),
-    ):
-        federation[key] |= _plugin_schema(kind)
-    for kind in ("protections", "attacks", "accountants"):
-        top[kind]["items"] = _plugin_schema(kind)
-    schema["$defs"]["Variant"]["properties"]["protections"]["items"] = _plugin_schema("protections")
-    schema["$defs"].pop("PluginSpec", None)
-    for properties in (top, federation):
-        for field in properties.values():
-            if "anyOf" in field:
-                field.pop("$ref", None)
-    return schema
-
-
-def _plugin_schema(kind: str) -> dict[str, Any]:
-    name = {"anyOf": [{"enum": catalog.names(kind)}, {"type": "string", "pattern": ":"}]}
-    settings = {"type": "object", "properties": {"name": name}, "required": ["name"]}
-    return {"anyOf": [*name["anyOf"], settings]}

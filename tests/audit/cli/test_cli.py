@@ -1,9 +1,9 @@
 """The command line: quick to start, honest exit codes."""
 
-import json
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -52,6 +52,14 @@ def test_checking_the_names_in_a_config_does_not_import_torch(tmp_path: Path) ->
     assert done.stdout.strip() == "False"
 
 
+@pytest.fixture(autouse=True, scope="module")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Lists are kept in a folder of the tests' own."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
 @pytest.mark.parametrize("kind", list(Kind))
 def test_every_kind_of_plugin_can_be_listed(kind: Kind) -> None:
     done = RUNNER.invoke(app, ["list", kind.value])
@@ -72,12 +80,6 @@ def test_cards_are_printed() -> None:
     assert "\tmodel_delta, control_delta\tglobal_model, control_global\t" in methods  # SCAFFOLD
     attacks = RUNNER.invoke(app, ["list", "attacks"]).stdout
     assert "\tserver, honest but curious; knows architecture, auxiliary data\tlocal_prototypes\t" in attacks
-
-
-def test_schemas_are_json() -> None:
-    for name, key in (("config", "federation"), ("result", "headline")):
-        done = RUNNER.invoke(app, ["show", "--schema", name])
-        assert key in json.loads(done.stdout)["properties"]
 
 
 def test_show_prints_every_default(tmp_path: Path) -> None:

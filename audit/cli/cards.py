@@ -1,0 +1,44 @@
+"""What `fedaudit list` prints: a card a plugin, wrapped to the terminal; in a pipe, one line each."""
+
+import shutil
+import sys
+import textwrap
+from collections.abc import Iterator, Sequence
+
+from audit.settings.index import Entry
+
+WIDEST = 100  # longer lines are hard to read
+MARGIN = 26  # of names; a longer one stands on a line of its own
+
+
+def show(found: Sequence[Entry]) -> None:
+    """Print the cards of one kind."""
+    if sys.stdout.isatty():
+        width = min(shutil.get_terminal_size().columns, WIDEST)
+        print("\n".join(line for e in found for line in (*card(e, _margin(found), width, bold=True), "")))
+        return
+    more = list(dict.fromkeys(name for e in found for name in e.more))
+    for e in found:
+        row = [e.name, e.title, e.text, *(e.more.get(m, "") for m in more), e.source]
+        print("\t".join(" ".join(cell.split()) for cell in row))
+
+
+def _margin(found: Sequence[Entry]) -> int:
+    return min(MARGIN, max((len(e.name) for e in found), default=0) + 2)
+
+
+def card(entry: Entry, margin: int, width: int, *, bold: bool = False) -> Iterator[str]:
+    """Lines of at most `width` characters: the name at the left, what is known of it beside it."""
+    facts = [entry.title, entry.text, *(f"{k}: {v}" for k, v in entry.more.items() if v)]
+    facts += [f"source: {entry.source}"] if entry.source else []
+    lines = [line for fact in facts if fact for line in _wrapped(fact, width - margin)]
+    head = f"\033[1m{entry.name}\033[0m" if bold else entry.name
+    if len(entry.name) + 2 > margin:
+        yield head
+    else:
+        yield head + " " * (margin - len(entry.name)) + lines.pop(0)
+    yield from (" " * margin + line for line in lines)
+
+
+def _wrapped(text: str, width: int) -> list[str]:
+    return textwrap.wrap(text, max(width, 20), subsequent_indent="  ")

@@ -1,0 +1,123 @@
+"""JSON Schemas (2020-12): of a config, with every setting of every plugin, and of audit.json.
+
+An editor that knows the config's schema completes `method: {name: rebafl, ...}`: a plugin's settings follow from
+its name. Code of a user's own, module:Class, may have any settings.
+"""
+
+import dataclasses
+import math
+from collections.abc import Iterator
+from typing import Any
+
+from pydantic import BaseModel
+
+from audit.settings import catalog
+from audit.settings.config import Config
+from fl.kinds import Kind
+from fl.settings import adapter
+
+DIALECT = "https://json-schema.org/draft/2020-12/schema"
+Schema = dict[str, Any]
+PLACES = {  # key of a config -> the kind of plugin it names
+    "dataset": "datasets",
+    "partition": "partitions",
+    "availability": "availability",
+    "model": "models",
+    "method": "methods",
+    "aggregator": "aggregators",
+    "protections": "protections",
+    "attacks": "attacks",
+    "accountants": "accountants",
+}
+FOREIGN = {"type": "string", "pattern": ":", "description": "module:Class, of your own"}
+
+
+def config_schema() -> Schema:
+    """Of a config, as YAML is written: every key with its words, default and bounds."""
+    schema: Schema = Config.model_json_schema()
+    definitions = schema["$defs"]
+    specs = {name: definitions.pop(name) for name in ("PluginSpec", "AttackSpec") if name in definitions}
+    used = dict.fromkeys(_name_plugins(schema))
+    for kind in used:
+        definitions[kind] = _plugins(kind, definitions, specs.get("AttackSpec", {}).get("properties", {}))
+    definitions["Record"]["properties"]["kinds"]["anyOf"][0]["items"] = {"enum": [k.value for k in Kind]}
+    for key, kind in (("report", "renderers"), ("sections", "sections")):
+        schema["properties"][key]["items"] = {"anyOf": [{"enum": catalog.names(kind)}, FOREIGN]}
+    return _finished(schema, "config")
+
+
+def result_schema(result: type[BaseModel]) -> Schema:
+    """Of audit.json as it is written: JSON has no infinity, so "Infinity" stands there as text."""
+    schema = result.model_json_schema(mode="serialization")
+    for node in list(_nodes(schema)):
+        if node.get("type") == "number":
+            bounds = {k: node.pop(k) for k in list(node) if k not in ("title", "description", "default")}
+            node["anyOf"] = [bounds, {"enum": ["Infinity", "-Infinity", "NaN"]}]
+    return _finished(schema, "result")
+
+
+def _name_plugins(schema: Schema) -> Iterator[str]:
+    """Put a reference to its kind wherever a plugin may stand; yields the kinds that are named."""
+    for node in _nodes(schema):
+        for key, value in node.get("properties", {}).items():
+            for inner in _nodes(value):
+                if inner.get("$ref") in ("#/$defs/PluginSpec", "#/$defs/AttackSpec"):
+                    inner["$ref"] = f"#/$defs/{PLACES[key]}"
+                    yield PLACES[key]
+
+
+def _plugins(kind: str, definitions: Schema, attack: Schema) -> Schema:
+    """A plugin of a kind: its name, or a group of keys with the settings that the name decides."""
+    name = {"anyOf": [{"enum": catalog.names(kind)}, FOREIGN]}
+    own = {"name": name} | ({"id": attack["id"]} if kind == "attacks" else {})
+    cases = []
+    for each in catalog.names(kind):
+        definitions[f"{kind}.{each}"] = _settings(kind, each, own, definitions)
+        chosen = {"properties": {"name": {"const": each}}, "required": ["name"]}
+        cases.append({"if": chosen, "then": {"$ref": f"#/$defs/{kind}.{each}"}})
+    group = {"type": "object", "properties": own, "required": ["name"], "allOf": cases}
+    return {"anyOf": [*name["anyOf"], group]}
+
+
+def _settings(kind: str, name: str, own: Schema, definitions: Schema) -> Schema:
+    """The settings of one plugin, with its name."""
+    cls = catalog.load(kind, name)
+    found: Schema = {"properties": {}}
+    if declared := getattr(cls, "Config", None):
+        found = adapter(declared).json_schema(ref_template=f"#/$defs/{kind}.{name}.{{model}}")
+        for inner, schema in found.pop("$defs", {}).items():
+            definitions[f"{kind}.{name}.{inner}"] = schema
+        for field in dataclasses.fields(declared):
+            if field.default_factory is not dataclasses.MISSING:  # pydantic writes plain defaults only
+                found["properties"][field.name]["default"] = catalog.plain(field.default_factory())
+    properties = {"name": {"const": name}} | {k: v for k, v in own.items() if k != "name"}
+    words = catalog.entry(kind, name)
+    return {
+        "title": words.title,
+        "description": words.text,
+        "type": "object",
+        "properties": properties | found["properties"],
+        "required": ["name", *found.get("required", [])],
+        "additionalProperties": False,
+    }
+
+
+def _finished(schema: Schema, what: str) -> Schema:
+    """With its dialect and identity; a default that JSON cannot write is said in words."""
+    for node in list(_nodes(schema)):
+        if isinstance(node.get("default"), float) and not math.isfinite(node["default"]):
+            default = node.pop("default")
+            words = ".inf" if default > 0 else "-.inf"
+            node["description"] = f"{node.get('description', '')} (default: {words})".strip()
+    return {"$schema": DIALECT, "$id": f"urn:fedaudit:{what}:1"} | schema
+
+
+def _nodes(value: Any) -> Iterator[Schema]:
+    """Every mapping in a schema."""
+    if isinstance(value, dict):
+        yield value
+        for inner in list(value.values()):
+            yield from _nodes(inner)
+    elif isinstance(value, list):
+        for inner in value:
+            yield from _nodes(inner)

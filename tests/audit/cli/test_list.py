@@ -1,0 +1,143 @@
+"""`fedaudit list`: quick, importing nothing heavy, the same from the index as from importing, and readable."""
+
+import json
+import os
+import resource
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from audit.cli.cards import card
+from audit.settings import catalog, index
+from audit.settings.index import Entry
+
+KINDS = list(catalog.SHELVES)
+
+
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A cache folder in which every kind has been listed once."""
+    folder = tmp_path_factory.mktemp("cache")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", str(folder))
+        for kind in KINDS:
+            index.entries(kind, lambda kind=kind: catalog.entries(kind))  # type: ignore[misc]
+    return folder
+
+
+def never() -> list[Entry]:
+    raise AssertionError("the plugins were imported")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_cards_from_the_index_are_those_from_importing(
+    kind: str, kept: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(kept))
+    found = index.entries(kind, never)
+    assert found == catalog.entries(kind) and [e.name for e in found] == catalog.names(kind)
+
+
+def _cpu(arguments: list[str], cache: Path) -> tuple[float, str]:
+    """CPU-seconds of a command, the least of three, and the modules it imported."""
+    code = (
+        "import sys\nfrom audit.cli.main import app\ntry:\n    app(sys.argv[1:])\nexcept SystemExit:\n    pass\n"
+        "print(*sys.modules, file=sys.stderr)"
+    )
+    times = []
+    for _ in range(3):
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        environment = os.environ | {"XDG_CACHE_HOME": str(cache)}
+        done = subprocess.run(
+            [sys.executable, "-c", code, *arguments], env=environment, capture_output=True, text=True, check=True
+        )
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        times.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
+    return min(times), done.stderr
+
+
+@pytest.mark.parametrize("kind", ["models", "methods", "attacks"])  # the dearest to import
+def test_a_list_costs_little_more_than_help_and_imports_nothing_heavy(kind: str, kept: Path) -> None:
+    listed, modules = _cpu(["list", kind], kept)
+    assert listed - _cpu(["--help"], kept)[0] < 0.2
+    assert not {"torch", "torchvision", "numpy", "yaml", "rich.console"} & set(modules.split())
+
+
+def test_a_changed_file_makes_the_cards_anew(kept: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(index, "ROOT", tmp_path / "ours")
+    (tmp_path / "ours" / "fl").mkdir(parents=True)
+    source = tmp_path / "ours" / "fl" / "a.py"
+    made: list[str] = []
+
+    def make() -> list[Entry]:
+        made.append(source.read_text())
+        return [Entry(name="a", title=made[-1], source="", text="t")]
+
+    for text in ("1", "1", "22"):
+        if not source.exists() or source.read_text() != text:
+            source.write_text(text)
+        assert [e.title for e in index.entries("methods", make)] == [text]
+    assert made == ["1", "22"]
+    os.utime(source, ns=(1, 1))  # another time, the same size
+    assert index.entries("methods", make) and made == ["1", "22", "22"]
+    (tmp_path / "ours" / "fl" / "b.py").write_text("")
+    assert index.entries("methods", make) and len(made) == 4
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", '{"state": 1}', '{"entries": [{"name": 3}]}', "null"])
+def test_a_damaged_index_is_made_anew(
+    content: str, kept: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    one = [Entry(name="a", title="A", source="", text="t", more={"needs": "x"})]
+    assert index.entries("methods", lambda: one) == one
+    [file] = (tmp_path / "fedaudit").iterdir()
+    state = json.loads(file.read_text())["state"]
+    for damaged in (content, json.dumps({"state": state, "entries": [{"name": 3, "more": []}]})):
+        file.write_text(damaged)
+        assert index.entries("methods", lambda: one) == one
+    assert index.entries("methods", never) == one
+
+
+def test_no_home_and_a_home_that_cannot_be_written_change_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").write_text("")
+    one = [Entry(name="a", title="A", source="", text="t")]
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file" / "below"))
+    assert index.entries("methods", lambda: one) == one
+    monkeypatch.setenv("XDG_CACHE_HOME", "relative")
+    monkeypatch.setenv("HOME", "/proc/nobody")
+    assert index.entries("methods", lambda: one) == one
+
+
+def test_a_plugin_that_could_not_load_is_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    broken = [Entry(name="a", title="", source="", text="cannot be loaded: No module named 'x'")]
+    assert index.entries("methods", lambda: broken) == broken
+    whole = [Entry(name="a", title="A", source="", text="t")]
+    assert index.entries("methods", lambda: whole) == whole
+
+
+@pytest.mark.parametrize("width", [80, 100])
+def test_cards_fit_the_terminal(width: int, kept: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(kept))
+    for kind in KINDS:
+        for entry in index.entries(kind, never):
+            lines = list(card(entry, 26, width))
+            assert lines[0].startswith(entry.name) and max(map(len, lines)) <= width
+            assert "".join(" ".join(lines).split()).count("".join(entry.text.split())) == 1
+
+
+def test_a_card_reads_from_top_to_bottom() -> None:
+    entry = Entry(name="moon", title="MOON", source="a paper", text="pulls back.", more={"sends": "local_model"})
+    assert list(card(entry, 8, 40)) == [
+        "moon    MOON",
+        "        pulls back.",
+        "        sends: local_model",
+        "        source: a paper",
+    ]
+    assert next(iter(card(entry, 5, 40))) == "moon"  # too long for the margin: a line of its own
