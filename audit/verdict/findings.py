@@ -5,12 +5,13 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
-from pydantic import ConfigDict, TypeAdapter
+from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from attacks.evidence import Evidence
 from attacks.measure import named
 from audit.verdict import figures
 from audit.verdict.judge import Subject, Verdict, clear, most_telling
+from fl.errors import UserError
 from reports import format as fmt
 from reports.result import Coverage, Figure, Finding, Gallery, Headline, Outcome, Severity, worst_first
 
@@ -30,7 +31,15 @@ class Attacked(Subject):
 
     @cached_property
     def found(self) -> Sequence[Evidence]:
-        evidence = _READ.validate_python(self.file.get("evidence", []))
+        try:
+            evidence = _READ.validate_python(self.file.get("evidence", []))
+        except ValidationError as error:
+            first = error.errors()[0]
+            where = ".".join(map(str, first["loc"]))
+            raise UserError(
+                f"the evidence of {self.file['name']} cannot be read: entry {where}: {first['msg']}",
+                hint="run `fedaudit attack` again",
+            ) from error
         return [_hypothetical(e, self.smallest_cell) for e in evidence]
 
     @property

@@ -19,6 +19,7 @@ from audit.verdict.accounts import Contradiction, Linted, NoiseAudit, bounds
 from audit.verdict.findings import Attacked, headline, sentence
 from audit.verdict.judge import Fact, judge, judged
 from audit.verdict.policy import Condition, Policy, Rule, load_policy
+from fl.errors import UserError
 from reports.document import compose
 from reports.result import AuditResult, DPAudit, Outcome, Severity, worst_first
 from reports.section import Heading, Table
@@ -106,6 +107,22 @@ def test_where_no_rule_holds_the_most_telling_measure_is_quoted() -> None:
     planted = beyond("auc", 0.9, control="positive")
     finding = judged(attacked(beyond("rank5", 0.0), beyond("auc", 0.0), planted), POLICY)
     assert finding.outcome is Outcome.NOT_DEMONSTRATED and finding.summary.startswith("AUC 0")
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"measure": "likeness"}, "entry 0: .*no row"),
+        ({"value": "much"}, "entry 0.value: "),
+        ({"interval": [0]}, "entry 0.interval"),
+        ({"p": 0.1}, "entry 0.p: "),
+    ],
+)
+def test_damaged_evidence_is_refused_by_the_name_of_its_attack(change: dict[str, Any], said: str) -> None:
+    whole = dataclasses.asdict(beyond("rank1", 0.5)) | change
+    file = {"name": "mine", "card": CARD, "status": "ran", "reason": "", "evidence": [whole]}
+    with pytest.raises(UserError, match=f"the evidence of mine cannot be read: {said}"):
+        judged(Attacked(file, 1), POLICY)
 
 
 # One power ------------------------------------------------------------------------------------
