@@ -65,6 +65,7 @@ class Lab:
     method: RoundMethod
     holdings: Holdings
     make: Callable[[], Net]
+    net: Net  # one for all visits: its weights are overwritten in each
     initial: State
     protections: Sequence[Protection]
     private: PrivateTraining | None
@@ -77,10 +78,12 @@ class Lab:
             return None
         none = np.zeros(0, np.int64)
         parts = [case.parts.get(k, none) for k in range(case.clients)]
+        holdings = Holdings(case.data, parts, case.streams, case.spare)
         return cls(
             method=method,
-            holdings=Holdings(case.data, parts, case.streams, case.spare),
+            holdings=holdings,
             make=make,
+            net=build_site(method, holdings, make, "cpu").net,
             initial=initial,
             protections=case.protections,
             private=case.private,
@@ -96,10 +99,11 @@ class Lab:
     ) -> "Lab":
         """The same, but the client owns the `chosen` rows only, of `data` where given, and trains so long.
 
-        A protection that acts in training takes as many steps, on batches of that size in expectation.
+        A protection that acts in training takes as many steps, on batches of that size in expectation; where
+        nobody trains (no epochs) it does not act.
         """
         settings = dataclasses.replace(self.method.config, local_epochs=epochs, batch_size=batch)
-        private = self.private
+        private = self.private if epochs else None
         if private is not None:
             rate = batch / len(chosen)
             private = dataclasses.replace(private, sample_rate=rate, steps=round(epochs / rate))
@@ -112,7 +116,7 @@ class Lab:
     @cached_property
     def site(self) -> Site:
         """The worker that the clients train in."""
-        site = build_site(self.method, self.holdings, self.make, "cpu", self.private)
+        site = Site(self.method, self.holdings, self.net, "cpu", self.private)
         site.install(self.initial)
         return site
 

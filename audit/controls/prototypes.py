@@ -1,27 +1,37 @@
 """Replays: what a client would have sent if its class had n samples, made with its own model.
 
 A federation seldom sends prototypes of every size, and an attack that finds nothing proves nothing
-unless it is seen to work where a leak is certain. The auditor therefore recomputes prototypes over n
-of a client's own training images with the very model that client uploaded, through the same
-protections. n = 1 is the planted leak; the larger n give the curve of leakage against n.
-Replayed artifacts are marked as such everywhere.
+unless it is seen to work where a leak is certain. So the client is played once more (audit/controls/lab.py): it
+starts from the very model it uploaded, trains no further, owns n of its images of one class and one image of each
+of its other classes, and sends what the method's own code makes of them, through the run's protections. Of what
+arrives, the prototype of the one class is kept. n = 1 is the planted leak; the larger n give the curve of leakage
+against n. Replayed artifacts are marked as such everywhere.
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from audit.controls.lab import Lab, Replays, received
-from audit.observer.models import KnownArchitecture
 from audit.settings.config import Replay
 from audit.subject.case import Case
 from fl.artifact import Artifact
 from fl.kinds import Kind
+from fl.partition import Index
 from fl.protection import Message
 from fl.streams import Streams
+
+
+@dataclass(frozen=True)
+class Cell:
+    """The examples of one class that one client holds."""
+
+    model: Artifact  # the client's latest upload
+    label: int
+    members: Index
+    others: Index  # one example of each other class of the client
 
 
 def plant(case: Case, recorded: Sequence[Artifact], settings: Replay) -> Replays:
@@ -38,42 +48,45 @@ def plant(case: Case, recorded: Sequence[Artifact], settings: Replay) -> Replays
     clients = sorted(k for k in models if k is not None and k in with_prototypes and k in case.parts)
     rng = case.streams.numpy("replay")
     clients = sorted(rng.permutation(clients)[: settings.clients].tolist())
-    labels, architecture = case.data.train.y, KnownArchitecture(lab.make, case.data)
-    features = {}
-    cells = []  # (client, class, indices)
-    for k in clients:
-        extractor = architecture(models[k].payload)
-        index = case.parts[k]
-        features[k] = (index, extractor.features(case.data.train.x[index]))
-        cells += [(k, int(c), index[labels[index] == c]) for c in np.unique(labels[index])]
+    held = [c for k in clients for c in cells(case, models[k])]
     for n in settings.sizes:
-        possible = [cell for cell in cells if len(cell[2]) >= n]
+        possible = [cell for cell in held if len(cell.members) >= n]
         # A cell with exactly n examples has one group of that size, however often it is drawn
-        wanted = settings.groups if any(len(c[2]) > n for c in possible) else len(possible)
+        wanted = settings.groups if any(len(c.members) > n for c in possible) else len(possible)
         for i in range(wanted if possible else 0):
-            k, label, members = possible[i % len(possible)]
-            group = np.sort(rng.choice(members, n, replace=False))
-            index, all_features = features[k]
-            rows = all_features[np.isin(index, group)]
-            # A stream of its own, so that two replays of one client meet different noise
-            seeded = lab.holding(streams=Streams(case.streams.key("replay", n, i)))
-            sent = sent_prototype(seeded, models[k], recorded, label, n, rows.astype(np.float64).mean(0))
-            like = replace(models[k], kind=Kind.LOCAL_PROTOTYPES)
-            made.add(f"replay/n{n}/{i}", like, sent, group, {"n": n})
+            cell = possible[i % len(possible)]
+            group = np.sort(rng.choice(cell.members, n, replace=False))
+            sent = sent_prototype(lab, cell, group, recorded, Streams(case.streams.key("replay", n, i)))
+            made.add(f"replay/n{n}/{i}", replace(cell.model, kind=Kind.LOCAL_PROTOTYPES), sent, group, {"n": n})
     return made
 
 
-def sent_prototype(
-    lab: Lab, model: Artifact, recorded: Sequence[Artifact], label: int, n: int, mean: NDArray[np.float64]
-) -> Message | None:
-    """What arrives when the sender of `model` sends this one prototype [D] over n of its examples.
+def cells(case: Case, model: Artifact) -> list[Cell]:
+    """The classes of a model's sender, in order."""
+    assert model.sender.index is not None, f"{model.id}: no client sent it"
+    own, labels = case.parts[model.sender.index], case.data.train.y
+    classes, first = np.unique(labels[own], return_index=True)
+    return [Cell(model, int(c), own[labels[own] == c], own[first[classes != c]]) for c in classes]
 
-    None where it is rejected. `recorded` holds what it had received.
+
+def sent_prototype(
+    lab: Lab, cell: Cell, group: Index, recorded: Sequence[Artifact], streams: Streams
+) -> Message | None:
+    """What arrives as the prototype of the cell's class, where the client has only this group of it.
+
+    None where a protection or the method itself withholds it. `recorded` holds what the client had received;
+    `streams` are the replay's own, so that two replays of one client meet different noise.
     """
-    assert model.sender.index is not None
-    classes = torch.tensor([label])
-    message: Message = {
-        Kind.LOCAL_PROTOTYPES: {"classes": classes, "features": torch.from_numpy(mean[None]).float()},
-        Kind.PROTO_COUNTS: {"classes": classes, "counts": torch.tensor([n])},
-    }
-    return lab.sent(model.sender.index, model.round, message, received(recorded, model))
+    client, round, before = cell.model.sender.index, cell.model.round, received(recorded, cell.model)
+    assert client is not None
+    own = {k: torch.from_numpy(np.array(v)) for k, v in cell.model.payload.items()}
+    owned = np.concatenate([group, cell.others])
+    alone = lab.alone(client, owned, streams, epochs=0, batch=len(owned))
+    reply = alone.trained(client, round, before | {Kind.GLOBAL_MODEL: own})
+    sent = alone.sent(client, round, reply.message, before)
+    if sent is None or Kind.LOCAL_PROTOTYPES not in sent:
+        return None
+    rows = sent[Kind.LOCAL_PROTOTYPES]["classes"] == cell.label
+    if not rows.any():
+        return None
+    return {Kind.LOCAL_PROTOTYPES: {k: v[rows] for k, v in sent[Kind.LOCAL_PROTOTYPES].items()}}
