@@ -246,7 +246,7 @@ def _read_message(folder: Path, line: Mapping[str, Any]) -> list[Artifact]:
     except (SafetensorError, ValueError, KeyError) as error:
         raise UserError(f"artifact {path} is damaged: {error}", hint="write it with safetensors") from error
     payloads: dict[Kind, dict[str, NDArray[Any]]] = {k: {} for k in kinds}
-    for key, array in arrays.items():
+    for key, array in sorted(arrays.items()):  # safetensors gives them in another order every time
         kind, _, part = key.partition("/")
         if kind not in payloads or not part:
             raise UserError(

@@ -82,10 +82,12 @@ def seen(artifacts: Sequence[Artifact], who: Observer, card: Card) -> list[Artif
 
 
 def absent(case: Case, artifacts: Sequence[Artifact], found: Sequence[Artifact], card: Card) -> str:
-    """Why the view holds none of a kind that the card requires; empty where it holds all of them.
+    """Why what the card builds on is not there; empty where it is.
 
-    Never sent to that position, or not kept on disk.
+    The network was never stated, or a kind was never sent to that position, or not kept on disk.
     """
+    if "architecture" in card.threat.knows and case.make_net is None:
+        return "the adversary knows the network's architecture, and nobody stated it to the auditor"
     missing = [k for k in card.requires if not any(a.kind == k for a in found)]
     if not missing:
         return ""

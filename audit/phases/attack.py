@@ -96,10 +96,9 @@ def one(attack: Attack, name: str, bench: Bench) -> dict[str, Any]:
     view, knowledge = seen(artifacts, who, card), granted(case, card, bench.workers)
     result: dict[str, Any] = {"name": name, "card": card_fields(card), "observer": str(who)}
     result |= {"status": "ran", "reason": ""}
-    reason = absent(case, artifacts, view, card) or attack.not_applicable(view, knowledge)
-    if reason:
-        return result | {"status": "not_applicable", "reason": reason}
     try:
+        if reason := absent(case, artifacts, view, card) or attack.not_applicable(view, knowledge):
+            return result | {"status": "not_applicable", "reason": reason}
         claim = attack.run(view, knowledge, case.streams.numpy("attack", name))
         evidence = attack.measure(claim, bench.truth, case.streams.numpy("measure", name))
         result["evidence"] = [dataclasses.asdict(e) for e in evidence]

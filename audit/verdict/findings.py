@@ -58,7 +58,7 @@ class Attacked(Subject):
             "reference": card["source"],
             "summary": self.file["reason"] if self.unsettled else _summary(self.found, verdict),
             "threat": card["threat"],
-            "artifacts": [str(kind) for kind in card["requires"] or card["also_reads"]],
+            "artifacts": [str(kind) for kind in card["reads"]],
             "evidence": self.found,
             "does_not_show": card["does_not_show"],
             "remedy": card["remedy"],

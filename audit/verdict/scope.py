@@ -16,7 +16,7 @@ _MOST_ROWS = 50  # larger federations print no table of counts
 def scope(case: Case, findings: Sequence[Finding]) -> Scope:
     """From the case, its data and the threat models of the attacks that ran."""
     held, parts, data = counts(case), list(case.parts.values()), case.data
-    shared = overlaps(parts)
+    shared = overlaps(parts) if parts else 0
     train, test = sum(map(len, parts)), len(data.test)
     initial = case.initial()
     threats: list[ThreatModel] = []

@@ -165,4 +165,4 @@ def test_settings_without_a_meaning_are_refused() -> None:
 def test_cards_ask_for_images_and_labels_and_nothing_else() -> None:
     for kind in ATTACKS:
         assert kind.card.requires == (Kind.CONDENSED_IMAGES, Kind.CONDENSED_LABELS)
-        assert kind.card.replays and not kind.card.also_reads
+        assert kind.card.control == "condensed" and not kind.card.also_reads
