@@ -33,7 +33,7 @@ CARD = {
     "learns": "something",
     "source": "a paper",
     "threat": {"position": "server", "conduct": "honest_but_curious", "knows": []},
-    "requires": ["model_delta"],
+    "reads": ["model_delta"],
     "does_not_show": "more",
     "remedy": "noise",
 }
