@@ -112,4 +112,4 @@ class Claims(_Group):
 
 def load(path: Path) -> Claims:
     """A file of claims; raises UserError for the first thing wrong with it."""
-    return validate(Claims, read_yaml(path), str(path))
+    return validate(Claims, read_yaml(path), path)

@@ -152,7 +152,7 @@ def load_table(name: str) -> Table:
     """The table called `name` in configs/papers/, or a file of the user's own."""
     own = name.endswith((".yaml", ".yml"))
     path = Path(name) if own else FOLDER / f"{known(name, tables(), 'table')}.yaml"
-    header = validate(Header, read_yaml(path), str(path))
+    header = validate(Header, read_yaml(path), path)
     columns = {k: validate(Column, v, f"{path}: columns.{k}") for k, v in header.columns.items()}
     rows = {k: validate(Row, v, f"{path}: rows.{k}") for k, v in header.rows.items()}
     for key in (*columns, *rows):

@@ -119,4 +119,4 @@ def load_policy(name: str) -> Policy:
 
 
 def _read(path: Path) -> Policy:
-    return validate(Policy, read_yaml(path), str(path))
+    return validate(Policy, read_yaml(path), path)
