@@ -23,7 +23,7 @@ import typer
 
 from attacks.evidence import Series
 from audit.reproduce.table import known
-from audit.settings.overrides import merged
+from audit.settings.merge import merged
 from fl.errors import UserError
 from reports.result import DPAudit, Figure
 

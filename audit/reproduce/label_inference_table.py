@@ -17,7 +17,7 @@ from typing import Annotated, Any
 import typer
 
 from audit.reproduce.table import known
-from audit.settings.overrides import merged
+from audit.settings.merge import merged
 from fl.errors import UserError
 
 BASE: dict[str, Any] = {

@@ -25,7 +25,8 @@ from pydantic import Field
 from audit.settings import catalog
 from audit.settings.config import Config
 from audit.settings.errors import validate
-from audit.settings.overrides import merged, overridden
+from audit.settings.merge import merged
+from audit.settings.overrides import overridden
 from audit.settings.spec import Group, Number, PluginSpec, Text
 from audit.settings.yaml import read_yaml
 from fl.errors import UserError

@@ -14,6 +14,7 @@ from pydantic import Field, PrivateAttr, WithJsonSchema, field_serializer, field
 
 from audit.settings import catalog
 from audit.settings.errors import located, validate
+from audit.settings.merge import merged
 from audit.settings.spec import AttackSpec, Group, Number, PluginSpec, Text, Whole
 from audit.settings.yaml import read_yaml
 from fl import plugin
@@ -295,7 +296,7 @@ def plugins(config: Config) -> Iterator[Named]:
         for j, spec in enumerate(variant.protections):
             yield Named("protections", f"variants[{i}].protections[{j}]", spec)
         if variant.method:
-            method = {"name": config.method.name} | config.method.settings | variant.method
+            method = merged({"method": config.method.model_dump()}, {"method": variant.method})["method"]
             yield Named("methods", f"variants[{i}].method", PluginSpec.model_validate(method))
     for i, name in enumerate(config.sections):
         yield Named("sections", f"sections[{i}]", PluginSpec(name=name))

@@ -247,7 +247,7 @@ def test_trusting_a_folder_runs_its_phases(tmp_path: Path) -> None:
     result = RUNNER.invoke(app, ["account", str(folder), "--trust-plugins"])
     assert result.exit_code == 0, result.output
     budgets = json.loads((folder / "evidence" / "budgets.json").read_text())
-    assert [b["epsilon_upper"] for b in budgets] == [0.0, 0.0, 0.0]  # an empty ledger costs nothing
+    assert [b["epsilon_upper"] for b in budgets] == [float("inf")] * 3  # nothing accounted is no bound
 
 
 def test_other_settings_are_refused_by_key_and_both_values(tmp_path: Path) -> None:

@@ -146,3 +146,15 @@ def test_the_same_attack_twice_needs_an_id_each(tmp_path: Path) -> None:
     for bad in ("first", "count_recovery", "Up/..", "''"):
         with pytest.raises(UserError, match=r"c.yaml:9: attacks\[2\]"):
             config(tmp_path, both.replace("id: second", f"id: {bad}"))
+
+
+def test_what_a_variant_changes_of_the_method_is_checked_before_anything_runs(tmp_path: Path) -> None:
+    text = (
+        TEXT.replace("{name: fedavg, rounds: 2}", "{name: gandalf, rounds: 2}")
+        + "variants:\n  - name: a\n    method: "
+    )
+    for right in ("{gan.local: 3}", "{gan: {local: 3}}", "{name: fedavg, lr: 0.1}", "{lr: 0.1}"):
+        assert resolve(config(tmp_path, right, text))["variants"][0]["name"] == "a"
+    for wrong in ("{lrr: 1}", "{gan.locall: 3}", "{gan: {local: -1}}", "{name: fedavg, gan: {}}", "{lr: -1}"):
+        with pytest.raises(UserError, match=r"c\.yaml:11: .*variants\[0\]\.method"):
+            resolve(config(tmp_path, wrong, text))

@@ -3,7 +3,8 @@
 import pytest
 
 from audit.settings.config import Config
-from audit.settings.overrides import merged, overridden
+from audit.settings.merge import merged
+from audit.settings.overrides import overridden
 from fl.errors import UserError
 
 BASE = {
