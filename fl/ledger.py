@@ -9,7 +9,7 @@ import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from fl.errors import UserError
 
@@ -86,18 +86,22 @@ def read(path: Path) -> list[Release]:
     for number, line in enumerate(_lines(path), start=1):
         try:
             fields = json.loads(line)
-            for name in ("observers", "participation_seen_by"):
-                if not isinstance(fields.get(name, []), list):
-                    raise ValueError(f"{name} must be a list")
-            seen = tuple(fields.get("participation_seen_by", EVERYONE))
-            tuples = {"observers": tuple(fields["observers"]), "participation_seen_by": seen}
-            releases.append(Release(**(fields | tuples)))
+            releases.append(from_fields(fields))
         except (ValueError, TypeError, KeyError) as error:
             raise UserError(
                 f"{path} line {number} is not a release: {error}",
                 hint="restore the file, or simulate again into a new folder",
             ) from error
     return releases
+
+
+def from_fields(fields: dict[str, Any]) -> Release:
+    """One line, parsed; raises ValueError, TypeError or KeyError where it is not one."""
+    for name in ("observers", "participation_seen_by"):
+        if not isinstance(fields.get(name, []), list):
+            raise ValueError(f"{name} must be a list")
+    seen = tuple(fields.get("participation_seen_by", EVERYONE))
+    return Release(**(fields | {"observers": tuple(fields["observers"]), "participation_seen_by": seen}))
 
 
 def _lines(path: Path) -> Iterable[bytes]:

@@ -139,6 +139,7 @@ class Budget(Record):
     releases: int
     assumes: str
     spoiled_by: list[str] = Field(default_factory=list)  # kinds released without noise
+    declared: bool = False  # by whoever wrote the ledger; nobody could verify it
     unbounded: str = ""  # another reason why there is no bound, as a phrase
     note: str = ""
     inconclusive: bool = False  # the accountant ran past its cap: nothing is said

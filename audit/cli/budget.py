@@ -36,11 +36,14 @@ class Text:
 def spending(path: Path, delta: float | None) -> Text:
     """What a finished run spent, towards each observer, over its rounds."""
     run = RunDir.open(path)
+    from audit.phases.account import verify_run
     from audit.settings.config import load
+    from audit.subject.open import open_case
 
-    chosen = load(run.config).delta if delta is None else delta
-    releases = read(run.ledger)
-    found = spent(releases, chosen)
+    releases, config = read(run.ledger), load(run.config)
+    chosen = config.delta if delta is None else delta
+    verified = verify_run(run, open_case(run, config), releases)
+    found = spent(releases, chosen, verified)
     if not found:
         return Text(
             header=["observer"],
@@ -50,11 +53,15 @@ def spending(path: Path, delta: float | None) -> Text:
         )
     points = found[0].rounds
     spoiled = any(s.last.spoiled_by for s in found)
-    noised = spent([r for r in releases if r.noise_multiplier], chosen) if spoiled else []
+    noised = spent([r for r in releases if r.noise_multiplier], chosen, verified) if spoiled else []
+    said = "declared, by a ledger that nobody could verify" if verified.declared else "at most"
     return Text(
         header=["observer", "unit", "adjacency", "computed by", *(f"after {r:,}" for r in points)],
         rows=[*_rows(found, ""), *_rows(noised, ", noised releases alone")],
-        lines=[f"epsilon at most, at delta {number(chosen)}, after so many rounds"],
+        lines=[
+            f"epsilon {said}, at delta {number(chosen)}, after so many rounds",
+            *(f"no bound holds: {issue.what}" for issue in verified.issues),
+        ],
         drawn=drawing(noised or found),
     )
 

@@ -10,6 +10,7 @@ from dataclasses import replace
 from decimal import ROUND_CEILING, Decimal
 
 from audit.dp.accountant import NOTHING, Accountant, Bound, as_observed, seen_as
+from audit.dp.verify import DECLARED, Verified
 from audit.settings import catalog
 from audit.settings.spec import PluginSpec
 from fl.ledger import Adjacency, Release, Unit
@@ -34,11 +35,18 @@ _DRAWN = {
     "poisson": "each {} drawn by a coin of its own",
     "fixed_without_replacement": "a fixed number of {}s drawn without replacement",
 }
+UNVERIFIED = "As its ledger declares; nobody could make its lines once more."
 Cost = frozenset[object]  # all that an accountant may look at, of one sender
 
 
-def budgets(releases: Sequence[Release], accountants: Sequence[PluginSpec], delta: float) -> list[Budget]:
-    """Bounds towards the server, another client and the public, for every unit the noise speaks of."""
+def budgets(
+    releases: Sequence[Release], accountants: Sequence[PluginSpec], delta: float, verified: Verified = DECLARED
+) -> list[Budget]:
+    """Bounds towards the server, another client and the public, for every unit the noise speaks of.
+
+    What the ledger says is *declared* unless a verifier made it once more; where that found something, no
+    bound holds.
+    """
     noised: set[Unit] = {r.unit for r in releases if r.noise_multiplier}
     units = sorted(noised) or ["client"]
     found = []
@@ -48,7 +56,16 @@ def budgets(releases: Sequence[Release], accountants: Sequence[PluginSpec], delt
         known: dict[Cost, Bound] = {}  # observers who read the same share a bound
         for observer in SEES:
             found += [_budget(accountant, observer, unit, releases, delta, known) for unit in units]
-    return found
+    return [_believed(b, verified) for b in found]
+
+
+def _believed(budget: Budget, verified: Verified) -> Budget:
+    if verified.withdrawn and not budget.spoiled_by:
+        why = {"epsilon_upper": math.inf, "unbounded": verified.withdrawn, "note": "", "assumes": ""}
+        return budget.model_copy(update={**why, "inconclusive": False, "disagrees": ""})
+    if not verified.declared or math.isinf(budget.epsilon_upper):
+        return budget
+    return budget.model_copy(update={"declared": True, "note": f"{UNVERIFIED} {budget.note}".strip()})
 
 
 def towards(observer: str, releases: Iterable[Release], unit: Unit) -> tuple[Adjacency, dict[str, list[Release]]]:
@@ -130,7 +147,7 @@ def _noised_alone(
     epsilon = _worst(accountant, noised, delta, known)[1].epsilon
     if not math.isfinite(epsilon):
         return ""
-    return f"The noised releases alone would cost at most {rounded_up(epsilon):g}."
+    return f"The noised releases alone would cost {rounded_up(epsilon):g}."
 
 
 def _costliest(groups: dict[str, list[Release]]) -> dict[str, Cost]:

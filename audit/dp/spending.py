@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from attacks.evidence import Series
 from audit.dp.budget import budgets
+from audit.dp.verify import DECLARED, Verified
 from audit.settings.spec import PluginSpec
 from fl.ledger import Release
 from reports.result import Budget, Figure
@@ -24,7 +25,7 @@ class Spent:
     last: Budget
 
 
-def spent(releases: Sequence[Release], delta: float) -> list[Spent]:
+def spent(releases: Sequence[Release], delta: float, verified: Verified = DECLARED) -> list[Spent]:
     """The bound over rounds, for every observer and unit that the ledger speaks of."""
     numbers = sorted({r.round for r in releases})
     points = sorted(
@@ -32,7 +33,7 @@ def spent(releases: Sequence[Release], delta: float) -> list[Spent]:
     )
     found: dict[tuple[str, str], list[Budget]] = {}
     for last in points:
-        for b in budgets([r for r in releases if r.round <= last], PLAIN, delta):
+        for b in budgets([r for r in releases if r.round <= last], PLAIN, delta, verified):
             found.setdefault((b.observer, b.unit), []).append(b)
     return [
         Spent(
@@ -47,7 +48,9 @@ def spent(releases: Sequence[Release], delta: float) -> list[Spent]:
     ]
 
 
-def figure(curves: Sequence[tuple[str, dict[int, float]]], title: str, identity: str) -> Figure | None:
+def figure(
+    curves: Sequence[tuple[str, dict[int, float]]], title: str, identity: str, declared: bool = False
+) -> Figure | None:
     """Epsilon over rounds, one line a curve; None where no curve is finite and above zero."""
     series = []
     for name, curve in curves:
@@ -62,8 +65,10 @@ def figure(curves: Sequence[tuple[str, dict[int, float]]], title: str, identity:
         title=title,
         series=series,
         x_label="rounds",
-        y_label="epsilon at most",
-        caption="The bound after so many rounds. Where there is no bound, there is no line.",
+        y_label="epsilon declared" if declared else "epsilon at most",
+        caption="What the ledger declares after so many rounds."
+        if declared
+        else "The bound after so many rounds. Where there is no bound, there is no line.",
         alt=f"Epsilon over rounds. {ends}",
     )
 
@@ -80,12 +85,14 @@ def drawing(found: Sequence[Spent]) -> Figure | None:
         )
         for (unit, _), group in same.items()
     ]
-    return figure(curves, "Privacy spent over rounds", "budget-spent")
+    declared = any(s.last.declared for s in found)
+    return figure(curves, "Privacy spent over rounds", "budget-spent", declared)
 
 
 def over_rounds(releases: Sequence[Release], budgets: Sequence[Budget], delta: float) -> list[Figure]:
     """The figure of a run's report; none where nothing that was released is bounded."""
     if not any(b.releases and b.epsilon_upper < float("inf") for b in budgets):
         return []
-    drawn = drawing(spent(releases, delta))
+    verified = Verified(declared=any(b.declared for b in budgets))
+    drawn = drawing(spent(releases, delta, verified))
     return [drawn] if drawn else []

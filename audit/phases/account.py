@@ -1,8 +1,9 @@
 """Phase 3: add up what the ledger says, per observer and unit, and test it on canaries.
 
-Leaves evidence/budgets.json and evidence/dp_audits.json.
+Leaves evidence/ledger.json, evidence/budgets.json and evidence/dp_audits.json.
 """
 
+import json
 from collections.abc import Callable, Sequence
 from functools import partial
 
@@ -11,12 +12,14 @@ from audit.canaries.recorded_uploads import recorded_uploads
 from audit.canaries.run import dp_audits
 from audit.controls.lab import Lab
 from audit.dp.budget import budgets
+from audit.dp.verify import DECLARED, Verified, verify
 from audit.settings.config import Config, DPAuditSettings
 from audit.subject.case import Case
 from audit.subject.open import open_case
 from audit.subject.rundir import RunDir
 from fl.artifact import Artifact
 from fl.ledger import Release, read
+from fl.recorder import MANIFEST, manifest
 from fl.streams import Streams
 from reports.result import DPAudit
 
@@ -27,15 +30,25 @@ def run(run: RunDir, config: Config, progress: Progress) -> None:
     """Bounds from every accountant the config names, and lower bounds by experiment."""
     progress("account", 0, 2)
     releases = read(run.ledger)
-    bounds = budgets(releases, config.accountants, config.delta)
+    case = open_case(run, config)
+    verified = verify_run(run, case, releases)
+    run.write_json(run.evidence / "ledger.json", [issue._asdict() for issue in verified.issues])
+    bounds = budgets(releases, config.accountants, config.delta, verified)
     run.write_json(run.evidence / "budgets.json", [b.model_dump(mode="json") for b in bounds])
     progress("account", 1, 2)
-    case = open_case(run, config)
     reads = recorded_means if any(p.central for p in case.protections) else recorded_uploads
     recorded = reads(run) if case.protections and config.dp_audit.canaries else []
     audits = noise_audits(case, releases, config.dp_audit, config.delta, recorded)
     run.write_json(run.evidence / "dp_audits.json", [a.model_dump(mode="json") for a in audits])
     progress("account", 2, 2)
+
+
+def verify_run(run: RunDir, case: Case, releases: Sequence[Release]) -> Verified:
+    """The ledger against what else the folder holds; declared where nothing says what crossed the wire."""
+    if not (run.artifacts / MANIFEST).is_file():
+        return DECLARED
+    history = run.metrics.read_text().splitlines() if run.metrics.is_file() else []
+    return verify(case, releases, manifest(run.artifacts), [json.loads(line) for line in history])
 
 
 def noise_audits(

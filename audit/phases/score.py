@@ -9,6 +9,7 @@ from typing import Any
 from audit.claims.report import score_files
 from audit.dp.lint import RunRecord
 from audit.dp.spending import over_rounds
+from audit.dp.verify import Issue
 from audit.phases.attack import load_evidence
 from audit.phases.plan import read_phases
 from audit.phases.variants import results
@@ -16,7 +17,7 @@ from audit.settings.config import Config
 from audit.subject.case import Case, counts
 from audit.subject.open import open_case
 from audit.subject.rundir import RunDir, sha256
-from audit.verdict.accounts import NoiseAudit, bounds, contradictions, flaws
+from audit.verdict.accounts import NoiseAudit, bounds, contradictions, flaws, misstatements
 from audit.verdict.exposure import exposures
 from audit.verdict.faults import timelines
 from audit.verdict.findings import Attacked, headline
@@ -58,7 +59,15 @@ def run(run: RunDir, config: Config, progress: Progress) -> None:
     audits = [DPAudit(**a) for a in run.read_json(run.evidence / "dp_audits.json")]
     releases = ledger.read(run.ledger)
     record = _run_record(case, config.delta, releases, budgets, history)
-    subjects = [*attacked, *bounds(budgets), *contradictions(budgets), *flaws(record), *map(NoiseAudit, audits)]
+    wrong = misstatements([Issue(**found) for found in run.read_json(run.evidence / "ledger.json")])
+    subjects = [
+        *attacked,
+        *bounds(budgets),
+        *contradictions(budgets),
+        *wrong,
+        *flaws(record),
+        *map(NoiseAudit, audits),
+    ]
     findings = [judged(subject, policy) for subject in subjects]
     of_attacks = list(zip(attacked, findings, strict=False))  # they come first
     images = [g for subject, finding in of_attacks for g in subject.galleries(finding)]

@@ -23,7 +23,7 @@ from fl.dataset import Data, Dataset
 from fl.errors import UserError
 from fl.method import Card, LocalConfig, RoundMethod
 from fl.model import Net, State, adapt, initialise, state_of
-from fl.participation import Availability, Drawn, drawn
+from fl.participation import UNKNOWN, Availability, Drawn, drawn
 from fl.partition import Index, Partition
 from fl.plugin import configure
 from fl.population import Population, populate
@@ -136,7 +136,10 @@ class SimulatedCase:
     def sampling(self, client: int | None) -> Drawn:
         """How a client comes to take part."""
         federation = self.config.federation
-        return drawn(self.availability, federation.clients, federation.empty_round, client)
+        if self.method.chooses("candidates", "select"):
+            return UNKNOWN
+        without = sum(not len(part) for part in self.parts.values())
+        return drawn(self.availability, federation.clients, federation.empty_round, client, without)
 
     @property
     def heard(self) -> Mapping[int, frozenset[int]] | None:

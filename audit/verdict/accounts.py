@@ -7,6 +7,7 @@ from typing import Any
 
 from attacks.evidence import Evidence
 from audit.dp.lint import Found, RunRecord, check
+from audit.dp.verify import Issue
 from audit.verdict.judge import Fact, Subject, Verdict
 from reports.result import Budget, DPAudit, Outcome
 
@@ -56,9 +57,13 @@ class Bound(Subject):
             limit = "A bound limits every attack; that there is none demonstrates no leak."
             remedy = "Withhold what is released in clear, or protect it with `dp_gaussian`."
         else:
-            what = f"Towards {who} the run is ({budget.epsilon_upper:g}, {budget.delta:g})-DP per {budget.unit}"
+            said = "is declared to be" if budget.declared else "is"
+            guarantee = f"({budget.epsilon_upper:g}, {budget.delta:g})-DP per {budget.unit}"
+            what = f"Towards {who} the run {said} {guarantee}"
             summary = f"Assuming: {budget.assumes}. Adjacency: {budget.adjacency.replace('_', ' ')}."
             limit = "The bound holds only while its assumptions do."
+            if budget.declared:
+                limit = "That the ledger is true: somebody else wrote it, and nobody could verify it."
             remedy = "More noise, or fewer rounds, lowers it."
         return {
             "id": f"dp-{self.number}-{budget.observer.replace(' ', '-')}-{budget.unit}",
@@ -114,6 +119,29 @@ class Linted(Subject):
             "summary": self.lint.flaw.what,
             "does_not_show": "A flaw shows that a bound does not cover the run; it demonstrates no leak.",
             "remedy": self.lint.flaw.remedy,
+        }
+
+
+@dataclass(frozen=True)
+class Misstated(Subject):
+    """A line of the ledger that the run contradicts; graded as releases that are missing (L6)."""
+
+    issue: Issue
+
+    @property
+    def found(self) -> Sequence[Fact]:
+        return [Fact(measure="lint_L6", value=self.issue.times)]
+
+    def words(self, verdict: Verdict) -> Mapping[str, Any]:
+        what = self.issue.what
+        return {
+            "id": f"ledger-{self.issue.check}",
+            "title": "The ledger is not that of the run",
+            "source": "lint",
+            "method": f"Verifier of the ledger: {self.issue.check}",
+            "summary": f"{what[:1].upper()}{what[1:]}",
+            "does_not_show": "What the run really lost; no bound holds until the ledger is the run's own.",
+            "remedy": "Enter what is really released, and restore files that were changed.",
         }
 
 
@@ -185,6 +213,11 @@ def bounds(budgets: Sequence[Budget]) -> list[Subject]:
 def contradictions(budgets: Sequence[Budget]) -> list[Subject]:
     """One subject a bound that another accountant contradicts."""
     return [Contradiction(b, i) for i, b in enumerate(b for b in budgets if b.disagrees)]
+
+
+def misstatements(issues: Sequence[Issue]) -> list[Subject]:
+    """One subject a check that the ledger failed."""
+    return [Misstated(issue) for issue in issues]
 
 
 def flaws(record: RunRecord) -> list[Subject]:

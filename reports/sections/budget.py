@@ -1,6 +1,7 @@
 """Budget: an upper bound on the privacy loss towards each observer, or that there is none."""
 
 import math
+from collections.abc import Sequence
 
 from reports.format import number
 from reports.result import AuditResult
@@ -19,32 +20,48 @@ class Budget(Section):
                     "more effort than the attacks of this audit could learn."
                 )
             ]
-        blocks: list[Block] = [
-            Paragraph(
-                "Upper bounds on the privacy loss. Smaller is more private; each holds for its "
-                "unit, its neighbouring datasets (adjacency) and its `delta` only."
-            ),
-            Table(
-                header=["Observer", "Epsilon at most", "Delta", "Unit", "Adjacency", "Accountant"],
-                rows=[
-                    [
-                        b.observer,
-                        epsilon(b),
-                        number(b.delta),
-                        b.unit,
-                        b.adjacency.replace("_", " "),
-                        f"{b.accountant}, {b.releases:,} releases",
-                    ]
-                    for b in result.budgets
-                ],
-                align="llrlll",
-                widths=[1.5, 2.8, 0.9, 1, 1.7, 1.9],
-                caption="What each observer can learn at most, by the accountants.",
-            ),
-            Bullets([_assumptions(b) for b in result.budgets]),
-        ]
+        proved = [b for b in result.budgets if not b.declared]
+        declared = [b for b in result.budgets if b.declared]
+        blocks: list[Block] = []
+        if proved:
+            blocks += [
+                Paragraph(
+                    "Upper bounds on the privacy loss. Smaller is more private; each holds for its "
+                    "unit, its neighbouring datasets (adjacency) and its `delta` only."
+                ),
+                _table(proved, "Epsilon at most", "What each observer can learn at most, by the accountants."),
+            ]
+        if declared:
+            blocks += [
+                Paragraph(
+                    "What the ledger declares of the privacy loss. It was written by others, and nobody could "
+                    "verify that its noise, its sampling and its releases are those of the run."
+                ),
+                _table(declared, "Epsilon declared", "The loss towards each observer if the ledger is true."),
+            ]
+        blocks.append(Bullets([_assumptions(b) for b in result.budgets]))
         figures = [f for f in result.figures if not f.finding and f.id.startswith("budget")]
         return [*blocks, *(Chart(f) for f in figures)]
+
+
+def _table(budgets: Sequence[BudgetRecord], heading: str, caption: str) -> Table:
+    return Table(
+        header=["Observer", heading, "Delta", "Unit", "Adjacency", "Accountant"],
+        rows=[
+            [
+                b.observer,
+                epsilon(b),
+                number(b.delta),
+                b.unit,
+                b.adjacency.replace("_", " "),
+                f"{b.accountant}, {b.releases:,} releases",
+            ]
+            for b in budgets
+        ],
+        align="llrlll",
+        widths=[1.5, 2.8, 0.9, 1, 1.7, 1.9],
+        caption=caption,
+    )
 
 
 def epsilon(b: BudgetRecord) -> str:
