@@ -2,7 +2,8 @@
 
 Every round's messages are sent again as stand-ins: the same kinds with tiny arrays, through the same
 protections and under the same law of participation, into a ledger of our own. What a protection lists does
-not depend on the numbers in a message. A method's own noise is listed as its settings say.
+not depend on the numbers in a message. Lines of a method's own noise follow from its settings; how many
+visits there were does not, so such a ledger stays declared.
 """
 
 import json
@@ -67,24 +68,17 @@ def lines(case: Case, traffic: Collection[Traffic], rounds: Collection[int], cli
     """What the ledger must say of this client's messages in these rounds; None where it cannot be told."""
     kept, law = Kept(), case.sampling(client)
     wire = Wire(case.card, Streams(0), case.protections, None, kept)  # type: ignore[arg-type]
-    method, reference = case.method, {Kind.GLOBAL_MODEL: _stand_in(Kind.GLOBAL_MODEL, case)}
+    settled, reference = own_kinds(case), {Kind.GLOBAL_MODEL: _stand_in(Kind.GLOBAL_MODEL, case)}
     try:
         for t in sorted(rounds):
             wire.drew(t, (client,), lambda k: law if k == client else case.sampling(k))
             for channel in (Channel.UPLINK, Channel.RELAY):
                 kinds = [x.kind for x in traffic if x.round == t and x.channel == channel]
-                settled = list(getattr(method, "settled", lambda _: [])(kinds))
                 message: Message = {k: _stand_in(k, case) for k in kinds}
                 if channel == Channel.UPLINK and message:
                     wire.uplink(t, message, client, reference, settled=settled)
                 elif message:
                     wire.relay(t, message, client, (client + 1) % max(2, case.clients), settled=settled)
-                noise = getattr(getattr(method, "config", None), "noise", None)
-                for kind in settled:
-                    if isinstance(noise, NoiseConfig) and (
-                        line := of_visit(kind, t, client, noise, EVERYONE, "")
-                    ):
-                        wire.enter(line)
             if wire.central is not None:
                 before = reference[Kind.GLOBAL_MODEL]
                 wire.average(t, before, before, 0, case.clients)
@@ -92,6 +86,21 @@ def lines(case: Case, traffic: Collection[Traffic], rounds: Collection[int], cli
     except (UserError, KeyError, RuntimeError, IndexError, ValueError):
         return None
     return kept.lines
+
+
+def own_kinds(case: Case) -> frozenset[Kind]:
+    """Kinds that the method itself noises and lists, visit by visit, before they cross the wire."""
+    settled = getattr(case.method, "settled", None)
+    return frozenset(settled(list(Kind))) if settled else frozenset()
+
+
+def own_line(case: Case, r: Release) -> Release | None:
+    """What such a line says of noise and clip by the method's settings; None where they do not tell."""
+    noise = getattr(getattr(case.method, "config", None), "noise", None)
+    index = r.sender.partition("/")[2]
+    if not isinstance(noise, NoiseConfig) or r.kind not in own_kinds(case) or not index.isdecimal():
+        return None
+    return of_visit(Kind(r.kind), r.round, int(index), noise, EVERYONE, "")
 
 
 def _stand_in(kind: Kind, case: Case) -> Payload:

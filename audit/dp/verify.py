@@ -19,7 +19,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from audit.dp.recompute import Traffic, lines, same_law, uploads
+from audit.dp.recompute import Traffic, lines, own_kinds, own_line, same_law, uploads
 from audit.dp.terms import credited
 from audit.subject.case import Case
 from fl.kinds import Kind
@@ -63,13 +63,14 @@ def verify(
     traffic = uploads(record)
     ran = {int(line["round"]) for line in record if "traffic" in line} | {int(h["round"]) for h in history}
     central = any(p.central for p in case.protections)
-    issues = [*_coverage(releases, traffic, central), *_clips(releases), *_steps(case, releases, history)]
+    own = own_kinds(case)
+    issues = [*_coverage(releases, traffic, central, own), *_clips(releases), *_steps(case, releases, history)]
     issues += [*_schedule(case, traffic, history), *_heard(case, releases, traffic)]
     again = None
     if case.simulated:
         again = _recomputed(case, releases, traffic, ran, central)
         issues += again or []
-    return Verified(issues=tuple(_together(issues)), declared=again is None)
+    return Verified(issues=tuple(_together(issues)), declared=again is None or bool(own))
 
 
 def _together(issues: Iterable[Issue]) -> Iterator[Issue]:
@@ -86,12 +87,18 @@ def _line(r: Release) -> str:
     return f"the line of {r.kind} by {r.sender} in round {r.round}"
 
 
-def _coverage(releases: Sequence[Release], traffic: Sequence[Traffic], central: bool) -> Iterator[Issue]:
+def _coverage(
+    releases: Sequence[Release], traffic: Sequence[Traffic], central: bool, settled: frozenset[Kind]
+) -> Iterator[Issue]:
     found: dict[tuple[int, str], list[Release]] = defaultdict(list)
     for r in releases:
         found[r.round, r.kind].append(r)
     sent = {x.round for x in traffic}
+    if settled & {x.kind for x in traffic} and not settled & {r.kind for r in releases}:
+        yield Issue("coverage", "the method noises what it sends itself, and the ledger has no line of that")
     for x in traffic:
+        if x.kind in settled:  # listed where it was made, which is another message
+            continue
         own = found[x.round, x.kind] + (found[x.round, Kind.AGGREGATE] if central else [])
         everybody = [r for r in own if r.sender.endswith("/*")]
         named = [r for r in own if not r.sender.endswith("/*")]
@@ -202,7 +209,9 @@ def _recomputed(
             if made is None:
                 return None
             again[law] = made
-        issues += _cheaper(r, [x for x in again[law] if (x.round, x.kind) == (r.round, r.kind)])
+        made_of_it = [x for x in again[law] if (x.round, x.kind) == (r.round, r.kind)]
+        visit = own_line(case, r)
+        issues += _cheaper(r, [visit] if visit else made_of_it)
         if credited(r) and r.unit == "client" and not same_law(r, law):
             issues.append(Issue("draws", f"{_line(r)} is credited with rate {r.sample_rate:g}; {_drawn(law)}"))
         if credited(r) and r.unit == "client" and law.period > 1 and not r.coin:

@@ -108,6 +108,16 @@ def test_an_honest_ledger_passes_and_its_bounds_are_not_declared(name: str) -> N
     assert verify_run(here.run, here.case, here.releases) == found
 
 
+@pytest.mark.slow
+def test_lines_of_a_methods_own_noise_are_held_against_its_settings_and_stay_declared() -> None:
+    here = ran("", "{name: full}", "name: feddpgan, noise: {mode: accounted, scale: 2.0}", 2)
+    assert here.verified(here.releases) == Verified(declared=True)
+    forged = here.verified(noised(noise_std=10.0)(here.releases))
+    assert "noise" in forged.withdrawn and "it is" in forged.withdrawn
+    nothing = [r for r in here.releases if not r.noise_multiplier]
+    assert "no line of that" in here.verified(nothing).withdrawn
+
+
 def noised(**changes: Any) -> Callable[[list[Release]], list[Release]]:
     """Every noised line with other numbers; a number that is given as a factor is multiplied."""
 
