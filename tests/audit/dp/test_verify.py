@@ -15,8 +15,9 @@ from audit.dp.budget import budgets
 from audit.dp.verify import DECLARED, Verified, verify
 from audit.phases import simulate
 from audit.phases.account import verify_run
-from audit.settings.config import Config, PluginSpec
+from audit.settings.config import Config
 from audit.settings.errors import validate
+from audit.settings.spec import PluginSpec
 from audit.subject.open import open_case
 from audit.subject.rundir import RunDir
 from audit.subject.simulated import SimulatedCase
