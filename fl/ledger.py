@@ -61,12 +61,20 @@ class Release:
     clip_of: ClipOf = ""  # what the clip bounds: one record's gradient, or the whole update
     threshold: Threshold = "fixed"  # how the clip's norm was chosen
     derived: Derived = "declared"  # where the sensitivity comes from
-    aggregated: int = 1  # contributions summed before an observer reads them
+    # contributions summed before an observer reads them. In the line of one sender, each adds 1 / aggregated
+    # of the variance, and `noise_std` is what as many honest ones add up to: count no more than surely answer
+    aggregated: int = 1
     normaliser: Normaliser = "public"  # whether weights or the denominator depend on private data
     claimed_epsilon: float | None = None  # what the mechanism says one release costs,
     claimed_delta: float | None = None  # and at which delta
     resolution: float = 0.0  # spacing of the numbers sent, where they were rounded after the noise
+    precision: str = ""  # type of the numbers sent, such as "float32"; empty: not known
     stream: str = ""  # random stream of the noise; a name used twice is noise used twice
+
+    @property
+    def shared(self) -> bool:
+        """Whether `noise_std` is that of a sum, to which this sender adds one part in `aggregated`."""
+        return self.aggregated > 1 and self.mechanism != "none" and not self.sender.endswith("/*")
 
     @property
     def noise_multiplier(self) -> float:

@@ -12,6 +12,8 @@ import numpy as np
 if TYPE_CHECKING:
     import torch
 
+GENERATOR = "torch's Mersenne Twister"  # of all noise on the CPU; on CUDA it is Philox, as little of a secret
+
 
 class Streams:
     """`Streams(7).torch("batches", round, client)` is the same generator wherever it is drawn."""

@@ -111,8 +111,7 @@ class Wire:
             protection.average(averaging)
             mean, stream = averaging.model, f"protection/{number}/{round}/mean"
             for i, release in enumerate(averaging.releases):
-                noised = release.mechanism != "none"
-                self.enter(replace(release, stream=f"{stream}/{i}") if noised else release)
+                self.enter(_drawn_from(release, f"{stream}/{i}", {Kind.GLOBAL_MODEL: mean}))
         self._unaveraged = False
         return mean
 
@@ -241,8 +240,7 @@ class Wire:
             protection.apply(sending)
             stream = "/".join(map(str, ("protection", *keys)))
             sending.releases[before:] = [
-                replace(r, stream=f"{stream}/{i}") if r.mechanism != "none" and not r.stream else r
-                for i, r in enumerate(sending.releases[before:])
+                _drawn_from(r, f"{stream}/{i}", sending.message) for i, r in enumerate(sending.releases[before:])
             ]
         for kind in sending.message:
             if kind.control_plane or kind in sending.protected or (round, kind) in self._listed:
@@ -320,3 +318,14 @@ class Wire:
             round=round, channel=Channel.UPLINK, sender=party, receivers=server, seen_by=server, payloads=message
         )
         self._hidden, self._first = Sums(), None
+
+
+def _drawn_from(release: Release, stream: str, message: Message) -> Release:
+    """A noised line with the stream of its noise and the type of the numbers that carry it."""
+    if release.mechanism == "none":
+        return release
+    named = next((p for kind, p in message.items() if kind == release.kind), {})
+    types = [str(v.dtype).removeprefix("torch.") for v in named.values() if v.is_floating_point()]
+    return replace(
+        release, stream=release.stream or stream, precision=release.precision or min(types, default="", key=len)
+    )

@@ -131,7 +131,7 @@ def noised_kinds(shape: Shape, protections: Sequence[Protection], streams: Strea
 
 def share(said: Release) -> float:
     """The scale of the noise on one message: of noise counted for a sum, one contributor's part of it."""
-    if said.mechanism == "gaussian" and said.aggregated > 1 and not said.sender.endswith("/*"):
+    if said.mechanism == "gaussian" and said.shared:
         return said.noise_std / math.sqrt(said.aggregated)
     return said.noise_std
 

@@ -28,6 +28,8 @@ class RunRecord:
     drawn: Drawn | None = None  # how clients really come to take part
     delivered: Sequence[int] = ()  # answers received, by round
     phases: Sequence[str] = ()  # of a method that has several, by round
+    rounds: int = 0  # that were set
+    generator: str = ""  # of the noise, in words; empty: not known, or a cryptographic one
 
     @property
     def noised(self) -> list[Release]:

@@ -29,6 +29,7 @@ from audit.verdict.trade import advice, alternatives
 from fl import ledger
 from fl.ledger import Release
 from fl.recorder import MANIFEST, manifest
+from fl.streams import GENERATOR
 from reports.result import AuditResult, Budget, DPAudit, History, Reproduction, worst_first
 
 Progress = Callable[[str, int, int], None]
@@ -118,6 +119,8 @@ def _run_record(
         drawn=case.sampling(None),
         delivered=[int(r.get("delivered", 0)) for r in history],
         phases=[str(r.get("phase", "")) for r in history],
+        rounds=getattr(case.training, "rounds", 0) if case.simulated else 0,
+        generator=GENERATOR if case.simulated else "",
     )
 
 

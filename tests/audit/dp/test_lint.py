@@ -105,7 +105,7 @@ PLANTED = {
         *[sound(round=t, kind="gan_D") for t in (0, 2)], delivered=[9] * 4, phases=["gan"] * 3 + ["train"]
     ),
     "L6 steps": run_record(*three(unit="record", clip_of="record", count=1, steps=20)),
-    "L7": run_record(*three(normaliser="private", aggregated=9)),
+    "L7": run_record(*three(normaliser="private")),
     "L8": run_record(*three(), delta=0.02),
     "L8 vacuous": run_record(*three(), delta=0.9),
     "L9": run_record(*three(adjacency="replace_one")),
@@ -116,6 +116,12 @@ PLANTED = {
     "L13": run_record(*three(noise_std=1.0, claimed_epsilon=4.37, claimed_delta=1e-5)),
     "L14": run_record(*three(noise_std=0.2)),
     "L15": run_record(*three(noise_std=1e-8, sensitivity=1e-8, clip_norm=1e-8)),
+    "L16": run_record(*three(precision="float32")),
+    "L17": run_record(*three(), generator="a generator of the texts"),
+    "L18": run_record(*three(precision="float16")),
+    "L19": run_record(*three(aggregated=4, observers=("client",)), delivered=[4, 3, 4]),
+    "L20": run_record(*three(aggregated=3, observers=("server", "client"))),
+    "L21": run_record(*three(), rounds=5),
     "L15 rounded counts": run_record(*three(noise_std=0.9, sensitivity=0.5, clip_norm=0.5, resolution=1.0)),
 }
 
@@ -126,7 +132,7 @@ def test_each_lint_fires_on_its_planted_fault_and_no_other_does(name: str) -> No
 
 
 def test_every_lint_has_a_planted_fault_and_words() -> None:
-    assert list(lints()) == [f"L{i}" for i in range(1, 16)]
+    assert list(lints()) == [f"L{i}" for i in range(1, 22)]
     assert {name.partition(" ")[0] for name in PLANTED} == set(lints())
     for found in (f for b in PLANTED.values() for f in check(b)):
         assert found.flaw.what.endswith(".") and found.flaw.remedy.endswith(".")
@@ -151,9 +157,9 @@ def test_a_bound_that_excludes_nothing_is_named() -> None:
 def test_flaws_and_contradictions_become_findings_with_the_policy_s_severity() -> None:
     policy = load_policy("default")
     expected = {
-        **dict.fromkeys(("L1", "L3", "L5", "L6", "L9", "L11", "L15"), Severity.HIGH),
-        **dict.fromkeys(("L2", "L4", "L7", "L8", "L12"), Severity.MEDIUM),
-        **dict.fromkeys(("L10", "L13", "L14"), Severity.LOW),
+        **dict.fromkeys(("L1", "L3", "L5", "L6", "L9", "L11", "L15", "L18", "L19", "L20"), Severity.HIGH),
+        **dict.fromkeys(("L2", "L4", "L7", "L8", "L12", "L21"), Severity.MEDIUM),
+        **dict.fromkeys(("L10", "L13", "L14", "L16", "L17"), Severity.LOW),
     }
     for name, planted in PLANTED.items():
         (finding,) = (judged(s, policy) for s in flaws(planted))
