@@ -6,6 +6,7 @@ emit an artifact, or smuggle one out.
 """
 
 import math
+from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
@@ -45,6 +46,7 @@ class Wire:
     _sent: dict[tuple[int, str], int] = field(default_factory=dict)  # messages of each sender in this round
     _hidden: Sums = field(default_factory=Sums)  # uploads of the round that the server reads summed
     _first: tuple[Party, Message] | None = None  # the first of them
+    _shares: list[Release] = field(default_factory=list)  # of noise that the round's senders add up to
     _unaveraged: bool = False  # uploads came in that a central protection has yet to make safe
 
     def __post_init__(self) -> None:
@@ -66,6 +68,11 @@ class Wire:
     def central(self) -> Protection | None:
         """The protection that acts on the mean of a round's uploads, where there is one."""
         return next((p for p in self.protections if p.central), None)
+
+    @property
+    def hidden(self) -> bool:
+        """Whether the server reads sums only."""
+        return any(p.hides_single_uploads() for p in self.protections)
 
     def drew(self, round: int, answering: Collection[int], law: Callable[[int | None], Drawn]) -> None:
         """Who was drawn to take part in a round, and how: what the ledger says of sampling comes from here."""
@@ -147,7 +154,7 @@ class Wire:
         self._check(message, Channel.UPLINK, party)
         if not all(finite(p) for p in message.values()):
             return None
-        hidden = any(p.hides_single_uploads() for p in self.protections)
+        hidden = self.hidden
         seen = () if hidden else (SERVER.role.value,)
         message = self._protect(round, party, seen, message, reference, settled)
         self._unaveraged = self.central is not None
@@ -250,7 +257,10 @@ class Wire:
                 Release(round=round, kind=kind, sender=f"{sender.role}/*", observers=observers, mechanism="none")
             )
         for release in sending.releases:
-            self.enter(release)
+            if release.shared and self.hidden:
+                self._shares.append(release)  # what they add up to is known when the round ends
+            else:
+                self.enter(release)
         return sending.message
 
     def _as_drawn(self, release: Release) -> Release:
@@ -298,6 +308,7 @@ class Wire:
 
     def end_round(self, round: int) -> dict[Channel, int]:
         """Close a round; returns its bytes by channel."""
+        self._enter_shares()
         if self.recorder is not None:
             self._record_sum(round)
             self.recorder.end_round(round)
@@ -305,6 +316,15 @@ class Wire:
         self._listed.clear()
         self._sent.clear()
         return sent
+
+    def _enter_shares(self) -> None:
+        """Lines of noise that senders add up to, at the number of them that came: fewer make less of it."""
+        came = Counter(kind for kind, _ in {(r.kind, r.sender) for r in self._shares})
+        for r in self._shares:
+            there = min(r.aggregated, came[r.kind])
+            left = math.sqrt(there / r.aggregated)
+            self.enter(replace(r, aggregated=there, noise_std=r.noise_std * left))
+        self._shares.clear()
 
     def _record_sum(self, round: int) -> None:
         """What secure aggregation left the server: the sum; of one upload, that upload itself."""

@@ -166,7 +166,7 @@ def _squares(rows: Floats, alpha: float) -> Check:
         ranks /= np.maximum(np.sqrt((ranks**2).sum(1, keepdims=True)), 1e-300)
         total = float((((ranks @ ranks.T) ** 2).sum() - a) / 2)
         # Each is a fair draw of mean 1 / (n - 1); pairs of them are uncorrelated (John 1972)
-        chance = float(stats.norm.sf((total * (n - 1) - pairs) / (2 * pairs) ** 0.5))
+        chance = float(stats.chi2.sf(total * (n - 1), pairs))
     return Check(
         name="rank of the noise",
         passed=chance >= alpha,

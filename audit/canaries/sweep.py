@@ -90,7 +90,8 @@ def sweep(shape: Shape, protections: Sequence[Protection], streams: Streams, mos
         if not listed or listed[0].mechanism not in ADDITIVE:
             continue
         # a message without a line of its own claims what the first one does
-        scales = np.array([share(r or listed[0]) for r in said])
+        hidden = any(p.hides_single_uploads() for p in protections)
+        scales = np.array([share(r or listed[0], hidden) for r in said])
         read = np.stack(rows[kind]) / scales[:, None]
         noises.append(
             Noise(
@@ -129,9 +130,9 @@ def noised_kinds(shape: Shape, protections: Sequence[Protection], streams: Strea
     return [kind for kind in shape.message if kind.value in lines]
 
 
-def share(said: Release) -> float:
-    """The scale of the noise on one message: of noise counted for a sum, one contributor's part of it."""
-    if said.mechanism == "gaussian" and said.shared:
+def share(said: Release, hidden: bool) -> float:
+    """The scale of the noise on one message: of noise that is counted for a sum, and read in one, a part."""
+    if hidden and said.mechanism == "gaussian" and said.shared:
         return said.noise_std / math.sqrt(said.aggregated)
     return said.noise_std
 

@@ -12,6 +12,10 @@ With `clip: row` every row is a vector of its own and clipped alone, such as one
 class with large features then does not shrink the others. The whole message of r rows has sensitivity
 sqrt(r) * clip_norm, which is what the ledger gets; r is the largest number of rows, `most_rows`.
 
+With `contributors: n` each client adds one part in n of the variance, for a server that reads only the sum
+(secure_aggregation; Dwork et al. Our Data, Ourselves. EUROCRYPT 2006): the ledger counts the noise of as many as
+answered, n at most. Whoever reads single uploads, or knows the noise of others, is left with less.
+
 The noise is added on the way to the server, so the guarantee is local: the unit is the client, and
 the server itself is an observer. Integer arrays beside the vector (which classes a client has) are
 not noised, and the ledger says so. noise_multiplier 0 with clip_norm inf changes nothing.
@@ -62,6 +66,14 @@ class DPGaussian(Protection):
             ),
         ] = 10
 
+        contributors: Annotated[
+            AtLeastOne,
+            Field(
+                description="honest clients of a round that make the noise together, each 1 / contributors of "
+                "its variance; above 1 it takes secure_aggregation, and fewer answers make less noise"
+            ),
+        ] = 1
+
         def __post_init__(self) -> None:
             if self.noise_multiplier and math.isinf(self.clip_norm):
                 raise UserError(
@@ -76,11 +88,14 @@ class DPGaussian(Protection):
             f"{', row by row,' if c.clip == 'row' else ''} with Gaussian noise of "
             f"standard deviation {c.noise_multiplier * c.clip_norm:g} (multiplier "
             f"{c.noise_multiplier:g}), added before the server receives it"
+            + (f" by {c.contributors} clients together, each a part" if c.contributors > 1 else "")
         )
 
     def noise_std(self, kind: Kind) -> float:
         c = self.config
-        return c.noise_multiplier * c.clip_norm if c.noise_multiplier and kind in c.kinds else 0.0
+        if not c.noise_multiplier or kind not in c.kinds:
+            return 0.0
+        return float(c.noise_multiplier * c.clip_norm) / math.sqrt(c.contributors)
 
     def apply(self, sending: Sending) -> None:
         for kind in self.config.kinds:
@@ -93,6 +108,7 @@ class DPGaussian(Protection):
     def _noised(self, payload: Payload, base: Payload, rng: torch.Generator) -> Payload:
         c = self.config
         std, rows = c.noise_multiplier * c.clip_norm if c.noise_multiplier else 0.0, c.clip == "row"
+        std /= math.sqrt(c.contributors)
         longest = max((len(v) for v in payload.values() if v.dim()), default=0)
         if rows and longest > c.most_rows:
             raise UserError(
@@ -124,6 +140,7 @@ class DPGaussian(Protection):
             clip_norm=bound if bounded else None,
             clip_of="update" if bounded else "",
             derived="clip" if bounded else "declared",
+            aggregated=c.contributors,
         )
         return [noised, *in_clear(kind, sending, "dp_gaussian")]
 

@@ -1,5 +1,7 @@
 """Canaries in the shape of a run's own payload: each class of wrong noise is found, and correct noise passes."""
 
+from dataclasses import dataclass
+
 import pytest
 import torch
 
@@ -14,6 +16,14 @@ from fl.streams import Streams
 from tests.audit.canaries.wrong import CLIP, KINDS, WRONG, WRONG_MEANS, Wrong, WrongMean, Z
 
 ALPHA = 0.05
+
+
+@dataclass(frozen=True)
+class Card:
+    """What the wire reads of a method's card."""
+
+    title: str = "A method"
+    uplink: tuple[Kind, ...] = (Kind.LOCAL_MODEL,)
 
 
 def model() -> dict[str, torch.Tensor]:
