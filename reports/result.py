@@ -235,6 +235,7 @@ class DPAudit(Record):
     sentence: str
     numbers: list[DPNumber] = Field(default_factory=list)
     checks: list[DPCheck] = Field(default_factory=list)
+    power: str = ""  # which audits would see that noise is missing, at these numbers, as sentences
     not_audited: str = ""  # why nothing could be tried, as a sentence
 
 

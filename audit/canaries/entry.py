@@ -50,6 +50,7 @@ def record(
         failure_rate=round(panel.alpha, 12),
         refuted=panel.refuted,
         sentence=sentence(panel, _what(said, rounds)),
+        power=panel.power,
         numbers=[number(s) for s in panel.shown],
         checks=[
             DPCheck(name=c.name, passed=c.passed, text=c.text, failure_rate=c.failure_rate) for c in panel.checks

@@ -13,7 +13,7 @@ from typing import Literal
 import numpy as np
 
 from attacks.stats import ALPHA
-from audit.canaries import bayes, f_dp, one_run, one_shot, per_round, residuals, two_point
+from audit.canaries import bayes, f_dp, one_run, one_shot, per_round, power, residuals, two_point
 from audit.canaries.columns import Lower, Number
 from audit.canaries.game import Played
 from audit.canaries.residuals import Check
@@ -43,6 +43,7 @@ class Panel:
     shown: tuple[Shown, ...]
     checks: tuple[Check, ...]
     alpha: float
+    power: str = ""  # which of its audits would see noise that is missing, in words
 
     @property
     def refuting(self) -> list[Shown]:
@@ -86,6 +87,7 @@ def judge(
         shown=tuple(_shown(played, measured, delta, rng, alpha / 2 / LOOKS)),
         checks=tuple(tests),
         alpha=alpha,
+        power=power.sentence(played, len(played.inside), delta, alpha / 2 / LOOKS),
     )
 
 

@@ -38,6 +38,8 @@ class DPAudit(Section):
             ]
             if audit.numbers:
                 blocks.append(_numbers(audit))
+            if audit.power:
+                blocks.append(Paragraph(audit.power))
             if audit.checks:
                 blocks.append(
                     Bullets([f"{_passed(c.passed)} {sentence_case(c.name)}: {c.text}." for c in audit.checks])
