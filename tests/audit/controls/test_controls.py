@@ -5,7 +5,9 @@ from pathlib import Path
 from tempfile import mkdtemp
 from typing import Any
 
+import numpy as np
 import pytest
+import torch
 
 from audit.phases import simulate
 from audit.phases.attack import plant
@@ -15,9 +17,13 @@ from audit.settings.errors import validate
 from audit.subject.messages import messages
 from audit.subject.open import open_case
 from audit.subject.rundir import RunDir
+from audit.subject.simulated import SimulatedCase
 from fl.artifact import Artifact
+from fl.client import Client, Reply
 from fl.errors import UserError
 from fl.kinds import Kind
+from fl.methods.rebafl import ReBaFL
+from fl.training.local import Trained
 
 ATTACKS = {name: catalog.load("attacks", name).card for name in catalog.names("attacks")}
 PLANTED = [name for name, card in ATTACKS.items() if card.control]
@@ -89,3 +95,27 @@ def test_prototypes_are_what_the_methods_own_client_sends() -> None:
             assert abs(a.payload["features"][0] - row).max() < 1e-6
             whole += 1
     assert whole >= 10
+
+
+class Normalised(ReBaFL):
+    """Clients that send prototypes of length one, as official code of other methods does."""
+
+    def finish(self, client: Client, trained: Trained) -> Reply:
+        reply = super().finish(client, trained)
+        sent = reply.message[Kind.LOCAL_PROTOTYPES]
+        sent["features"] = torch.nn.functional.normalize(sent["features"])
+        return reply
+
+
+@pytest.mark.parametrize("control", ["prototypes", "pairs"])
+def test_what_a_methods_client_does_to_its_prototypes_is_in_the_replays(control: str) -> None:
+    run, config = ran("rebafl")
+    settings: dict[str, Any] = {"rounds": 1, "local_epochs": 1}
+    case = open_case(run, config)
+    theirs = SimulatedCase(config)
+    theirs.__dict__["method"] = Normalised(Normalised.Config(**settings, proto_min_classes=2))
+    recorded = messages(run.artifacts, set(Kind), "all")
+    plain, normalised = (plant(control, c, recorded, config.replay).artifacts for c in (case, theirs))
+    lengths = [np.linalg.norm(a.payload["features"]) for a in normalised]
+    assert len(lengths) == len(plain) > 0 and np.allclose(lengths, 1, atol=1e-6)
+    assert not np.allclose([np.linalg.norm(a.payload["features"]) for a in plain], 1, atol=1e-2)
