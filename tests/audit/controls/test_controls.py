@@ -46,7 +46,7 @@ def planted(control: str, method: str) -> tuple[Artifact, ...]:
 @cache
 def ran(method: str) -> tuple[RunDir, Config]:
     settings: dict[str, Any] = {
-        "federation": {"dataset": "digits", "clients": 4, "model": {"name": "mlp", "hidden": [4]}},
+        "federation": {"dataset": "digits", "clients": 4, "model": {"name": "mlp", "hidden": [16]}},
         "method": METHODS[method],
         "workers": 0,
         "record": {"rounds": "all"},
