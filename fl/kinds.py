@@ -46,13 +46,14 @@ class Row(NamedTuple):
     arrays: dict[str, str]  # name -> shape; "*": any name
     summed: Summed = Summed.NO
     raw: bool = False  # holds clients' examples as they are
+    counted: str = ""  # the array of which one example more raises one entry by one
 
 
 class Kind(StrEnum):
     """What a message may contain. A method's card lists the kinds it sends; the wire refuses others.
 
-    `str(kind)` is its name; words, tells, arrays, summed and raw are those of its Row. In shapes C is the number
-    of classes, c or m of them or of examples are listed, D is the number of features.
+    `str(kind)` is its name; words, tells, arrays, summed, raw and counted are those of its Row. In shapes C is
+    the number of classes, c or m of them or of examples are listed, D is the number of features.
     """
 
     words: str
@@ -60,12 +61,14 @@ class Kind(StrEnum):
     arrays: MappingProxyType[str, str]
     summed: Summed
     raw: bool
+    counted: str
 
     def __new__(cls, *fields: Any) -> "Kind":
         row = Row(*fields)
         kind = str.__new__(cls, row.name)
         kind._value_, kind.words, kind.tells = row.name, row.words, row.tells
         kind.arrays, kind.summed, kind.raw = MappingProxyType(row.arrays), row.summed, row.raw
+        kind.counted = row.counted
         return kind
 
     @property
@@ -103,7 +106,12 @@ class Kind(StrEnum):
     GAN_D = Row("gan_D", "weights of a critic trained on clients' data", Tells.CLIENT, MODEL)
 
     NUM_EXAMPLES = Row(
-        "num_examples", "how many examples one client holds", Tells.CLIENT, {"count": "[]"}, Summed.PLAIN
+        "num_examples",
+        "how many examples one client holds",
+        Tells.CLIENT,
+        {"count": "[]"},
+        Summed.PLAIN,
+        counted="count",
     )
     NUM_STEPS = Row(  # FedNova adds the norm ||a||_1 of its steps
         "num_steps",
@@ -118,6 +126,7 @@ class Kind(StrEnum):
         Tells.CLASS,
         {"counts": "[C]"},
         Summed.PLAIN,
+        counted="counts",
     )
     NOISED_LABEL_DIST = Row(  # a row for each generator where a client is given several
         "noised_label_dist",
@@ -150,6 +159,7 @@ class Kind(StrEnum):
         Tells.CLASS,
         {"classes": "[c]", "counts": "[c]"},
         Summed.BY_CLASS,
+        counted="counts",
     )
     PROXIES = Row(  # FedAwS
         "proxies",

@@ -18,7 +18,7 @@ from attacks.models._targets import Target, targets
 from attacks.models._trials import Bucket, buckets
 from attacks.trials import membership
 from fl.artifact import Artifact
-from fl.kinds import Kind
+from fl.kinds import UPDATES, Kind
 from fl.ranges import AtLeastOne
 from fl.threat import Goal, Position, ThreatModel
 
@@ -28,7 +28,7 @@ CARD = Card(
     goal=Goal.MEMBERSHIP,
     threat=ThreatModel(position=Position.SERVER, knows=frozenset({"architecture"})),
     requires=(Kind.GLOBAL_MODEL,),
-    also_reads=(Kind.LOCAL_MODEL, Kind.MODEL_DELTA),
+    also_reads=UPDATES,
     control="memorised",
     learns="whether a given image was trained on: by anybody, from the global model that every "
     "client and user gets; by one client, from its upload",

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from attacks.prototypes._weights import global_model
 from fl.artifact import Artifact, Role
-from fl.kinds import Kind
+from fl.kinds import UPDATES, Kind
 
 Arrays = Mapping[str, NDArray[Any]]
 GLOBAL, UPDATE, RELAYED = "global model", "update", "relayed model"
@@ -73,7 +73,7 @@ def _some(models: Sequence[Target], rng: np.random.Generator, clients: int) -> l
 
 def _upload(a: Artifact, view: Sequence[Artifact]) -> Target | None:
     start = global_model(view, a.round)
-    wanted = a.kind in (Kind.LOCAL_MODEL, Kind.MODEL_DELTA) and a.sender.role == Role.CLIENT
+    wanted = a.kind in UPDATES and a.sender.role == Role.CLIENT
     if not wanted or start is None or start.round != a.round or a.sender.index is None:
         return None
     before: Arrays = start.payload

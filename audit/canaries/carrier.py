@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from fl.kinds import Kind
+from fl.kinds import UPDATES, Kind
 from fl.ledger import Release, read
 from fl.protection import Message, Payload, Protection
 from fl.recorder import Log
@@ -22,7 +22,7 @@ from fl.wire import Wire
 
 Floats = NDArray[np.float64]
 SPARE = 16  # coordinates without canaries, at each end
-COUNTS = (Kind.LABEL_COUNTS, Kind.PROTO_COUNTS, Kind.NUM_EXAMPLES)
+COUNTS = tuple(k for k in Kind if k.counted)
 COUNT_BASE = 1000  # examples of each class before a canary is added
 
 
@@ -68,7 +68,7 @@ class Carrier:
             counts = torch.from_numpy(np.round(vector)).long() + COUNT_BASE
             if self.kind == Kind.PROTO_COUNTS:
                 return {"classes": torch.arange(self.d), "counts": counts}
-            return {"count" if self.kind == Kind.NUM_EXAMPLES else "counts": counts}
+            return {self.kind.counted: counts}
         x = torch.from_numpy(vector).float()
         if self.kind == Kind.LOCAL_PROTOTYPES:
             return {"classes": torch.arange(1), "features": x[None]}
@@ -77,8 +77,7 @@ class Carrier:
     def vector(self, payload: Payload) -> Floats:
         """[d] the inverse of payload(), of what was received."""
         if self.kind in COUNTS:
-            name = "count" if self.kind == Kind.NUM_EXAMPLES else "counts"
-            found = payload[name].double() - COUNT_BASE
+            found = payload[self.kind.counted].double() - COUNT_BASE
         elif self.kind == Kind.LOCAL_PROTOTYPES:
             found = payload["features"].double()[0]
         else:
@@ -95,7 +94,7 @@ class Carrier:
 
     def reference(self) -> Message:
         """What the sender had received: a model of zeros."""
-        if self.kind in (Kind.LOCAL_MODEL, Kind.MODEL_DELTA):
+        if self.kind in UPDATES:
             return {Kind.GLOBAL_MODEL: self.payload(np.zeros(self.d))}
         return {}
 

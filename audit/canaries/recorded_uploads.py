@@ -20,10 +20,10 @@ import torch
 from numpy.typing import NDArray
 
 from audit.canaries.residuals import Check, Floats, independence, shape, spread
-from audit.controls.lab import UPDATES, Lab, received
+from audit.controls.lab import Lab, received
 from audit.subject.rundir import RunDir
 from fl.artifact import Artifact, Channel
-from fl.kinds import Kind
+from fl.kinds import UPDATES, Kind
 from fl.ledger import Release
 from fl.protection import Message, Payload
 from fl.recorder import manifest, read

@@ -36,8 +36,6 @@ from fl.training.private import PrivateTraining
 from fl.tree import to_numpy
 from fl.wire import Wire
 
-UPDATES = (Kind.LOCAL_MODEL, Kind.MODEL_DELTA)  # what a client uploads of its training
-
 
 @dataclass(frozen=True)
 class Replays:

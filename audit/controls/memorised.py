@@ -19,12 +19,12 @@ import torch
 
 from attacks.models._trials import taught
 from attacks.trials.reidentification import fingerprints
-from audit.controls.lab import UPDATES, Lab, Replays, received
+from audit.controls.lab import Lab, Replays, received
 from audit.settings.config import Replay
 from audit.subject.case import Case
 from fl.artifact import Artifact
 from fl.dataset import Arrays, Data
-from fl.kinds import Kind
+from fl.kinds import UPDATES, Kind
 from fl.partition import Index
 from fl.protection import Message
 from fl.streams import Streams

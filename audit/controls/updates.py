@@ -11,11 +11,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from audit.controls.lab import UPDATES, Lab, Replays, received
+from audit.controls.lab import Lab, Replays, received
 from audit.settings.config import Replay
 from audit.subject.case import Case
 from fl.artifact import Artifact
-from fl.kinds import Kind
+from fl.kinds import UPDATES, Kind
 from fl.streams import Streams
 
 MOST_BYTES = 2**30  # of replayed updates in memory; of larger models there are fewer groups

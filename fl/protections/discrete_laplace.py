@@ -30,7 +30,6 @@ from fl.ledger import Adjacency, Release
 from fl.protection import Payload, Protection, Sending
 from fl.ranges import Amount
 
-COUNTED = {Kind.LABEL_COUNTS: "counts", Kind.PROTO_COUNTS: "counts", Kind.NUM_EXAMPLES: "count"}
 ALWAYS_SOME = (Kind.PROTO_COUNTS, Kind.NUM_EXAMPLES)  # sent only where there is something
 
 
@@ -54,10 +53,9 @@ class DiscreteLaplace(Protection):
         floor: Annotated[bool, Field(description="whether counts are raised to the least that can be")] = True
 
         def __post_init__(self) -> None:
-            if wrong := [k for k in self.kinds if k not in COUNTED]:
-                raise UserError(
-                    f"discrete_laplace.kinds: {wrong[0]} holds no counts", hint=f"known: {', '.join(COUNTED)}"
-                )
+            if wrong := [k for k in self.kinds if not k.counted]:
+                known = ", ".join(k for k in Kind if k.counted)
+                raise UserError(f"discrete_laplace.kinds: {wrong[0]} holds no counts", hint=f"known: {known}")
 
     def describe(self) -> str:
         c = self.config
@@ -76,7 +74,7 @@ class DiscreteLaplace(Protection):
                 sending.releases += self._releases(kind, sending)
 
     def _noised(self, kind: Kind, payload: Payload, rng: torch.Generator) -> Payload:
-        name = COUNTED[kind]
+        name = kind.counted
         counts = payload[name]
         noised = counts + draw(counts.shape, self.config.scale, rng).to(counts.dtype)
         if self.config.floor:
@@ -111,7 +109,7 @@ class DiscreteLaplace(Protection):
                 source="discrete_laplace",
             )
             for name in sending.message[kind]
-            if name != COUNTED[kind]
+            if name != kind.counted
         ]
         return [noised, *clear]
 

@@ -29,7 +29,7 @@ import torch
 from pydantic import Field
 
 from fl.errors import UserError
-from fl.kinds import Kind
+from fl.kinds import UPDATES, Kind
 from fl.ledger import Adjacency, Release
 from fl.noising import base_of, in_clear, perturbed
 from fl.protection import Payload, Protection, Sending
@@ -44,7 +44,7 @@ class DPGaussian(Protection):
     class Config:
         kinds: Annotated[
             tuple[Kind, ...], Field(description="kinds of messages that are clipped and get noise")
-        ] = (Kind.LOCAL_MODEL, Kind.MODEL_DELTA)
+        ] = UPDATES
         clip_norm: Annotated[
             float, Field(gt=0, description="C: largest L2 norm of what one client sends; .inf means no clipping")
         ] = 1.0

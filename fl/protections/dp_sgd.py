@@ -11,19 +11,17 @@ from typing import Annotated
 
 from pydantic import Field
 
-from fl.kinds import Kind
+from fl.kinds import UPDATES
 from fl.ledger import EACH, Release
 from fl.protection import Protection, Sending
 from fl.ranges import Amount, AtLeastOne, Positive, PositiveShare
 from fl.training.private import PrivateTraining
 
-TRAINED = (Kind.LOCAL_MODEL, Kind.MODEL_DELTA)
-
 
 class DPSGD(Protection):
     title = "DP-SGD in local training"
     source = "arXiv:1607.00133, Alg. 1"
-    kinds = TRAINED
+    kinds = UPDATES
 
     @dataclass(frozen=True, kw_only=True)
     class Config:
@@ -54,7 +52,7 @@ class DPSGD(Protection):
 
     def apply(self, sending: Sending) -> None:
         c = self.config
-        for kind in TRAINED:
+        for kind in UPDATES:
             if kind not in sending.message:
                 continue
             sending.protected.add(kind)

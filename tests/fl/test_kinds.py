@@ -39,6 +39,7 @@ def test_a_row_is_complete_and_its_words_are_words(kind: Kind) -> None:
     assert kind.words and kind.words != kind.replace("_", " ") and not kind.words.endswith(".")
     assert kind.arrays and all(kind.arrays.values())
     assert kind.raw == (kind.tells is Tells.EXAMPLE)
+    assert kind.counted in ("", *kind.arrays)
     if kind.summed in (Summed.BY_CLASS, Summed.BY_CLASS_WEIGHTED):
         assert "classes" in kind.arrays
 
