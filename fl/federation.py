@@ -4,7 +4,7 @@ A method runs over one of these. Everything random comes from named streams, so 
 equal federations meet the same clients with the same batches.
 """
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
@@ -13,11 +13,12 @@ import torch
 from torch import Tensor
 
 from fl.aggregator import Aggregator, Averages, mean
-from fl.artifact import Channel
+from fl.artifact import Channel, Role
 from fl.checkpoint import Checkpoints, Saved
 from fl.dataset import Data
 from fl.errors import UserError
 from fl.kinds import Kind
+from fl.ledger import EVERYONE, Release
 from fl.model import State
 from fl.participation import UNKNOWN, Availability, Drawn, drawn
 from fl.partition import Index
@@ -42,6 +43,32 @@ class Holdings:
     spare: Index = field(default_factory=lambda: np.zeros(0, np.int64))  # the server's own examples
 
 
+class Measured(dict[str, float]):
+    """What clients' training measured, which never crossed the wire: it is remembered if anybody reads it."""
+
+    read = False
+
+    def __getitem__(self, name: str) -> float:
+        self.read = True
+        return super().__getitem__(name)
+
+    def get(self, name: str, default: Any = None) -> Any:
+        self.read = True
+        return super().get(name, default)
+
+    def __iter__(self) -> Iterator[str]:
+        self.read = True
+        return super().__iter__()
+
+    def items(self) -> Any:
+        self.read = True
+        return super().items()
+
+    def values(self) -> Any:
+        self.read = True
+        return super().values()
+
+
 @dataclass
 class Tally:
     """What happened in one round, for the metrics."""
@@ -51,17 +78,21 @@ class Tally:
     rejected: int = 0
     delivered: int = 0
     examples: int = 0
-    stats: dict[str, float] = field(default_factory=dict)
+    stats: Measured = field(default_factory=Measured)  # sums, for the metrics
     times: dict[int, float] = field(default_factory=dict)  # simulated, of the clients heard
     notes: dict[str, Any] = field(default_factory=dict)  # more for the round's line of the metrics
     _sum: Tensor | None = None  # of the delivered models, flat, double precision
     _squares: float = 0.0
 
+    def measure(self, stats: Mapping[str, float]) -> None:
+        """Add what one client's training measured."""
+        for name, value in stats.items():
+            self.stats[name] = dict.get(self.stats, name, 0.0) + value
+
     def add(self, message: Message, examples: int, stats: Mapping[str, float]) -> None:
         self.delivered += 1
         self.examples += examples
-        for name, value in stats.items():
-            self.stats[name] = self.stats.get(name, 0.0) + value
+        self.measure(stats)
         model = message.get(Kind.LOCAL_MODEL) or message.get(Kind.MODEL_DELTA)
         if model:
             flat = torch.cat([v.flatten().double() for v in model.values() if v.is_floating_point()])
@@ -108,6 +139,7 @@ class Federation:
     tally: Tally = field(default_factory=Tally)
     history: list[dict[str, Any]] = field(default_factory=list)  # of this process, for callers
     redraws: int = 0
+    _measured: Measured = field(default_factory=Measured)  # of the last round that ended
     # Work done before it was needed, by client and version; it could be done again, so checkpoints leave it out
     ahead: dict[tuple[int, int], Any] = field(default_factory=dict)
 
@@ -241,7 +273,8 @@ class Federation:
             "bytes_relay": sent[Channel.RELAY],
             "weight_diversity": tally.diversity(),
         }
-        record |= {k: v / max(1, tally.delivered) for k, v in tally.stats.items()} | tally.notes
+        self._watch(round)
+        record |= {k: v / max(1, tally.delivered) for k, v in dict.items(tally.stats)} | tally.notes
         if self.time_model is not None:
             record["round_length"] = round_length(tally.times)
         last = round == rounds - 1
@@ -258,10 +291,30 @@ class Federation:
             self.checkpoints.save(Saved(round + 1, state, memory))
         self.progress("simulate", round + 1, rounds)
 
+    def learns(self, round: int) -> None:
+        """The server decides by what training measured, which no message told it: a release in clear."""
+        self.wire.enter(
+            Release(
+                round=round,
+                kind="training_statistics",
+                sender=f"{Role.CLIENT.value}/*",
+                observers=EVERYONE,
+                mechanism="none",
+                source="the server read what clients' training measured",
+            )
+        )
+
+    def _watch(self, round: int) -> None:
+        """Whether the last round's statistics were read, by the time that this one ends."""
+        if self._measured.read:
+            self.learns(round)
+        self._measured = self.tally.stats
+
     def finish(self, rounds: int, card: Any, model: State, state: Tree, memory: dict[int, Tree]) -> State:
         """Release the final model and close the record; once, however often the run is continued."""
         done = self.checkpoints is not None and self.checkpoints.finished
         if not done:
+            self._watch(rounds)
             if Kind.GLOBAL_MODEL in card.release:
                 self.wire.milestone(rounds)  # a release has the number after the last round
                 self.wire.release(rounds, {Kind.GLOBAL_MODEL: model})

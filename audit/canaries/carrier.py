@@ -148,6 +148,13 @@ class Channel:
         return found
 
 
+def noised_lines(carrier: Carrier, protections: Sequence[Protection], streams: Streams) -> int:
+    """How many noised releases protections list for one message."""
+    channel = Channel(carrier, protections, streams)
+    channel.send(0, 0, np.zeros(carrier.d))
+    return sum(r.noise_multiplier > 0 for r in channel.close())
+
+
 def declared(carrier: Carrier, protections: Sequence[Protection], streams: Streams) -> Release | None:
     """The noised release that protections declare for one message of this kind; None for no noise."""
     channel = Channel(carrier, protections, streams)

@@ -112,6 +112,21 @@ class Passage:
         return found
 
 
+def up_to_noise(
+    protections: Sequence[Protection], lines: Callable[[Sequence[Protection]], int]
+) -> list[Protection]:
+    """The protections without those after the last that adds noise, by the number of noised lines they list.
+
+    What comes later works on what is already private, such as rounding: it is not the same for equal noise, and
+    it can make the bound no worse. What hides single uploads stays.
+    """
+    last, before = 0, 0
+    for many in range(1, len(protections) + 1):
+        if (found := lines(protections[:many])) != before:
+            last, before = many, found
+    return [*protections[:last], *(p for p in protections[last:] if p.hides_single_uploads())]
+
+
 def with_counts(shape: Shape, many: int) -> Shape:
     """The same message from a client that holds so many examples, wherever it says how many."""
     message = {

@@ -12,11 +12,12 @@ there canaries are clients again, and what is read is the mean (audit/canaries/r
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from audit.canaries.carrier import COUNTS, Carrier
+from audit.canaries.carrier import COUNTS, Carrier, noised_lines
 from audit.canaries.entry import record, unaudited, whole_run
 from audit.canaries.game import Played, play
 from audit.canaries.neighbours import replay
 from audit.canaries.panel import ADDITIVE, Panel, Shown, from_residuals, judge, listed, upper
+from audit.canaries.payload import up_to_noise
 from audit.canaries.recorded_uploads import GAME, RECORD, checks, residuals
 from audit.canaries.residuals import checks as noise_checks
 from audit.canaries.run_central import NO_PASSAGE, central_noise
@@ -104,6 +105,8 @@ def _wired(
     rounds = max(1, min(settings.rounds, whole.releases))
     canaries = settings.canaries
     try:
+        stand_in = Carrier.of(kind, canaries)
+        protections = up_to_noise(protections, lambda some: noised_lines(stand_in, some, streams))
         played = play(kind, protections, streams, canaries=canaries, rounds=rounds)
         if played is None:
             return []  # clipped at most: no noise, no claim
@@ -113,11 +116,12 @@ def _wired(
             panel = of_records(lab(), kind, played, streams, delta, (1 - PAYLOAD) * alpha)
             panel = replace(panel, checks=(*panel.checks, *payload), alpha=alpha)
             return [record(kind, title, said, panel, rounds, whole, delta)]
-        measured, check = replay(Carrier.of(kind, canaries), protections, streams, said)
+        measured, check = replay(stand_in, protections, streams, said)
         tests = [check, *payload]
         if found := residuals(lab(), recorded, kind) if said.mechanism in ADDITIVE and recorded else None:
             rng = streams.numpy("recorded", kind.value)
-            tests += checks(found, said, rng, RECORD * alpha)
+            rounded = max((r.resolution for r in ran), default=0.0)
+            tests += checks(found, replace(said, resolution=rounded), rng, RECORD * alpha)
         rng = streams.numpy("panel", kind.value)
         panel = replace(judge(played, measured, delta, rng, GAME * alpha, tests), alpha=alpha)
     except Exception as error:

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from audit.canaries.joint import between_kinds, repeats, unrelated
 from audit.canaries.laws import amounts, fineness, shapes
 from audit.canaries.mean_responses import mean_sensitivity
-from audit.canaries.payload import Shape, shape_of
+from audit.canaries.payload import Shape, shape_of, up_to_noise
 from audit.canaries.residuals import Check
 from audit.canaries.responses import seeds, sensitivities
-from audit.canaries.sweep import Sweep, sweep
+from audit.canaries.sweep import Sweep, noised_kinds, sweep
 from audit.controls.lab import Lab
 from fl.kinds import Kind
 from fl.participation import Drawn
@@ -68,6 +68,7 @@ def payloads(
 
 def passed(shape: Shape, protections: Sequence[Protection], streams: Streams) -> Payloads:
     """The same for a shape that is known."""
+    protections = up_to_noise(protections, lambda some: len(noised_kinds(shape, some, streams)))
     swept = sweep(shape, protections, streams)
     twice = repeats(swept.noises)
     certain: dict[Kind, list[Check]] = {n.kind: [twice] for n in swept.noises}

@@ -65,7 +65,8 @@ def sweep(shape: Shape, protections: Sequence[Protection], streams: Streams, mos
     """Every noised kind of the run's messages; of central noise, the model."""
     central = any(p.central for p in protections)
     kinds = [Kind.GLOBAL_MODEL] if central else list(shape.message)
-    numbers = shape.numbers([Kind.LOCAL_MODEL] if central else noised_kinds(shape, protections, streams))
+    noised = [Kind.LOCAL_MODEL] if central else noised_kinds(shape, protections, streams)
+    numbers = shape.numbers(list(dict.fromkeys(noised)))
     many = int(np.clip(MOST_NUMBERS // max(1, numbers), FEWEST_MESSAGES, most))
     where = places(shape.rounds, 1 if central else shape.clients, many, streams.numpy("places"))
     where = [(t, -1) for t, _ in where] if central else where
@@ -123,11 +124,11 @@ def still(shape: Shape, passage: Passage, round: int, client: int, number: int =
 
 
 def noised_kinds(shape: Shape, protections: Sequence[Protection], streams: Streams) -> list[Kind]:
-    """The kinds of a message that the ledger says are noised."""
+    """The kinds of the ledger's noised lines of one message, once a line; of central noise, the model."""
     passage = Passage(shape, protections, streams)
-    passage.send(0, 0, *shape.still())
-    lines = {r.kind for r in passage.close() if r.mechanism in ADDITIVE and r.noise_std > 0}
-    return [kind for kind in shape.message if kind.value in lines]
+    for client in (0, -1) if any(p.central for p in protections) else (0,):
+        still(shape, passage, 0, client)
+    return [Kind(r.kind) for r in passage.close() if r.mechanism in ADDITIVE and r.noise_std > 0]
 
 
 def share(said: Release, hidden: bool) -> float:

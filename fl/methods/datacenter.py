@@ -10,7 +10,7 @@ from dataclasses import replace
 import numpy as np
 
 from fl.client import Client, Reply
-from fl.federation import Federation, Tally
+from fl.federation import Federation, Measured, Tally
 from fl.kinds import Kind
 from fl.method import Card, RoundMethod
 from fl.tree import Tree
@@ -29,7 +29,7 @@ class Datacenter(RoundMethod):
     def round(self, t: int, state: Tree, memory: dict[int, Tree], federation: Federation) -> Tree:
         everyone = np.concatenate(federation.parts)
         [reply] = federation.workers.map("pooled", [("pool", t, state["model"], everyone)])
-        federation.tally = Tally(examples=reply.examples, stats=reply.stats)
+        federation.tally = Tally(examples=reply.examples, stats=Measured(reply.stats))
         federation.redraws = 0
         return {"model": reply.message[Kind.LOCAL_MODEL]}
 

@@ -37,7 +37,7 @@ from fl.families.augmentation_plan import Solver
 from fl.families.balancing import Balancing, Offered, numbered
 from fl.families.grouping import similar
 from fl.families.relay import Task
-from fl.federation import Federation, Tally
+from fl.federation import Federation, Measured, Tally
 from fl.kinds import Kind
 from fl.method import Card
 from fl.model import State
@@ -153,8 +153,7 @@ class Gandalf(Balancing):
                 both = [[r.stats["critic_loss"], r.stats["generator_loss"]] for r in outcome.replies]
                 losses[str(g)] = self.kept([*losses.get(str(g), []), *both])
                 tally.delivered += 1
-                for name, value in outcome.mean_stats().items():
-                    tally.stats[name] = tally.stats.get(name, 0.0) + value
+                tally.measure(outcome.mean_stats())
         federation.tally = tally
         return self.cycled(state | entries | {"pairs": pairs, "losses": losses})
 
@@ -190,7 +189,7 @@ class Gandalf(Balancing):
             for i in range(self.config.labeler_rounds):
                 [reply] = federation.workers.map("pooled", [("pool", i, model, everyone)])
                 model = reply.message[Kind.LOCAL_MODEL]
-            federation.tally = Tally(examples=reply.examples, stats=reply.stats)
+            federation.tally = Tally(examples=reply.examples, stats=Measured(reply.stats))
         else:
             alone, sizes = [[k] for k in state["members"]], numbered(state["sizes"])
             model, entries = self.averaged_round(t, model, alone, sizes, state, memory, federation)

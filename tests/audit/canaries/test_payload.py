@@ -12,6 +12,8 @@ from fl.kinds import Kind
 from fl.protection import Protection
 from fl.protections.central_dp import CentralDP
 from fl.protections.dp_gaussian import DPGaussian
+from fl.protections.prototype_threshold import PrototypeThreshold
+from fl.protections.quantise import Quantise
 from fl.streams import Streams
 from tests.audit.canaries.wrong import CLIP, KINDS, WRONG, WRONG_MEANS, Wrong, WrongMean, Z
 
@@ -71,6 +73,20 @@ def test_correct_noise_passes(cls: type[DPGaussian], adjacency: str) -> None:
     for kind, checks in found(gaussian(cls, adjacency=adjacency)).items():
         assert not [c.text for c in checks if not c.passed], kind
         assert sum(c.failure_rate for c in checks) <= ALPHA + 1e-12
+
+
+BESIDE: dict[str, list[Protection]] = {
+    "rounding after it": [Quantise(Quantise.Config(bits=2))],
+    "a threshold after it": [PrototypeThreshold(PrototypeThreshold.Config(least=20))],
+    "the same noise once more": [DPGaussian(DPGaussian.Config(kinds=KINDS, clip_norm=CLIP, noise_multiplier=Z))],
+}
+
+
+@pytest.mark.parametrize("beside", BESIDE)
+def test_what_comes_after_correct_noise_does_not_refute_it(beside: str) -> None:
+    streams = Streams(3)
+    tried = passed(shape(), [gaussian(DPGaussian), *BESIDE[beside]], streams)
+    assert not [c.text for kind in KINDS for c in tried.checks(kind, streams, ALPHA) if not c.passed]
 
 
 @pytest.mark.parametrize("fault", WRONG_MEANS, ids=lambda cls: cls.__name__)

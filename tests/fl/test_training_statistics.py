@@ -1,0 +1,69 @@
+"""What training measures is for the metrics: a server that decides by it is in the ledger as a release in clear."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fl.federation import Federation, Measured
+from fl.ledger import Release, read
+from fl.methods.fedavg import FedAvg
+from fl.protection import Message
+from fl.tree import Tree
+from tests.fl.worlds import run
+
+SETTINGS: dict[str, Any] = {"rounds": 3, "local_epochs": 1, "batch_size": 8}
+
+
+class ChoosesByLoss(FedAvg):
+    """Lets nobody train any more once the loss of the last round is small."""
+
+    def select(
+        self, state: Tree, answering: Sequence[int], round: int, message: Message, federation: Federation
+    ) -> tuple[Sequence[int], Tree]:
+        low = federation.tally.stats.get("train_loss", 9.0) < 0.1
+        return ([] if low else answering), {}
+
+
+class StopsByLoss(FedAvg):
+    """Ends the run early where any statistic is large, after the first round."""
+
+    def served(self, state: Tree) -> dict[str, Any]:
+        self.large = any(v > 0 for v in getattr(self, "federation", Federation).tally.stats.values())
+        return super().served(state)
+
+    def open(self, federation: Federation) -> None:
+        self.federation = federation
+        super().open(federation)
+
+
+def told(folder: Path) -> list[Release]:
+    return [r for r in read(folder / "ledger.jsonl") if r.kind == "training_statistics"]
+
+
+@pytest.mark.parametrize("cls", [ChoosesByLoss, StopsByLoss])
+def test_a_server_that_reads_them_is_in_the_ledger(tmp_path: Path, cls: type[FedAvg]) -> None:
+    run(cls(cls.Config(**SETTINGS)), folder=tmp_path)
+    assert told(tmp_path) and all(r.mechanism == "none" and "server" in r.observers for r in told(tmp_path))
+
+
+def test_a_server_that_does_not_is_not(tmp_path: Path) -> None:
+    world = run(FedAvg(FedAvg.Config(**SETTINGS)), folder=tmp_path)
+    assert not told(tmp_path)
+    assert all("train_loss" in record for record in world.history)  # and the metrics have them
+
+
+@pytest.mark.parametrize(
+    "reads",
+    [lambda m: m["a"], lambda m: m.get("a"), lambda m: list(m), lambda m: m.items(), lambda m: m.values()],
+)
+def test_every_way_of_reading_is_seen(reads: Any) -> None:
+    measured = Measured(a=1.0)
+    assert not measured.read
+    reads(measured)
+    assert measured.read
+
+
+def test_a_run_that_nobody_reads_is_the_same_as_before() -> None:
+    assert dict.items(Measured(a=1.0)) == {"a": 1.0}.items()
