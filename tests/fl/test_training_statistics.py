@@ -1,4 +1,4 @@
-"""What training measures is for the metrics: a server that decides by it is in the ledger as a release in clear."""
+"""What training measures is for the metrics: a server that decides by it is in the ledger, with no noise."""
 
 from collections.abc import Sequence
 from pathlib import Path
