@@ -58,6 +58,8 @@ def unrelated(noise: Noise, rng: np.random.Generator, alpha: float) -> list[Chec
         lambda a: _lags(z, a),
         lambda a: _squares(few, a),
     ]
+    if noise.mechanism == "discrete_laplace":
+        tests.append(lambda a: _equal(noise, a))
     grid = _grid(noise)
     if grid is not None:
         tests += [
@@ -150,6 +152,29 @@ def _lags(z: Floats, alpha: float) -> Check:
         if numbers >= FEWEST
         else f"not tested: {numbers} numbers",
         failure_rate=alpha,
+    )
+
+
+def _equal(noise: Noise, alpha: float) -> Check:
+    """Messages with the same whole-number noise throughout, signs aside: no more than chance makes equal."""
+    from scipy import stats
+
+    whole = np.abs(np.round(noise.read * noise.declared.noise_std)).astype(np.int64)
+    _, times = np.unique(whole, axis=0, return_counts=True)
+    found = int((times * (times - 1) // 2).sum())
+    _, sizes = np.unique(whole, return_counts=True)
+    alike = float(((sizes / whole.size) ** 2).sum()) ** whole.shape[1]
+    pairs = len(whole) * (len(whole) - 1) // 2
+    chance = float(stats.binom.sf(found - 1, pairs, alike))
+    # pairs of one message with others are not independent: only what chance makes rarely equal is tested
+    rare = pairs * alike < 1
+    return Check(
+        name="whole noise used twice",
+        passed=not rare or chance >= alpha,
+        statistic=found,
+        limit=pairs * alike,
+        text=f"{found:,} of {pairs:,} pairs of messages have equal noise; chance makes {pairs * alike:.2g}",
+        failure_rate=alpha if rare else 0.0,
     )
 
 

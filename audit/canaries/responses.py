@@ -16,7 +16,7 @@ from torch import Tensor
 from audit.canaries.neighbours import TOLERANCE
 from audit.canaries.payload import Passage, Shape, with_counts
 from audit.canaries.residuals import Check
-from audit.canaries.sweep import Floats, Noise, flattened, still
+from audit.canaries.sweep import Floats, Noise, flattened, places, still
 from fl.kinds import Kind
 from fl.ledger import Release
 from fl.protection import Message, Payload, Protection
@@ -27,6 +27,7 @@ MOST_ROWS = 64  # of an array, for its rows to be changed one by one
 SIZES = (0.01, 0.999, 1.5, 1000.0)  # times the declared sensitivity
 SPACING = 2.0**-22  # of single precision, relative
 FEW, MANY = 1, 100_000  # examples
+PLACES = 24  # rounds and clients at which a far message is sent
 SAME = 12  # places at which noise is drawn again
 CERTAIN = 7.0  # standard errors; chance goes that far once in 4e11 times
 MOST_NUMBERS = 20_000_000  # that pass for the measurement
@@ -43,14 +44,15 @@ def sensitivities(
     quiet, zeros = shape.still()
     started = dict(shape.reference)
     probes = list(_probes(shape, quiet, said))
+    far = probes[-1]
     room = max(3, MOST_NUMBERS // max(1, shape.numbers(list(shape.message))))
     if len(probes) > room:
         chosen = streams.numpy("probes").permutation(len(probes))[:room]
         probes = [probes[i] for i in sorted(chosen)]
-    where = [(0, 0), (shape.rounds - 1, shape.clients - 1), (shape.rounds // 2, shape.clients // 2)]
+    alone = [(0, 0), (shape.rounds - 1, shape.clients - 1), (shape.rounds // 2, shape.clients // 2)]
     measured = dict.fromkeys(said, 0.0)
     replaced = any(r.adjacency == "replace_one" for r in said.values())
-    for t, k in dict.fromkeys(where[: max(1, room // max(1, len(probes)))]):
+    for t, k in dict.fromkeys(alone[: max(1, room // max(1, len(probes)))]):
         base = _passed(shape, protections, streams, t, k, quiet, zeros)
         for probe in probes:
             came = _passed(shape, protections, streams, t, k, probe, zeros)
@@ -66,7 +68,26 @@ def sensitivities(
             for kind, r in said.items():
                 blur = _blur(kind, unmoved, r)
                 measured[kind] = max(measured[kind], _distance(kind, came, base, r) - blur)
+    where = places(shape.rounds, shape.clients, min(PLACES, room), streams.numpy("far"))
+    for came, base in zip(
+        *(_remembering(shape, protections, streams, where, m, zeros) for m in (far, quiet)), strict=True
+    ):
+        for kind, r in said.items():
+            measured[kind] = max(measured[kind], _distance(kind, came, base, r))
     return [_check(kind, measured[kind], r, shape, len(probes)) for kind, r in said.items()]
+
+
+def _remembering(
+    shape: Shape,
+    protections: Sequence[Protection],
+    streams: Streams,
+    where: Sequence[tuple[int, int]],
+    message: Message,
+    reference: Message,
+) -> Iterator[Message]:
+    """One message over rounds and clients, through protections that keep what they remember."""
+    passage = Passage(shape, protections, streams, listed=False)
+    return (passage.send(t, k, message, reference) for t, k in where)
 
 
 def seeds(
@@ -75,9 +96,9 @@ def seeds(
     """Two certain checks a kind: the same streams give the same noise, and other streams none of it."""
     if not noises:
         return []
-    places = list(zip(noises[0].rounds.tolist(), noises[0].clients.tolist(), strict=True))[:SAME]
+    where = list(zip(noises[0].rounds.tolist(), noises[0].clients.tolist(), strict=True))[:SAME]
     first, again, other = (
-        [still(shape, Passage(shape, protections, s, listed=False), t, k) for t, k in places]
+        [still(shape, Passage(shape, protections, s, listed=False), t, k) for t, k in where]
         for s in (streams, streams, Streams(streams.key("another master seed")))
     )
     found = []
@@ -147,6 +168,9 @@ def _probes(shape: Shape, quiet: Message, said: dict[Kind, Release]) -> Iterator
     for size in SIZES:
         yield _changed(quiet, said, _together, size, rng)
         yield _changed(quiet, said, _spread, size, rng)
+    counted = with_counts(shape, MANY).message  # a message weighted by its sender's examples
+    rich = {k: v if k in said else counted[k] for k, v in quiet.items()}
+    yield _changed(rich, said, _together, SIZES[-1], rng)
 
 
 def _changed(

@@ -114,12 +114,12 @@ def sweep(shape: Shape, protections: Sequence[Protection], streams: Streams, mos
 def still(shape: Shape, passage: Passage, round: int, client: int, number: int = 0) -> Message:
     """A still message as it arrives; of client -1 the model of a round in which nobody sent anything new.
 
-    Every third such round, by `number`, is one in which nobody answered.
+    By `number`, half of the clients answered, or all, or nobody.
     """
     if client >= 0:
         return passage.send(round, client, *shape.still())
     model = {k: torch.zeros_like(v) for k, v in shape.message[Kind.LOCAL_MODEL].items()}
-    delivered = 0 if number % 3 == 2 else max(1, shape.clients // 2)
+    delivered = (max(1, shape.clients // 2), shape.clients, 0)[number % 3]
     return {Kind.GLOBAL_MODEL: passage.average(round, model, model, delivered)}
 
 

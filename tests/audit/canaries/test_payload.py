@@ -9,8 +9,9 @@ from audit.canaries.payload import Shape
 from audit.canaries.residuals import Check
 from audit.canaries.run_payload import passed
 from fl.kinds import Kind
-from fl.protection import Protection
+from fl.protection import Protection, Sending
 from fl.protections.central_dp import CentralDP
+from fl.protections.discrete_laplace import DiscreteLaplace
 from fl.protections.dp_gaussian import DPGaussian
 from fl.protections.prototype_threshold import PrototypeThreshold
 from fl.protections.quantise import Quantise
@@ -93,6 +94,22 @@ def test_what_comes_after_correct_noise_does_not_refute_it(beside: str) -> None:
 def test_wrong_noise_in_a_mean_is_found(fault: type[WrongMean]) -> None:
     checks = found(central(fault), kinds=(Kind.GLOBAL_MODEL,))[Kind.GLOBAL_MODEL]
     assert WRONG_MEANS[fault] in {c.name for c in checks if not c.passed}
+
+
+class SameAlongADiagonal(DiscreteLaplace):
+    """A client's noise is what another had a round before."""
+
+    def apply(self, sending: Sending) -> None:
+        place, self.first = int(sending.sender.index or 0) + sending.round, getattr(self, "first", {})
+        seed = self.first.setdefault(place, sending.rng.initial_seed())
+        sending.rng = torch.Generator().manual_seed(seed)
+        super().apply(sending)
+
+
+def test_whole_noise_that_repeats_at_a_distance_is_found() -> None:
+    config = DiscreteLaplace.Config(scale=20.0, kinds=(Kind.PROTO_COUNTS,))
+    checks = found(SameAlongADiagonal(config), kinds=(Kind.PROTO_COUNTS,))[Kind.PROTO_COUNTS]
+    assert "whole noise used twice" in {c.name for c in checks if not c.passed}
 
 
 def test_correct_noise_in_a_mean_passes() -> None:

@@ -134,6 +134,19 @@ class ClipFromTheSecondRound(Wrong):
         return super().clipped(arrays) if self.sending.round < 8 else arrays
 
 
+class NoClipForOneClient(Wrong):
+    def clipped(self, arrays: Payload) -> Payload:
+        return arrays if self.sending.sender.index == 4 else super().clipped(arrays)
+
+
+class WeightedByExamples(Wrong):
+    """Clipped, and then weighted by how many examples there are."""
+
+    def clipped(self, arrays: Payload) -> Payload:
+        n = int(self.sending.message[Kind.NUM_EXAMPLES]["count"])
+        return {k: v * (n / 1000) for k, v in super().clipped(arrays).items()}
+
+
 class ClipAfterTheNoise(Wrong):
     def noised(self, arrays: Payload) -> Payload:
         return self.clipped(super().noised(arrays))
@@ -299,6 +312,8 @@ WRONG: dict[type[Wrong], str] = {
     ClipOfTheModelNotOfItsChange: "sensitivity in the run's own shape",
     ClipInEveryNumber: "sensitivity in the run's own shape",
     ClipFromTheSecondRound: "sensitivity in the run's own shape",
+    NoClipForOneClient: "sensitivity in the run's own shape",
+    WeightedByExamples: "sensitivity in the run's own shape",
     ClipAfterTheNoise: "amount of noise in the payload",
     EveryFifthRoundAgain: "noise used twice",
     NeighboursShare: "noise used twice",
@@ -357,6 +372,11 @@ class DividesByThoseWhoCame(WrongMean):
         return max(1, averaging.delivered)
 
 
+class LessWhereMoreCame(WrongMean):
+    def share(self, averaging: Averaging) -> float:
+        return min(1.0, averaging.expected / 2 / max(1, averaging.delivered))
+
+
 class NothingInEmptyRounds(WrongMean):
     def share(self, averaging: Averaging) -> float:
         return float(averaging.delivered > 0)
@@ -376,6 +396,7 @@ class SeedOfTheRound(WrongMean):
 
 WRONG_MEANS: dict[type[WrongMean], str] = {
     DividesByThoseWhoCame: "sensitivity in the run's own shape",
+    LessWhereMoreCame: "amount of noise in rounds",
     NothingInEmptyRounds: "amount of noise in rounds",
     LessInTheLastRound: "amount of noise in rounds",
     SeedOfTheRound: "noise that anybody can compute",
