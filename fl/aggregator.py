@@ -9,7 +9,7 @@ it averages itself. `mean` streams and holds no upload; a RowRule sees all of th
 
 from abc import abstractmethod
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
@@ -33,6 +33,8 @@ class Context:
     streams: Streams
     state: Tree  # what the rule returned for this model the last time
     parameters: Collection[str]  # other arrays are buffers, which no rule but the plain mean acts on; empty: all
+    root: Mapping[str, Tensor] = field(default_factory=dict)  # the server's own change, where the rule wants one
+    few: bool = False  # rows of one class, of which there may be fewer than the rule needs
 
     def generator(self) -> torch.Generator:
         """The rule's own stream for this model and round."""
@@ -63,6 +65,8 @@ class Aggregator(Plugin):
     title: str
     source: str = ""
     reads_single_uploads = True  # the server has to see each upload by itself
+    by_class = False  # works on the few prototypes of a class as well
+    of_one = False  # says something about a single upload
 
     @abstractmethod
     def begin(self, context: Context) -> Aggregation:
@@ -80,6 +84,10 @@ class Combined:
 
 class RowRule(Aggregator):
     """A rule over all uploads at once; refused where these would take more than 4 GiB."""
+
+    def needs(self) -> int:
+        """The fewest uploads it works on."""
+        return 1
 
     @abstractmethod
     def combine(self, rows: Tensor, weights: Tensor, clients: Sequence[int], context: Context) -> Combined:
@@ -119,11 +127,28 @@ class _Rows(Aggregation):
         self._weights.append(weight)
         self._like = own
 
+    def _stacked(self) -> Tensor:
+        """[n, P], each row given back as soon as it is copied."""
+        rows = torch.empty(len(self._rows), len(self._rows[0]))
+        for i in range(len(rows)):
+            rows[i], self._rows[i] = self._rows[i], rows[i, :0]
+        return rows
+
     def value(self) -> State:
         if not self.total:
             raise ZeroDivisionError("no uploads, or only such of weight zero")
+        rule, heard, least = self._rule, len(self._rows), self._rule.needs()
+        if heard < least and not self.context.few:
+            raise UserError(
+                f"{rule.title} as set needs {least} uploads a round, round {self.context.round} has {heard}",
+                hint="assume fewer malicious clients (f), or have more clients answer",
+                key="aggregator",
+            )
+        if heard < least:  # of so few the median is what is left of the rule
+            rule = load("fl.aggregators", "median", RowRule)()
         weights = torch.tensor(self._weights, dtype=torch.float64)
-        combined = self._rule.combine(torch.stack(self._rows), weights, tuple(self._clients), self.context)
+        context = replace(self.context, root={k: self.context.root[k] for k in self._like if self.context.root})
+        combined = rule.combine(self._stacked(), weights, tuple(self._clients), context)
         self.state, self.kept = combined.state, dict(combined.kept)
         before, buffers, at, model = self._starts.value(), WeightedMean(), 0, {}
         for name, like in self._like.items():
@@ -150,20 +175,29 @@ class Averages:
     streams: Streams
     state: Tree = field(default_factory=dict)  # name -> the rule's state before this round
     parameters: Collection[str] = ()
+    prototypes: Aggregator = field(default_factory=mean)  # the rule for prototypes
     _begun: dict[str, Aggregation] = field(default_factory=dict)
 
     def begin(self, name: str = "model") -> Aggregation:
         """One of the method's models; a name is used once a round."""
         assert name not in self._begun, f"{name} is averaged twice in a round"
-        context = Context(
+        self._begun[name] = self.rule.begin(self.context(name))
+        return self._begun[name]
+
+    def prototype(self, label: int) -> Aggregation:
+        """The prototype of one class, by the rule for prototypes: rows of features, weighted by counts."""
+        context = replace(self.context(f"prototype/{label}"), state={}, parameters=(), few=True)
+        return self.prototypes.begin(context)
+
+    def context(self, name: str) -> Context:
+        """What the rule knows of one of the method's models."""
+        return Context(
             round=self.round,
             name=name,
             streams=self.streams,
             state=self.state.get(name, {}),
             parameters=self.parameters,
         )
-        self._begun[name] = self.rule.begin(context)
-        return self._begun[name]
 
     def entries(self) -> Tree:
         """What goes into the server's state: nothing, where the rule has no state."""

@@ -4,6 +4,7 @@ Lives in a worker. A client returns its new memory instead of storing it, so tha
 message was delivered.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Literal
@@ -39,6 +40,9 @@ class Client:
     std: tuple[float, ...] = (1.0,)
     initial: State = field(default_factory=dict)  # the model everybody knows before round 0
     private: PrivateTraining | None = None  # set where a protection acts during training
+    # set for compromised clients alone: what they make of a training, and the shared model of the round before
+    twist: "Callable[[Training, Client], Training] | None" = None
+    before: State = field(default_factory=dict)
 
     @property
     def counts(self) -> Tensor:
@@ -58,6 +62,7 @@ class Client:
         self, method: Training, const: Constants, start: State | None = None, stream: str = "batches"
     ) -> Trained:
         """The shared local loop from `start` (default: the global model)."""
+        method = method if self.twist is None else self.twist(method, self)
         loop = train if self.private is None else partial(train_privately, private=self.private)
         return loop(
             method,

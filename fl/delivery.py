@@ -32,6 +32,10 @@ class Deliveries(Iterator[Delivery]):
         """`name` tells several models of one method apart."""
         return self._averages.begin(name)
 
+    def prototype(self, label: int) -> Aggregation:
+        """The prototype of a class, by the federation's rule for prototypes."""
+        return self._averages.prototype(label)
+
     def noting(self, note: Callable[[Delivery], None]) -> "Deliveries":
         """The same, with a look at each delivery as it passes."""
 

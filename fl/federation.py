@@ -15,6 +15,8 @@ from torch import Tensor
 from fl.aggregator import Aggregator, Averages, mean
 from fl.artifact import Channel, Role
 from fl.checkpoint import Checkpoints, Saved
+from fl.client import Reply
+from fl.compromise import Compromise, Tampering
 from fl.dataset import Data
 from fl.errors import UserError
 from fl.kinds import Kind
@@ -133,6 +135,8 @@ class Federation:
     reply_loss: float = 0.0  # probability that a trained client's reply is lost
     time_model: TimeModel | None = None
     aggregator: Aggregator = field(default_factory=mean)  # what a method's server averages models by
+    prototype_aggregator: Aggregator = field(default_factory=mean)  # and prototypes, class by class
+    compromise: Compromise = field(default_factory=Compromise)
     evaluate_every: int = 1
     checkpoint_every: int = 1
     progress: Callable[[str, int, int], None] = lambda *_: None
@@ -144,6 +148,13 @@ class Federation:
     ahead: dict[tuple[int, int], Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        self.wire.compromised = self.compromise.clients
+        if not self.prototype_aggregator.by_class:
+            raise UserError(
+                f"{self.prototype_aggregator.title} is no rule for prototypes, of which a class has few",
+                hint="use prototype_aggregator: mean, median, trimmed_mean or capped_mean",
+                key="prototype_aggregator",
+            )
         meant = [p for p in self.wire.protections if p.central or p.hides_single_uploads()]
         if meant and self.aggregator.reads_single_uploads:
             raise UserError(
@@ -162,7 +173,26 @@ class Federation:
 
     def averages(self, round: int, state: Tree, parameters: Collection[str]) -> Averages:
         """The aggregations of one round, with the rule's state out of the server's."""
-        return Averages(self.aggregator, round, self.streams, state.get("aggregator", {}), parameters)
+        before = state.get("aggregator", {})
+        return Averages(
+            self.aggregator, round, self.streams, before, parameters, prototypes=self.prototype_aggregator
+        )
+
+    def tampering(
+        self, averages: Averages, state: Tree, message: Message, weight: Callable[[Reply], float]
+    ) -> Tampering:
+        """What the adversary will do to a round's replies; the workers hear what it remembers."""
+        before, adversary = state.get("adversary", {}), self.compromise.adversary
+        if adversary is not None and adversary.remembers and self.compromise.clients:
+            self.workers.everywhere("recall", before.get("model", {}))
+        return Tampering(
+            self.compromise,
+            averages,
+            message.get(Kind.GLOBAL_MODEL, {}),
+            before,
+            lambda k: self.loses_reply(averages.round, k),
+            weight,
+        )
 
     def restore(self) -> Saved | None:
         """Where an interrupted run left off, with the logs cut back to there."""
@@ -277,6 +307,8 @@ class Federation:
         record |= {k: v / max(1, tally.delivered) for k, v in dict.items(tally.stats)} | tally.notes
         if self.time_model is not None:
             record["round_length"] = round_length(tally.times)
+        if self.compromise.clients:
+            record["compromised"] = sorted(self.compromise.clients & self.wire.answering)
         last = round == rounds - 1
         if last or (round + 1) % self.evaluate_every == 0:
             record |= self.evaluate(model) if model else {}

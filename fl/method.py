@@ -51,6 +51,7 @@ class Method(Plugin):
     """Anything that can be run over a federation."""
 
     card: Card
+    collects = False  # a round's replies come together, so that clients can collude on them
 
     @abstractmethod
     def run(self, federation: Federation) -> State:
@@ -81,6 +82,12 @@ class LocalConfig:
     ] = "samples"
 
 
+def claimed(message: Message, reply: Reply) -> int:
+    """How many examples the server counts: what it was told, which a protection or a client may have changed."""
+    told = message.get(Kind.NUM_EXAMPLES)
+    return reply.examples if told is None else int(told["count"])
+
+
 class Chosen(NamedTuple):
     """Who trains in a round, and what the server learnt in choosing: part of its state until the round ends."""
 
@@ -90,6 +97,8 @@ class Chosen(NamedTuple):
 
 class RoundMethod(Method):
     """A method of rounds: download, client, server. The hooks' defaults are FedAvg."""
+
+    collects = True
 
     @dataclass(frozen=True, kw_only=True)
     class Config(LocalConfig):
@@ -139,6 +148,10 @@ class RoundMethod(Method):
     def server(self, state: Tree, deliveries: Deliveries, round: int) -> Tree:
         """New server state from what arrived, one delivery at a time; never called with nobody."""
         return state | {"model": self.averaged(deliveries, state["model"])}
+
+    def weight(self, reply: Reply) -> float:
+        """How the server weighs a reply as it left the client."""
+        return float(claimed(reply.message, reply)) if self.config.weighting == "samples" else 1.0
 
     def averaged(self, deliveries: Deliveries, start: State) -> State:
         """What the federation's aggregator makes of the models that clients trained from `start`."""
@@ -244,6 +257,7 @@ class RoundMethod(Method):
 
     def open(self, federation: Federation) -> None:
         """Before the first round: what server and workers know of the model."""
+        federation.compromise.check(self.card.title, (*self.card.uplink, *self.card.relay), self.collects)
         # The server knows the architecture, and with it the names of the parameters
         [(self.parameters, self.head)] = federation.workers.map("names", [None])
         self.classes = len(federation.holdings.data.classes)
@@ -288,15 +302,19 @@ class RoundMethod(Method):
         for k, extra in personal.items():
             federation.wire.downlink(t, extra, k)
         jobs = ((k, memory.get(k, {}), personal.get(k, {})) for k in answering)
+        averages = federation.averages(t, state, self.parameters)
+        tampering = federation.tampering(averages, state, message, self.weight)
+
+        def base(k: int, sent: Message) -> Message:
+            return self.reference(message | personal.get(k, {}), sent)
 
         def arriving() -> Iterator[Delivery]:
             replies: Iterator[Reply] = federation.workers.map("train", jobs)
-            for k, reply in zip(answering, replies, strict=True):
+            for k, reply in tampering.replies(zip(answering, replies, strict=True), base):
                 if federation.loses_reply(t, k):
                     tally.lost += 1  # trained, never heard; its memory stays
                     continue
-                reference = self.reference(message | personal.get(k, {}), reply.message)
-                received = federation.wire.uplink(t, reply.message, k, reference)
+                received = federation.wire.uplink(t, reply.message, k, base(k, reply.message))
                 if received is None:
                     tally.rejected += 1
                     continue
@@ -306,18 +324,15 @@ class RoundMethod(Method):
                 down = message | personal.get(k, {})
                 epochs = self.config.local_epochs
                 tally.times[k] = federation.task_time(k, down, received, reply.examples, epochs)
-                # a protection may have changed the number that the server weights by
-                claimed = received.get(Kind.NUM_EXAMPLES)
-                examples = reply.examples if claimed is None else int(claimed["count"])
-                yield Delivery(client=k, message=received, examples=examples)
+                yield Delivery(client=k, message=received, examples=claimed(received, reply))
 
-        arrivals, averages = arriving(), federation.averages(t, state, self.parameters)
+        arrivals = arriving()
         first, new = next(arrivals, None), state
         if first is not None:  # with nobody heard, the state stays as it is
             new = self.server(during, Deliveries(chain([first], arrivals), averages), t)
             for _ in arrivals:  # a server that stopped early must not leave answers in the pipes
                 pass
-            new = {k: v for k, v in new.items() if k not in learnt} | averages.entries()
+            new = {k: v for k, v in new.items() if k not in learnt} | averages.entries() | tampering.entries()
             tally.note(averages)
         if federation.wire.central:
             heard, clients = tally.delivered, len(federation.parts)

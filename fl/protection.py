@@ -9,6 +9,7 @@ import math
 from abc import abstractmethod
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -59,6 +60,8 @@ class Protection(Plugin):
     title: str
     source: str
     kinds: tuple[Kind, ...] = ()  # what it acts on
+    # who applies it: a compromised client leaves out what is the client's
+    enforced_by: Literal["client", "server"] = "client"
     central: bool = False  # average() does something: only methods that take plain means will do
 
     @abstractmethod

@@ -40,6 +40,7 @@ class Wire:
     recorder: Recorder | None = None
     ledger: Log | None = None
     sampling: Callable[[int | None], Drawn] = lambda _: Drawn()  # law of the draw: see drew()
+    compromised: frozenset[int] = frozenset()  # clients whom no protection of the client's side binds
     sent: dict[Channel, int] = field(default_factory=lambda: dict.fromkeys(Channel, 0))  # bytes
     _drawn: tuple[int, frozenset[int]] | None = None  # the round of the last draw, and who it was
     _listed: set[tuple[int, Kind]] = field(default_factory=set)
@@ -80,6 +81,11 @@ class Wire:
         if before:  # two draws in one round: neither law holds alone
             law = lambda _: UNKNOWN  # noqa: E731
         self._drawn, self.sampling = (round, before | frozenset(answering)), law
+
+    @property
+    def answering(self) -> frozenset[int]:
+        """Who was drawn last."""
+        return self._drawn[1] if self._drawn is not None else frozenset()
 
     def selects(self, round: int) -> None:
         """The server chose the round's clients by what it knows of their data: a release in clear."""
@@ -239,7 +245,11 @@ class Wire:
         # a second message of a sender in a round must not carry the noise of the first once more
         again = self._sent.get((round, str(sender)), 0)
         self._sent[round, str(sender)] = again + 1
+        bad = sender.index in self.compromised
+        skipped = bad and any(map(self._skips, self.protections))
         for number, protection in enumerate(self.protections):
+            if bad and self._skips(protection):
+                continue
             keys: tuple[int | str, ...] = (number, round, str(sender))
             keys += (again,) if again else ()
             sending.rng = self.streams.torch("protection", *keys)
@@ -250,7 +260,7 @@ class Wire:
                 _drawn_from(r, f"{stream}/{i}", sending.message) for i, r in enumerate(sending.releases[before:])
             ]
         for kind in sending.message:
-            if kind.control_plane or kind in sending.protected or (round, kind) in self._listed:
+            if kind.control_plane or kind in sending.protected or (round, kind) in self._listed or skipped:
                 continue
             self._listed.add((round, kind))  # one line a round and kind stands for every sender
             sending.releases.append(
@@ -262,6 +272,10 @@ class Wire:
             else:
                 self.enter(release)
         return sending.message
+
+    def _skips(self, protection: Protection) -> bool:
+        """Whether a compromised client goes without it: what the server does to sums it cannot do to one."""
+        return protection.enforced_by == "client" or any(p.hides_single_uploads() for p in self.protections)
 
     def _as_drawn(self, release: Release) -> Release:
         """The line with how its client was really drawn and who can tell, whatever its maker says of that.

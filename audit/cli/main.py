@@ -30,6 +30,7 @@ class Kind(StrEnum):
     AVAILABILITY = "availability"
     MODELS = "models"
     AGGREGATORS = "aggregators"
+    ADVERSARIES = "adversaries"
     PROTECTIONS = "protections"
     ACCOUNTANTS = "accountants"
     SECTIONS = "sections"

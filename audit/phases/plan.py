@@ -29,7 +29,20 @@ class Phase:
 
 
 PHASES = (
-    Phase("simulate", ("seed", "federation", "method", "aggregator", "protections", "record", "evaluate_every")),
+    Phase(
+        "simulate",
+        (
+            "seed",
+            "federation",
+            "method",
+            "aggregator",
+            "prototype_aggregator",
+            "adversary",
+            "protections",
+            "record",
+            "evaluate_every",
+        ),
+    ),
     Phase("attack", ("attacks", "replay"), reads=("simulate",)),
     Phase("account", ("accountants", "delta", "dp_audit"), reads=("simulate",)),
     Phase("score", ("policy", "title", "claims", "variants"), reads=("simulate", "attack", "account")),

@@ -33,7 +33,7 @@ def run(run: RunDir, config: Config, progress: Progress) -> None:
     settings, device = config.federation, device_of(config)
     population = case.population
     holdings = Holdings(case.data, population.parts, case.streams, population.server)
-    site = partial(build_site, case.method, holdings, case.make_net, device, case.private)
+    site = partial(build_site, case.method, holdings, case.make_net, device, case.private, case.compromise)
     count = config.workers if isinstance(config.workers, int) else worker_kinds.auto_count(device)
     pool = Batched(site) if device == "cuda" else worker_kinds.start(count, site)
     with pool as workers:
@@ -42,6 +42,8 @@ def run(run: RunDir, config: Config, progress: Progress) -> None:
             initial=case.initial(),
             availability=case.availability,
             aggregator=case.aggregator,
+            prototype_aggregator=case.prototype_aggregator,
+            compromise=case.compromise,
             wire=Wire(case.method.card, case.streams, case.protections, recorder, ledger),
             workers=workers,
             metrics=metrics,

@@ -44,6 +44,7 @@ SHELVES = {
     "partitions": Shelf(("fl.partitions",), "fl.partition:Partition"),
     "availability": Shelf(("fl.availability",), "fl.participation:Availability"),
     "models": Shelf(("fl.models",), "torch.nn:Module"),
+    "adversaries": Shelf(("attacks.poisoning",), "fl.adversary:Adversary"),
     "aggregators": Shelf(("fl.aggregators",), "fl.aggregator:Aggregator"),
     "protections": Shelf(("fl.protections",), "fl.protection:Protection"),
     "accountants": Shelf(("audit.dp.accountants",), "audit.dp.accountant:Accountant"),
@@ -140,6 +141,8 @@ def _more(card: Any) -> dict[str, str]:
     if hasattr(card, "threat"):
         threat, knows = card.threat, ", ".join(sorted(card.threat.knows)).replace("_", " ")
         adversary = f"{threat.position}, {threat.conduct}".replace("_", " ")
-        needs = ", ".join(card.requires or card.also_reads)
-        return {"adversary": adversary + (f"; knows {knows}" if knows else ""), "needs": needs}
+        position = adversary + (f"; knows {knows}" if knows else "")
+        if hasattr(card, "does"):
+            return {"adversary": position, "does": card.does, "forges": ", ".join(card.kinds)}
+        return {"adversary": position, "needs": ", ".join(card.requires or card.also_reads)}
     return {}

@@ -189,6 +189,12 @@ class Config(Group):
     aggregator: PluginSpec = Field(
         default=PluginSpec(name="mean"), description="how the server makes one model of a round's models"
     )
+    prototype_aggregator: PluginSpec = Field(
+        default=PluginSpec(name="mean"), description="how the server makes one prototype of a class of many"
+    )
+    adversary: PluginSpec | None = Field(
+        default=None, description="what compromised clients do, and how many or which they are; null: nobody"
+    )
     protections: tuple[PluginSpec, ...] = Field(default=(), max_length=50, description="a list of plugins")
     record: Record = Field(default=Record(), description="which messages are kept")
     attacks: tuple[AttackSpec, ...] = Field(default=(), max_length=500, description="a list of plugins")
@@ -289,6 +295,9 @@ def plugins(config: Config) -> Iterator[Named]:
     yield Named("models", "federation.model", federation.model)
     yield Named("methods", "method", config.method)
     yield Named("aggregators", "aggregator", config.aggregator)
+    yield Named("aggregators", "prototype_aggregator", config.prototype_aggregator)
+    if config.adversary is not None:
+        yield Named("adversaries", "adversary", config.adversary)
     for kind in ("protections", "attacks", "accountants"):
         for i, spec in enumerate(getattr(config, kind)):
             yield Named(kind, f"{kind}[{i}]", spec)

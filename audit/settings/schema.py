@@ -25,6 +25,8 @@ PLACES = {  # key of a config -> the kind of plugin it names
     "model": "models",
     "method": "methods",
     "aggregator": "aggregators",
+    "prototype_aggregator": "aggregators",
+    "adversary": "adversaries",
     "protections": "protections",
     "attacks": "attacks",
     "accountants": "accountants",

@@ -18,7 +18,9 @@ from audit.settings.spec import PluginSpec
 from audit.subject.case import About
 from audit.subject.messages import heard
 from audit.subject.sharing import shared
+from fl.adversary import Adversary
 from fl.aggregator import Aggregator
+from fl.compromise import Compromise
 from fl.dataset import Data, Dataset
 from fl.errors import UserError
 from fl.method import Card, LocalConfig, RoundMethod
@@ -155,6 +157,19 @@ class SimulatedCase:
     def aggregator(self) -> Aggregator:
         found: Aggregator = plugin("aggregators", self.config.aggregator, "aggregator")
         return found
+
+    @cached_property
+    def prototype_aggregator(self) -> Aggregator:
+        found: Aggregator = plugin("aggregators", self.config.prototype_aggregator, "prototype_aggregator")
+        return found
+
+    @cached_property
+    def compromise(self) -> Compromise:
+        """Who is compromised, and by what."""
+        if self.config.adversary is None:
+            return Compromise()
+        adversary: Adversary = plugin("adversaries", self.config.adversary, "adversary")
+        return Compromise(adversary, adversary.compromised(self.clients, self.streams))
 
     @cached_property
     def protections(self) -> list[Protection]:

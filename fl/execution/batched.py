@@ -46,8 +46,12 @@ class Batched(Workers):
             return
         # neighbours of equal size are stacked; order is kept
         sized = ((len(self._site.holdings.parts[job[0]]), job) for job in items)
-        for _, group in groupby(sized, key=lambda pair: pair[0]):
+        bad = self._site.compromise.clients
+        for (_, alone), group in groupby(sized, key=lambda pair: (pair[0], pair[1][0] in bad)):
             jobs = [job for _, job in group]
+            if alone:  # a compromised client trains in its own way
+                yield from map(self._site.train, jobs)
+                continue
             for start in range(0, len(jobs), self._width):
                 yield from train_together(self._site, jobs[start : start + self._width])
 

@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from fl.client import Client, Reply, evaluate
+from fl.compromise import Compromise
 from fl.dataset import Arrays
 from fl.federation import Holdings
 from fl.kinds import Kind
@@ -28,12 +29,13 @@ def build_site(
     make: Callable[[], Net],
     device: str,
     private: PrivateTraining | None = None,
+    compromise: Compromise | None = None,
 ) -> "Site":
     """A site with its own model; top-level, so that spawned processes can import it."""
     with torch.random.fork_rng(devices=[]):  # construction draws weights that nobody uses
         net = make()
     channels_last(net)
-    return Site(method, holdings, net.to(device), device, private)
+    return Site(method, holdings, net.to(device), device, private, compromise)
 
 
 class Site:
@@ -46,9 +48,11 @@ class Site:
         net: Net,
         device: str,
         private: PrivateTraining | None = None,
+        compromise: Compromise | None = None,
     ) -> None:
         self.method, self.holdings, self.net, self.device = method, holdings, net, device
         self.private = private
+        self.compromise = compromise or Compromise()
         self.data, self.classes = holdings.data, len(holdings.data.classes)
         method.prepare(net, self.classes)
         self.trained = method.network(net)  # what clients work with
@@ -57,6 +61,7 @@ class Site:
         self.round = 0
         self.model: State = {}
         self.initial: State = {}
+        self.before: State = {}
 
     def names(self, _: None) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """Names of the parameters, and of those in the head."""
@@ -69,6 +74,10 @@ class Site:
     def keep(self, message: Message) -> None:
         """What every client was sent before the rounds, and has at hand in all of them."""
         self.kept = self._here(message)
+
+    def recall(self, model: State) -> None:
+        """The shared model of the round before, for an adversary that remembers it."""
+        self.before = {k: v.to(self.device) for k, v in model.items()}
 
     def begin(self, round: int, message: Message) -> None:
         """A round's broadcast arrives."""
@@ -83,7 +92,7 @@ class Site:
         k, memory, personal = job
         x, y = self.examples(self.data.train, self.holdings.parts[k])
         own = self._here(personal)
-        return self.method.receive(
+        received = self.method.receive(
             Client(
                 index=k,
                 round=self.round,
@@ -99,12 +108,14 @@ class Site:
                 std=self.data.std,
                 initial=self.initial,
                 private=self.private,
+                before=self.before,
             )
         )
+        return self.compromise.entered(received)
 
     def train(self, job: tuple[int, Tree, Message]) -> Reply:
         """One client's work."""
-        return self.method.client(self.client(job))
+        return self.work(("client", job))
 
     def pooled(self, job: tuple[str, int, State, Index]) -> Reply:
         """Work on examples that are no client's: (function of the method, round, model, examples)."""
@@ -149,8 +160,11 @@ class Site:
     def work(self, named: tuple[str, tuple[int, Tree, Message]]) -> Reply:
         """One client's work by another function of the method: (name, job)."""
         name, job = named
-        reply: Reply = getattr(self.method, name)(self.client(job))
-        return reply
+        client = self.client(job)
+        reply: Reply = getattr(self.method, name)(client)
+        if client.index not in self.compromise.clients:
+            return reply
+        return self.compromise.left(client, reply, self.method.reference(client.message, reply.message))
 
     def examples(self, arrays: Arrays, index: Index) -> tuple[Tensor, Tensor]:
         x = torch.from_numpy(arrays.x[index]).to(self.device)

@@ -38,6 +38,8 @@ from fl.tree import Tree
 class Asynchronous(RoundMethod):
     """Subclasses write server(); staleness() and the state's `versions` say what a delivery is."""
 
+    collects = False
+
     @dataclass(frozen=True, kw_only=True)
     class Config(LocalConfig):
         weighting: Annotated[

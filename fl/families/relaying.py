@@ -52,6 +52,8 @@ class Outcome:
 class Relaying(RoundMethod):
     """Subclasses write the phases of run() with `pass_around` and `averaged_round`."""
 
+    collects = False
+
     @dataclass(frozen=True, kw_only=True)
     class Config(LocalConfig):
         mediators: Annotated[

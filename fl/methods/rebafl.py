@@ -19,6 +19,7 @@ classes nobody reported lose theirs (`proto_memory`). Plain label smoothing, the
 negative control, is `label_smoothing`.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
@@ -27,6 +28,7 @@ from pydantic import Field
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
+from fl.aggregator import Aggregation
 from fl.client import Client, Reply, count_of
 from fl.delivery import Deliveries
 from fl.errors import UserError
@@ -173,12 +175,13 @@ class ReBaFL(RoundMethod):
         return message
 
     def server(self, state: Tree, deliveries: Deliveries, round: int) -> Tree:
-        mean, pooled = deliveries.average(), PooledPrototypes()
+        mean, pooled = deliveries.average(), PooledPrototypes(deliveries.prototype)
         for delivery in deliveries:
             weight = delivery.weight(self.config.weighting)
             mean.add(delivery.client, delivery.message[Kind.LOCAL_MODEL], weight, state["model"])
             if Kind.LOCAL_PROTOTYPES in delivery.message:
-                pooled.add(delivery.message[Kind.LOCAL_PROTOTYPES], delivery.message[Kind.PROTO_COUNTS]["counts"])
+                counts = delivery.message[Kind.PROTO_COUNTS]["counts"]
+                pooled.add(delivery.client, delivery.message[Kind.LOCAL_PROTOTYPES], counts)
         before = state["prototypes"] if self.config.proto_memory else {}
         return {"model": mean.value(), "prototypes": pooled.value(before)}
 
@@ -223,23 +226,27 @@ def _feature_dim(client: Client) -> int:
 
 
 class PooledPrototypes:
-    """P_c = sum of n_{k,c} p_{k,c} / sum of n_{k,c} over the clients that reported class c."""
+    """P_c = sum of n_{k,c} p_{k,c} / sum of n_{k,c} over the clients that reported class c.
 
-    def __init__(self) -> None:
-        self._sums: dict[int, Tensor] = {}
-        self._counts: dict[int, float] = {}
+    So by the rule `mean`; `begin` gives the aggregation of a class by the federation's rule for prototypes.
+    """
 
-    def add(self, prototypes: Payload, counts: Tensor) -> None:
+    def __init__(self, begin: Callable[[int], Aggregation]) -> None:
+        self._begin = begin
+        self._pooled: dict[int, Aggregation] = {}
+
+    def add(self, client: int, prototypes: Payload, counts: Tensor) -> None:
         for c, row, n in zip(
             prototypes["classes"].tolist(), prototypes["features"], counts.tolist(), strict=True
         ):
-            self._sums[c] = self._sums.get(c, torch.zeros(len(row), dtype=torch.float64)) + n * row.double()
-            self._counts[c] = self._counts.get(c, 0.0) + n
+            if c not in self._pooled:
+                self._pooled[c] = self._begin(c)
+            self._pooled[c].add(client, {"features": row}, n, {})
 
     def value(self, before: Payload) -> Payload:
         """The pooled prototypes; classes nobody reported keep their row of `before`, if any."""
         rows = dict(zip(before["classes"].tolist(), before["features"], strict=True)) if before else {}
-        rows |= {c: (s / self._counts[c]).float() for c, s in self._sums.items() if self._counts[c]}
+        rows |= {c: pooled.value()["features"] for c, pooled in self._pooled.items() if pooled.total}
         if not rows:
             return {}
         classes = sorted(rows)

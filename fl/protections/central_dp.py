@@ -2,7 +2,8 @@
 
 McMahan, Ramage, Talwar, Zhang. Learning Differentially Private Recurrent Language Models. ICLR 2018.
 arXiv:1710.06963, Algorithm 1 with flat clipping, equal weights and the estimator of fixed
-denominator. Each client clips the change of its whole model on its side; the server adds up and goes on with
+denominator. Each client clips the change of its whole model on its side, and the server clips again what
+arrives, so that leaving it out gains nothing; under secure aggregation it cannot. It adds up and goes on with
 
     w <- w + sum_k clip(w_k - w, C) / m + N(0, (z C / m)^2)   per coordinate,  C: clip_norm, z: noise_multiplier
 
@@ -48,6 +49,7 @@ class CentralDP(Protection):
     source = "arXiv:1710.06963, Alg. 1"
     kinds = (Kind.LOCAL_MODEL,)
     central = True
+    enforced_by = "server"  # its clip is done again on arrival
 
     @dataclass(frozen=True, kw_only=True)
     class Config:

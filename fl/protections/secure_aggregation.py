@@ -22,6 +22,7 @@ from fl.protection import Protection, Sending
 class SecureAggregation(Protection):
     title = "Secure aggregation"
     source = "Bonawitz et al., CCS 2017"
+    enforced_by = "server"
 
     def describe(self) -> str:
         return "secure aggregation: the server reads the sum of a round's uploads and no single one"

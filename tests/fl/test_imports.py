@@ -13,6 +13,7 @@ ALLOWED = {
     "fl": (),
     "reports": ("attacks.evidence", "attacks.measure", "fl.threat"),  # the records it prints
     "attacks": (
+        "fl.adversary",
         "fl.artifact",
         "fl.kinds",
         "fl.threat",

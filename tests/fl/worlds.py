@@ -16,9 +16,11 @@ import torch
 from torch import nn
 
 from fl import workers as worker_kinds
+from fl.adversary import Adversary
 from fl.aggregator import Aggregator, Averages, mean
 from fl.artifact import Artifact
 from fl.checkpoint import Checkpoints
+from fl.compromise import Compromise
 from fl.dataset import Arrays, Data
 from fl.delivery import Deliveries, Delivery
 from fl.execution.batched import Batched
@@ -134,6 +136,8 @@ def run(
     time_model: Any = None,
     device: str = "cpu",
     aggregator: Aggregator | None = None,
+    prototype_aggregator: Aggregator | None = None,
+    adversary: Adversary | None = None,
 ) -> World:
     """Run a method on a small world. With `folder`, everything is recorded there.
 
@@ -153,8 +157,9 @@ def run(
             folder / "checkpoint", {"manifest": recorder.manifest, "metrics": metrics, "ledger": ledger}
         )
     wire = Wire(method.card, streams, protections, recorder, ledger)
+    compromise = Compromise(adversary, adversary.compromised(len(index), streams)) if adversary else Compromise()
     private = next((t for p in protections if (t := p.training())), None)
-    site = partial(build_site, method, holdings, make, device, private)
+    site = partial(build_site, method, holdings, make, device, private, compromise)
     kind = Batched(site) if isinstance(workers, str) else worker_kinds.start(workers, site)
     with kind as pool:
         federation = Federation(
@@ -170,6 +175,8 @@ def run(
             time_model=time_model,
             progress=partial(_stop, stop_after),
             aggregator=aggregator or mean(),
+            prototype_aggregator=prototype_aggregator or mean(),
+            compromise=compromise,
         )
         model = method.run(federation)
     for log in (metrics, ledger, recorder and recorder.manifest):

@@ -1,0 +1,198 @@
+"""Compromised clients: who they are, what of a run they may touch; with nobody compromised nothing changes."""
+
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from audit.settings import catalog
+from fl.adversary import Adversary, Card, Colluded, Meeting, Message
+from fl.client import Client, Reply, count_of
+from fl.errors import UserError
+from fl.kinds import Kind
+from fl.ledger import read
+from fl.protection import Protection
+from fl.protections.central_dp import CentralDP
+from fl.protections.dp_gaussian import DPGaussian
+from fl.protections.secure_aggregation import SecureAggregation
+from fl.streams import Streams
+from fl.wire import Wire
+from tests.contracts.words import odd
+from tests.fl.test_all_methods import method
+from tests.fl.worlds import EVERYONE, Stopped, World, data, parts, run, same
+
+NAMES = catalog.names("adversaries")
+
+
+def adversary(name: str, **settings: Any) -> Adversary:
+    cls = catalog.load("adversaries", name)
+    made: Adversary = cls(cls.Config(**settings))
+    return made
+
+
+@cache
+def clean(name: str) -> World:
+    return small(name)
+
+
+def small(name: str, **world: Any) -> World:
+    return run(method(name), d=data(n=100), index=parts(data(n=80)), reply_loss=0.2, **world)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("of", ["fedavg", "rebafl", "fedbuff"])
+def test_with_nobody_compromised_every_bit_is_that_of_the_clean_run(name: str, of: str) -> None:
+    found = small(of, adversary=adversary(name, clients=0))
+    assert same(found, clean(of)) and found.history == clean(of).history
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_card_says_what_the_adversary_does_in_plain_words(name: str) -> None:
+    card = catalog.load("adversaries", name).card
+    assert card.title and card.source and card.threat.conduct == "malicious" and card.goal == "poisoning"
+    assert card.threat.knows <= {"honest_updates", "aggregator", "architecture"}
+    for text in (card.does, card.remedy):
+        assert len(text.split()) >= 4 and not odd(text)
+
+
+def test_more_compromised_clients_contain_fewer_and_a_list_is_taken_as_it_is() -> None:
+    def chosen(**settings: Any) -> frozenset[int]:
+        return adversary("sign_flip", **settings).compromised(20, Streams(7))
+
+    assert chosen(clients=0) < chosen() < chosen(clients=4) == chosen(share=0.2) < chosen(share=1.0)
+    assert [len(chosen(clients=m)) for m in (0, 1, 4, 20)] == [0, 1, 4, 20]
+    assert chosen(clients=(16, 17)) == {16, 17} and chosen(clients=()) == set()
+    for wrong in ({"clients": 21}, {"clients": (3, 20)}):
+        with pytest.raises(UserError, match="among the 20 clients"):
+            chosen(**wrong)
+    with pytest.raises(UserError, match="both clients and share"):
+        chosen(clients=1, share=0.5)
+
+
+class Everything(Adversary):
+    """Uses every hook, on client 1."""
+
+    card = Card(title="Everything", source="this test", does="changes whatever it can change", remedy="none")
+    remembers = True
+    calls: list[str] = []
+
+    def compromised(self, clients: int, streams: Streams) -> frozenset[int]:
+        return frozenset({1})
+
+    def data(self, client: Client) -> Client:
+        self.calls.append(f"data {client.index} {bool(client.before)}")
+        return client
+
+    def loss(self, client: Client, loss: Callable[..., torch.Tensor], x: Any, y: Any) -> torch.Tensor:
+        return 2 * loss(x, y)
+
+    def correct(self, client: Client, grads: Any, params: Any, start: Any, const: Any) -> Any:
+        return {k: -g for k, g in grads.items()}
+
+    def craft(self, client: Client, reply: Reply, received: Message) -> Reply:
+        self.calls.append(f"craft {client.index} {[str(k) for k in received]}")
+        return Reply(message=reply.message | {Kind.NUM_EXAMPLES: count_of(7000)}, examples=reply.examples)
+
+    def collude(self, meeting: Meeting) -> Colluded:
+        self.calls.append(f"collude {meeting.round} {sorted(meeting.own)} {meeting.honest} {meeting.before}")
+        return Colluded(messages={}, state={"rounds": meeting.before.get("rounds", 0) + 1})
+
+
+def test_hooks_run_for_compromised_clients_alone_and_state_goes_from_round_to_round() -> None:
+    Everything.calls.clear()
+    found = run(method("fedavg"), adversary=Everything(), script=EVERYONE)  # type: ignore[arg-type]
+    assert Everything.calls[:3] == ["data 1 False", "craft 1 ['global_model']", "collude 0 [1] None {}"]
+    assert Everything.calls[3::3] == ["data 1 True"] * 2 and len(Everything.calls) == 9
+    assert Everything.calls[5::3] == ["collude 1 [1] None {'rounds': 1}", "collude 2 [1] None {'rounds': 2}"]
+    assert [r["compromised"] for r in found.history] == [[1]] * 3
+
+
+def test_a_count_that_is_claimed_is_the_count_that_weighs() -> None:
+    # client 1 claims 7000 of 7068 examples: the model is nearly its own
+    found = run(method("fedavg"), adversary=Everything(), script=EVERYONE)  # type: ignore[arg-type]
+    alone = run(method("fedavg"), adversary=Everything(), script=[([1], [1])])  # type: ignore[arg-type]
+    far = run(method("fedavg"), script=EVERYONE)  # type: ignore[arg-type]
+
+    def apart(other: World) -> float:
+        return sum(float((found[k] - other[k]).abs().sum()) for k in found.model)
+
+    assert apart(alone) < apart(far) / 20
+
+
+@pytest.mark.parametrize("workers", [2, "batched"])
+def test_processes_and_stacks_give_the_bits_of_one_by_one(workers: int | str) -> None:
+    found = run(method("fedavg"), adversary=Everything(), workers=workers)  # type: ignore[arg-type]
+    one = run(method("fedavg"), adversary=Everything())  # type: ignore[arg-type]
+    assert same(found, one) and found.history == one.history
+
+
+def test_a_run_that_was_stopped_continues_to_the_same_bits(tmp_path: Path) -> None:
+    with pytest.raises(Stopped):
+        run(method("rebafl"), adversary=Everything(), folder=tmp_path, stop_after=1)  # type: ignore[arg-type]
+    Everything.calls.clear()
+    rest = run(method("rebafl"), adversary=Everything(), folder=tmp_path)  # type: ignore[arg-type]
+    assert Everything.calls[2] == "collude 2 [1] None {'rounds': 2}" and Everything.calls[0] == "data 1 True"
+    assert same(rest, run(method("rebafl"), adversary=Everything()))  # type: ignore[arg-type]
+
+
+def test_colluding_is_refused_where_replies_never_come_together_or_would_not_fit(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name in ("fedbuff", "gandalf"):
+        with pytest.raises(UserError, match="needs a round whose replies come together"):
+            small(name, adversary=Everything())
+    monkeypatch.setattr("fl.aggregator.MOST_BYTES", 100)
+    with pytest.raises(UserError, match="needs all replies of a round at once"):
+        small("fedavg", adversary=Everything())
+
+
+def test_forging_what_nobody_sends_is_refused() -> None:
+    with pytest.raises(UserError, match="and clients of Federated distillation send none of them"):
+        small("fd", adversary=adversary("sign_flip"))
+    with pytest.raises(UserError, match="clients of Datacenter send nothing"):
+        small("datacenter", adversary=adversary("sign_flip"))
+
+
+# Protections ------------------------------------------------------------------------------
+
+
+def uploaded(protections: list[Protection], client: int) -> float:
+    """The norm of a change of norm 5 as it arrives from a client; client 1 is compromised."""
+    wire = Wire(method("fedavg").card, Streams(3), protections, compromised=frozenset({1}))
+    start = {"w": torch.tensor([1.0, 1.0])}
+    sent = {Kind.LOCAL_MODEL: {"w": torch.tensor([4.0, 5.0])}}
+    received = wire.uplink(0, sent, client, {Kind.GLOBAL_MODEL: start})
+    assert received is not None
+    return float((received[Kind.LOCAL_MODEL]["w"] - start["w"]).norm())
+
+
+def test_protections_of_the_client_do_not_bind_an_attacker_and_those_of_the_server_do() -> None:
+    own = DPGaussian(DPGaussian.Config(clip_norm=1.0, noise_multiplier=0.0))
+    assert (uploaded([own], 0), uploaded([own], 1)) == pytest.approx((1, 5))
+    central = CentralDP(CentralDP.Config(clip_norm=1.0))
+    assert (uploaded([central], 0), uploaded([central], 1)) == pytest.approx((1, 1))
+    # a server that reads sums alone cannot clip one upload
+    assert uploaded([central, SecureAggregation()], 1) == pytest.approx(5)
+
+
+@pytest.mark.parametrize("name", catalog.names("protections"))
+def test_a_protection_of_the_server_says_so_and_all_others_are_the_clients(name: str) -> None:
+    server = {"central_dp", "secure_aggregation"}
+    assert catalog.load("protections", name).enforced_by == ("server" if name in server else "client")
+
+
+def test_the_ledger_has_no_line_of_a_client_that_left_its_protection_out(tmp_path: Path) -> None:
+    own = DPGaussian(DPGaussian.Config(clip_norm=1.0))
+    run(
+        method("fedavg"),  # type: ignore[arg-type]
+        adversary=adversary("sign_flip", clients=(1,)),
+        protections=[own],
+        folder=tmp_path,
+        script=EVERYONE,
+    )
+    lines = [r for r in read(tmp_path / "ledger.jsonl") if r.kind == "local_model"]
+    assert {r.sender for r in lines} == {"client/0", "client/2", "client/4"}
+    assert {r.mechanism for r in lines} == {"gaussian"}
