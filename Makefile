@@ -4,7 +4,7 @@ PYTHON ?= python3
 RUN := .venv/bin
 DONE := .venv/.installed
 
-.PHONY: help audit test check bench paper claims equivalence dev clean
+.PHONY: help audit test check bench paper claims equivalence mechanisms dev clean
 help:  ## this list
 	@sed -n 's/^\([a-z]*\):.*## /\1  /p' $(MAKEFILE_LIST) | expand -t 10
 
@@ -34,6 +34,9 @@ equivalence: $(DONE)  ## methods beside public implementations, batch by batch
 
 claims: $(DONE)  ## published claims of privacy, re-scored: runs/claims.pdf
 	$(RUN)/fedaudit claims configs/claims/*.yaml --out runs/claims.pdf
+
+mechanisms: $(DONE)  ## random mechanisms against certified lower values: COUNT=300 SEED=1
+	$(RUN)/python -m audit.reproduce.mechanisms --count $(or $(COUNT),300) --seed $(or $(SEED),1)
 
 dev: $(DONE)  ## the environment with the tools to work on it
 	@echo "activate it: . .venv/bin/activate"

@@ -105,11 +105,17 @@ class Numerical(Accountant):
 
     function: Callable[[Terms, float], Bound]
 
+    def declines(self, counts: Terms) -> str:
+        """Why these terms cannot be composed, as a phrase; empty where they can. Every way in asks it."""
+        return ""
+
     def compose(self, releases: Sequence[Release], delta: float) -> Bound:
         return self.cost(terms(releases), delta)
 
     def cost(self, counts: Terms, delta: float) -> Bound:
-        """The bound of terms that refuses() accepts."""
+        """The bound of terms; infinite where this accountant was not made for them."""
+        if reason := self.declines(counts):
+            return Bound(epsilon=math.inf, unbounded=reason, note=f"Not covered: {reason}.")
         if not counts:
             return Bound(epsilon=0.0)
         if delta == 0:

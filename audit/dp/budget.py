@@ -3,17 +3,19 @@
 Losses of different clients concern different data, so they are never summed; the largest counts.
 """
 
+import contextlib
 import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from decimal import ROUND_CEILING, Decimal
 
-from audit.dp.accountant import NOTHING, Accountant, Bound, as_observed, seen_as
+from audit.dp.accountant import NOTHING, Accountant, Bound, Numerical, as_observed, seen_as
+from audit.dp.child import Exceeded, call
 from audit.dp.verify import DECLARED, Verified
 from audit.settings import catalog
 from audit.settings.spec import PluginSpec
-from fl.ledger import Adjacency, Release, Unit
+from fl.ledger import EACH, Adjacency, Release, Unit
 from fl.plugin import configure
 from reports.result import Budget
 
@@ -36,6 +38,7 @@ _DRAWN = {
     "fixed_without_replacement": "a fixed number of {}s drawn without replacement",
 }
 UNVERIFIED = "As its ledger declares; nobody could make its lines once more."
+FEW = 3  # costs that are not worth a process of their own for all
 Cost = frozenset[object]  # all that an accountant may look at, of one sender
 
 
@@ -65,7 +68,7 @@ def _believed(budget: Budget, verified: Verified) -> Budget:
         return budget.model_copy(update={**why, "inconclusive": False, "disagrees": ""})
     if not verified.declared or math.isinf(budget.epsilon_upper):
         return budget
-    return budget.model_copy(update={"declared": True, "note": f"{UNVERIFIED} {budget.note}".strip()})
+    return budget.model_copy(update={"declared": True, "note": f"{budget.note} {UNVERIFIED}".strip()})
 
 
 def towards(observer: str, releases: Iterable[Release], unit: Unit) -> tuple[Adjacency, dict[str, list[Release]]]:
@@ -101,7 +104,7 @@ def _budget(
     sender, worst = _worst(accountant, groups, delta, known)
     group = groups.get(sender, [])
     if math.isfinite(worst.epsilon):
-        cost: Cost = frozenset({"checked", *Counter(_terms(r) for r in group).items()})
+        cost: Cost = frozenset({"checked", *_draws(group).items()})
         if cost not in known:
             known[cost] = accountant.checked(worst, group, delta)
         worst = known[cost]
@@ -129,12 +132,26 @@ def _worst(
 ) -> tuple[str, Bound]:
     """The sender whose releases cost most, and what they cost; "" where no line speaks of anybody."""
     sender, worst = "", NOTHING
-    for name, cost in _costliest(groups).items():
-        if cost not in known:
-            known[cost] = accountant.epsilon(groups[name], delta)
+    costs = _costliest(groups)
+    new = {cost: groups[name] for name, cost in costs.items() if cost not in known}
+    known.update(zip(new, _bounds(accountant, list(new.values()), delta), strict=True))
+    for name, cost in costs.items():
         if not sender or known[cost].epsilon > worst.epsilon:
             sender, worst = name, known[cost]
     return sender, worst
+
+
+def _bounds(accountant: Accountant, groups: Sequence[Sequence[Release]], delta: float) -> list[Bound]:
+    """What each of these costs: many in one process, each alone where one of them goes past a cap."""
+    caps = accountant.config
+    if len(groups) > FEW and isinstance(caps, Numerical.Config):
+        with contextlib.suppress(Exceeded):
+            return call(_in_turn, caps.seconds * len(groups), caps.gigabytes, accountant, groups, delta)
+    return _in_turn(accountant, groups, delta)
+
+
+def _in_turn(accountant: Accountant, groups: Sequence[Sequence[Release]], delta: float) -> list[Bound]:
+    return [accountant.epsilon(group, delta) for group in groups]
 
 
 def _noised_alone(
@@ -151,19 +168,31 @@ def _noised_alone(
 
 
 def _costliest(groups: dict[str, list[Release]]) -> dict[str, Cost]:
-    """Senders whose releases are not among those of another sender, with their costs.
+    """One sender of each cost that another one's does not contain, with their costs.
 
-    A bound never falls when a release is added, so the others cannot be the worst.
+    A bound never falls when a draw is added, so the others cannot be the worst. Linear in the senders: each
+    is compared with the longest of those that make the same draws, other numbers of them.
     """
-    found: dict[str, Cost] = {}
-    counted = {name: Counter(_terms(r) for r in group) for name, group in groups.items()}
-    kept: list[Counter[object]] = []
-    for name in sorted(counted, key=lambda n: -counted[n].total()):
-        mine: Counter[object] = Counter(counted[name])
-        if not any(mine <= other for other in kept):
-            kept.append(mine)
-            found[name] = frozenset(mine.items())
-    return found
+    alike: dict[frozenset[object], list[tuple[str, Counter[object]]]] = defaultdict(list)
+    for name, group in groups.items():
+        mine = _draws(group)
+        alike[frozenset(mine)].append((name, mine))
+    found: dict[Cost, str] = {}
+    for same in alike.values():
+        same.sort(key=lambda pair: (-pair[1].total(), pair[0]))
+        longest = same[0][1]
+        for name, mine in same:
+            if mine is longest or not mine <= longest:
+                found.setdefault(frozenset(mine.items()), name)
+    return {name: cost for cost, name in found.items()}
+
+
+def _draws(group: Sequence[Release]) -> Counter[object]:
+    """How often one sender made each draw: all that it released under one, whenever that was."""
+    draws: dict[object, Counter[object]] = defaultdict(Counter)
+    for r in group:
+        draws[r.coin or r.round][_terms(r)] += 1
+    return Counter(frozenset(shared.items()) for shared in draws.values())
 
 
 def per_sender(releases: Iterable[Release]) -> dict[str, list[Release]]:
@@ -194,6 +223,8 @@ def _terms(r: Release) -> tuple[object, ...]:
         r.adjacency,
         r.sampling,
         r.sample_rate,
+        r.coin == EACH,
+        r.sender.endswith("/*"),
         r.count,
         spoils,
     )

@@ -22,8 +22,14 @@ def call(function: Callable[P, T], seconds: float, gigabytes: float, *args: P.ar
     """function(*args, **kwargs), computed in a child; function and arguments must be picklable.
 
     Raises Exceeded past `seconds` of wall time, past `gigabytes` of address space (where the system
-    can limit that), and where the function itself raises.
+    can limit that), and where the function itself raises. Within a child it is simply called: the caps of
+    that child hold.
     """
+    if multiprocessing.current_process().daemon:
+        try:
+            return function(*args, **kwargs)
+        except Exception as error:
+            raise Exceeded(_failure(error)) from error
     context = multiprocessing.get_context("spawn")  # a fork would inherit locked threads
     ours, theirs = context.Pipe(duplex=False)
     child = context.Process(target=_serve, args=(theirs, gigabytes, function, args, kwargs), daemon=True)
@@ -56,5 +62,8 @@ def _serve(pipe: Connection, gigabytes: float, function: Callable[..., Any], arg
     except MemoryError:
         pipe.send((False, f"it needed more than {gigabytes:g} GB"))
     except Exception as error:
-        text = " ".join(str(error).split())[:200]
-        pipe.send((False, f"it failed with {type(error).__name__}: {text}"))
+        pipe.send((False, _failure(error)))
+
+
+def _failure(error: Exception) -> str:
+    return f"it failed with {type(error).__name__}: {' '.join(str(error).split())[:200]}"

@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple
 from audit.dp.accountants import pld, wor_pld
 from audit.dp.accountants.exact import closed_form
 from audit.dp.child import Exceeded, call
-from audit.dp.terms import Term, Terms, merged
+from audit.dp.terms import Term, merged
 from fl.errors import UserError
 from fl.ledger import Sampling
 
@@ -17,6 +17,7 @@ How = Literal["poisson", "fixed"]
 SAMPLING: dict[How, Sampling] = {"poisson": "poisson", "fixed": "fixed_without_replacement"}
 SECONDS, GIGABYTES = 300.0, 8.0
 PRECISION = 1e-4  # relative, of the multiplier; the answer is rounded towards more noise
+GRID = 1e-4  # of losses, relative to the budget; never downwards
 RANGE = (1e-3, 1e7)
 
 
@@ -126,29 +127,41 @@ def _hidden(question: Question) -> Answer:
 
 def _search(question: Question) -> tuple[float, dict[int, float]]:
     """The multiplier and the curve; runs in a child."""
-    cost: Callable[[Terms, float], float]
-    if question.how == "poisson":
-        cost = lambda counts, delta: pld.bound(counts, delta).epsilon  # noqa: E731
-    else:
-        cost = lambda counts, delta: pld.composed(counts, delta, wor_pld.distribution).epsilon  # noqa: E731
+    of = pld.distribution if question.how == "poisson" else wor_pld.distribution
+    step = max(pld.FINEST, GRID * question.epsilon)
 
     def spent(z: float, rounds: int) -> float:
-        term = Term("gaussian", z, SAMPLING[question.how], question.rate)
-        return cost({term: rounds * question.per_round}, question.delta)
+        # what one round releases shares the round's draw: one release of less noise
+        term = Term("gaussian", z / math.sqrt(question.per_round), SAMPLING[question.how], question.rate)
+        return pld.on_grid({term: rounds}, question.delta, step, of)
 
-    low, high = 0.3, 2.0  # epsilon falls in z: widen, then halve on a logarithmic scale
-    while high < RANGE[1] and spent(high, question.rounds) > question.epsilon:
-        low, high = high, 4 * high
-    while low > RANGE[0] and spent(low, question.rounds) <= question.epsilon:
-        low, high = low / 4, low
-    while high / low > 1 + PRECISION:
-        middle = math.sqrt(low * high)
-        if spent(middle, question.rounds) > question.epsilon:
-            low = middle
-        else:
-            high = middle
-    z = _up(high)
+    z = _up(_least(lambda z: spent(z, question.rounds), question.epsilon))
     return z, {r: spent(z, r) for r in _points(question.rounds)}
+
+
+def _least(cost: Callable[[float], float], most: float) -> float:
+    """The least multiplier that costs at most so much, to PRECISION and never less.
+
+    Logarithms of cost and multiplier are nearly on a line, so Brent's method needs few costs, each of which
+    composes all rounds. The bracket is widened from 1 first.
+    """
+    from scipy.optimize import brentq
+
+    known: dict[float, float] = {}
+
+    def over(log_z: float) -> float:
+        if log_z not in known:
+            known[log_z] = math.log(max(cost(math.exp(log_z)), 1e-300) / most)
+        return known[log_z]
+
+    low = high = 0.0
+    while over(high) > 0 and math.exp(high) < RANGE[1]:
+        low, high = high, high + math.log(2)
+    while over(low) <= 0 and math.exp(low) > RANGE[0]:
+        low, high = low - math.log(2), low
+    found = float(brentq(over, low, high, xtol=PRECISION / 4)) if over(low) > 0 >= over(high) else high
+    enough = [log_z for log_z, excess in known.items() if excess <= 0 and log_z <= found + PRECISION]
+    return math.exp(min(enough, default=found + PRECISION / 2))
 
 
 def _up(z: float) -> float:

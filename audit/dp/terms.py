@@ -124,11 +124,32 @@ def unsampled(counts: Terms) -> dict[Term, int]:
     return merged(found)
 
 
+def creditable(counts: Terms) -> dict[Term, int]:
+    """The same terms where every engine's amplification is proved, never cheaper.
+
+    A pure release of epsilon from a fixed number of clients is pure at ln(1 + q (e^epsilon - 1)) for one
+    replaced (Balle, Barthe, Gaboardi. arXiv:1807.01647, Thm 10), so it is that one without sampling. Poisson
+    sampling is not credited beside a fixed number: it speaks of other neighbours.
+    """
+    sized = any(t.sampling == "fixed_without_replacement" for t in counts)
+    found: Counter[Term] = Counter()
+    for t, n in counts.items():
+        plain = t._replace(sampling="none", rate=1.0)
+        if t.sampling == "fixed_without_replacement" and t.mechanism != "gaussian":
+            whole = 1 / t.z
+            pure = whole + math.log(t.rate + (1 - t.rate) * math.exp(-whole))
+            plain = Term("randomized_response", 1 / pure, "none", 1.0)
+            found[plain] += n
+        else:
+            found[plain if sized and t.sampling == "poisson" else t] += n
+    return merged(found)
+
+
 def coarsened(counts: Terms, most: int) -> dict[Term, int]:
     """At most about `most` different terms, each with no more noise and no lower rate than before.
 
-    Multipliers go down, and rates up, to a geometric grid that covers their range. One step of the
-    grid is the most that a bound can lose.
+    Terms in one cell of a geometric grid become one, of the cell's least multiplier and highest rate. One
+    step of the grid is the most that a bound can lose.
     """
     if len(counts) <= most:
         return dict(counts)
@@ -141,8 +162,11 @@ def coarsened(counts: Terms, most: int) -> dict[Term, int]:
         wide_z, wide_q = math.log(max(zs) / min(zs)), math.log(max(rates) / min(rates))
         # steps of equal size in both directions, as far as the budget of terms goes
         step = max(math.sqrt(wide_z * wide_q / share), max(wide_z, wide_q) / share, 1e-9)
-        for t, n in group.items():
-            z = min(zs) * math.exp(step * math.floor(math.log(t.z / min(zs)) / step))
-            up = max(rates) * math.exp(-step * math.floor(math.log(max(rates) / t.rate) / step))
-            found[Term(mechanism, min(z, t.z), sampling, min(1.0, max(up, t.rate)))] += n
+        cells: dict[tuple[int, int], list[Term]] = defaultdict(list)
+        for t in group:
+            cell = (math.log(t.z / min(zs)) / step, math.log(max(rates) / t.rate) / step)
+            cells[math.floor(cell[0]), math.floor(cell[1])].append(t)
+        for alike in cells.values():
+            least, most_often = min(t.z for t in alike), max(t.rate for t in alike)
+            found[Term(mechanism, least, sampling, most_often)] += sum(group[t] for t in alike)
     return dict(found)

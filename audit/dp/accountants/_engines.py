@@ -4,8 +4,9 @@ The policy, in one place; what an observer may not be credited with is gone from
 (audit/dp/accountant.py, as_observed):
 
     all Gaussian, or one release, without sampling     exact: closed form
-    drawn in a fixed number, replace-one               wor_pld
+    Gaussian, drawn in a fixed number, replace-one     wor_pld
     everything else                                    pld
+    Gaussian, more different terms than pld can hold   rdp as well
     the child ran past its cap                         exact without credit for sampling: still a bound
 
 Two other engines look at the same releases where they can: RDP must not be below, and the interval of
@@ -18,11 +19,12 @@ from typing import NamedTuple
 from audit.dp.accountant import Accountant, Bound, Numerical
 from audit.dp.accountants import prv, rdp
 from audit.dp.accountants.exact import Exact, closed_form
+from audit.dp.accountants.pld import MOST_TERMS as MOST_OF_PLD
 from audit.dp.accountants.pld import PLD
 from audit.dp.accountants.prv import MOST_TERMS
 from audit.dp.accountants.wor_pld import SIZED, WorPLD
 from audit.dp.child import Exceeded, call
-from audit.dp.terms import Terms, unsampled
+from audit.dp.terms import Terms, creditable, unsampled
 
 LARGEST_CHECKED = 500.0  # PRV's grid is too coarse above
 
@@ -37,20 +39,24 @@ def choose(counts: Terms, delta: float) -> type[Accountant]:
 
 
 def tightest(counts: Terms, delta: float, config: Numerical.Config) -> Bound:
-    """The bound of the chosen engine; never above the closed form that credits no sampling."""
+    """The least bound of the engines that apply; never above the closed form that credits no sampling."""
+    counts = creditable(counts)
     whole = Bound(epsilon=closed_form(unsampled(counts), delta), engine=Exact.card.title)
     chosen = choose(counts, delta)
     if chosen is Exact:
         return whole
     engine = chosen(config)
     assert isinstance(engine, Numerical)
-    found = engine.cost(counts, delta)
+    found = replace(engine.cost(counts, delta), engine=engine.card.title)
+    if len(counts) > MOST_OF_PLD and not rdp.declined(counts, ""):
+        other = replace(rdp.RDP(config).cost(counts, delta), engine=rdp.RDP.card.title)
+        found = min(found, other, key=lambda b: b.epsilon)
     if found.inconclusive:
         note = f"{found.note} Sampling is not credited instead."
         return Bound(epsilon=whole.epsilon, engine=whole.engine, note=note)
     if whole.epsilon <= found.epsilon:
         return whole
-    return Bound(epsilon=found.epsilon, engine=engine.card.title, note=found.note, lower=found.lower)
+    return found
 
 
 def cross_check(bound: Bound, counts: Terms, delta: float, config: Numerical.Config) -> Bound:
@@ -69,7 +75,10 @@ def cross_check(bound: Bound, counts: Terms, delta: float, config: Numerical.Con
     if others.interval is not None and others.interval.lower is not None:
         said.append(f"PRV [{others.interval.lower:.4g}, {others.interval.epsilon:.4g}]")
     note = f"{bound.note} Cross-check: {', '.join(said)}.".strip()
-    return replace(bound, note=note, disagrees=contradiction(bound, others))
+    checked = replace(bound, note=note, disagrees=contradiction(bound, others))
+    if others.renyi.epsilon < bound.epsilon:
+        return replace(checked, epsilon=others.renyi.epsilon, engine=rdp.RDP.card.title)
+    return checked
 
 
 class Others(NamedTuple):

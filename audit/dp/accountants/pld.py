@@ -7,7 +7,7 @@ Poisson sampling of Gaussian, Laplace and discrete Laplace noise for add-or-remo
 Only distributions are taken from dp-accounting, not its accountant: that one counts randomised
 response once however often it is answered (0.6.0), and doubles sensitivities for replacement, which
 our ledger has done already. The grid of losses is max(1e-4, 1e-5 epsilon), coarser where there are
-many terms: its error is of second order, and never downwards. More than 64 different terms are
+many terms: its error is of second order, and never downwards. More than 128 different terms are
 rounded to fewer, towards less noise.
 """
 
@@ -23,15 +23,24 @@ from fl.ledger import Release
 if TYPE_CHECKING:
     from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
 
-MOST_TERMS = 64
-FEW_TERMS = 8
+MOST_TERMS = 128
+FEW_TERMS, MANY_TERMS = 8, 64
 FINEST = 1e-4  # grid of losses, at least
-FINE, COARSE = 1e-5, 2e-4  # and relative to the result, for few terms and for many
+FINE, COARSE, COARSEST = 1e-5, 2e-4, 5e-3  # and relative to the result, for few terms, more and many
 TAIL = 1e-15  # probability that each composition may move to an infinite loss
+
+
+def declined(counts: Terms) -> str:
+    """Why PLD has no distribution for one of these terms; empty where it has."""
+    if any(t.sampling not in ("none", "poisson") for t in counts):
+        return "PLD knows no sampling of a fixed number; `wor_pld` does"
+    return ""
 
 
 def bound(counts: Terms, delta: float) -> Bound:
     """The cost of terms; imports dp-accounting, which is slow."""
+    if reason := declined(counts):
+        raise ValueError(reason)
     few = coarsened(merged(counts), MOST_TERMS)
     found = composed(few, delta, distribution)
     note = computed(found)
@@ -53,21 +62,30 @@ class Composed(NamedTuple):
 def composed(counts: Terms, delta: float, of: "Callable[[Term, float], PrivacyLossDistribution]") -> Composed:
     """Terms composed, on a grid fine enough for the loss that comes out.
 
-    It begins as fine as the loss without sampling asks for, and again with what came out.
+    It begins as fine as a guess of the loss asks for, and again with what came out.
     """
-    from audit.dp.accountants.exact import closed_form
-
-    relative = FINE if len(counts) <= FEW_TERMS else COARSE
-    step = max(FINEST, relative * closed_form(unsampled(counts), delta))
+    relative = FINE if len(counts) <= FEW_TERMS else COARSE if len(counts) <= MANY_TERMS else COARSEST
+    step = max(FINEST, relative * _guess(counts, delta))
     while True:
-        epsilon = _on_grid(counts, delta, step, of)
+        epsilon = on_grid(counts, delta, step, of)
         needed = max(FINEST, relative * epsilon)
         if step <= 2 * needed:
             return Composed(epsilon, step)
         step = needed
 
 
-def _on_grid(
+def _guess(counts: Terms, delta: float) -> float:
+    """About how large the loss is: its Gaussian limit (audit/dp/formulas.py), or without sampling if less."""
+    from audit.dp.accountants.exact import closed_form, gaussian
+
+    whole = closed_form(unsampled(counts), delta)
+    if any(t.mechanism != "gaussian" or t.z < 0.04 for t in counts):
+        return whole
+    squares = (n * (t.rate**2 * math.expm1(1 / t.z**2) if t.sampled else 1 / t.z**2) for t, n in counts.items())
+    return min(whole, gaussian(math.sqrt(math.fsum(squares)), delta))
+
+
+def on_grid(
     counts: Terms, delta: float, step: float, of: "Callable[[Term, float], PrivacyLossDistribution]"
 ) -> float:
     total: PrivacyLossDistribution | None = None
@@ -82,6 +100,8 @@ def distribution(term: Term, step: float) -> "PrivacyLossDistribution":
     from dp_accounting.pld import privacy_loss_distribution as library
     from dp_accounting.pld.common import DifferentialPrivacyParameters
 
+    if reason := declined({term: 1}):
+        raise ValueError(reason)
     grid = {"value_discretization_interval": step}
     if term.mechanism == "gaussian":
         return library.from_gaussian_mechanism(term.z, sampling_prob=term.rate, **grid)
@@ -102,6 +122,9 @@ class PLD(Numerical):
         adjacency=("add_or_remove_one", "replace_one"),
     )
     function = staticmethod(bound)
+
+    def declines(self, counts: Terms) -> str:
+        return declined(counts)
 
     def refuses(self, release: Release) -> str | None:
         if release.sampling == "fixed_without_replacement" and release.sample_rate < 1:

@@ -13,19 +13,30 @@ from audit.dp.accountant import Bound, Card, Numerical
 from audit.dp.terms import Terms, coarsened
 from fl.ledger import Release
 
-MOST_TERMS = 64
+MOST_TERMS = 512
 
 
 def bound(counts: Terms, delta: float) -> Bound:
     """The cost of Gaussian terms; imports Opacus and with it torch, which is slow."""
     from opacus.accountants import RDPAccountant
 
+    if reason := declined(counts, "RDP"):
+        raise ValueError(reason)
     few = coarsened(counts, MOST_TERMS)
     accountant = RDPAccountant()
     accountant.history = [(t.z, t.rate, n) for t, n in sorted(few.items())]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # that the best order is the last one: the bound holds
         return Bound(epsilon=max(0.0, float(accountant.get_epsilon(delta))))
+
+
+def declined(counts: Terms, name: str) -> str:
+    """Why Opacus's accountants cannot take one of these terms; empty where they can."""
+    if other := next((t.mechanism for t in counts if t.mechanism != "gaussian"), ""):
+        return f"{name} covers Gaussian noise, not {other.replace('_', ' ')}"
+    if any(t.sampling not in ("none", "poisson") for t in counts):
+        return f"{name} knows no sampling of a fixed number; `wor_pld` does"
+    return ""
 
 
 def refusal(release: Release, name: str) -> str | None:
@@ -46,6 +57,9 @@ class RDP(Numerical):
         title="RDP", source="arXiv:1908.10530, sec. 3.3 (Opacus)", adjacency=("add_or_remove_one", "replace_one")
     )
     function = staticmethod(bound)
+
+    def declines(self, counts: Terms) -> str:
+        return declined(counts, "RDP")
 
     def refuses(self, release: Release) -> str | None:
         return refusal(release, "RDP")

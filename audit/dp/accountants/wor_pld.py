@@ -36,6 +36,15 @@ if TYPE_CHECKING:
 SIZED = "fixed_without_replacement"
 
 
+def declined(counts: Terms) -> str:
+    """Why there is no dominating curve for one of these terms; empty where there is."""
+    if any(t.sampled and t.sampling != SIZED for t in counts):
+        return "WOR-PLD knows no Poisson sampling; `pld` does"
+    if other := next((t.mechanism for t in counts if t.sampled and t.mechanism != "gaussian"), ""):
+        return f"WOR-PLD samples Gaussian noise only, not {other.replace('_', ' ')}"
+    return ""
+
+
 def bound(counts: Terms, delta: float) -> Bound:
     """The cost of terms, and that of Poisson sampling at the same rates as `lower`."""
     few = coarsened(merged(counts), pld.MOST_TERMS)
@@ -50,6 +59,8 @@ def bound(counts: Terms, delta: float) -> Bound:
 
 def distribution(term: Term, step: float) -> "PrivacyLossDistribution":
     """The dominating curve of one sampled Gaussian release, as a distribution on a grid."""
+    if reason := declined({term: 1}):
+        raise ValueError(reason)
     if not term.sampled:
         return pld.distribution(term, step)
     from dp_accounting.pld import pld_pmf
@@ -86,6 +97,9 @@ def _largest_loss(term: Term) -> float:
 class WorPLD(Numerical):
     card = Card(title="WOR-PLD", source="arXiv:2106.08567, Prop. 30", adjacency=("replace_one",))
     function = staticmethod(bound)
+
+    def declines(self, counts: Terms) -> str:
+        return declined(counts)
 
     def refuses(self, release: Release) -> str | None:
         if release.adjacency != "replace_one":

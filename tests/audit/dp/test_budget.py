@@ -1,10 +1,12 @@
 """Budgets: the worst client of each observer, never a sum over clients, rounded up."""
 
 import math
+import time
 
 import pytest
 
 from audit.dp.budget import SEES, _costliest, budgets, highest_tpr, per_sender, rounded_up
+from audit.dp.child import call
 from audit.settings.spec import PluginSpec
 from audit.verdict.accounts import bounds
 from audit.verdict.judge import judged
@@ -102,10 +104,36 @@ def test_only_an_observer_who_cannot_see_who_takes_part_meets_an_amplified_bound
 
 def test_a_client_whose_releases_another_one_made_too_is_not_accounted_for_twice() -> None:
     def group(*zs: float) -> list[Release]:
-        return [release(z) for z in zs]
+        return [release(z, round=t) for t, z in enumerate(zs)]
 
     groups = {"client/0": group(1, 2), "client/1": group(1, 1, 2), "client/2": group(3), "client/3": group(2, 1)}
     assert set(_costliest(groups)) == {"client/1", "client/2"}
+
+
+def test_releases_of_one_round_and_of_two_are_not_one_cost() -> None:
+    told = {"sender": "client/*", "sampling": "poisson", "sample_rate": 0.1, "participation_seen_by": ("server",)}
+    one, two = ([release(1.0, round=t, **told) for t in rounds] for rounds in ((0, 0), (0, 1)))
+    assert set(_costliest({"client/0": one}).values()) != set(_costliest({"client/0": two}).values())
+
+
+def test_many_senders_of_different_noise_take_time_in_proportion_and_one_process(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    many = [
+        release(1 + k / 500, round=t, sender=f"client/{k}", observers=ALL) for k in range(500) for t in (0, 1)
+    ]
+    start = time.process_time()
+    found = budgets(many, EXACT, 1e-5)
+    assert time.process_time() - start < 4 and found[0].epsilon_upper == 6.58
+    pure = [
+        release(2 + k / 20, sender=f"client/{k}", mechanism="laplace", observers=ALL)
+        for k in range(6)
+        for _ in "12"
+    ]
+    children: list[object] = []
+    monkeypatch.setattr("audit.dp.budget.call", lambda *a, **k: children.append(a) or call(*a, **k))
+    auto = [PluginSpec(name="auto", settings={"cross_check": False})]
+    assert budgets(pure, auto, 1e-5)[0].epsilon_upper == 1.0 and len(children) == 1
 
 
 def test_a_bound_past_its_cap_is_no_statement() -> None:

@@ -48,8 +48,8 @@ def world(name: str, protections: dict[str, dict[str, Any]], folder: Path | None
 
 
 def test_every_protection_on_messages_is_listed_here() -> None:
-    # these two have files of their own: they act in training, and on the mean
-    assert {*OFF, "dp_sgd", "central_dp"} == set(plugin.names("fl.protections"))
+    # these have files of their own: they act in training, on the mean, and only with noise
+    assert {*OFF, "dp_sgd", "central_dp", "noised_prototypes"} == set(plugin.names("fl.protections"))
 
 
 @pytest.mark.parametrize("name", OFF)
