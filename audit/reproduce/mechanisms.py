@@ -30,8 +30,8 @@ from audit.dp.terms import terms
 from fl.ledger import Mechanism, Release
 
 Array = NDArray[np.float64]
-CELLS, SLACK = 4001, 1e-3  # of one draw's outcomes; relative error of the accountants' grids
-STEP = 2e-3  # grid of the lower value's losses
+CELLS, SLACK = 2001, 1e-3  # of one draw's outcomes; relative error of the accountants' grids
+STEP = 4e-3  # grid of the lower value's losses
 SECONDS = 600.0
 
 
@@ -54,7 +54,7 @@ def random_mechanisms(count: int, seed: int) -> Iterator[Made]:
     kinds = ("gaussian", "several", "persistent", "changing", "laplace", "discrete", "answers", "fixed", "plain")
     for number in range(count):
         what = kinds[number % len(kinds)]
-        rounds, rate = int(rng.integers(3, 60)), float(rng.choice([0.05, 0.1, 0.3, 0.6]))
+        rounds, rate = int(rng.integers(3, 26)), float(rng.choice([0.05, 0.1, 0.3, 0.6]))
         z, delta = float(np.exp(rng.uniform(-0.4, 1.2))), float(rng.choice([1e-3, 1e-5, 1e-6]))
         period, several = int(rng.integers(2, 8)), int(rng.integers(2, 4))
         mechanism: Mechanism = {"laplace": "laplace", "discrete": "discrete_laplace"}.get(what, "gaussian")  # type: ignore[assignment]
@@ -94,7 +94,8 @@ def lower_value(releases: Sequence[Release], delta: float) -> float:
         key = (shared[0].mechanism, noise, shared[0].sample_rate)
         found = pairs.get(key)
         pairs[key] = (cells(*key), 1) if found is None else (found[0], found[1] + 1)
-    return max(_composed([(pair[::way], n) for pair, n in pairs.values()], delta) for way in (1, -1))
+    ways = ([(pair, n) for pair, n in pairs.values()], [((q, p), n) for (p, q), n in pairs.values()])
+    return max(_composed(way, delta) for way in ways)
 
 
 def cells(mechanism: str, noise: Sequence[float], rate: float) -> tuple[Array, Array]:
