@@ -10,6 +10,7 @@ from audit.reproduce.mechanisms import compared, lower_value, random_mechanisms,
 from fl.ledger import Release
 
 
+@pytest.mark.slow
 def test_thirty_random_mechanisms_are_never_below_their_lower_value() -> None:
     results = compared(30, 7)
     assert too_low(results) == []
@@ -38,4 +39,4 @@ def test_the_lower_value_of_randomised_response_is_that_of_its_binomials() -> No
         )
         for t in range(20)
     ]
-    assert lower_value(answers, 1e-5) == pytest.approx(21.969087, rel=2e-3)
+    assert 21.969087 * (1 - 4e-3) <= lower_value(answers, 1e-5) <= 21.969087  # 20 losses, rounded down
