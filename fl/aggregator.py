@@ -10,6 +10,7 @@ it averages itself. `mean` streams and holds no upload; a RowRule sees all of th
 from abc import abstractmethod
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import accumulate
 
 import torch
 from torch import Tensor
@@ -34,6 +35,8 @@ class Context:
     state: Tree  # what the rule returned for this model the last time
     parameters: Collection[str]  # other arrays are buffers, which no rule but the plain mean acts on; empty: all
     root: Mapping[str, Tensor] = field(default_factory=dict)  # the server's own change, where the rule wants one
+    head: Collection[str] = ()  # parameters of the last layer
+    columns: Mapping[str, slice] = field(default_factory=dict)  # of rows: where each parameter stands
     few: bool = False  # rows of one class, of which there may be fewer than the rule needs
 
     def generator(self) -> torch.Generator:
@@ -66,6 +69,7 @@ class Aggregator(Plugin):
     source: str = ""
     reads_single_uploads = True  # the server has to see each upload by itself
     by_class = False  # works on the few prototypes of a class as well
+    needs_root = False  # wants the change that the server's own examples make of the model
     of_one = False  # says something about a single upload
 
     @abstractmethod
@@ -147,14 +151,17 @@ class _Rows(Aggregation):
         if heard < least:  # of so few the median is what is left of the rule
             rule = load("fl.aggregators", "median", RowRule)()
         weights = torch.tensor(self._weights, dtype=torch.float64)
-        context = replace(self.context, root={k: self.context.root[k] for k in self._like if self.context.root})
+        ends = list(accumulate(v.numel() for v in self._like.values()))
+        starts = [0, *ends[:-1]]
+        columns = {k: slice(*ab) for k, ab in zip(self._like, zip(starts, ends, strict=True), strict=True)}
+        root = {k: self.context.root[k] for k in self._like if self.context.root}
+        context = replace(self.context, root=root, columns=columns)
         combined = rule.combine(self._stacked(), weights, tuple(self._clients), context)
         self.state, self.kept = combined.state, dict(combined.kept)
-        before, buffers, at, model = self._starts.value(), WeightedMean(), 0, {}
+        before, buffers, model = self._starts.value(), WeightedMean(), {}
         for name, like in self._like.items():
-            change = combined.change[at : at + like.numel()].reshape(like.shape).double()
+            change = combined.change[columns[name]].reshape(like.shape).double()
             model[name] = (before[name].double() + change if name in before else change).to(like.dtype)
-            at += like.numel()
         for client, rest, weight in zip(self._clients, self._rest, self._weights, strict=True):
             if rest and self.kept.get(client):
                 buffers.add(rest, weight)
@@ -176,6 +183,8 @@ class Averages:
     state: Tree = field(default_factory=dict)  # name -> the rule's state before this round
     parameters: Collection[str] = ()
     prototypes: Aggregator = field(default_factory=mean)  # the rule for prototypes
+    root: Mapping[str, Tensor] = field(default_factory=dict)
+    head: Collection[str] = ()
     _begun: dict[str, Aggregation] = field(default_factory=dict)
 
     def begin(self, name: str = "model") -> Aggregation:
@@ -197,6 +206,8 @@ class Averages:
             streams=self.streams,
             state=self.state.get(name, {}),
             parameters=self.parameters,
+            root=self.root,
+            head=self.head,
         )
 
     def entries(self) -> Tree:

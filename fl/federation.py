@@ -24,7 +24,7 @@ from fl.ledger import EVERYONE, Release
 from fl.model import State
 from fl.participation import UNKNOWN, Availability, Drawn, drawn
 from fl.partition import Index
-from fl.protection import Message
+from fl.protection import Message, Payload
 from fl.recorder import Log
 from fl.streams import Streams
 from fl.time_model import TimeModel, round_length
@@ -155,6 +155,12 @@ class Federation:
                 hint="use prototype_aggregator: mean, median, trimmed_mean or capped_mean",
                 key="prototype_aggregator",
             )
+        if self.aggregator.needs_root and not len(self.holdings.spare):
+            raise UserError(
+                f"{self.aggregator.title} trains on examples of the server's own, and it has none",
+                hint="set federation.holdout.server, for instance to 0.02",
+                key="federation.holdout.server",
+            )
         meant = [p for p in self.wire.protections if p.central or p.hides_single_uploads()]
         if meant and self.aggregator.reads_single_uploads:
             raise UserError(
@@ -171,11 +177,25 @@ class Federation:
     def streams(self) -> Streams:
         return self.holdings.streams
 
-    def averages(self, round: int, state: Tree, parameters: Collection[str]) -> Averages:
+    def averages(
+        self,
+        round: int,
+        state: Tree,
+        parameters: Collection[str],
+        head: Collection[str] = (),
+        root: Payload | None = None,
+    ) -> Averages:
         """The aggregations of one round, with the rule's state out of the server's."""
         before = state.get("aggregator", {})
         return Averages(
-            self.aggregator, round, self.streams, before, parameters, prototypes=self.prototype_aggregator
+            self.aggregator,
+            round,
+            self.streams,
+            before,
+            parameters,
+            prototypes=self.prototype_aggregator,
+            root=root or {},
+            head=head,
         )
 
     def tampering(

@@ -28,7 +28,7 @@ from fl.kinds import Kind
 from fl.model import Net, State, head_names
 from fl.participation import is_blind
 from fl.plugin import Plugin
-from fl.protection import Message
+from fl.protection import Message, Payload
 from fl.ranges import Amount, AtLeastOne, AtLeastZero, BelowOne
 from fl.training.local import Constants, Handle, Params, Trained
 from fl.tree import Tree
@@ -153,6 +153,21 @@ class RoundMethod(Method):
         """How the server weighs a reply as it left the client."""
         return float(claimed(reply.message, reply)) if self.config.weighting == "samples" else 1.0
 
+    def root(self, t: int, message: Message, federation: Federation) -> Payload:
+        """What the server's own examples make of the model, as a change; nothing where no rule wants it."""
+        if not federation.aggregator.needs_root:
+            return {}
+        [reply] = federation.workers.map("root", [None])
+        base = self.reference(message, reply.message).get(Kind.GLOBAL_MODEL, {})
+        found = reply.message.get(Kind.LOCAL_MODEL, {})
+        if not found or not base:
+            raise UserError(
+                f"{federation.aggregator.title} compares models with the server's own, and clients of "
+                f"{self.card.title} send none",
+                hint="use fedavg or another method whose clients send their models",
+            )
+        return {k: v.double() - base[k].cpu().double() for k, v in found.items() if k in base}
+
     def averaged(self, deliveries: Deliveries, start: State) -> State:
         """What the federation's aggregator makes of the models that clients trained from `start`."""
         mean = deliveries.average()
@@ -258,6 +273,13 @@ class RoundMethod(Method):
     def open(self, federation: Federation) -> None:
         """Before the first round: what server and workers know of the model."""
         federation.compromise.check(self.card.title, (*self.card.uplink, *self.card.relay), self.collects)
+        if federation.aggregator.needs_root and not self.collects:
+            raise UserError(
+                f"{federation.aggregator.title} needs a round that begins with one model for all, and "
+                f"{self.card.title} has none",
+                hint="use fedavg, or another aggregator",
+                key="aggregator",
+            )
         # The server knows the architecture, and with it the names of the parameters
         [(self.parameters, self.head)] = federation.workers.map("names", [None])
         self.classes = len(federation.holdings.data.classes)
@@ -302,7 +324,7 @@ class RoundMethod(Method):
         for k, extra in personal.items():
             federation.wire.downlink(t, extra, k)
         jobs = ((k, memory.get(k, {}), personal.get(k, {})) for k in answering)
-        averages = federation.averages(t, state, self.parameters)
+        averages = federation.averages(t, state, self.parameters, self.head, self.root(t, message, federation))
         tampering = federation.tampering(averages, state, message, self.weight)
 
         def base(k: int, sent: Message) -> Message:

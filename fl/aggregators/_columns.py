@@ -1,43 +1,81 @@
-"""Rules that look at one coordinate after the other: blocks of columns, side by side, in double precision.
+"""Work on uploads by blocks of columns, side by side, in double precision.
 
-Blocks have a fixed size and results their place, so that no bit depends on the number of threads.
+Blocks have a fixed size and results their place, so that no bit depends on the number of threads. Torch and numpy
+let go of the interpreter while they compute.
 """
 
 import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-Floats = NDArray[np.floating]
+T = TypeVar("T")
+Block = NDArray[np.floating[Any]]  # [columns, n], a copy
 BLOCK = 1 << 14  # columns; with 100 rows a few megabytes
 
 
-def by_columns(rows: Tensor, work: Callable[[Floats], NDArray[np.float64]]) -> Tensor:
-    """work([columns, n]) -> [columns], on blocks of rows [n, P] turned round; gives [P], float64."""
+def in_blocks(work: Callable[[slice], T], columns: int, size: int = BLOCK) -> list[T]:
+    """work(columns of a block) of every block, in their order."""
+    blocks = [slice(start, min(start + size, columns)) for start in range(0, columns, size)]
+    if len(blocks) < 2:
+        return [work(b) for b in blocks]
+    with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
+        return list(pool.map(work, blocks))
+
+
+def by_columns(rows: Tensor, work: Callable[[Block], Block]) -> Tensor:
+    """work([columns, n]) -> [columns], of all columns of rows [n, P]; gives [P] float64."""
     array, out = rows.numpy(), np.empty(rows.shape[1])
 
-    def block(start: int) -> None:
-        stop = start + BLOCK
-        out[start:stop] = work(np.ascontiguousarray(array[:, start:stop].T))
+    def block(columns: slice) -> None:
+        out[columns] = work(np.ascontiguousarray(array[:, columns].T))
 
-    with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
-        list(pool.map(block, range(0, rows.shape[1], BLOCK)))
+    in_blocks(block, rows.shape[1])
     return torch.from_numpy(out)
 
 
-def middle(block: Floats) -> NDArray[np.float64]:
-    """[columns, n] -> the median of each."""
+def middle(block: Block) -> Block:
+    """[columns, n] -> the median of each, the mean of the two middle ones where n is even; sorts in place."""
     n = block.shape[1]
     low, high = (n - 1) // 2, n // 2
-    block.partition((low, high), axis=1)
-    found: NDArray[np.float64] = (block[:, low].astype(np.float64) + block[:, high]) / 2
-    return found
+    block.partition((low, high) if low < high else low, axis=1)
+    return (block[:, low].astype(np.float64) + block[:, high]) / 2
 
 
 def median(rows: Tensor) -> Tensor:
-    """[n, P] float32 -> [P] float64; the mean of the two middle ones where n is even."""
+    """[n, P] float32 -> [P] float64."""
     return by_columns(rows, middle)
+
+
+def weighted(rows: Tensor, weights: Tensor) -> Tensor:
+    """[n, P] float32, [n] -> [P] float64: the weighted sum."""
+    out = torch.empty(rows.shape[1], dtype=torch.float64)
+
+    def block(columns: slice) -> None:
+        out[columns] = weights.double() @ rows[:, columns].double()
+
+    in_blocks(block, rows.shape[1])
+    return out
+
+
+def mean_of(rows: Tensor, chosen: list[int]) -> Tensor:
+    """[n, P] float32 -> [P] float64: the plain mean of some rows."""
+    weights = torch.zeros(len(rows), dtype=torch.float64)
+    weights[chosen] = 1.0
+    return weighted(rows, weights) / len(chosen)
+
+
+def mixed(rows: Tensor, shares: Tensor) -> Tensor:
+    """[n, P] float32, [m, n] float64 -> [m, P] float32: rows that are weighted sums of rows."""
+    out = torch.empty(len(shares), rows.shape[1])
+
+    def block(columns: slice) -> None:
+        out[:, columns] = (shares @ rows[:, columns].double()).float()
+
+    in_blocks(block, rows.shape[1])
+    return out

@@ -117,6 +117,26 @@ class Site:
         """One client's work."""
         return self.work(("client", job))
 
+    def root(self, _: None) -> Reply:
+        """What a client that held the server's own examples would send."""
+        x, y = self.examples(self.data.train, self.holdings.spare)
+        server = Client(
+            index=-1,
+            round=self.round,
+            x=x,
+            y=y,
+            classes=self.classes,
+            message=self.message,
+            memory={},
+            net=self.trained,
+            streams=self.holdings.streams,
+            augment=self.data.augment,
+            mean=self.data.mean,
+            std=self.data.std,
+            initial=self.initial,
+        )
+        return self.method.client(self.method.receive(server))
+
     def pooled(self, job: tuple[str, int, State, Index]) -> Reply:
         """Work on examples that are no client's: (function of the method, round, model, examples)."""
         name, round, model, index = job

@@ -25,6 +25,7 @@ from pydantic import Field
 
 from fl.client import Client, Reply
 from fl.delivery import Deliveries, Delivery
+from fl.errors import UserError
 from fl.families.clock import Arrival, Clock
 from fl.federation import Federation, Tally
 from fl.kinds import Kind
@@ -80,6 +81,15 @@ class Asynchronous(RoundMethod):
         return float(work / speed * (1 + config.jitter * noise))
 
     # Server ------------------------------------------------------------------------------
+
+    def open(self, federation: Federation) -> None:
+        super().open(federation)
+        if self.wanted() == 1 and not federation.aggregator.of_one:
+            raise UserError(
+                f"{federation.aggregator.title} compares uploads, and {self.card.title} steps at every one",
+                hint="use aggregator: mean or norm_bound with a norm, or fedbuff with a larger buffer",
+                key="aggregator",
+            )
 
     def start(self, federation: Federation) -> Tree:
         return super().start(federation) | {"clock": 0.0, "flight": {}, "versions": {}}

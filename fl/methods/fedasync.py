@@ -72,8 +72,12 @@ class FedAsync(Asynchronous):
     def server(self, state: Tree, deliveries: Deliveries, round: int) -> Tree:
         model = state["model"]
         for delivery in deliveries:
-            alpha = self.config.alpha * self.weight_of(self.staleness(delivery, round))
-            answer = delivery.message[Kind.LOCAL_MODEL]
+            stale = self.staleness(delivery, round)
+            alpha, one = self.config.alpha * self.weight_of(stale), deliveries.average()
+            one.add(
+                delivery.client, delivery.message[Kind.LOCAL_MODEL], 1.0, state["versions"][str(round - stale)]
+            )
+            answer = one.value()
             model = {
                 k: ((1 - alpha) * w.double() + alpha * answer[k].double()).to(w.dtype)
                 if w.is_floating_point()

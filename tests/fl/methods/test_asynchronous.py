@@ -102,7 +102,7 @@ def test_the_pull_is_rho_times_the_gap() -> None:
 
 def test_the_mixing_by_hand() -> None:
     """alpha 0.6; two steps old, polynomial: S = 3^-1/2."""
-    state = {"model": {"w": torch.tensor([1.0])}}
+    state = {"model": {"w": torch.tensor([1.0])}, "versions": {"5": {"w": torch.tensor([9.0])}}}
     alpha = 0.6 * 3**-0.5
     after = fedasync().server(state, as_delivered([answer(0, 3.0, version=5)]), 7)
     assert float(after["model"]["w"]) == pytest.approx((1 - alpha) * 1 + alpha * 3)

@@ -1,0 +1,55 @@
+"""Lengths of uploads and distances between them, from inner products in double precision, and Krum's scores."""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from fl.aggregators._columns import in_blocks
+
+BLOCK = 1 << 16  # columns; of a fixed size, and sums in one order, so that no bit depends on the threads
+
+
+def gram(rows: Tensor, centre: Tensor | None = None) -> Tensor:
+    """[n, P] float32 -> [n, n] float64: inner products of the rows, less `centre` [P] where there is one."""
+
+    def block(columns: slice) -> Tensor:
+        part = rows[:, columns].double()
+        part = part if centre is None else part - centre[columns].double()
+        return part @ part.T
+
+    return _summed(block, rows.shape[1])
+
+
+def along(rows: Tensor, direction: Tensor) -> Tensor:
+    """[n, P], [P] -> [n] float64: inner products with one direction."""
+    return _summed(lambda columns: rows[:, columns].double() @ direction[columns].double(), rows.shape[1])
+
+
+def lengths(rows: Tensor, centre: Tensor | None = None) -> Tensor:
+    """[n, P] -> [n] float64: norms, or distances to `centre` [P]."""
+
+    def block(columns: slice) -> Tensor:
+        part = rows[:, columns].double()
+        return (part if centre is None else part - centre[columns].double()).square().sum(1)
+
+    return _summed(block, rows.shape[1]).sqrt()
+
+
+def squared(rows: Tensor) -> Tensor:
+    """[n, n] float64: squared distances, exactly 0 on the diagonal."""
+    inner = gram(rows)
+    own = inner.diagonal()
+    found = (own[:, None] + own[None, :] - inner - inner.T).clamp(min=0)
+    return found.fill_diagonal_(0)
+
+
+def scores(distances: Tensor, f: int) -> Tensor:
+    """Krum: of each, the sum of the n - f - 2 smallest squared distances to others. [n, n] -> [n]."""
+    n = len(distances)
+    others = distances.clone().fill_diagonal_(float("inf")).sort(1).values
+    return others[:, : max(0, n - f - 2)].sum(1)
+
+
+def _summed(block: Callable[[slice], Tensor], columns: int) -> Tensor:
+    return torch.stack(in_blocks(block, columns, BLOCK)).sum(0)

@@ -1,0 +1,52 @@
+"""Divide and conquer: uploads that stand out along the direction in which all differ most are left out.
+
+Shejwalkar, Houmansadr. Manipulating the Byzantine: Optimizing Model Poisoning Attacks and Defenses for Federated
+Learning. NDSS 2021, Algorithm 2. `rounds` times on a random share of the coordinates: the squared projection of
+each centred upload on the first right singular vector is its score, and the `leave` * f highest are out. Who is
+in every time is averaged; where nobody is, all are.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from fl.aggregator import Combined, Context, RowRule
+from fl.aggregators._columns import mean_of
+from fl.ranges import AtLeastOne, AtLeastZero, Positive, PositiveShare
+
+
+class DnC(RowRule):
+    title = "Divide and conquer"
+    source = "NDSS 2021, Alg. 2"
+
+    @dataclass(frozen=True, kw_only=True)
+    class Config:
+        f: Annotated[AtLeastZero, Field(description="malicious clients assumed among those heard")] = 1
+        rounds: Annotated[AtLeastOne, Field(description="times that coordinates are drawn")] = 5
+        coordinates: Annotated[PositiveShare, Field(description="share of the coordinates that is drawn")] = 0.2
+        leave: Annotated[Positive, Field(description="uploads left out each time, over f")] = 1.0
+
+    def needs(self) -> int:
+        return 1 + round(float(self.config.leave * self.config.f))
+
+    def combine(self, rows: Tensor, weights: Tensor, clients: Sequence[int], context: Context) -> Combined:
+        c, (n, size) = self.config, rows.shape
+        rng, inside = context.generator(), torch.ones(n, dtype=torch.bool)
+        count = max(1, round(c.coordinates * size))
+        for _ in range(c.rounds):
+            drawn = torch.randperm(size, generator=rng)[:count] if count < size else torch.arange(size)
+            part = rows[:, drawn].double()
+            part = part - part.mean(0)
+            # the left singular vectors, times their values, are the projections on the right ones
+            values, vectors = torch.linalg.eigh(part @ part.T)
+            score = (vectors[:, -1] * values[-1].clamp(min=0).sqrt()).square()
+            out = n - round(c.leave * c.f)
+            inside &= torch.zeros(n, dtype=torch.bool).scatter_(0, score.argsort(stable=True)[:out], True)
+        if not inside.any():
+            inside[:] = True
+        chosen = inside.nonzero()[:, 0].tolist()
+        return Combined(change=mean_of(rows, chosen), kept={clients[i]: 1.0 for i in chosen})

@@ -1,0 +1,37 @@
+"""Norm bound: every upload is scaled down to a largest norm, and then averaged as ever.
+
+Sun, Kairouz, Suresh, McMahan. Can You Really Backdoor Federated Learning? 2019. arXiv:1911.07963, sec. 4, without
+its noise. Without a `norm` it is the median norm of the round. Weights are the method's.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from fl.aggregator import Combined, Context, RowRule
+from fl.aggregators._columns import weighted
+from fl.aggregators._distances import lengths
+from fl.ranges import Positive
+
+
+class NormBound(RowRule):
+    title = "Norm bound"
+    source = "arXiv:1911.07963, sec. 4"
+    of_one = True
+
+    @dataclass(frozen=True, kw_only=True)
+    class Config:
+        norm: Annotated[
+            Positive | None, Field(description="largest norm of a change; null is the round's median norm")
+        ] = None
+
+    def combine(self, rows: Tensor, weights: Tensor, clients: Sequence[int], context: Context) -> Combined:
+        long = lengths(rows)
+        bound = float(long.quantile(0.5)) if self.config.norm is None else self.config.norm
+        factors = torch.where(long > bound, bound / long.clamp(min=1e-300), 1.0) * weights
+        kept = dict(zip(clients, factors.tolist(), strict=True))
+        return Combined(change=weighted(rows, factors / weights.sum()), kept=kept)

@@ -1,0 +1,40 @@
+"""Sign majority: each weight moves by one step of equal size, the way most clients want it to.
+
+Bernstein, Zhao, Azizzadenesheli, Anandkumar. signSGD with Majority Vote is Communication Efficient and Fault
+Tolerant. ICLR 2019. arXiv:1810.05291, Algorithm 1. Changed: clients send whole updates, of which the signs are
+taken; the size of a step is not given there for updates: it is `step`, or the median absolute
+change, averaged over the weights.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated
+
+import numpy as np
+from pydantic import Field
+from torch import Tensor
+
+from fl.aggregator import Combined, Context, RowRule
+from fl.aggregators._columns import by_columns, middle
+from fl.ranges import Positive
+
+
+class SignMajority(RowRule):
+    title = "Majority of signs"
+    source = "arXiv:1810.05291, Alg. 1"
+
+    @dataclass(frozen=True, kw_only=True)
+    class Config:
+        step: Annotated[
+            Positive | None,
+            Field(
+                description="how far a weight moves; null is the median absolute change, averaged over weights"
+            ),
+        ] = None
+
+    def combine(self, rows: Tensor, weights: Tensor, clients: Sequence[int], context: Context) -> Combined:
+        signs = by_columns(rows, lambda block: np.sign(np.sign(block).sum(axis=1, dtype=np.float64)))
+        step = self.config.step
+        if step is None:
+            step = float(by_columns(rows, lambda block: middle(np.abs(block))).mean())
+        return Combined(change=signs * step, kept=dict.fromkeys(clients, 1.0))

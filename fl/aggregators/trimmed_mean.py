@@ -1,0 +1,42 @@
+"""Trimmed mean: of each weight the f largest and the f smallest values are left out, the others averaged.
+
+Yin, Chen, Ramchandran, Bartlett. ICML 2018. arXiv:1803.01498, Algorithm 1, option II, with beta = f / n. Takes no
+weights. Needs n > 2f. Of prototypes of a class that fewer clients hold, the median is taken.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated
+
+import numpy as np
+from pydantic import Field
+from torch import Tensor
+
+from fl.aggregator import Combined, Context, RowRule
+from fl.aggregators._columns import Block, by_columns
+from fl.ranges import AtLeastZero
+
+
+class TrimmedMean(RowRule):
+    title = "Trimmed mean"
+    source = "arXiv:1803.01498, Alg. 1"
+    by_class = True
+
+    @dataclass(frozen=True, kw_only=True)
+    class Config:
+        f: Annotated[AtLeastZero, Field(description="malicious clients assumed among those heard")] = 1
+
+    def needs(self) -> int:
+        return 2 * int(self.config.f) + 1
+
+    def combine(self, rows: Tensor, weights: Tensor, clients: Sequence[int], context: Context) -> Combined:
+        f, n = self.config.f, len(rows)
+
+        def trimmed(block: Block) -> Block:
+            if f:
+                block.partition((f, n - f - 1) if n - f - 1 > f else (f,), axis=1)
+            # sorted, so that the order of the clients changes no bit
+            found: Block = np.sort(block[:, f : n - f], axis=1).mean(axis=1, dtype=np.float64)
+            return found
+
+        return Combined(change=by_columns(rows, trimmed), kept=dict.fromkeys(clients, 1.0))
