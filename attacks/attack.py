@@ -156,8 +156,11 @@ class Truth(Protocol):
     @property
     def auxiliary(self) -> Images: ...  # what the attacker had (for blind baselines)
 
-    # images behind it, [n, C, H, W]; all clients' behind what the server made
+    # training images of that class behind it, [n, C, H, W]: those of the clients heard for it
     def members(self, artifact: str, label: int) -> Floats: ...
+
+    # the clients that a recorded one is made of, heard for it where the server made it; nobody for a replayed one
+    def heard(self, artifact: str) -> frozenset[int]: ...
 
     def sent(self, artifact: str) -> Mapping[str, NDArray[Any]]: ...  # the payload of a recorded one
 

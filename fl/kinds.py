@@ -46,14 +46,15 @@ class Row(NamedTuple):
     arrays: dict[str, str]  # name -> shape; "*": any name
     summed: Summed = Summed.NO
     raw: bool = False  # holds clients' examples as they are
+    about: bool = False  # tells how many, of which classes or how well they fit, and passes no example on
     counted: str = ""  # the array of which one example more raises one entry by one
 
 
 class Kind(StrEnum):
     """What a message may contain. A method's card lists the kinds it sends; the wire refuses others.
 
-    `str(kind)` is its name; words, tells, arrays, summed, raw and counted are those of its Row. In shapes C is
-    the number of classes, c or m of them or of examples are listed, D is the number of features.
+    `str(kind)` is its name; words, tells, arrays, summed, raw, counted and about are those of its Row. In shapes
+    C is the number of classes, c or m of them or of examples are listed, D is the number of features.
     """
 
     words: str
@@ -62,13 +63,14 @@ class Kind(StrEnum):
     summed: Summed
     raw: bool
     counted: str
+    about: bool
 
     def __new__(cls, *fields: Any) -> "Kind":
         row = Row(*fields)
         kind = str.__new__(cls, row.name)
         kind._value_, kind.words, kind.tells = row.name, row.words, row.tells
         kind.arrays, kind.summed, kind.raw = MappingProxyType(row.arrays), row.summed, row.raw
-        kind.counted = row.counted
+        kind.counted, kind.about = row.counted, row.about
         return kind
 
     @property
@@ -112,6 +114,7 @@ class Kind(StrEnum):
         {"count": "[]"},
         Summed.PLAIN,
         counted="count",
+        about=True,
     )
     NUM_STEPS = Row(  # FedNova adds the norm ||a||_1 of its steps
         "num_steps",
@@ -119,6 +122,7 @@ class Kind(StrEnum):
         Tells.CLIENT,
         {"steps": "[]", "norm": "[]"},
         Summed.PLAIN,
+        about=True,
     )
     LABEL_COUNTS = Row(
         "label_counts",
@@ -127,18 +131,21 @@ class Kind(StrEnum):
         {"counts": "[C]"},
         Summed.PLAIN,
         counted="counts",
+        about=True,
     )
     NOISED_LABEL_DIST = Row(  # a row for each generator where a client is given several
         "noised_label_dist",
         "one client's share of each class, with noise",
         Tells.CLASS,
         {"counts": "[C] or [J, C]"},
+        about=True,
     )
     CLASS_VOLUME = Row(  # Seol & Kim
         "class_volume",
         "how many examples of each class one client trains on, after it repeats those of rare classes",
         Tells.CLASS,
         {"counts": "[C]"},
+        about=True,
     )
     LOCAL_PROTOTYPES = Row(
         "local_prototypes",
@@ -160,6 +167,7 @@ class Kind(StrEnum):
         {"classes": "[c]", "counts": "[c]"},
         Summed.BY_CLASS,
         counted="counts",
+        about=True,
     )
     PROXIES = Row(  # FedAwS
         "proxies",
@@ -187,7 +195,9 @@ class Kind(StrEnum):
         Tells.CLASS,
         {"images": "[m, channels, H, W]"},
     )
-    CONDENSED_LABELS = Row("condensed_labels", "which classes one client holds", Tells.CLASS, {"labels": "[m]"})
+    CONDENSED_LABELS = Row(
+        "condensed_labels", "which classes one client holds", Tells.CLASS, {"labels": "[m]"}, about=True
+    )
     MASHED_BATCH = Row(  # labels: shares of classes
         "mashed_batch",
         "averages of a few examples each, with their mean labels",
@@ -203,33 +213,42 @@ class Kind(StrEnum):
     )
 
     LOCAL_LOSS = Row(  # of a GAN: [critic, generator]
-        "local_loss", "one client's loss on its own data", Tells.CLIENT, {"loss": "[] or [2]"}
+        "local_loss", "one client's loss on its own data", Tells.CLIENT, {"loss": "[] or [2]"}, about=True
     )
-    CLUSTER_ID = Row("cluster_id", "which cluster one client chose", Tells.CLIENT, {"cluster": "[]"})
+    CLUSTER_ID = Row("cluster_id", "which cluster one client chose", Tells.CLIENT, {"cluster": "[]"}, about=True)
     STALENESS = Row(  # the server step that the client started from
-        "staleness", "how old the model was that one client trained from", Tells.CLIENT, {"version": "[]"}
+        "staleness",
+        "how old the model was that one client trained from",
+        Tells.CLIENT,
+        {"version": "[]"},
+        about=True,
     )
     GROUP_MAP = Row(
         "group_map",
         "which client trains its generator with which others, grouped by how similar their classes are",
         Tells.CLIENTS,
         {"client": "[m]", "group": "[m]"},
+        about=True,
     )
     ALLOCATION = Row(  # "counts", "ratios" or "present", [C] or a row a client
         "allocation",
         "how many examples of each class clients are to share or add, from what they said of theirs",
         Tells.CLIENTS,
         NUMBERS,
+        about=True,
     )
     OVERSAMPLE_DECAY = Row(  # Seol & Kim
         "oversample_decay",
         "one number that says how strongly clients repeat examples of rare classes",
         Tells.CLIENTS,
         {"decay": "[]"},
+        about=True,
     )
-    UNFROZEN_LAYERS = Row("unfrozen_layers", "which layers one client trained", Tells.CLIENT, NUMBERS)
-    FROZEN_COUNT = Row("frozen_count", "how many layers one client did not train", Tells.CLIENT, NUMBERS)
-    TASK_TIME = Row("task_time", "how long one client took", Tells.CLIENT, NUMBERS)
+    UNFROZEN_LAYERS = Row("unfrozen_layers", "which layers one client trained", Tells.CLIENT, NUMBERS, about=True)
+    FROZEN_COUNT = Row(
+        "frozen_count", "how many layers one client did not train", Tells.CLIENT, NUMBERS, about=True
+    )
+    TASK_TIME = Row("task_time", "how long one client took", Tells.CLIENT, NUMBERS, about=True)
 
     TRAIN_ORDER = Row("train_order", "an order to begin training", Tells.NOBODY, {"visit": "[]"})
     HEARTBEAT = Row("heartbeat", "a sign that a client is still at work", Tells.NOBODY, NUMBERS)

@@ -12,6 +12,7 @@ import os
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from safetensors.numpy import save as save_bytes
 from fl.artifact import Artifact, Channel, Party, Role
 from fl.errors import UserError
 from fl.kinds import Kind
+from fl.provenance import Provenance
 
 MANIFEST = "manifest.jsonl"
 _COMMON = {"round", "channel", "sender", "seen_by"}
@@ -87,8 +89,19 @@ class Recorder:
         self.manifest = Log(self.folder / MANIFEST)
         self._traffic: dict[tuple[str, ...], list[int]] = defaultdict(lambda: [0, 0])
         self._senders: dict[tuple[str, ...], set[str]] = defaultdict(set)
+        self._behind: dict[tuple[str, ...], set[int]] = defaultdict(set)
         self._names: Counter[str] = Counter()
         self.milestones: set[int] = set()  # rounds that end a phase, or come before the first
+
+    @cached_property
+    def provenance(self) -> Provenance:
+        """Who was heard so far: by an interrupted run too, whose manifest a restart has cut back before this."""
+        self.manifest.offset()  # flushed
+        found = Provenance()
+        for line in manifest(self.folder):
+            if "traffic" in line:
+                found.resumed(line)
+        return found
 
     def message(
         self,
@@ -102,6 +115,7 @@ class Recorder:
         copies: int = 1,
     ) -> None:
         """Keep (or only count) one message; `copies` is the number of receivers of a broadcast."""
+        behind = self.provenance.behind(round, channel, sender, receivers, seen_by, payloads)
         keep = self.choice.keeps(round, sender, receivers, round in self.milestones)
         kinds = [k for k in payloads if self.choice.kinds is None or k in self.choice.kinds]
         arrays = {}
@@ -111,6 +125,7 @@ class Recorder:
             self._traffic[group][0] += copies
             self._traffic[group][1] += nbytes * copies
             self._senders[group].add(str(sender))
+            self._behind[group] |= behind[kind]
             if keep and kind in kinds:
                 for name, tensor in payload.items():
                     arrays[f"{kind}/{name}"] = tensor.detach().cpu().contiguous().numpy()
@@ -139,6 +154,7 @@ class Recorder:
                 "kinds": kinds,
                 "sha256": hashlib.sha256(data).hexdigest(),
                 "bytes": sum(a.nbytes for a in arrays.values()),
+                "behind": {k: sorted(behind[k]) for k in kinds},
             }
         )
 
@@ -157,11 +173,13 @@ class Recorder:
                     "seen_by": seen.split(",") if seen else [],  # nobody: secure aggregation
                     "messages": messages,
                     "bytes": nbytes,
+                    "behind": sorted(self._behind[group]),
                 }
             )
             totals[channel] += nbytes
         self._traffic.clear()
         self._senders.clear()
+        self._behind.clear()
         self._names.clear()
         return totals
 

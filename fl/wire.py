@@ -7,7 +7,7 @@ emit an artifact, or smuggle one out.
 
 import math
 from collections import Counter
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
@@ -127,6 +127,16 @@ class Wire:
                 self.enter(_drawn_from(release, f"{stream}/{i}", {Kind.GLOBAL_MODEL: mean}))
         self._unaveraged = False
         return mean
+
+    def pooled(self, clients: Iterable[int]) -> None:
+        """These clients' examples were brought to one place and trained on there, with nothing sent."""
+        if self.recorder is not None:
+            self.recorder.provenance.pooled(clients)
+
+    def restarted(self) -> None:
+        """The shared model begins again from its first weights: nothing that was heard is in it."""
+        if self.recorder is not None:
+            self.recorder.provenance.restarted()
 
     def milestone(self, round: int) -> None:
         """What follows in this round is kept where only last rounds are: it is the last of its kind, or the

@@ -1,6 +1,7 @@
 """Members of models against non-members of the same classes, in the same proportions.
 
-The members of an upload are that client's training images, those of the global model all clients'.
+The members of an upload are that client's training images, those of the global model are the images of
+the clients that were heard for it.
 For every member of a class there are equally many non-members of it: a client with two classes
 has a model that knows the classes, and against other non-members it would give away its labels,
 not its images. Scores of several models are pooled after each model's were centred and scaled by
@@ -23,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attacks.attack import Claim, Floats, Images, Truth
-from attacks.models._targets import BLIND, GLOBAL
+from attacks.models._targets import BLIND, GLOBAL, RELAYED
 from attacks.trials.membership import Scores
 from attacks.trials.reidentification import fingerprints
 
@@ -124,10 +125,10 @@ def _cases(
     kept = rng.permutation(len(reference))[: limits[1]]
     where = dict(zip(fingerprints(reference.x[kept]), kept.tolist(), strict=True))
     cases = []
-    for row, artifact in enumerate(claim["artifact"].tolist()):
+    for row in range(len(claim["artifact"])):
         if claim["origin"][row] == BLIND:
             continue
-        own = [truth.members(artifact, c) for c in range(classes)]
+        own = [_behind(claim, row, truth, c) for c in range(classes)]
         own_marks = [fingerprints(m) for m in own]
         marks = frozenset(m for some in own_marks for m in some)
         total = sum(map(len, own))
@@ -152,6 +153,13 @@ def _cases(
     if not cases:
         return Images(x=reference.x[:0], y=reference.y[:0]), []
     return Images(x=np.stack(x), y=np.array(y, np.int64)), cases
+
+
+def _behind(claim: Claim, row: int, truth: Truth, label: int) -> Floats:
+    """The members; of a relayed model those of the client that handed it on, and not of those before it."""
+    if claim["model"][row] == RELAYED and claim["origin"][row] == "recorded":
+        return truth.client_images(int(claim["sender"][row])).of_class(label)
+    return truth.members(str(claim["artifact"][row]), label)
 
 
 def _scaled(table: Floats) -> Floats:

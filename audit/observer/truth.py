@@ -1,6 +1,7 @@
 """What the auditor knows and no attack does: which images are behind which artifact."""
 
 from collections.abc import Mapping
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -8,7 +9,8 @@ from numpy.typing import NDArray
 
 from attacks.attack import Images
 from audit.subject.case import Case
-from fl.artifact import SERVER, Artifact, Role
+from audit.subject.messages import behind
+from fl.artifact import Artifact
 from fl.dataset import Arrays, Data
 from fl.errors import UserError
 
@@ -22,20 +24,34 @@ class KnownTruth:
     def __init__(
         self, case: Case, artifacts: Mapping[str, Artifact], groups: Mapping[str, NDArray[np.int64]]
     ) -> None:
+        self._folder = case.artifacts
         self._data, self._parts, self._artifacts, self._groups = case.data, case.parts, artifacts, groups
         self.reference = images(case.data, case.reference)
         self.auxiliary = images(case.data, case.auxiliary)
 
     def members(self, artifact: str, label: int) -> NDArray[Any]:
-        """[n, C, H, W] training images of that class behind the artifact; all clients' for the server's."""
+        """[n, C, H, W] training images of that class behind the artifact: those of the clients heard for it."""
         index = self._groups.get(artifact)
         if index is None:
-            sender = self._artifacts[artifact].sender
-            assert sender == SERVER or sender.role == Role.CLIENT, f"nothing is known of {artifact}"
-            index = self._everybody() if sender.index is None else self._part(sender.index)
+            index = self._rows(self.heard(artifact))
         train = self._data.train
         chosen = index[train.y[index] == label]
         return np.asarray(train.x[chosen])
+
+    def heard(self, artifact: str) -> frozenset[int]:
+        """Clients whose examples a recorded artifact is made of; nobody behind a replayed one."""
+        if artifact in self._groups:
+            return frozenset()
+        if artifact not in self._behind:
+            raise UserError(
+                f"nobody knows whose examples are behind {artifact}: not all uploads before it were recorded",
+                hint='name the clients under "behind" in its line of the manifest (docs/artifact-format.md)',
+            )
+        return self._behind[artifact]
+
+    @cached_property
+    def _behind(self) -> Mapping[str, frozenset[int]]:
+        return {} if self._folder is None else behind(self._folder)
 
     def sent(self, artifact: str) -> Mapping[str, NDArray[Any]]:
         return self._artifacts[artifact].payload
@@ -54,13 +70,15 @@ class KnownTruth:
             )
         return self._parts[client]
 
-    def _everybody(self) -> NDArray[np.int64]:
-        if not self._parts:
+    def _rows(self, clients: frozenset[int]) -> NDArray[np.int64]:
+        """What these clients hold, of those that the auditor was told of."""
+        known = [self._parts[k] for k in sorted(clients) if k in self._parts]
+        if clients and not known:
             raise UserError(
                 "what the clients hold is not known, so no claim about them can be checked",
                 hint="give some clients' own examples as truth",
             )
-        return np.concatenate(list(self._parts.values()))
+        return np.concatenate([np.zeros(0, np.int64), *known])
 
 
 def images(data: Data, index: NDArray[np.int64]) -> Images:

@@ -1,4 +1,4 @@
-"""Which recorded messages an audit reads: all of some kinds, or the latest; and who was heard when."""
+"""Which recorded messages an audit reads: all of some kinds, or the latest; who was heard when, and for what."""
 
 from collections import defaultdict
 from collections.abc import Collection, Mapping
@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 from fl.artifact import SERVER, Artifact, Channel, Party
 from fl.kinds import Kind
+from fl.provenance import Provenance
 from fl.recorder import manifest, read
 
 
@@ -49,3 +50,24 @@ def heard(folder: Path) -> dict[int, frozenset[int]] | None:
     if any(len(senders[r]) < n for r, n in counted.items()):
         return None
     return {r: frozenset(found) for r, found in sorted(senders.items())}
+
+
+def behind(folder: Path) -> dict[str, frozenset[int]]:
+    """Artifact -> clients whose examples it is made of, as the recorder followed them (fl/provenance.py).
+
+    A manifest that does not say is gone through message by message. What the server sent has no entry then
+    where not every upload was recorded.
+    """
+    found, followed, whole = dict[str, frozenset[int]](), Provenance(), heard(folder) is not None
+    for line in manifest(folder):
+        if "message" not in line:
+            continue
+        sender, kinds = Party.parse(line["sender"]), [Kind(k) for k in line["kinds"]]
+        to, seen = line.get("receivers", line["seen_by"]), line["seen_by"]
+        own = followed.behind(line["round"], Channel(line["channel"]), sender, to, seen, kinds)
+        if "behind" in line:
+            own = {Kind(k): frozenset(clients) for k, clients in line["behind"].items()}
+        elif sender.index is None and not whole:
+            continue
+        found |= {f"{line['message']}/{kind}": clients for kind, clients in own.items()}
+    return found

@@ -178,6 +178,8 @@ class Balancing(Relaying):
 
     def _train(self, t: int, state: Tree, memory: dict[int, Tree], federation: Federation) -> Tree:
         sizes, done = numbered(state["sizes"]), state["done"]
+        if not done["train"]:  # a labeler that was trained before is another model
+            federation.wire.restarted()
         model, entries = self.averaged_round(t, state["model"], state["groups"], sizes, state, memory, federation)
         return state | entries | {"model": model, "done": done | {"train": done["train"] + 1}}
 

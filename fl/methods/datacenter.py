@@ -28,6 +28,7 @@ class Datacenter(RoundMethod):
 
     def round(self, t: int, state: Tree, memory: dict[int, Tree], federation: Federation) -> Tree:
         everyone = np.concatenate(federation.parts)
+        federation.wire.pooled(k for k, part in enumerate(federation.parts) if len(part))
         [reply] = federation.workers.map("pooled", [("pool", t, state["model"], everyone)])
         federation.tally = Tally(examples=reply.examples, stats=Measured(reply.stats))
         federation.redraws = 0

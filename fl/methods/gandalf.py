@@ -186,6 +186,7 @@ class Gandalf(Balancing):
         entries: Tree = {}
         if self.config.labeler == "oracle":
             everyone = np.concatenate([federation.parts[k] for k in state["members"]])
+            federation.wire.pooled(state["members"])
             for i in range(self.config.labeler_rounds):
                 [reply] = federation.workers.map("pooled", [("pool", i, model, everyone)])
                 model = reply.message[Kind.LOCAL_MODEL]

@@ -1,6 +1,7 @@
 """Every method, on every kind of worker, over a federation with everything that can go wrong.
 
-Unequal clients, one without data, lost replies, an empty round. A new method is tested by being there.
+Unequal clients, one without data, lost replies, an empty round, a client that never answers. A new method is
+tested by being there.
 """
 
 import dataclasses
@@ -11,8 +12,11 @@ import numpy as np
 import pytest
 
 from fl import plugin
-from fl.artifact import Channel
+from fl.artifact import SERVER, Channel
+from fl.dataset import Arrays
+from fl.kinds import Kind
 from fl.method import LocalConfig, Method
+from fl.recorder import manifest
 from tests.fl.test_kinds import mismatch
 from tests.fl.worlds import Watched, World, close, data, parts, run, same
 
@@ -27,6 +31,10 @@ COMMON = {
     "iterations": 5,
     "enlarged": 8,
 }
+
+# Client 4 never answers, round 1 is empty, and client 0 comes in every third round only
+UNEQUAL = [([0, 1, 2, 3, 4], [1, 2]), ([0, 2], []), ([0, 1], [0, 1])]
+SHARED = (Kind.GAN_G, Kind.GAN_D, Kind.SEED_SAMPLES, Kind.MASHED_BATCH)  # what is made of these others train on
 
 
 def method(name: str) -> Method:
@@ -43,28 +51,38 @@ def world(name: str, folder: Path | None = None, workers: int | str = 0) -> Worl
     return over(method(name), folder, workers)
 
 
-def over(found: Method, folder: Path | None = None, workers: int | str = 0) -> World:
+def over(found: Method, folder: Path | None = None, workers: int | str = 0, changed: int | None = None) -> World:
+    """Where a client is `changed`, its images are others by a hair."""
+    d, index = data(n=100), parts(data(n=80), skew=False)
+    if changed is not None:
+        x = d.train.x.copy()
+        x[index[changed]] *= 0.999
+        d = dataclasses.replace(d, train=Arrays(x=x, y=d.train.y))
     return run(
         found,  # type: ignore[arg-type]
         folder=folder,
         workers=workers,
+        script=UNEQUAL,
         reply_loss=0.2,
         empty_round="skip",
-        d=data(n=100),
-        index=parts(data(n=80)),
+        d=d,
+        index=index,
     )
 
 
 class Ran(NamedTuple):
     watched: Watched
     result: World
+    folder: Path
+    name: str
 
 
 @pytest.fixture(scope="module", params=NAMES)
 def ran(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Ran:
     """Each method once."""
     watched = Watched(plugin.load("fl.methods", request.param, Method), method(request.param).config)
-    return Ran(watched, over(watched.method, tmp_path_factory.mktemp(request.param)))
+    folder = tmp_path_factory.mktemp(request.param)
+    return Ran(watched, over(watched.method, folder), folder, request.param)
 
 
 def test_rounds_leave_the_method_object_as_it_was_opened(ran: Ran) -> None:
@@ -80,6 +98,27 @@ def test_only_declared_kinds_cross_the_wire_and_all_are_finite(ran: Ran) -> None
     sent = {a.kind for a in result.artifacts if a.channel is Channel.UPLINK}
     assert sent or not card.uplink
     assert all(np.isfinite(v.numpy()).all() for v in result.model.values())
+
+
+@pytest.mark.parametrize("client", [0, pytest.param(4, marks=pytest.mark.slow)])
+def test_what_the_server_sends_is_made_of_the_clients_that_it_heard(
+    ran: Ran, client: int, tmp_path: Path
+) -> None:
+    """Known by a second run, in which this client's images are others by a hair and everything else is equal."""
+    second = {a.id: a for a in over(method(ran.name), tmp_path, changed=client).artifacts}
+    lines = [line for line in manifest(ran.folder / "artifacts") if "message" in line]
+    behind = {f"{line['message']}/{kind}": of for line in lines for kind, of in line["behind"].items()}
+    assert len(second) == len(ran.result.artifacts)
+    shared = False  # generators or samples made of this client's: what others train on them differs as well
+    for a in ran.result.artifacts:
+        if a.sender == SERVER and not a.kind.about:
+            payload, named = second[a.id].payload, client in behind[a.id]
+            differs = any(v.tobytes() != payload[name].tobytes() for name, v in a.payload.items())
+            # each client gets others of the samples; IFCA releases one of its models: heard is who was for any
+            part = a.kind == Kind.SEED_SAMPLES or (ran.name, a.channel) == ("ifca", Channel.RELEASE)
+            assert named <= differs or part, f"{a.id}: client {client} is not in it"
+            shared = shared or (differs and a.kind in SHARED)
+            assert differs <= (named or shared), f"{a.id}: client {client} is in it"
 
 
 @pytest.mark.parametrize("name", NAMES)

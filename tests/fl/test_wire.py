@@ -160,6 +160,7 @@ def test_traffic_lines_add_up_to_the_bytes(books: Books) -> None:
         "seen_by": ["server"],
         "messages": 2,
         "bytes": 40,
+        "behind": [0, 2],
     }
     assert by_kind["num_examples"]["bytes"] == 16
 

@@ -1,0 +1,118 @@
+"""The truth about a run: members are the examples of the clients that were heard, and of nobody else."""
+
+import json
+import shutil
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from tempfile import mkdtemp
+from typing import Any
+
+import numpy as np
+import pytest
+
+from attacks.models.loss_threshold import LossThreshold
+from audit.observer.truth import KnownTruth
+from audit.phases import simulate
+from audit.phases.attack import Bench, one
+from audit.settings.config import Config
+from audit.settings.errors import validate
+from audit.subject.messages import behind
+from audit.subject.rundir import RunDir
+from audit.subject.simulated import SimulatedCase
+from fl.errors import UserError
+from fl.recorder import MANIFEST
+
+
+@cache
+def ran(method: str = "fedavg", rounds: str = "all", **settings: Any) -> SimulatedCase:
+    """Ten clients of which one or two answer in a round, and few examples, so that models learn them by heart."""
+    config = validate(
+        Config,
+        {
+            "federation": {
+                "dataset": "digits",
+                "train_limit": 900,
+                "clients": 10,
+                "availability": {"name": "bernoulli", "p": 0.15},
+                "reply_loss": 0.2,
+                "model": {"name": "mlp", "hidden": [64]},
+                "holdout": {"auxiliary": 0.1, "reference": 0.4},
+            },
+            "method": {"name": method, "rounds": 3, "lr": 0.1, **settings},
+            "workers": 0,
+            "record": {"rounds": rounds},
+        },
+        "test",
+    )
+    run = RunDir.create(Path(mkdtemp()) / "run")
+    simulate.run(run, config, lambda *_: None)
+    return SimulatedCase(config, run.artifacts)
+
+
+def members(case: SimulatedCase, artifact: str) -> int:
+    truth = KnownTruth(case, {}, {})
+    return sum(len(truth.members(artifact, c)) for c in range(len(case.data.classes)))
+
+
+def area(case: SimulatedCase) -> float:
+    """AUC of the loss as an attack on the server's model."""
+    attack = LossThreshold()
+    found = one(attack, "loss_threshold", Bench(case, [attack.card], case.config.replay, 0))["evidence"]
+    wanted = (e for e in found if e["measure"] == "auc" and e["condition"].get("model") == "global model")
+    return float(next(wanted)["value"])
+
+
+def rewritten(case: SimulatedCase, folder: Path, behind: list[int] | None = None) -> Path:
+    """The run's record, whose manifest says this of every message, or nothing of who is behind it."""
+    assert case.artifacts is not None
+    shutil.copytree(case.artifacts, folder, dirs_exist_ok=True)
+    lines = [json.loads(line) for line in (folder / MANIFEST).read_text().splitlines()]
+    for line in lines:
+        line.pop("behind")
+        if behind is not None and "message" in line:
+            line["behind"] = dict.fromkeys(line["kinds"], behind)
+    (folder / MANIFEST).write_text("\n".join(map(json.dumps, lines)))
+    return folder
+
+
+def test_members_of_the_servers_model_are_those_of_the_clients_it_heard() -> None:
+    case = ran()
+    heard = case.heard
+    assert heard is not None
+    for t in range(3):
+        clients = set().union(*(heard.get(r, frozenset()) for r in range(t)))
+        assert members(case, f"r{t:05}/server.downlink/global_model") == sum(len(case.parts[k]) for k in clients)
+    assert 0 < len(set().union(*heard.values())) < 10
+
+
+def test_clients_that_nobody_heard_do_not_hide_those_that_were(tmp_path: Path) -> None:
+    """The model learnt the few that it heard by heart; among all ten clients' images they would hardly show."""
+    case = ran(local_epochs=80, batch_size=10)
+    assert area(case) > 0.62 > 0.57 > area(replace(case, artifacts=rewritten(case, tmp_path, list(range(10)))))
+
+
+@pytest.mark.parametrize("method", ["fedavg", "gandalf", "fedasync"])
+def test_a_record_of_everything_tells_the_same_as_the_recorder(method: str, tmp_path: Path) -> None:
+    case = ran(method, **({"augmentation": "none"} if method == "gandalf" else {}))
+    assert case.artifacts is not None
+    told = behind(case.artifacts)
+    assert any(0 < len(clients) < 10 for clients in told.values())
+    assert behind(rewritten(case, tmp_path)) == told
+
+
+def test_rounds_that_were_not_kept_count() -> None:
+    whole, last = ran(), ran(rounds="last")
+    assert whole.artifacts is not None and last.artifacts is not None
+    every, some = behind(whole.artifacts), behind(last.artifacts)
+    assert 0 < len(some) < len(every) and all(every[id] == clients for id, clients in some.items())
+
+
+def test_where_nobody_knows_who_was_heard_there_is_no_truth(tmp_path: Path) -> None:
+    case = ran(rounds="last")
+    unsaid = SimulatedCase(case.config, rewritten(case, tmp_path))
+    with pytest.raises(UserError, match="nobody knows whose examples are behind"):
+        members(unsaid, "r00002/server.downlink/global_model")
+    own = next(id for id in behind(tmp_path) if "client-" in id)
+    client = int(own.partition("client-")[2].partition(".")[0])
+    assert np.isclose(members(unsaid, own), len(case.parts[client]))

@@ -1,0 +1,90 @@
+"""Whose examples a relayed message carries, message by message; tests/fl/test_all_methods.py has the methods."""
+
+from fl.artifact import SERVER, Channel, Party
+from fl.kinds import Kind
+from fl.provenance import Provenance
+
+
+class Followed:
+    def __init__(self) -> None:
+        self.provenance = Provenance()
+
+    def server(self, kind: Kind = Kind.GLOBAL_MODEL, to: int = 9) -> set[int]:
+        return self._sent(Channel.DOWNLINK, SERVER, f"client/{to}", kind)
+
+    def relay(self, sender: int, to: int, *seen: str) -> set[int]:
+        return self._sent(Channel.RELAY, Party.client(sender), f"client/{to}", Kind.RELAY_MODEL, *seen)
+
+    def uplink(self, sender: int, kind: Kind = Kind.LOCAL_MODEL, seen: str = "server") -> set[int]:
+        return self._sent(Channel.UPLINK, Party.client(sender), "server", kind, *filter(None, [seen]), only=True)
+
+    def _sent(
+        self, channel: Channel, sender: Party, to: str, kind: Kind, *seen: str, only: bool = False, round: int = 0
+    ) -> set[int]:
+        return set(
+            self.provenance.behind(round, channel, sender, [to], seen if only else [to, *seen], [kind])[kind]
+        )
+
+
+def test_a_model_carries_all_who_handed_it_on_and_nobody_whose_work_was_rolled_back() -> None:
+    f = Followed()
+    assert f.server(to=1) == set()
+    assert f.relay(1, 2) == {1}
+    assert f.relay(2, 3) == {1, 2}  # client 3 never answers, client 2 is down: client 1 hands its own on again
+    assert f.relay(1, 4) == {1}
+    assert f.server() == set()  # nobody was heard yet
+    assert f.uplink(4) == {1, 4}
+    assert f.server() == {1, 4}
+
+
+def test_who_starts_from_the_servers_model_again_carries_nobody_else() -> None:
+    f = Followed()
+    f.relay(1, 2)
+    f.server(to=2)
+    assert f.uplink(2) == {2}
+
+
+def test_a_mediator_hears_what_it_passes_on() -> None:
+    f = Followed()
+    f.relay(1, 2, "mediator/0")
+    assert f.server() == {1}
+
+
+def test_counts_losses_generators_and_samples_are_in_no_model() -> None:
+    f = Followed()
+    for client, kind in enumerate((Kind.LABEL_COUNTS, Kind.LOCAL_LOSS, Kind.GAN_G, Kind.SEED_SAMPLES)):
+        assert f.uplink(client, kind) == {client}
+    assert f.server() == set()
+    assert f.server(Kind.GAN_G) == {2, 3}  # a generator is trained on the samples
+    assert f.server(Kind.ALLOCATION) == {0, 1}
+
+
+def test_a_sum_is_made_of_the_uploads_of_its_round_that_only_it_shows() -> None:
+    f, total = Followed(), Party.parse("client")
+    f.uplink(1, seen="")
+    f.uplink(3, seen="")
+    assert f._sent(Channel.UPLINK, total, "server", Kind.AGGREGATE) == {1, 3}
+    assert f._sent(Channel.UPLINK, total, "server", Kind.AGGREGATE, round=1) == set()
+
+
+def test_a_model_that_begins_anew_has_nobody_in_it() -> None:
+    f = Followed()
+    f.uplink(1)
+    f.provenance.restarted()
+    assert f.server() == set()
+    f.provenance.pooled([2, 5])
+    assert f.server() == {2, 5}
+
+
+def test_an_interrupted_run_goes_on_with_those_that_its_traffic_names() -> None:
+    def line(kind: str, sender: str, channel: str, *behind: int) -> dict[str, object]:
+        seen = ["server"] if sender == "client" else ["client"]
+        return {"traffic": kind, "sender": sender, "channel": channel, "seen_by": seen, "behind": list(behind)}
+
+    f = Followed()
+    f.provenance.resumed(line("local_model", "client", "uplink", 1, 2))
+    f.provenance.resumed(line("label_counts", "client", "uplink", 7))
+    assert f.server() == {1, 2}
+    f.provenance.resumed(line("global_model", "server", "downlink"))  # it began anew
+    f.provenance.resumed(line("local_model", "client", "uplink", 3))
+    assert f.server() == {3}
