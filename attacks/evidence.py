@@ -10,6 +10,10 @@ from typing import Any, Literal
 
 from attacks.measure import named
 
+# What stands under "origin" in a condition, besides "recorded": messages that a client of the auditor sent
+REPLAYED = "replayed"
+WHOLE = "replayed, all of the cell"  # of the very examples behind a recorded message
+
 
 @dataclass(frozen=True, kw_only=True)
 class Baseline:

@@ -29,6 +29,7 @@ MEASURES = {
         Measure(name="linkage_rank1", words="linkage rank-1", curve=True),
         Measure(name="tpr_at_fpr_0.01", words=f"TPR at {_F1}", curve=True),
         Measure(name="auc", words="AUC", curve=True),
+        Measure(name="any_member_first", words="any member first"),
         Measure(name="property_auc", words="property AUC"),
         Measure(name="count_exact_match", words="count exact match"),
         Measure(name="label_set_exact_match", words="label set exact match"),

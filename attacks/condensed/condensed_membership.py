@@ -21,8 +21,8 @@ from pydantic import Field
 from attacks.attack import Attack, Card, Claim, Knowledge, Truth
 from attacks.condensed._images import REQUIRES, condensed, in_our_words, none_here, standardised
 from attacks.evidence import Evidence, Series
-from attacks.prototypes._tracing import Bucket, traced
-from attacks.trials import membership
+from attacks.prototypes._tracing import OTHER, Bucket, traced
+from attacks.trials import anyone, membership
 from fl.artifact import Artifact
 from fl.ranges import AtLeastOne
 from fl.threat import Goal, Position, ThreatModel
@@ -77,13 +77,14 @@ class CondensedMembership(Attack):
         buckets = self._buckets(claim, truth, rng)
         found: list[Evidence] = []
         for b in buckets:
-            found += membership.evidence(
+            here = membership.evidence(
                 b.scores,
                 b.null,
                 looks=len(buckets),
                 note=f"{b.prototypes} condensed images",
                 condition={"n": b.samples, "origin": b.origin},
             )
+            found += [*here, *anyone.evidence(b.firsts, b.null_firsts, OTHER, here[0])]
         if buckets:
             found += membership.evidence(
                 membership.pooled([b.non_members for b in buckets]),

@@ -34,13 +34,8 @@ class _Trial:
     size: int
 
 
-def judged(
-    claim: Claim, truth: Truth, gallery: int, grade_replays: bool, rng: np.random.Generator
-) -> list[Evidence]:
-    """Relative error of the recovered features, and rank 1 in a gallery, by origin and n.
-
-    Replayed pairs are controls, or only the smallest of them where they are to be graded.
-    """
+def judged(claim: Claim, truth: Truth, gallery: int, rng: np.random.Generator) -> list[Evidence]:
+    """Relative error of the recovered features, and rank 1 in a gallery by origin and n; replays are controls."""
     found: dict[tuple[str, int], list[_Trial]] = defaultdict(list)
     pools = {int(c): Pool(truth.reference.of_class(int(c))) for c in np.unique(claim["label"])}
     moved = [_moved(claim, row, truth) for row in range(len(claim["label"]))]
@@ -50,11 +45,9 @@ def judged(
             origin = str(claim["origin"][row])
             found[origin, group(origin, trial.n)].append(trial)
     alpha = stats.corrected(1 - CONFIDENCE, len(found))
-    least = min((n for origin, n in found if origin == "replayed"), default=0)
     result = []
     for origin, n in sorted(found):
-        planted = origin == "replayed" and (n == least or not grade_replays)
-        result += _evidence(origin, found[origin, n], planted, len(found), alpha, rng)
+        result += _evidence(origin, found[origin, n], len(found), alpha, rng)
     every = [t for trials in found.values() for t in trials]
     if every:
         hits = sum(t.non_members for t in every)
@@ -137,7 +130,7 @@ def _partner(claim: Claim, row: int, moved: Sequence[_Moved], rng: np.random.Gen
 
 
 def _evidence(
-    origin: str, trials: Sequence[_Trial], planted: bool, looks: int, alpha: float, rng: np.random.Generator
+    origin: str, trials: Sequence[_Trial], looks: int, alpha: float, rng: np.random.Generator
 ) -> list[Evidence]:
     hits, errors = [t.rank1[""] for t in trials], [t.error[""] for t in trials]
     blind = sorted({k for t in trials for k in t.error} - {""})
@@ -163,7 +156,7 @@ def _evidence(
             baselines=tuple(baselines),
             confidence=CONFIDENCE,
             looks=looks,
-            control="positive" if planted else "none",
+            control="positive" if origin == "replayed" else "none",
             higher_is_worse=higher_is_worse,
             note=note,
             condition={"n": float(np.median([t.n for t in trials])), "origin": origin},

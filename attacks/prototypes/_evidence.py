@@ -8,9 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attacks import stats
-from attacks.evidence import Baseline, Evidence
+from attacks.evidence import WHOLE, Baseline, Evidence
 from attacks.prototypes._trials import WRONG_SAME, Bucket
-from attacks.trials import images
+from attacks.trials import anyone, images
 from attacks.trials.audit_net import audit_net
 from attacks.trials.reidentification import Ranks
 
@@ -21,8 +21,9 @@ Values = NDArray[np.float64]
 
 def evidence(found: list[Bucket], rng: np.random.Generator) -> list[Evidence]:
     """All evidence of all buckets, and one negative control over all trials."""
-    alpha = stats.corrected(1 - CONFIDENCE, len(found))
-    result = [e for bucket in found for e in _Judge(bucket, len(found), alpha, rng).evidence()]
+    looks = sum(b.origin != WHOLE for b in found)  # what is only compared is no look
+    alpha = stats.corrected(1 - CONFIDENCE, looks)
+    result = [e for bucket in found for e in _Judge(bucket, looks, alpha, rng).evidence()]
     return [*result, _negative(found)] if found else []
 
 
@@ -51,6 +52,7 @@ class _Judge:
         found = [
             self._proportion("rank1", rank1, 1 / b.size),
             self._residual_risk(rank1[""], control),
+            *self._anyone(),
             self._proportion("rank5", rank5, min(5 / b.size, 1)),
             self._median_rank(ranks),
             self._mean("ssim", "index", likeness, (-1, 1)),
@@ -86,6 +88,11 @@ class _Judge:
                 ),
             ]
         return found
+
+    def _anyone(self) -> list[Evidence]:
+        own, blind = self.bucket.firsts()
+        like = self._say(anyone.MEASURE, 0.0, "fraction", None, ())
+        return anyone.evidence(own, blind, WRONG_SAME, like)
 
     def _median_rank(self, ranks: dict[str, Ranks]) -> Evidence:
         medians = {name: float(np.median(r.rank)) for name, r in ranks.items()}

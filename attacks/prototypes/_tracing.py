@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from attacks.attack import Claim, Truth
 from attacks.prototypes._trials import group
+from attacks.trials.anyone import First, first
 from attacks.trials.membership import Scores
 from attacks.trials.reidentification import Pool, fingerprints
 
@@ -34,6 +35,8 @@ class Bucket:
     scores: Scores
     non_members: Scores  # half of the non-members in the place of members
     null: dict[str, Scores]  # empty where no other prototype of the class exists
+    firsts: list[First]  # of each prototype, whether any member scores highest
+    null_firsts: list[First]
 
     @property
     def planted(self) -> bool:
@@ -100,19 +103,24 @@ class _Tracer:
 
     def _bucket(self, origin: str, cases: list[_Case]) -> Bucket | None:
         true, non_members, null = _Samples(), _Samples(), _Samples()
+        firsts, null_firsts = list[First](), list[First]()
         for case in cases:
             rows = self._pools[self._label(case)].rows_without(case.marks)
-            rows = rows[self._rng.permutation(len(rows))[: self._limits[1]]]
+            rows = rows[self._rng.permutation(len(rows))[: max(self._limits[1], len(case.members))]]
             if len(rows) < 2:
                 continue
             kept = self._rng.permutation(len(case.members))[: self._limits[0]]
-            members, others = self._scores(case.row, case.members[kept], rows)
+            every, others = self._scores(case.row, case.members, rows)
+            firsts.append(first(every, others))
+            members, others = every[kept], others[: self._limits[1]]
             true.add(members, others, case.row)
             half = len(others) // 2
             non_members.add(others[:half], others[half:], case.row)
             wrong = self._another(case, cases)
             if wrong is not None:
-                null.add(*self._scores(wrong, case.members[kept], rows), case.row)
+                every, others = self._scores(wrong, case.members, rows)
+                null_firsts.append(first(every, others))
+                null.add(every[kept], others[: self._limits[1]], case.row)
         if not true.names:
             return None
         return Bucket(
@@ -122,6 +130,8 @@ class _Tracer:
             scores=true.scores(),
             non_members=non_members.scores(),
             null={OTHER: null.scores()} if null.names else {},
+            firsts=firsts,
+            null_firsts=null_firsts,
         )
 
     def _scores(self, row: int, members: Floats, non_members: NDArray[np.int64]) -> tuple[Floats, Floats]:

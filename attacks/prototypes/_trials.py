@@ -19,14 +19,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attacks.attack import Claim, Truth
+from attacks.evidence import WHOLE
 from attacks.trials import images
+from attacks.trials.anyone import First, first
+from attacks.trials.distances import distances
 from attacks.trials.reidentification import Pool, Ranks, fingerprints, ranks
 
 Floats = NDArray[np.floating[Any]]
 Indices = NDArray[np.int64]
 
 RANGES = ((1, 1), (2, 2), (3, 5), (6, 20), (21, 100), (101, 10**9))  # samples behind a prototype
-BEST_OF = 50  # images of each kind that the best-of-n comparison looks through, at most
+BEST_OF = 50  # images of each kind that the best-of-n comparison looks through, the nearest ones
 
 CLASS_MEAN = "class mean of auxiliary data"
 RANDOM = "random auxiliary image of the class"
@@ -124,19 +127,36 @@ class Bucket:
     def member_means(self) -> Floats:
         return np.stack([t.members.mean(axis=0) for t in self.trials])
 
+    def firsts(self) -> tuple[list[First], list[First]]:
+        """For each trial whether any member is first; and for another prototype that none of them is in."""
+        own = [self._first(x, t) for x, t in zip(self.claimed, self.trials, strict=True)]
+        blind = []
+        for i, t in enumerate(self.trials):
+            apart = [j for j, o in enumerate(self.trials) if o.label == t.label and not o.marks & t.marks]
+            if apart:
+                blind.append(self._first(self.claimed[apart[i % len(apart)]], t))
+        return own, blind
+
+    def _first(self, claimed: Floats, t: Trial) -> First:
+        x = self._look(claimed[None])
+        apart = [-distances(x, self._look(some))[0] for some in (t.members, t.non_members)]
+        return first(*apart)
+
     def best_of_n_gap(self, claimed: Floats, which: Indices) -> NDArray[np.float64]:
         """Best SSIM over n members minus best SSIM over n non-members, [len(which)].
 
         The best of n grows with n by chance, so a best-of-n without its second term shows leakage
-        in every large prototype.
+        in every large prototype. Of many, the BEST_OF nearest of either kind are looked through.
         """
         gaps = []
         for x, i in zip(claimed, which, strict=True):
             t = self.trials[i]
-            n = min(len(t.members), len(t.non_members), BEST_OF)
-            chosen = t.members[self._rng.permutation(len(t.members))[:n]]
-            copies = np.broadcast_to(x, (n, *x.shape))
-            gaps.append(images.ssim(copies, chosen).max() - images.ssim(copies, t.non_members[:n]).max())
+            n = min(len(t.members), len(t.non_members))
+            best = []
+            for some in (t.members, t.non_members[:n]):
+                near = some[np.argsort(distances(x[None], some)[0], kind="stable")[:BEST_OF]]
+                best.append(images.ssim(np.broadcast_to(x, near.shape), near).max())
+            gaps.append(best[0] - best[1])
         return np.array(gaps)
 
     def _partners(self, same_class: bool) -> Indices:
@@ -177,7 +197,7 @@ def buckets(
             members=members,
             marks=marks,
             member=int(rng.integers(len(members))),
-            non_members=non_members[rng.permutation(len(non_members))[: max(gallery, BEST_OF) + 1]],
+            non_members=non_members[rng.permutation(len(non_members))[: max(gallery, BEST_OF, len(members)) + 1]],
         )
         origin = str(claim["origin"][row])
         trials.setdefault((origin, group(origin, len(members))), []).append(trial)
@@ -191,4 +211,6 @@ def buckets(
 
 def group(origin: str, n: int) -> int:
     """Replayed prototypes have sizes of the auditor's choice, recorded ones are put into ranges."""
-    return n if origin.startswith("replayed") else next(low for low, high in RANGES if low <= n <= high)
+    if origin.startswith("replayed") and origin != WHOLE:
+        return n
+    return next(low for low, high in RANGES if low <= n <= high)

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from attacks.evidence import REPLAYED, WHOLE
 from fl.artifact import Artifact, Party
 from fl.kinds import Kind
 
@@ -127,7 +128,7 @@ def prototypes(view: Sequence[Artifact]) -> list[Source]:
                     artifact=a.id,
                     sender=a.sender,
                     round=a.round,
-                    origin=a.origin,
+                    origin=WHOLE if a.note.get("whole") else a.origin,
                     label=int(label),
                     samples=samples_behind(a, int(label), view),
                     feature=found,
@@ -136,7 +137,7 @@ def prototypes(view: Sequence[Artifact]) -> list[Source]:
             )
 
     def worth(source: Source) -> tuple[bool, float]:
-        replayed = any(p.origin == "replayed" for p in source.prototypes)
+        replayed = any(p.origin == REPLAYED for p in source.prototypes)
         return not replayed, min((p.samples for p in source.prototypes if p.samples), default=np.inf)
 
     return sorted((s for s in sources.values() if s.prototypes), key=worth)

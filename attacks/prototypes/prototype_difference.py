@@ -63,7 +63,7 @@ class PrototypeDifference(Attack):
         grows: Annotated[
             bool,
             Field(
-                description="whether clients may add or remove images, so that what replayed pairs show is graded"
+                description="whether clients may add or remove images, so that replayed pairs alone are of use"
             ),
         ] = False
         most_moved: Annotated[
@@ -120,7 +120,7 @@ class PrototypeDifference(Attack):
         }
 
     def measure(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[Evidence]:
-        return judged(claim, truth, self.config.gallery, self.config.grows, rng)
+        return judged(claim, truth, self.config.gallery, rng)
 
     def not_applicable(self, view: Sequence[Artifact], knowledge: Knowledge) -> str:
         if not prototypes(view):

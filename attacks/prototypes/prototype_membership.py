@@ -27,10 +27,10 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from attacks.attack import Attack, Card, Claim, Knowledge, Truth
-from attacks.evidence import Evidence, Series
-from attacks.prototypes._tracing import Bucket, traced
+from attacks.evidence import WHOLE, Evidence, Series
+from attacks.prototypes._tracing import OTHER, Bucket, traced
 from attacks.prototypes._weights import prototypes
-from attacks.trials import membership
+from attacks.trials import anyone, membership
 from fl.artifact import Artifact
 from fl.errors import UserError
 from fl.kinds import Kind
@@ -148,14 +148,15 @@ class PrototypeMembership(Attack):
         buckets = self._buckets(claim, truth, rng)
         found: list[Evidence] = []
         for b in buckets:
-            found += membership.evidence(
+            here = membership.evidence(
                 b.scores,
                 b.null,
-                looks=len(buckets),
+                looks=sum(other.origin != WHOLE for other in buckets),  # what is only compared is no look
                 condition={"n": b.samples, "origin": b.origin},
                 control="positive" if b.planted else "none",
                 note=f"{b.prototypes} prototypes",
             )
+            found += [*here, *anyone.evidence(b.firsts, b.null_firsts, OTHER, here[0])]
         if buckets:
             found += membership.evidence(
                 membership.pooled([b.non_members for b in buckets]),

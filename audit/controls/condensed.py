@@ -1,108 +1,129 @@
-"""Replayed condensed images: what a client sends for a class of n images, made with the method's code.
+"""Replayed condensed images: what a client sends for a class of n images, made by the method's own client.
 
-Few federations hold classes of every size. The auditor therefore condenses n of a client's own images,
-with the settings of the run and through the same protections, for every n in replay.sizes; and once
-more from real images for the smallest n, which is the planted leak: what unsafe implementations upload.
+Few federations hold classes of every size. The auditor therefore has clients send once more, trained no further,
+what their own code makes of n of their images of each class, for every n in replay.sizes, through the run's
+protections. Where the method can start from real images it does so once for the smallest n: the planted leak,
+what unsafe implementations upload.
 
-All groups of a size share their random networks, as the classes of a client do, and so run as one. Large
-groups are costly, so a size gets fewer of them, replay.groups images' worth times `_IMAGES`.
+The classes of one visit are condensed together, as a client does. Large groups are costly, so a size gets fewer
+of them, replay.groups images' worth times `_IMAGES`.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from typing import NamedTuple
+import dataclasses
+from collections.abc import Sequence
 
 import numpy as np
-import torch
-from numpy.typing import NDArray
 
-from audit.controls.lab import Lab, Replays
+from audit.controls.lab import Lab, Replays, received
 from audit.settings.config import Replay
 from audit.subject.case import Case
 from fl.artifact import Artifact
-from fl.families.condensation import Cell, Condensing, condense
 from fl.kinds import Kind
-from fl.methods.feddc_condense import FedDCCondense, condensing
-from fl.model import initialise
+from fl.partition import Index
 from fl.protection import Message
 from fl.streams import Streams
-from fl.training.local import channels_last, normalise
 
 _IMAGES = 5  # real images in all groups of one size, per group that is wanted
 _LEAST = 8  # groups of any size
-
-
-class _Group(NamedTuple):
-    client: int
-    label: int
-    images: NDArray[np.int64]
+_KINDS = (Kind.CONDENSED_IMAGES, Kind.CONDENSED_LABELS)
 
 
 def plant(case: Case, recorded: Sequence[Artifact], settings: Replay) -> Replays:
     """Replayed condensed_images and condensed_labels, a message a group.
 
-    Empty where the method condenses nothing, or nobody's condensed images were recorded.
+    Empty where clients cannot be played, or nobody's condensed images were recorded with what it had received.
     """
-    made, method = Replays(), case.method
+    made, lab = Replays(), Lab.of(case)
     latest = {
         a.sender.index: a
         for a in sorted(recorded, key=lambda a: a.round)
-        if a.kind == Kind.CONDENSED_IMAGES and a.sender.index in case.parts
+        if a.kind == Kind.CONDENSED_IMAGES and a.origin == "recorded" and a.sender.index in case.parts
     }
-    lab = Lab.of(case) if latest and isinstance(method, FedDCCondense) else None
-    if lab is None or not isinstance(method, FedDCCondense):
+    if lab is None or not latest:
         return made
-    rng, labels = case.streams.numpy("replay_condensed"), case.data.train.y
+    rng = case.streams.numpy("replay_condensed")
     senders = sorted(k for k in latest if k is not None)
     clients = sorted(rng.permutation(senders)[: settings.clients].tolist())
-    cells = []
-    for k in clients:
-        index = case.parts[k]
-        cells += [_Group(k, int(c), index[labels[index] == c]) for c in np.unique(labels[index])]
-    ours = condensing(method.config)
     for n in settings.sizes:
-        groups = _groups(cells, n, settings.groups, rng)
-        for init in ("noise", "real") if n == min(settings.sizes) else ("noise",):
-            _replay(case, lab, made, groups, replace(ours, init=init, images_per_class=1), n, latest)
+        visits = _visits(case, clients, n, settings.groups, rng)
+        for init in ("own", "real") if n == min(settings.sizes) else ("own",):
+            if (bench := _started(lab, init)) is None:
+                continue
+            for i, (client, groups) in enumerate(visits):
+                streams = Streams(case.streams.key("replay_condensed", n, init, i))
+                sent = sent_images(bench, latest[client], groups, recorded, streams)
+                _add(
+                    made,
+                    f"replay/condensed-{init}/n{n}/{i}",
+                    latest[client],
+                    sent,
+                    groups,
+                    {"n": n, "init": init},
+                )
     return made
 
 
-def _groups(cells: Sequence[_Group], n: int, wanted: int, rng: np.random.Generator) -> list[_Group]:
-    possible = [c for c in cells if len(c.images) >= n]
-    if not possible:
-        return []
+def sent_images(
+    lab: Lab, like: Artifact, groups: dict[int, Index], recorded: Sequence[Artifact], streams: Streams
+) -> Message | None:
+    """What arrives of `like`'s sender where it owns these groups only, label -> rows; None where nothing does."""
+    client, before = like.sender.index, received(recorded, like)
+    assert client is not None
+    owned = np.concatenate(list(groups.values()))
+    alone = lab.alone(client, owned, streams, epochs=0, batch=len(owned))
+    return alone.sent(client, like.round, alone.trained(client, like.round, before).message, before)
+
+
+def _visits(
+    case: Case, clients: Sequence[int], n: int, wanted: int, rng: np.random.Generator
+) -> list[tuple[int, dict[int, Index]]]:
+    """Who is played with which groups of n images, one of each of its classes; until there are groups enough."""
+    labels = case.data.train.y
+    cells = {
+        k: {int(c): rows for c in np.unique(labels[own]) if len(rows := own[labels[own] == c]) >= n}
+        for k, own in ((k, case.parts[k]) for k in clients)
+    }
+    cells = {k: own for k, own in cells.items() if own}
+    possible = [rows for own in cells.values() for rows in own.values()]
     # A cell with exactly n images has one group of that size, however often it is drawn
-    most = wanted if any(len(c.images) > n for c in possible) else len(possible)
-    count = min(most, max(_LEAST, _IMAGES * wanted // n))
-    turns = [possible[i % len(possible)] for i in range(count)]
-    return [_Group(c.client, c.label, np.sort(rng.choice(c.images, n, replace=False))) for c in turns]
+    most = wanted if any(len(rows) > n for rows in possible) else len(possible)
+    left, found = min(most, max(_LEAST, _IMAGES * wanted // n)) if possible else 0, []
+    while left > 0:
+        for k, own in cells.items():
+            some = dict(list(own.items())[:left])
+            if some:
+                groups = {c: np.sort(rng.choice(rows, n, replace=False)) for c, rows in some.items()}
+                found.append((k, groups))
+                left -= len(some)
+    return found
 
 
-def _replay(
-    case: Case,
-    lab: Lab,
+def _started(lab: Lab, init: str) -> Lab | None:
+    """A lab whose clients start their images as the run does ("own") or so; None where there is no choice."""
+    if init == "own":
+        return lab
+    config = lab.method.config
+    if not {"init", "unsafe_allow_real_init"} <= {f.name for f in dataclasses.fields(config)}:
+        return None
+    changed = dataclasses.replace(config, init=init, unsafe_allow_real_init=True)
+    return dataclasses.replace(lab, method=type(lab.method)(changed))
+
+
+def _add(
     made: Replays,
-    groups: Sequence[_Group],
-    settings: Condensing,
-    n: int,
-    latest: Mapping[int | None, Artifact],
+    id: str,
+    like: Artifact,
+    sent: Message | None,
+    groups: dict[int, Index],
+    note: dict[str, float | str],
 ) -> None:
-    if not groups:
+    """One message a group, of the images of its label."""
+    if sent is None or not all(kind in sent for kind in _KINDS):
         return
-    key = ("replay_condensed", n, settings.init)
-    net, train = initialise(lab.make, case.streams), case.data.train
-    channels_last(net)
-    cells = [Cell(normalise(torch.from_numpy(train.x[g.images]), case.data), g.label) for g in groups]
-    images = condense(net, cells, settings, case.streams.torch(*key))
-    for i, (group, image) in enumerate(zip(groups, images, strict=True)):
-        message: Message = {
-            Kind.CONDENSED_IMAGES: {"images": image},
-            Kind.CONDENSED_LABELS: {"labels": torch.tensor([group.label])},
-        }
-        like = latest[group.client]
-        # A stream of its own, so that two replays of one client meet different noise
-        seeded = lab.holding(streams=Streams(case.streams.key(*key, i)))
-        sent = seeded.sent(group.client, like.round, message, {})
-        for kind in message:
-            id = f"replay/condensed-{settings.init}/n{n}/{i}/{kind}"
-            made.add(id, replace(like, kind=kind), sent, group.images, {"n": n, "init": settings.init})
+    labels = sent[Kind.CONDENSED_LABELS]["labels"]
+    for label, group in groups.items():
+        rows = labels == label
+        for kind in _KINDS:
+            if rows.any():
+                part = {kind: {k: v[rows] for k, v in sent[kind].items()}}
+                made.add(f"{id}.{label}/{kind}", dataclasses.replace(like, kind=kind), part, group, note)

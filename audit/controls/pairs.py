@@ -6,14 +6,12 @@ data. The auditor therefore replays the prototype of n of a client's own images,
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from audit.controls.lab import Lab, Replays
-from audit.controls.prototypes import cells, sent_prototype
+from audit.controls.prototypes import cells, senders, sent_prototype
 from audit.settings.config import Replay
 from audit.subject.case import Case
 from fl.artifact import Artifact
-from fl.kinds import Kind
 from fl.streams import Streams
 
 
@@ -21,29 +19,22 @@ def plant(case: Case, recorded: Sequence[Artifact], settings: Replay) -> Replays
     """Pairs of local_prototypes over n and n + 1 images, for every n in settings.sizes.
 
     As many of each n as settings.groups, spread over settings.clients clients and their classes. Empty
-    where the method sends no prototypes, its clients cannot be played, or no model was recorded.
+    where clients cannot be played, or no prototypes were recorded together with a model of that round.
     """
-    made = Replays()
-    latest = {
-        a.sender.index: a
-        for a in sorted(recorded, key=lambda a: a.round)
-        if a.kind == Kind.LOCAL_MODEL and a.sender.index in case.parts
-    }
-    lab = Lab.of(case) if latest and Kind.LOCAL_PROTOTYPES in case.card.uplink else None
-    if lab is None:
+    made, lab, latest = Replays(), Lab.of(case), senders(case, recorded)
+    if lab is None or not latest:
         return made
     rng = case.streams.numpy("replay_pairs")
-    clients = sorted(rng.permutation(sorted(k for k in latest if k is not None))[: settings.clients].tolist())
+    clients = sorted(rng.permutation(sorted(latest))[: settings.clients].tolist())
     held = [c for k in clients for c in cells(case, latest[k])]
     for n in settings.sizes:
         possible = [cell for cell in held if len(cell.members) > n]
         for i in range(settings.groups if possible else 0):
             cell = possible[i % len(possible)]
             chosen = rng.choice(cell.members, n + 1, replace=False)
-            like = replace(cell.model, kind=Kind.LOCAL_PROTOTYPES)
             for size, name in ((n, "before"), (n + 1, "after")):
                 streams = Streams(case.streams.key("replay_pairs", n, i, name))
                 sent = sent_prototype(lab, cell, chosen[:size], recorded, streams)
                 note: dict[str, float | str] = {"n": size, "pair": f"{n}/{i}"}
-                made.add(f"replay/pair{n}/{i}/{name}", like, sent, chosen[:size], note)
+                made.add(f"replay/pair{n}/{i}/{name}", cell.sent, sent, chosen[:size], note)
     return made

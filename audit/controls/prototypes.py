@@ -6,15 +6,18 @@ starts from the very model it uploaded, trains no further, owns n of its images 
 of its other classes, and sends what the method's own code makes of them, through the run's protections. Of what
 arrives, the prototype of the one class is kept. n = 1 is the planted leak; the larger n give the curve of leakage
 against n. Replayed artifacts are marked as such everywhere.
+
+Clients also send all that they own once more, in their own streams: bit for bit what was recorded, where the
+replay is what the method does. What an attack makes of both is compared (audit/verdict/replays.py).
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import torch
 
-from audit.controls.lab import Lab, Replays, received
+from audit.controls.lab import UPDATES, Lab, Replays, received
 from audit.settings.config import Replay
 from audit.subject.case import Case
 from fl.artifact import Artifact
@@ -28,27 +31,24 @@ from fl.streams import Streams
 class Cell:
     """The examples of one class that one client holds."""
 
-    model: Artifact  # the client's latest upload
+    sent: Artifact  # the client's latest prototypes
     label: int
     members: Index
     others: Index  # one example of each other class of the client
 
 
 def plant(case: Case, recorded: Sequence[Artifact], settings: Replay) -> Replays:
-    """Replayed local_prototypes of every size in settings.sizes, from the latest uploads.
+    """Replayed local_prototypes of every size in settings.sizes, and of all that each client owns.
 
     Groups of a size are drawn at random, spread over settings.clients clients and their classes.
-    Empty where the method sends no prototypes, its clients cannot be played, or no model was recorded.
+    Empty where clients cannot be played, or no prototypes were recorded together with a model of that round.
     """
-    made, lab = Replays(), Lab.of(case)
-    if lab is None or Kind.LOCAL_PROTOTYPES not in case.card.uplink:
+    made, lab, latest = Replays(), Lab.of(case), senders(case, recorded)
+    if lab is None or not latest:
         return made
-    models = {a.sender.index: a for a in recorded if a.kind == Kind.LOCAL_MODEL}
-    with_prototypes = {a.sender.index for a in recorded if a.kind == Kind.LOCAL_PROTOTYPES}
-    clients = sorted(k for k in models if k is not None and k in with_prototypes and k in case.parts)
     rng = case.streams.numpy("replay")
-    clients = sorted(rng.permutation(clients)[: settings.clients].tolist())
-    held = [c for k in clients for c in cells(case, models[k])]
+    clients = sorted(rng.permutation(sorted(latest))[: settings.clients].tolist())
+    held = [c for k in clients for c in cells(case, latest[k])]
     for n in settings.sizes:
         possible = [cell for cell in held if len(cell.members) >= n]
         # A cell with exactly n examples has one group of that size, however often it is drawn
@@ -57,16 +57,44 @@ def plant(case: Case, recorded: Sequence[Artifact], settings: Replay) -> Replays
             cell = possible[i % len(possible)]
             group = np.sort(rng.choice(cell.members, n, replace=False))
             sent = sent_prototype(lab, cell, group, recorded, Streams(case.streams.key("replay", n, i)))
-            made.add(f"replay/n{n}/{i}", replace(cell.model, kind=Kind.LOCAL_PROTOTYPES), sent, group, {"n": n})
+            made.add(f"replay/n{n}/{i}", cell.sent, sent, group, {"n": n})
+    for k in sorted(latest):
+        whole(case, lab, latest[k], recorded, made)
     return made
 
 
-def cells(case: Case, model: Artifact) -> list[Cell]:
-    """The classes of a model's sender, in order."""
-    assert model.sender.index is not None, f"{model.id}: no client sent it"
-    own, labels = case.parts[model.sender.index], case.data.train.y
+def senders(case: Case, recorded: Sequence[Artifact]) -> dict[int, Artifact]:
+    """The latest prototypes of each client that holds something and whose model of that round is known."""
+    found = [a for a in recorded if a.kind == Kind.LOCAL_PROTOTYPES and a.origin == "recorded"]
+    found = [a for a in found if a.sender.index in case.parts and begun(recorded, a) is not None]
+    return {a.sender.index: a for a in sorted(found, key=lambda a: a.round) if a.sender.index is not None}
+
+
+def begun(recorded: Sequence[Artifact], sent: Artifact) -> Message | None:
+    """What the sender had received, with the model that it uploaded in the place of the global one.
+
+    A client that uploads none plays from what it received. None where neither is known.
+    """
+    before = received(recorded, sent)
+    for a in recorded:
+        if (a.sender, a.round, a.origin) != (sent.sender, sent.round, "recorded") or a.kind not in UPDATES:
+            continue
+        own = {k: torch.from_numpy(np.array(v)) for k, v in a.payload.items()}
+        start = before.get(Kind.GLOBAL_MODEL, {})
+        if a.kind == Kind.MODEL_DELTA:
+            if not start:
+                continue
+            own = {k: start[k] + v for k, v in own.items() if k in start}
+        return before | {Kind.GLOBAL_MODEL: {**start, **own}}
+    return before if Kind.GLOBAL_MODEL in before else None
+
+
+def cells(case: Case, sent: Artifact) -> list[Cell]:
+    """The classes of a sender, in order."""
+    assert sent.sender.index is not None, f"{sent.id}: no client sent it"
+    own, labels = case.parts[sent.sender.index], case.data.train.y
     classes, first = np.unique(labels[own], return_index=True)
-    return [Cell(model, int(c), own[labels[own] == c], own[first[classes != c]]) for c in classes]
+    return [Cell(sent, int(c), own[labels[own] == c], own[first[classes != c]]) for c in classes]
 
 
 def sent_prototype(
@@ -77,16 +105,34 @@ def sent_prototype(
     None where a protection or the method itself withholds it. `recorded` holds what the client had received;
     `streams` are the replay's own, so that two replays of one client meet different noise.
     """
-    client, round, before = cell.model.sender.index, cell.model.round, received(recorded, cell.model)
+    sent = _sent(lab, cell.sent, np.concatenate([group, cell.others]), recorded, streams)
+    return _of_class(sent, cell.label)
+
+
+def whole(case: Case, lab: Lab, like: Artifact, recorded: Sequence[Artifact], made: Replays) -> None:
+    """Adds a message for each class of all that `like`'s sender owns, as its own streams make it."""
+    client = like.sender.index
     assert client is not None
-    own = {k: torch.from_numpy(np.array(v)) for k, v in cell.model.payload.items()}
-    owned = np.concatenate([group, cell.others])
+    sent = _sent(lab, like, case.parts[client], recorded, case.streams)
+    for cell in cells(case, like):
+        id, note = f"replay/whole/{client}/{cell.label}", {"n": len(cell.members), "whole": 1}
+        made.add(id, like, _of_class(sent, cell.label), cell.members, note)
+
+
+def _sent(
+    lab: Lab, like: Artifact, owned: Index, recorded: Sequence[Artifact], streams: Streams
+) -> Message | None:
+    client, start = like.sender.index, begun(recorded, like)
+    assert client is not None and start is not None
     alone = lab.alone(client, owned, streams, epochs=0, batch=len(owned))
-    reply = alone.trained(client, round, before | {Kind.GLOBAL_MODEL: own})
-    sent = alone.sent(client, round, reply.message, before)
+    reply = alone.trained(client, like.round, start)
+    return alone.sent(client, like.round, reply.message, received(recorded, like))
+
+
+def _of_class(sent: Message | None, label: int) -> Message | None:
     if sent is None or Kind.LOCAL_PROTOTYPES not in sent:
         return None
-    rows = sent[Kind.LOCAL_PROTOTYPES]["classes"] == cell.label
+    rows = sent[Kind.LOCAL_PROTOTYPES]["classes"] == label
     if not rows.any():
         return None
     return {Kind.LOCAL_PROTOTYPES: {k: v[rows] for k, v in sent[Kind.LOCAL_PROTOTYPES].items()}}

@@ -52,9 +52,7 @@ def run(run: RunDir, config: Config, progress: Progress) -> None:
     """Writes audit.json."""
     case, policy = open_case(run, config), load_policy(config.policy)
     progress("score", 0, 3)
-    held = counts(case)
-    smallest = int(held[held > 0].min()) if held.any() else 0
-    attacked = [Attacked(file, smallest) for file in load_evidence(run)]
+    attacked = [Attacked(file) for file in load_evidence(run)]
     history = [json.loads(line) for line in run.metrics.read_text().splitlines()]
     budgets = [Budget(**b) for b in run.read_json(run.evidence / "budgets.json")]
     audits = [DPAudit(**a) for a in run.read_json(run.evidence / "dp_audits.json")]

@@ -10,7 +10,9 @@ from pydantic import ConfigDict, TypeAdapter, ValidationError
 from attacks.evidence import Evidence
 from attacks.measure import named
 from audit.verdict import figures
-from audit.verdict.judge import Subject, Verdict, clear, most_telling
+from audit.verdict.judge import Subject, Verdict, most_telling
+from audit.verdict.replays import settled
+from audit.verdict.statistics import clear
 from fl.errors import UserError
 from reports import format as fmt
 from reports.result import Coverage, Figure, Finding, Gallery, Headline, Outcome, Severity, worst_first
@@ -20,14 +22,9 @@ _READ = TypeAdapter(list[Evidence], config=ConfigDict(extra="forbid"))
 
 @dataclasses.dataclass(frozen=True)
 class Attacked(Subject):
-    """One attack's file.
-
-    `smallest_cell` is the fewest examples of a class that any client holds. Replays of fewer show
-    what the attack can do, not what it did here: they count as controls and set no severity.
-    """
+    """One attack's file."""
 
     file: Mapping[str, Any]
-    smallest_cell: int
 
     @cached_property
     def found(self) -> Sequence[Evidence]:
@@ -40,7 +37,7 @@ class Attacked(Subject):
                 f"the evidence of {self.file['name']} cannot be read: entry {where}: {first['msg']}",
                 hint="run `fedaudit attack` again",
             ) from error
-        return [_hypothetical(e, self.smallest_cell) for e in evidence]
+        return settled(evidence)
 
     @property
     def unsettled(self) -> Verdict | None:
@@ -81,16 +78,6 @@ class Attacked(Subject):
             )
             for g in self.file.get("galleries", [])
         ]
-
-
-def _hypothetical(e: Evidence, smallest_cell: int) -> Evidence:
-    n = e.condition.get("n")
-    if e.control != "none" or e.condition.get("origin") != "replayed" or not isinstance(n, int | float):
-        return e
-    if n >= smallest_cell:
-        return e
-    note = f"{e.note}; no client of this federation holds so few".lstrip("; ")
-    return dataclasses.replace(e, control="positive", note=note)
 
 
 def _title(outcome: Outcome, attack: str, learns: str) -> str:

@@ -3,6 +3,8 @@
 * A negative control that fires (the "leak" is found in data nobody trained on) makes any result
   inconclusive: the attack finds leaks where there are none.
 * A rule that holds makes it demonstrated, whatever else was missed.
+* Replays set no severity by themselves (audit/verdict/replays.py). Where they disagree with what clients sent,
+  the attack does not model the method, and finding nothing means nothing.
 * A fact (a bound, a flaw, a refuted claim) that meets no rule is not demonstrated.
 * Evidence that meets none must come from an attack that found its planted leak, and that had the trials to
   show a small one, before "not demonstrated" may be said; else it is inconclusive.
@@ -15,9 +17,11 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any
 
-from attacks import measure, stats
+from attacks import measure
 from attacks.evidence import Evidence
-from audit.verdict.policy import Condition, Policy, Rule, Statistic, load_policy
+from audit.verdict.policy import Condition, Policy, Rule, load_policy
+from audit.verdict.replays import disagreement, replayed, settled
+from audit.verdict.statistics import clear, detectable, statistic
 from reports.result import Finding, Outcome, Severity
 
 
@@ -79,8 +83,9 @@ def judge(found: Sequence[Evidence] | Sequence[Fact], policy: Policy) -> Verdict
             outcome=Outcome.NOT_DEMONSTRATED,
             reason=f"No rule of policy {policy.name} {policy.version} finds it too large.",
         )
-    evidence = [e for e in found if isinstance(e, Evidence)]
+    evidence = settled([e for e in found if isinstance(e, Evidence)])
     real, negative, positive = ([e for e in evidence if e.control == c] for c in ("none", "negative", "positive"))
+    positive += [e for e in real if replayed(e)]  # graded, and still the auditor's own
     if fired := _worst(negative, policy):
         return _inconclusive(
             "The negative control fired: the attack finds leaks where there are none "
@@ -89,7 +94,13 @@ def judge(found: Sequence[Evidence] | Sequence[Fact], policy: Policy) -> Verdict
     if held := _worst(real, policy):
         return held
     if not real:
-        return _inconclusive("The attack measured nothing that could be graded.")
+        return _inconclusive(
+            "The attack measured nothing that clients sent, and replays alone are never graded."
+            if any(map(replayed, positive))
+            else "The attack measured nothing that could be graded."
+        )
+    if apart := disagreement(evidence):
+        return _inconclusive(f"The attack does not model what this method sends: {apart}.")
     if not positive:
         return _inconclusive("No planted leak was tried, so nothing shows that the attack works.")
     if not any(clear(e) for e in positive):
@@ -106,56 +117,6 @@ def judge(found: Sequence[Evidence] | Sequence[Fact], policy: Policy) -> Verdict
         reason="The attack found its planted leak and nothing beyond the blind adversaries here; "
         f"it could have shown a leak of {smallest:.2g} of what guessing leaves.",
     )
-
-
-def statistic(e: Evidence, name: Statistic) -> float:
-    """The end of the interval that is least favourable to the attack; NaN where it has none.
-
-    For residual_risk and excess the two intervals are combined as independent estimates (MOVER: Zou,
-    Donner. Stat. Med. 27, 2008, eq. 3), against the strongest blind adversary.
-    """
-    if e.interval is None or not math.isfinite(e.value):
-        return math.nan
-    low, high = e.interval
-    sign = 1.0 if e.higher_is_worse else -1.0
-    value, end = sign * e.value, sign * (low if e.higher_is_worse else high)
-    if name == "value":
-        return sign * end if e.higher_is_worse else math.nan
-    if not e.baselines:
-        return math.nan
-    ends = []
-    for b in e.baselines:
-        blind = sign * b.value
-        if b.interval is None:
-            blind_end = blind
-        else:
-            blind_end = sign * (b.interval[1] if e.higher_is_worse else b.interval[0])
-        a, c = max(0.0, value - end), max(0.0, blind_end - blind)
-        if name == "excess":
-            ends.append(value - blind - math.hypot(a, c))
-        elif blind < 1 and e.higher_is_worse:
-            left = 1 - blind
-            ends.append((value - blind) / left - math.hypot(a / left, c * (1 - value) / left**2))
-        else:
-            ends.append(math.nan)  # guessing is always right: nothing is left to risk
-    return min(ends) if not any(math.isnan(x) for x in ends) else math.nan
-
-
-def clear(e: Evidence) -> bool:
-    """Whether it is clear of every blind adversary."""
-    return statistic(e, "excess") > 0
-
-
-def detectable(e: Evidence) -> float:
-    """The smallest leak that this evidence would probably have shown, as a residual risk.
-
-    Infinity for evidence that no interval or no baseline goes with, and for likeness of images
-    (dB, index), of which there is no share to take.
-    """
-    if e.interval is None or e.strongest is None or e.unit != "fraction" or not e.higher_is_worse:
-        return math.inf
-    alpha = stats.corrected(1 - e.confidence, e.looks)
-    return stats.detectable(e.value, e.interval, e.strongest.value, alpha)
 
 
 def _worst(found: Iterable[Evidence | Fact], policy: Policy) -> Verdict | None:

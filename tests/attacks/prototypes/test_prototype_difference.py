@@ -120,7 +120,7 @@ def test_an_extractor_that_changed_in_between_hides_the_image() -> None:
 
 def test_the_planted_pairs_are_found_and_images_of_nobody_are_not() -> None:
     assert one(plain(), "rank1", 1).control == "positive"
-    assert one(plain(), "rank1", 10).control == "none"
+    assert one(plain(), "rank1", 10).control == "positive"
     (control,) = [e for e in plain() if e.control == "negative"]
     chance = control.baselines[0].value
     assert control.interval is not None and control.interval[0] <= chance <= control.interval[1]

@@ -61,9 +61,9 @@ def replays(attempt: int = 1) -> Replays:
     return planted(SimulatedCase(validate(Config, SETTINGS, "test")), recorded())
 
 
-def test_every_size_is_replayed_from_noise_and_the_smallest_from_real_images_too() -> None:
+def test_every_size_is_replayed_as_the_method_does_and_the_smallest_from_real_images_too() -> None:
     made = {(a.note["n"], a.note["init"]) for a in replays().artifacts}
-    assert made == {(1, "noise"), (1, "real"), (5, "noise")}
+    assert made == {(1, "own"), (1, "real"), (5, "own")}
     assert all(a.origin == "replayed" for a in replays().artifacts)
 
 

@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 import torch
 
+from audit.controls import condensed
+from audit.controls.lab import Lab
 from audit.phases import simulate
 from audit.phases.attack import plant
 from audit.settings import catalog
@@ -33,6 +35,11 @@ METHODS = {
     "gandalf": {"name": "gandalf", "augmentation": "none", "rounds": 1, "local_epochs": 1},
     "feddc_condense": {"name": "feddc_condense", "rounds": 1, "iterations": 1},
 }
+SENDERS = [
+    name
+    for name in catalog.names("methods")
+    if {Kind.LOCAL_PROTOTYPES, Kind.CONDENSED_IMAGES} & set(catalog.load("methods", name).card.uplink)
+]
 REPLAY = {"sizes": [1], "clients": 1, "groups": 2, "updates": [1], "update_steps": [1], "update_groups": 1}
 
 
@@ -47,7 +54,7 @@ def planted(control: str, method: str) -> tuple[Artifact, ...]:
 def ran(method: str) -> tuple[RunDir, Config]:
     settings: dict[str, Any] = {
         "federation": {"dataset": "digits", "clients": 4, "model": {"name": "mlp", "hidden": [16]}},
-        "method": METHODS[method],
+        "method": METHODS.get(method, {"name": method, "rounds": 1}),
         "workers": 0,
         "record": {"rounds": "all"},
         "replay": REPLAY,
@@ -77,26 +84,6 @@ def test_an_unknown_control_is_refused_by_name() -> None:
         plant("wishes", open_case(run, config), [], config.replay)
 
 
-def test_prototypes_are_what_the_methods_own_client_sends() -> None:
-    """A replay over all images of a class is the recorded prototype itself."""
-    run, config = ran("rebafl")
-    case = open_case(run, config)
-    recorded = messages(run.artifacts, set(Kind), "all")
-    labels = case.data.train.y
-    sizes = sorted({int((labels[case.parts[k]] == c).sum()) for k in range(4) for c in range(10)} - {0})
-    settings = config.replay.model_copy(update={"sizes": tuple(sizes), "clients": 4, "groups": 40})
-    sent = {a.sender: a.payload for a in recorded if a.kind == Kind.LOCAL_PROTOTYPES}
-    whole = 0
-    for a in plant("prototypes", case, recorded, settings).artifacts:
-        [label] = a.payload["classes"]
-        assert a.sender.index is not None
-        if a.note["n"] == (labels[case.parts[a.sender.index]] == label).sum():
-            [row] = sent[a.sender]["features"][sent[a.sender]["classes"] == label]
-            assert abs(a.payload["features"][0] - row).max() < 1e-6
-            whole += 1
-    assert whole >= 10
-
-
 class Normalised(ReBaFL):
     """Clients that send prototypes of length one, as official code of other methods does."""
 
@@ -119,3 +106,28 @@ def test_what_a_methods_client_does_to_its_prototypes_is_in_the_replays(control:
     lengths = [np.linalg.norm(a.payload["features"]) for a in normalised]
     assert len(lengths) == len(plain) > 0 and np.allclose(lengths, 1, atol=1e-6)
     assert not np.allclose([np.linalg.norm(a.payload["features"]) for a in plain], 1, atol=1e-2)
+
+
+@pytest.mark.parametrize("method", SENDERS)
+def test_what_clients_sent_is_made_again_bit_for_bit(method: str) -> None:
+    """For the client's own cells, whatever the method makes of them."""
+    run, config = ran(method)
+    case, recorded = open_case(run, config), messages(run.artifacts, set(Kind), "all")
+    lab, compared = Lab.of(case), 0
+    assert lab is not None
+    if Kind.LOCAL_PROTOTYPES in case.card.uplink:
+        sent = {a.sender: a.payload for a in recorded if a.kind == Kind.LOCAL_PROTOTYPES}
+        again = [a for a in plant("prototypes", case, recorded, config.replay).artifacts if "whole" in a.note]
+        assert len(again) == sum(len(p["classes"]) for p in sent.values())
+        for a in again:
+            row = sent[a.sender]["classes"] == a.payload["classes"][0]
+            assert np.array_equal(a.payload["features"], sent[a.sender]["features"][row])
+            compared += 1
+    for like in (a for a in recorded if a.kind == Kind.CONDENSED_IMAGES):
+        assert like.sender.index is not None
+        own = case.parts[like.sender.index]
+        found = condensed.sent_images(lab, like, {0: own}, recorded, case.streams)
+        assert found is not None
+        assert np.array_equal(found[Kind.CONDENSED_IMAGES]["images"].numpy(), like.payload["images"])
+        compared += 1
+    assert compared >= 3

@@ -6,8 +6,9 @@ import pytest
 
 from attacks.evidence import Baseline, Evidence
 from audit.verdict.accounts import Bound
-from audit.verdict.judge import detectable, judge, judged, statistic
+from audit.verdict.judge import judge, judged
 from audit.verdict.policy import Policy, load_policy
+from audit.verdict.statistics import detectable, statistic
 from fl.errors import UserError
 from reports.result import Budget, Outcome, Severity
 
@@ -59,7 +60,7 @@ def test_evidence_gets_the_severity_of_the_worst_rule_that_holds(
 ) -> None:
     verdict = judge([*found, *CONTROLS], POLICY)
     assert (verdict.outcome, verdict.severity, verdict.rule) == (Outcome.DEMONSTRATED, severity, rule)
-    assert rule in verdict.reason and "policy default 4" in verdict.reason
+    assert rule in verdict.reason and f"policy default {POLICY.version}" in verdict.reason
 
 
 def test_the_lower_end_decides_and_not_the_value() -> None:

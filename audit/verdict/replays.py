@@ -1,0 +1,104 @@
+"""What replayed messages may say about a run: what an attack can do, and nothing of the run by themselves.
+
+A replay is a message that the auditor had a client send once more. At its place (n = 1, say) it is held against
+what clients really sent there, at the same n and by the same measures:
+
+* where both agree within their intervals, and what was really sent is clear of every blind adversary too, the
+  replays are more trials of a leak that exists, and are graded with it;
+* where they disagree, the attack does not model what this method sends, and finding nothing means nothing;
+* everywhere else they are controls: a leak that nobody sent has no severity.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from attacks import stats
+from attacks.evidence import REPLAYED, WHOLE, Evidence
+from audit.verdict.statistics import clear
+
+
+def settled(found: Sequence[Evidence]) -> list[Evidence]:
+    """The same evidence with every replay marked as graded ("none") or as a control ("positive")."""
+    return [_marked(e, found) for e in found]
+
+
+def replayed(e: Evidence) -> bool:
+    """Whether the auditor made the messages behind it, however it is marked."""
+    return e.control != "negative" and _origin(e).startswith(REPLAYED)
+
+
+def disagreement(found: Sequence[Evidence]) -> str:
+    """Where recorded and replayed messages of the same n disagree, as part of a sentence; empty where nowhere."""
+    for e in found:
+        for own in _recorded(e, found):
+            if e.measure == own.measure and _apart(e, own):
+                return (
+                    f"{e.measure} is {own.value:.3g} for what clients sent and {e.value:.3g} for what their own "
+                    f"code sends when it is run again, at {own.place}"
+                )
+    return ""
+
+
+def _marked(e: Evidence, found: Sequence[Evidence]) -> Evidence:
+    if not replayed(e):
+        return e
+    if _origin(e) == REPLAYED and _agreed(e, found):
+        return replace(e, control="none", note=_noted(e, "what clients sent at this n agrees"))
+    return replace(e, control="positive", note=_noted(e, "made by the auditor, sets no severity"))
+
+
+def _noted(e: Evidence, words: str) -> str:
+    return e.note if words in e.note else f"{e.note}; {words}".removeprefix("; ")
+
+
+def _agreed(e: Evidence, found: Sequence[Evidence]) -> bool:
+    """Whether clients sent something of that n that leaks as well, and none of it is apart from the replays."""
+    here = [r for r in found if replayed(r) and r.condition == e.condition]
+    both = [(own, r) for own in _recorded(e, found) for r in here if r.measure == own.measure]
+    both = [(own, r) for own, r in both if _comparable(own) and _comparable(r)]
+    return any(_leaks_too(own, r) for own, r in both) and not any(_apart(own, r) for own, r in both)
+
+
+def _leaks_too(own: Evidence, r: Evidence) -> bool:
+    """Clear of the blind adversaries of the replays, which had more trials; corrected for no other looks.
+
+    The replays' own intervals are corrected for all looks; this one question is only asked where they are high.
+    The interval is drawn in as a normal one would be.
+    """
+    assert own.interval is not None
+    narrow = stats.normal_reach(1 - own.confidence) / stats.normal_reach(
+        stats.corrected(1 - own.confidence, own.looks)
+    )
+    low, high = (own.value + (end - own.value) * narrow for end in own.interval)
+    return clear(replace(own, interval=(low, high), baselines=r.baselines))
+
+
+def _recorded(e: Evidence, found: Sequence[Evidence]) -> list[Evidence]:
+    """What was measured at the same n, and the same in all else, on what clients sent."""
+    if _origin(e) not in (REPLAYED, WHOLE) or "n" not in e.condition or not replayed(e):
+        return []
+    return [own for own in found if own.control == "none" and _elsewhere(own) == _elsewhere(e) and _is_sent(own)]
+
+
+def _is_sent(e: Evidence) -> bool:
+    return _origin(e) == "recorded"
+
+
+def _elsewhere(e: Evidence) -> Mapping[str, int | float | str]:
+    return {k: v for k, v in e.condition.items() if k != "origin"}
+
+
+def _comparable(e: Evidence) -> bool:
+    """Likeness of images varies with the images, at any n; shares of right answers are compared."""
+    return e.unit == "fraction" and e.higher_is_worse and e.interval is not None
+
+
+def _apart(a: Evidence, b: Evidence) -> bool:
+    """Whether the intervals, each corrected for its looks, have no value in common."""
+    if not (_comparable(a) and _comparable(b)) or a.interval is None or b.interval is None:
+        return False
+    return a.interval[1] < b.interval[0] or b.interval[1] < a.interval[0]
+
+
+def _origin(e: Evidence) -> str:
+    return str(e.condition.get("origin", "recorded"))
