@@ -17,11 +17,11 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from audit.controls.lab import UPDATES, Lab, Replays, received
+from audit.controls.lab import Lab, Replays, received
 from audit.settings.config import Replay
 from audit.subject.case import Case
 from fl.artifact import Artifact
-from fl.kinds import Kind
+from fl.kinds import UPDATES, Kind
 from fl.partition import Index
 from fl.protection import Message
 from fl.streams import Streams
