@@ -147,11 +147,19 @@ class Budget(Record):
 
 
 class ClaimCondition(Record):
-    """One thing a cited theorem needs, and whether it was there."""
+    """One thing a claim needs. Checked: it holds; assumed: nobody looked; contradicted: it does not hold."""
 
     text: str
-    holds: bool
+    status: Literal["checked", "assumed", "contradicted"]
     because: str
+
+
+class ClaimOutcome(StrEnum):
+    """What is known of a claim. There is no "proved": it holds under assumptions that are listed."""
+
+    HOLDS = "holds under its assumptions"
+    REFUTED = "refuted"
+    UNDECIDED = "cannot be decided"
 
 
 class ClaimRow(Record):
@@ -174,12 +182,14 @@ class ClaimRecord(Record):
     title: str
     source: str
     words: str  # what is claimed, in the claim's own terms
-    verdict: str  # one sentence
+    outcome: ClaimOutcome
+    verdict: str  # the outcome and what it rests on, one sentence
     severity: Severity
     claimed: str  # "(3, 0.01)"
     claimed_epsilon: float | None
-    exact: float  # one release, at the true sensitivity
-    composed: float  # over the stated rounds
+    exact: float  # one release under what holds, at most
+    composed: float  # all releases, at most
+    lower: float = 0.0  # all releases, at least; computed where the claim is above or below
     empirical: float | None = None  # a lower bound shown by measurement
     empirical_text: str = ""
     conditions: list[ClaimCondition] = Field(default_factory=list)

@@ -8,53 +8,45 @@ one; everything else is computed.
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
+from audit.claims.setting import Group, Neighbours, Positive, Role, Setting
 from audit.settings.errors import validate
 from audit.settings.spec import Number, Whole
 from audit.settings.yaml import read_yaml
 from fl.ledger import Mechanism
 
-Role = Literal["claimed", "actual", "measured", "other"]
-Positive = Annotated[Number, Field(gt=0)]
+Status = Literal["checked", "assumed", "contradicted"]
 
 
-class _Group(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class Promise(_Group):
+class Promise(Group):
     """What is promised."""
 
     epsilon: Positive | None = Field(default=None, description="null: no number is given")
     delta: Number = Field(default=0.0, ge=0, le=1, description="as the claim states it")
-
-
-class Setting(_Group):
-    """One set of assumptions about a release."""
-
-    name: str = Field(description="in the words of the report")
-    role: Role = Field(default="other", description="claimed, actual, measured or other")
-    noise: Number = Field(default=0.0, ge=0, description="standard deviation or scale; 0: none")
-    sensitivity: Positive | None = Field(default=None, description="null: nothing bounds it")
-    delta: Number | None = Field(default=None, ge=0, lt=1, description="default: that of the claim")
-    spacing: Positive | None = Field(default=None, description="of numbers that rounding recovers")
-    sampling: Literal["none", "poisson", "fixed_without_replacement"] = Field(
-        default="none", description="with participation hidden from the observer"
+    finite: bool = Field(
+        default=False, description="differential privacy without a number: any finite epsilon would keep it"
     )
-    rate: Number = Field(default=1.0, gt=0, le=1, description="of the sampling")
-    releases: Whole = Field(default=1, ge=1, description="how many, where sampling is credited")
+
+    @model_validator(mode="after")
+    def _one_promise(self) -> "Promise":
+        if self.finite and self.epsilon is not None:
+            raise ValueError("must have a number or be finite, not both")
+        return self
 
 
-class Condition(_Group):
+class Condition(Group):
     """Something the claim needs that cannot be computed from its numbers."""
 
     text: str = Field(description="what must hold")
-    holds: bool = Field(description="whether it does")
+    status: Status = Field(
+        default="assumed",
+        description="checked: the reviewer saw it hold; assumed: nobody looked; contradicted: it does not hold",
+    )
     because: str = Field(description="why")
 
 
-class Target(_Group):
+class Target(Group):
     """A guarantee to find the noise for."""
 
     epsilon: Positive = Field(description="of the guarantee")
@@ -63,7 +55,7 @@ class Target(_Group):
     releases: Whole = Field(default=1, ge=1, description="how many")
 
 
-class Claim(_Group):
+class Claim(Group):
     """One claim."""
 
     id: str = Field(description="short, for tables")
@@ -76,34 +68,49 @@ class Claim(_Group):
     )
     mechanism: Mechanism = Field(default="gaussian", description="of the noise")
     unit: Literal["record", "client", "unstated"] = Field(default="unstated", description="protected")
-    adjacency: Literal["add_or_remove_one", "replace_one", "unstated"] = Field(
-        default="unstated", description="neighbouring data sets"
+    adjacency: Neighbours | Literal["unstated"] = Field(
+        default="unstated",
+        description="neighbouring data sets; zero_out: one unit's contribution is replaced by zero",
     )
     units: Whole | None = Field(default=None, ge=1, description="how many there are; delta < 1 / that")
     composes: bool = Field(default=False, description="whether the claim counts its releases")
     releases: dict[str, Annotated[Whole, Field(ge=1)]] = Field(
         default={"1 release": 1}, min_length=1, max_length=6, description="heading -> how many"
     )
-    settings: tuple[Setting, ...] = Field(min_length=1, max_length=40, description="assumptions")
-    conditions: tuple[Condition, ...] = Field(default=(), description="stated by the reviewer")
+    settings: tuple[Setting, ...] = Field(min_length=1, max_length=40, description="assumptions, a row each")
+    conditions: tuple[Condition, ...] = Field(default=(), description="assumptions that no number decides")
     targets: tuple[Target, ...] = Field(default=(), description="guarantees to find noise for")
     empirical: str = Field(default="", description="what was measured, in words")
     notes: tuple[str, ...] = Field(default=(), description="further sentences")
 
     @model_validator(mode="after")
-    def _has_the_truth(self) -> "Claim":
-        for role in ("claimed", "actual"):
+    def _can_be_judged(self) -> "Claim":
+        for role in ("claimed", "actual", "measured"):
             if sum(s.role == role for s in self.settings) > 1:
                 raise ValueError(f"must have at most one setting of role {role}")
-        if not any(s.role == "actual" and s.sampling == "none" for s in self.settings):
-            raise ValueError("must have a setting of role actual, without sampling")
+        if self.setting("claimed") is None and self.setting("actual") is None:
+            raise ValueError("must have a setting of role claimed or actual")
         return self
 
     def setting(self, role: Role) -> Setting | None:
         return next((s for s in self.settings if s.role == role), None)
 
+    @property
+    def judged(self) -> Setting:
+        """What holds, as far as the claim's file knows: the actual setting, else the claimed one."""
+        found = self.setting("actual") or self.setting("claimed")
+        assert found is not None  # validated
+        return found
 
-class Claims(_Group):
+    def delta(self, s: Setting) -> float:
+        return self.promise.delta if s.delta is None else s.delta
+
+    def count(self, s: Setting) -> int:
+        """How many releases a setting costs, all together."""
+        return s.releases or max(self.releases.values())
+
+
+class Claims(Group):
     """A file of claims."""
 
     title: str = Field(description="of the report")

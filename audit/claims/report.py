@@ -6,13 +6,15 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import NamedTuple
 
-from audit.claims.claim import load
-from audit.claims.scores import rescored
+from audit.claims.claim import Claim, load
+from audit.claims.scores import not_computed, rescored
+from audit.dp.child import Exceeded, call
 from reports.document import Chapter, Document, compose
 from reports.format import plural
 from reports.renderers.pdf import Pdf
 from reports.result import (
     AuditResult,
+    ClaimOutcome,
     ClaimRecord,
     Coverage,
     Headline,
@@ -41,12 +43,24 @@ class Overview(Section):
     def build(self, result: AuditResult) -> list[Block]:
         return [
             Paragraph(
-                "Each claim is computed again from its own numbers: what its formula gives, whether the "
-                "formula applies, what one release costs exactly, what all of them cost together, and "
-                "what noise would make it true. Smaller epsilon is more private."
+                "Each claim is computed again from its own numbers: whether its formula applies, what one "
+                "release costs, what all of them cost together, and what noise would make it true. A claim "
+                "holds under its assumptions where an upper bound keeps it; it is refuted by a lower bound only; "
+                "else it cannot be decided. Its page lists what was checked, what is assumed and what is "
+                "contradicted. Smaller epsilon is more private."
             ),
             table(result.claims),
+            Paragraph(tally(result.claims)),
         ]
+
+
+def tally(claims: Sequence[ClaimRecord]) -> str:
+    """How many claims have each verdict, as a sentence."""
+    counts = [f"{sum(c.outcome is o for c in claims)} {o.value}" for o in ClaimOutcome]
+    return f"{plural(len(claims), 'verdict')}: {', '.join(counts)}."
+
+
+SECONDS, GIGABYTES = 60.0, 8.0  # that one claim may take
 
 
 class Scored(NamedTuple):
@@ -58,13 +72,25 @@ def score_files(paths: Sequence[Path], progress: Callable[[str, int, int], None]
     """Every claim in these files, re-scored. Raises UserError for a bad file."""
     files = [load(p) for p in paths]
     claims = [c for f in files for c in f.claims]
-    found = []
-    for number, claim in enumerate(claims):
-        progress("claims", number, len(claims))
-        found.append(rescored(claim))
+    progress("claims", 0, len(claims))
+    try:
+        found = call(_all, SECONDS * len(claims), GIGABYTES, claims)
+    except Exceeded:  # by which of them is not known
+        found = [_alone(c) for c in claims]
     progress("claims", len(claims), len(claims))
     title = files[0].title if len(files) == 1 else "Claims of privacy, re-scored"
     return Scored(title, found)
+
+
+def _all(claims: Sequence[Claim]) -> list[ClaimRecord]:
+    return [rescored(c) for c in claims]
+
+
+def _alone(claim: Claim) -> ClaimRecord:
+    try:
+        return call(rescored, SECONDS, GIGABYTES, claim)
+    except Exceeded as reason:
+        return not_computed(claim, str(reason))
 
 
 def pdf(title: str, claims: Sequence[ClaimRecord], command: str) -> bytes:

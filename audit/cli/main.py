@@ -40,6 +40,7 @@ class Kind(StrEnum):
 class Schema(StrEnum):
     CONFIG = "config"
     RESULT = "result"
+    CLAIMS = "claims"
 
 
 class Bar(StrEnum):
@@ -159,7 +160,7 @@ def show(
     config: Annotated[Optional[Path], typer.Argument(metavar="CONFIG")] = None,  # noqa: UP045
     schema: Annotated[
         Optional[Schema],  # noqa: UP045
-        typer.Option(help="print the JSON Schema of configs or of audit.json"),
+        typer.Option(help="print the JSON Schema of configs, of audit.json or of files of claims"),
     ] = None,
 ) -> None:
     """Print a config with every default, or a JSON Schema."""
@@ -174,6 +175,11 @@ def show(
         from reports.result import AuditResult
 
         typer.echo(json.dumps(result_schema(AuditResult), indent=2, allow_nan=False))
+    elif schema is Schema.CLAIMS:
+        from audit.claims.claim import Claims
+        from audit.settings.schema import claims_schema
+
+        typer.echo(json.dumps(claims_schema(Claims), indent=2, allow_nan=False))
     elif schema is Schema.CONFIG:
         from audit.settings.schema import config_schema
 

@@ -23,7 +23,7 @@ def claims(
     out: Annotated[Path, typer.Option(help="the PDF to write")] = Path("claims.pdf"),
 ) -> None:
     """Re-score published or contractual claims of privacy; writes a PDF with a page a claim."""
-    from audit.claims.report import pdf, score_files
+    from audit.claims.report import pdf, score_files, tally
     from audit.cli.show import print_table, progress
     from reports.sections.claims import table
 
@@ -32,7 +32,10 @@ def claims(
     out.parent.mkdir(parents=True, exist_ok=True)
     out.write_bytes(pdf(title, found, f"fedaudit claims {' '.join(map(str, files))}"))
     shown = table(found)
-    print_table([*shown.header, "verdict"], [[*row, c.verdict] for row, c in zip(shown.rows, found, strict=True)])
+    print_table(shown.header, shown.rows)
+    for claim in found:
+        typer.echo(f"{claim.id}: {claim.verdict}")
+    typer.echo(tally(found))
     typer.echo(f"report: {out}")
 
 

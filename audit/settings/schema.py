@@ -58,6 +58,11 @@ def result_schema(result: type[BaseModel]) -> Schema:
     return _finished(schema, "result")
 
 
+def claims_schema(claims: type[BaseModel]) -> Schema:
+    """Of a file of claims, as YAML is written."""
+    return _finished(claims.model_json_schema(), "claims")
+
+
 def _name_plugins(schema: Schema) -> Iterator[str]:
     """Put a reference to its kind wherever a plugin may stand; yields the kinds that are named."""
     for node in _nodes(schema):

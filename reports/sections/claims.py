@@ -26,23 +26,24 @@ class Claims(Section):
 
 
 def table(claims: Sequence[ClaimRecord]) -> Table:
-    """Claimed beside exact beside composed beside empirical."""
+    """The verdict on each claim, beside the numbers it rests on."""
     return Table(
-        header=["Claim", "Claimed", "Exact, one release", "Composed", "Empirical, at least"],
+        header=["Claim", "Verdict", "Claimed", "One release", "All releases", "Measured"],
         rows=[
             [
                 c.title,
+                c.outcome.value,
                 c.claimed,
                 digits(c.exact),
                 digits(c.composed),
-                "not measured" if c.empirical is None else number(c.empirical),
+                "" if c.empirical is None else number(c.empirical),
             ]
             for c in claims
         ],
-        align="lrrrr",
-        widths=[3.2, 1.4, 1.6, 1.6, 1.5],
-        caption="Epsilon. Exact and composed are upper bounds for what ran, at the sensitivity that is "
-        "enforced; empirical is a lower bound from a measurement.",
+        align="llrrrr",
+        widths=[3.3, 2.9, 1.5, 1.4, 1.6, 1.2],
+        caption="Epsilon. One release and all of them are upper bounds for what is known to be so; measured is a "
+        "lower bound. A claim is refuted by a lower bound only.",
     )
 
 
@@ -53,14 +54,15 @@ def page(claim: ClaimRecord) -> list[Block]:
         Callout(title="Verdict", text=claim.verdict, severity=claim.severity),
         KeyValues(items={"Source": claim.source, "Claimed": claim.claimed}),
         Table(
-            header=["Condition", "Holds", "Because"],
-            rows=[[c.text, "yes" if c.holds else "no", c.because] for c in claim.conditions],
+            header=["Assumption", "Status", "Because"],
+            rows=[[c.text, c.status, c.because] for c in claim.conditions],
             align="lll",
-            widths=[3, 0.7, 4],
-            caption="What the claim needs.",
+            widths=[3, 1.2, 4],
+            caption="What the claim needs. Assumed: taken for granted here.",
         ),
-        _numbers(claim),
     ]
+    if claim.rows:
+        blocks.append(_numbers(claim))
     if claim.sampled:
         blocks.append(_sampled(claim.sampled))
     if claim.empirical_text:
@@ -101,7 +103,13 @@ def _numbers(claim: ClaimRecord) -> Table:
 
 def _sampled(rows: Sequence[ClaimRow]) -> Table:
     cited = any(r.formula is not None for r in rows)
-    header = ["With sampling credited", "Delta", "Noise / sensitivity", "Epsilon at most", "Computed by"]
+    header = [
+        "With sampling, shuffling or tuning",
+        "Delta",
+        "Noise / sensitivity",
+        "Epsilon at most",
+        "Computed by",
+    ]
     table = []
     for r in rows:
         bound = digits(r.epsilon[0]) + ("" if r.lower is None else f", at least {number(r.lower)}")
@@ -113,7 +121,7 @@ def _sampled(rows: Sequence[ClaimRow]) -> Table:
         rows=table,
         align="lrrrl" + ("r" if cited else ""),
         widths=[4, 0.8, 1.2, 2, 1, *([1.0] if cited else [])],
-        caption="If nobody who reads the releases could tell who took part.",
+        caption="Epsilon of all releases. Sampling and shuffling count only if no reader can tell who took part.",
     )
 
 

@@ -4,13 +4,12 @@ import math
 
 import pytest
 
-from audit.claims.claim import Claim
 from audit.claims.scores import rescored
 from audit.dp.accountants.exact import gaussian
 from audit.dp.formulas import central_limit, classical
 from reports.section import Table
 from reports.sections.claims import page
-from tests.audit.claims.test_claims import TRUTHFUL
+from tests.audit.claims.made import BASE, made
 
 
 @pytest.mark.parametrize(("delta", "z", "epsilon"), [(1e-2, 0.4589, 6.7718), (1e-5, 0.5754, 8.4198)])
@@ -52,10 +51,10 @@ def test_a_claim_that_cites_the_central_limit_shows_it_beside_the_bound() -> Non
         "releases": 10000,
         "delta": 1e-6,
     }
-    settings = [*TRUTHFUL["settings"], sampled]  # type: ignore[misc]
-    found = rescored(Claim.model_validate(TRUTHFUL | {"theorem": "central_limit", "settings": settings}))
+    settings = [*BASE["settings"], sampled]
+    found = rescored(made(theorem="central_limit", settings=settings))
     (row,) = found.sampled
     assert row.formula == pytest.approx(1.1010, rel=2e-4) and row.epsilon[0] >= 1.63692
-    assert not next(c for c in found.conditions if c.text == "The formula is a bound").holds
+    assert next(c for c in found.conditions if c.text == "The formula is a bound").status == "contradicted"
     tables = [b for b in page(found) if isinstance(b, Table)]
     assert any("Cited formula" in t.header and t.rows[0][-1] == "1.101" for t in tables)

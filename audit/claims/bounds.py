@@ -1,0 +1,203 @@
+"""What a setting costs, from both sides: an upper bound that holds, and a lower one that refutes.
+
+| releases | at most | at least |
+|---|---|---|
+| Gaussian, not sampled, also in trees; one Laplace | closed form | the same |
+| several of Laplace, discrete Laplace, randomised response | PLD | PLD, optimistic grid |
+| Poisson | PLD | lower end of PRV (Gaussian); the chance to be in the first releases; PLD, optimistic grid |
+| a fixed number | WOR-PLD | Poisson at the same z: all others send -C, the target +C |
+| shuffled batches, shuffled reports | audit/claims/shuffling.py | the same |
+| sampled records, towards clients with k of them | PLD of binomial mixtures (arXiv:2401.10294) | one record |
+| the best of several runs | Papernot, Steinke (arXiv:2110.03620, Thm 2; pure: (2 + eta) epsilon) | one run |
+
+A lower bound needs neighbours that differ by the whole sensitivity. Where a setting says that its sensitivity may
+be loose, or states an epsilon without its mechanism, there is none.
+"""
+
+import contextlib
+import math
+from typing import NamedTuple
+
+from audit.claims.claim import Claim
+from audit.claims.setting import Noised, Setting, Tuning, noised
+from audit.dp.accountants._engines import LARGEST_CHECKED, choose
+from audit.dp.accountants.exact import closed_form
+from audit.dp.terms import Term, merged, unsampled
+
+FINEST, FINE = 1e-4, 1e-5  # grid of losses, where a bound from below or a mixture is composed
+
+
+class Interval(NamedTuple):
+    """epsilon lies within; [0, infinity] says nothing."""
+
+    lower: float
+    upper: float
+    how: str  # the upper bound was computed
+    below: str = ""  # how the lower one was
+
+
+def interval(claim: Claim, s: Setting, count: int, delta: float | None = None) -> Interval:
+    """What `count` releases cost, at the setting's delta by default; imports dp-accounting, which is slow.
+
+    The lower bound of sampled or tuned releases, which takes torch and time, is left at 0; see certified().
+    """
+    delta = claim.delta(s) if delta is None else delta
+    if not s.published:
+        return Interval(0.0, math.inf, "the noise is not published")
+    if delta >= 1:
+        return Interval(0.0, 0.0, "at delta 1 every mechanism is private")
+    one = noised(s, claim.mechanism, claim.unit, claim.adjacency)
+    attained = _attained(claim, s)
+    if not one.term.z:
+        return Interval(math.inf if attained else 0.0, math.inf, "no noise covers it", "no noise covers it")
+    if s.tuned is not None:
+        return Interval(0.0, _tuned(one.term, count, delta, s.tuned), "tuning by Papernot and Steinke")
+    if s.shuffled is not None:
+        return _reports(one.term, count, s.shuffled, delta, attained)
+    if s.sampling == "shuffle":
+        return _batches(one.term, count, float(s.rate), delta, attained)
+    if one.records > 1:
+        return Interval(0.0, grouped(one, count, delta), "PLD of binomial mixtures")
+    counts = merged({one.term: count})
+    upper, how = closed_form(unsampled(counts), delta), "closed form"
+    engine = choose(counts, delta)
+    composed = getattr(engine, "function", None)
+    if composed is not None:
+        upper, how = min((upper, how), (composed(counts, delta).epsilon, engine.card.title))
+    if one.floor != one.term or not attained:
+        return Interval(0.0, upper, how)
+    if composed is None:
+        return Interval(upper, upper, how, how)
+    return Interval(min(upper, _optimistic(one.term, count, delta)), upper, how, "PLD, optimistic grid")
+
+
+def certified(claim: Claim, s: Setting, count: int, delta: float | None = None) -> Interval:
+    """The interval with a lower bound that also holds for sampled and tuned releases."""
+    delta = claim.delta(s) if delta is None else delta
+    found = interval(claim, s, count, delta)
+    if found.lower or math.isinf(found.upper) or not _attained(claim, s) or s.shuffled or s.sampling == "shuffle":
+        return found
+    floor = noised(s, claim.mechanism, claim.unit, claim.adjacency).floor
+    if floor is None:
+        return found
+    below, by = _at_least(floor, count, delta, found.upper)
+    # engines that contradict each other show nothing
+    return found._replace(lower=below, below=by) if below <= found.upper else found
+
+
+def _attained(claim: Claim, s: Setting) -> bool:
+    answers = (s.mechanism or claim.mechanism) == "randomized_response"
+    return s.attained and (s.epsilon is None or answers)
+
+
+def _at_least(term: Term, count: int, delta: float, upper: float) -> tuple[float, str]:
+    if term.mechanism != "gaussian" or not delta:
+        return _optimistic(term, count, delta), "PLD, optimistic grid"
+    if not term.sampled:
+        return closed_form(merged({term: count}), delta), "closed form"
+    if upper < LARGEST_CHECKED:
+        from audit.dp.accountants import prv  # imports torch
+
+        with contextlib.suppress(ArithmeticError, RuntimeError, ValueError):  # past its range it says nothing
+            return prv.bound({term: count}, delta).lower or 0.0, "the lower end of PRV"
+    return _taken_part(term, count, delta), "the chance to be in the first releases"
+
+
+def _taken_part(term: Term, count: int, delta: float) -> float:
+    """The first m releases are not sampled with probability q^m: for every event P(S) >= q^m U(S), so that
+    epsilon >= epsilon_U(delta / q^m) + m ln q. Enough where noise is so small that sampling earns nothing."""
+    found, share = 0.0, 1.0
+    for m in range(1, count + 1):
+        share *= term.rate
+        if share <= delta:
+            break
+        alone = closed_form(merged({term._replace(sampling="none", rate=1.0): m}), delta / share)
+        found = max(found, alone + math.log(share))
+    return found
+
+
+def _optimistic(term: Term, count: int, delta: float) -> float:
+    """A lower bound of pure noise: losses are rounded down and tails dropped."""
+    from dp_accounting.pld import privacy_loss_distribution as library
+
+    if delta == 0:
+        return 0.0 if term.mechanism == "gaussian" else count * _pure(term)
+    step = _grid(term, count, delta)
+    grid = {"value_discretization_interval": step, "pessimistic_estimate": False}
+    if term.mechanism == "laplace":
+        one = library.from_laplace_mechanism(term.z, sampling_prob=term.rate, use_connect_dots=False, **grid)
+    elif term.mechanism != "gaussian" and not term.sampled and term.z > 2e-3:
+        # binary randomised response of the same epsilon, which discrete Laplace noise on a count of one contains
+        one = library.from_randomized_response(2 / (1 + math.exp(1 / term.z)), 2, **grid)
+    else:
+        return 0.0
+    return max(0.0, float(one.self_compose(count).get_epsilon_for_delta(delta)))
+
+
+def _grid(term: Term, count: int, delta: float) -> float:
+    """A step that the loss without sampling allows; the bounds hold at every step."""
+    return max(FINEST, FINE * closed_form(unsampled({term: count}), delta))
+
+
+def _pure(term: Term) -> float:
+    """epsilon at delta 0 of one release of pure noise."""
+    whole = 1 / term.z
+    return whole + math.log(term.rate + (1 - term.rate) * math.exp(-whole))
+
+
+def grouped(one: Noised, count: int, delta: float) -> float:
+    """A client with k records, each in a Poisson batch by a coin of its own: a binomial mixture of shifts."""
+    if not delta:
+        return math.inf
+    from dp_accounting.pld import privacy_loss_distribution as library
+    from scipy.stats import binom
+
+    odds = [float(binom.pmf(k, one.records, one.term.rate)) for k in range(one.records + 1)]
+    kept = [k for k, p in enumerate(odds) if p > 1e-18]
+    lost = max(0.0, 1 - math.fsum(odds[k] for k in kept))
+    shifts, shares = [float(k) for k in kept], [odds[k] for k in kept]
+    if lost:
+        shifts, shares = [*shifts, float(one.records)], [*shares, lost]  # the tail counts as every record
+    mixture = library.from_mixture_gaussian_mechanism(
+        one.term.z, shifts, shares, value_discretization_interval=10 * _grid(one.term, one.records * count, delta)
+    )
+    return max(0.0, float(mixture.self_compose(count).get_epsilon_for_delta(delta)))
+
+
+def _tuned(term: Term, count: int, delta: float, tuned: Tuning) -> float:
+    """The best of a random number of runs, each of `count` releases."""
+    if term.mechanism != "gaussian":
+        return (2 + tuned.shape) * count * _pure(term)
+    if not delta:
+        return math.inf
+    from dp_accounting import GaussianDpEvent, PoissonSampledDpEvent, SelfComposedDpEvent
+    from dp_accounting.dp_event import RepeatAndSelectDpEvent
+    from dp_accounting.rdp import RdpAccountant
+
+    one = GaussianDpEvent(term.z)
+    run = PoissonSampledDpEvent(term.rate, one) if term.sampling == "poisson" else one
+    accountant = RdpAccountant()
+    accountant.compose(RepeatAndSelectDpEvent(SelfComposedDpEvent(run, count), tuned.mean, tuned.shape))
+    return float(accountant.get_epsilon(delta))
+
+
+def _batches(term: Term, count: int, rate: float, delta: float, attained: bool) -> Interval:
+    from audit.claims.shuffling import batches_at_least
+
+    batches = max(1, round(1 / rate))
+    upper = closed_form(merged({term: math.ceil(count / batches)}), delta)
+    known = attained and term.mechanism == "gaussian"
+    lower = batches_at_least(term.z, batches, count // batches, delta) if known else 0.0
+    return Interval(min(lower, upper), upper, "one release an epoch", "the largest release of each epoch")
+
+
+def _reports(term: Term, count: int, reports: int, delta: float, attained: bool) -> Interval:
+    from audit.claims.shuffling import reports_at_least, reports_at_most
+
+    if term.mechanism == "gaussian":  # what is known of shuffling is about pure reports
+        return Interval(0.0, closed_form(merged({term: count}), delta), "closed form, no credit for shuffling")
+    each = _pure(term)
+    upper = count * reports_at_most(each, reports, delta / count)
+    answers = attained and term.mechanism == "randomized_response"
+    lower = reports_at_least(each, reports, delta) if answers else 0.0
+    return Interval(min(lower, upper), upper, "Feldman, McMillan and Talwar", "randomised response, counted")

@@ -1,0 +1,174 @@
+"""One set of assumptions about what a claim releases, and what it amounts to for an accountant.
+
+A sensitivity belongs to a unit and to neighbours; where the claim protects another unit or speaks of other
+neighbours it is converted, never downwards (audit/dp/accountant.py, seen_as). A record's sensitivity becomes
+that of a client with k records by k (the triangle inequality). In a tree of n leaves one contribution is in
+at most ceil(log2 n) + 1 nodes (Kairouz et al. arXiv:2103.00039, sec. 4), so it is noised by z / sqrt of that.
+"""
+
+import math
+from dataclasses import replace
+from typing import Annotated, Literal, NamedTuple
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from audit.dp.accountant import seen_as
+from audit.dp.terms import Term
+from audit.settings.spec import Number, Whole
+from fl.ledger import Mechanism, Release, Sampling, Unit
+
+Role = Literal["claimed", "actual", "measured", "other"]
+Neighbours = Literal["add_or_remove_one", "replace_one", "zero_out"]
+DRAWN = {"poisson": "Poisson", "fixed_without_replacement": "fixed number", "shuffle": "shuffled batches"}
+Positive = Annotated[Number, Field(gt=0)]
+
+
+class Group(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Tuning(Group):
+    """The best of a random number of runs is released."""
+
+    mean: Number = Field(gt=1, le=1e6, description="how many runs, on average")
+    shape: Number = Field(
+        default=1.0,
+        gt=-1,
+        le=1e3,
+        description="eta of their negative binomial number; 1: geometric, 0: logarithmic",
+    )
+
+
+class Setting(Group):
+    """One set of assumptions about a release."""
+
+    name: str = Field(max_length=200, description="in the words of the report")
+    role: Role = Field(
+        default="other",
+        description="claimed: what the claim assumes; actual: what holds; measured: a sensitivity that was "
+        "reached, so that it bounds from below; other: shown only",
+    )
+    mechanism: Mechanism | None = Field(default=None, description="of the noise; default: that of the claim")
+    noise: Number | None = Field(
+        default=0.0, ge=0, description="standard deviation or scale; 0: none; null: not published"
+    )
+    sensitivity: Positive | None = Field(default=None, description="of one release; null: nothing bounds it")
+    epsilon: Positive | None = Field(
+        default=None, description="instead of noise: pure differential privacy of one release, as stated"
+    )
+    rho: Positive | None = Field(
+        default=None, description="instead of noise: zero-concentrated privacy of one Gaussian release"
+    )
+    attained: bool = Field(
+        default=True,
+        description="whether some neighbours differ by all of the sensitivity; false: it may be loose",
+    )
+    delta: Number | None = Field(default=None, ge=0, lt=1, description="default: that of the claim")
+    spacing: Positive | None = Field(default=None, description="of numbers that rounding recovers")
+    unit: Unit | None = Field(default=None, description="that the sensitivity is of; default: that of the claim")
+    adjacency: Neighbours | None = Field(
+        default=None, description="that the sensitivity is of; default: that of the claim"
+    )
+    records: Annotated[Whole, Field(ge=1, le=10**4)] | None = Field(
+        default=None, description="of one client, where the sensitivity is a record's and the claim is of clients"
+    )
+    sampling: Literal["none", "poisson", "fixed_without_replacement", "shuffle"] = Field(
+        default="none",
+        description="hidden from the observer; shuffle: every unit once in a random batch of each epoch",
+    )
+    rate: Number = Field(default=1.0, gt=0, le=1, description="of the sampling; of batches 1 / their number")
+    releases: Annotated[Whole, Field(ge=1, le=10**9)] | None = Field(
+        default=None, description="how many; default: the most that the claim lists"
+    )
+    tree: Annotated[Whole, Field(ge=1, le=10**9)] | None = Field(
+        default=None, description="leaves of the binary tree that is noised (DP-FTRL); a release is one tree"
+    )
+    shuffled: Annotated[Whole, Field(ge=2, le=10**7)] | None = Field(
+        default=None, description="reports mixed by a shuffler before anybody reads them"
+    )
+    tuned: Tuning | None = Field(default=None, description="of the best of several runs; default: one run")
+
+    @model_validator(mode="after")
+    def _one_noise(self) -> "Setting":
+        said = [k for k in ("noise", "epsilon", "rho") if k in self.model_fields_set]
+        if len(said) > 1:
+            raise ValueError(f"must have one of {' and '.join(said)}")
+        if self.sampling == "none" and self.rate < 1:
+            raise ValueError("must say how it samples where it has a rate")
+        if self.shuffled is not None and self.sampling != "none":
+            raise ValueError("must shuffle reports or sample units, not both")
+        return self
+
+    @property
+    def plain(self) -> bool:
+        """Whether its cost has a closed form for every number of releases."""
+        return self.sampling == "none" and self.shuffled is None and self.tuned is None
+
+    @property
+    def published(self) -> bool:
+        return self.noise is not None or self.epsilon is not None or self.rho is not None
+
+
+class Noised(NamedTuple):
+    """One release as an accountant reads it."""
+
+    term: Term  # z = 0: nothing bounds the loss
+    records: int  # of one client, each sampled by itself; 1: nothing to group
+    floor: Term | None  # a release that surely costs no more, without fixed-size sampling; None: none is known
+
+
+def noised(s: Setting, mechanism: Mechanism, unit: str, adjacency: str) -> Noised:
+    """One release of these assumptions, towards neighbours of that unit and adjacency ("unstated": its own)."""
+    mechanism, scale, sensitivity = _scale(s, s.mechanism or mechanism)
+    own = s.adjacency or (adjacency if adjacency != "unstated" else _natural(s))
+    towards = own if adjacency == "unstated" else adjacency
+    of: Unit = s.unit or ("client" if unit == "client" else "record")
+    protected: Unit = of if unit == "unstated" else "client" if unit == "client" else "record"
+    sampled = s.sampling in ("poisson", "fixed_without_replacement") and s.rate < 1
+    grouped = protected == "client" and of == "record" and s.records is not None
+    together = grouped and sampled and s.sampling == "poisson" and mechanism == "gaussian"
+    nodes = 1 if s.tree is None else (s.tree - 1).bit_length() + 1
+    complete = 1 if s.tree is None else s.tree.bit_length()  # nodes over the first leaf that are ever released
+    one = Release(
+        round=0,
+        kind="claim",
+        sender="claim",
+        observers=(),
+        mechanism=mechanism,
+        noise_std=scale / math.sqrt(nodes),
+        sensitivity=sensitivity,
+        unit="client" if grouped else of,
+        adjacency="replace_one" if own == "replace_one" else "add_or_remove_one",
+        sampling=s.sampling,
+        sample_rate=s.rate,
+    )
+    several = one
+    if grouped and sensitivity is not None and not together:
+        several = replace(one, sensitivity=sensitivity * (s.records or 1))
+    seen = seen_as(several, protected, "replace_one" if towards == "replace_one" else "add_or_remove_one")
+    sized = seen.sampling == "fixed_without_replacement" and towards != "add_or_remove_one" and not grouped
+    credited = sampled and (sized or (seen.sampling == "poisson" and (together or not grouped)))
+    z = float(seen.noise_multiplier)
+    if not sampled:
+        plain = Term(seen.mechanism, z, "none", 1.0)
+        reached = protected == of or grouped  # a record may change less of its client's update than all of it
+        return Noised(plain, 1, plain._replace(z=z * math.sqrt(nodes / complete)) if reached else None)
+    how: Sampling = seen.sampling if credited else "none"
+    term = Term(seen.mechanism, z, how, float(s.rate) if credited else 1.0)
+    # a Poisson-sampled record that is replaced by a zero, or the only one of its client, costs no more
+    below = z if sized else 0.0 if own == "replace_one" or seen.mechanism == "none" else one.noise_multiplier
+    known = below > 0 and (sized or s.sampling == "poisson") and (protected == of or grouped)
+    floor = Term(mechanism, float(below), "poisson", float(s.rate)) if known else None
+    return Noised(term, (s.records or 1) if together and credited else 1, floor)
+
+
+def _scale(s: Setting, mechanism: Mechanism) -> tuple[Mechanism, float, float | None]:
+    if s.epsilon is not None:
+        return "randomized_response", 1 / s.epsilon, 1.0
+    if s.rho is not None:
+        return "gaussian", 1 / math.sqrt(2 * s.rho), 1.0
+    return mechanism, s.noise or 0.0, s.sensitivity
+
+
+def _natural(s: Setting) -> Neighbours:
+    return "replace_one" if s.sampling == "fixed_without_replacement" else "add_or_remove_one"

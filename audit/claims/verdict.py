@@ -1,0 +1,169 @@
+"""The verdict on a claim: holds under its assumptions, refuted, or cannot be decided.
+
+A claim holds where an upper bound keeps it, under what is known to be so and what is assumed. It is refuted by a
+lower bound only, never because an upper bound is larger. Everything else cannot be decided, and the sentence says
+what is missing. Severity: what a measurement refutes is critical, what arithmetic refutes high; a promise without
+a number, or that says next to nothing, is graded by what it leaves open.
+"""
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from audit.claims.bounds import Interval, certified, interval
+from audit.claims.claim import Claim
+from audit.claims.setting import Setting
+from audit.dp.budget import rounded_up
+from audit.dp.lints.numbers import MOST_DELTA, MOST_EPSILON
+from reports.format import number
+from reports.result import ClaimCondition, ClaimOutcome, Severity
+
+
+class Verdict(NamedTuple):
+    outcome: ClaimOutcome
+    reason: str
+    severity: Severity
+
+    @property
+    def sentence(self) -> str:
+        return f"{self.outcome.value.capitalize()}: {self.reason}."
+
+
+def at(claim: Claim, s: Setting) -> float:
+    """The delta that a verdict speaks of: that of the promise, where there is one."""
+    return claim.delta(s) if claim.promise.epsilon is None else claim.promise.delta
+
+
+def total_of(claim: Claim, s: Setting, delta: float | None = None) -> Interval:
+    """What all releases of a setting cost; from below as well where the claim is not kept."""
+    delta = at(claim, s) if delta is None else delta
+    found = interval(claim, s, claim.count(s), delta)
+    if claim.promise.epsilon is not None and found.upper > claim.promise.epsilon:
+        return certified(claim, s, claim.count(s), delta)
+    return found
+
+
+def judged(claim: Claim, total: Interval, stated: Sequence[ClaimCondition]) -> Verdict:
+    """`total`: what all releases cost under the setting that holds."""
+    promised = claim.promise.epsilon
+    if promised is None:
+        return _finite(claim, total) if claim.promise.finite else _without_a_number(claim, total)
+    measured, claimed = claim.setting("measured"), claim.setting("claimed")
+    if measured is not None:
+        one = certified(claim, measured, measured.releases or 1, claim.promise.delta)
+        if one.lower > promised:
+            return _refuted(claim, measured, one, measured.releases or 1, Severity.CRITICAL)
+    if total.lower > promised:
+        return _refuted(claim, claim.judged, total, claim.count(claim.judged), Severity.HIGH)
+    if claimed is not None and claimed is not claim.judged and total.upper > promised:
+        own = total_of(claim, claimed)
+        if own.lower > promised:
+            return _refuted(claim, claimed, own, claim.count(claimed), Severity.HIGH)
+    if total.upper <= promised:
+        return _kept(claim, total, stated)
+    missing = _missing(claim, total)
+    if claimed is not None and claimed is not claim.judged:
+        alone = total_of(claim, claimed).upper
+        if alone <= promised:
+            missing += f"; what the claim assumes would keep it, at most {spelled(rounded_up(alone))}"
+    return Verdict(ClaimOutcome.UNDECIDED, missing, Severity.MEDIUM)
+
+
+def _refuted(claim: Claim, s: Setting, found: Interval, count: int, severity: Severity) -> Verdict:
+    promised = claim.promise.epsilon
+    assert promised is not None
+    over = "one release costs" if count == 1 else f"{count:,} releases cost"
+    if math.isinf(found.lower):
+        nothing = f"{found.below} ({s.name}), so that nothing limits the loss at any delta below 1"
+        pure = f"{_lowered(s.name)} has no finite epsilon at delta 0"
+        return Verdict(ClaimOutcome.REFUTED, pure if found.below == "closed form" else nothing, severity)
+    times = f"{spelled(shown(found.lower / promised))} times the claim" if found.lower >= 1.1 * promised else ""
+    reason = (
+        f"with {_lowered(s.name)}, {over} at least {spelled(shown(found.lower))} by {found.below}, "
+        f"the claim says {promised:g}{f' ({times})' if times else ''}"
+    )
+    return Verdict(ClaimOutcome.REFUTED, reason, severity)
+
+
+def _kept(claim: Claim, total: Interval, stated: Sequence[ClaimCondition]) -> Verdict:
+    assert claim.promise.epsilon is not None
+    broken = [c.text for c in claim.conditions if c.status == "contradicted"]
+    count = claim.count(claim.judged)
+    over = "one release costs" if count == 1 else f"{count:,} releases cost"
+    cost = f"{over} at most {spelled(rounded_up(total.upper))} by {total.how}"
+    cost += f", the claim says {claim.promise.epsilon:g}"
+    if broken and claim.setting("actual") is None:
+        needs = _lowered("; ".join(broken))
+        reason = f"{cost}, but what it needs does not hold ({needs}), and no setting says what does"
+        return Verdict(ClaimOutcome.UNDECIDED, reason, Severity.MEDIUM)
+    if claim.promise.delta >= MOST_DELTA:
+        truth = claim.judged
+        reason = f"{cost}, which says next to nothing at a delta of {claim.promise.delta:g}"
+        if truth.delta is not None:
+            small = interval(claim, truth, count, truth.delta).upper
+            reason += f"; at delta {number(truth.delta)} it costs {spelled(rounded_up(small))}"
+        return Verdict(ClaimOutcome.HOLDS, reason, Severity.MEDIUM)
+    assumed = sum(c.status == "assumed" for c in stated)
+    reason = f"{cost}; {assumed} of {len(stated)} assumptions are taken for granted" if assumed else cost
+    return Verdict(ClaimOutcome.HOLDS, reason, _left_open(total.upper))
+
+
+def _finite(claim: Claim, total: Interval) -> Verdict:
+    if math.isinf(total.lower):
+        reason = f"{total.below} ({claim.judged.name}), so that nothing limits the loss at any delta below 1"
+        return Verdict(ClaimOutcome.REFUTED, reason, Severity.HIGH)
+    if math.isinf(total.upper):
+        return Verdict(ClaimOutcome.UNDECIDED, _missing(claim, total), Severity.HIGH)
+    reason = f"it costs at most {spelled(rounded_up(total.upper))} by {total.how}, which is finite"
+    return Verdict(ClaimOutcome.HOLDS, reason, _left_open(total.upper))
+
+
+def _without_a_number(claim: Claim, total: Interval) -> Verdict:
+    count = claim.count(claim.judged)
+    over = "one release costs" if count == 1 else f"{count:,} releases cost"
+    if math.isinf(total.upper):
+        cost = f"{total.how}, so that nothing limits the loss at any delta below 1"
+    else:
+        loose = ", which excludes no attack" if total.upper > MOST_EPSILON else ""
+        cost = f"{over} at most {spelled(rounded_up(total.upper))} by {total.how}{loose}"
+    return Verdict(ClaimOutcome.UNDECIDED, f"no epsilon is stated; {cost}", _left_open(total.upper))
+
+
+def _missing(claim: Claim, total: Interval) -> str:
+    """What would decide it."""
+    promised = f"the claim of {claim.promise.epsilon:g}" if claim.promise.epsilon is not None else "the claim"
+    if not claim.judged.published:
+        return f"the noise is not published, so that nothing can be computed for {promised}"
+    if math.isinf(total.upper):
+        return f"what bounds one release is not published, so that nothing can be computed for {promised}"
+    between = f"{promised} lies between at least {spelled(shown(total.lower))}"
+    between += f" and at most {spelled(rounded_up(total.upper))} ({total.how})"
+    if not claim.judged.attained:
+        return f"{between}; whether the sensitivity is reached is missing"
+    if claim.judged.sampling == "shuffle" or claim.judged.shuffled:
+        return f"{between}; a tight analysis of shuffling is missing"
+    return f"{between}; a tighter analysis, or the mechanism itself, is missing"
+
+
+def _left_open(upper: float) -> Severity:
+    """Of a promise that is not refuted: by how much it lets through."""
+    return Severity.HIGH if upper > MOST_EPSILON else Severity.NONE
+
+
+def shown(value: float) -> float:
+    """A lower bound, rounded down to three digits."""
+    if not value or math.isinf(value):
+        return value
+    scale = 10.0 ** (2 - math.floor(math.log10(value)))
+    return math.floor(value * scale) / scale
+
+
+def spelled(value: float) -> str:
+    """Three digits; powers of ten beyond a million."""
+    if math.isinf(value):
+        return "infinity"
+    return f"{value:.2e}".replace("e+0", "e").replace("e+", "e") if value >= 1e6 else number(value)
+
+
+def _lowered(text: str) -> str:
+    return text[:1].lower() + text[1:]

@@ -1,0 +1,139 @@
+"""Bounds of claims: published values, conversions of units and neighbours, and lower ends below upper ones."""
+
+import math
+from typing import Any
+
+import pytest
+
+from audit.claims.bounds import Interval, certified, grouped, interval
+from audit.claims.setting import Noised
+from audit.claims.shuffling import batches_at_least, reports_at_least, reports_at_most
+from audit.dp.terms import Term
+from tests.audit.claims.made import made, of
+
+
+def bound(
+    count: int = 1, protects: str = "record", towards: str = "unstated", delta: float = 1e-5, **s: Any
+) -> Interval:
+    claim = made(unit=protects, adjacency=towards, **of(1.0, delta, **s))
+    return interval(claim, claim.judged, count)
+
+
+GAUSSIAN = {"noise": 1.0, "sensitivity": 1.0}
+POISSON = GAUSSIAN | {"sampling": "poisson", "rate": 0.1}
+FIXED = GAUSSIAN | {"sampling": "fixed_without_replacement", "rate": 0.01}
+
+
+@pytest.mark.parametrize(
+    ("setting", "count", "value"),
+    [
+        ({"noise": 5.0, "sensitivity": 1.0, "tree": 128}, 1, 2.288387),
+        ({"noise": 5.0, "sensitivity": 1.0, "tree": 1000}, 1, 2.737785),
+        ({"noise": 10.0, "sensitivity": 1.0, "tree": 128}, 10, 3.848610),
+        ({"rho": 0.5}, 1, 4.377178),
+        ({"noise": 1.0, "sensitivity": 1.0, "mechanism": "laplace"}, 1, 0.99998),
+        ({"noise": 10.0, "sensitivity": 1.0, "mechanism": "laplace"}, 100, 4.220347),
+        ({"epsilon": math.log(3)}, 20, 21.970842),
+        ({"noise": 2.0, "sensitivity": 1.0, "tuned": {"mean": 10}}, 1, 4.315072),
+        (POISSON, 1, 1.6845),
+    ],
+)
+def test_upper_bounds_have_their_published_values(setting: dict[str, Any], count: int, value: float) -> None:
+    assert bound(count, **setting).upper == pytest.approx(value, rel=2e-4)
+
+
+def test_a_sensitivity_is_converted_to_the_claim_s_neighbours() -> None:
+    one, twice = bound(**GAUSSIAN).upper, bound(noise=0.5, sensitivity=1.0).upper
+    assert bound(towards="replace_one", adjacency="add_or_remove_one", **GAUSSIAN).upper == twice
+    assert bound(towards="replace_one", adjacency="zero_out", **GAUSSIAN).upper == twice
+    assert (
+        bound(towards="replace_one", **GAUSSIAN).upper == one
+    )  # it is that of the claim where nothing else is said
+    assert bound(towards="add_or_remove_one", adjacency="replace_one", **GAUSSIAN).upper == one
+
+
+def test_a_sensitivity_is_converted_to_the_claim_s_unit() -> None:
+    alone = bound(protects="client", unit="record", **GAUSSIAN)
+    assert alone.upper == math.inf  # how many records a client has is not said
+    assert (
+        bound(protects="client", unit="record", records=4, **GAUSSIAN).upper
+        == bound(noise=0.25, sensitivity=1).upper
+    )
+    record = bound(
+        protects="record", towards="replace_one", unit="client", adjacency="add_or_remove_one", **GAUSSIAN
+    )
+    assert record.upper == bound(noise=0.5, sensitivity=1.0).upper
+    assert record.lower == 0.0  # a record may well change less than all of its client's update
+
+
+@pytest.mark.slow
+def test_sampled_records_of_one_client_are_grouped_by_their_mixture() -> None:
+    noisy = {"noise": 4.0}
+    one = bound(20, protects="client", unit="record", records=1, **POISSON | noisy).upper
+    four = bound(20, protects="client", unit="record", records=4, **POISSON | noisy).upper
+    whole = bound(20, protects="client", unit="record", records=4, **GAUSSIAN | noisy).upper
+    assert one == pytest.approx(bound(20, **POISSON | noisy).upper, rel=1e-2) and 2 * one < four < whole
+
+
+@pytest.mark.slow
+def test_a_mixture_of_one_record_is_poisson_sampling() -> None:
+    one = Noised(Term("gaussian", 1.0, "poisson", 0.1), 1, None)
+    assert grouped(one, 200, 1e-5) == pytest.approx(9.971320, rel=2e-3)
+
+
+def test_sampling_is_credited_towards_the_neighbours_that_it_is_proved_for_only() -> None:
+    whole = bound(10, **GAUSSIAN).upper
+    assert bound(10, towards="replace_one", **POISSON).upper == whole
+    assert bound(10, towards="add_or_remove_one", **FIXED).upper == whole
+    assert bound(10, towards="zero_out", **FIXED).upper == bound(10, towards="replace_one", **FIXED).upper < whole
+    assert bound(10, towards="zero_out", **POISSON).upper == bound(10, **POISSON).upper < whole
+    assert bound(10, towards="replace_one", **POISSON).lower == 0.0
+
+
+def test_lower_bounds_are_below_and_near_where_they_can_be() -> None:
+    assert bound(**GAUSSIAN).lower == bound(**GAUSSIAN).upper
+    laplace = bound(100, noise=10.0, sensitivity=1.0, mechanism="laplace")
+    assert 4.20 < laplace.lower <= laplace.upper
+    answers = bound(20, noise=1 / math.log(3), sensitivity=1.0, mechanism="randomized_response")
+    assert 21.96 < answers.lower <= 21.969087 <= answers.upper
+    tree = bound(noise=5.0, sensitivity=1.0, tree=1000)
+    assert tree.lower == 0.0  # the root of 1,024 leaves is never complete
+    claim = made(**of(1.0, noise=5.0, sensitivity=1.0, tree=1000))
+    assert 0.9 * tree.upper < certified(claim, claim.judged, 1).lower < tree.upper
+    small = made(**of(1.0, **POISSON | {"noise": 0.0025}))
+    assert 80_000 < certified(small, small.judged, 50).lower < certified(small, small.judged, 50).upper
+
+
+@pytest.mark.slow
+def test_sampled_releases_have_their_published_values() -> None:
+    assert bound(200, **POISSON).upper == pytest.approx(9.971320, rel=1e-4)
+    assert bound(1000, **FIXED).upper == pytest.approx(2.1990, rel=1e-4)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("setting", [POISSON | {"noise": 2.0}, FIXED])
+def test_sampled_releases_have_a_lower_bound_near_the_upper_one(setting: dict[str, Any]) -> None:
+    claim = made(adjacency="unstated", **of(0.1, **setting))
+    found = certified(claim, claim.judged, 500)
+    assert 0.7 * found.upper < found.lower < found.upper and found.below == "the lower end of PRV"
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "reports", "value"), [(1.0, 1000, 0.531987), (2.0, 10**4, 0.469583), (4.0, 10**5, 0.501640)]
+)
+def test_shuffled_reports_have_their_published_bound(epsilon: float, reports: int, value: float) -> None:
+    assert reports_at_most(epsilon, reports, 1e-5) == pytest.approx(value, abs=1e-6)
+    assert 0 < reports_at_least(epsilon, reports, 1e-5) < value
+
+
+def test_too_few_shuffled_reports_are_not_amplified() -> None:
+    assert reports_at_most(1.0, 89, 1e-5) == 1.0 and reports_at_most(1.0, 10**6, 0.0) == 1.0
+    assert reports_at_least(1.0, 1, 1e-9) == pytest.approx(1.0, abs=1e-8)
+
+
+def test_one_shuffled_batch_an_epoch_is_no_shuffling_and_more_batches_cost_less() -> None:
+    exact = bound(**GAUSSIAN).upper
+    assert 0.999 * exact < batches_at_least(1.0, 1, 1, 1e-5) <= exact
+    found = [batches_at_least(0.5, n, 1, 1e-5) for n in (1, 10, 1000)]
+    assert found == sorted(found, reverse=True) and found[-1] > 2
+    assert batches_at_least(1.0, 10, 0, 1e-5) == 0.0
