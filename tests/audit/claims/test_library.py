@@ -60,6 +60,15 @@ def test_a_claim_that_ships_has_its_expected_verdict(identity: str) -> None:
         assert found.claimed_epsilon is not None and found.composed <= found.claimed_epsilon
 
 
+def test_the_example_of_the_page_is_refuted_as_the_page_says(tmp_path: Path) -> None:
+    page = (FILES[0].parents[2] / "docs" / "claims.md").read_text()
+    (tmp_path / "contract.yaml").write_text(page.split("```yaml\n")[1].split("```")[0])
+    [claim] = load(tmp_path / "contract.yaml").claims
+    found = rescored(claim)
+    assert found.outcome is ClaimOutcome.REFUTED and "at least 20.7 by closed form" in found.verdict
+    assert found.sampled[0].epsilon[0] <= 1.6
+
+
 def test_the_schema_is_valid_describes_every_key_and_accepts_what_ships() -> None:
     done = CliRunner().invoke(app, ["show", "--schema", "claims"])
     assert done.exit_code == 0, done.output
