@@ -5,7 +5,6 @@ own, run when the accounting was specified; for fixed-size sampling the lower en
 """
 
 import math
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
@@ -182,16 +181,11 @@ def test_epsilon_falls_with_noise_and_rises_with_rate_and_rounds() -> None:
     assert base < cost(1.0, 0.05, 60) < Exact().compose([release(1.0, count=60)], 1e-5).epsilon
 
 
-def test_two_thousand_different_releases_take_less_than_five_seconds() -> None:
+def test_two_thousand_different_releases_are_rounded_to_few_terms() -> None:
     counts = {poisson(0.8 + i * 8e-4, 0.01 + (i * 37 % 2000) * 2e-5): 1 for i in range(2000)}
-    start = time.process_time()
     found = pld.bound(counts, 1e-5)
-    assert time.process_time() - start < 5
     assert 7.5 < found.epsilon < 9.3 and "rounded" in found.note
-    gaussians = [release(1 + i / 1000) for i in range(2000)]
-    start = time.process_time()
-    Auto(Auto.Config(cross_check=False)).epsilon(gaussians, 1e-5)
-    assert time.process_time() - start < 1
+    assert len(terms([release(1 + i / 1000) for i in range(2000)])) == 1  # Gaussians are one Gaussian
 
 
 @pytest.mark.slow
