@@ -29,7 +29,7 @@ class Target:
         """What local training did to the floating weights that it started from, float64."""
         return {
             k: np.asarray(self.weights[k], np.float64) - v
-            for k, v in self.start.items()
+            for k, v in sorted(self.start.items())
             if np.issubdtype(v.dtype, np.floating)
         }
 
@@ -43,7 +43,8 @@ def targets(view: Sequence[Artifact], rng: np.random.Generator, clients: int) ->
     found = []
     newest = global_model(view, max((a.round for a in view), default=0))
     if newest is not None:
-        shuffled = {k: _shuffled(np.asarray(v), rng) for k, v in newest.payload.items()}
+        # by name: what is drawn depends on no order of the arrays
+        shuffled = {k: _shuffled(np.asarray(v), rng) for k, v in sorted(newest.payload.items())}
         for origin, weights in (("recorded", newest.payload), (BLIND, shuffled)):
             found.append(
                 Target(artifact=newest.id, origin=origin, model=GLOBAL, sender=-1, weights=weights, start={})

@@ -87,10 +87,12 @@ class Analytic(UpdateInversion):
         return [*super().measure(claim, truth, rng), *input_errors(claim, truth, rng)]
 
     def not_applicable(self, view: Sequence[Artifact], knowledge: Knowledge) -> str:
-        found = [u for u in updates(view, knowledge) if self.applies(u)]
-        if found and layer_input(Imitation(found[0], knowledge), knowledge.image_shape) is None:
+        if reason := super().not_applicable(view, knowledge):
+            return reason
+        first = next(u for u in updates(view, knowledge) if self.applies(u))
+        if layer_input(Imitation(first, knowledge), knowledge.image_shape) is None:
             return "no dense layer with a bias is in the uploads, so there is nothing to divide"
-        return super().not_applicable(view, knowledge)
+        return ""
 
     def _image(self, model: "nn.Module", wanted: NDArray[np.float64], shape: tuple[int, int, int]) -> Floats:
         """[1, C, H, W] whose input to the layer is `wanted` [D]."""

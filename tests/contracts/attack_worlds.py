@@ -1,0 +1,172 @@
+"""One tiny world for every attack: a view with its planted leak, what its adversary knows, and the truth.
+
+An attack without a row in WORLDS is a red test. Settings are cheap and worlds small, so that all attacks that
+are not in SLOW run within some seconds.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cache
+from typing import Any
+
+from attacks.attack import Attack, Knowledge
+from attacks.models._targets import GLOBAL, RELAYED, UPDATE
+from audit.settings import catalog
+from fl.artifact import Artifact, Channel
+from fl.kinds import Kind
+from tests.attacks.condensed.condensed_world import CondensedWorld
+from tests.attacks.condensed.test_condensed_refinement import QUICK, MeanCondenser, NoisyWorld
+from tests.attacks.condensed.test_mashed_membership import means
+from tests.attacks.generators import test_generators as generators
+from tests.attacks.models.overfit import overfit
+from tests.attacks.prototypes import test_prototype_collusion, test_prototype_difference
+from tests.attacks.updates.gradients import Planted
+from tests.attacks.updates.test_label_counts_from_gradient import Batches
+from tests.attacks.updates.updates import Updates
+from tests.attacks.world import World
+
+GAN = {"planted_steps": 150, "reference_steps": 60}
+SMALL = {"members": 60, "others": 300}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stage:
+    """What an attack is played on."""
+
+    view: Sequence[Artifact]
+    knowledge: Knowledge
+    truth: Any  # attacks.attack.Truth, as far as these attacks ask
+    settings: dict[str, Any] = field(default_factory=dict)
+    # condition of the evidence that shows the planted leak; empty: it is what the attack marks as its positive control
+    leak: dict[str, str] = field(default_factory=dict)
+
+
+def of(world: Any, view: Sequence[Artifact] | None = None, leak: Any = None, **settings: Any) -> Stage:
+    """A test world as it stands; its artifacts are the view."""
+    seen = world.artifacts if view is None else view
+    return Stage(view=seen, knowledge=world.knowledge, truth=world, settings=settings, leak=leak or {})
+
+
+# Worlds that several attacks share
+
+
+@cache
+def groups(sizes: tuple[int, ...] = (1, 20), clients: int = 4, each: int = 40) -> World:
+    return World(sizes=sizes, clients=clients, groups=each)
+
+
+@cache
+def condensed() -> CondensedWorld:
+    return CondensedWorld(sizes=(1, 10))
+
+
+@cache
+def updates() -> Updates:
+    return Updates()
+
+
+@cache
+def gradients(kind: Kind = Kind.LOCAL_MODEL) -> Planted:
+    return Planted(groups=8, kind=kind)
+
+
+def trained(kind: Kind, channel: Channel, *seen: str, **settings: Any) -> Stage:
+    """A network of client 0, not trained yet: the leak is what the attack plants, and trains, itself."""
+    world = generators.world(0)
+    weights = world.artifacts[0 if kind == Kind.GAN_D else 1].payload
+    return of(world, [generators.artifact(kind, channel, weights, seen)], **settings)
+
+
+def memorised(model: str, **settings: Any) -> Stage:
+    """Models that have learnt sixty noisy images by heart: the world itself is the planted leak."""
+    return of(overfit(), leak={"model": model}, **settings)
+
+
+def relayed() -> Stage:
+    """The same models, handed from client to client."""
+    world = overfit()
+    handed = [
+        replace(a, kind=Kind.RELAY_MODEL, channel=Channel.RELAY, seen_by=(f"client/{(a.sender.index or 0) + 1}",))
+        for a in world.artifacts
+        if a.kind == Kind.LOCAL_MODEL
+    ]
+    return of(world, handed, leak={"model": RELAYED})
+
+
+def refined() -> Stage:
+    world = NoisyWorld(sizes=(1, 10))
+    known = replace(world.knowledge, condenser=MeanCondenser(world))
+    return Stage(view=world.artifacts, knowledge=known, truth=world, settings=dict(QUICK))
+
+
+def mashed() -> Stage:
+    world = World(sizes=())
+    return of(world, [means(world, k, 1) for k in range(len(world.clients))])
+
+
+def batches() -> Stage:
+    world = Batches(sizes=(1,), each=20)
+    return of(world, world.view)
+
+
+def joined() -> Stage:
+    world = test_prototype_difference.world()
+    return of(world, [*world.artifacts, *test_prototype_difference.pairs()])
+
+
+WORLDS: dict[str, Callable[[], Stage]] = {
+    "analytic": lambda: of(gradients(Kind.GRADIENT), gallery=20, iterations=30),
+    "condensed_class": lambda: of(condensed()),
+    "condensed_membership": lambda: of(condensed()),
+    "condensed_recovery": lambda: of(condensed()),
+    "condensed_refinement": refined,
+    "count_recovery": lambda: of(groups((), 6)),
+    "critic_score": lambda: trained(Kind.GAN_D, Channel.RELAY, "client/1", planted_steps=100),
+    "dlg": lambda: of(gradients(), iterations=40, gallery=20, optimiser="adam", lr=0.1),
+    "entropy": lambda: memorised(GLOBAL),
+    "generator_distance": lambda: trained(Kind.GAN_G, Channel.UPLINK, "server", **GAN, images=2000),
+    "generator_extraction": lambda: trained(Kind.GAN_G, Channel.UPLINK, "server", **GAN, images=2000),
+    "gradient_cosine": lambda: memorised(UPDATE),
+    "grnn": lambda: of(groups((1, 20), 2, 12), steps=500, per_size=8),
+    "grnn_updates": lambda: of(gradients(), iterations=60, per_size=5, gallery=20, lr=1e-3, momentum=0.5),
+    "idlg": lambda: of(gradients(), iterations=20, gallery=20),
+    "inverting_gradients": lambda: of(gradients(), iterations=50, per_size=6, gallery=20),
+    "label_counts_from_gradient": batches,
+    "label_counts_from_update": lambda: of(updates()),
+    "latent_inversion": lambda: trained(
+        Kind.GAN_G, Channel.UPLINK, "server", planted_steps=400, reference_steps=60, non_members=500
+    ),
+    "lira": lambda: memorised(GLOBAL, shadows=4, epochs=20, **SMALL),
+    "lookup": lambda: of(groups()),
+    "loss_threshold": lambda: memorised(GLOBAL),
+    "mashed_membership": mashed,
+    "property_inference": lambda: of(groups((1, 4), 10, 100), simulated=100),
+    "prototype_collusion": lambda: of(test_prototype_collusion.world()),
+    "prototype_difference": joined,
+    "prototype_linkage": lambda: of(groups((1, 2), 10, 60)),
+    "prototype_membership": lambda: of(groups((1, 2), 10, 60)),
+    "rare_class": lambda: of(updates()),
+    "relayed_generator": lambda: trained(Kind.GAN_G, Channel.RELAY, "client/1", **GAN, images=2000),
+    "relayed_model": relayed,
+    "ridge": lambda: of(groups()),
+    "rmia": lambda: memorised(GLOBAL, references=2, epochs=20, **SMALL),
+    "upcnn": lambda: of(groups(), max_clients=2, least_steps=500, width=256),
+    "update_norm": lambda: memorised(UPDATE),
+    "uploaded_critic": lambda: trained(Kind.GAN_D, Channel.UPLINK, "server", planted_steps=100),
+    "vae": lambda: of(groups(), max_clients=2, least_steps=500, width=256),
+}
+# Those that need more than some seconds to find their leak
+SLOW = frozenset({"grnn", "latent_inversion", "upcnn", "vae"})
+
+
+@cache
+def stage(name: str) -> Stage:
+    return WORLDS[name]()
+
+
+def made(name: str) -> Attack:
+    """The attack with its world's settings."""
+    cls = catalog.load("attacks", name)
+    settings = stage(name).settings
+    attack: Attack = cls(cls.Config(**settings)) if settings else cls()
+    return attack

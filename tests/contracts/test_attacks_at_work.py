@@ -1,0 +1,169 @@
+"""Every attack at work: it finds its planted leak, reads what it may, and gives the same bytes on any machine."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from attacks.evidence import Evidence
+from audit.observer.view import Observer, seen
+from audit.settings import catalog
+from fl.artifact import SERVER, Artifact, Channel, Party, Role
+from fl.kinds import Kind
+from fl.threat import Position
+from tests.contracts.attack_worlds import SLOW, WORLDS, made, stage
+from tests.contracts.played import claimed, digest, evidence, measured, told
+
+NAMES = [n for n in catalog.names("attacks") if n in WORLDS]
+QUICK = [n for n in NAMES if n not in SLOW]
+EVERY = [pytest.param(n, marks=pytest.mark.slow if n in SLOW else ()) for n in NAMES]
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> Iterator[None]:
+    """As the phase that runs attacks does."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+def test_every_attack_has_a_world() -> None:
+    missing = sorted(set(catalog.names("attacks")) - set(WORLDS))
+    assert not missing, f"add to WORLDS of tests/contracts/attack_worlds.py a world with a planted leak: {missing}"
+    assert set(WORLDS) <= set(catalog.names("attacks")) and SLOW <= set(WORLDS)
+
+
+# What is planted is found
+
+
+def headlines(found: list[Evidence]) -> list[Evidence]:
+    """The first measure of each place: the one that a finding is made of."""
+    return list({e.place: e for e in reversed(found)}.values())
+
+
+def clear(e: Evidence) -> bool:
+    """Whether the whole interval is worse than every blind adversary."""
+    assert e.interval is not None and e.strongest is not None
+    low, high = e.interval
+    return low > e.strongest.value if e.higher_is_worse else high < e.strongest.value
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_the_planted_leak_is_found(name: str) -> None:
+    leak = stage(name).leak
+    planted = [
+        e
+        for e in evidence(name)
+        if (leak.items() <= e.condition.items() if leak and e.control == "none" else e.control == "positive")
+    ]
+    assert planted and all(clear(e) for e in headlines(planted))
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_the_silent_control_covers_the_baseline(name: str) -> None:
+    silent = [e for e in evidence(name) if e.control == "negative"]
+    assert silent
+    for e in silent:
+        assert e.interval is not None and e.strongest is not None
+        assert e.interval[0] <= e.strongest.value <= e.interval[1]
+
+
+# What it may read is what it reads
+
+
+class Watched(Mapping[str, Any]):
+    """Arrays that remember who was asked for."""
+
+    def __init__(self, payload: Mapping[str, Any], kind: Kind, asked: set[tuple[Kind, str]]) -> None:
+        self._payload, self._kind, self._asked = payload, kind, asked
+
+    def __getitem__(self, name: str) -> Any:
+        self._asked.add((self._kind, name))
+        return self._payload[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._payload)
+
+    def __len__(self) -> int:
+        return len(self._payload)
+
+
+def others(name: str) -> list[Artifact]:
+    """One of every kind that the card does not name, before and after all that it does."""
+    unread = [k for k in Kind if k not in made(name).card.reads]
+    return [
+        Artifact(
+            id=f"r{round}/other/{kind}",
+            kind=kind,
+            channel=Channel.UPLINK if sender.role == Role.CLIENT else Channel.DOWNLINK,
+            round=round,
+            sender=sender,
+            seen_by=("server", "client"),
+            payload={n: np.ones((1, 1), np.float32) for n in kind.arrays},
+        )
+        for kind in unread
+        for round in (0, 99)
+        for sender in (SERVER, Party.client(0))
+    ]
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_it_reads_what_its_card_names_and_other_kinds_change_no_byte(name: str) -> None:
+    card, asked, here = made(name).card, set[tuple[Kind, str]](), stage(name).view
+    view = [replace(a, payload=Watched(a.payload, a.kind, asked)) for a in (*others(name), *here)]
+    claim = claimed(name, view)
+    known = {(k, n) for k in card.reads for n in k.arrays}
+    assert asked and {k for k, _ in asked} <= set(card.reads)
+    assert {(k, n) for k, n in asked if "*" not in k.arrays} <= known
+    if name in QUICK:  # of rules, whose claims hold no numbers, the evidence tells
+        assert told(measured(name, claim)) == told(evidence(name))
+
+
+READERS = {
+    Position.SERVER: Observer((SERVER,)),
+    Position.NEXT_CLIENT: Observer(tuple(map(Party.client, range(20)))),
+    Position.COLLUDING_CLIENTS: Observer(tuple(map(Party.client, range(20))), colluding=True),
+}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_what_others_sent_to_each_other_is_not_in_its_view(name: str) -> None:
+    card, here = made(name).card, stage(name).view
+    one, two = (Party(Role.MEDIATOR, i) for i in range(2))
+    elsewhere = [replace(a, id=f"elsewhere/{a.id}", sender=one, seen_by=(str(two),)) for a in here]
+    who = READERS[card.threat.position]
+    own = seen(here, who, card)
+    assert own and seen([*elsewhere, *others(name), *here], who, card) == own
+
+
+# The same bytes
+
+
+def elsewhere(names: list[str]) -> dict[str, str]:
+    """Digests of evidence that another process, with two threads, made of arrays in another order."""
+    command = [sys.executable, "-m", "tests.contracts.played", "2", *names]
+    # threads that wait asleep: spinning ones take the cores of whatever else runs
+    quiet = {"OMP_NUM_THREADS": "2", "OMP_WAIT_POLICY": "passive", "OPENBLAS_NUM_THREADS": "2"}
+    done = subprocess.run(command, env=os.environ | quiet, capture_output=True, text=True, check=True)
+    found: dict[str, str] = json.loads(done.stdout)
+    return found
+
+
+def test_two_processes_and_any_number_of_threads_give_the_same_bytes() -> None:
+    found = elsewhere(QUICK)
+    assert list(found) == QUICK
+    assert [n for n in QUICK if found[n] != digest(told(evidence(n)))] == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", sorted(SLOW))
+def test_slow_attacks_give_the_same_bytes(name: str) -> None:
+    assert elsewhere([name]) == {name: digest(told(evidence(name)))}
