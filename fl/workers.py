@@ -17,16 +17,29 @@ import signal
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from io import BytesIO
 from multiprocessing.connection import Connection, wait
 from typing import Any, cast
 
 import torch
+from threadpoolctl import threadpool_limits
 from torch import Tensor
 
 from fl import foreign
 from fl.errors import UserError
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """This process computes on one thread, so every sum is made in one order; afterwards, on as many as it had."""
+    threads = torch.get_num_threads()
+    with threadpool_limits(1):  # numpy's and scipy's; torch has its own number
+        torch.set_num_threads(1)
+        try:
+            yield
+        finally:
+            torch.set_num_threads(threads)
 
 
 class Workers(ABC):

@@ -15,21 +15,27 @@ MOST_ON_TOP = {"audit": 4, "attacks": 4}
 OWN_TESTS = {"contracts", "fl/equivalence"}
 
 
-def modules() -> dict[str, Path]:
-    files = (p for package in PACKAGES for p in (ROOT / package).rglob("*.py") if p.name != "__init__.py")
-    return {".".join(p.relative_to(ROOT).with_suffix("").parts): p for p in files}
+def module_name(path: Path) -> str:
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+FILES = sorted(p for package in PACKAGES for p in (ROOT / package).rglob("*.py"))
+MODULES = {module_name(p): p for p in FILES}
 
 
 @cache
-def imports(path: Path) -> frozenset[str]:
-    """Names of modules that a file imports, wherever in the file."""
+def imports(module: str) -> frozenset[str]:
+    """Modules of ours that a file imports, wherever in the file."""
     found: set[str] = set()
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in ast.walk(ast.parse(MODULES[module].read_text())):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom) and node.module:
-            found |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
-    return frozenset(found)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{module}: relative imports hide where a name comes from"
+            names = {f"{node.module}.{alias.name}" for alias in node.names}
+            found |= {n if n in MODULES else str(node.module) for n in names}
+    return frozenset(n for n in found if n.split(".")[0] in PACKAGES)
 
 
 def arrows(files: Mapping[str, Iterable[str]]) -> dict[str, set[tuple[str, str]]]:
@@ -56,7 +62,7 @@ def circles(arrows: Iterable[tuple[str, str]]) -> set[str]:
 
 
 def siblings() -> dict[str, set[tuple[str, str]]]:
-    return arrows({name: imports(path) for name, path in modules().items()})
+    return arrows({m: imports(m) for m, path in MODULES.items() if path.name != "__init__.py"})
 
 
 def test_no_folder_and_what_lies_beside_it_import_each_other_at_any_depth() -> None:

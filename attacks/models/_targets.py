@@ -55,12 +55,12 @@ def targets(view: Sequence[Artifact], rng: np.random.Generator, clients: int) ->
 
 def relayed(view: Sequence[Artifact], rng: np.random.Generator, clients: int) -> list[Target]:
     """The newest models that clients handed on: replayed ones, then those of `clients` clients."""
+    handed = [a for a in view if a.kind == Kind.RELAY_MODEL]
+    newest = {(a.origin, a.sender): a for a in sorted(handed, key=lambda a: a.round)}
     models = [
         Target(artifact=a.id, origin=a.origin, model=RELAYED, sender=a.sender.index, weights=a.payload, start={})
-        for a in {(a.origin, a.sender): a for a in sorted(view, key=lambda a: a.round)}.values()
-        if a.kind == Kind.RELAY_MODEL
-        and a.sender.index is not None
-        and all(np.isfinite(v).all() for v in a.payload.values())
+        for a in newest.values()
+        if a.sender.index is not None and all(np.isfinite(v).all() for v in a.payload.values())
     ]
     return _some(models, rng, clients)
 

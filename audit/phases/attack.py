@@ -33,6 +33,7 @@ from fl.errors import UserError
 Progress = Callable[[str, int, int], None]
 
 
+@workers.one_thread()  # evidence is the same on any number of threads
 def run(run: RunDir, config: Config, progress: Progress) -> None:
     """Runs the attacks that config.attacks names; those already in evidence/ are made anew."""
     workers.tune_allocator()  # decoders and shadow models train in this process

@@ -37,7 +37,7 @@ class Stage:
     knowledge: Knowledge
     truth: Any  # attacks.attack.Truth, as far as these attacks ask
     settings: dict[str, Any] = field(default_factory=dict)
-    # condition of the evidence that shows the planted leak; empty: it is what the attack marks as its positive control
+    # condition of the evidence that shows the planted leak; empty: what the attack marks as its positive control
     leak: dict[str, str] = field(default_factory=dict)
 
 

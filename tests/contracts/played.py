@@ -1,4 +1,4 @@
-"""One play of an attack on its stage, as bytes. As a program: several attacks, on other threads, in another order."""
+"""One play of an attack on its stage, as bytes. As a program: several attacks, on more threads, reordered."""
 
 import dataclasses
 import hashlib
@@ -13,14 +13,13 @@ import torch
 from attacks.attack import Claim
 from attacks.evidence import Evidence
 from fl.artifact import Artifact
+from fl.workers import one_thread
 from tests.contracts.attack_worlds import made, stage
 
 
-def claimed(name: str, view: Sequence[Artifact] | None = None) -> Claim:
-    """What the attack asserts; of its stage's own view where no other is given."""
-    here = stage(name)
-    seen = here.view if view is None else view
-    return made(name).run(seen, here.knowledge, np.random.default_rng(0))
+def claimed(name: str, view: Sequence[Artifact]) -> Claim:
+    """What the attack asserts of a view."""
+    return made(name).run(view, stage(name).knowledge, np.random.default_rng(0))
 
 
 def measured(name: str, claim: Claim) -> list[Evidence]:
@@ -28,8 +27,21 @@ def measured(name: str, claim: Claim) -> list[Evidence]:
 
 
 @cache
+def claim(name: str) -> Claim:
+    """Of the stage's own view."""
+    return claimed(name, stage(name).view)
+
+
+@cache
 def evidence(name: str) -> list[Evidence]:
-    return measured(name, claimed(name))
+    return measured(name, claim(name))
+
+
+def same(name: str, one: Claim, two: Claim) -> bool:
+    """Whether two claims are equal to the last bit; what a rule among them says, their evidence tells."""
+    rules = [k for k, v in one.items() if v.dtype == object]
+    plain = all(one[k].tobytes() == two[k].tobytes() for k in one if k not in rules)
+    return list(one) == list(two) and plain and (not rules or told(measured(name, two)) == told(evidence(name)))
 
 
 def told(found: Sequence[Evidence]) -> str:
@@ -47,13 +59,13 @@ def digest(text: str) -> str:
 
 
 def main(threads: int, names: Sequence[str]) -> None:
-    """Prints {name: digest of the evidence}; stages are set on one thread, attacks run on `threads`."""
+    """Prints {name: digest of the evidence}, on a machine of `threads`; attacks run as their phase runs them."""
+    torch.set_num_threads(threads)
     found = {}
     for name in names:
-        torch.set_num_threads(1)
-        view = [reordered(a) for a in stage(name).view]
-        torch.set_num_threads(threads)
-        found[name] = digest(told(measured(name, claimed(name, view))))
+        with one_thread():
+            view = [reordered(a) for a in stage(name).view]
+            found[name] = digest(told(measured(name, claimed(name, view))))
     print(json.dumps(found))
 
 

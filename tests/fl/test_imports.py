@@ -1,13 +1,12 @@
 """Which file imports which: the direction of the folders, no cycles, empty __init__ files, short files."""
 
 import ast
-from functools import cache
 from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
-FOLDERS = ("fl", "attacks", "audit", "reports")
+from tests.test_house import FILES, MODULES, PACKAGES, imports
+
 # What a folder may import of ours, itself aside. attacks reads records, never the simulator.
 ALLOWED = {
     "fl": (),
@@ -25,30 +24,6 @@ ALLOWED = {
     ),
     "audit": ("fl", "attacks", "reports"),
 }
-FILES = sorted(p for folder in FOLDERS for p in (ROOT / folder).rglob("*.py"))
-
-
-def module_name(path: Path) -> str:
-    parts = path.relative_to(ROOT).with_suffix("").parts
-    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
-
-
-MODULES = {module_name(p): p for p in FILES}
-
-
-@cache
-def imports(module: str) -> frozenset[str]:
-    """Modules of ours that a file imports, wherever in the file."""
-    tree = ast.parse(MODULES[module].read_text())
-    found = set()
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            found |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom):
-            assert node.level == 0, f"{module}: relative imports hide where a name comes from"
-            names = {f"{node.module}.{alias.name}" for alias in node.names}
-            found |= {n if n in MODULES else str(node.module) for n in names}
-    return frozenset(n for n in found if n.split(".")[0] in FOLDERS)
 
 
 def test_there_is_something_to_read() -> None:
@@ -56,7 +31,7 @@ def test_there_is_something_to_read() -> None:
     assert "fl.recorder" in imports("fl.wire") and "fl.artifact" in imports("attacks.attack")
 
 
-@pytest.mark.parametrize("folder", FOLDERS)
+@pytest.mark.parametrize("folder", PACKAGES)
 def test_imports_go_in_one_direction(folder: str) -> None:
     allowed = (folder, *ALLOWED[folder])
     wrong = [

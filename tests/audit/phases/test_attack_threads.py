@@ -1,0 +1,28 @@
+"""Attacks run on one thread wherever they run, and leave the process as many as it had."""
+
+from pathlib import Path
+
+import torch
+from typer.testing import CliRunner
+
+from audit.cli.main import app
+from audit.phases import attack
+from audit.settings.config import load
+from audit.subject.rundir import RunDir
+from tests.audit.phases.test_variants import TEXT
+
+
+def test_attacks_run_on_one_thread_and_give_the_others_back(tmp_path: Path) -> None:
+    text = TEXT.partition("attacks:")[0] + "attacks: [count_recovery]\nreport: [json]\n"
+    (tmp_path / "c.yaml").write_text(text)
+    done = CliRunner().invoke(app, ["run", str(tmp_path / "c.yaml"), "--out", str(tmp_path / "out")])
+    assert done.exit_code == 0, done.output
+    before, inside = torch.get_num_threads(), []
+    torch.set_num_threads(3)
+    try:
+        attack.run(
+            RunDir(tmp_path / "out"), load(tmp_path / "c.yaml"), lambda *_: inside.append(torch.get_num_threads())
+        )
+        assert inside == [1, 1] and torch.get_num_threads() == 3
+    finally:
+        torch.set_num_threads(before)
