@@ -32,7 +32,7 @@ from fl.errors import UserError
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """This process computes on one thread, so every sum is made in one order; afterwards, on as many as it had."""
+    """This process computes on one thread, so every sum is made in one order, and gets its threads back."""
     threads = torch.get_num_threads()
     with threadpool_limits(1):  # numpy's and scipy's; torch has its own number
         torch.set_num_threads(1)
