@@ -100,10 +100,10 @@ def _at_least(term: Term, count: int, delta: float, upper: float) -> tuple[float
 
         with contextlib.suppress(ArithmeticError, RuntimeError, ValueError):  # past its range it says nothing
             return prv.bound({term: count}, delta).lower or 0.0, "the lower end of PRV"
-    return _taken_part(term, count, delta), "the chance to be in the first releases"
+    return taken_part(term, count, delta), "the chance to be in the first releases"
 
 
-def _taken_part(term: Term, count: int, delta: float) -> float:
+def taken_part(term: Term, count: int, delta: float) -> float:
     """The first m releases are not sampled with probability q^m: for every event P(S) >= q^m U(S), so that
     epsilon >= epsilon_U(delta / q^m) + m ln q. Enough where noise is so small that sampling earns nothing."""
     found, share = 0.0, 1.0

@@ -41,7 +41,7 @@ def table(claims: Sequence[ClaimRecord]) -> Table:
             for c in claims
         ],
         align="llrrrr",
-        widths=[3.3, 2.9, 1.5, 1.4, 1.6, 1.2],
+        widths=[3.0, 3.2, 1.8, 1.7, 1.7, 1.3],
         caption="Epsilon. One release and all of them are upper bounds for what is known to be so; measured is a "
         "lower bound. A claim is refuted by a lower bound only.",
     )

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from audit.claims.bounds import Interval, certified, grouped, interval
+from audit.claims.bounds import Interval, certified, grouped, interval, taken_part
 from audit.claims.setting import Noised
 from audit.claims.shuffling import batches_at_least, reports_at_least, reports_at_most
 from audit.dp.terms import Term
@@ -124,6 +124,14 @@ def test_sampled_releases_have_a_lower_bound_near_the_upper_one(setting: dict[st
 def test_shuffled_reports_have_their_published_bound(epsilon: float, reports: int, value: float) -> None:
     assert reports_at_most(epsilon, reports, 1e-5) == pytest.approx(value, abs=1e-6)
     assert 0 < reports_at_least(epsilon, reports, 1e-5) < value
+
+
+def test_the_chance_to_take_part_is_exact_for_one_release_of_little_noise() -> None:
+    whole = bound(noise=0.05, sensitivity=1.0, delta=1e-4).upper
+    exact = math.log1p(0.1 * math.expm1(whole))  # amplification by subsampling, delta q times smaller
+    found = taken_part(Term("gaussian", 0.05, "poisson", 0.1), 1, 1e-5)
+    assert exact - 1e-6 < found <= exact + 1e-9
+    assert taken_part(Term("gaussian", 0.05, "poisson", 1e-6), 1, 1e-5) == 0.0  # it may hide altogether
 
 
 def test_too_few_shuffled_reports_are_not_amplified() -> None:
