@@ -53,7 +53,7 @@ class Finding(Record):
 
     id: str  # "upcnn", "dp-exact-server-client", "lint-L10"
     title: str
-    source: Literal["attack", "accountant", "lint", "robustness"]
+    source: Literal["attack", "disclosure", "accountant", "lint", "robustness"]
     method: str = ""  # title of the attack or accountant
     reference: str = ""  # its paper
     outcome: Outcome

@@ -3,13 +3,14 @@
 FedMix (arXiv:2107.00233, sec. 3) argues that means of M examples hide each of them. The score is Pearson's
 largest correlation of the candidate with a mean of that client whose labels contain the candidate's: with
 M = 1 that mean is the candidate, with many it is mostly the others. Members are compared with as many
-non-members of the same classes. The blind adversary has another client's means.
+non-members of the same classes. The blind adversary has another client's means. Examples that a client sends by
+themselves (seed_samples), with noise or without, are means of one.
 
 The planted leak is what the same clients would have sent with groups of one: their examples. How clients
 normalise does not matter, since correlation is by channel. `n` in the evidence is M.
 
 Claim: a rule, since any image can be queried. images [k, D] standardised means, shares [k, classes],
-sender, artifact, origin [k].
+sender, artifact, origin, single (whether it is an example by itself) [k].
 """
 
 from collections.abc import Mapping, Sequence
@@ -58,11 +59,12 @@ class _Case:
 
 class MashedMembership(Attack):
     card = Card(
-        title="Membership from averaged examples",
+        title="Membership from examples or their averages",
         source="nearest mean; means as in arXiv:2107.00233",
         goal=Goal.MEMBERSHIP,
         threat=ThreatModel(position=Position.SERVER),
-        requires=(Kind.MASHED_BATCH,),
+        requires=(),
+        also_reads=(Kind.MASHED_BATCH, Kind.SEED_SAMPLES),
         rounds="all",  # means are sent once, before the rounds
         learns="whether a given image was in a client's training data",
         does_not_show="what somebody finds who takes the averages apart, or who knows the other examples "
@@ -86,10 +88,11 @@ class MashedMembership(Attack):
         rows = [len(a.payload["labels"]) for a in sent]
         return {
             "images": np.concatenate([_flat(np.asarray(a.payload["images"])) for a in sent]),
-            "shares": np.concatenate([np.asarray(a.payload["labels"], np.float64) for a in sent]),
+            "shares": np.concatenate([_shares(a, knowledge.classes) for a in sent]),
             "sender": np.repeat([a.sender.index for a in sent], rows),
             "artifact": np.repeat([a.id for a in sent], rows),
             "origin": np.repeat([a.origin for a in sent], rows),
+            "single": np.repeat([a.kind == Kind.SEED_SAMPLES for a in sent], rows),
         }
 
     def measure(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[Evidence]:
@@ -99,7 +102,9 @@ class MashedMembership(Attack):
         clients = sorted(sent)
         others = {k: sent[clients[i - 1]] for i, k in enumerate(clients)} if len(sent) > 1 else {}
         null = {"another client's means": _scores(cases, others)} if others else {}
-        size = np.median([len(truth.client_images(k)) / len(sent[k].images) for k in clients])
+        size = 1.0
+        if not claim["single"].all():
+            size = float(np.median([len(truth.client_images(k)) / len(sent[k].images) for k in clients]))
         condition: Mapping[str, float | str] = {"n": round(float(size)), "origin": "recorded"}
         note = f"{len(claim['sender'])} means"
         found = membership.evidence(_scores(cases, sent), null, note=note, condition=condition)
@@ -124,7 +129,7 @@ class MashedMembership(Attack):
         return [membership.curve("means as sent", _scores(cases, _sent(claim)))] if cases else []
 
     def not_applicable(self, view: Sequence[Artifact], knowledge: Knowledge) -> str:
-        return "" if _readable(view) else "no means of images came from a client"
+        return "" if _readable(view) else "no images, nor means of them, came from a client"
 
     def _cases(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[_Case]:
         found, pools = [], {}
@@ -143,14 +148,20 @@ class MashedMembership(Attack):
 
 
 def _readable(view: Sequence[Artifact]) -> list[Artifact]:
-    """Means of images that came from one client."""
+    """Means of images that came from one client, and single ones."""
     return [
         a
         for a in view
-        if a.kind == Kind.MASHED_BATCH
+        if a.kind in (Kind.MASHED_BATCH, Kind.SEED_SAMPLES)
         and a.sender.index is not None
         and np.asarray(a.payload["images"]).ndim == 4
     ]
+
+
+def _shares(artifact: Artifact, classes: int) -> Floats:
+    """[m, classes] shares of each class in each mean; of an example by itself, its class."""
+    labels = np.asarray(artifact.payload["labels"])
+    return np.eye(classes)[labels] if artifact.kind == Kind.SEED_SAMPLES else labels.astype(np.float64)
 
 
 def _flat(images: Floats) -> Floats:

@@ -89,6 +89,8 @@ def absent(case: Case, artifacts: Sequence[Artifact], found: Sequence[Artifact],
     if "architecture" in card.threat.knows and case.make_net is None:
         return "the adversary knows the network's architecture, and nobody stated it to the auditor"
     missing = [k for k in card.requires if not any(a.kind == k for a in found)]
+    if not card.requires and not found:  # it reads what there is of several kinds, and there is none
+        missing = list(card.reads)
     if not missing:
         return ""
     method, kept = case.card, {a.kind for a in artifacts}

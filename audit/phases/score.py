@@ -24,6 +24,7 @@ from audit.verdict.findings import Attacked, headline
 from audit.verdict.judge import judged
 from audit.verdict.metrics import summary
 from audit.verdict.policy import load_policy
+from audit.verdict.raw import disclosed
 from audit.verdict.scope import scope
 from audit.verdict.trade import advice, alternatives
 from fl import ledger
@@ -61,6 +62,7 @@ def run(run: RunDir, config: Config, progress: Progress) -> None:
     wrong = misstatements([Issue(**found) for found in run.read_json(run.evidence / "ledger.json")])
     subjects = [
         *attacked,
+        *disclosed(case),
         *bounds(budgets),
         *contradictions(budgets),
         *wrong,

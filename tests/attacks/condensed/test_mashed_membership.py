@@ -130,7 +130,7 @@ def test_the_pool_that_the_server_sends_is_no_single_clients() -> None:
         payload=sent.payload,
     )
     reason = MashedMembership().not_applicable([pool], World(sizes=()).knowledge)
-    assert reason == "no means of images came from a client"
+    assert reason == "no images, nor means of them, came from a client"
 
 
 def test_too_few_members_are_refused() -> None:

@@ -58,7 +58,7 @@ def test_means_sent_before_the_rounds_are_kept_and_read_by_default(tmp_path: Pat
             "no mashed_batch was recorded: FedMix may send it in rounds that the setting "
             "record.rounds leaves out",
         ),
-        ("fedavg", "FedAvg sends no mashed_batch that the server could read"),
+        ("fedavg", "FedAvg sends no mashed_batch or seed_samples that the server could read"),
     ],
 )
 def test_what_was_not_kept_is_told_from_what_was_not_sent(method: str, reason: str, tmp_path: Path) -> None:

@@ -1,0 +1,97 @@
+"""Examples that cross the wire as they are: a finding of their own, whatever attacks a config lists."""
+
+from functools import cache
+from pathlib import Path
+from tempfile import mkdtemp
+from typing import Any
+
+import pytest
+
+from audit.phases import attack, simulate
+from audit.settings import catalog
+from audit.settings.config import Config
+from audit.settings.errors import validate
+from audit.subject.open import open_case
+from audit.subject.rundir import RunDir
+from audit.verdict.judge import judged
+from audit.verdict.policy import load_policy
+from audit.verdict.raw import Raw, disclosed
+from fl.kinds import Kind
+from reports.result import Outcome, Severity
+
+POLICY = load_policy("default")
+
+
+@cache
+def audited(method: str, *attacks: str) -> tuple[RunDir, Config]:
+    """Two rounds with four clients, everybody in both."""
+    config = validate(
+        Config,
+        {
+            "federation": {
+                "dataset": "digits",
+                "clients": 4,
+                "partition": {"name": "dirichlet", "alpha": 0.5},
+                "availability": "full",
+                "model": {"name": "mlp", "hidden": [8]},
+                "holdout": {"reference": 0.4},
+            },
+            "method": {"name": method, "rounds": 2, "local_epochs": 1},
+            "workers": 0,
+            "attacks": list(attacks),
+        },
+        "test",
+    )
+    run = RunDir.create(Path(mkdtemp()) / "run")
+    simulate.run(run, config, lambda *_: None)
+    return run, config
+
+
+def subjects(method: str) -> list[Raw]:
+    return disclosed(open_case(*audited(method)))
+
+
+def test_every_method_that_sends_examples_is_told_here() -> None:
+    senders = {m for m in catalog.names("methods") if any(k.raw for k in catalog.load("methods", m).card.uplink)}
+    assert senders == {"data_sharing", "faug"}
+
+
+@pytest.mark.parametrize("method", ["data_sharing", "faug"])
+def test_examples_sent_as_they_are_are_critical_without_any_attack(method: str) -> None:
+    [raw] = subjects(method)
+    assert raw.kind == Kind.SEED_SAMPLES and raw.sent == raw.compared == raw.exact > 10
+    finding = judged(raw, POLICY)
+    assert (finding.outcome, finding.severity) == (Outcome.DEMONSTRATED, Severity.CRITICAL)
+    assert f"{raw.exact:,} of {raw.sent:,} are examples of their sender" in finding.summary
+
+
+def test_other_clients_read_what_the_server_hands_on() -> None:
+    assert subjects("data_sharing")[0].readers == ("server", "every client")
+    assert subjects("faug")[0].readers == ("server",)
+
+
+def test_methods_that_send_none_have_no_such_finding() -> None:
+    assert subjects("fedavg") == []
+
+
+def raw(**changes: Any) -> Raw:
+    fields: dict[str, Any] = {"kind": Kind.SEED_SAMPLES, "clients": 3, "readers": ("server",), "sent": 9}
+    return Raw(**fields | {"compared": 9, "exact": 0} | changes)
+
+
+def test_examples_equal_to_none_of_the_senders_are_not_found_here() -> None:
+    finding = judged(raw(), POLICY)
+    assert finding.outcome == Outcome.NOT_DEMONSTRATED and finding.severity == Severity.NONE
+
+
+def test_where_nothing_can_be_compared_the_kind_speaks_for_itself() -> None:
+    finding = judged(raw(compared=0), POLICY)
+    assert finding.severity == Severity.CRITICAL and "none could be compared" in finding.summary
+
+
+def test_an_attack_reads_them_too_so_that_noise_does_not_hide_them() -> None:
+    run, config = audited("data_sharing", "mashed_membership")
+    attack.run(run, config, lambda *_: None)
+    [file] = attack.load_evidence(run)
+    found = {e["measure"]: e for e in file["evidence"] if e["control"] == "none"}
+    assert found["auc"]["condition"]["n"] == 1 and found["auc"]["interval"][0] > 0.5
