@@ -28,7 +28,7 @@ CARD = Card(
     goal=Goal.MEMBERSHIP,
     threat=ThreatModel(position=Position.SERVER, knows=frozenset({"architecture"})),
     requires=(Kind.GLOBAL_MODEL,),
-    also_reads=UPDATES,
+    also_reads=(*UPDATES, Kind.NORMALIZED_DELTA, Kind.NUM_STEPS),
     control="memorised",
     learns="whether a given image was trained on: by anybody, from the global model that every "
     "client and user gets; by one client, from its upload",
@@ -59,16 +59,16 @@ class ModelMembership(Attack):
     def scorer(self, queried: Sequence[Target], knowledge: Knowledge, rng: np.random.Generator) -> Scorer:
         """The rule for these models."""
 
-    def targets(self, view: Sequence[Artifact], rng: np.random.Generator) -> list[Target]:
+    def targets(self, view: Sequence[Artifact], known: Knowledge, rng: np.random.Generator) -> list[Target]:
         """The models this attack is aimed at."""
-        return targets(view, rng, self.config.max_clients)
+        return targets(view, rng, self.config.max_clients, known.training)
 
     def wanted(self, target: Target) -> bool:
         """Whether this attack can be aimed at such a model."""
         return True
 
     def run(self, view: Sequence[Artifact], knowledge: Knowledge, rng: np.random.Generator) -> Claim:
-        queried = [t for t in self.targets(view, rng) if self.wanted(t)]
+        queried = [t for t in self.targets(view, knowledge, rng) if self.wanted(t)]
         rule = np.empty(1, object)
         rule[0] = _Remembered(self.scorer(queried, knowledge, rng))
         return {
@@ -108,7 +108,7 @@ class ModelMembership(Attack):
         return [membership.curve(b.name, b.scores) for b in self._buckets(claim, truth)]
 
     def not_applicable(self, view: Sequence[Artifact], knowledge: Knowledge) -> str:
-        if not any(self.wanted(t) for t in self.targets(view, np.random.default_rng(0))):
+        if not any(self.wanted(t) for t in self.targets(view, knowledge, np.random.default_rng(0))):
             return "no upload was recorded together with the model it started from"
         return ""
 

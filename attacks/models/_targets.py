@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from attacks.prototypes._weights import global_model
-from fl.artifact import Artifact, Role
+from attacks.prototypes._weights import global_model, moved, uploads
+from fl.artifact import Artifact
 from fl.kinds import UPDATES, Kind
 
 Arrays = Mapping[str, NDArray[Any]]
@@ -34,7 +34,9 @@ class Target:
         }
 
 
-def targets(view: Sequence[Artifact], rng: np.random.Generator, clients: int) -> list[Target]:
+def targets(
+    view: Sequence[Artifact], rng: np.random.Generator, clients: int, training: Mapping[str, float]
+) -> list[Target]:
     """The newest global model with a blind copy, then replayed uploads and those of `clients` clients.
 
     Uploads whose starting model was not seen are left out. The blind copy has the same weights in
@@ -49,8 +51,9 @@ def targets(view: Sequence[Artifact], rng: np.random.Generator, clients: int) ->
             found.append(
                 Target(artifact=newest.id, origin=origin, model=GLOBAL, sender=-1, weights=weights, start={})
             )
-    uploads = [t for a in view if (t := _upload(a, view)) is not None]
-    return [*found, *_some(uploads, rng, clients)]
+    sent = uploads(view, training, (*UPDATES, Kind.NORMALIZED_DELTA))
+    changed = [t for a in sent if (t := _upload(a, view, training)) is not None]
+    return [*found, *_some(changed, rng, clients)]
 
 
 def relayed(view: Sequence[Artifact], rng: np.random.Generator, clients: int) -> list[Target]:
@@ -72,15 +75,15 @@ def _some(models: Sequence[Target], rng: np.random.Generator, clients: int) -> l
     return [*(t for t in models if t.origin == "replayed"), *(recorded[i] for i in some)]
 
 
-def _upload(a: Artifact, view: Sequence[Artifact]) -> Target | None:
+def _upload(a: Artifact, view: Sequence[Artifact], training: Mapping[str, float]) -> Target | None:
     start = global_model(view, a.round)
-    wanted = a.kind in UPDATES and a.sender.role == Role.CLIENT
-    if not wanted or start is None or start.round != a.round or a.sender.index is None:
+    if start is None or start.round != a.round or a.sender.index is None:
         return None
     before: Arrays = start.payload
     sent: Arrays = {k: v for k, v in a.payload.items() if k in before}
-    if a.kind == Kind.MODEL_DELTA:
-        sent = {k: np.asarray(before[k] + v) for k, v in sent.items()}
+    if a.kind != Kind.LOCAL_MODEL:
+        change = moved(a, before, view, training)
+        sent = {k: np.asarray(before[k] + v, before[k].dtype) for k, v in change.items()}
     if not all(np.isfinite(v).all() for v in sent.values()):
         return None
     return Target(

@@ -32,7 +32,7 @@ class RelayedModel(LossThreshold):
         "on with a stated epsilon (noise: {mode: accounted}), or train with dp_sgd",
     )
 
-    def targets(self, view: Sequence[Artifact], rng: np.random.Generator) -> list[Target]:
+    def targets(self, view: Sequence[Artifact], known: Knowledge, rng: np.random.Generator) -> list[Target]:
         return relayed(view, rng, self.config.max_clients)
 
     def not_applicable(self, view: Sequence[Artifact], knowledge: Knowledge) -> str:

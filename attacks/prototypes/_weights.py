@@ -12,10 +12,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attacks.evidence import REPLAYED, WHOLE
-from fl.artifact import Artifact, Party
+from fl.artifact import Artifact, Party, Role
 from fl.kinds import Kind
 
 Arrays = Mapping[str, NDArray[Any]]
+# what one client's training made of the model, in whatever form; of equals the first is read
+UPLOADS = (Kind.LOCAL_MODEL, Kind.MODEL_DELTA, Kind.NORMALIZED_DELTA, Kind.CONTROL_DELTA)
+SAID_WITH = (Kind.CONTROL_GLOBAL, Kind.NUM_STEPS)  # what the last two are read with
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,6 +44,57 @@ def global_model(view: Sequence[Artifact], round: int) -> Artifact | None:
     """The newest global model broadcast in that round or before it."""
     known = [a for a in view if a.kind == Kind.GLOBAL_MODEL and a.round <= round]
     return max(known, key=lambda a: a.round, default=None)
+
+
+def uploads(
+    view: Sequence[Artifact], training: Mapping[str, float], kinds: Sequence[Kind] = UPLOADS
+) -> list[Artifact]:
+    """Clients' uploads, one a message: of several the one with the least published noise."""
+    best: dict[tuple[str, Party], Artifact] = {}
+
+    def noise(a: Artifact) -> tuple[float, int]:
+        return training.get(f"noise_std.{a.kind}", 0.0), kinds.index(a.kind)
+
+    for a in view:
+        if a.kind in kinds and a.sender.role == Role.CLIENT and a.sender.index is not None:
+            message = a.id.rpartition("/")[0] if a.origin == "recorded" else a.id
+            known = best.setdefault((message, a.sender), a)
+            if noise(a) < noise(known):
+                best[message, a.sender] = a
+    return list(best.values())
+
+
+def rate(training: Mapping[str, float], round: int) -> float:
+    """The learning rate of a round; 0 where nobody published it."""
+    return training.get("lr", 0.0) * training.get("lr_decay", 1.0) ** round
+
+
+def moved(a: Artifact, start: Arrays, view: Sequence[Artifact], training: Mapping[str, float]) -> Arrays:
+    """What an upload says that training added to the parameters it holds, float64.
+
+    FedNova's normalised delta is multiplied by what it was divided by. A control delta of SCAFFOLD and the
+    control variate c that came with the model add up to the mean direction of the steps,
+    (w - w_k) / (rate ||a||_1) (arXiv:1910.06378, option II); how far they went is in neither, so it counts as
+    one step.
+    """
+    sent = {k: np.asarray(v, np.float64) for k, v in a.payload.items() if k in start}
+    if a.kind == Kind.LOCAL_MODEL:
+        return {k: v - np.asarray(start[k], np.float64) for k, v in sent.items()}
+    if a.kind == Kind.MODEL_DELTA:
+        return sent
+    if a.kind == Kind.CONTROL_DELTA:
+        common = [c.payload for c in view if (c.kind, c.round) == (Kind.CONTROL_GLOBAL, a.round)]
+        sent = {k: v + (np.asarray(common[-1][k], np.float64) if common else 0.0) for k, v in sent.items()}
+    return {k: -v * length(a, view, training) for k, v in sent.items()}
+
+
+def length(a: Artifact, view: Sequence[Artifact], training: Mapping[str, float]) -> float:
+    """What a direction that a client sent is to be multiplied by: rate times the weight of its steps."""
+    norm = float(a.note.get("norm", 1.0))
+    steps = sent_with(a, Kind.NUM_STEPS, view) if a.kind == Kind.NORMALIZED_DELTA else None
+    if steps is not None and a.origin == "recorded":
+        norm = float(steps.payload.get("norm", steps.payload["steps"]))
+    return norm * (rate(training, a.round) or 1.0)
 
 
 def made_with(artifact: Artifact, view: Sequence[Artifact]) -> Weights | None:

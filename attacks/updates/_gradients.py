@@ -14,17 +14,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attacks.attack import Knowledge
+from attacks.prototypes import _weights as weights
 from attacks.prototypes._weights import global_model, sent_with
 from attacks.updates._head import head_names
 from attacks.updates._label_rules import llg
-from fl.artifact import Artifact, Role
+from fl.artifact import Artifact
 from fl.kinds import Kind
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
 Arrays = Mapping[str, NDArray[Any]]
-UPLOADS = (Kind.LOCAL_MODEL, Kind.MODEL_DELTA, Kind.GRADIENT)
+KINDS = (Kind.GRADIENT, *weights.UPLOADS)
+UPLOADS = (*KINDS, *weights.SAID_WITH)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,31 +54,32 @@ class Update:
 def updates(view: Sequence[Artifact], knowledge: Knowledge) -> list[Update]:
     """Every upload whose starting model was seen: replays first, smallest batch and fewest steps first."""
     found = []
-    for a in view:
+    for a in weights.uploads(view, knowledge.training, KINDS):
         start = global_model(view, a.round)
-        if a.kind not in UPLOADS or a.sender.role != Role.CLIENT or start is None:
-            continue
-        if start.round == a.round and (update := _update(a, start.payload, view, knowledge)):
+        if (
+            start is not None
+            and start.round == a.round
+            and (update := _update(a, start.payload, view, knowledge))
+        ):
             found.append(update)
     return sorted(found, key=lambda u: (u.origin == "recorded", u.batch, u.steps, u.examples))
 
 
 def _update(a: Artifact, start: Arrays, view: Sequence[Artifact], knowledge: Knowledge) -> Update | None:
     known = knowledge.training
-    rate = known.get("lr", 0.0) * known.get("lr_decay", 1.0) ** a.round or 1.0
+    rate = weights.rate(known, a.round) or 1.0
     decay, momentum = known.get("weight_decay", 0.0), known.get("momentum", 0.0)
     batch, examples, steps = _schedule(a, view, known)
-    sent = {
-        k: np.asarray(v, np.float64)
-        for k, v in a.payload.items()
-        if k in start and np.issubdtype(start[k].dtype, np.floating)
-    }
-    if a.kind != Kind.GRADIENT:
+    if a.kind == Kind.GRADIENT:
+        sent: Arrays = {k: np.asarray(v, np.float64) for k, v in a.payload.items() if k in start}
+    else:
         # how far a constant gradient of length 1 would have carried the weights
         reach = rate * sum((1 - momentum ** (i + 1)) / (1 - momentum) for i in range(steps))
-        if a.kind == Kind.LOCAL_MODEL:
-            sent = {k: v - np.asarray(start[k], np.float64) for k, v in sent.items()}
-        sent = {k: -v / reach - decay * np.asarray(start[k], np.float64) for k, v in sent.items()}
+        if a.kind in (Kind.NORMALIZED_DELTA, Kind.CONTROL_DELTA):
+            reach = weights.length(a, view, known)
+        change = weights.moved(a, start, view, known)
+        sent = {k: -v / reach - decay * np.asarray(start[k], np.float64) for k, v in change.items()}
+    sent = {k: v for k, v in sent.items() if np.issubdtype(start[k].dtype, np.floating)}
     if not any(v.any() for v in sent.values()) or a.sender.index is None:
         return None
     return Update(

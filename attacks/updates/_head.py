@@ -14,13 +14,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attacks.attack import Extractor, Knowledge
+from attacks.prototypes import _weights as weights
 from attacks.prototypes._weights import global_model, sent_with
-from fl.artifact import Artifact, Role
+from fl.artifact import Artifact
 from fl.kinds import Kind
 
 Arrays = Mapping[str, NDArray[Any]]
 Values = NDArray[np.float64]
-UPLOADS = (Kind.LOCAL_MODEL, Kind.MODEL_DELTA, Kind.NORMALIZED_DELTA)
+UPLOADS = (*weights.UPLOADS, *weights.SAID_WITH)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,27 +43,25 @@ class HeadUpdate:
 def head_updates(view: Sequence[Artifact], knowledge: Knowledge) -> list[HeadUpdate]:
     """Every recorded upload that holds the last layer, and whose starting model was seen."""
     found = []
-    for a in view:
-        if a.kind not in UPLOADS or a.sender.role != Role.CLIENT or a.origin != "recorded":
+    for a in weights.uploads(view, knowledge.training):
+        if a.origin != "recorded":
             continue
         start = global_model(view, a.round)
         if start is None or start.round != a.round:
             continue
         before = start.payload
-        sent = _after(a, before, knowledge.training, view)
+        change = weights.moved(a, before, view, knowledge.training)
         weight, bias = head_names(before, knowledge)
-        if weight not in sent:
+        if weight not in change:
             continue
         assert a.sender.index is not None
         count = sent_with(a, Kind.NUM_EXAMPLES, view)
         n = None if count is None else max(1, round(float(count.payload["count"])))
         rate, steps, slow = _schedule(knowledge.training, a.round, n)
-        kept = (1 - rate * knowledge.training.get("weight_decay", 0.0) / slow) ** steps
-        moved = {
-            k: np.asarray(sent[k], np.float64) - kept * np.asarray(before[k], np.float64)
-            for k in (weight, bias)
-            if k in sent
-        }
+        if a.kind == Kind.CONTROL_DELTA:  # a direction: one step's worth
+            rate, steps, slow = weights.length(a, view, knowledge.training), 1, 1.0
+        lost = 1 - (1 - rate * knowledge.training.get("weight_decay", 0.0) / slow) ** steps
+        moved = {k: change[k] + lost * np.asarray(before[k], np.float64) for k in (weight, bias) if k in change}
         found.append(
             HeadUpdate(
                 client=a.sender.index,
@@ -72,28 +71,12 @@ def head_updates(view: Sequence[Artifact], knowledge: Knowledge) -> list[HeadUpd
                 rows=moved[weight].sum(axis=1),
                 norms=np.linalg.norm(moved[weight], axis=1),
                 before=before,
-                after={**before, **sent},
+                after={**before, **{k: np.asarray(before[k] + v, before[k].dtype) for k, v in change.items()}},
                 examples=n,
                 reach=rate * steps / slow,
             )
         )
     return found
-
-
-def _after(a: Artifact, before: Arrays, training: Mapping[str, float], view: Sequence[Artifact]) -> Arrays:
-    """The parameters a client ended with, as far as it sent them."""
-    sent = {k: v for k, v in a.payload.items() if k in before}
-    if a.kind == Kind.LOCAL_MODEL:
-        return sent
-    scale = 1.0
-    if a.kind == Kind.NORMALIZED_DELTA:  # before minus after, over rate times ||a||_1 (FedNova)
-        steps = sent_with(a, Kind.NUM_STEPS, view)
-        norm = 1.0 if steps is None else float(steps.payload.get("norm", steps.payload["steps"]))
-        scale = -norm * training.get("lr", 1.0) * training.get("lr_decay", 1.0) ** a.round
-    return {
-        k: np.asarray(np.asarray(before[k], np.float64) + scale * np.asarray(v, np.float64), before[k].dtype)
-        for k, v in sent.items()
-    }
 
 
 def head_names(weights: Arrays, knowledge: Knowledge) -> tuple[str, str]:
@@ -113,7 +96,7 @@ def head_names(weights: Arrays, knowledge: Knowledge) -> tuple[str, str]:
 
 def head_non_members(view: Sequence[Artifact], knowledge: Knowledge) -> str:
     """Why the last layer says nothing here, as a sentence; empty where it may."""
-    if not any(a.kind in UPLOADS and a.sender.role == Role.CLIENT for a in view):
+    if not weights.uploads(view, knowledge.training):
         return "no client sends its model, or what changed in it, that the server could read"
     updates = head_updates(view, knowledge)
     if not updates and any(a.kind == Kind.GLOBAL_MODEL for a in view):
@@ -162,7 +145,7 @@ def confusion(
 
 def _schedule(training: Mapping[str, float], round: int, examples: int | None) -> tuple[float, int, float]:
     """Learning rate, number of steps (0: unknown) and 1 - momentum of this round."""
-    rate = training.get("lr", 0.0) * training.get("lr_decay", 1.0) ** round
+    rate = weights.rate(training, round)
     slow = 1 - training.get("momentum", 0.0)
     if examples is None or "batch_size" not in training:
         return rate, 0, slow

@@ -15,7 +15,7 @@ from pydantic import Field
 
 from attacks.attack import Attack, Card, Claim, Knowledge, Truth
 from attacks.evidence import Evidence, Gallery
-from attacks.updates._gradients import UPLOADS, Update, updates
+from attacks.updates._gradients import KINDS, UPLOADS, Update, updates
 from attacks.updates._trials import CLASS_MEAN, WRONG, Group, evidence, groups, matched
 from fl.artifact import Artifact, Role
 from fl.errors import UserError
@@ -31,7 +31,7 @@ CARD = Card(
     goal=Goal.RECONSTRUCTION,
     threat=ThreatModel(position=Position.SERVER, knows=frozenset({"architecture"})),
     requires=(Kind.GLOBAL_MODEL,),
-    also_reads=(Kind.LOCAL_MODEL, Kind.MODEL_DELTA, Kind.GRADIENT, Kind.NUM_EXAMPLES),
+    also_reads=(*UPLOADS, Kind.NUM_EXAMPLES),
     control="updates",
     learns="images a client trained on, from the model it uploads",
     does_not_show="what an attacker with auxiliary images, with more time, or with power over the "
@@ -107,7 +107,7 @@ class UpdateInversion(Attack):
         return [self._gallery(g) for g in found]
 
     def not_applicable(self, view: Sequence[Artifact], knowledge: Knowledge) -> str:
-        if not any(a.kind in UPLOADS and a.sender.role == Role.CLIENT for a in view):
+        if not any(a.kind in KINDS and a.sender.role == Role.CLIENT for a in view):
             return "no client sends its model, or what changed in it, that the server could read"
         if len(knowledge.image_shape) != 3:
             return "the clients' examples are no images, and this attack searches for pixels"

@@ -55,7 +55,7 @@ class LabelCountsFromUpdate(Attack):
         goal=Goal.INFERENCE,
         threat=ThreatModel(position=Position.SERVER, knows=frozenset({"architecture", "auxiliary_data"})),
         requires=(Kind.GLOBAL_MODEL,),
-        also_reads=(*UPLOADS, Kind.NUM_EXAMPLES, Kind.NUM_STEPS),
+        also_reads=(*UPLOADS, Kind.NUM_EXAMPLES),
         learns="which classes a client owns, and how much of each",
         does_not_show="which images those are; nor proportions under a loss other than the plain softmax",
         control="",  # planted in measure()

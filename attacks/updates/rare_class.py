@@ -47,7 +47,7 @@ class RareClass(Attack):
         goal=Goal.MEMBERSHIP,
         threat=ThreatModel(position=Position.SERVER, knows=frozenset({"architecture", "auxiliary_data"})),
         requires=(Kind.GLOBAL_MODEL,),
-        also_reads=(*UPLOADS, Kind.NUM_EXAMPLES, Kind.NUM_STEPS),
+        also_reads=(*UPLOADS, Kind.NUM_EXAMPLES),
         learns="whether a client owns any example of a class",
         does_not_show="which examples those are, nor how many",
         control="",  # planted in measure()

@@ -52,6 +52,8 @@ class Replays:
             return
         self.groups[id] = group
         payload = to_numpy(sent[like.kind])
+        if "norm" in sent.get(Kind.NUM_STEPS, {}):  # what a normalised delta was divided by
+            note = {**note, "norm": float(sent[Kind.NUM_STEPS]["norm"])}
         made = dataclasses.replace(like, id=id, payload=payload, origin="replayed", note=note)
         self.artifacts.append(made)
 

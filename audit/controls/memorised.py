@@ -43,7 +43,10 @@ def plant(case: Case, recorded: Sequence[Artifact], settings: Replay) -> Replays
     if lab is None:
         return made
     rng = case.streams.numpy("replay_models")
-    for kinds, prefix in ((UPDATES, "replay/model"), ((Kind.RELAY_MODEL,), "replay/relay")):
+    for kinds, prefix in (
+        ((*UPDATES, Kind.NORMALIZED_DELTA), "replay/model"),
+        ((Kind.RELAY_MODEL,), "replay/relay"),
+    ):
         newest = {
             a.sender.index: a
             for a in sorted(recorded, key=lambda a: a.round)

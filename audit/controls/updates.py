@@ -11,24 +11,28 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from attacks.prototypes._weights import uploads as read
+from attacks.updates._gradients import KINDS
 from audit.controls.lab import Lab, Replays, received
 from audit.settings.config import Replay
 from audit.subject.case import Case
 from fl.artifact import Artifact
-from fl.kinds import UPDATES, Kind
+from fl.kinds import Kind
+from fl.protection import published_noise
 from fl.streams import Streams
 
 MOST_BYTES = 2**30  # of replayed updates in memory; of larger models there are fewer groups
 
 
 def plant(case: Case, recorded: Sequence[Artifact], settings: Replay) -> Replays:
-    """Replayed local_model or model_delta, settings.update_groups of every size and step count.
+    """Replayed uploads of whatever kind, settings.update_groups of every size and step count.
 
     `recorded` must hold the broadcasts (every kind on the method's downlink) of the uploads' rounds.
     Empty where the method sends no model, its clients cannot be played, or no broadcast was recorded.
     """
     made = Replays()
-    uploads = [a for a in recorded if a.kind in UPDATES and a.origin == "recorded"]
+    noise = {f"noise_std.{k}": published_noise(case.protections, k) or 0.0 for k in KINDS}
+    uploads = [a for a in read(recorded, noise, KINDS) if a.origin == "recorded"]  # those that attacks read
     uploads = [a for a in uploads if Kind.GLOBAL_MODEL in received(recorded, a)]
     lab = Lab.of(case) if uploads else None
     if lab is None:

@@ -125,7 +125,7 @@ def test_gradients_of_single_images_are_those_of_autograd() -> None:
     import torch
 
     world = overfit()
-    queried = [t for t in targets(world.artifacts, np.random.default_rng(0), 9) if t.start]
+    queried = [t for t in targets(world.artifacts, np.random.default_rng(0), 9, {}) if t.start]
     some = Images(x=world.reference.x[:3], y=world.reference.y[:3])
     assert world.knowledge.architecture is not None
     mine = per_image(queried, world.knowledge.architecture, some, lambda p, n, c: p)
@@ -145,17 +145,20 @@ def test_gradients_of_single_images_are_those_of_autograd() -> None:
         np.testing.assert_allclose(mine[:, i], expected, rtol=1e-4)
 
 
-def test_deltas_are_added_to_the_model_they_started_from() -> None:
+@pytest.mark.parametrize(("kind", "scale"), [(Kind.MODEL_DELTA, 1.0), (Kind.NORMALIZED_DELTA, -1 / (0.1 * 7))])
+def test_deltas_are_added_to_the_model_they_started_from(kind: Kind, scale: float) -> None:
     world = overfit()
     start = world.artifacts[0].payload
     deltas = [
-        replace(a, kind=Kind.MODEL_DELTA, payload={k: v - start[k] for k, v in a.payload.items()})  # type: ignore[operator]
+        replace(
+            a, kind=kind, payload={k: scale * (v - start[k]) for k, v in a.payload.items()}, note={"norm": 7.0}
+        )  # type: ignore[operator]
         if a.kind == Kind.LOCAL_MODEL
         else a
         for a in world.artifacts
     ]
-    rng = np.random.default_rng
-    for a, b in zip(targets(deltas, rng(0), 9), targets(world.artifacts, rng(0), 9), strict=True):
+    rng, known = np.random.default_rng, {"lr": 0.1}
+    for a, b in zip(targets(deltas, rng(0), 9, known), targets(world.artifacts, rng(0), 9, {}), strict=True):
         for k in a.weights:
             np.testing.assert_allclose(a.weights[k], b.weights[k], atol=1e-6)
 

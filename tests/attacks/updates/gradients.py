@@ -14,6 +14,7 @@ from tests.attacks.updates.updates import artifact
 from tests.attacks.world import CLASSES, SHAPE, Architecture, Net, World, weights
 
 RATE = 0.1
+COMMON = np.float32(0.25)  # SCAFFOLD's c, everywhere
 
 
 class Planted(World):
@@ -30,6 +31,9 @@ class Planted(World):
         super().__init__(sizes=(), clients=5)
         self.start = weights(seed)
         self.artifacts = [artifact(Kind.GLOBAL_MODEL, self.start, None)]
+        if kind == Kind.CONTROL_DELTA:
+            common = {n: np.full_like(v, COMMON) for n, v in self.start.items()}
+            self.artifacts.append(artifact(Kind.CONTROL_GLOBAL, common, None))
         rng = np.random.default_rng(seed)
         for batch, steps in kinds:
             for i in range(groups):
@@ -47,6 +51,10 @@ class Planted(World):
         payload = after
         if kind == Kind.MODEL_DELTA:
             payload = {n: v - self.start[n] for n, v in after.items()}
+        elif kind in (Kind.NORMALIZED_DELTA, Kind.CONTROL_DELTA):
+            payload = {n: (self.start[n] - v) / (RATE * steps) for n, v in after.items()}
+            if kind == Kind.CONTROL_DELTA:
+                payload = {n: v - COMMON for n, v in payload.items()}
         elif kind == Kind.GRADIENT:
             payload = gradient(self.start, own.x[rows], own.y[rows])
         self.artifacts.append(

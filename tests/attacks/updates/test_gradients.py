@@ -6,12 +6,15 @@ import numpy as np
 import pytest
 import torch
 
+from attacks.prototypes._weights import uploads
 from attacks.updates._gradients import Imitation, cosine_distance, labels, squared_distance, updates
 from fl.kinds import Kind
 from tests.attacks.updates.gradients import Planted, gradient
 
 
-@pytest.mark.parametrize("kind", [Kind.LOCAL_MODEL, Kind.MODEL_DELTA, Kind.GRADIENT])
+@pytest.mark.parametrize(
+    "kind", [Kind.LOCAL_MODEL, Kind.MODEL_DELTA, Kind.GRADIENT, Kind.NORMALIZED_DELTA, Kind.CONTROL_DELTA]
+)
 def test_one_step_gives_the_gradient_whatever_is_uploaded(kind: Kind) -> None:
     world = Planted(((2, 1),), groups=1, kind=kind)
     (update,) = updates(world.artifacts, world.knowledge)
@@ -88,3 +91,15 @@ def test_cosine_and_squared_distance_by_hand() -> None:
     assert float(cosine_distance(a, a)) == pytest.approx(0, abs=1e-6)
     assert float(cosine_distance(a, b)) == 1
     assert float(squared_distance(a, b)) == 50
+
+
+def test_a_client_that_says_the_same_twice_is_read_where_it_says_it_with_less_noise() -> None:
+    world = Planted(((1, 1),), groups=1)
+    [sent] = [a for a in world.artifacts if a.kind == Kind.LOCAL_MODEL]
+    message = "r00000/client-0.uplink"
+    twice = [
+        replace(sent, id=f"{message}/{k}", kind=k, origin="recorded")
+        for k in (Kind.CONTROL_DELTA, Kind.MODEL_DELTA)
+    ]
+    assert [a.kind for a in uploads(twice, {})] == [Kind.MODEL_DELTA]
+    assert [a.kind for a in uploads(twice, {"noise_std.model_delta": 0.1})] == [Kind.CONTROL_DELTA]

@@ -78,14 +78,14 @@ def test_each_holds_as_many_images_of_its_client_as_it_says() -> None:
         assert set(own) <= set(world.population.parts[a.sender.index or 0])
 
 
-@pytest.mark.parametrize("method", ["fedavg", "fedprox", "fedrs"])
+@pytest.mark.parametrize("method", ["fedavg", "fedprox", "fedrs", "fednova"])
 def test_a_replay_of_all_images_in_one_step_is_the_upload_itself(method: str) -> None:
     run, config = ran(method)
     parts = SimulatedCase(config).population.parts
     sizes = sorted({1, *(len(p) for p in parts)})
     replay = {"updates": sizes, "update_steps": [1], "update_groups": 4, "clients": 4}
     world = SimulatedCase(validate(Config, config.model_dump() | {"replay": replay}, "test"))
-    uploads = {a.sender: a for a in history(run) if a.kind == Kind.LOCAL_MODEL}
+    uploads = {a.sender: a for a in history(run) if a.kind in (Kind.LOCAL_MODEL, Kind.NORMALIZED_DELTA)}
     whole = 0
     for a in planted(world, history(run)).artifacts:
         sent = uploads[a.sender].payload
