@@ -1,7 +1,7 @@
 """The attacks that turn prototypes into images: they differ in `invert`, and share all the rest.
 
 Claim: images float32 [k, C, H, W], label, n (-1 unknown), sender [k], and as text artifact, origin
-and extractor (where the weights came from) [k].
+and extractor (where the weights came from) [k]; reading: what clients are taken to average.
 """
 
 from abc import abstractmethod
@@ -17,6 +17,7 @@ from attacks.attack import Attack, Claim, Extractor, Knowledge, Truth
 from attacks.evidence import Evidence, Gallery
 from attacks.prototypes import _evidence as prototype_evidence
 from attacks.prototypes._trials import Bucket, buckets
+from attacks.prototypes._variants import Read, adapted, read
 from attacks.prototypes._weights import Source, global_model, prototypes
 from fl.artifact import Artifact
 from fl.errors import UserError
@@ -86,11 +87,12 @@ class PrototypeInversion(Attack):
                 hint="record local_model or model_delta with global_model in the same rounds",
             )
         assert knowledge.architecture is not None, "the threat model grants the architecture"
-        tasks = [_task(s, knowledge) for s in sources]
+        found, reading = read(sources, knowledge)
+        tasks = [_task(r) for r in found]
         broadcast = global_model(view, max(s.prototypes[0].round for s in sources))
         first = tasks[0].extractor
         if broadcast is not None:
-            first = knowledge.architecture(broadcast.payload)
+            first = adapted(knowledge.architecture(broadcast.payload), reading)
         images = self.invert(tasks, first, knowledge, rng)
         every = [p for s in sources for p in s.prototypes]
         return {
@@ -101,6 +103,7 @@ class PrototypeInversion(Attack):
             "artifact": np.array([p.artifact for p in every]),
             "origin": np.array([p.origin for p in every]),
             "extractor": np.array([s.weights.source for s in sources for _ in s.prototypes]),
+            "reading": np.array(str(reading)),
         }
 
     def measure(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[Evidence]:
@@ -148,10 +151,7 @@ class PrototypeInversion(Attack):
         )
 
 
-def _task(source: Source, knowledge: Knowledge) -> Task:
-    assert knowledge.architecture is not None
+def _task(r: Read) -> Task:
     return Task(
-        extractor=knowledge.architecture(source.weights.values),
-        features=source.features,
-        labels=np.array([p.label for p in source.prototypes]),
+        extractor=r.extractor, features=r.source.features, labels=np.array([p.label for p in r.source.prototypes])
     )

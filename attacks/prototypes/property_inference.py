@@ -30,6 +30,7 @@ from attacks.attack import Attack, Card, Claim, Knowledge, Truth
 from attacks.evidence import Evidence
 from attacks.prototypes._subgroups import Property, Subgroup, find
 from attacks.prototypes._trials import group
+from attacks.prototypes._variants import read
 from attacks.prototypes._weights import Prototype, prototypes
 from attacks.trials import membership
 from attacks.trials.membership import Scores
@@ -83,8 +84,9 @@ class PropertyInference(Attack):
         extractors = np.empty(len(sources), dtype=object)
         subgroups: dict[int, Subgroup] = {}
         rows: list[tuple[int, Prototype, Floats]] = []  # model, prototype, classifier [D + 1]
-        for m, source in enumerate(sources):
-            extractors[m] = knowledge.architecture(source.weights.values)
+        found, _ = read(sources, knowledge)
+        for m, r in enumerate(found):
+            source, extractors[m] = r.source, r.extractor
             features: dict[int, Floats] = {}
             fitted: dict[tuple[int, int], Floats] = {}
             for p in source.prototypes:

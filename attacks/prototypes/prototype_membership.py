@@ -15,7 +15,8 @@ beyond n = 20.
 
 Claim: a rule, since any image can be queried. prototype [k, D], label, n (-1 unknown), model,
 population, sender, artifact, origin [k]; extractors [models], objects; mean [q, D], axes [q, D, D],
-spread [q, D]: eigenvectors and eigenvalues of S for each model and class.
+spread [q, D]: eigenvectors and eigenvalues of S for each model and class;
+reading: what clients are taken to average.
 """
 
 from collections.abc import Sequence
@@ -29,6 +30,7 @@ from pydantic import Field
 from attacks.attack import Attack, Card, Claim, Knowledge, Truth
 from attacks.evidence import WHOLE, Evidence, Series
 from attacks.prototypes._tracing import OTHER, Bucket, traced
+from attacks.prototypes._variants import read
 from attacks.prototypes._weights import prototypes
 from attacks.trials import anyone, membership
 from fl.artifact import Artifact
@@ -90,8 +92,9 @@ class PrototypeMembership(Attack):
         means: list[Floats] = []
         axes: list[Floats] = []
         spreads: list[Floats] = []
-        for m, source in enumerate(sources):
-            extractors[m] = knowledge.architecture(source.weights.values)
+        found, reading = read(sources, knowledge)
+        for m, r in enumerate(found):
+            source, extractors[m] = r.source, r.extractor
             known: dict[int, int] = {}
             for p in source.prototypes:
                 images = aux.of_class(p.label)
@@ -126,6 +129,7 @@ class PrototypeMembership(Attack):
             "mean": np.stack(means),
             "axes": np.stack(axes),
             "spread": np.stack(spreads),
+            "reading": np.array(str(reading)),
             "noise_std": np.array(
                 knowledge.training.get(f"noise_std.{Kind.LOCAL_PROTOTYPES}", self.config.noise_std)
             ),

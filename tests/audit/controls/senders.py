@@ -1,0 +1,82 @@
+"""Methods whose clients send other things under the name of prototypes than means of features."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn.functional import normalize
+
+from fl.client import Client, Reply
+from fl.kinds import Kind
+from fl.methods.rebafl import ReBaFL
+from fl.training.local import Trained
+
+
+class Sender(ReBaFL):
+    """As ReBaFL; what each image adds and what is made of a class's rows [n, D] are the subclass's."""
+
+    @dataclass(frozen=True, kw_only=True)
+    class Config(ReBaFL.Config):
+        mu: float = 0.0  # odd prototypes are sent and not trained with
+
+    def finish(self, client: Client, trained: Trained) -> Reply:
+        reply = super().finish(client, trained)
+        sent = reply.message[Kind.LOCAL_PROTOTYPES]
+        rows = self.features(client, trained)
+        made = [self.made(rows[client.y == c], client) for c in sent["classes"]]
+        reply.message[Kind.LOCAL_PROTOTYPES] = sent | {"features": torch.stack(made).float()}
+        return reply
+
+    def features(self, client: Client, trained: Trained) -> Tensor:
+        return client.run("features", trained.state).double()
+
+    def made(self, rows: Tensor, client: Client) -> Tensor:
+        return rows.mean(0)
+
+
+class Noise(Sender):
+    def made(self, rows: Tensor, client: Client) -> Tensor:
+        return torch.randn(rows.shape[1], generator=client.generator("noise"))
+
+
+class Normalised(Sender):
+    def made(self, rows: Tensor, client: Client) -> Tensor:
+        return normalize(rows.mean(0), dim=0)
+
+
+class Scaled(Sender):
+    def made(self, rows: Tensor, client: Client) -> Tensor:
+        return -7.3 * rows.mean(0)
+
+
+class Summed(Sender):
+    def made(self, rows: Tensor, client: Client) -> Tensor:
+        return rows.sum(0)
+
+
+class Squared(Sender):
+    def made(self, rows: Tensor, client: Client) -> Tensor:
+        return rows.square().mean(0)
+
+
+class Permuted(Sender):
+    def made(self, rows: Tensor, client: Client) -> Tensor:
+        order = torch.Generator().manual_seed(11)
+        return rows.mean(0)[torch.randperm(rows.shape[1], generator=order)]
+
+
+class First(Sender):
+    def made(self, rows: Tensor, client: Client) -> Tensor:
+        return rows[0]
+
+
+class OtherLayer(Sender):
+    """The first hidden layer's output, of the same width."""
+
+    def features(self, client: Client, trained: Trained) -> Tensor:
+        caught: list[Tensor] = []
+        layer = next(m for m in client.net.modules() if isinstance(m, torch.nn.Linear))
+        hook = layer.register_forward_hook(lambda _, __, out: caught.append(out))
+        client.run("features", trained.state)
+        hook.remove()
+        return torch.cat(caught).double()

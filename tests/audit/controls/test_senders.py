@@ -1,0 +1,76 @@
+"""Whatever clients send as prototypes: no verdict comes from how the auditor would have made them."""
+
+from functools import cache
+from pathlib import Path
+from tempfile import mkdtemp
+from typing import Any
+
+import pytest
+
+from attacks.attack import Attack
+from attacks.prototypes.prototype_membership import PrototypeMembership
+from attacks.prototypes.ridge import Ridge
+from audit.phases import simulate
+from audit.phases.attack import Bench, one
+from audit.settings.config import Config
+from audit.settings.errors import validate
+from audit.subject.open import open_case
+from audit.subject.rundir import RunDir
+from audit.verdict.findings import Attacked
+from audit.verdict.judge import judged
+from audit.verdict.policy import load_policy
+from reports.result import Finding, Outcome, Severity
+
+MEMBERSHIP, INVERSION = PrototypeMembership(), Ridge()
+# what the attacks have to be able to read, however it is sent
+LEAKS = ("Sender", "Normalised", "Scaled", "Summed", "Squared", "First", "OtherLayer")
+
+
+@cache
+def bench(sender: str) -> Bench:
+    settings: dict[str, Any] = {
+        "federation": {
+            "dataset": "digits",
+            "clients": 4,
+            "partition": "iid",
+            "availability": "full",
+            "model": {"name": "mlp", "hidden": [32, 32]},
+            "holdout": {"auxiliary": 0.4, "reference": 0.25},
+        },
+        "method": {"name": f"tests.audit.controls.senders:{sender}", "rounds": 1, "local_epochs": 2, "lr": 0.1},
+        "workers": 0,
+        "replay": {"sizes": [1], "clients": 4, "groups": 40},
+    }
+    config = validate(Config, settings, "test")
+    run = RunDir.create(Path(mkdtemp()) / "run")
+    simulate.run(run, config, lambda *_: None)
+    return Bench(open_case(run, config), [MEMBERSHIP.card, INVERSION.card], config.replay, 0)
+
+
+@cache
+def finding(attack: Attack, sender: str) -> Finding:
+    return judged(Attacked(one(attack, "attack", bench(sender))), load_policy("default"))
+
+
+@pytest.mark.parametrize("sender", LEAKS)
+def test_means_of_few_images_are_found_however_they_are_sent(sender: str) -> None:
+    found = finding(MEMBERSHIP, sender)
+    assert found.outcome == Outcome.DEMONSTRATED and found.severity.rank >= Severity.MEDIUM.rank, found.reason
+
+
+@pytest.mark.parametrize("sender", ["Noise", "Permuted"])
+def test_what_no_attack_can_read_is_neither_condemned_nor_acquitted(sender: str) -> None:
+    found = finding(MEMBERSHIP, sender)
+    assert found.outcome == Outcome.INCONCLUSIVE, found.reason
+
+
+@pytest.mark.parametrize("sender", ["Noise", "Scaled"])
+def test_no_inversion_condemns_or_acquits_with_too_few_trials(sender: str) -> None:
+    assert finding(INVERSION, sender).outcome == Outcome.INCONCLUSIVE
+
+
+def test_one_image_sent_for_all_of_its_class_is_found_as_somebody() -> None:
+    found = finding(MEMBERSHIP, "First")
+    assert found.severity.rank >= Severity.HIGH.rank
+    assert finding(INVERSION, "First").outcome == Outcome.DEMONSTRATED
+    assert any(e.measure == "any_member_first" and e.value > 0.9 for e in found.evidence)
