@@ -4,7 +4,7 @@
 of the same width; the mean may be sent as a sum, at length one, or times a constant of the sender's own. Attacks
 that assume the first alone call all the others safe. Each reading says where auxiliary images would put the
 prototype of a class of n: at the mean of what it reads, as near as the variance over n has it. The likeliest one
-(diagonal Gaussian; another than the first only where it gains MARGIN nats a number) is taken for all clients of the view.
+(diagonal Gaussian; a freer one only where it gains MARGIN nats a number) is taken for all clients of the view.
 
 It is chosen on what clients sent, before any image is looked for, and by one adversary: no further look is
 corrected for. Without auxiliary images nothing can be compared, and the first reading stands.
@@ -28,7 +28,14 @@ Floats = NDArray[np.floating[Any]]
 
 HEAD = ""  # the layer whose output enters the head
 FORMS = ("plain", "at length one", "squared")  # what is done to the features of an image
-SCALES = ("mean", "sum", "times a constant", "mean at length one", "scaled and shifted number by number")
+# what is done to their mean, and how free the adversary is to make it fit
+SCALES = {
+    "mean": 0,
+    "sum": 1,
+    "times a constant": 1,
+    "mean at length one": 2,
+    "scaled and shifted number by number": 2,
+}
 MARGIN = 0.1  # nats a number
 MOST_SOURCES, MOST_LAYERS = 4, 6  # that are compared
 LEAST = 6  # prototypes to fit two numbers for each of the features
@@ -48,6 +55,10 @@ class Reading:
     @property
     def plain(self) -> bool:
         return (self.layer, self.form, self.scale) == (HEAD, "plain", "mean")
+
+    @property
+    def freedom(self) -> int:
+        return SCALES[self.scale] + (self.form != "plain")
 
     def __str__(self) -> str:
         where = f"features of {self.layer}" if self.layer else "features"
@@ -87,7 +98,7 @@ def likeliest(sources: Sequence[Source], extractors: Sequence[Extractor], aux: I
         for form in FORMS:
             tables = [_Table.of(s, adapted(e, Reading(layer, form)), aux) for s, e in pairs]
             for reading, likelihood in _scaled(layer, form, _Table.joined(tables)):
-                worth = likelihood - (0.0 if reading.plain else MARGIN)
+                worth = likelihood - MARGIN * reading.freedom
                 if worth > most:
                     best, most = reading, worth
     if best is None:
@@ -231,14 +242,15 @@ class _Table:
 
 def _scaled(layer: str, form: str, t: _Table) -> Iterator[tuple[Reading, float]]:
     """Every scale with its log-likelihood a number, the simplest first."""
-    for scale in SCALES[:-1]:
+    *simple, by_number = SCALES
+    for scale in simple:
         factors = _factors(scale, t.prototypes, t.mean, t.n)
         common = float(factors[0]) if scale == "times a constant" else 1.0
         yield Reading(layer, form, scale, common), _likelihood(t, factors[:, None], np.zeros(1))
     if len(t.n) >= LEAST:
         slope, shift = _by_number(t)
         paid = np.log(len(t.n)) / len(t.n)  # two numbers fitted to each (Schwarz's criterion)
-        yield Reading(layer, form, SCALES[-1], slope, shift), _likelihood(t, slope[None], shift) - paid
+        yield Reading(layer, form, by_number, slope, shift), _likelihood(t, slope[None], shift) - paid
 
 
 def _factors(scale: str, prototypes: Floats, mean: Floats, n: Floats) -> Floats:
