@@ -26,7 +26,20 @@ from fl.threat import Conduct, Goal, Position, ThreatModel
 from fl.training.local import Constants, Handle, Params, Training
 from fl.tree import Tree
 
-__all__ = ["Adversary", "Card", "Client", "Colluded", "Meeting", "Message", "Payload", "Reply", "Tree"]
+__all__ = [
+    "Adversary",
+    "Card",
+    "Client",
+    "Colluded",
+    "Constants",
+    "Loss",
+    "Meeting",
+    "Message",
+    "Params",
+    "Payload",
+    "Reply",
+    "Tree",
+]
 
 Loss = Callable[[Tensor, Tensor], Tensor]  # the method's loss of a batch, x [b, ...] and y [b]
 MALICIOUS = ThreatModel(position=Position.CLIENT, conduct=Conduct.MALICIOUS)

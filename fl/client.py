@@ -43,6 +43,7 @@ class Client:
     # set for compromised clients alone: what they make of a training, and the shared model of the round before
     twist: "Callable[[Training, Client], Training] | None" = None
     before: State = field(default_factory=dict)
+    rank: int = 0  # its place among the compromised, 0 for the lowest number
 
     @property
     def counts(self) -> Tensor:

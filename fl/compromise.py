@@ -52,7 +52,9 @@ class Compromise:
         """A client before it works: what it holds, and how it trains."""
         if self.adversary is None or client.index not in self.clients:
             return client
-        return self.adversary.data(replace(client, private=None, twist=self._twist))
+        return self.adversary.data(
+            replace(client, private=None, twist=self._twist, rank=sorted(self.clients).index(client.index))
+        )
 
     def _twist(self, method: Training, client: Client) -> Training:
         assert self.adversary is not None

@@ -1,0 +1,55 @@
+"""A little is enough: compromised clients send the mean less as many deviations as still look honest.
+
+Baruch, Baruch, Goldberg. A Little Is Enough: Circumventing Defenses For Distributed Learning. NeurIPS 2019.
+arXiv:1902.06156, Algorithm 3:
+
+    sent = mean - z * deviation (n - 1),   z = Phi^-1((n - m - s) / (n - m)),   s = floor(n / 2 + 1) - m
+
+of n heard and m malicious: s honest clients further out than the forged ones make a majority with them. z(25, 5)
+= .253, z(20, 4) = .157, z(50, 24) = 1.426; z(10, 2) = 0: by its own formula it then sends the mean alone,
+so give a `z`. ByzFL adds z deviations where the paper takes them away.
+"""
+
+from dataclasses import dataclass
+from statistics import NormalDist
+from typing import Annotated
+
+from pydantic import Field
+
+from attacks.poisoning._crowd import gathered
+from attacks.poisoning._threat import OMNISCIENT
+from attacks.poisoning._updates import KINDS
+from fl.adversary import Adversary, Card, Colluded, Meeting
+
+
+class ALIE(Adversary):
+    card = Card(
+        title="A little is enough",
+        source="arXiv:1902.06156, Alg. 3",
+        does="moves every weight a little, the same way, without standing out",
+        remedy="use nnm or bucketing before a robust rule, and momentum on the clients",
+        threat=OMNISCIENT,
+        kinds=KINDS,
+    )
+
+    @dataclass(frozen=True, kw_only=True)
+    class Config(Adversary.Config):
+        z: Annotated[
+            float | None,
+            Field(allow_inf_nan=False, description="deviations from the mean; null is the paper's formula"),
+        ] = None
+
+    def collude(self, meeting: Meeting) -> Colluded:
+        crowd = gathered(meeting)
+        if crowd is None:
+            return Colluded(messages={})
+        z = deviations(crowd.heard, crowd.malicious) if self.config.z is None else self.config.z
+        forged = crowd.mean - z * crowd.deviation
+        return crowd.sent(lambda _: forged)
+
+
+def deviations(n: int, m: int) -> float:
+    """z of n heard, m malicious. A majority needs nobody further out: one honest client is left there."""
+    honest = n - m
+    support = max(1, n // 2 + 1 - m)
+    return NormalDist().inv_cdf((honest - support) / honest) if honest > support else 0.0

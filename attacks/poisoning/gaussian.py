@@ -1,0 +1,46 @@
+"""Gaussian: compromised clients send noise of a chosen length in place of what they learnt.
+
+Blanchard et al. NeurIPS 2017. arXiv:1703.02757, sec. 5. Normal numbers, scaled so that their norm is `scale`
+times the median norm of the honest changes of the round. Changed: there a variance is given (200); a length that
+goes with the model's own says how strong the attack is whatever the model.
+"""
+
+from dataclasses import dataclass
+from typing import Annotated
+
+import torch
+from pydantic import Field
+
+from attacks.poisoning._crowd import gathered
+from attacks.poisoning._threat import OMNISCIENT
+from attacks.poisoning._updates import KINDS
+from fl.adversary import Adversary, Card, Colluded, Meeting
+from fl.ranges import Amount
+
+
+class Gaussian(Adversary):
+    card = Card(
+        title="Gaussian noise",
+        source="arXiv:1703.02757, sec. 5",
+        does="buries what the others learn under noise",
+        remedy="use a rule that leaves out distant updates, such as multi_krum, or bound their norm",
+        threat=OMNISCIENT,
+        kinds=KINDS,
+    )
+
+    @dataclass(frozen=True, kw_only=True)
+    class Config(Adversary.Config):
+        scale: Annotated[Amount, Field(description="length of the noise over the median honest norm")] = 10.0
+
+    def collude(self, meeting: Meeting) -> Colluded:
+        crowd = gathered(meeting)
+        if crowd is None:
+            return Colluded(messages={})
+        length = self.config.scale * crowd.median_norm
+
+        def forge(client: int) -> torch.Tensor:
+            noise = torch.randn(crowd.honest.shape[1], generator=meeting.rng, dtype=torch.float64)
+            scaled: torch.Tensor = noise * (length / noise.norm())
+            return scaled
+
+        return crowd.sent(forge)
