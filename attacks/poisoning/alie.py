@@ -36,7 +36,7 @@ class ALIE(Adversary):
     class Config(Adversary.Config):
         z: Annotated[
             float | None,
-            Field(allow_inf_nan=False, description="deviations from the mean; null is the paper's formula"),
+            Field(ge=-100, le=100, description="deviations from the mean; null is the paper's formula"),
         ] = None
 
     def collude(self, meeting: Meeting) -> Colluded:
