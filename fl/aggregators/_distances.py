@@ -7,7 +7,7 @@ from torch import Tensor
 
 from fl.aggregators._columns import in_blocks
 
-BLOCK = 1 << 16  # columns; of a fixed size, and sums in one order, so that no bit depends on the threads
+BLOCK = 1 << 12  # columns, which a core keeps near it; sums are made in one order, whatever the threads
 
 
 def gram(rows: Tensor, centre: Tensor | None = None) -> Tensor:
