@@ -1,0 +1,53 @@
+"""Every data set: arrays of the declared shapes and labels, the same each time; absent files are a sentence."""
+
+from dataclasses import fields
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from audit.settings import catalog
+from fl.dataset import Dataset
+from fl.errors import UserError
+from fl.plugin import configure
+
+NAMES = catalog.names("datasets")
+
+
+def reads_files(name: str) -> bool:
+    return "path" in {f.name for f in fields(catalog.load("datasets", name).Config)}
+
+
+FILES = [n for n in NAMES if reads_files(n)]
+EMBEDDED = [n for n in NAMES if n not in FILES]
+
+
+def made(name: str, **settings: object) -> Dataset:
+    return configure(catalog.load("datasets", name), settings, "federation.dataset")
+
+
+def test_some_read_files_and_some_come_with_the_package() -> None:
+    assert len(FILES) > 5 and "digits" in EMBEDDED
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_an_absent_path_is_a_sentence_that_names_it(name: str, tmp_path: Path) -> None:
+    with pytest.raises(UserError) as error:
+        made(name, path=str(tmp_path / "absent")).load()
+    assert "absent" in str(error.value) and error.value.hint
+    assert not (tmp_path / "absent").exists()  # nothing was downloaded
+
+
+@pytest.mark.parametrize("name", EMBEDDED)
+def test_examples_and_labels_are_what_the_contract_says_and_the_same_each_time(name: str) -> None:
+    try:
+        first, again = made(name).load(), made(name).load()
+    except UserError as error:
+        assert error.hint  # an image archive that another package would have to fetch
+        return
+    for part, same in ((first.train, again.train), (first.test, again.test)):
+        assert part.x.shape == (len(part), *first.shape) and part.y.shape == (len(part),) and len(part)
+        assert part.y.dtype == np.int64 and part.y.min() >= 0 and part.y.max() < len(first.classes)
+        assert part.x.dtype == np.int64 or (part.x.dtype == np.float32 and 0 <= part.x.min() < part.x.max() <= 1)
+        assert np.array_equal(part.x, same.x) and np.array_equal(part.y, same.y)
+    assert first.about.endswith(".") and made(name).title

@@ -1,0 +1,41 @@
+"""Every model: features and head have the declared shapes for grey and coloured images, or the data are refused."""
+
+import pytest
+import torch
+
+from audit.settings import catalog
+from fl.errors import UserError
+from fl.model import Net, initialise
+from fl.streams import Streams
+
+SHAPES = [(1, 32, 32), (3, 32, 32), (12,)]
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("name", catalog.names("models"))
+def test_logits_are_the_head_of_the_features_or_the_data_are_refused(name: str, shape: tuple[int, ...]) -> None:
+    cls = catalog.load("models", name)
+    try:
+        net: Net = initialise(lambda: cls(shape, 7), Streams(3))
+    except UserError as error:
+        assert error.hint and str(list(shape)) in str(error)
+        return
+    x = torch.zeros((2, *shape), dtype=torch.int64 if len(shape) == 1 else torch.float32)
+    net.eval()
+    with torch.no_grad():
+        features = net.features(x)
+        assert features.shape == (2, features.shape[1]) and features.isfinite().all()
+        assert torch.equal(net.head(features), net(x)) and net(x).shape == (2, 7)
+
+
+@pytest.mark.parametrize("name", catalog.names("models"))
+def test_every_model_takes_images_of_one_channel_and_of_three_or_token_sequences(name: str) -> None:
+    cls, taken = catalog.load("models", name), []
+    for shape in SHAPES:
+        try:
+            initialise(lambda shape=shape: cls(shape, 7), Streams(3))  # type: ignore[misc]
+            taken.append(shape)
+        except UserError:
+            continue
+    assert taken in (SHAPES[:2], SHAPES[2:])
+    assert cls.source
