@@ -1,4 +1,4 @@
-"""Every model: features and head have the declared shapes for grey and coloured images, or the data are refused."""
+"""Every model: features and head have the declared shapes for grey and colour images, or data are refused."""
 
 import pytest
 import torch
