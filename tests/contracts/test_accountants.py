@@ -1,4 +1,4 @@
-"""Every accountant: more releases never cost less; without noise there is no bound; what it cannot do it refuses."""
+"""Every accountant: more releases never cost less; no noise, no bound; what it cannot do it refuses."""
 
 from dataclasses import replace
 from functools import cache
