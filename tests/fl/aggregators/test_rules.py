@@ -226,7 +226,7 @@ def test_fltrust_trains_on_the_servers_own_examples_and_is_refused_without() -> 
     world = {"d": data(n=100), "index": parts(data(n=80)), "aggregator": rule("fltrust")}
     found = run(method("fedavg"), **world)  # type: ignore[arg-type]
     trust = found.history[0]["kept"]["model"].values()
-    assert all(0 <= w <= 1 for w in trust) and sum(trust) > 0.5
+    assert all(0 <= w <= 1 for w in trust) and any(trust)
     assert same(found, run(method("fedavg"), workers=2, **world))  # type: ignore[arg-type]
     for name, words in (("fd", "clients of Federated distillation send none"), ("gandalf", "one model for all")):
         with pytest.raises(UserError, match=words):
