@@ -6,7 +6,7 @@ and extractor (where the weights came from) [k]; reading: what clients are taken
 
 from abc import abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Any
 
 import numpy as np
@@ -17,7 +17,7 @@ from attacks.attack import Attack, Claim, Extractor, Knowledge, Truth
 from attacks.evidence import Evidence, Gallery
 from attacks.prototypes import _evidence as prototype_evidence
 from attacks.prototypes._trials import Bucket, buckets
-from attacks.prototypes._variants import Read, adapted, read
+from attacks.prototypes._variants import Read, adapted, read, taken_for
 from attacks.prototypes._weights import Source, global_model, prototypes
 from fl.artifact import Artifact
 from fl.errors import UserError
@@ -107,7 +107,11 @@ class PrototypeInversion(Attack):
         }
 
     def measure(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[Evidence]:
-        return prototype_evidence.evidence(buckets(claim, truth, self.config.gallery, rng), rng)
+        found, said = (
+            prototype_evidence.evidence(buckets(claim, truth, self.config.gallery, rng), rng),
+            taken_for(claim),
+        )
+        return [replace(e, note="; ".join(filter(None, (e.note, said)))) for e in found]
 
     def galleries(self, claim: Claim, truth: Truth) -> list[Gallery]:
         found = buckets(claim, truth, self.config.gallery, np.random.default_rng(0))

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from attacks.attack import Extractor, Images, Knowledge
+from attacks.attack import Claim, Extractor, Images, Knowledge
 from attacks.prototypes._weights import Source
 from fl.errors import UserError
 
@@ -293,6 +293,12 @@ def _likelihood(t: _Table, factor: Floats, shift: Floats) -> float:
 def _typical(source: Source, extractor: Extractor, aux: Images | None) -> Floats:
     assert aux is not None, "without auxiliary images the first reading stands"
     return _Table.of(source, extractor, aux).mean
+
+
+def taken_for(claim: Claim) -> str:
+    """For the notes of evidence: what prototypes were read as; empty for the first reading."""
+    reading = str(claim.get("reading", Reading()))
+    return "" if reading == str(Reading()) else f"taken for {reading}"
 
 
 def _sent(source: Source) -> list[Any]:

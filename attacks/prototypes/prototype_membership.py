@@ -30,7 +30,7 @@ from pydantic import Field
 from attacks.attack import Attack, Card, Claim, Knowledge, Truth
 from attacks.evidence import WHOLE, Evidence, Series
 from attacks.prototypes._tracing import OTHER, Bucket, traced
-from attacks.prototypes._variants import read
+from attacks.prototypes._variants import read, taken_for
 from attacks.prototypes._weights import prototypes
 from attacks.trials import anyone, membership
 from fl.artifact import Artifact
@@ -158,7 +158,7 @@ class PrototypeMembership(Attack):
                 looks=sum(other.origin != WHOLE for other in buckets),  # what is only compared is no look
                 condition={"n": b.samples, "origin": b.origin},
                 control="positive" if b.planted else "none",
-                note=f"{b.prototypes} prototypes",
+                note="; ".join(filter(None, (f"{b.prototypes} prototypes", taken_for(claim)))),
             )
             found += [*here, *anyone.evidence(b.firsts, b.null_firsts, OTHER, here[0])]
         if buckets:

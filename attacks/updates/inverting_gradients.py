@@ -7,7 +7,8 @@ Geiping, Bauermeister, Droege, Moeller. Inverting Gradients. NeurIPS 2020. arXiv
 by Adam on the sign of the gradient, the rate divided by ten after 3/8, 5/8 and 7/8 of the steps, images
 kept in [0, 1]. Labels are read off the last layer first (iDLG for one image, LLG for a batch). Of an
 upload of a few steps over one batch the steps themselves are imitated (sec. 6, "federated averaging");
-one of many steps is treated as the average gradient. Changed: 300 iterations for their 4,800.
+one of many steps is treated as the average gradient. Changed: the best of four starts of 300 iterations
+for one of their 4,800, in a quarter of the time.
 """
 
 from dataclasses import dataclass, replace
@@ -46,7 +47,7 @@ class InvertingGradients(UpdateInversion):
         restarts: Annotated[
             AtLeastOne,
             Field(description="images to start from, of which the one that matches the gradient best is kept"),
-        ] = 1
+        ] = 4
         simulate_steps: Annotated[bool, Field(description="whether to imitate each step of short uploads")] = True
 
     def invert(

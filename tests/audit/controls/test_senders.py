@@ -74,3 +74,8 @@ def test_one_image_sent_for_all_of_its_class_is_found_as_somebody() -> None:
     assert found.severity.rank >= Severity.HIGH.rank
     assert finding(INVERSION, "First").outcome == Outcome.DEMONSTRATED
     assert any(e.measure == "any_member_first" and e.value > 0.9 for e in found.evidence)
+
+
+def test_the_evidence_says_what_was_read() -> None:
+    assert any("taken for features, sum" in e.note for e in finding(MEMBERSHIP, "Summed").evidence)
+    assert not any("taken for" in e.note for e in finding(MEMBERSHIP, "Sender").evidence)
