@@ -91,7 +91,7 @@ def weighting(a: Artifact, start: Arrays) -> float:
     """What a client multiplied its model by before it sent it; 0 where it sent the change alone.
 
     A kind is a name that a method chooses: under it a client may send its model or what changed in it, the model
-    weighted by its examples or by a constant of its own. Of these the one that leaves the smallest change is taken,
+    weighted by its examples or by a constant of its own. The one that leaves the smallest change is taken,
     where the kind's own leaves four times as much: local training moves a model by less than the model.
     """
     named = 1.0 if a.kind == Kind.LOCAL_MODEL else 0.0
