@@ -85,6 +85,9 @@ class Knowledge:
     auxiliary: Images | None = None
     training: Mapping[str, float] = field(default_factory=dict)  # public: local_epochs, lr, ...
     trainer: "Trainer | None" = None  # shadow training: architecture and auxiliary data granted
+    heard: Mapping[int, frozenset[int]] = field(
+        default_factory=dict
+    )  # server: round -> who answered, summed or not
     condenser: "Condenser | None" = None  # granted with the architecture, where clients condense
     device: str = "cpu"
 

@@ -33,6 +33,8 @@ MEASURES = {
         Measure(name="property_auc", words="property AUC"),
         Measure(name="count_exact_match", words="count exact match"),
         Measure(name="label_set_exact_match", words="label set exact match"),
+        Measure(name="majority_class", words="majority class"),
+        Measure(name="size_known", words="number of examples known"),
         Measure(name="prototype_recovered", words="prototype recovered"),
         Measure(name="copies_flagged", words="copies flagged"),
         Measure(name="copied_share", words="copied share"),

@@ -57,7 +57,7 @@ def head_updates(view: Sequence[Artifact], knowledge: Knowledge) -> list[HeadUpd
         assert a.sender.index is not None
         count = sent_with(a, Kind.NUM_EXAMPLES, view)
         n = None if count is None else max(1, round(float(count.payload["count"])))
-        rate, steps, slow = _schedule(knowledge.training, a.round, n)
+        rate, steps, slow = schedule(knowledge.training, a.round, n)
         if a.kind == Kind.CONTROL_DELTA:  # a direction: one step's worth
             rate, steps, slow = weights.length(a, view, knowledge.training), 1, 1.0
         lost = 1 - (1 - rate * knowledge.training.get("weight_decay", 0.0) / slow) ** steps
@@ -143,7 +143,7 @@ def confusion(
     return found
 
 
-def _schedule(training: Mapping[str, float], round: int, examples: int | None) -> tuple[float, int, float]:
+def schedule(training: Mapping[str, float], round: int, examples: int | None) -> tuple[float, int, float]:
     """Learning rate, number of steps (0: unknown) and 1 - momentum of this round."""
     rate = weights.rate(training, round)
     slow = 1 - training.get("momentum", 0.0)

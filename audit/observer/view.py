@@ -126,5 +126,6 @@ def granted(case: Case, card: Card, workers: int) -> Knowledge:
         auxiliary=auxiliary,
         training=training,
         trainer=trainer(case, workers) if make and "auxiliary_data" in knows else None,
+        heard=(case.heard or {}) if card.threat.position == Position.SERVER else {},
         condenser=condenser(case, workers) if make else None,
     )

@@ -37,6 +37,7 @@ SHELVES = {
             "attacks.condensed",
             "attacks.generators",
             "attacks.counts",
+            "attacks.summaries",
         ),
         "attacks.attack:Attack",
     ),

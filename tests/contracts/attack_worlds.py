@@ -20,6 +20,7 @@ from tests.attacks.condensed.test_mashed_membership import means
 from tests.attacks.generators import test_generators as generators
 from tests.attacks.models.overfit import overfit
 from tests.attacks.prototypes import test_prototype_collusion, test_prototype_difference
+from tests.attacks.summaries import worlds as summaries
 from tests.attacks.updates.gradients import Planted
 from tests.attacks.updates.test_label_counts_from_gradient import Batches
 from tests.attacks.updates.updates import Updates
@@ -114,8 +115,15 @@ def joined() -> Stage:
     return of(world, [*world.artifacts, *test_prototype_difference.pairs()])
 
 
+def summed() -> Stage:
+    view, known = summaries.sums([(0, 1, 2), (0, 1), (1, 2), (3, 4, 5), (3, 5), (4, 5)])
+    return Stage(view=view, knowledge=known, truth=summaries.world())
+
+
 WORLDS: dict[str, Callable[[], Stage]] = {
     "analytic": lambda: of(gradients(Kind.GRADIENT), gallery=20, iterations=30),
+    "buffer_membership": lambda: of(summaries.Buffers(4)),
+    "class_list": lambda: of(condensed()),
     "condensed_class": lambda: of(condensed()),
     "condensed_membership": lambda: of(condensed()),
     "condensed_recovery": lambda: of(condensed()),
@@ -124,6 +132,7 @@ WORLDS: dict[str, Callable[[], Stage]] = {
     "critic_score": lambda: trained(Kind.GAN_D, Channel.RELAY, "client/1", planted_steps=100),
     "dlg": lambda: of(gradients(), iterations=40, gallery=20, optimiser="adam", lr=0.1),
     "entropy": lambda: memorised(GLOBAL),
+    "example_numbers": lambda: of(summaries.world(), summaries.numbers()),
     "generator_distance": lambda: trained(Kind.GAN_G, Channel.UPLINK, "server", **GAN, images=2000),
     "generator_extraction": lambda: trained(Kind.GAN_G, Channel.UPLINK, "server", **GAN, images=2000),
     "gradient_cosine": lambda: memorised(UPDATE),
@@ -139,6 +148,7 @@ WORLDS: dict[str, Callable[[], Stage]] = {
     "lira": lambda: memorised(GLOBAL, shadows=4, epochs=20, **SMALL),
     "lookup": lambda: of(groups()),
     "loss_threshold": lambda: memorised(GLOBAL),
+    "majority_class": lambda: of(summaries.world(), summaries.losses()),
     "mashed_membership": mashed,
     "property_inference": lambda: of(groups((1, 4), 10, 100), simulated=100),
     "prototype_collusion": lambda: of(test_prototype_collusion.world()),
@@ -150,6 +160,7 @@ WORLDS: dict[str, Callable[[], Stage]] = {
     "relayed_model": relayed,
     "ridge": lambda: of(groups()),
     "rmia": lambda: memorised(GLOBAL, references=2, epochs=20, **SMALL),
+    "sum_difference": summed,
     "upcnn": lambda: of(groups(), max_clients=2, least_steps=500, width=256),
     "update_norm": lambda: memorised(UPDATE),
     "uploaded_critic": lambda: trained(Kind.GAN_D, Channel.UPLINK, "server", planted_steps=100),

@@ -1,0 +1,205 @@
+"""Buffer membership: was this image among those whose statistics a client's normalisation layer kept?
+
+Batch normalisation keeps running means of its input, and clients send them with the model. After s steps the
+buffer is (1 - m)^s of what was broadcast and the rest means of the client's batches (m is the layer's momentum),
+so the server knows the mean input of the client's images to the first such layer, under the weights it sent out.
+Of a client with one image this is that image's own input. The score is the log-likelihood ratio that a mean of n
+holds an example, with means and covariances of auxiliary images (as prototype_membership's, after Homer et al.,
+PLoS Genetics 2008).
+
+Left out: running variances, and later layers, whose input moves as the weights do.
+
+The planted leak is the statistics of a client with one image: the input of a single image of each client. The
+negative control puts images that nobody trained on in the place of members.
+
+Claim: a rule, since any image can be queried. mean [k, D] whitened, n (MANY: not said), client [k]; layer [1], an
+object: images to whitened inputs [n, D].
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field
+
+from attacks.attack import Attack, Card, Claim, Floats, Knowledge, Truth
+from attacks.evidence import Evidence, Series
+from attacks.prototypes._weights import global_model, moved, sent_with, uploads
+from attacks.trials import membership
+from attacks.updates._head import schedule
+from fl.artifact import Artifact
+from fl.kinds import UPDATES, Kind
+from fl.ranges import AtLeastOne
+from fl.threat import Goal, Position, ThreatModel
+
+Values = NDArray[np.float64]
+MANY = 1e6
+NO_LAYER = "the model has no layer that keeps running means of its input, or clients keep them"
+
+
+class BufferMembership(Attack):
+    card = Card(
+        title="Membership from normalisation statistics",
+        source="likelihood ratio of a mean (Homer et al., PLoS Genetics 2008) on running means",
+        goal=Goal.MEMBERSHIP,
+        threat=ThreatModel(position=Position.SERVER, knows=frozenset({"architecture", "auxiliary_data"})),
+        requires=(Kind.GLOBAL_MODEL,),
+        also_reads=(*UPDATES, Kind.NUM_EXAMPLES),
+        learns="whether a given image was in a client's training data, from the statistics its model keeps",
+        does_not_show="what running variances and statistics of later layers tell",
+        control="",  # planted in measure()
+        remedy="normalise by group or layer, which keep no statistics, or keep the buffers with the clients",
+    )
+
+    @dataclass(frozen=True, kw_only=True)
+    class Config:
+        members: Annotated[AtLeastOne, Field(description="images of each client that are scored, at most")] = 200
+        others: Annotated[AtLeastOne, Field(description="non-members scored for each client, at most")] = 1000
+
+    def run(self, view: Sequence[Artifact], knowledge: Knowledge, rng: np.random.Generator) -> Claim:
+        sent = _statistics(view, knowledge)
+        layer = np.empty(1, object)
+        layer[0] = _Layer(sent[0].start, knowledge)
+        return {
+            "client": np.array([s.client for s in sent]),
+            "mean": np.stack([layer[0].white(s.mean[None])[0] for s in sent]),
+            "n": np.array([s.n for s in sent]),
+            "layer": layer,
+        }
+
+    def measure(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[Evidence]:
+        layer = claim["layer"][0]
+        others = layer(truth.reference.x[: self.config.others])
+        n = float(np.median([len(truth.client_images(int(k))) for k in claim["client"]]))
+        real, planted, silent = [], [], []
+        for k, mean, size in zip(claim["client"], claim["mean"], claim["n"], strict=True):
+            own = truth.client_images(int(k))
+            chosen = layer(own.x[rng.permutation(len(own))[: self.config.members]])
+            scores = _ratio(others, mean, size)
+            real.append((_ratio(chosen, mean, size), scores))
+            planted.append((_ratio(chosen[:1], chosen[0], 1), _ratio(others, chosen[0], 1)))
+            silent.append((scores[::2], scores[1::2]))
+        found = membership.evidence(_scores(real), {}, condition={"n": n}, others="images of no client")
+        found += membership.evidence(
+            _scores(planted),
+            {},
+            condition={"n": 1.0, "origin": "planted"},
+            control="positive",
+            note="statistics of a client with one image",
+        )[:1]
+        found += membership.evidence(_scores(silent), {}, control="negative", note="non-members as members")[:1]
+        return found
+
+    def curves(self, claim: Claim, truth: Truth) -> list[Series]:
+        layer, rows = claim["layer"][0], []
+        others = layer(truth.reference.x[: self.config.others])
+        for k, mean, size in zip(claim["client"], claim["mean"], claim["n"], strict=True):
+            own = layer(truth.client_images(int(k)).x[: self.config.members])
+            rows.append((_ratio(own, mean, size), _ratio(others, mean, size)))
+        return [membership.curve("statistics as sent", _scores(rows))]
+
+    def not_applicable(self, view: Sequence[Artifact], knowledge: Knowledge) -> str:
+        if not len(knowledge.auxiliary or ()):
+            return "this attack needs auxiliary images, and the federation holds none back"
+        if not uploads(view, knowledge.training, UPDATES):
+            return "no client sends its model, or what changed in it, that the server could read"
+        return "" if _statistics(view, knowledge) else NO_LAYER
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Sent:
+    """The mean input that one client's buffer tells, and the model it was made with."""
+
+    client: int
+    start: Mapping[str, NDArray[Any]]
+    mean: Values  # [D]
+    n: float  # images behind it; MANY where the client does not say
+
+
+def _statistics(view: Sequence[Artifact], knowledge: Knowledge) -> list[_Sent]:
+    """Of every upload that holds the running means of the first layer that keeps some, and moved them."""
+    found = []
+    for a in uploads(view, knowledge.training, UPDATES):
+        start = global_model(view, a.round)
+        if a.origin != "recorded" or start is None or start.round != a.round or a.sender.index is None:
+            continue
+        assert knowledge.architecture is not None, "granted by the threat model"
+        named = _first(knowledge.architecture(start.payload).module())
+        key = _running_mean(a.payload, named[0]) if named else ""
+        if not named or not key or key not in start.payload:
+            continue
+        count = sent_with(a, Kind.NUM_EXAMPLES, view)
+        n = None if count is None else max(1, round(float(count.payload["count"])))
+        steps = max(1, schedule(knowledge.training, a.round, n)[1])
+        new = 1 - (1 - float(named[1].momentum or 0.1)) ** steps
+        change = moved(a, start.payload, view, knowledge.training)[key]
+        if change.any():
+            mean = np.asarray(start.payload[key], np.float64) + change / new
+            found.append(_Sent(client=a.sender.index, start=start.payload, mean=mean, n=n or MANY))
+    return found
+
+
+def _running_mean(payload: Mapping[str, NDArray[Any]], layer: str) -> str:
+    """What an upload calls the running mean of a layer, whose name in the module may have a prefix."""
+    end = ".running_mean"
+    return next((k for k in payload if k.endswith(end) and f".{layer}".endswith(f".{k.removesuffix(end)}")), "")
+
+
+def _first(module: Any) -> tuple[str, Any] | None:
+    """Name and module of the first layer that keeps running means."""
+    from torch.nn.modules.batchnorm import _BatchNorm
+
+    return next(((n, m) for n, m in module.named_modules() if isinstance(m, _BatchNorm) and m.momentum), None)
+
+
+class _Layer:
+    """Images to what they put into that layer, averaged over positions, in whitened coordinates."""
+
+    def __init__(self, start: Mapping[str, NDArray[Any]], knowledge: Knowledge) -> None:
+        assert knowledge.architecture is not None and knowledge.auxiliary is not None, "granted"
+        self._module = knowledge.architecture(start).module().eval()
+        inputs = self._inputs(knowledge.auxiliary.x)
+        self._centre = inputs.mean(axis=0)
+        spread = np.cov(inputs.T).reshape(inputs.shape[1], -1)
+        spread += 1e-3 * np.trace(spread) / len(spread) * np.eye(len(spread)) + 1e-12 * np.eye(len(spread))
+        self._whiten = np.linalg.inv(np.linalg.cholesky(spread)).T
+
+    def _inputs(self, images: Floats) -> Values:
+        import torch
+
+        named, kept = _first(self._module), list[Any]()
+        assert named is not None, "not_applicable() looked for it"
+        hook = named[1].register_forward_pre_hook(lambda _, given: kept.append(given[0].detach()))
+        try:
+            with torch.no_grad():
+                for part in torch.split(torch.from_numpy(np.ascontiguousarray(images)), 500):
+                    self._module(part)
+        finally:
+            hook.remove()
+        found = torch.cat([k.reshape(*k.shape[:2], -1).mean(dim=2) for k in kept])
+        return np.asarray(found.numpy(), np.float64)
+
+    def white(self, inputs: Values) -> Values:
+        return np.asarray((inputs - self._centre) @ self._whiten)
+
+    def __call__(self, images: Floats) -> Values:
+        return self.white(self._inputs(images))
+
+
+def _ratio(x: Values, mean: Values, n: float) -> Values:
+    """[m] log-likelihood ratio that each of x [m, D] is one of n behind the mean [D], but for a constant."""
+    rest = max(n - 1, 1e-3)  # the others, of which n = 1 has none
+    inner = n / rest * (x @ mean - (x**2).sum(axis=1) / (2 * n))
+    return np.asarray(inner - n * (n - rest) / rest * float(mean @ mean) / 2)
+
+
+def _scores(pairs: Sequence[tuple[Values, Values]]) -> membership.Scores:
+    names = np.arange(len(pairs))
+    return membership.Scores(
+        members=np.concatenate([m for m, _ in pairs]),
+        others=np.concatenate([o for _, o in pairs]),
+        member_groups=np.repeat(names, [len(m) for m, _ in pairs]),
+        other_groups=np.repeat(names, [len(o) for _, o in pairs]),
+    )

@@ -1,0 +1,184 @@
+"""Majority class: the class a client owns most of, from its loss, or from the model it says fits it best.
+
+Both numbers are made with models that the server sent, so it can ask its auxiliary images what they would have
+said. q-FFL and power-of-choice send the mean loss of the broadcast model: the class whose auxiliary images have
+the nearest mean loss is claimed. IFCA sends which of several models had the least loss: the class that this model
+knows best, compared with the others, is claimed. With clients of many classes neither number singles one out.
+
+Blind adversaries: the class most frequent in auxiliary images, and chance. The planted leak is what a client
+would send that owns held-out images of one class only; the negative control holds claims against another client's
+class.
+
+Claim: guess, client [k], kind [k] as text, rule [k] (row of `rules`); rules [r], objects: a function from images
+of one class to the guess.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from attacks import stats
+from attacks.attack import Attack, Card, Claim, Floats, Knowledge, Truth
+from attacks.evidence import Baseline, Evidence
+from attacks.prototypes._weights import global_model
+from attacks.trials.membership import CONFIDENCE, CONTROL_CONFIDENCE
+from fl.artifact import Artifact, Role
+from fl.kinds import Kind
+from fl.threat import Goal, Position, ThreatModel
+
+Values = NDArray[np.float64]
+PLANTED = 200  # images of one class, for the planted leak, at most
+MOST = 200  # auxiliary images of a class that models are asked about
+
+
+class MajorityClass(Attack):
+    card = Card(
+        title="Majority class from a loss or a choice of model",
+        source="mean losses by class of the models that were broadcast",
+        goal=Goal.INFERENCE,
+        threat=ThreatModel(position=Position.SERVER, knows=frozenset({"architecture", "auxiliary_data"})),
+        requires=(Kind.GLOBAL_MODEL,),
+        also_reads=(Kind.LOCAL_LOSS, Kind.CLUSTER_ID),
+        learns="which class a client owns most of",
+        does_not_show="how much of it, nor anything of single examples",
+        control="",  # planted in measure()
+        remedy="aggregate losses securely, release choices and losses with calibrated noise, or select clients "
+        "without asking for them",
+    )
+
+    def run(self, view: Sequence[Artifact], knowledge: Knowledge, rng: np.random.Generator) -> Claim:
+        sent, made = _readable(view), dict[tuple[int, Kind], _Rule]()
+        for a, start in sent:
+            if (a.round, a.kind) not in made:
+                made[a.round, a.kind] = _Rule(start.payload, a.kind, knowledge)
+        keys, rules = list(made), np.empty(len(made), object)
+        rules[:] = list(made.values())
+        return {
+            "guess": np.array([made[a.round, a.kind].guess(_number(a)) for a, _ in sent]),
+            "client": np.array([a.sender.index for a, _ in sent]),
+            "kind": np.array([a.kind.value for a, _ in sent]),
+            "rule": np.array([keys.index((a.round, a.kind)) for a, _ in sent]),
+            "rules": rules,
+        }
+
+    def measure(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[Evidence]:
+        found: list[Evidence] = []
+        kinds = list(dict.fromkeys(claim["kind"].tolist()))
+        for kind in kinds:
+            rows = np.flatnonzero(claim["kind"] == kind)
+            counts = np.stack([truth.label_counts(int(k)) for k in claim["client"][rows]])
+            said, true, classes = claim["guess"][rows], counts.argmax(axis=1), counts.shape[1]
+            usual = int(np.bincount(truth.auxiliary.y).argmax())
+            say = _Say(kind, classes, usual, len(kinds))
+            found.append(say(said, true))
+            rule, reference = claim["rules"][claim["rule"][rows[0]]], truth.reference
+            held = [c for c in range(classes) if len(reference.of_class(c))]
+            alone = [reference.of_class(c)[:PLANTED] for c in held]
+            asked = [rule.guess(rule.number(x, c)) for x, c in zip(alone, held, strict=True)]
+            found.append(
+                say(np.array(asked), np.array(held), "positive", "clients of one class, of held-out images")
+            )
+            other = np.array([next((t for t in true if t != own), own) for own in true])
+            if (other != true).all():
+                found.append(say(said, other, "negative", "claims against the class of another client"))
+        return found
+
+    def not_applicable(self, view: Sequence[Artifact], knowledge: Knowledge) -> str:
+        if not len(knowledge.auxiliary or ()):
+            return "this attack needs auxiliary images, and the federation holds none back"
+        if not _readable(view):
+            return "no client sends one loss of the broadcast model, or which of several models it chose"
+        return ""
+
+
+class _Rule:
+    """From a number that a client sent to the class it suggests."""
+
+    def __init__(self, payload: Mapping[str, NDArray[Any]], kind: Kind, knowledge: Knowledge) -> None:
+        assert knowledge.architecture is not None and knowledge.auxiliary is not None, "granted"
+        self._models = [knowledge.architecture(w) for w in _models(payload)]
+        self._kind = kind
+        aux, self._classes = knowledge.auxiliary, knowledge.classes
+        self._losses = np.full((len(self._models), self._classes), np.inf)  # [models, C]
+        for c in np.unique(aux.y):
+            self._losses[:, c] = self._asked(aux.of_class(int(c))[:MOST], int(c))
+
+    def _asked(self, x: Floats, label: int) -> Values:
+        return np.array([_loss(m.logits(x), label) for m in self._models])
+
+    def number(self, x: Floats, label: int) -> float:
+        """What a client would send that owns these images, all of one class."""
+        losses = self._asked(x, label)
+        return float(losses.argmin() if self._kind == Kind.CLUSTER_ID else losses[0])
+
+    def guess(self, number: float) -> int:
+        if self._kind == Kind.LOCAL_LOSS:
+            return int(np.abs(self._losses[0] - number).argmin())
+        chosen = int(number) % len(self._models)
+        rest = np.delete(self._losses, chosen, axis=0)
+        return int((self._losses[chosen] - rest.min(axis=0, initial=np.inf)).argmin())
+
+
+class _Say:
+    """Evidence about claims of one kind."""
+
+    def __init__(self, kind: str, classes: int, usual: int, looks: int) -> None:
+        self._kind, self._classes, self._usual, self._looks = kind, classes, usual, looks
+
+    def __call__(
+        self, said: NDArray[np.int64], true: NDArray[np.int64], control: Any = "none", note: str = ""
+    ) -> Evidence:
+        hits, n = int((said == true).sum()), len(true)
+        confidence = CONTROL_CONFIDENCE if control == "negative" else CONFIDENCE
+        return Evidence(
+            measure="majority_class",
+            value=hits / n,
+            unit="fraction",
+            trials=n,
+            interval=stats.clopper_pearson(hits, n, stats.corrected(1 - confidence, self._looks)),
+            baselines=(
+                Baseline(name="chance", value=1 / self._classes),
+                Baseline(name="most frequent class", value=float((true == self._usual).mean())),
+            ),
+            confidence=confidence,
+            looks=self._looks,
+            control=control,
+            condition={"kind": self._kind},
+            note=note,
+        )
+
+
+def _readable(view: Sequence[Artifact]) -> list[tuple[Artifact, Artifact]]:
+    """Numbers of clients, and the broadcast that each was made with; those of a GAN are of no model here."""
+    found = []
+    for a in view:
+        start = global_model(view, a.round)
+        if a.sender.role != Role.CLIENT or a.kind not in (Kind.LOCAL_LOSS, Kind.CLUSTER_ID) or start is None:
+            continue
+        several = len(_models(start.payload)) > 1
+        if start.round == a.round and np.isfinite(_number(a)) and several == (a.kind == Kind.CLUSTER_ID):
+            found.append((a, start))
+    return found
+
+
+def _number(a: Artifact) -> float:
+    [value] = a.payload.values()
+    return float(value) if np.size(value) == 1 else np.nan
+
+
+def _models(payload: Mapping[str, NDArray[Any]]) -> list[Mapping[str, NDArray[Any]]]:
+    """One broadcast model, or several whose names begin with their number (IFCA)."""
+    numbers = {k.partition("/")[0] for k in payload}
+    if not all(n.isdecimal() and f"{n}/" in k for k in payload for n in [k.partition("/")[0]]):
+        return [payload]
+    order = sorted(numbers, key=int)
+    return [{k.removeprefix(f"{n}/"): v for k, v in payload.items() if k.startswith(f"{n}/")} for n in order]
+
+
+def _loss(logits: Floats, label: int) -> float:
+    """Mean cross-entropy of images of one class."""
+    from scipy.special import log_softmax
+
+    return float(-log_softmax(np.asarray(logits, np.float64), axis=1)[:, label].mean())

@@ -1,0 +1,157 @@
+"""What a few numbers beside the uploads tell: classes, sizes, single clients behind sums, single images."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from attacks.attack import Attack, Knowledge
+from attacks.evidence import Evidence
+from attacks.summaries.buffer_membership import BufferMembership
+from attacks.summaries.class_list import ClassList
+from attacks.summaries.example_numbers import ExampleNumbers
+from attacks.summaries.majority_class import MajorityClass
+from attacks.summaries.sum_difference import SumDifference, solved
+from fl.artifact import Artifact
+from fl.kinds import Kind
+from tests.attacks.summaries.worlds import Buffers, choices, losses, numbers, sums, world
+from tests.attacks.updates.updates import artifact
+from tests.attacks.world import CLASSES
+
+
+def measured(attack: Attack, view: Sequence[Artifact], knowledge: Knowledge, truth: Any = None) -> list[Evidence]:
+    claim = attack.run(view, knowledge, np.random.default_rng(0))
+    return attack.measure(claim, truth or world(), np.random.default_rng(0))
+
+
+def real(found: Sequence[Evidence], measure: str) -> Evidence:
+    return next(e for e in found if e.measure == measure and e.control == "none")
+
+
+# Lists of classes
+
+
+def own(client: int) -> np.ndarray[Any, np.dtype[np.bool_]]:
+    return np.asarray(world().label_counts(client) > 0)
+
+
+LISTS = {
+    Kind.MEAN_LOGIT_TABLE: lambda k: {"table": np.outer(own(k), np.full(CLASSES, 0.1)), "present": own(k)},
+    Kind.PROXIES: lambda k: {"classes": np.flatnonzero(own(k)), "rows": np.ones((own(k).sum(), 4))},
+    Kind.CONDENSED_LABELS: lambda k: {"labels": np.flatnonzero(own(k))},
+}
+
+
+@pytest.mark.parametrize("kind", LISTS)
+def test_classes_that_a_message_names_are_those_of_its_sender(kind: Kind) -> None:
+    view = [artifact(kind, LISTS[kind](k), k) for k in range(6)]
+    found = real(measured(ClassList(), view, world().knowledge), "label_set_exact_match")
+    assert found.value == 1 and found.condition == {"kind": kind}
+
+
+def test_a_table_that_says_all_rows_are_filled_is_read_by_the_rows_themselves() -> None:
+    view = [
+        artifact(Kind.MEAN_LOGIT_TABLE, LISTS[Kind.MEAN_LOGIT_TABLE](k) | {"present": np.ones(CLASSES)}, k)
+        for k in range(6)
+    ]
+    assert real(measured(ClassList(), view, world().knowledge), "label_set_exact_match").value == 1
+
+
+def test_a_message_that_names_every_class_tells_nothing() -> None:
+    view = [artifact(Kind.CONDENSED_LABELS, {"labels": np.arange(CLASSES)}, k) for k in range(6)]
+    assert real(measured(ClassList(), view, world().knowledge), "label_set_exact_match").value == 0
+
+
+# Numbers of examples
+
+
+def test_sizes_are_read_and_no_change_is_claimed_where_there_is_none() -> None:
+    found = real(measured(ExampleNumbers(), numbers(), world().knowledge), "size_known")
+    assert found.value == 1 and found.note == "no number changed between rounds"
+
+
+def test_a_client_that_lost_an_example_is_named() -> None:
+    view = numbers()
+    view[0] = replace(view[0], payload={"count": view[0].payload["count"] + 1})
+    found = real(measured(ExampleNumbers(), view, world().knowledge), "size_known")
+    assert found.note == "the number changed between rounds: client 0"
+
+
+# Sums
+
+
+def test_two_rounds_that_differ_in_one_client_give_its_counts() -> None:
+    view, knowledge = sums([(0, 1, 2, 3), (0, 1, 2)])
+    claim = SumDifference().run(view, knowledge, np.random.default_rng(0))
+    assert claim["known"].tolist() == [False, False, False, True]
+    assert claim["counts"][3].tolist() == world().label_counts(3).tolist()
+
+
+@pytest.mark.parametrize("kind", [Kind.LABEL_COUNTS, Kind.PROTO_COUNTS, Kind.NUM_EXAMPLES])
+def test_enough_different_rounds_give_everybody_away(kind: Kind) -> None:
+    view, knowledge = sums([(0, 1, 2), (0, 1), (1, 2), (3, 4, 5), (3, 5), (4, 5)], kind)
+    found = measured(SumDifference(), view, knowledge)
+    assert real(found, "size_known" if kind == Kind.NUM_EXAMPLES else "count_exact_match").value == 1
+
+
+def test_the_same_clients_in_every_round_hide_each_other() -> None:
+    view, knowledge = sums([range(6)] * 4)
+    assert real(measured(SumDifference(), view, knowledge), "count_exact_match").value == 0
+
+
+def test_a_sum_of_sums_determines_only_those_who_stand_alone() -> None:
+    took = np.array([[1.0, 1, 0], [1, 1, 1]])
+    counts, known = solved(took, took @ np.array([[2.0], [3], [7]]))
+    assert known.tolist() == [False, False, True] and counts[2, 0] == 7
+
+
+# Losses and choices
+
+
+def test_a_loss_tells_the_class_of_clients_that_own_one() -> None:
+    found = measured(MajorityClass(), losses(), world().knowledge)
+    [planted] = [e for e in found if e.control == "positive"]
+    assert planted.value > 0.7 and planted.trials == CLASSES
+    assert real(found, "majority_class").trials == 6
+
+
+def test_a_choice_of_model_is_read_as_the_class_it_knows_best() -> None:
+    claim = MajorityClass().run(choices(), world().knowledge, np.random.default_rng(0))
+    chosen = [int(a.payload["cluster"]) for a in choices() if a.kind == Kind.CLUSTER_ID]
+    assert [int(g) % 2 for g in claim["guess"]] == chosen
+
+
+def test_losses_of_generators_and_choices_among_one_model_are_not_read() -> None:
+    start = losses()[0]
+    gan = artifact(Kind.LOCAL_LOSS, {"loss": np.array([0.3, 0.7])}, 0)
+    only = artifact(Kind.CLUSTER_ID, {"cluster": np.array(0)}, 0)
+    assert MajorityClass().not_applicable([start, gan, only], world().knowledge)
+
+
+# Running means
+
+
+def test_the_statistics_of_a_client_with_one_image_give_it_away() -> None:
+    made = Buffers(1)
+    found = real(measured(BufferMembership(), made.artifacts, made.knowledge, made), "auc")
+    assert found.value > 0.95 and found.condition == {"n": 1}
+
+
+def test_membership_fades_with_the_number_of_images() -> None:
+    values = []
+    for owned in (1, 4, 20):
+        made = Buffers(owned)
+        values.append(real(measured(BufferMembership(), made.artifacts, made.knowledge, made), "auc").value)
+    assert values[0] > values[1] > values[2] > 0.5
+
+
+def test_a_model_without_such_a_layer_is_a_sentence() -> None:
+    assert "running means" in BufferMembership().not_applicable(
+        [
+            artifact(Kind.GLOBAL_MODEL, losses()[0].payload, None),  # type: ignore[arg-type]
+            artifact(Kind.LOCAL_MODEL, losses()[0].payload, 0),  # type: ignore[arg-type]
+        ],
+        world().knowledge,
+    )

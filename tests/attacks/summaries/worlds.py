@@ -1,0 +1,148 @@
+"""Tiny federations whose clients send a few numbers: lists, losses, choices, sums and running means."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from attacks.attack import Images, Knowledge
+from fl.artifact import Artifact
+from fl.kinds import Kind
+from tests.attacks.updates.updates import artifact, train
+from tests.attacks.world import CLASSES, SHAPE, Architecture, Extractor, World, weights
+
+Arrays = Mapping[str, NDArray[Any]]
+
+
+def later(a: Artifact, round: int) -> Artifact:
+    """The same in another round."""
+    return replace(a, id=a.id.replace("r00000", f"r{round:05d}"), round=round)
+
+
+@cache
+def world() -> World:
+    return World(sizes=(), clients=6)
+
+
+def numbers() -> list[Artifact]:
+    """What each client says it owns, in two rounds."""
+    said = [artifact(Kind.NUM_EXAMPLES, {"count": np.array(len(c))}, k) for k, c in enumerate(world().clients)]
+    return [*said, *(later(a, 1) for a in said)]
+
+
+def sums(rounds: Sequence[Sequence[int]], kind: Kind = Kind.LABEL_COUNTS) -> tuple[list[Artifact], Knowledge]:
+    """Sums of the clients' counts over rounds, and an adversary that knows who took part."""
+    made = []
+    for r, who in enumerate(rounds):
+        total = np.sum([world().label_counts(k) for k in who], axis=0)
+        if kind == Kind.NUM_EXAMPLES:
+            total = total.sum()
+        name = f"{kind}/{kind.counted}"
+        payload = {"clients": np.array(len(who)), name: total.astype(np.float32)}
+        if kind == Kind.PROTO_COUNTS:
+            listed = np.flatnonzero(total)
+            payload |= {name: payload[name][listed], f"{kind}/classes": listed}
+        made.append(later(artifact(Kind.AGGREGATE, payload, 0), r))
+    heard = {r: frozenset(who) for r, who in enumerate(rounds)}
+    return made, replace(world().knowledge, heard=heard)
+
+
+@cache
+def models() -> list[dict[str, NDArray[np.float32]]]:
+    """Two networks: one has learnt the even digits, the other the odd ones."""
+    aux = world().auxiliary
+    found = []
+    for parity in (0, 1):
+        own = Images(x=aux.x[aux.y % 2 == parity], y=aux.y[aux.y % 2 == parity])
+        now = weights(0)
+        for turn in range(4):
+            now = train(now, own, turn, False, False)
+        found.append(now)
+    return found
+
+
+def losses() -> list[Artifact]:
+    """Every client's loss of a broadcast model, not trained yet: every class has a loss of its own."""
+    start = weights(0)
+    model = Architecture()(start)
+    said = [artifact(Kind.GLOBAL_MODEL, start, None)]
+    for k, own in enumerate(world().clients):
+        logits = torch.from_numpy(model.logits(own.x))
+        loss = nn.functional.cross_entropy(logits, torch.from_numpy(own.y))
+        said.append(artifact(Kind.LOCAL_LOSS, {"loss": loss.numpy()}, k))
+    return said
+
+
+def choices() -> list[Artifact]:
+    """Which of two broadcast models has the least loss for each client."""
+    both = {f"{j}/{name}": v for j, m in enumerate(models()) for name, v in m.items()}
+    said = [artifact(Kind.GLOBAL_MODEL, both, None)]
+    for k, own in enumerate(world().clients):
+        y = torch.from_numpy(own.y)
+        each = [
+            nn.functional.cross_entropy(torch.from_numpy(Architecture()(m).logits(own.x)), y) for m in models()
+        ]
+        said.append(artifact(Kind.CLUSTER_ID, {"cluster": torch.stack(each).argmin().numpy()}, k))
+    return said
+
+
+class Normalised(nn.Module):
+    """A network that keeps running means of what its second layer reads."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(SHAPE[0], 16, 3, padding=1)
+        self.norm = nn.BatchNorm2d(16)
+        self.out = nn.Linear(16 * SHAPE[1] * SHAPE[2], CLASSES)
+
+    def features(self, x: Tensor) -> Tensor:
+        return self.norm(self.conv(x)).relu().flatten(1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.out(self.features(x))
+
+
+class NormalisedArchitecture:
+    def __call__(self, weights: Arrays) -> Extractor:
+        return Extractor(loaded(weights))  # type: ignore[arg-type]
+
+
+def loaded(weights: Arrays) -> Any:
+    with torch.random.fork_rng(devices=[]):
+        net = Normalised()
+    net.load_state_dict({k: torch.from_numpy(np.array(v)) for k, v in weights.items()})
+    return net
+
+
+class Buffers(World):
+    """Clients of `owned` images each that send their model after one pass, weights as they were."""
+
+    def __init__(self, owned: int) -> None:
+        super().__init__(sizes=(), clients=6)
+        self.clients = [Images(x=c.x[:owned], y=c.y[:owned]) for c in self.clients]
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(0)
+            start = {k: v.numpy().copy() for k, v in Normalised().state_dict().items()}
+        self.artifacts = [artifact(Kind.GLOBAL_MODEL, start, None)]
+        for k, own in enumerate(self.clients):
+            net = loaded(start).train()
+            with torch.no_grad():
+                net(torch.from_numpy(own.x))
+            after = {n: v.numpy().copy() for n, v in net.state_dict().items()}
+            self.artifacts += [
+                artifact(Kind.LOCAL_MODEL, after, k),
+                artifact(Kind.NUM_EXAMPLES, {"count": np.array(len(own))}, k),
+            ]
+
+    @property
+    def knowledge(self) -> Knowledge:  # type: ignore[override]
+        return replace(
+            world().knowledge,
+            architecture=NormalisedArchitecture(),
+            training={"lr": 0.1, "local_epochs": 1.0, "batch_size": 100.0},
+        )
