@@ -29,14 +29,13 @@ from attacks.generators._controls import controls, memorised
 from attacks.generators._handed import newest, objects, relayed
 from attacks.trials import membership
 from attacks.trials.matched import Matched, halves, matched
-from attacks.trials.membership import Scores
+from attacks.trials.membership import Scores, clustered
 from fl.artifact import Artifact
 from fl.kinds import Kind
 from fl.ranges import AtLeastOne
 from fl.threat import Goal, Position, ThreatModel
 
 Scorer = Callable[[Images], NDArray[Any]]
-_CRITICS = 8  # from here on intervals speak of critics like these
 HOPS = {"trained last": "sender", "trained before": "before"}
 
 
@@ -157,10 +156,7 @@ class CriticScore(Attack):
 
 
 def standardised(pairs: Sequence[tuple[Scorer, Matched]]) -> Scores:
-    """Scores of several critics in units of each one's deviation over non-members.
-
-    Of many critics, the scores of each are one group.
-    """
+    """Scores of several critics in units of each one's deviation over non-members."""
     members, others = [], []
     for critic, m in pairs:
         seen, non_members = critic(m.members), critic(m.others)
@@ -168,13 +164,7 @@ def standardised(pairs: Sequence[tuple[Scorer, Matched]]) -> Scores:
         centre = float(non_members.mean()) if len(non_members) else 0.0
         members.append((seen - centre) / scale)
         others.append((non_members - centre) / scale)
-    nothing = np.zeros(0)
-    both = np.concatenate([nothing, *members]), np.concatenate([nothing, *others])
-    if len(members) >= _CRITICS:
-        groups = [np.repeat(np.arange(len(s)), [len(x) for x in s]) for s in (members, others)]
-    else:  # too few to say how critics differ: of these ones, and every image is a trial
-        groups = [np.arange(len(s)) for s in both]
-    return Scores(members=both[0], others=both[1], member_groups=groups[0], other_groups=groups[1])
+    return clustered(members, others)
 
 
 def _index(artifact: Artifact) -> int:

@@ -29,7 +29,7 @@ from attacks.generators._membership import CARD, Pairs
 from attacks.generators.generator_distance import GeneratorDistance, Made
 from attacks.trials import membership
 from attacks.trials.images import ssim
-from attacks.trials.matched import Matched, by_image
+from attacks.trials.matched import Matched, by_query
 from attacks.trials.membership import Scores
 from fl.ranges import AtLeastOne
 from fl.threat import Goal
@@ -114,7 +114,7 @@ class GeneratorExtraction(GeneratorDistance):
     def _scores(self, pairs: Pairs) -> Scores:
         both = [self._copies(queried, m) for queried, m in pairs]
         sets = [m for _, m in pairs]
-        return by_image(sets, [-b.members for b in both], [-b.others for b in both])
+        return by_query(sets, [-b.members for b in both], [-b.others for b in both])
 
     def _evidence(
         self,

@@ -25,11 +25,10 @@ from numpy.typing import NDArray
 
 from attacks.attack import Claim, Floats, Images, Truth
 from attacks.models._targets import BLIND, GLOBAL, RELAYED
-from attacks.trials.membership import Scores
+from attacks.trials.membership import Scores, clustered
 from attacks.trials.reidentification import fingerprints
 
 ANOTHER, SHUFFLED = "model of another client", "weights in random order"
-FEW = 5  # models from which on intervals allow for images of one model depending on each other
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,7 +60,7 @@ class Bucket:
         many = f"{self.models} model{'s' if self.models > 1 else ''}"
         if self.planted:
             return f"{many} that memorised wrongly labelled images, made by the auditor"
-        return many if self.models >= FEW else f"{many}; of other trainings the interval says nothing"
+        return many
 
 
 @dataclass(frozen=True)
@@ -172,16 +171,11 @@ def _scaled(table: Floats) -> Floats:
 def _scores(pairs: Sequence[tuple[Floats, _Case]]) -> Scores:
     ins = [c.members for _, c in pairs]
     outs = [c.others for _, c in pairs]
-    if len(pairs) >= FEW:
-        names = [-1 - c.row for _, c in pairs]  # apart from candidates
-        marks = np.repeat(names, list(map(len, ins))), np.repeat(names, list(map(len, outs)))
-    else:
-        marks = np.concatenate(ins), np.concatenate(outs)
-    return Scores(
-        members=np.concatenate([row[i] for (row, _), i in zip(pairs, ins, strict=True)]),
-        others=np.concatenate([row[i] for (row, _), i in zip(pairs, outs, strict=True)]),
-        member_groups=marks[0].astype(np.int64),
-        other_groups=marks[1].astype(np.int64),
+    return clustered(
+        [row[i] for (row, _), i in zip(pairs, ins, strict=True)],
+        [row[i] for (row, _), i in zip(pairs, outs, strict=True)],
+        (np.concatenate(ins), np.concatenate(outs)),
+        [c.row for _, c in pairs],
     )
 
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from attacks.attack import Claim, Truth
 from attacks.prototypes._trials import group
 from attacks.trials.anyone import First, first
-from attacks.trials.membership import Scores
+from attacks.trials.membership import Scores, clustered
 from attacks.trials.reidentification import Pool, fingerprints
 
 Floats = NDArray[np.floating[Any]]
@@ -58,12 +58,7 @@ class _Samples:
         self.names.append(name)
 
     def scores(self) -> Scores:
-        return Scores(
-            members=np.concatenate(self.members),
-            others=np.concatenate(self.others),
-            member_groups=np.repeat(self.names, [len(x) for x in self.members]),
-            other_groups=np.repeat(self.names, [len(x) for x in self.others]),
-        )
+        return clustered(self.members, self.others, names=self.names)
 
 
 @dataclass(frozen=True, kw_only=True)

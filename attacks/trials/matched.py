@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attacks.attack import Images
-from attacks.trials.membership import Scores
+from attacks.trials.membership import Scores, clustered
 from attacks.trials.reidentification import fingerprints
 
 Queried = TypeVar("Queried")  # a generator, or a search in one
@@ -79,22 +79,17 @@ def _drawn(images: Images, classes: Integers, each: Integers, rng: np.random.Gen
 
 
 def scored(pairs: Sequence[tuple[Queried, Matched]], score: Callable[[Queried, Images], NDArray[Any]]) -> Scores:
-    """What is queried is given, the images are drawn."""
-    return by_image(
+    """What each of these that are queried says of its images."""
+    return by_query(
         [m for _, m in pairs],
         [score(queried, m.members) for queried, m in pairs],
         [score(queried, m.others) for queried, m in pairs],
     )
 
 
-def by_image(sets: Sequence[Matched], members: Sequence[NDArray[Any]], others: Sequence[NDArray[Any]]) -> Scores:
-    """Scores of every set's images; one image that several were queried is one group."""
+def by_query(sets: Sequence[Matched], members: Sequence[NDArray[Any]], others: Sequence[NDArray[Any]]) -> Scores:
+    """Scores of every set's images; of few sets, one image that is in several is one group."""
     first = [mark for m in sets for mark in fingerprints(m.members.x)]
     second = [mark for m in sets for mark in fingerprints(m.others.x)]
     _, group = np.unique(np.array([*first, *second], dtype="S16"), return_inverse=True)
-    return Scores(
-        members=np.concatenate([np.zeros(0), *members]),
-        others=np.concatenate([np.zeros(0), *others]),
-        member_groups=group[: len(first)],
-        other_groups=group[len(first) :],
-    )
+    return clustered(members, others, (group[: len(first)], group[len(first) :]))

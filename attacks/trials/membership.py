@@ -25,16 +25,40 @@ class Scores:
     """Scores of members and of non-members, higher for members, [m] and [o].
 
     Scores of one group (one prototype, one client) depend on each other; intervals allow for that.
+    `alone`: of so few prototypes or clients that intervals are about these ones, and each image is a group.
     """
 
     members: NDArray[np.floating[Any]]
     others: NDArray[np.floating[Any]]
     member_groups: NDArray[np.int64]
     other_groups: NDArray[np.int64]
+    alone: bool = False
 
     @property
     def groups(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         return self.member_groups, self.other_groups
+
+
+def clustered(
+    members: Sequence[NDArray[Any]],
+    others: Sequence[NDArray[Any]],
+    images: tuple[NDArray[np.int64], NDArray[np.int64]] | None = None,
+    names: Sequence[int] | None = None,
+) -> Scores:
+    """Scores of several models, prototypes or generators, of each its members and its non-members.
+
+    Each is a group from 3 on. Below, nothing can be said of others like them; then an image is, which `images`
+    tells apart where one has several scores. `names` keep groups apart where scores are pooled later.
+    """
+    none, each = np.zeros(0), [*(range(len(members)) if names is None else names)]
+    both = np.concatenate([none, *members]), np.concatenate([none, *others])
+    few = sum(len(m) > 0 for m in members) < stats.FEW_GROUPS
+    if not few:
+        labels = -1 - np.array(each, np.int64)  # apart from images
+        images = np.repeat(labels, [len(x) for x in members]), np.repeat(labels, [len(x) for x in others])
+    elif images is None:
+        images = np.arange(len(both[0])), np.arange(len(both[0]), len(both[0]) + len(both[1]))
+    return Scores(members=both[0], others=both[1], member_groups=images[0], other_groups=images[1], alone=few)
 
 
 def evidence(
@@ -67,7 +91,7 @@ def evidence(
             looks=looks,
             control=control,
             condition=condition or {},
-            note="; ".join(filter(None, (remark, note))),
+            note="; ".join(filter(None, (remark, note, "of others than these it says nothing" * scores.alone))),
         )
 
     negatives = len(scores.others)
@@ -75,6 +99,7 @@ def evidence(
         k: stats.auc(s.members, s.others, alpha=alpha, groups=s.groups) for k, s in {"": scores, **blind}.items()
     }
     found = [say("auc", areas.pop(""), 0.5, _baselines(areas), f"{negatives} {others}")]
+    groups = len(np.unique(scores.other_groups))
     for rate in LOW_RATES:
         rates = {
             k: stats.tpr_at_fpr(s.members, s.others, rate, alpha=alpha, groups=s.groups)
@@ -83,6 +108,11 @@ def evidence(
         own = rates.pop("")
         if own is not None:
             few = "fewer than ten false positives behind it" if rate * negatives < 10 else ""
+            needed = stats.negatives_needed(rate, alpha, groups)
+            if needed is None:
+                few = f"negatives in less than {stats.FEW_GROUPS} groups say nothing of others"
+            elif negatives < needed:
+                few = f"no attack could show more than chance with {negatives:,} negatives, {needed:,} would do"
             found.append(say(f"tpr_at_fpr_{rate}", own, rate, _baselines(rates), few))
     return found
 
@@ -102,6 +132,7 @@ def pooled(scores: Sequence[Scores]) -> Scores:
         others=np.concatenate([s.others for s in scores]),
         member_groups=np.concatenate([s.member_groups for s in scores]),
         other_groups=np.concatenate([s.other_groups for s in scores]),
+        alone=any(s.alone for s in scores),
     )
 
 

@@ -257,3 +257,91 @@ def test_few_trials_detect_little_and_always_guessing_right_leaves_nothing_to_de
 def test_an_interval_corrected_for_many_looks_is_wider_but_needs_fewer_half_widths() -> None:
     once, often = (stats.detectable(0.1, (0.05, 0.15), 0.0, alpha) for alpha in (0.05, 0.005))
     assert (once, often) == (pytest.approx(0.05 * 1.4294, rel=1e-4), pytest.approx(0.05 * 1.2998, rel=1e-4))
+
+
+# Few groups ---------------------------------------------------------------------------------
+
+FEW = (3, 5, 8, 12)
+
+
+def shifted(groups: int, effect: float, between: float, seed: int) -> tuple[np.ndarray, ...]:
+    """Scores of members and others of each group, whose effects differ, and their groups."""
+    rng = np.random.default_rng([seed, groups])
+    gx, gy = np.repeat(np.arange(groups), 20), np.repeat(np.arange(groups), 40)
+    own = rng.normal(effect, between, groups)
+    return rng.normal(size=len(gx)) + own[gx], rng.normal(size=len(gy)), gx, gy
+
+
+@pytest.mark.parametrize(("groups", "effect", "between"), [(3, 0, 0.7), (5, 1, 0.5), (8, 3, 0.5), (12, 0, 0.7)])
+def test_the_auc_of_few_groups_is_covered(groups: int, effect: float, between: float) -> None:
+    true, wrong = scipy_stats.norm.cdf(effect / np.sqrt(2 + between**2)), 0
+    for seed in range(RUNS):
+        x, y, gx, gy = shifted(groups, effect, between, seed)
+        low, high = stats.auc(x, y, groups=(gx, gy)).interval
+        wrong += not low <= true <= high
+    assert wrong / RUNS <= MOST
+
+
+def test_four_clients_with_strong_effects_alarm_as_often_as_promised() -> None:
+    alarms, naive = 0, 0
+    for seed in range(RUNS):
+        x, y, gx, gy = shifted(4, 0, 1, seed)
+        alarms += stats.auc(x, y, groups=(gx, gy)).interval[0] > 0.5
+        naive += stats.auc(x, y).interval[0] > 0.5
+    assert alarms / RUNS <= MOST / 2 + 0.02 and naive / RUNS > 0.12  # the mistake that grouping prevents
+
+
+@pytest.mark.parametrize(("groups", "effect", "between"), [(3, 0, 0.7), (5, 1, 0.5), (12, 1, 0.5)])
+def test_the_rate_at_few_false_positives_of_few_groups_is_covered(
+    groups: int, effect: float, between: float
+) -> None:
+    true, wrong = scipy_stats.norm.sf((scipy_stats.norm.isf(0.1) - effect) / np.sqrt(1 + between**2)), 0
+    for seed in range(RUNS):
+        x, y, gx, gy = shifted(groups, effect, between, seed)
+        low, high = stats.tpr_at_fpr(x, y, 0.1, groups=(gx, gy)).interval  # type: ignore[union-attr]
+        wrong += not low <= true <= high
+    assert wrong / RUNS <= MOST
+
+
+@pytest.mark.parametrize("groups", FEW)
+def test_the_mean_and_the_share_of_few_groups_are_covered(groups: int) -> None:
+    index, means, shares = np.repeat(np.arange(groups), 10), 0, 0
+    for seed in range(RUNS):
+        rng = np.random.default_rng([seed, groups])
+        x = rng.normal(size=groups)[index] + 0.3 * rng.normal(size=len(index))
+        low, high = stats.mean_interval(x, rng, groups=index) or (np.nan, np.nan)
+        means += not low <= 0 <= high
+        low, high = stats.proportion(rng.random(len(index)) < rng.beta(1.5, 3.5, groups)[index], index)
+        shares += not low <= 0.3 <= high
+    assert means / RUNS <= MOST and shares / RUNS <= MOST
+
+
+def test_perfect_separation_in_few_groups_is_shown_and_not_certain() -> None:
+    for groups, least in ((3, 0.5), (5, 0.85), (12, 0.95)):
+        gx = np.repeat(np.arange(groups), 60)
+        found = stats.auc(np.ones(len(gx)), np.zeros(len(gx)), groups=(gx, gx))
+        assert found.value == found.interval[1] == 1 and least < found.interval[0] < 0.999
+        worst = stats.auc(np.zeros(len(gx)), np.ones(len(gx)), groups=(gx, gx))
+        assert worst.interval == pytest.approx((0, 1 - found.interval[0]))
+
+
+def test_two_groups_say_nothing_of_others() -> None:
+    x, y, gx, gy = shifted(2, 3, 0, 0)
+    assert stats.auc(x, y, groups=(gx, gy)).interval == (0, 1)
+    assert stats.tpr_at_fpr(x, y, 0.1, groups=(gx, gy)).interval == (0, 1)  # type: ignore[union-attr]
+    assert stats.proportion(x > 2, gx) == (0, 1) and stats.negatives_needed(0.01, groups=2) is None
+    assert stats.mean_interval(x, np.random.default_rng(0), groups=gx) is None
+
+
+@pytest.mark.parametrize(("alpha", "groups"), [(0.05, None), (0.05 / 3, None), (0.05, 4)])
+def test_that_many_negatives_are_the_first_with_which_perfect_separation_shows(
+    alpha: float, groups: int | None
+) -> None:
+    def low(negatives: int) -> float:
+        index = None if groups is None else (np.arange(300) % groups, np.arange(negatives) % groups)
+        found = stats.tpr_at_fpr(np.ones(300), np.linspace(-1, 0, negatives), 0.01, alpha=alpha, groups=index)
+        assert found is not None
+        return found.interval[0]
+
+    needed = stats.negatives_needed(0.01, alpha, groups)
+    assert needed is not None and low(needed - 2) == 0 and low(needed + 2) > 0.9 - 0.3 * (groups is not None)
