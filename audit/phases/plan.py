@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
+from audit.phases import links
 from audit.settings.config import Config
 from audit.settings.resolve import resolve
 from audit.subject.rundir import RunDir, difference
@@ -21,11 +22,15 @@ Progress = Callable[[str, int, int], None]
 
 @dataclass(frozen=True)
 class Phase:
-    """One phase: the config keys it depends on, and the phases whose output it reads."""
+    """One phase: the config keys it depends on."""
 
     name: str
     keys: tuple[str, ...]
-    reads: tuple[str, ...] = ()
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """The phases whose output it reads."""
+        return links.READS[self.name]
 
 
 PHASES = (
@@ -43,10 +48,10 @@ PHASES = (
             "evaluate_every",
         ),
     ),
-    Phase("attack", ("attacks", "replay"), reads=("simulate",)),
-    Phase("account", ("accountants", "delta", "dp_audit"), reads=("simulate",)),
-    Phase("score", ("policy", "title", "claims", "variants"), reads=("simulate", "attack", "account")),
-    Phase("report", ("report", "sections"), reads=("score",)),
+    Phase("attack", ("attacks", "replay")),
+    Phase("account", ("accountants", "delta", "dp_audit")),
+    Phase("score", ("policy", "title", "claims", "variants")),
+    Phase("report", ("report", "sections")),
 )
 SIMULATED = PHASES[0].keys  # what a run folder can never change
 
@@ -82,10 +87,11 @@ def _execute(
     _check_inputs(run, record, resolved, what)
     settings = {k: resolved[k] for k in what.keys}
     entry = record.get(what.name)
-    if skip_finished and _done(record, resolved, what):
+    if skip_finished and _done(record, resolved, what) and links.current(run, config, what.name):
         progress(what.name, 1, 1)
         return
-    for stale in _downstream(what.name):
+    links.begin(run, config, what.name, settings)
+    for stale in links.downstream(what.name):
         record.pop(stale, None)
     started = time.perf_counter()
     # A simulation that was killed and continued counts from its first start
@@ -97,6 +103,7 @@ def _execute(
 
         run.write_json(run.environment, environment())
     importlib.import_module(f"audit.phases.{what.name}").run(run, config, progress)
+    links.end(run, what.name)
     record[what.name]["seconds"] = round(time.perf_counter() - started, 3)
     run.write_json(run.phases, record)
 
@@ -129,7 +136,7 @@ def _done(record: dict[str, Any], resolved: dict[str, Any], what: Phase) -> bool
 def done(run: RunDir, config: Config, names: Sequence[str]) -> bool:
     """Whether nothing is left to do of these phases."""
     resolved, record = resolve(config), read_phases(run)
-    return all(_done(record, resolved, phase(name)) for name in names)
+    return all(_done(record, resolved, phase(n)) and links.current(run, config, n) for n in names)
 
 
 def finished(run: RunDir, config: Config) -> bool:
@@ -140,15 +147,6 @@ def finished(run: RunDir, config: Config) -> bool:
     return all(
         record[name]["settings"] == {k: resolved[k] for k in phase(name).keys} for name in phase("score").reads
     )
-
-
-def _downstream(name: str) -> list[str]:
-    """Phases that read a phase's output, directly or through another."""
-    found: list[str] = []
-    for p in PHASES:
-        if any(r == name or r in found for r in p.reads):
-            found.append(p.name)
-    return found
 
 
 def read_phases(run: RunDir) -> dict[str, Any]:

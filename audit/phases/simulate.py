@@ -6,6 +6,7 @@ from functools import partial
 import torch
 
 from audit.settings.config import Config
+from audit.subject.digests import of_data, of_population
 from audit.subject.rundir import RunDir
 from audit.subject.simulated import SimulatedCase
 from fl import workers as worker_kinds
@@ -23,10 +24,13 @@ Progress = Callable[[str, int, int], None]
 
 
 def run(run: RunDir, config: Config, progress: Progress) -> None:
-    """Leaves artifacts/, ledger.jsonl, metrics.jsonl and checkpoint/ in the run folder."""
+    """Leaves artifacts/, ledger.jsonl, metrics.jsonl, data.json and checkpoint/ in the run folder."""
     if is_finished(run.checkpoint):
         return
-    case = SimulatedCase(config)
+    case = SimulatedCase(config, trained_on=run.trained_on())
+    if case.trained_on is None:
+        made_of = {"data": of_data(case.data), "population": of_population(case.population)}
+        run.write_json(run.data, made_of)
     recorder = Recorder(run.artifacts, _choice(config, case))
     metrics, ledger = Log(run.metrics), Log(run.ledger)
     logs = {"manifest": recorder.manifest, "metrics": metrics, "ledger": ledger}

@@ -8,4 +8,4 @@ from audit.subject.simulated import SimulatedCase
 
 def open_case(run: RunDir, config: Config) -> Case:
     """What is known of the federation in this folder; built on demand, so opening one costs nothing."""
-    return SimulatedCase(config, run.artifacts)
+    return SimulatedCase(config, run.artifacts, run.trained_on())

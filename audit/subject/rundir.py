@@ -42,6 +42,8 @@ class RunDir:
         self.evidence = path / "evidence"
         self.audit = path / "audit.json"
         self.phases = path / "phases.json"
+        self.data = path / "data.json"
+        self.chain = path / "chain.json"
 
     @classmethod
     def create(cls, path: Path) -> "RunDir":
@@ -148,6 +150,15 @@ class RunDir:
             return json.loads(found.read_bytes())
         except (ValueError, RecursionError) as error:
             raise UserError(f"{path} is damaged: {error}", hint="restore it, or run its phase again") from error
+
+    def trained_on(self) -> dict[str, str] | None:
+        """Digests of the data and the population that the simulation began with; None where it left none."""
+        if not self.data.exists():
+            return None
+        found = self.read_json(self.data)
+        if not isinstance(found, dict) or set(found) != {"data", "population"}:
+            raise UserError(f"{self.data} does not say what the run was trained on", hint="simulate again")
+        return {k: str(v) for k, v in found.items()}
 
     @contextmanager
     def locked(self) -> Iterator[None]:

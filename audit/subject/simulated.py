@@ -4,17 +4,18 @@ Every phase that needs them builds them anew from the config and the seed; nothi
 logs is carried between phases. Built data are the auditor's: an attack gets what Knowledge grants.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from torch import nn
 
 from audit.settings import catalog
 from audit.settings.config import Config
 from audit.settings.spec import PluginSpec
+from audit.subject import digests
 from audit.subject.case import About
 from audit.subject.messages import heard
 from audit.subject.sharing import shared
@@ -34,16 +35,20 @@ from fl.settings import checked
 from fl.streams import Streams
 from fl.training.private import PrivateTraining
 
+T = TypeVar("T")
+
 
 @dataclass(frozen=True)
 class SimulatedCase:
     """Everything one config describes, built on demand: a case of which nothing is unknown.
 
-    `artifacts`, the folder of the recorded messages, is None before the run.
+    `artifacts`, the folder of the recorded messages, is None before the run. `trained_on` are the digests
+    that a run left of its data and population: a case of others is refused.
     """
 
     config: Config
     artifacts: Path | None = None
+    trained_on: Mapping[str, str] | None = None
 
     @property
     def simulated(self) -> bool:
@@ -80,7 +85,7 @@ class SimulatedCase:
     def data(self) -> Data:
         limits = self.config.federation
         data = shared(("data", repr(limits.dataset)), self.dataset.load)
-        return Data(
+        data = Data(
             train=_first(data.train, limits.train_limit, self.streams, "train_limit"),
             test=_first(data.test, limits.test_limit, self.streams, "test_limit"),
             classes=data.classes,
@@ -89,6 +94,7 @@ class SimulatedCase:
             augment=data.augment,
             about=data.about,
         )
+        return self._unchanged("data", data, digests.of_data)
 
     @cached_property
     def partition(self) -> Partition:
@@ -105,7 +111,7 @@ class SimulatedCase:
     @cached_property
     def population(self) -> Population:
         holdout = self.config.federation.holdout
-        return populate(
+        population = populate(
             self.data,
             self.partition,
             self.config.federation.clients,
@@ -114,6 +120,17 @@ class SimulatedCase:
             reference=holdout.reference,
             server=holdout.server,
         )
+        return self._unchanged("population", population, digests.of_population)
+
+    def _unchanged(self, name: str, value: T, digest: Callable[[T], str]) -> T:
+        """`value`; raises UserError where the run was made with another."""
+        if self.trained_on is not None and digest(value) != self.trained_on[name]:
+            what = {"data": "the examples differ", "population": "other clients hold other examples"}[name]
+            raise UserError(
+                f"the data set {self.dataset.title!r} is not what this run was trained on: {what} (SHA-256)",
+                hint="restore the data, or simulate again into a new folder: the truth would be wrong",
+            )
+        return value
 
     @cached_property
     def parts(self) -> Mapping[int, Index]:

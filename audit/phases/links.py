@@ -1,0 +1,246 @@
+"""The chain of a run: one link a phase in chain.json, with digests of all it read, what made it, and all it wrote.
+
+A link names the links it read, so that a file of one phase cannot change without every later phase and
+`fedaudit check` saying so. Who recomputes the whole chain leaves no trace in it: hold the root that `fedaudit
+verify` prints. Times, numbers of threads and the commit stand in `aside`, which no digest covers.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import torch
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from audit.settings.config import Config
+from audit.subject.digests import commit, named_plugins, of_file, of_value, packages
+from audit.subject.environment import versions
+from audit.subject.rundir import RunDir
+from audit.verdict.policy import Policy, load_policy
+from fl.errors import UserError
+
+# What each phase leaves, as patterns below the run folder
+WRITES = {
+    "simulate": ("artifacts/manifest.jsonl", "ledger.jsonl", "metrics.jsonl", "data.json", "environment.json"),
+    "attack": ("evidence/[0-9]*.json",),
+    "account": ("evidence/ledger.json", "evidence/budgets.json", "evidence/dp_audits.json"),
+    "score": ("audit.json",),
+    "report": ("report.*",),
+}
+READS: dict[str, tuple[str, ...]] = {
+    "simulate": (),
+    "attack": ("simulate",),
+    "account": ("simulate",),
+    "score": ("simulate", "attack", "account"),
+    "report": ("score",),
+}
+SIMULATED = ("federation", "method", "aggregator", "prototype_aggregator", "adversary", "protections")
+
+
+class Aside(BaseModel):
+    """What no digest covers."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    started: str
+    threads: int  # of this process; attacks and the server compute on one
+    commit: str
+
+
+class Link(BaseModel):
+    """One phase. Digests are SHA-256; `read` has those of other links, of the policy and of files of claims."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    settings: str
+    read: dict[str, str]
+    versions: dict[str, str]
+    packages: dict[str, str]
+    plugins: dict[str, str]
+    wrote: dict[str, str] | None = None  # None: did not end
+    aside: Aside
+
+    def digest(self) -> str:
+        return of_value(self.model_dump(exclude={"aside"}))
+
+
+class Registration(BaseModel):
+    """What was fixed before an attack phase: the policy, and the plan with its seeds and numbers of trials."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    at: str  # ISO 8601, UTC
+    policy: str
+    plan: str
+    first_evidence: str = ""
+
+
+class Chain(BaseModel):
+    """chain.json."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    links: dict[str, Link] = {}
+    registrations: list[Registration] = []
+
+    def root(self) -> str:
+        """Of all but the report, which follows from audit.json and holds times."""
+        return of_value({name: link.digest() for name, link in self.links.items() if name != "report"})
+
+
+def read_chain(run: RunDir) -> Chain:
+    """chain.json; empty where there is none. Raises UserError where it is damaged."""
+    if not run.chain.exists():
+        return Chain()
+    try:
+        return Chain.model_validate(run.read_json(run.chain))
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(map(str, first["loc"]))
+        raise UserError(f"{run.chain} is no chain: {where}: {first['msg']}", hint="restore it") from error
+
+
+def _save(run: RunDir, chain: Chain) -> None:
+    run.write_json(run.chain, chain.model_dump())
+
+
+def begin(run: RunDir, config: Config, name: str, settings: Mapping[str, Any]) -> None:
+    """Before a phase: what it will read and with what, kept before it computes anything.
+
+    Raises UserError where what it reads was changed, or a simulation would continue with other code.
+    """
+    chain = read_chain(run)
+    verify(run, chain, READS[name])
+    link = _made(run, config, name, settings, chain)
+    before = chain.links.get(name)
+    if name == "simulate" and run.checkpoint.exists():
+        if before is None:
+            raise UserError(f"{run.path} was simulated and has no chain.json", hint="simulate into a new folder")
+        _same_code(run, "simulate began", before, link, whole=True)
+        link.aside.started = before.aside.started
+    elif name in ("attack", "account"):
+        _same_code(run, "simulate ran", chain.links["simulate"], link, whole=False)
+    for later in downstream(name):
+        chain.links.pop(later, None)
+    chain.links[name] = link
+    if name == "attack":
+        plan = of_value([config.seed, settings, config.delta, config.dp_audit.model_dump(mode="json")])
+        policy = policy_digest(load_policy(config.policy))
+        chain.registrations.append(Registration(at=now(), policy=policy, plan=plan))
+    _save(run, chain)
+
+
+def end(run: RunDir, name: str) -> None:
+    """After a phase: what it wrote."""
+    chain = read_chain(run)
+    chain.links[name].wrote = dict(_written(run, name))
+    if name == "attack" and chain.registrations:
+        times = [path.stat().st_mtime for path in run.evidence.glob("[0-9]*.json")]
+        first = datetime.fromtimestamp(min(times), UTC).isoformat(timespec="seconds") if times else ""
+        chain.registrations[-1].first_evidence = first
+    _save(run, chain)
+
+
+def current(run: RunDir, config: Config, name: str) -> bool:
+    """Whether a phase would read today what it read: of other phases, of the policy and of claims."""
+    chain = read_chain(run)
+    link = chain.links.get(name)
+    return link is not None and link.wrote is not None and link.read == _reads(config, name, chain)
+
+
+def verify(run: RunDir, chain: Chain, names: Iterable[str]) -> None:
+    """Raises UserError that names the first file that is not what these phases, or those they read, left."""
+    for problem in broken(run, chain, names):
+        raise UserError(problem, hint="restore the folder, or run that phase again")
+
+
+def broken(run: RunDir, chain: Chain, names: Iterable[str]) -> Iterator[str]:
+    """What does not fit in these phases and those they read, as sentences."""
+    for name in _with_upstream(names):
+        link = chain.links.get(name)
+        if link is None or link.wrote is None:
+            yield f"{run.chain} does not say what {name} left"
+            continue
+        found = dict(_written(run, name))
+        for file in sorted(link.wrote.keys() | found.keys()):
+            if file not in found:
+                yield f"{run.path / file} is missing, and {name} wrote it"
+            elif file not in link.wrote:
+                yield f"{run.path / file} is there, and {name} did not write it"
+            elif found[file] != link.wrote[file]:
+                yield f"{run.path / file} is not what {name} wrote: its SHA-256 differs"
+        for other in READS[name]:
+            if other in chain.links and link.read.get(other) != chain.links[other].digest():
+                yield f"{run.path}: {name} read another {other} than the folder holds"
+
+
+def downstream(name: str) -> list[str]:
+    """Phases that read a phase's output, directly or through another."""
+    found: list[str] = []
+    for later, read in READS.items():
+        if any(r == name or r in found for r in read):
+            found.append(later)
+    return found
+
+
+def _with_upstream(names: Iterable[str]) -> list[str]:
+    wanted = set(names)
+    for name in reversed(WRITES):
+        if name in wanted:
+            wanted |= set(READS[name])
+    return [n for n in WRITES if n in wanted]
+
+
+def _written(run: RunDir, name: str) -> Iterator[tuple[str, str]]:
+    for pattern in WRITES[name]:
+        for path in sorted(run.path.glob(pattern)):
+            relative = path.relative_to(run.path).as_posix()
+            yield relative, of_file(run.inside(path.absolute()), relative)
+
+
+def _made(run: RunDir, config: Config, name: str, settings: Mapping[str, Any], chain: Chain) -> Link:
+    return Link(
+        settings=of_value(settings),
+        read=_reads(config, name, chain),
+        versions=versions(),
+        packages=packages(),
+        plugins=named_plugins(config, (*SIMULATED, *settings)),
+        aside=Aside(started=now(), threads=torch.get_num_threads(), commit=commit()),
+    )
+
+
+def _reads(config: Config, name: str, chain: Chain) -> dict[str, str]:
+    found = {other: chain.links[other].digest() for other in READS[name] if other in chain.links}
+    if name == "score":
+        found["policy"] = policy_digest(load_policy(config.policy))
+        found |= {f"claims {path}": of_file(Path(path), "") for path in config.claims}
+    return found
+
+
+def policy_digest(policy: Policy) -> str:
+    """Of what a policy says, not of its comments."""
+    return of_value(policy.model_dump(mode="json"))
+
+
+def _same_code(run: RunDir, did: str, before: Link, now: Link, *, whole: bool) -> None:
+    """Raises UserError where the code differs: all of it, or the project's version and plugins named by both."""
+    pairs = [("fedaudit", before.versions.get("fedaudit"), now.versions.get("fedaudit"))]
+    if whole:
+        pairs += [(k, before.versions.get(k), v) for k, v in now.versions.items()]
+        pairs += [(f"our package {k}", before.packages.get(k), now.packages[k]) for k in ("fl", "attacks")]
+    pairs += [(k, before.plugins[k], v) for k, v in now.plugins.items() if k in before.plugins]
+    for what, old, new in pairs:
+        if old != new:
+            raise UserError(
+                f"{run.path}: {did} with {what} {_short(old)}, and here it is {_short(new)}",
+                hint="use what it began with, or simulate into a new folder",
+            )
+
+
+def _short(text: str | None) -> str:
+    return f"{text[:12]}..." if text and len(text) == 64 else str(text)
+
+
+def now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")
