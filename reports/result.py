@@ -339,6 +339,9 @@ class Reproduction(Record):
     versions: dict[str, str]
     hardware: dict[str, str]
     hashes: dict[str, str]  # file -> sha256
+    inputs: dict[str, str] = Field(default_factory=dict)  # data, packages and plugins -> sha256
+    threads: str = ""  # as a phrase
+    commit: str = ""  # of the checkout that ran
     started: str
     seconds: dict[str, float]  # by phase
 
@@ -354,6 +357,9 @@ class Policy(Record):
     name: str
     version: str
     rules: list[PolicyRule]
+    sha256: str = ""  # of what it says
+    fixed: str = ""  # when, before the first attack ran, ISO 8601; empty: it was not
+    first_evidence: str = ""  # when, ISO 8601
 
 
 class AuditResult(Record):

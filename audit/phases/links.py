@@ -1,4 +1,4 @@
-"""The chain of a run: one link a phase in chain.json, with digests of all it read, what made it, and all it wrote.
+"""The chain of a run: one link a phase in chain.json, with digests of what it read, of code and of what it wrote.
 
 A link names the links it read, so that a file of one phase cannot change without every later phase and
 `fedaudit check` saying so. Who recomputes the whole chain leaves no trace in it: hold the root that `fedaudit
@@ -142,6 +142,16 @@ def end(run: RunDir, name: str) -> None:
     _save(run, chain)
 
 
+def same_settings(run: RunDir, name: str, settings: Mapping[str, Any]) -> None:
+    """Raises UserError where a phase ran with other settings than are said of it."""
+    link = read_chain(run).links.get(name)
+    if link is not None and link.settings != of_value(settings):
+        raise UserError(
+            f"{run.path}: {name} ran with other settings than phases.json says, by their SHA-256",
+            hint=f"restore config.yaml and phases.json, or run `fedaudit {name}` again",
+        )
+
+
 def current(run: RunDir, config: Config, name: str) -> bool:
     """Whether a phase would read today what it read: of other phases, of the policy and of claims."""
     chain = read_chain(run)
@@ -215,6 +225,22 @@ def _reads(config: Config, name: str, chain: Chain) -> dict[str, str]:
     if name == "score":
         found["policy"] = policy_digest(load_policy(config.policy))
         found |= {f"claims {path}": of_file(Path(path), "") for path in config.claims}
+    return found
+
+
+def registered(run: RunDir, policy: Policy) -> tuple[str, str]:
+    """When this policy was fixed and when the first evidence was there; empty where it was not fixed before."""
+    last = read_chain(run).registrations[-1:]
+    if not last or last[0].policy != policy_digest(policy):
+        return "", last[0].first_evidence if last else ""
+    return last[0].at, last[0].first_evidence
+
+
+def inputs(run: RunDir) -> dict[str, str]:
+    """What a run was made from, with its SHA-256: data, packages and plugins."""
+    chain, found = read_chain(run), run.trained_on() or {}
+    for link in chain.links.values():
+        found |= {f"package {name}": digest for name, digest in link.packages.items()} | link.plugins
     return found
 
 

@@ -123,6 +123,7 @@ def _check_inputs(run: RunDir, record: dict[str, Any], resolved: dict[str, Any],
                 f"{run.path}: {name} ran with {found.key}: {found.left!r}, the config says {found.right!r}",
                 hint=f"run `fedaudit {name}` again first",
             )
+        links.same_settings(run, name, now)
 
 
 def _done(record: dict[str, Any], resolved: dict[str, Any], what: Phase) -> bool:

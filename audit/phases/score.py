@@ -10,6 +10,7 @@ from audit.claims.report import score_files
 from audit.dp.lint import RunRecord
 from audit.dp.spending import over_rounds
 from audit.dp.verify import Issue
+from audit.phases import links
 from audit.phases.attack import load_evidence
 from audit.phases.plan import read_phases
 from audit.phases.variants import results
@@ -23,7 +24,7 @@ from audit.verdict.faults import timelines
 from audit.verdict.findings import Attacked, headline
 from audit.verdict.judge import judged
 from audit.verdict.metrics import summary
-from audit.verdict.policy import load_policy
+from audit.verdict.policy import Policy, load_policy
 from audit.verdict.raw import disclosed
 from audit.verdict.scope import scope
 from audit.verdict.trade import advice, alternatives
@@ -32,6 +33,7 @@ from fl.ledger import Release
 from fl.recorder import MANIFEST, manifest
 from fl.streams import GENERATOR
 from reports.result import AuditResult, Budget, DPAudit, History, Reproduction, worst_first
+from reports.result import Policy as PolicyRecord
 
 Progress = Callable[[str, int, int], None]
 
@@ -91,7 +93,7 @@ def run(run: RunDir, config: Config, progress: Progress) -> None:
         history=[_history(r) for r in history],
         summary_metrics=summary(history),
         limits=LIMITS,
-        policy=policy.record(),
+        policy=_policy(run, policy),
         reproduction=_reproduction(run, config),
     )
     result.alternatives = alternatives(result, results(run, config), len(case.data.test))
@@ -130,8 +132,16 @@ def _history(record: dict[str, Any]) -> History:
     return History(**{k: v for k, v in record.items() if k in known}, values=values)
 
 
+def _policy(run: RunDir, policy: Policy) -> PolicyRecord:
+    fixed, first_evidence = links.registered(run, policy)
+    record = policy.record()
+    record.sha256, record.fixed, record.first_evidence = links.policy_digest(policy), fixed, first_evidence
+    return record
+
+
 def _reproduction(run: RunDir, config: Config) -> Reproduction:
     environment, phases = run.read_json(run.environment), read_phases(run)
+    simulated = links.read_chain(run).links["simulate"].aside
     kept = [run.artifacts / MANIFEST, run.ledger, run.metrics, run.config]
     return Reproduction(
         command="fedaudit run config.yaml",
@@ -140,6 +150,9 @@ def _reproduction(run: RunDir, config: Config) -> Reproduction:
         versions=environment["versions"],
         hardware=environment["hardware"],
         hashes={str(p.relative_to(run.path)): sha256(p) for p in kept},
+        inputs=links.inputs(run),
+        threads=f"{simulated.threads} while it trained; attacks and the server's sums compute on one",
+        commit=simulated.commit,
         started=phases["simulate"]["started"],
         seconds={name: p["seconds"] for name, p in phases.items() if p["seconds"] is not None},
     )

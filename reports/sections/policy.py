@@ -2,6 +2,7 @@
 
 from reports.format import SEVERITIES
 from reports.result import AuditResult
+from reports.result import Policy as Record
 from reports.section import Block, Card, Paragraph, Section, Table
 
 
@@ -11,6 +12,7 @@ class Policy(Section):
     def build(self, result: AuditResult) -> list[Block]:
         policy = result.policy
         named = f"Severities were set by policy {policy.name}, version {policy.version}."
+        named += f" {_fixed(policy)}" if policy.sha256 else ""
         if not policy.rules:
             return [Paragraph(f"{named} It has no rules, so every severity is none.")]
         rows = [[r.id, SEVERITIES[r.severity], r.when, r.reason] for r in policy.rules]
@@ -24,3 +26,12 @@ class Policy(Section):
                 caption="Every rule, with the reason for its threshold.",
             ),
         ]
+
+
+def _fixed(policy: Record) -> str:
+    """Whether it was there before the evidence was."""
+    pinned = f"Its SHA-256 is {policy.sha256}."
+    if not policy.fixed:
+        return f"{pinned} It is not pre-registered: the attacks ran before it was chosen."
+    evidence = f", the first evidence was there at {policy.first_evidence}" if policy.first_evidence else ""
+    return f"{pinned} Its thresholds were fixed at {policy.fixed}{evidence}."

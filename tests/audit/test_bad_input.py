@@ -157,6 +157,7 @@ def test_files_that_are_no_text_or_not_there(tmp_path: Path) -> None:
 
 def run_folder(tmp_path: Path, **changes: str) -> Path:
     """A folder as a finished simulation leaves it, with some of its files replaced."""
+    from audit.phases import links
     from audit.phases.plan import SIMULATED
     from audit.settings.config import load
     from audit.settings.resolve import resolve
@@ -171,8 +172,11 @@ def run_folder(tmp_path: Path, **changes: str) -> Path:
     entry = {"started": "2026-01-01T00:00:00+00:00", "seconds": 1.0, "settings": settings}
     run.write_json(run.phases, {"simulate": entry})
     run.write_text(run.ledger, "")
-    for name, text in changes.items():
-        run.write_text(run.path / name.replace("_json", ".json").replace("_yaml", ".yaml"), text)
+    links.begin(run, config, "simulate", settings)
+    named = {name.replace("_json", ".json").replace("_yaml", ".yaml"): text for name, text in changes.items()}
+    for name, text in named.items():
+        run.write_text(run.path / name, text)
+    links.end(run, "simulate")  # an owner whose chain fits what is wrong
     return run.path
 
 
@@ -211,7 +215,7 @@ def test_a_damaged_run_folder_is_refused(name: str, tmp_path: Path) -> None:
     changes = {k.replace("_jsonl", ".jsonl"): v for k, v in changes.items()}
     folder = run_folder(tmp_path, **changes)
     extra = [] if command == "check" else ["--trust-plugins"]
-    record = (".lock", "phases.json")  # the second says that a phase was begun
+    record = (".lock", "phases.json", "chain.json")  # the others say that a phase was begun
     files = [p for p in folder.rglob("*") if p.is_file() and p.name not in record]
     before = {p: p.read_bytes() for p in files}
     refused([command, str(folder), *extra], phrase)

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from audit.phases.cells import Cell, cells_of, complaint, run_cells
+from audit.phases.links import read_chain
 from audit.phases.plan import execute
 from audit.settings.config import Config
 from audit.subject.rundir import RunDir
@@ -76,7 +77,9 @@ def silent(phase: str, done: int, total: int) -> None:
 def contents(root: Path) -> dict[str, bytes]:
     """Every file of what was run, but for how long things took."""
     files = [p for p in root.rglob("*") if p.is_file() and p.name not in TIMED]
-    return {str(p.relative_to(root)): re.sub(rb'"seconds": [-.e\d]+', b"", p.read_bytes()) for p in files}
+    found = {p: re.sub(rb'"seconds": [-.e\d]+', b"", p.read_bytes()) for p in files}
+    found |= {p: read_chain(RunDir(p.parent)).root().encode() for p in files if p.name == "chain.json"}
+    return {str(p.relative_to(root)): data for p, data in found.items()}
 
 
 def plan(root: Path) -> list[Cell]:

@@ -3,6 +3,7 @@
 import json
 import shutil
 from collections.abc import Callable
+from contextlib import chdir
 from pathlib import Path
 
 import numpy as np
@@ -25,8 +26,8 @@ def config_of(folder: Path) -> Config:
         x, y = rng.random((80, 1, 4, 4), dtype=np.float32), np.arange(80) % 2
         np.savez(folder / "data.npz", x_train=x[:60], y_train=y[:60], x_test=x[60:], y_test=y[60:])
         shutil.copy(Path(__file__).parents[3] / "audit/policy/default.yaml", folder / "mine.yaml")
-    text = TEXT.replace("tests.audit.tiny:TinyImages", f"{{name: npz, path: {folder / 'data.npz'}}}")
-    text += f"workers: 0\nreport: [json]\nrecord: {{rounds: all}}\npolicy: {folder / 'mine.yaml'}\n"
+    text = TEXT.replace("tests.audit.tiny:TinyImages", "{name: npz, path: data.npz}")
+    text += "workers: 0\nreport: [json]\nrecord: {rounds: all}\npolicy: ./mine.yaml\n"
     (folder / "c.yaml").write_text(text)
     return load(folder / "c.yaml")
 
@@ -40,19 +41,17 @@ def go(folder: Path, names: list[str], *, again: bool = True) -> RunDir:
 @pytest.fixture(scope="module")
 def original(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("chain")
-    go(folder, NAMES)
+    with chdir(folder):
+        go(folder, NAMES)
     return folder
 
 
 @pytest.fixture
-def folder(original: Path, tmp_path: Path) -> Path:
+def folder(original: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A copy of the finished run, with its data and policy where the config says."""
     copy = tmp_path / "copy"
     shutil.copytree(original, copy)
-    for file in (copy / "run" / "config.yaml", copy / "c.yaml"):
-        file.write_text(file.read_text().replace(str(original), str(copy)))
-    phases = copy / "run" / "phases.json"
-    phases.write_text(phases.read_text().replace(str(original), str(copy)))
+    monkeypatch.chdir(copy)
     return copy
 
 
@@ -62,7 +61,10 @@ def cut(path: Path, keep: Callable[[dict[str, object]], bool]) -> None:
 
 
 def without_three_clients(run: Path) -> None:
-    cut(run / "artifacts/manifest.jsonl", lambda r: str(r.get("sender")) not in ("client/1", "client/2", "client/3"))
+    cut(
+        run / "artifacts/manifest.jsonl",
+        lambda r: str(r.get("sender")) not in ("client/1", "client/2", "client/3"),
+    )
 
 
 def first_round_only(run: Path) -> None:
@@ -75,7 +77,10 @@ def other_ground_truth(run: Path) -> None:
 
 
 CHANGES = {  # what somebody does after `simulate`: the file that is named
-    "three of four clients leave the manifest": (without_three_clients, "manifest.jsonl is not what simulate wrote"),
+    "three of four clients leave the manifest": (
+        without_three_clients,
+        "manifest.jsonl is not what simulate wrote",
+    ),
     "ledger and metrics end after one round": (first_round_only, "ledger.jsonl is not what simulate wrote"),
     "another digest of the data": (other_ground_truth, "data.json is not what simulate wrote"),
     "the metrics are gone": (lambda run: (run / "metrics.jsonl").unlink(), "metrics.jsonl is missing"),
@@ -145,10 +150,10 @@ def test_artifacts_of_another_seed_are_named(folder: Path, tmp_path: Path) -> No
 
 
 def go_with_seed(folder: Path, seed: int) -> RunDir:
-    config = config_of(folder)
+    config_of(folder)
     (folder / "c.yaml").write_text((folder / "c.yaml").read_text() + f"seed: {seed}\n")
     run = RunDir.create(folder / "run")
-    execute(run, load(config.file or folder / "c.yaml"), ["simulate"], lambda *_: None, skip_finished=False)
+    execute(run, load(folder / "c.yaml"), ["simulate"], lambda *_: None, skip_finished=False)
     return run
 
 
@@ -179,11 +184,28 @@ def test_two_runs_of_one_config_have_the_same_root(folder: Path, tmp_path: Path)
     first = links.read_chain(RunDir.open(folder / "run"))
     again = tmp_path / "again"
     again.mkdir()
-    shutil.copy(folder / "data.npz", again)
-    shutil.copy(folder / "mine.yaml", again)
-    second = links.read_chain(go(again, ["simulate"]))
-    # settings hold the path of the data, so only what was left can be compared
-    assert first.links["simulate"].wrote == second.links["simulate"].wrote
+    with chdir(again):
+        config_of(again)
+        assert links.read_chain(go(again, NAMES)).root() == first.root()
+    with chdir(folder):
+        config_of(folder)
+        (folder / "c.yaml").write_text((folder / "c.yaml").read_text() + "delta: 0.001\n")
+        run = RunDir.open(folder / "run")
+        execute(run, load(folder / "c.yaml"), ["account"], lambda *_: None, skip_finished=False)
+        assert links.read_chain(run).root() != first.root()
+
+
+def test_a_config_and_its_record_that_were_edited_together_are_named(folder: Path) -> None:
+    run = folder / "run"
+    for name, old, new in [
+        ("config.yaml", "delta: 1.0e-05", "delta: 0.1"),
+        ("phases.json", '"delta": 1e-05', '"delta": 0.1'),
+    ]:
+        text = (run / name).read_text()
+        assert old in text
+        (run / name).write_text(text.replace(old, new))
+    with pytest.raises(UserError, match=r"account ran with other settings than phases\.json says"):
+        execute(RunDir.open(run), load(run / "config.yaml"), ["score"], lambda *_: None, skip_finished=False)
 
 
 def test_times_threads_and_commit_stand_outside_the_root_and_all_else_inside(folder: Path) -> None:
