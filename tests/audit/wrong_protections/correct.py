@@ -143,7 +143,7 @@ class BackwardsArrays(Noising):
 
 
 class GenerousClasses(Protection):
-    """Each class's row of mean outputs has noise of its own size; the line names the least and the norm of all."""
+    """Each class's row of mean outputs has noise of its own size; the line has the least and the norm of all."""
 
     title = "Noise by class"
     source = "a test of the audit"

@@ -1,0 +1,72 @@
+"""A tiny audit of one plugin, in this process: what the verifier, the lints and the canaries say of it."""
+
+from pathlib import Path
+from typing import NamedTuple
+
+from audit.phases.plan import execute
+from audit.settings.config import load
+from audit.subject.rundir import RunDir
+from reports.result import AuditResult, DPAudit
+
+HERE = "tests.audit.wrong_protections"
+TEXT = """
+seed: SEED
+federation:
+  dataset: digits
+  train_limit: 240
+  test_limit: 20
+  clients: 6
+  availability: full
+  model: logreg
+method: {name: fedavg, rounds: 4, local_epochs: 1, lr: 0.2, weighting: uniform}
+protections: [PLUGIN]
+workers: 0
+record: {rounds: all}
+attacks: []
+report: [json]
+accountants: []
+dp_audit: {canaries: 40, rounds: 4}
+"""
+FLOATING = {"L16", "L17"}  # what holds of all noise in floating-point numbers of a generator that is no secret
+PHASES = ["simulate", "attack", "account", "score"]
+
+
+class Seen(NamedTuple):
+    """What was found, by who found it: ledger checks, lints, failed canaries; and what was not tried."""
+
+    verifier: list[str]
+    lints: list[str]
+    canaries: list[str]
+    not_audited: list[str]
+
+    @property
+    def named(self) -> bool:
+        return bool(self.verifier or self.lints or self.canaries)
+
+
+def audited(plugin: str, folder: Path, replace: dict[str, str] | None = None, seed: int = 7) -> Seen:
+    """`plugin` as a config's list of protections; `replace` changes other text of the config."""
+    text = TEXT.replace("PLUGIN", plugin).replace("SEED", str(seed))
+    for old, new in (replace or {}).items():
+        assert old in text, old
+        text = text.replace(old, new)
+    (folder / "config.yaml").write_text(text)
+    run = RunDir.create(folder / "out")
+    execute(run, load(folder / "config.yaml"), PHASES, lambda *_: None, skip_finished=False)
+    result = AuditResult.model_validate_json(run.audit.read_bytes())
+    return Seen(
+        verifier=[f.id.removeprefix("ledger-") for f in result.findings if f.id.startswith("ledger-")],
+        lints=[
+            name
+            for f in result.findings
+            if f.id.startswith("lint-") and (name := f.id.removeprefix("lint-")) not in FLOATING
+        ],
+        canaries=[x for a in result.dp_audits if a.refuted for x in failed(a)],
+        not_audited=[a.not_audited for a in result.dp_audits if a.not_audited],
+    )
+
+
+def failed(audit: DPAudit) -> list[str]:
+    """The checks of one kind that failed, and the lower bounds above the ledger's."""
+    above = [n.audit for n in audit.numbers if n.column == "bound" and n.epsilon > audit.composed]
+    return [c.name for c in audit.checks if not c.passed] + above
