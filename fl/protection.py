@@ -7,7 +7,8 @@ protection touched.
 
 import math
 from abc import abstractmethod
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -89,6 +90,14 @@ class Protection(Plugin):
     def hides_single_uploads(self) -> bool:
         """True for secure aggregation: the server reads only sums."""
         return False
+
+
+def anew(protections: Sequence[Protection]) -> list[Protection]:
+    """As they are before the first round, whatever else went through them; as they are where no copy can be."""
+    try:
+        return deepcopy(list(protections))
+    except Exception:  # other people's code
+        return list(protections)
 
 
 def published_noise(protections: Iterable[Protection], kind: Kind) -> float:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from fl.kinds import UPDATES, Kind
 from fl.ledger import Release, read
-from fl.protection import Message, Payload, Protection
+from fl.protection import Message, Payload, Protection, anew
 from fl.recorder import Log
 from fl.streams import Streams
 from fl.wire import Wire
@@ -112,7 +112,7 @@ class Channel:
         self._ledger = Log(Path(self._folder.name) / "ledger.jsonl")
         kinds = self.carrier.message(np.zeros(self.carrier.d))
         card = _Card("Audit", tuple(kinds))
-        self._wire = Wire(card, self.streams, self.protections, None, self._ledger)
+        self._wire = Wire(card, self.streams, anew(self.protections), None, self._ledger)
 
     def send(self, round: int, client: int, vector: Floats) -> Floats:
         """[d] as the server receives it."""

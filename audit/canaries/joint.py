@@ -57,6 +57,7 @@ def unrelated(noise: Noise, rng: np.random.Generator, alpha: float) -> list[Chec
         lambda a: _sums(z, a),
         lambda a: _lags(z, a),
         lambda a: _squares(few, a),
+        lambda a: _lengths(z, a),
     ]
     if noise.mechanism == "discrete_laplace":
         tests.append(lambda a: _equal(noise, a))
@@ -142,7 +143,8 @@ def _lags(z: Floats, alpha: float) -> Check:
             power = (np.abs(np.fft.rfft(values, axis=1)) ** 2).sum(0)
             lagged = np.fft.irfft(power, numbers)[1 : (numbers + 1) // 2]
             spread = float((values**2).sum()) / (values.size**0.5)
-            found = max(found, float(np.abs(lagged).max()) / spread)
+            if spread > 0:  # numbers that are all alike have no correlation; their amount or shape says so
+                found = max(found, float(np.abs(lagged).max()) / spread)
     return Check(
         name="noise at a distance within messages",
         passed=numbers < FEWEST or found <= limit,
@@ -151,6 +153,31 @@ def _lags(z: Floats, alpha: float) -> Check:
         text=f"the largest of {looks:,} correlations is {found:.1f} standard errors"
         if numbers >= FEWEST
         else f"not tested: {numbers} numbers",
+        failure_rate=alpha,
+    )
+
+
+def _lengths(z: Floats, alpha: float) -> Check:
+    """Lengths of messages vary no less than chance makes them: noise of a fixed length tells that of the message.
+
+    The cube root of chi-squared is nearly normal (Wilson, Hilferty 1931). More variation is no fault.
+    """
+    from scipy import stats
+
+    messages, numbers = z.shape
+    squares = (z**2).mean(1)
+    mean = float(squares.mean())
+    chance = 1.0
+    if messages > 2 and numbers >= FEWEST and mean > 0:
+        roots = np.cbrt(squares / mean)
+        total = float(((roots - roots.mean()) ** 2).sum()) * 9 * numbers / 2
+        chance = float(stats.chi2.cdf(total, messages - 1))
+    return Check(
+        name="lengths of noise",
+        passed=chance >= alpha,
+        statistic=chance,
+        limit=alpha,
+        text=f"{messages:,} messages have lengths at most as unlike as chance makes them, p = {chance:.2g}",
         failure_rate=alpha,
     )
 

@@ -71,8 +71,8 @@ def replay(
     order = 2 if declared.mechanism == "gaussian" else 1
     measured = sensitivity(mechanism, pairs(carrier, declared), order)
     said = declared.sensitivity or 0.0
-    # what single precision can make of noise that should cancel
-    blur = 1e-6 * declared.noise_std * carrier.d ** (1 / order)
+    # what single precision, and rounding that the ledger states, can make of noise that should cancel
+    blur = (1e-6 * declared.noise_std + declared.resolution) * carrier.d ** (1 / order)
     return measured, Check(
         name="sensitivity by replay",
         passed=measured <= said * (1 + TOLERANCE) + blur,

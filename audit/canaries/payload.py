@@ -6,7 +6,6 @@ with the run's protections and the run's law of participation, over the run's ro
 """
 
 from collections.abc import Callable, Sequence
-from copy import deepcopy
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -20,7 +19,7 @@ from audit.controls.lab import Lab
 from fl.kinds import Kind
 from fl.ledger import Release, read
 from fl.participation import Drawn
-from fl.protection import Message, Payload, Protection
+from fl.protection import Message, Payload, Protection, anew
 from fl.recorder import Log
 from fl.streams import Streams
 from fl.wire import Wire
@@ -87,7 +86,7 @@ class Passage:
         self._folder = TemporaryDirectory() if listed else None
         self._ledger = Log(Path(self._folder.name) / "ledger.jsonl") if self._folder else None
         card = _Card("Audit", tuple(shape.message))
-        self._wire = Wire(card, streams, _fresh(protections), None, self._ledger, shape.law)
+        self._wire = Wire(card, streams, anew(protections), None, self._ledger, shape.law)
         self._clients = shape.clients
 
     def send(self, round: int, client: int, message: Message, reference: Message) -> Message:
@@ -134,14 +133,6 @@ def with_counts(shape: Shape, many: int) -> Shape:
         for kind, payload in shape.message.items()
     }
     return replace(shape, message=message)
-
-
-def _fresh(protections: Sequence[Protection]) -> list[Protection]:
-    """Copies, so that nothing one passage leaves in them reaches the next; as they are where no copy can be."""
-    try:
-        return deepcopy(list(protections))
-    except Exception:
-        return list(protections)
 
 
 def _still(kind: Kind, payload: Payload) -> Payload:

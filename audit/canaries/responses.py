@@ -77,6 +77,48 @@ def sensitivities(
     return [_check(kind, measured[kind], r, shape, len(probes)) for kind, r in said.items()]
 
 
+def low_bits(
+    shape: Shape, protections: Sequence[Protection], streams: Streams, said: dict[Kind, Release]
+) -> list[Check]:
+    """Whether the lowest bit of what is sent tells the sign of what was meant: one check a kind.
+
+    Under noise of a symmetric law a message and its opposite have the same law but for the sign, so that the bits
+    of a number's size say nothing of it. Each sender's own, so that the places differ.
+    """
+    from scipy import stats
+
+    quiet, zeros = shape.still()
+    rng = np.random.default_rng(0)
+    where = places(shape.rounds, shape.clients, PLACES, streams.numpy("bits"))
+    counts = {kind: np.zeros((2, 2)) for kind in said}
+    for t, k in where:
+        probe = _changed(quiet, said, _spread, SIZES[1], rng)
+        came = Passage(shape, protections, streams, listed=False).send(t, k, probe, zeros)
+        for kind in said:
+            if kind in came:
+                bits = flattened(kind, came[kind], {}).astype(np.float32).view(np.int32) & 1
+                signs = flattened(kind, probe[kind], {}) > 0
+                if bits.shape == signs.shape:
+                    counts[kind] += np.histogram2d(signs, bits, bins=2, range=((-0.5, 1.5), (-0.5, 1.5)))[0]
+    found = []
+    for table in counts.values():
+        rows, columns = table.sum(1), table.sum(0)
+        spread = float(np.sqrt(rows.prod() * columns.prod() / max(1.0, table.sum())))
+        away = abs(float(np.linalg.det(table))) / spread if spread > 0 else 0.0
+        found.append(
+            Check(
+                name="last bits",
+                passed=away <= CERTAIN,
+                statistic=away,
+                limit=CERTAIN,
+                text=f"the last bits of {int(table.sum()):,} numbers and the signs of what was meant are "
+                f"{away:.1f} standard errors from unrelated",
+                failure_rate=2 * float(stats.norm.sf(CERTAIN)),
+            )
+        )
+    return found
+
+
 def _remembering(
     shape: Shape,
     protections: Sequence[Protection],
@@ -240,9 +282,10 @@ def _alone(number: int) -> Way:
     """One array only; the others stay."""
 
     def way(payload: Payload, rng: np.random.Generator) -> Payload:
-        names = list(payload)
-        name = names[number % len(names)]
-        return {k: _unit(v, rng) if k == name else torch.zeros_like(v) for k, v in payload.items()}
+        return {
+            k: _unit(v, rng) if i == number % len(payload) else torch.zeros_like(v)
+            for i, (k, v) in enumerate(payload.items())
+        }
 
     return way
 
@@ -276,7 +319,9 @@ def _blur(kind: Kind, message: Message, said: Release) -> float:
 def _check(kind: Kind, measured: float, said: Release, shape: Shape, probes: int) -> Check:
     limit = said.sensitivity or 0.0
     numbers = sum(v.numel() for v in shape.message.get(kind, {}).values())
-    blur = 1e-6 * said.noise_std * max(1, numbers) ** (0.5 if said.mechanism == "gaussian" else 1.0)
+    # single precision, and rounding that the ledger states
+    step = 1e-6 * said.noise_std + said.resolution
+    blur = step * max(1, numbers) ** (0.5 if said.mechanism == "gaussian" else 1.0)
     return Check(
         name="sensitivity in the run's own shape",
         passed=measured <= limit * (1 + TOLERANCE) + blur,

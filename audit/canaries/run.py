@@ -64,6 +64,8 @@ def dp_audits(
         tried = payloads(lab, law, wired, streams)
     for kind in dict.fromkeys(sends):
         acting = [p for p in protections if kind in acts_on(p)]
+        if not acting and tried and tried.noises(kind):  # it lists what it does not say it acts on
+            acting = wired
         training = [p for p in acting if p.training() is not None]
         ran = [r for r in releases if r.kind == kind.value and r.noise_multiplier]
         sources = {type(p).__module__.rpartition(".")[2] for p in training}
@@ -105,13 +107,16 @@ def _wired(
     rounds = max(1, min(settings.rounds, whole.releases))
     canaries = settings.canaries
     try:
+        payload = tried.checks(kind, streams, PAYLOAD * alpha) if tried else []
+    except Exception as error:
+        return [unaudited(kind, title, ran, delta, NO_PASSAGE.format(type(error).__name__, error))]
+    try:
         stand_in = Carrier.of(kind, canaries)
         protections = up_to_noise(protections, lambda some: noised_lines(stand_in, some, streams))
         played = play(kind, protections, streams, canaries=canaries, rounds=rounds)
         if played is None:
             return []  # clipped at most: no noise, no claim
         said = played.declared
-        payload = tried.checks(kind, streams, PAYLOAD * alpha) if tried else []
         if said.unit == "record" and kind not in COUNTS:
             panel = of_records(lab(), kind, played, streams, delta, (1 - PAYLOAD) * alpha)
             panel = replace(panel, checks=(*panel.checks, *payload), alpha=alpha)
@@ -125,7 +130,11 @@ def _wired(
         rng = streams.numpy("panel", kind.value)
         panel = replace(judge(played, measured, delta, rng, GAME * alpha, tests), alpha=alpha)
     except Exception as error:
-        return [unaudited(kind, title, ran, delta, NO_PASSAGE.format(type(error).__name__, error))]
+        if whole.one is None or not any(c.failure_rate for c in payload):
+            return [unaudited(kind, title, ran, delta, NO_PASSAGE.format(type(error).__name__, error))]
+        said, shown = whole.one, upper([whole.one], delta)  # no game, and the run's own shape passed
+        panel = Panel(upper=shown, single=shown, shown=(), checks=tuple(payload), alpha=PAYLOAD * alpha)
+        rounds = 1
     return [record(kind, title, said, panel, rounds, whole, delta)]
 
 

@@ -12,7 +12,7 @@ from audit.canaries.laws import amounts, fineness, shapes
 from audit.canaries.mean_responses import mean_sensitivity
 from audit.canaries.payload import Shape, shape_of, up_to_noise
 from audit.canaries.residuals import Check
-from audit.canaries.responses import seeds, sensitivities
+from audit.canaries.responses import low_bits, seeds, sensitivities
 from audit.canaries.sweep import Sweep, noised_kinds, sweep
 from audit.controls.lab import Lab
 from fl.kinds import Kind
@@ -32,6 +32,10 @@ class Payloads:
     swept: Sweep | None
     certain: dict[Kind, list[Check]]
     reason: str = ""
+
+    def noises(self, kind: Kind) -> bool:
+        """Whether the ledger of these passages lists noise on that kind."""
+        return self.swept is not None and self.swept.of(kind) is not None
 
     def checks(self, kind: Kind, streams: Streams, alpha: float) -> list[Check]:
         """The tests of one kind; together they fail a correct run with at most alpha."""
@@ -79,6 +83,9 @@ def passed(shape: Shape, protections: Sequence[Protection], streams: Streams) ->
     if mean := said.pop(Kind.GLOBAL_MODEL, None):
         certain[Kind.GLOBAL_MODEL].append(mean_sensitivity(shape, protections, streams, mean))
     for kind, check in zip(said, sensitivities(shape, protections, streams, said), strict=True):
+        certain[kind].append(check)
+    plain = {k: r for k, r in said.items() if r.mechanism != "discrete_laplace" and not r.resolution}
+    for kind, check in zip(plain, low_bits(shape, protections, streams, plain), strict=True):
         certain[kind].append(check)
     return Payloads(shape, swept, certain)
 

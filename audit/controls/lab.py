@@ -30,7 +30,7 @@ from fl.kinds import Kind
 from fl.method import RoundMethod
 from fl.model import Net, State
 from fl.partition import Index
-from fl.protection import Message, Protection
+from fl.protection import Message, Protection, anew
 from fl.streams import Streams
 from fl.training.private import PrivateTraining
 from fl.tree import to_numpy
@@ -133,7 +133,7 @@ class Lab:
         declared: tuple[Kind, ...] = getattr(method.card, channel.value)
         message = {k: v for k, v in message.items() if k in declared}
         settled = method.settled(message) if isinstance(method, Relaying) else ()
-        wire = Wire(method.card, self.holdings.streams, self.protections)
+        wire = Wire(method.card, self.holdings.streams, anew(self.protections))
         if channel == Channel.RELAY:
             return wire.relay(round, message, client, client, settled=settled)
         return wire.uplink(round, message, client, method.reference(received, message), settled)

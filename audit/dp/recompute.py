@@ -22,7 +22,7 @@ from fl.kinds import MODEL, Kind
 from fl.ledger import EVERYONE, Release
 from fl.ledger import from_fields as parsed
 from fl.participation import Drawn
-from fl.protection import Message, Payload
+from fl.protection import Message, Payload, anew
 from fl.streams import Streams
 from fl.wire import Wire
 
@@ -67,7 +67,7 @@ def uploads(manifest: Collection[dict[str, Any]]) -> list[Traffic]:
 def lines(case: Case, traffic: Collection[Traffic], rounds: Collection[int], client: int) -> list[Release] | None:
     """What the ledger must say of this client's messages in these rounds; None where it cannot be told."""
     kept, law = Kept(), case.sampling(client)
-    wire = Wire(case.card, Streams(0), case.protections, None, kept)  # type: ignore[arg-type]
+    wire = Wire(case.card, Streams(0), anew(case.protections), None, kept)  # type: ignore[arg-type]
     settled, reference = own_kinds(case), {Kind.GLOBAL_MODEL: _stand_in(Kind.GLOBAL_MODEL, case)}
     try:
         for t in sorted(rounds):

@@ -22,11 +22,13 @@ from typing import Any, NamedTuple
 from audit.dp.recompute import Traffic, lines, own_kinds, own_line, same_law, uploads
 from audit.dp.terms import credited
 from audit.subject.case import Case
+from fl.artifact import Channel
 from fl.kinds import Kind
-from fl.ledger import EACH, Release
+from fl.ledger import EACH, EVERYONE, Release
 
 ROUNDING = 1e-9
 ERROR = 1e-6  # chance that the heard clients of an honest ledger look too many
+MOST_CLIENTS = 1000  # lines that are made once more for their own client
 EXPLAINED = {"selection", "clip_quantile", Kind.GLOBAL_MODEL, Kind.AGGREGATE}  # lines of no upload
 
 
@@ -65,7 +67,8 @@ def verify(
     central = any(p.central for p in case.protections)
     own = own_kinds(case)
     issues = [*_coverage(releases, traffic, central, own), *_clips(releases), *_steps(case, releases, history)]
-    issues += [*_schedule(case, traffic, history), *_heard(case, releases, traffic)]
+    issues += [*_schedule(case, traffic, history), *_heard(case, releases, traffic), *_absent(releases, traffic)]
+    issues += _always(case, releases, record)
     again = None
     if case.simulated:
         again = _recomputed(case, releases, traffic, ran, central)
@@ -190,6 +193,43 @@ def _heard(case: Case, releases: Sequence[Release], traffic: Sequence[Traffic]) 
         yield Issue("draws", f"{len(rounds):,} rounds are credited with rate {rate:g}, and {seen}")
 
 
+def _always(case: Case, releases: Sequence[Release], record: Sequence[Mapping[str, Any]]) -> Iterator[Issue]:
+    """Too many clients that were heard in all rounds, or in none, for coins that are thrown anew in each."""
+    from scipy import stats
+
+    coins = [
+        r
+        for r in releases
+        if r.unit == "client" and credited(r) and r.sampling == "poisson" and not r.coin and r.noise_multiplier
+    ]
+    named: dict[int, set[str]] = defaultdict(set)
+    for x in record:
+        if "message" in x and x["channel"] == Channel.UPLINK:
+            named[int(x["round"])].add(str(x["sender"]))
+    # a round counts where everybody who sent in it was recorded by name
+    full = {x.round for x in uploads(record) if x.channel == Channel.UPLINK and x.senders == len(named[x.round])}
+    rounds = sorted({r.round for r in coins} & full)
+    if len(rounds) < 2:
+        return
+    rate = min(r.sample_rate for r in coins)
+    heard = Counter(sender for t in rounds for sender in named[t])
+    same = case.clients - sum(0 < n < len(rounds) for n in heard.values())
+    alike = rate ** len(rounds) + (1 - rate) ** len(rounds)
+    if stats.binom.sf(same - 1, case.clients, alike) < ERROR:
+        what = f"{same:,} of {case.clients:,} clients were heard in all or none of {len(rounds):,} rounds"
+        yield Issue("draws", f"{_line(coins[0])} has a draw of its own at rate {rate:g}, and {what}")
+
+
+def _absent(releases: Sequence[Release], traffic: Sequence[Traffic]) -> Iterator[Issue]:
+    """Noise that a client adds to what it uploads is not there when the client is not: no credit for sampling."""
+    uploaded = {(x.round, str(x.kind)) for x in traffic}
+    for r in releases:
+        hidden = {*EVERYONE} - {*r.participation_seen_by}
+        if r.unit == "client" and r.noise_multiplier and hidden and credited(r) and (r.round, r.kind) in uploaded:
+            text = f"{_line(r)} is credited with sampling, and its noise comes and goes with the client"
+            yield Issue("draws", text)
+
+
 def _recomputed(
     case: Case, releases: Sequence[Release], traffic: Sequence[Traffic], ran: set[int], central: bool
 ) -> list[Issue] | None:
@@ -199,6 +239,7 @@ def _recomputed(
     issues: list[Issue] = []
     rounds = {x.round for x in traffic} | (ran - {max(ran)} if central and len(ran) > 1 else set())
     again: dict[object, list[Release]] = {}
+    tried = 0
     own: dict[tuple[int, str], list[Release]] = defaultdict(list)
     for r in releases:
         own[r.round, r.kind].append(r)
@@ -213,7 +254,12 @@ def _recomputed(
             again[law] = made
         made_of_it = [x for x in again[law] if (x.round, x.kind) == (r.round, r.kind)]
         visit = own_line(case, r)
-        issues += _cheaper(r, [visit] if visit else made_of_it)
+        differ = list(_cheaper(r, [visit] if visit else made_of_it))
+        if differ and index.isdecimal() and tried < MOST_CLIENTS:  # what is right for this very client?
+            tried += 1
+            of_it = lines(case, [x for x in traffic if x.round == r.round], {r.round}, client) or []
+            differ = list(_cheaper(r, [x for x in of_it if x.kind == r.kind] or made_of_it))
+        issues += differ
         if credited(r) and r.unit == "client" and not same_law(r, law):
             issues.append(Issue("draws", f"{_line(r)} is credited with rate {r.sample_rate:g}; {_drawn(law)}"))
         if credited(r) and r.unit == "client" and law.period > 1 and not r.coin:

@@ -56,10 +56,14 @@ class ExtraClip(Noising):
 
 
 class Shrunk(Noising):
-    """What is noised is multiplied by 0.8, a public number: post-processing."""
+    """What is noised is multiplied by 0.8, a public number: the line has what leaves, of both."""
 
     def sent(self, clipped: Payload, sending: Sending) -> Payload:
         return {k: 0.8 * v for k, v in super().sent(clipped, sending).items()}
+
+    def line(self, kind: Kind, sending: Sending) -> Release:
+        std, reach = 0.8 * self.std, 0.8 * self.bound
+        return replace(super().line(kind, sending), noise_std=std, sensitivity=reach, clip_norm=reach)
 
 
 class Rotated(Noising):
@@ -104,11 +108,11 @@ class ByClient(Noising):
 
 
 class PublicMask(Noising):
-    """Half of the coordinates are sent, the same for all and known beforehand: what is left out tells nothing."""
+    """Half of the coordinates, the same for all and known beforehand, carry noise alone."""
 
-    def sent(self, clipped: Payload, sending: Sending) -> Payload:
+    def clip(self, moving: Payload, sending: Sending) -> Payload:
         out = {}
-        for name, value in super().sent(clipped, sending).items():
+        for name, value in super().clip(moving, sending).items():
             chosen = torch.arange(value.numel()).reshape(value.shape) % 2 == sending.round % 2
             out[name] = value * chosen
         return out
@@ -183,11 +187,13 @@ class GenerousClasses(Protection):
 
 
 class CentralGenerous(CentralDP):
-    """A mean with half as much noise again as the line says."""
+    """A mean that gets a second draw as large as the first, which its line leaves out."""
 
     def average(self, averaging: Averaging) -> None:
-        clear = averaging.model
         super().average(averaging)
+        std = self.config.noise_multiplier * self.config.clip_norm / averaging.expected
         averaging.model |= {
-            k: clear[k] + 1.5 * (averaging.model[k] - clear[k]) for k, v in clear.items() if v.is_floating_point()
+            k: v + std * torch.randn(v.shape, generator=averaging.rng)
+            for k, v in averaging.model.items()
+            if v.is_floating_point()
         }
