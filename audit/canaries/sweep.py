@@ -108,6 +108,8 @@ def sweep(shape: Shape, protections: Sequence[Protection], streams: Streams, mos
             )
         )
     missing = () if central else _unlisted(ledger, sent, came, {n.kind for n in noises})
+    fixed = _fixed(shape, protections, streams, [m for m in missing if "." in m]) if missing else set()
+    missing = tuple(m for m in missing if m not in fixed)
     return Sweep(noises=tuple(noises), unlisted=missing, text=_text(shape, where, numbers, central))
 
 
@@ -204,6 +206,30 @@ def _unlisted(ledger: Sequence[Release], sent: Message, came: Message, noised: s
             beside |= set(payload) - set(sent.get(kind, {}))  # what the protection put there
             missing += [f"{kind}.{name}" for name in sorted(beside) if f"{kind}.{name}" not in lines]
     return tuple(missing)
+
+
+def _fixed(shape: Shape, protections: Sequence[Protection], streams: Streams, names: Sequence[str]) -> set[str]:
+    """Arrays beside the noise that leave as the same whole numbers whatever a client put there: no data."""
+    sent, reference = shape.still()
+    emptied = {
+        kind: {k: v if v.is_floating_point() or k in COUNTED else torch.zeros_like(v) for k, v in payload.items()}
+        for kind, payload in sent.items()
+    }
+    try:
+        ours, other = (
+            Passage(shape, protections, streams, listed=False).send(0, 0, m, reference) for m in (sent, emptied)
+        )
+    except Exception:  # other people's code, which may refuse such a message
+        return set()
+    found = set()
+    for name in names:
+        kind, _, array = name.partition(".")
+        before, after, put = (m[Kind(kind)].get(array) for m in (ours, other, emptied))
+        changed = put is not None and not torch.equal(put, sent[Kind(kind)][array])
+        whole = before is not None and after is not None and not before.is_floating_point()
+        if changed and whole and torch.equal(before, after):
+            found.add(name)
+    return found
 
 
 def _picked(numbers: int, messages: int, rng: np.random.Generator) -> NDArray[np.int64]:

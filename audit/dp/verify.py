@@ -193,7 +193,7 @@ def _heard(case: Case, releases: Sequence[Release], traffic: Sequence[Traffic]) 
         yield Issue("draws", f"{len(rounds):,} rounds are credited with rate {rate:g}, and {seen}")
 
 
-def _always(case: Case, releases: Sequence[Release], record: Sequence[Mapping[str, Any]]) -> Iterator[Issue]:
+def _always(case: Case, releases: Sequence[Release], record: Sequence[dict[str, Any]]) -> Iterator[Issue]:
     """Too many clients that were heard in all rounds, or in none, for coins that are thrown anew in each."""
     from scipy import stats
 
