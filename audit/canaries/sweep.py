@@ -226,8 +226,9 @@ def _fixed(shape: Shape, protections: Sequence[Protection], streams: Streams, na
         kind, _, array = name.partition(".")
         before, after, put = (m[Kind(kind)].get(array) for m in (ours, other, emptied))
         changed = put is not None and not torch.equal(put, sent[Kind(kind)][array])
-        whole = before is not None and after is not None and not before.is_floating_point()
-        if changed and whole and torch.equal(before, after):
+        if before is None or after is None or before.is_floating_point():
+            continue
+        if changed and torch.equal(before, after):
             found.add(name)
     return found
 
