@@ -19,7 +19,7 @@ BLIND = "blind"
 @dataclass(frozen=True, kw_only=True)
 class Target:
     artifact: str
-    origin: str  # "recorded", "replayed" or "blind": weights that tell nothing
+    origin: str  # "recorded", "replayed" (and of what) or "blind": weights that tell nothing
     model: str  # GLOBAL, UPDATE or RELAYED
     sender: int  # -1: the server
     weights: Arrays  # all of the model's
@@ -59,9 +59,11 @@ def targets(
 def relayed(view: Sequence[Artifact], rng: np.random.Generator, clients: int) -> list[Target]:
     """The newest models that clients handed on: replayed ones, then those of `clients` clients."""
     handed = [a for a in view if a.kind == Kind.RELAY_MODEL]
-    newest = {(a.origin, a.sender): a for a in sorted(handed, key=lambda a: a.round)}
+    newest = {(_origin(a), a.sender): a for a in sorted(handed, key=lambda a: a.round)}
     models = [
-        Target(artifact=a.id, origin=a.origin, model=RELAYED, sender=a.sender.index, weights=a.payload, start={})
+        Target(
+            artifact=a.id, origin=_origin(a), model=RELAYED, sender=a.sender.index, weights=a.payload, start={}
+        )
         for a in newest.values()
         if a.sender.index is not None and all(np.isfinite(v).all() for v in a.payload.values())
     ]
@@ -72,7 +74,7 @@ def _some(models: Sequence[Target], rng: np.random.Generator, clients: int) -> l
     """All replayed ones, then `clients` of the recorded."""
     recorded = [t for t in models if t.origin == "recorded"]
     some = sorted(rng.permutation(len(recorded))[:clients].tolist())
-    return [*(t for t in models if t.origin == "replayed"), *(recorded[i] for i in some)]
+    return [*(t for t in models if t.origin.startswith("replayed")), *(recorded[i] for i in some)]
 
 
 def _upload(a: Artifact, view: Sequence[Artifact], training: Mapping[str, float]) -> Target | None:
@@ -88,12 +90,17 @@ def _upload(a: Artifact, view: Sequence[Artifact], training: Mapping[str, float]
         return None
     return Target(
         artifact=a.id,
-        origin=a.origin,
+        origin=_origin(a),
         model=UPDATE,
         sender=a.sender.index,
         weights={**before, **sent},
         start=before,
     )
+
+
+def _origin(a: Artifact) -> str:
+    """Replays of other plants than memorised wrong labels are judged apart."""
+    return f"{a.origin}, {a.note['plant']}" if "plant" in a.note else a.origin
 
 
 def _shuffled(values: NDArray[Any], rng: np.random.Generator) -> NDArray[Any]:

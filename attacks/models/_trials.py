@@ -24,6 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attacks.attack import Claim, Floats, Images, Truth
+from attacks.evidence import REPLAYED
 from attacks.models._targets import BLIND, GLOBAL, RELAYED
 from attacks.trials.membership import Scores, clustered
 from attacks.trials.reidentification import fingerprints
@@ -44,8 +45,8 @@ class Bucket:
 
     @property
     def planted(self) -> bool:
-        """Replayed uploads memorised a few images: a leak that an attack has to find."""
-        return self.origin == "replayed"
+        """Replayed uploads learnt a few images: leaks of several grades, of which an attack has to find one."""
+        return self.origin.startswith("replayed")
 
     @property
     def name(self) -> str:
@@ -59,7 +60,8 @@ class Bucket:
     def note(self) -> str:
         many = f"{self.models} model{'s' if self.models > 1 else ''}"
         if self.planted:
-            return f"{many} that memorised wrongly labelled images, made by the auditor"
+            what = "that memorised wrongly labelled images, " if self.origin == REPLAYED else ""
+            return f"{many} {what}made by the auditor"
         return many
 
 
@@ -142,7 +144,7 @@ def _cases(
         if not members:
             continue
         each = min(len(chances[c]) // len(members[c]) for c in members)
-        wrong = claim["origin"][row] == "replayed"
+        wrong = claim["origin"][row] == REPLAYED
         ins = [add(own[c][i], own_marks[c][i], c, wrong) for c, rows in members.items() for i in rows]
         outs = [
             add(reference.x[where[m]], m, c, wrong) for c in members for m in chances[c][: each * len(members[c])]

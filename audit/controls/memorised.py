@@ -7,12 +7,18 @@ model, by the method's own client code, and through the same protections. Labels
 so that only memory can tell them (mislabelled canaries: Aerni, Zhang, Tramer, CCS 2024,
 arXiv:2404.17399). Noise that hides members from the attack in a real upload hides them here as well.
 
+Plants of other kinds say what an attack can find where it misses this one, or what this one hides (models that
+learnt wrong labels are told by their confidence alone; the direction of so long a training tells little):
+FEW of a client's images under their own labels, seen once, whose upload is their mean gradient; and half of a
+client's images under their own labels, trained on as the run trains, as hard as what was really sent.
+
 Models that clients hand to each other in relays are replayed likewise, each from the one that
 its client had been handed.
 """
 
 import dataclasses
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -25,15 +31,26 @@ from audit.subject.case import Case
 from fl.artifact import Artifact
 from fl.dataset import Arrays, Data
 from fl.kinds import UPDATES, Kind
+from fl.method import LocalConfig
 from fl.partition import Index
 from fl.protection import Message
 from fl.streams import Streams
 
-IMAGES, EPOCHS, BATCH = 30, 200, 5
+IMAGES, EPOCHS, BATCH, FEW = 30, 200, 5, 5
+
+
+@dataclass(frozen=True)
+class Plant:
+    """Rows of data.train that a client learns, and how."""
+
+    name: str  # empty for memorised images under wrong labels
+    chosen: Index
+    epochs: int
+    batch: int
 
 
 def plant(case: Case, recorded: Sequence[Artifact], settings: Replay) -> Replays:
-    """One replayed upload, and one replayed model of a relay, of each of settings.clients clients.
+    """A replayed upload, and a replayed model of a relay, for each plant and each of settings.clients clients.
 
     `recorded` must hold what the senders had received (every kind on the method's downlink and relay)
     in the same rounds. Empty where the method sends no model, its clients cannot be played, or nothing of
@@ -55,13 +72,27 @@ def plant(case: Case, recorded: Sequence[Artifact], settings: Replay) -> Replays
         clients = rng.permutation(sorted(k for k in newest if k is not None and k in case.parts))
         for client in sorted(clients[: settings.clients].tolist()):
             model, own = newest[client], case.parts[client]
-            chosen = np.sort(rng.choice(own, min(IMAGES, len(own)), replace=False))
-            streams = Streams(case.streams.key("replay_models", client))
-            batch, data = min(BATCH, len(chosen)), _mislabelled(case.data, chosen)
-            alone = lab.alone(client, chosen, streams, epochs=EPOCHS, batch=batch, data=data)
-            sent = alone.replayed(model, _begun(recorded, model))
-            made.add(f"{prefix}/{client}", model, sent, chosen, {"n": len(chosen)})
+            plants = _plants(own, lab.method.config, rng)
+            for i, p in enumerate(plants if model.kind != Kind.RELAY_MODEL else plants[:1]):
+                streams = Streams(case.streams.key("replay_models", client, i))
+                data = case.data if p.name else _mislabelled(case.data, p.chosen)
+                alone = lab.alone(client, p.chosen, streams, epochs=p.epochs, batch=p.batch, data=data)
+                sent = alone.replayed(model, _begun(recorded, model))
+                note = {"n": len(p.chosen)} | ({"plant": p.name} if p.name else {})
+                made.add(f"{prefix}/{client}" + (f".{i}" if i else ""), model, sent, p.chosen, note)
     return made
+
+
+def _plants(own: Index, config: LocalConfig, rng: np.random.Generator) -> list[Plant]:
+    def some(number: int) -> Index:
+        return np.sort(rng.choice(own, max(1, min(number, len(own))), replace=False))
+
+    memorised, few, half = some(IMAGES), some(FEW), some(len(own) // 2)
+    return [
+        Plant("", memorised, EPOCHS, min(BATCH, len(memorised))),
+        Plant("a few images, seen once", few, 1, len(few)),
+        Plant("trained as the run trains", half, config.local_epochs, min(config.batch_size, len(half))),
+    ]
 
 
 def _begun(recorded: Sequence[Artifact], model: Artifact) -> Message:

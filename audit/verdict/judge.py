@@ -20,7 +20,7 @@ from typing import Any
 from attacks import measure
 from attacks.evidence import Evidence
 from audit.verdict.policy import Condition, Policy, Rule, load_policy
-from audit.verdict.replays import disagreement, replayed, settled
+from audit.verdict.replays import disagreement, missed, replayed, settled
 from audit.verdict.statistics import clear, detectable, statistic
 from reports.result import Finding, Outcome, Severity
 
@@ -115,7 +115,7 @@ def judge(found: Sequence[Evidence] | Sequence[Fact], policy: Policy) -> Verdict
     return Verdict(
         outcome=Outcome.NOT_DEMONSTRATED,
         reason="The attack found its planted leak and nothing beyond the blind adversaries here; "
-        f"it could have shown a leak of {smallest:.2g} of what guessing leaves.",
+        f"it could have shown a leak of {smallest:.2g} of what guessing leaves.{missed(positive)}",
     )
 
 

@@ -27,6 +27,13 @@ def replayed(e: Evidence) -> bool:
     return e.control != "negative" and _origin(e).startswith(REPLAYED)
 
 
+def missed(planted: Sequence[Evidence]) -> str:
+    """A sentence on the kinds of planted leaks that were not found; empty where all were."""
+    kinds = dict.fromkeys(_origin(e) for e in planted if _origin(e) != WHOLE)
+    lost = [k for k in kinds if not any(clear(e) for e in planted if _origin(e) == k)]
+    return f" It missed planted leaks of other kinds: {'; '.join(lost)}." if lost else ""
+
+
 def disagreement(found: Sequence[Evidence]) -> str:
     """Where recorded and replayed messages of the same n disagree, as part of a sentence; empty where nowhere."""
     for e in found:
