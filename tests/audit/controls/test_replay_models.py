@@ -93,7 +93,8 @@ def test_a_whole_run_finds_the_planted_leak_and_lets_no_control_fire() -> None:
         direct = found["name"] == "gradient_cosine"  # which so long a training tells little
         planted = graded[f"replayed, {PLANTS[0]}" if direct else "replayed"]
         (control,) = [e for e in areas if e["control"] == "negative"]
-        assert planted["interval"][0] > (0.5 if direct else 0.6)
+        # intervals respect that there are three models only
+        assert planted["value"] > 0.65 and (direct or planted["interval"][0] > 0.6)
         assert control["interval"][0] <= 0.5 <= control["interval"][1]
         whole = set() if direct else {"global model"}
         assert {e["condition"].get("model") for e in areas} >= {*whole, "update"}
