@@ -7,7 +7,7 @@ draws from client.generator("adversary") or the generator it is given. Protectio
 themselves do not bind it (fl/wire.py), and neither does DP-SGD.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any
 
@@ -108,7 +108,12 @@ class Adversary(Plugin):
                 )
 
     def compromised(self, clients: int, streams: Streams) -> frozenset[int]:
-        """Who is, of that many clients; more of them contain fewer. Raises UserError for too many."""
+        """Who is, of that many clients; more of them contain fewer. Nobody where the server is the adversary.
+
+        Raises UserError for too many.
+        """
+        if self.card.threat.position == Position.SERVER:
+            return frozenset()
         wanted, share = self.config.clients, self.config.share
         listed = wanted if isinstance(wanted, tuple) else ()
         count = round(share * clients) if share is not None else 1 if wanted is None else wanted
@@ -141,6 +146,10 @@ class Adversary(Plugin):
     def craft(self, client: Client, reply: Reply, received: Message) -> Reply:
         """What it sends; `received` is what its update is a change from."""
         return reply
+
+    def tamper(self, round: int, message: Message, receivers: Sequence[int]) -> Message:
+        """What a malicious server broadcasts instead; only called where the card's position is the server."""
+        return message
 
     def collude(self, meeting: Meeting) -> Colluded:
         """What all of them send, knowing each other's replies. Needs the whole round in memory."""

@@ -16,6 +16,7 @@ from fl.kinds import Kind
 from fl.model import State
 from fl.protection import Message, Payload
 from fl.streams import Streams
+from fl.threat import Position
 from fl.training.local import Training
 from fl.tree import Tree, size_bytes
 
@@ -27,8 +28,19 @@ class Compromise:
     adversary: Adversary | None = None
     clients: frozenset[int] = frozenset()
 
+    @property
+    def server(self) -> Adversary | None:
+        """Set where it is the server that does not follow the protocol."""
+        bad = self.adversary
+        return bad if bad is not None and bad.card.threat.position == Position.SERVER else None
+
     def check(self, title: str, sent: Collection[Kind], collects: bool) -> None:
         """Raises UserError where it could do nothing to a method whose clients send these kinds."""
+        if self.server is not None and not collects:
+            raise UserError(
+                f"{self.server.card.title} changes what a round begins with, and {title} has no such rounds",
+                hint="choose a method whose server broadcasts a model in every round, such as fedavg",
+            )
         if self.adversary is None or not self.clients:
             return
         card = self.adversary.card

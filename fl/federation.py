@@ -149,6 +149,8 @@ class Federation:
 
     def __post_init__(self) -> None:
         self.wire.compromised = self.compromise.clients
+        if self.compromise.server is not None:
+            self.wire.tamper = self.compromise.server.tamper
         if not self.prototype_aggregator.by_class:
             raise UserError(
                 f"{self.prototype_aggregator.title} is no rule for prototypes, of which a class has few",

@@ -41,6 +41,8 @@ class Wire:
     ledger: Log | None = None
     sampling: Callable[[int | None], Drawn] = lambda _: Drawn()  # law of the draw: see drew()
     compromised: frozenset[int] = frozenset()  # clients whom no protection of the client's side binds
+    # what a malicious server broadcasts instead (fl/adversary.py)
+    tamper: Callable[[int, Message, Sequence[int]], Message] = lambda _, message, __: message
     sent: dict[Channel, int] = field(default_factory=lambda: dict.fromkeys(Channel, 0))  # bytes
     _drawn: tuple[int, frozenset[int]] | None = None  # the round of the last draw, and who it was
     _listed: set[tuple[int, Kind]] = field(default_factory=set)
@@ -146,6 +148,7 @@ class Wire:
 
     def broadcast(self, round: int, message: Message, receivers: Sequence[int]) -> Message:
         """Server to every selected client: the same content for all of them."""
+        message = self.tamper(round, message, receivers)
         self._check(message, Channel.DOWNLINK, SERVER)
         if receivers:
             names = tuple(str(Party.client(k)) for k in receivers)

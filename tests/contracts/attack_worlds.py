@@ -9,8 +9,11 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any
 
+import torch
+
 from attacks.attack import Attack, Knowledge
 from attacks.models._targets import GLOBAL, RELAYED, UPDATE
+from attacks.poisoning.imprint import imprinted
 from audit.settings import catalog
 from fl.artifact import Artifact, Channel
 from fl.kinds import Kind
@@ -24,7 +27,7 @@ from tests.attacks.summaries import worlds as summaries
 from tests.attacks.updates.gradients import Planted
 from tests.attacks.updates.test_label_counts_from_gradient import Batches
 from tests.attacks.updates.updates import Updates
-from tests.attacks.world import World
+from tests.attacks.world import World, weights
 
 GAN = {"planted_steps": 150, "reference_steps": 60}
 SMALL = {"members": 60, "others": 300}
@@ -69,6 +72,14 @@ def updates() -> Updates:
 @cache
 def gradients(kind: Kind = Kind.LOCAL_MODEL) -> Planted:
     return Planted(groups=8, kind=kind)
+
+
+@cache
+def fished() -> Planted:
+    """The same, after a server that sent a model made to fish for images."""
+    model = {k: torch.from_numpy(v) for k, v in weights(0).items()}
+    start = {k: v.numpy().copy() for k, v in imprinted(model, 0.2, 0.05).items()}
+    return Planted(groups=6, start=start)
 
 
 def trained(kind: Kind, channel: Channel, *seen: str, **settings: Any) -> Stage:
@@ -139,6 +150,7 @@ WORLDS: dict[str, Callable[[], Stage]] = {
     "grnn": lambda: of(groups((1, 20), 2, 12), steps=500, per_size=8),
     "grnn_updates": lambda: of(gradients(), iterations=60, per_size=5, gallery=20, lr=1e-3, momentum=0.5),
     "idlg": lambda: of(gradients(), iterations=20, gallery=20),
+    "imprint_recovery": lambda: of(fished(), iterations=30, gallery=20, per_size=6),
     "inverting_gradients": lambda: of(gradients(), iterations=50, per_size=6, gallery=20),
     "label_counts_from_gradient": batches,
     "label_counts_from_update": lambda: of(updates()),

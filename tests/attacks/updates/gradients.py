@@ -27,9 +27,10 @@ class Planted(World):
         recorded: int = 0,
         kind: Kind = Kind.LOCAL_MODEL,
         seed: int = 0,
+        start: dict[str, NDArray[np.float32]] | None = None,
     ) -> None:
         super().__init__(sizes=(), clients=5)
-        self.start = weights(seed)
+        self.start = start or weights(seed)
         self.artifacts = [artifact(Kind.GLOBAL_MODEL, self.start, None)]
         if kind == Kind.CONTROL_DELTA:
             common = {n: np.full_like(v, COMMON) for n, v in self.start.items()}

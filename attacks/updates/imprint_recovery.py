@@ -1,0 +1,99 @@
+"""Imprint recovery: single images out of the update of many, after the server sent a model that fishes for them.
+
+The other half of attacks/poisoning/imprint.py (Fowl et al., arXiv:2110.13057, sec. 3). Rows of the first dense
+layer are sorted by the bias that was sent out; the gradients of two neighbours differ by the images between their
+quantiles, and of one image the difference of weights over that of biases is what entered the layer, exactly. As
+many images are claimed as the update holds, those of the largest differences. Several local steps blur the bins.
+
+Whether clients could have seen it is said beside every number: attacks/trials/tampered.py reads only what a
+client receives.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Annotated
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field
+
+from attacks.attack import Claim, Knowledge, Truth
+from attacks.evidence import Evidence
+from attacks.trials.tampered import flags
+from attacks.updates._gradients import Imitation, Update, labels, updates
+from attacks.updates._inversion import CARD, UpdateInversion
+from attacks.updates.analytic import Analytic, Floats, entering, layer_input
+from fl.artifact import Artifact
+from fl.ranges import AtLeastOne
+from fl.threat import Conduct, Position, ThreatModel
+
+
+class ImprintRecovery(Analytic):
+    card = replace(
+        CARD,
+        title="Images imprinted by a malicious server",
+        source="arXiv:2110.13057, sec. 3",
+        threat=ThreatModel(
+            position=Position.SERVER, conduct=Conduct.MALICIOUS, knows=frozenset({"architecture"})
+        ),
+        learns="single images of a client's batch, because it sent a model made for that",
+        does_not_show="what a server finds that hides its tampering from a test of the weights",
+        remedy="aggregate securely over many clients, let clients refuse models whose rows are alike, or train "
+        "with dp_sgd",
+    )
+
+    @dataclass(frozen=True, kw_only=True)
+    class Config(Analytic.Config):
+        most: Annotated[AtLeastOne, Field(description="images to claim of a replayed update, at most")] = 8
+        most_recorded: Annotated[
+            AtLeastOne, Field(description="images to claim of an update that crossed the wire, at most")
+        ] = 16
+
+    def applies(self, update: Update) -> bool:
+        return bool(flags(update.start))
+
+    def run(self, view: Sequence[Artifact], knowledge: Knowledge, rng: np.random.Generator) -> Claim:
+        chosen = {u.artifact: flags(u.start) for u in updates(view, knowledge)}
+        claim = UpdateInversion.run(self, view, knowledge, rng)
+        return {**claim, "flagged": np.array(["; ".join(chosen[str(a)]) for a in claim["artifact"]])}
+
+    def invert(
+        self, update: Update, number: int, knowledge: Knowledge, rng: np.random.Generator
+    ) -> tuple[Floats, NDArray[np.int64]]:
+        known = labels(update, knowledge, number)
+        y = rng.integers(knowledge.classes, size=number) if known is None else known
+        copy, shape = Imitation(update, knowledge), knowledge.image_shape
+        found = [self._image(copy.module, x, shape) for x in _bins(copy, number, shape)]
+        rest = [np.full((1, *shape), 0.5)] * (number - len(found))
+        return np.concatenate([*found, *rest]), y
+
+    def measure(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[Evidence]:
+        seen = f"a client that looks at the weights sees it: {claim['flagged'][0]}"
+        return [
+            replace(e, note="; ".join(filter(None, (e.note, seen))))
+            for e in UpdateInversion.measure(self, claim, truth, rng)
+        ]
+
+    def not_applicable(self, view: Sequence[Artifact], knowledge: Knowledge) -> str:
+        if reason := UpdateInversion.not_applicable(self, view, knowledge):
+            honest = updates(view, knowledge) and not any(self.applies(u) for u in updates(view, knowledge))
+            return "the server sent a model as training makes it: nothing was imprinted" if honest else reason
+        first = next(u for u in updates(view, knowledge) if self.applies(u))
+        if layer_input(Imitation(first, knowledge), knowledge.image_shape) is None:
+            return "no dense layer with a bias is in the uploads, so there is nothing to divide"
+        return ""
+
+
+def _bins(copy: Imitation, number: int, shape: tuple[int, int, int]) -> list[NDArray[np.float64]]:
+    """[D] what entered the layer in each of the fullest bins, `number` at most."""
+    import torch
+
+    with torch.no_grad():
+        name, _ = entering(copy.module, torch.zeros((1, *shape)))
+    keys = [copy.keys[f"{name}.{part}"] for part in ("weight", "bias")]
+    weight, bias = (np.asarray(copy.update.gradient[k], np.float64) for k in keys)
+    order = np.argsort(np.asarray(copy.update.start[keys[1]]), kind="stable")
+    moved = np.diff(weight[order], axis=0, prepend=0.0)
+    held = np.diff(bias[order], prepend=0.0)
+    fullest = np.argsort(-np.abs(held), kind="stable")[:number]
+    return [moved[i] / held[i] for i in fullest if abs(held[i]) > 1e-9 * np.abs(held).max()]
