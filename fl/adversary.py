@@ -112,9 +112,15 @@ class Adversary(Plugin):
 
         Raises UserError for too many.
         """
-        if self.card.threat.position == Position.SERVER:
-            return frozenset()
         wanted, share = self.config.clients, self.config.share
+        if self.card.threat.position == Position.SERVER:
+            if wanted is not None or share is not None:
+                raise UserError(
+                    f"{self.card.title} is done by the server, and adversary says which clients are compromised",
+                    hint="leave out clients and share",
+                    key="adversary.clients",
+                )
+            return frozenset()
         listed = wanted if isinstance(wanted, tuple) else ()
         count = round(share * clients) if share is not None else 1 if wanted is None else wanted
         if any(k >= clients for k in listed) or (not listed and count != () and count > clients):

@@ -41,7 +41,11 @@ class Imprint(Adversary):
     class Config(Adversary.Config):
         first: Annotated[AtLeastZero, Field(description="the round from which the server tampers")] = 0
         centre: Annotated[
-            float, Field(description="mean over images of what the rows measure, the mean input of the layer")
+            float,
+            Field(
+                allow_inf_nan=False,
+                description="mean over images of what the rows measure, the mean input of the layer",
+            ),
         ] = 0.0
         spread: Annotated[Positive, Field(description="its standard deviation")] = 0.3
 

@@ -42,7 +42,9 @@ def small(name: str, **world: Any) -> World:
     return run(method(name), d=data(n=100), index=parts(data(n=80)), reply_loss=0.2, **world)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(
+    "name", [n for n in NAMES if catalog.load("adversaries", n).card.threat.position == "client"]
+)
 @pytest.mark.parametrize("of", ["fedavg", "rebafl", "fedbuff"])
 def test_with_nobody_compromised_every_bit_is_that_of_the_clean_run(name: str, of: str) -> None:
     found = small(of, adversary=adversary(name, clients=0))
@@ -52,7 +54,8 @@ def test_with_nobody_compromised_every_bit_is_that_of_the_clean_run(name: str, o
 @pytest.mark.parametrize("name", NAMES)
 def test_the_card_says_what_the_adversary_does_in_plain_words(name: str) -> None:
     card = catalog.load("adversaries", name).card
-    assert card.title and card.source and card.threat.conduct == "malicious" and card.goal == "poisoning"
+    assert card.title and card.source and card.threat.conduct == "malicious"
+    assert card.goal == "poisoning" or card.threat.position == "server"
     assert card.threat.knows <= {"honest_updates", "aggregator", "architecture"}
     for text in (card.does, card.remedy):
         assert len(text.split()) >= 4 and not odd(text)
@@ -70,6 +73,15 @@ def test_more_compromised_clients_contain_fewer_and_a_list_is_taken_as_it_is() -
             chosen(**wrong)
     with pytest.raises(UserError, match="both clients and share"):
         chosen(clients=1, share=0.5)
+
+
+def test_where_the_server_is_the_adversary_no_client_is_and_none_can_be_listed() -> None:
+    assert adversary("imprint").compromised(20, Streams(7)) == frozenset()
+    for settings in ({"clients": 2}, {"share": 0.5}):
+        with pytest.raises(UserError, match="is done by the server"):
+            adversary("imprint", **settings).compromised(20, Streams(7))
+    with pytest.raises(UserError, match="has no such rounds"):
+        small("fedbuff", adversary=adversary("imprint"))
 
 
 class Everything(Adversary):
