@@ -43,7 +43,8 @@ class Imprint(Adversary):
         centre: Annotated[
             float,
             Field(
-                allow_inf_nan=False,
+                ge=-100,
+                le=100,
                 description="mean over images of what the rows measure, the mean input of the layer",
             ),
         ] = 0.0

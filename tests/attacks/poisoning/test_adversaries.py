@@ -29,6 +29,8 @@ START = torch.tensor([10.0, 20.0, 30.0])
 
 def adversary(name: str, **settings: Any) -> Adversary:
     cls = catalog.load("adversaries", name)
+    if cls.card.threat.position == "server":  # nobody else is compromised
+        settings.pop("clients", None)
     made: Adversary = cls(cls.Config(**settings))
     return made
 
