@@ -6,9 +6,9 @@ answer, by signature.
 """
 
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -150,6 +150,17 @@ class Condenser(Protocol):
         """Groups of one class each -> [groups, C, H, W] as sent; NaN where a protection withholds it."""
 
 
+class Unseen(NamedTuple):
+    """Examples that nobody trained on, to compare members with; `whose`: "held out of the same clients' data"."""
+
+    images: Images
+    whose: str  # empty where they are like the clients', class by class
+
+    @property
+    def words(self) -> str:
+        return ", ".join(filter(None, ("non-members of the same classes", self.whose)))
+
+
 class Truth(Protocol):
     """What the auditor knows and the attack does not."""
 
@@ -164,6 +175,9 @@ class Truth(Protocol):
 
     # the clients that a recorded one is made of, heard for it where the server made it; nobody for a replayed one
     def heard(self, artifact: str) -> frozenset[int]: ...
+
+    # what members of these clients' messages are compared with: their own where they held some out
+    def unseen(self, clients: Collection[int]) -> Unseen: ...
 
     def sent(self, artifact: str) -> Mapping[str, NDArray[Any]]: ...  # the payload of a recorded one
 

@@ -19,13 +19,14 @@ from fl.streams import Streams
 
 @dataclass(frozen=True, kw_only=True)
 class Population:
-    """`parts` and the three held-out pools index into data.train and are pairwise disjoint."""
+    """`parts`, `own` and the three held-out pools index into data.train and are pairwise disjoint."""
 
     data: Data
     parts: Sequence[Index]
     auxiliary: Index
     reference: Index
     server: Index  # a small set of the server's own, for methods that train there
+    own: Sequence[Index]  # of each client, examples of its own that it does not train on
 
     @property
     def counts(self) -> np.ndarray[tuple[int, int], np.dtype[np.int64]]:
@@ -42,10 +43,13 @@ def populate(
     auxiliary: float = 0.0,
     reference: float = 0.0,
     server: float = 0.0,
+    own: float = 0.0,
 ) -> Population:
     """Hold out fractions of the training set, split the rest among the clients.
 
-    Where examples have natural owners, whole owners are held out. Raises UserError where nothing is
+    Where examples have natural owners, whole owners are held out. `own` is the share of each client's examples,
+    evenly of its classes, that it keeps and does not train on: what one person wrote or photographed looks alike,
+    and only such examples tell that from having been trained on. Raises UserError where nothing is
     left for the clients.
     """
     if auxiliary + reference + server >= 1:
@@ -63,7 +67,7 @@ def populate(
     pools = [np.sort(g) for g in np.split(groups, cuts)]
     if owner is not None:
         pools = [unique[np.isin(owner[unique], g)] for g in pools]
-    aux, ref, own, rest = pools
+    aux, ref, spare, rest = pools
     split = partition.split(
         data.train.y[rest],
         len(data.classes),
@@ -71,8 +75,20 @@ def populate(
         streams.numpy("partition"),
         None if owner is None else owner[rest],
     )
-    parts = [rest[i] for i in split]
-    return Population(data=data, parts=parts, auxiliary=aux, reference=ref, server=own)
+    parts, kept = [rest[i] for i in split], [rest[:0] for _ in split]
+    if own:
+        halves = [_apart(part, data.train.y, own, streams.numpy("own", k)) for k, part in enumerate(parts)]
+        parts, kept = [trained for trained, _ in halves], [left for _, left in halves]
+    return Population(data=data, parts=parts, auxiliary=aux, reference=ref, server=spare, own=kept)
+
+
+def _apart(part: Index, labels: Index, share: float, rng: np.random.Generator) -> tuple[Index, Index]:
+    """One client's examples to train on, and a share of them to leave out: every tenth, say, of each class."""
+    order = rng.permutation(len(part))
+    order = order[np.argsort(labels[part[order]], kind="stable")]
+    out = np.zeros(len(part), bool)
+    out[order[np.diff(np.floor(np.arange(len(part) + 1) * share + 1e-9)) > 0]] = True
+    return part[~out], part[out]
 
 
 def _without_duplicates(data: Data) -> Index:

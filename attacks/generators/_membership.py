@@ -128,7 +128,8 @@ class GeneratorMembership(Attack):
                     {"untrained generator": blind},
                     looks=len(SCORES),
                     condition={"score": how},
-                    note=f"{len(pairs)} generators; non-members of the same classes",
+                    note=f"{len(pairs)} generators",
+                    others=self.against(claim, truth),
                 )
         trap = self.trap(claim)
         if len(trap[0][1].members):
@@ -168,9 +169,14 @@ class GeneratorMembership(Attack):
         """Members and non-members of each generator, the same ones at every call."""
         rng, found = np.random.default_rng(0), []
         for queried, clients in zip(claim["queried"], claim["behind"], strict=True):
+            unseen = truth.unseen([int(k) for k in clients]).images
             pool = joined([truth.client_images(int(k)) for k in clients])
-            found.append((queried, self.compared(matched(pool, truth.reference, rng, self.config.members))))
+            found.append((queried, self.compared(matched(pool, unseen, rng, self.config.members))))
         return found
+
+    def against(self, claim: Claim, truth: Truth) -> str:
+        """What the non-members are."""
+        return " or ".join(sorted({truth.unseen([int(k) for k in some]).words for some in claim["behind"]}))
 
     def trap(self, claim: Claim) -> Pairs:
         """The planted generator with what it memorised."""

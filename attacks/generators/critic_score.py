@@ -97,7 +97,8 @@ class CriticScore(Attack):
                     {"untrained critic": blind},
                     looks=len(HOPS),
                     condition={"client": name},
-                    note=f"{(claim[whose] >= 0).sum()} critics; non-members of the same classes",
+                    note=f"{(claim[whose] >= 0).sum()} critics",
+                    others=" or ".join(sorted({truth.unseen([int(k)]).words for k in claim[whose] if k >= 0})),
                 )
         m = memorised(claim)
         if len(m.members):
@@ -138,8 +139,11 @@ class CriticScore(Attack):
     ) -> tuple[Scores, Scores]:
         """Of the critics, and of the untrained one on the same images."""
         pairs = [
-            (critic, matched(truth.client_images(int(k)), truth.reference, rng, self.config.members))
-            for critic, k in zip(claim["critics"], whose, strict=True)
+            (
+                critic,
+                matched(truth.client_images(int(k)), truth.unseen([int(k)]).images, rng, self.config.members),
+            )
+            for critic, k in zip(claim["critics"], whose.tolist(), strict=True)
             if k >= 0
         ]
         blank = claim["untrained"][0]

@@ -92,7 +92,7 @@ class ModelMembership(Attack):
                 condition=b.condition,
                 control="positive" if b.planted else "none",
                 note=b.note,
-                others="non-members of the same classes",
+                others=b.against,
             )
         real = [b for b in every if not b.planted]
         if real:

@@ -18,12 +18,12 @@ members already, and what it tells of them is no merit of the upload.
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from attacks.attack import Claim, Floats, Images, Truth
+from attacks.attack import Claim, Floats, Images, Truth, Unseen
 from attacks.evidence import REPLAYED
 from attacks.models._targets import BLIND, GLOBAL, RELAYED
 from attacks.trials.membership import Scores, clustered
@@ -42,6 +42,7 @@ class Bucket:
     non_members: Scores  # half of the non-members in the place of members
     blind: dict[str, Scores]
     models: int
+    against: str  # what the non-members are
 
     @property
     def planted(self) -> bool:
@@ -71,11 +72,12 @@ class _Case:
     members: NDArray[np.int64]  # candidates
     others: NDArray[np.int64]
     marks: frozenset[bytes]  # everything behind it
+    against: str  # what the others are
 
     def halved(self) -> "_Case":
         """Half of the non-members, which come in random order, in the place of members."""
         middle = len(self.others) // 2
-        return _Case(self.row, self.others[:middle], self.others[middle:], self.marks)
+        return replace(self, members=self.others[:middle], others=self.others[middle:])
 
 
 def buckets(claim: Claim, truth: Truth, limits: tuple[int, int], rng: np.random.Generator) -> list[Bucket]:
@@ -92,6 +94,7 @@ def buckets(claim: Claim, truth: Truth, limits: tuple[int, int], rng: np.random.
             model=model,
             origin=origin,
             models=len(some),
+            against=" or ".join(sorted({c.against for c in some})),
             scores=_scores([(table[c.row], c) for c in some]),
             non_members=_scores([(table[c.row], c.halved()) for c in some]),
             blind=_blind(claim, table, some),
@@ -122,13 +125,25 @@ def _cases(
             y.append(queried)
         return number[mark, queried]
 
-    reference = truth.reference
-    kept = rng.permutation(len(reference))[: limits[1]]
-    where = dict(zip(fingerprints(reference.x[kept]), kept.tolist(), strict=True))
+    pools: dict[int, tuple[Unseen, dict[bytes, int]]] = {}
+
+    def pool(row: int) -> tuple[Unseen, dict[bytes, int]]:
+        """Non-members, and where each of those that are kept stands."""
+        unseen = truth.unseen(_whose(claim, row, truth))
+        if not len(unseen.images):
+            return unseen, {}
+        if id(unseen.images) not in pools:
+            kept = rng.permutation(len(unseen.images))[: limits[1]]
+            marks = fingerprints(unseen.images.x[kept])
+            pools[id(unseen.images)] = unseen, dict(zip(marks, kept.tolist(), strict=True))
+        return pools[id(unseen.images)]
+
     cases = []
     for row in range(len(claim["artifact"])):
         if claim["origin"][row] == BLIND:
             continue
+        unseen, where = pool(row)
+        reference = unseen.images
         own = [_behind(claim, row, truth, c) for c in range(classes)]
         own_marks = [fingerprints(m) for m in own]
         marks = frozenset(m for some in own_marks for m in some)
@@ -149,11 +164,18 @@ def _cases(
         outs = [
             add(reference.x[where[m]], m, c, wrong) for c in members for m in chances[c][: each * len(members[c])]
         ]
-        case = _Case(row, np.unique(ins), rng.permutation(np.unique(outs)), marks)
+        case = _Case(row, np.unique(ins), rng.permutation(np.unique(outs)), marks, unseen.words)
         cases.append(case)
     if not cases:
-        return Images(x=reference.x[:0], y=reference.y[:0]), []
+        return Images(x=truth.reference.x[:0], y=truth.reference.y[:0]), []
     return Images(x=np.stack(x), y=np.array(y, np.int64)), cases
+
+
+def _whose(claim: Claim, row: int, truth: Truth) -> frozenset[int]:
+    """The clients whose images are members."""
+    if claim["model"][row] == RELAYED and claim["origin"][row] == "recorded":
+        return frozenset({int(claim["sender"][row])})
+    return truth.heard(str(claim["artifact"][row]))
 
 
 def _behind(claim: Claim, row: int, truth: Truth, label: int) -> Floats:

@@ -34,6 +34,7 @@ class Bucket:
     prototypes: int
     scores: Scores
     non_members: Scores  # half of the non-members in the place of members
+    against: str  # what the non-members are
     null: dict[str, Scores]  # empty where no other prototype of the class exists
     firsts: list[First]  # of each prototype, whether any member scores highest
     null_firsts: list[First]
@@ -66,6 +67,8 @@ class _Case:
     row: int  # of the claim
     members: Floats
     marks: frozenset[bytes]
+    pool: Pool  # non-members of the class
+    against: str  # what they are
 
 
 def traced(
@@ -80,17 +83,30 @@ class _Tracer:
         self, claim: Claim, truth: Truth, score: Score, limits: tuple[int, int], rng: np.random.Generator
     ) -> None:
         self._claim, self._score, self._limits, self._rng = claim, score, limits, rng
-        reference = truth.reference
-        self._pools = {int(c): Pool(reference.of_class(int(c))) for c in np.unique(claim["label"])}
-        self._features: dict[tuple[int, int], Floats] = {}  # model, class -> those of the pool
+        self._truth = truth
+        self._pools: dict[tuple[int, frozenset[int]], Pool] = {}  # class, clients
+        self._features: dict[tuple[int, int], tuple[Pool, Floats]] = {}  # model, pool's id -> those of the pool
         self._cases: dict[tuple[str, int], list[_Case]] = {}
         pairs = zip(claim["artifact"], claim["label"], strict=True)
         for row, (artifact, label) in enumerate(pairs):
             members = truth.members(str(artifact), int(label))
             if len(members):
                 origin = str(claim["origin"][row])
-                case = _Case(row=row, members=members, marks=frozenset(fingerprints(members)))
+                marks = frozenset(fingerprints(members))
+                pool, against = self._non_members(int(label), truth.heard(str(artifact)))
+                case = _Case(row=row, members=members, marks=marks, pool=pool, against=against)
                 self._cases.setdefault((origin, group(origin, len(members))), []).append(case)
+
+    def _non_members(self, label: int, clients: frozenset[int]) -> tuple[Pool, str]:
+        """Of that class: the clients' own where two are left of them, else the reference's."""
+        unseen = self._truth.unseen(clients)
+        if (unseen.images.y == label).sum() < 2:
+            clients, unseen = frozenset(), self._truth.unseen(())
+        if unseen.images is self._truth.reference:
+            clients = frozenset()
+        if (label, clients) not in self._pools:
+            self._pools[label, clients] = Pool(unseen.images.of_class(label))
+        return self._pools[label, clients], unseen.words
 
     def buckets(self) -> list[Bucket]:
         keys = sorted(self._cases)
@@ -100,12 +116,12 @@ class _Tracer:
         true, non_members, null = _Samples(), _Samples(), _Samples()
         firsts, null_firsts = list[First](), list[First]()
         for case in cases:
-            rows = self._pools[self._label(case)].rows_without(case.marks)
+            rows = case.pool.rows_without(case.marks)
             rows = rows[self._rng.permutation(len(rows))[: max(self._limits[1], len(case.members))]]
             if len(rows) < 2:
                 continue
             kept = self._rng.permutation(len(case.members))[: self._limits[0]]
-            every, others = self._scores(case.row, case.members, rows)
+            every, others = self._scores(case.row, case.pool, case.members, rows)
             firsts.append(first(every, others))
             members, others = every[kept], others[: self._limits[1]]
             true.add(members, others, case.row)
@@ -113,7 +129,7 @@ class _Tracer:
             non_members.add(others[:half], others[half:], case.row)
             wrong = self._another(case, cases)
             if wrong is not None:
-                every, others = self._scores(wrong, case.members, rows)
+                every, others = self._scores(wrong, case.pool, case.members, rows)
                 null_firsts.append(first(every, others))
                 null.add(every[kept], others[: self._limits[1]], case.row)
         if not true.names:
@@ -124,18 +140,21 @@ class _Tracer:
             prototypes=len(true.names),
             scores=true.scores(),
             non_members=non_members.scores(),
+            against=" or ".join(sorted({c.against for c in cases})),
             null={OTHER: null.scores()} if null.names else {},
             firsts=firsts,
             null_firsts=null_firsts,
         )
 
-    def _scores(self, row: int, members: Floats, non_members: NDArray[np.int64]) -> tuple[Floats, Floats]:
-        """How prototype `row` scores these members and these images of its class's pool."""
-        model, label = int(self._claim["model"][row]), int(self._claim["label"][row])
+    def _scores(
+        self, row: int, pool: Pool, members: Floats, non_members: NDArray[np.int64]
+    ) -> tuple[Floats, Floats]:
+        """How prototype `row` scores these members and these images of the pool."""
+        model = int(self._claim["model"][row])
         extractor = self._claim["extractors"][model]
-        if (model, label) not in self._features:  # hundreds of prototypes share a model
-            self._features[model, label] = extractor.features(self._pools[label].images)
-        features = self._features[model, label][non_members]
+        if (model, id(pool)) not in self._features:  # hundreds of prototypes share a model
+            self._features[model, id(pool)] = pool, extractor.features(pool.images)
+        features = self._features[model, id(pool)][1][non_members]
         return (
             self._score(self._claim, row, extractor.features(members)),
             self._score(self._claim, row, features),

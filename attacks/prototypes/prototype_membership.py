@@ -156,6 +156,7 @@ class PrototypeMembership(Attack):
                 b.scores,
                 b.null,
                 looks=sum(other.origin != WHOLE for other in buckets),  # what is only compared is no look
+                others=b.against,
                 condition={"n": b.samples, "origin": b.origin},
                 control="positive" if b.planted else "none",
                 note="; ".join(filter(None, (f"{b.prototypes} prototypes", taken_for(claim)))),

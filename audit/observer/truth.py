@@ -1,13 +1,13 @@
 """What the auditor knows and no attack does: which images are behind which artifact."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from attacks.attack import Images
+from attacks.attack import Images, Unseen
 from audit.subject.case import Case
 from audit.subject.messages import behind
 from fl.artifact import Artifact
@@ -27,6 +27,7 @@ class KnownTruth:
         self._folder = case.artifacts
         self._data, self._parts, self._artifacts, self._groups = case.data, case.parts, artifacts, groups
         self.reference = images(case.data, case.reference)
+        self._own, self._alike = case.unseen, case.simulated and case.data.train.owner is None
         self.auxiliary = images(case.data, case.auxiliary)
 
     def members(self, artifact: str, label: int) -> NDArray[Any]:
@@ -52,6 +53,14 @@ class KnownTruth:
     @cached_property
     def _behind(self) -> Mapping[str, frozenset[int]]:
         return {} if self._folder is None else behind(self._folder)
+
+    def unseen(self, clients: Collection[int]) -> Unseen:
+        """Their own examples that they did not train on; where there are none, those of the reference."""
+        own = [self._own[k] for k in sorted(clients) if k in self._own]
+        if own:
+            return Unseen(images(self._data, np.concatenate(own)), "held out of the same clients' data")
+        # of one distribution, class by class, where no example has an owner: the partition saw to that
+        return Unseen(self.reference, "" if self._alike else "of other people, so their style is not controlled")
 
     def sent(self, artifact: str) -> Mapping[str, NDArray[Any]]:
         return self._artifacts[artifact].payload

@@ -36,7 +36,7 @@ BASE: dict[str, Any] = {
         "availability": "full",
         "model": "lenet_f",
         "train_limit": 20000,
-        "holdout": {"auxiliary": 0.0, "reference": 0.0},
+        "holdout": {"auxiliary": 0.0, "reference": 0.0, "own": 0.0},
     },
     "record": {"rounds": "last", "clients": 4},
     "checkpoint_every": 100,

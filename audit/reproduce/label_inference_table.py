@@ -27,7 +27,7 @@ BASE: dict[str, Any] = {
         "partition": {"name": "n_class", "classes_per_client": 2, "examples_per_client": 1000},
         "availability": "full",
         "model": "lenet_f",
-        "holdout": {"auxiliary": 0.1, "reference": 0.0},
+        "holdout": {"auxiliary": 0.1, "reference": 0.0, "own": 0.0},
         "test_limit": 1000,
     },
     "record": {"rounds": "last"},

@@ -34,7 +34,7 @@ from fl.errors import UserError
 FOLDER = Path(__file__).parents[2] / "configs" / "papers"
 # Nothing is attacked here: all data train, no message is kept, a killed run loses ten rounds at most
 FRAME: dict[str, Any] = {
-    "federation": {"holdout": {"auxiliary": 0, "reference": 0}},
+    "federation": {"holdout": {"auxiliary": 0, "reference": 0, "own": 0}},
     "record": {"rounds": [], "clients": []},
     "checkpoint_every": 10,
 }

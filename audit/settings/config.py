@@ -31,6 +31,13 @@ class Holdout(Group):
     auxiliary: Number = Field(default=0.2, ge=0, lt=1, description="share an attacker owns, 0 to 1")
     reference: Number = Field(default=0.2, ge=0, lt=1, description="share nobody ever sees, for controls")
     server: Number = Field(default=0.0, ge=0, lt=1, description="share the server trains on itself, if it does")
+    own: Number | None = Field(
+        default=None,
+        ge=0,
+        lt=1,
+        description="share of each client's own examples that it does not train on, for controls of its style; "
+        "left out, 0.1 where examples have owners and 0 elsewhere",
+    )
     auxiliary_kind: Literal["same", "shifted"] = Field(
         default="same", description="whether the attacker's images come from the clients' distribution"
     )

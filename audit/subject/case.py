@@ -95,6 +95,10 @@ class Case(Protocol):
         """Client -> rows of data.train it holds; a client without an entry is one nobody told us of."""
 
     @property
+    def unseen(self) -> Mapping[int, Index]:
+        """Client -> rows of its own that it did not train on; may be empty."""
+
+    @property
     def auxiliary(self) -> Index:
         """Rows of data.train that an adversary may have; may be empty. No client's, as the two below."""
 

@@ -88,7 +88,8 @@ def of_data(data: Data) -> str:
 def of_population(population: Population) -> str:
     """Which examples every client holds, and which were held out for whom."""
     seen = hashlib.sha256()
-    for index in (*population.parts, population.auxiliary, population.reference, population.server):
+    held_out = population.auxiliary, population.reference, population.server
+    for index in (*population.parts, *population.own, *held_out):
         _add(seen, index)
     return seen.hexdigest()
 

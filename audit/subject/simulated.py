@@ -36,6 +36,7 @@ from fl.streams import Streams
 from fl.training.private import PrivateTraining
 
 T = TypeVar("T")
+OWN = 0.1  # share of an owner's examples that its client does not train on
 
 
 @dataclass(frozen=True)
@@ -119,6 +120,7 @@ class SimulatedCase:
             auxiliary=holdout.auxiliary,
             reference=holdout.reference,
             server=holdout.server,
+            own=(OWN if self.data.train.owner is not None else 0.0) if holdout.own is None else holdout.own,
         )
         return self._unchanged("population", population, digests.of_population)
 
@@ -147,6 +149,10 @@ class SimulatedCase:
     @property
     def reference(self) -> Index:
         return self.population.reference
+
+    @cached_property
+    def unseen(self) -> Mapping[int, Index]:
+        return {k: rows for k, rows in enumerate(self.population.own) if len(rows)}
 
     @property
     def spare(self) -> Index:

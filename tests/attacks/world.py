@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from sklearn.datasets import load_digits
 from torch import Tensor, nn
 
-from attacks.attack import Images, Knowledge
+from attacks.attack import Images, Knowledge, Unseen
 from fl.artifact import SERVER, Artifact, Channel, Party
 from fl.kinds import Kind
 
@@ -145,6 +145,12 @@ class World:
     def sent(self, artifact: str) -> Arrays:
         (found,) = [a for a in self.artifacts if a.id == artifact]
         return found.payload
+
+    def heard(self, artifact: str) -> frozenset[int]:
+        return frozenset()
+
+    def unseen(self, clients: object) -> Unseen:
+        return Unseen(self.reference, "")
 
     def label_counts(self, client: int) -> NDArray[np.int64]:
         return np.bincount(self.clients[client].y, minlength=CLASSES)

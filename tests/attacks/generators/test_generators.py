@@ -9,7 +9,7 @@ from scipy.spatial.distance import cdist
 from sklearn.datasets import load_digits
 
 from attacks import stats
-from attacks.attack import Attack, Claim, Images, Knowledge
+from attacks.attack import Attack, Claim, Images, Knowledge, Unseen
 from attacks.evidence import Evidence
 from attacks.generators._copies import closest
 from attacks.generators.critic_score import CriticScore
@@ -44,6 +44,9 @@ class World:
         generator = artifact(Kind.GAN_G, Channel.UPLINK, pair.generator, ("server",))
         self.artifacts = [critic, generator]
         self.knowledge = Knowledge(classes=10, image_shape=SHAPE, generators=KNOWN, auxiliary=self.auxiliary)
+
+    def unseen(self, clients: object) -> Unseen:
+        return Unseen(self.reference, "")
 
     def client_images(self, client: int) -> Images:
         return self.clients[client]

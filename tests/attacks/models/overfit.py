@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 from sklearn.datasets import load_digits
 
-from attacks.attack import Images, Knowledge
+from attacks.attack import Images, Knowledge, Unseen
 from audit.observer.models import KnownArchitecture
 from audit.observer.shadows import ShadowTrainer
 from fl.artifact import SERVER, Artifact, Channel, Party
@@ -98,6 +98,12 @@ class Overfit:
         if "client-" in artifact:
             return self.client_images(int(artifact.split("client-")[1].split(".")[0])).of_class(label)
         return self._images(np.concatenate(self.parts)).of_class(label)
+
+    def heard(self, artifact: str) -> frozenset[int]:
+        return frozenset()
+
+    def unseen(self, clients: object) -> Unseen:
+        return Unseen(self.reference, "")
 
     def label_counts(self, client: int) -> NDArray[np.int64]:
         return np.bincount(self.client_images(client).y, minlength=CLASSES)

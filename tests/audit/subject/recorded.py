@@ -38,6 +38,7 @@ class Recorded:
     first: State | None = None
     parts: Mapping[int, Index] = field(default_factory=dict)
     auxiliary: Index = field(default_factory=lambda: NONE)
+    unseen: Mapping[int, Index] = field(default_factory=dict)
     reference: Index = field(default_factory=lambda: NONE)
     spare: Index = field(default_factory=lambda: NONE)
     auxiliary_kind: Literal["same", "shifted"] = "same"
