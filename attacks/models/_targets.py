@@ -78,7 +78,7 @@ def _some(models: Sequence[Target], rng: np.random.Generator, clients: int) -> l
 
 
 def _upload(a: Artifact, view: Sequence[Artifact], training: Mapping[str, float]) -> Target | None:
-    start = global_model(view, a.round)
+    start = global_model(view, a.round, a)
     if start is None or start.round != a.round or a.sender.index is None:
         return None
     before: Arrays = start.payload

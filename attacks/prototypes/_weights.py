@@ -5,7 +5,7 @@ model, a decoder of the global model re-identifies 6 % where the client's re-ide
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -40,10 +40,39 @@ def sent_with(artifact: Artifact, kind: Kind, view: Sequence[Artifact]) -> Artif
     return None
 
 
-def global_model(view: Sequence[Artifact], round: int) -> Artifact | None:
-    """The newest global model broadcast in that round or before it."""
+def broadcast(view: Sequence[Artifact], round: int) -> Artifact | None:
+    """The newest message with the global model in that round or before it, or with several (IFCA)."""
     known = [a for a in view if a.kind == Kind.GLOBAL_MODEL and a.round <= round]
     return max(known, key=lambda a: a.round, default=None)
+
+
+def global_model(view: Sequence[Artifact], round: int, sent: Artifact | None = None) -> Artifact | None:
+    """The newest global model broadcast in that round or before it.
+
+    Of several in one message, the nearest to what a client sent, which is the one it started from; the first
+    where nothing is given.
+    """
+    found = broadcast(view, round)
+    models = several(found.payload) if found is not None else []
+    if found is None or len(models) == 1:
+        return found
+
+    def apart(model: Arrays) -> float:
+        own = {} if sent is None else sent.payload
+        return sum(float(((np.asarray(own[k], np.float64) - v) ** 2).sum()) for k, v in model.items() if k in own)
+
+    return replace(found, payload=min(models, key=apart))
+
+
+def several(payload: Arrays) -> list[Arrays]:
+    """One broadcast model, or several whose names begin with their number (IFCA)."""
+    numbers = {k.partition("/")[0] if "/" in k else "" for k in payload}
+    if not all(n.isdecimal() for n in numbers):
+        return [payload]
+    return [
+        {k.removeprefix(f"{n}/"): v for k, v in payload.items() if k.startswith(f"{n}/")}
+        for n in sorted(numbers, key=int)
+    ]
 
 
 def uploads(

@@ -122,7 +122,7 @@ def _statistics(view: Sequence[Artifact], knowledge: Knowledge) -> list[_Sent]:
     """Of every upload that holds the running means of the first layer that keeps some, and moved them."""
     found = []
     for a in uploads(view, knowledge.training, UPDATES):
-        start = global_model(view, a.round)
+        start = global_model(view, a.round, a)
         if a.origin != "recorded" or start is None or start.round != a.round or a.sender.index is None:
             continue
         assert knowledge.architecture is not None, "granted by the threat model"

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from attacks import stats
 from attacks.attack import Attack, Card, Claim, Floats, Knowledge, Truth
 from attacks.evidence import Baseline, Evidence
-from attacks.prototypes._weights import global_model
+from attacks.prototypes._weights import broadcast, several
 from attacks.trials.membership import CONFIDENCE, CONTROL_CONFIDENCE
 from fl.artifact import Artifact, Role
 from fl.kinds import Kind
@@ -98,7 +98,7 @@ class _Rule:
 
     def __init__(self, payload: Mapping[str, NDArray[Any]], kind: Kind, knowledge: Knowledge) -> None:
         assert knowledge.architecture is not None and knowledge.auxiliary is not None, "granted"
-        self._models = [knowledge.architecture(w) for w in _models(payload)]
+        self._models = [knowledge.architecture(w) for w in several(payload)]
         self._kind = kind
         aux, self._classes = knowledge.auxiliary, knowledge.classes
         self._losses = np.full((len(self._models), self._classes), np.inf)  # [models, C]
@@ -154,11 +154,11 @@ def _readable(view: Sequence[Artifact]) -> list[tuple[Artifact, Artifact]]:
     """Numbers of clients, and the broadcast that each was made with; those of a GAN are of no model here."""
     found = []
     for a in view:
-        start = global_model(view, a.round)
+        start = broadcast(view, a.round)
         if a.sender.role != Role.CLIENT or a.kind not in (Kind.LOCAL_LOSS, Kind.CLUSTER_ID) or start is None:
             continue
-        several = len(_models(start.payload)) > 1
-        if start.round == a.round and np.isfinite(_number(a)) and several == (a.kind == Kind.CLUSTER_ID):
+        many = len(several(start.payload)) > 1
+        if start.round == a.round and np.isfinite(_number(a)) and many == (a.kind == Kind.CLUSTER_ID):
             found.append((a, start))
     return found
 
@@ -166,15 +166,6 @@ def _readable(view: Sequence[Artifact]) -> list[tuple[Artifact, Artifact]]:
 def _number(a: Artifact) -> float:
     [value] = a.payload.values()
     return float(value) if np.size(value) == 1 else np.nan
-
-
-def _models(payload: Mapping[str, NDArray[Any]]) -> list[Mapping[str, NDArray[Any]]]:
-    """One broadcast model, or several whose names begin with their number (IFCA)."""
-    numbers = {k.partition("/")[0] for k in payload}
-    if not all(n.isdecimal() and f"{n}/" in k for k in payload for n in [k.partition("/")[0]]):
-        return [payload]
-    order = sorted(numbers, key=int)
-    return [{k.removeprefix(f"{n}/"): v for k, v in payload.items() if k.startswith(f"{n}/")} for n in order]
 
 
 def _loss(logits: Floats, label: int) -> float:

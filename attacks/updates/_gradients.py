@@ -55,7 +55,7 @@ def updates(view: Sequence[Artifact], knowledge: Knowledge) -> list[Update]:
     """Every upload whose starting model was seen: replays first, smallest batch and fewest steps first."""
     found = []
     for a in weights.uploads(view, knowledge.training, KINDS):
-        start = global_model(view, a.round)
+        start = global_model(view, a.round, a)
         if (
             start is not None
             and start.round == a.round

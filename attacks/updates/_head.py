@@ -46,7 +46,7 @@ def head_updates(view: Sequence[Artifact], knowledge: Knowledge) -> list[HeadUpd
     for a in weights.uploads(view, knowledge.training):
         if a.origin != "recorded":
             continue
-        start = global_model(view, a.round)
+        start = global_model(view, a.round, a)
         if start is None or start.round != a.round:
             continue
         before = start.payload

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from attacks.prototypes._weights import made_with, prototypes, samples_behind
+from attacks.prototypes._weights import global_model, made_with, prototypes, samples_behind
 from fl.artifact import Party
 from fl.kinds import Kind
 from tests.attacks.world import World
@@ -69,3 +69,14 @@ def test_prototypes_without_a_model_or_with_nan_are_left_out() -> None:
     )
     assert prototypes([LOCAL, spoiled]) == []
     assert [len(s.prototypes) for s in prototypes(WORLD.artifacts)] == [3, 3]
+
+
+def test_of_several_models_in_a_broadcast_a_client_started_from_the_nearest() -> None:
+    both = {f"{j}/{k}": v + 10 * j for j in (0, 1) for k, v in GLOBAL.payload.items()}
+    view = [replace(GLOBAL, payload=both)]
+    for j in (0, 1):
+        sent = replace(LOCAL, payload={k: v + 10 * j + 0.1 for k, v in GLOBAL.payload.items()})
+        found = global_model(view, GLOBAL.round, sent)
+        assert found is not None
+        for k, v in GLOBAL.payload.items():
+            assert np.array_equal(found.payload[k], v + 10 * j)

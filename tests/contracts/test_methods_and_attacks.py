@@ -1,0 +1,98 @@
+"""Every method with every attack: each runs or says in a sentence why not; none ends an audit."""
+
+from functools import cache
+from pathlib import Path
+from tempfile import mkdtemp
+
+import pytest
+
+from attacks.attack import Attack
+from audit.observer.view import absent, granted, observer, seen
+from audit.phases import attack, simulate
+from audit.phases.attack import Bench
+from audit.settings import catalog
+from audit.settings.config import Config
+from audit.settings.errors import validate
+from audit.subject.open import open_case
+from audit.subject.rundir import RunDir
+
+ATTACKS = catalog.names("attacks")
+# one of each way to send: the others in the slow test
+QUICK = ("fednova", "scaffold", "ifca", "fd", "data_sharing")
+DEAR = {
+    "grnn",
+    "grnn_updates",
+    "dlg",
+    "idlg",
+    "upcnn",
+    "vae",
+    "lira",
+    "rmia",
+    "latent_inversion",
+    "condensed_refinement",
+}
+
+
+@cache
+def bench(method: str) -> Bench:
+    """Two rounds, the planted leaks of all attacks, and the truth."""
+    config = validate(
+        Config,
+        {
+            "federation": {
+                "dataset": "digits",
+                "clients": 4,
+                "partition": {"name": "dirichlet", "alpha": 1.0},
+                "availability": "full",
+                "model": {"name": "mlp", "hidden": [8]},
+                "holdout": {"auxiliary": 0.3, "reference": 0.4, "server": 0.1},
+            },
+            "method": {"name": method, "rounds": 2, "local_epochs": 1},
+            "replay": {
+                "updates": [1],
+                "update_steps": [1],
+                "update_groups": 2,
+                "clients": 2,
+                "sizes": [1],
+                "groups": 4,
+            },
+            "workers": 0,
+            "attacks": [],
+        },
+        "test",
+    )
+    run = RunDir.create(Path(mkdtemp()) / "run")
+    simulate.run(run, config, lambda *_: None)
+    return Bench(open_case(run, config), [made(a).card for a in ATTACKS], config.replay, 0)
+
+
+def made(name: str) -> Attack:
+    attack: Attack = catalog.load("attacks", name)()
+    return attack
+
+
+def reason(name: str, bench: Bench) -> str:
+    """Why the attack does not run; empty where it does."""
+    what, case = made(name), bench.case
+    artifacts = bench.artifacts(what.card)
+    view = seen(artifacts, observer(case, artifacts, what.card), what.card)
+    return absent(case, artifacts, view, what.card) or what.not_applicable(view, granted(case, what.card, 0))
+
+
+EVERY = [pytest.param(m, marks=() if m in QUICK else pytest.mark.slow) for m in catalog.names("methods")]
+
+
+@pytest.mark.parametrize("method", EVERY)
+def test_every_attack_applies_or_says_why_not(method: str) -> None:
+    here = bench(method)
+    reasons = {name: reason(name, here) for name in ATTACKS}
+    assert [n for n, text in reasons.items() if text and len(text.split()) < 4] == []
+    assert method == "datacenter" or "" in reasons.values(), "no attack reads anything of this method"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", catalog.names("methods"))
+def test_every_attack_runs_to_its_end(method: str) -> None:
+    here = bench(method)
+    found = {n: attack.one(made(n), n, here) for n in ATTACKS if n not in DEAR}
+    assert {n: f["reason"] for n, f in found.items() if f["status"] == "failed"} == {}
