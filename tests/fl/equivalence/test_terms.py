@@ -20,7 +20,7 @@ from fl.methods.fedmmd import mmd_squared
 from fl.plugin import configure
 from fl.training.local import Handle
 from tests.fl.equivalence.replay import NUMBERS, Case, cases
-from tests.fl.worlds import TinyNet
+from tests.fl.worlds import TinyNet, as_delivered
 
 Arrays = dict[str, np.ndarray]
 ALL = load_file(NUMBERS / "terms.safetensors")
@@ -101,15 +101,16 @@ def qffl(a: Arrays, config: Any) -> Arrays:
         settings = {"q": float(q), "lr": float(a["rate"][0])}
         method = configure(catalog.load("methods", "qffl"), settings, "method")
         method.parameters = ("w",)
-        deliveries = (
+        answers = [
             Delivery(
                 client=k,
                 examples=1,
                 message={Kind.LOCAL_MODEL: {"w": tensor(model)}, Kind.LOCAL_LOSS: {"loss": tensor(loss)}},
             )
             for k, (model, loss) in enumerate(zip(a["clients"], a["loss"][:, None], strict=True))
-        )
-        after.append(method.server({"model": {"w": tensor(a["before"])}}, deliveries, 0)["model"]["w"].numpy())
+        ]
+        before = {"model": {"w": tensor(a["before"])}}
+        after.append(method.server(before, as_delivered(answers), 0)["model"]["w"].numpy())
     return {"after": np.stack(after)}
 
 
