@@ -90,6 +90,11 @@ def acts_on(protection: Protection) -> tuple[Kind, ...]:
     return tuple(getattr(protection.config, "kinds", ()) or protection.kinds)
 
 
+def hidden_noise(protection: Protection) -> str:
+    """What a protection of ours does after its noise that canaries cannot undo; nobody else's is excused so."""
+    return protection.after_noise if type(protection).__module__.startswith("fl.protections.") else ""
+
+
 def _wired(
     lab: Callable[[], Lab | None],
     kind: Kind,
@@ -106,6 +111,8 @@ def _wired(
     whole = whole_run(ran, delta)
     rounds = max(1, min(settings.rounds, whole.releases))
     canaries = settings.canaries
+    if words := " and ".join(filter(None, (hidden_noise(p) for p in protections if kind in acts_on(p)))):
+        return [unaudited(kind, title, ran, delta, f"After the noise {words}, which canaries cannot undo.")]
     try:
         payload = tried.checks(kind, streams, PAYLOAD * alpha) if tried else []
     except Exception as error:

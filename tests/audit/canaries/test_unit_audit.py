@@ -10,10 +10,12 @@ from audit.canaries.carrier import Carrier, declared
 from audit.canaries.game import play
 from audit.canaries.neighbours import replay
 from audit.canaries.panel import judge
-from audit.canaries.run import acts_on
+from audit.canaries.run import acts_on, dp_audits, hidden_noise
+from audit.settings.config import DPAuditSettings
 from fl import plugin
 from fl.kinds import Kind
 from fl.protection import Protection
+from fl.protections.noised_prototypes import NoisedPrototypes
 from fl.streams import Streams
 
 DELTA, CANARIES, ROUNDS = 1e-5, 80, 4
@@ -37,7 +39,7 @@ def registered() -> Iterator[Any]:
                 made = plugin.configure(cls, settings, name)
             except Exception as error:
                 raise AssertionError(f"give {name} settings in SETTINGS: {error}") from error
-            if made.training() is None:
+            if made.training() is None and not hidden_noise(made):
                 yield from (pytest.param(made, kind, id=f"{name}-{number}-{kind}") for kind in acts_on(made))
 
 
@@ -59,6 +61,20 @@ def test_a_registered_protection_is_not_refuted(protection: Protection, kind: Ki
     assert not found.failed, [c.text for c in found.failed]
     assert not found.refuting
     assert measured > 0.2 * (said.sensitivity or 0)  # the probes do reach the clip
+
+
+def test_noise_that_canaries_cannot_read_is_not_audited_and_the_report_says_why() -> None:
+    made = NoisedPrototypes()
+    found = dp_audits([made], made.kinds, [], DPAuditSettings(canaries=80), streams=Streams(5), delta=DELTA)
+    assert [a.kind for a in found] == [k.value for k in made.kinds]
+    assert all("divided by noised counts" in a.not_audited and not a.refuted for a in found)
+
+
+def test_nobody_else_is_excused_from_the_audit() -> None:
+    class Mine(NoisedPrototypes):
+        pass
+
+    assert hidden_noise(NoisedPrototypes()) and not hidden_noise(Mine())
 
 
 def test_gaussian_noise_is_among_them() -> None:
