@@ -1,8 +1,9 @@
-"""The contract of adversaries: clients that do not follow the protocol, and what each of them may do.
+"""The contract of adversaries: clients, or a server, that do not follow the protocol, and what they may do.
 
 An adversary is one file of attacks/poisoning/. Its hooks run only for compromised clients: in the worker where a
 client works (data, loss, correct, craft), and in the server's process between the workers and the wire (collude),
-so that every method can be attacked without knowing of it. Streams of honest clients never move; an adversary
+so that every method can be attacked without knowing of it. A malicious server has one hook, before it broadcasts
+(tamper), and compromises no client. Streams of honest clients never move; an adversary
 draws from client.generator("adversary") or the generator it is given. Protections that clients are to apply
 themselves do not bind it (fl/wire.py), and neither does DP-SGD.
 """

@@ -18,7 +18,8 @@ from audit.subject.rundir import RunDir
 
 ATTACKS = catalog.names("attacks")
 # one of each way to send: the others in the slow test
-QUICK = ("fednova", "scaffold", "ifca", "fd", "data_sharing")
+QUICK = ("fednova", "ifca", "fd", "data_sharing")
+# attacks that train or search for long
 DEAR = {
     "grnn",
     "grnn_updates",
