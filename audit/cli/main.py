@@ -43,15 +43,6 @@ class Schema(StrEnum):
     CLAIMS = "claims"
 
 
-class Bar(StrEnum):
-    """Severities `check` can fail on."""
-
-    CRITICAL = "critical"
-    HIGH = "high"
-    MEDIUM = "medium"
-    LOW = "low"
-
-
 ConfigFile = Annotated[Path, typer.Argument(metavar="CONFIG", help="a YAML config")]
 RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="a run folder")]
 Out = Annotated[Optional[Path], typer.Option(help="run folder; default runs/NAME of the config")]  # noqa: UP045
@@ -112,21 +103,6 @@ def score(run: RunFolder, config: Other = None, trust: Trust = False) -> None:
 def report(run: RunFolder, config: Other = None, trust: Trust = False) -> None:
     """Render audit.json."""
     _again(run, "report", config, trust)
-
-
-@command
-def check(
-    run: RunFolder, fail_on: Annotated[Bar, typer.Option(help="lowest severity that fails")] = Bar.HIGH
-) -> None:
-    """The deployment gate. Exit code 0 clean, 1 findings, 2 could not run, 3 inconclusive."""
-    from audit.cli.gate import gate
-    from audit.phases.report import read_result
-    from audit.subject.rundir import RunDir
-    from reports.result import Severity
-
-    code, sentence = gate(read_result(RunDir.open(run)), Severity(fail_on.value))
-    typer.echo(f"{code.name.lower().replace('_', ' ')}: {sentence}")
-    raise typer.Exit(int(code))
 
 
 @command
@@ -244,7 +220,8 @@ def _again(path: Path, phase: str, other: Path | None, trust: bool) -> None:
     typer.echo(f"{phase}: done, {folder.path}")
 
 
-from audit.cli import privacy as _more  # noqa: E402, F401  (adds its commands after these)
+from audit.cli import privacy as _privacy  # noqa: E402, F401  (these add their commands after those above)
+from audit.cli import review as _review  # noqa: E402, F401
 
 
 def main() -> None:

@@ -6,6 +6,7 @@ Leaves evidence/ledger.json, evidence/budgets.json and evidence/dp_audits.json.
 import json
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import Any
 
 from audit.canaries.recorded_means import recorded_means
 from audit.canaries.recorded_uploads import recorded_uploads
@@ -31,16 +32,24 @@ def run(run: RunDir, config: Config, progress: Progress) -> None:
     progress("account", 0, 2)
     releases = read(run.ledger)
     case = open_case(run, config)
-    verified = verify_run(run, case, releases)
-    run.write_json(run.evidence / "ledger.json", [issue._asdict() for issue in verified.issues])
-    bounds = budgets(releases, config.accountants, config.delta, verified)
-    run.write_json(run.evidence / "budgets.json", [b.model_dump(mode="json") for b in bounds])
+    for name, found in accounted(run, config, case, releases).items():
+        run.write_json(run.evidence / name, found)
     progress("account", 1, 2)
     reads = recorded_means if any(p.central for p in case.protections) else recorded_uploads
     recorded = reads(run) if case.protections and config.dp_audit.canaries else []
     audits = noise_audits(case, releases, config.dp_audit, config.delta, recorded)
     run.write_json(run.evidence / "dp_audits.json", [a.model_dump(mode="json") for a in audits])
     progress("account", 2, 2)
+
+
+def accounted(
+    run: RunDir, config: Config, case: Case, releases: Sequence[Release]
+) -> dict[str, list[dict[str, Any]]]:
+    """What follows from the ledger alone: file of evidence -> what it holds."""
+    verified = verify_run(run, case, releases)
+    bounds = budgets(releases, config.accountants, config.delta, verified)
+    issues = [issue._asdict() for issue in verified.issues]
+    return {"ledger.json": issues, "budgets.json": [b.model_dump(mode="json") for b in bounds]}
 
 
 def verify_run(run: RunDir, case: Case, releases: Sequence[Release]) -> Verified:

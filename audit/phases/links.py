@@ -239,7 +239,7 @@ def registered(run: RunDir, policy: Policy) -> tuple[str, str]:
 def inputs(run: RunDir) -> dict[str, str]:
     """What a run was made from, with its SHA-256: data, packages and plugins."""
     chain, found = read_chain(run), run.trained_on() or {}
-    for link in chain.links.values():
+    for link in (chain.links[name] for name in READS["score"] if name in chain.links):
         found |= {f"package {name}": digest for name, digest in link.packages.items()} | link.plugins
     return found
 

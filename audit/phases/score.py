@@ -53,8 +53,15 @@ LIMITS = [
 
 def run(run: RunDir, config: Config, progress: Progress) -> None:
     """Writes audit.json."""
-    case, policy = open_case(run, config), load_policy(config.policy)
-    progress("score", 0, 3)
+    progress("score", 0, 1)
+    result = derive(run, config, load_policy(config.policy))
+    run.write_bytes(run.audit, result.model_dump_json(indent=1).encode() + b"\n")
+    progress("score", 1, 1)
+
+
+def derive(run: RunDir, config: Config, policy: Policy) -> AuditResult:
+    """The audit of what the other phases left, under this policy; reads neither audit.json nor its policy."""
+    case = open_case(run, config)
     attacked = [Attacked(file) for file in load_evidence(run)]
     history = [json.loads(line) for line in run.metrics.read_text().splitlines()]
     budgets = [Budget(**b) for b in run.read_json(run.evidence / "budgets.json")]
@@ -77,7 +84,6 @@ def run(run: RunDir, config: Config, progress: Progress) -> None:
     figures = [c for subject, finding in of_attacks for c in subject.figures(finding)]
     figures += over_rounds(releases, budgets, config.delta)
     findings = worst_first(findings)
-    progress("score", 1, 3)
     result = AuditResult(
         title=config.title,
         created=datetime.now(UTC).isoformat(timespec="seconds"),
@@ -100,9 +106,7 @@ def run(run: RunDir, config: Config, progress: Progress) -> None:
     for finding in result.findings:
         if better := advice(finding, result.alternatives):
             finding.remedy = f"{finding.remedy.rstrip('.')}. {better}".removeprefix(". ")
-    progress("score", 2, 3)
-    run.write_bytes(run.audit, result.model_dump_json(indent=1).encode() + b"\n")
-    progress("score", 3, 3)
+    return result
 
 
 def _run_record(

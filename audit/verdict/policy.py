@@ -80,7 +80,7 @@ class Policy(_Group):
     name: str = Field(description="of the policy")
     version: str = Field(description="raised with every change of a rule")
     power: Power = Field(description="largest_detectable and its reason")
-    rules: tuple[Rule, ...] = Field(description="a list of rules")
+    rules: tuple[Rule, ...] = Field(min_length=1, description="a list of rules")
 
     @model_validator(mode="after")
     def _distinct(self) -> "Policy":

@@ -12,7 +12,6 @@ from typer.testing import CliRunner
 from audit.cli.gate import Code, gate
 from audit.cli.main import Kind, app
 from audit.settings.catalog import SHELVES
-from audit.subject.rundir import RunDir
 from reports.result import AuditResult, Outcome, Severity
 from tests.audit.tiny import TEXT
 from tests.reports.sample import result as sample
@@ -150,16 +149,3 @@ def test_an_inconclusive_attack_does_not_hide_a_finding() -> None:
     other = graded(Outcome.INCONCLUSIVE, Severity.NONE).findings
     result = both.model_copy(update={"findings": [*other, *both.findings]})
     assert gate(result, Severity.HIGH).code == Code.FINDINGS
-
-
-def test_the_command_exits_with_the_gates_code(tmp_path: Path) -> None:
-    run = RunDir.create(tmp_path / "run")
-    run.write_text(run.config, TEXT)
-    run.write_text(run.audit, graded(Outcome.DEMONSTRATED, Severity.MEDIUM).model_dump_json())
-    codes = [
-        RUNNER.invoke(app, ["check", str(run.path), "--fail-on", bar]).exit_code
-        for bar in ("critical", "high", "medium", "low")
-    ]
-    assert codes == [0, 0, 1, 1]
-    run.audit.unlink()
-    assert RUNNER.invoke(app, ["check", str(run.path)]).exit_code == 2

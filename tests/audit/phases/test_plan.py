@@ -113,7 +113,7 @@ def test_run_prints_the_headline_and_the_report(tmp_path: Path) -> None:
     assert "MEDIUM: " in result.stdout and "applicable attacks ran" in result.stdout
     assert f"report: {out}/report.json" in result.stdout
     assert result.stderr == ""  # quiet when not on a terminal
-    gate = CliRunner().invoke(app, ["check", str(out), "--fail-on", "medium"])
+    gate = CliRunner().invoke(app, ["check", str(out), "--trust-plugins", "--fail-on", "medium"])
     assert gate.exit_code == 1, gate.output
-    gate = CliRunner().invoke(app, ["check", str(out)])
+    gate = CliRunner().invoke(app, ["check", str(out), "--trust-plugins"])
     assert gate.exit_code == 3 and "no attack ran" in gate.stdout

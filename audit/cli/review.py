@@ -1,0 +1,141 @@
+"""Commands of a reviewer, who believes nothing of a folder that can be computed again: check and verify."""
+
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Optional
+
+import typer
+
+from audit.cli.app import command
+
+if TYPE_CHECKING:
+    from audit.chain.review import Review
+    from audit.settings.config import Config
+    from audit.subject.rundir import RunDir
+
+
+class Bar(StrEnum):
+    """Severities `check` can fail on."""
+
+    CRITICAL = "critical"
+    HIGH = "high"
+    MEDIUM = "medium"
+    LOW = "low"
+
+
+class Format(StrEnum):
+    """How `check` prints its decision."""
+
+    TEXT = "text"
+    JSON = "json"
+    JUNIT = "junit"
+    SARIF = "sarif"
+    MARKDOWN = "markdown"
+
+
+RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="a run folder")]
+Policy = Annotated[str, typer.Option(help="your policy: a name, or the path of a .yaml file")]
+Require = Annotated[Optional[Path], typer.Option(help="a file of the attacks that must have run")]  # noqa: UP045
+Trust = Annotated[bool, typer.Option("--trust-plugins", help="run code that the folder's own config names")]
+
+
+@command
+def check(
+    run: RunFolder,
+    fail_on: Annotated[Bar, typer.Option(help="lowest severity that fails")] = Bar.HIGH,
+    policy: Policy = "default",
+    require: Require = None,
+    waivers: Annotated[Optional[Path], typer.Option(help="a file of findings somebody answers for")] = None,  # noqa: UP045
+    baseline: Annotated[Optional[Path], typer.Option(help="a run: only what is new or worse fails")] = None,  # noqa: UP045
+    format: Annotated[Format, typer.Option(help="of what is printed")] = Format.TEXT,
+    trust: Trust = False,
+) -> None:
+    """The deployment gate. Exit code 0 clean, 1 findings, 2 could not run, 3 inconclusive."""
+    from audit.chain import files
+    from audit.chain.review import unmet
+    from audit.cli.gate import gate
+    from reports.result import Severity
+
+    needed, accepted = files.required(require), files.waivers(waivers)
+    found, _, config = _reviewed(run, policy, "", trust)
+    before = None if baseline is None else _reviewed(baseline, policy, "", trust)[0].result
+    lacking = list(unmet(config, found.result, needed))
+    bar = Severity(fail_on.value)
+    decided = gate(found.result, bar, unmet=lacking, waivers=accepted, baseline=before)
+    found.result.gate = decided.record(bar)
+    if format is Format.TEXT:
+        typer.echo(f"{decided.code.name.lower().replace('_', ' ')}: {decided.sentence}")
+        typer.echo("\n".join(_policy_lines(found)))
+    else:
+        typer.echo(_exported(found, format), nl=False)
+    raise typer.Exit(int(decided.code))
+
+
+@command
+def verify(
+    run: RunFolder,
+    policy: Policy = "default",
+    require: Require = None,
+    root: Annotated[str, typer.Option(help="digest of the chain that you were given apart from the folder")] = "",
+    replay: Annotated[bool, typer.Option("--replay", help="run the attacks again and compare")] = False,
+    trust: Trust = False,
+) -> None:
+    """Derive a run's verdict once more; exit code 2 names the first thing that does not fit."""
+    from audit.chain import files
+    from audit.chain.replay import replay as replayed
+    from audit.chain.review import unmet
+    from audit.cli.show import progress
+
+    needed = files.required(require)
+    found, folder, config = _reviewed(run, policy, root, trust)
+    headline = found.result.headline
+    typer.echo(f"{headline.severity.upper()}: {headline.sentence}")
+    typer.echo("\n".join(_policy_lines(found)))
+    lacking = list(unmet(config, found.result, needed))
+    for sentence in lacking:
+        typer.echo(f"not met: {sentence}")
+    if replay:
+        with progress() as report_progress:
+            typer.echo(replayed(folder, config, report_progress))
+    else:
+        typer.echo("what the attacks measured was taken from evidence/; --replay runs them again")
+    typer.echo(f"root of the chain: {found.root}")
+    if root:
+        typer.echo("it is the root that you gave: nothing under it changed since that was taken")
+    else:
+        typer.echo(
+            "the chain is consistent, no more: its owner can make it anew; "
+            "--root DIGEST compares with one you hold"
+        )
+    raise typer.Exit(3 if lacking else 0)
+
+
+def _reviewed(path: Path, policy: str, root: str, trust: bool) -> "tuple[Review, RunDir, Config]":
+    from audit.chain.review import review
+    from audit.subject.rundir import RunDir
+    from audit.verdict.policy import load_policy
+
+    folder, own = RunDir.open(path), load_policy(policy)
+    config = folder.load_config(trust_plugins=trust)
+    return review(folder, config, own, root), folder, config
+
+
+def _policy_lines(found: "Review") -> list[str]:
+    policy = found.result.policy
+    lines = [f"policy: {policy.name}, version {policy.version}, SHA-256 {policy.sha256}"]
+    if policy.fixed:
+        lines.append(f"fixed at {policy.fixed}, first evidence at {policy.first_evidence or 'no time'}")
+    else:
+        lines.append("not pre-registered: the attacks ran before this policy was chosen")
+    if found.scored_by:
+        lines.append(f"the folder's own verdict is by policy {found.scored_by}")
+    return lines
+
+
+def _exported(found: "Review", format: Format) -> str:
+    from audit.settings import catalog
+    from reports.document import compose
+
+    document = compose(found.result, [catalog.load("sections", "policy")])
+    rendered: bytes = catalog.load("renderers", format.value)().render(document)
+    return rendered.decode()
