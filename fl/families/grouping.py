@@ -2,8 +2,10 @@
 
 *Similar* clients train one generator: k-means on the distributions (sec. 3.2 of the paper). Its
 criterion for sizes is printed as "difference below M_g"; taken as max - min <= max(1, M_g - 1), with
-up to 50 random restarts. Changed: if none is even enough, the client nearest to the centre of the
-smallest group moves there from the largest, until it is.
+up to 50 random restarts, and no group empty, which k-means leaves where clients report fewer distinct
+distributions than groups are wanted: a group without clients would have a generator that nobody trains.
+Changed: if none is even enough, the client nearest to the centre of the smallest group moves there from
+the largest, until it is.
 
 *Complementary* clients train the user model one after the other: each group takes in, while it has
 fewer than ceil(K / M_c) members, the client that brings its mix nearest to uniform,
@@ -34,7 +36,7 @@ def divergence(p: Floats, q: Floats) -> Floats:
 
 
 def similar(distributions: Floats, groups: int, rng: np.random.Generator) -> Groups:
-    """Rows of [K, C] in `groups` groups of like distributions; ascending, by their first member.
+    """Rows of [K, C] in `groups` groups of like distributions, none empty; ascending, by their first member.
 
     One group holds everybody; as many groups as rows (or more) hold one each.
     """
@@ -49,7 +51,7 @@ def similar(distributions: Floats, groups: int, rng: np.random.Generator) -> Gro
     for _ in range(_RESTARTS):
         fitted = _quietly(KMeans(groups, n_init=1, random_state=int(rng.integers(2**31))), distributions)
         found = [np.flatnonzero(fitted.labels_ == g).tolist() for g in range(groups)]
-        if max(map(len, found)) - min(map(len, found)) <= spread:
+        if _even([len(g) for g in found], spread):
             return sorted(found)
     return sorted(_evened(found, distributions, fitted.cluster_centers_, spread))
 
@@ -85,12 +87,16 @@ def _quietly(kmeans: "KMeans", rows: Floats) -> "KMeans":  # type: ignore[name-d
         return kmeans.fit(rows)
 
 
+def _even(sizes: Sequence[int], spread: int) -> bool:
+    return min(sizes) > 0 and max(sizes) - min(sizes) <= spread
+
+
 def _evened(groups: Groups, rows: Floats, centres: Floats, spread: int) -> Groups:
     groups = [list(g) for g in groups]
     while True:
         sizes = [len(g) for g in groups]
         large, small = int(np.argmax(sizes)), int(np.argmin(sizes))
-        if sizes[large] - sizes[small] <= spread:
+        if _even(sizes, spread):
             return [sorted(g) for g in groups]
         gaps = ((rows[groups[large]] - centres[small]) ** 2).sum(1)
         groups[small].append(groups[large].pop(int(np.argmin(gaps))))

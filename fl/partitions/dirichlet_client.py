@@ -5,8 +5,9 @@ Seol and Kim; the same form is in FedDyn's code (arXiv:2111.04263). Client k dra
     q_k ~ Dir_C(alpha)        concentration alpha for EACH of the C classes
 
 and n_k labels from q_k. A class that is used up is drawn again from the renormalised others. alpha = 0
-is the limit: one class a client, chosen uniformly (and another where that one is used up). It is not
-the experiment of fl/partitions/dirichlet.py, even at equal alpha. Clients choose in random order, so
+is the limit: one class a client, chosen uniformly (and another where that one is used up). A list of
+concentrations goes round the clients: nine times 0 and then 0.2 is Seol and Kim's case 2, 180 clients of
+one class and 20 of several. It is not the experiment of fl/partitions/dirichlet.py, even at equal alpha. Clients choose in random order, so
 that the leftovers do not always fall to the last ones.
 """
 
@@ -30,8 +31,11 @@ class DirichletClient(Partition):
     @dataclass(frozen=True, kw_only=True)
     class Config:
         alpha: Annotated[
-            Amount,
-            Field(description="concentration of each class; small is more skewed, 0 gives each client one class"),
+            Amount | Annotated[tuple[Amount, ...], Field(min_length=1)],
+            Field(
+                description="concentration of each class; small is more skewed, 0 gives each client one class; "
+                "a list is repeated over the clients"
+            ),
         ] = 0.5
         examples_per_client: Annotated[
             AtLeastOne | tuple[AtLeastOne, ...] | None,
@@ -57,24 +61,26 @@ class DirichletClient(Partition):
                 hint=f"use at most {len(labels) // clients}",
             )
         stock = pools(labels, classes, rng)
-        concentration = self.concentration(np.array([len(p) for p in stock]))
+        concentrations = self.concentrations(np.array([len(p) for p in stock]))
         start = np.zeros(classes, dtype=np.int64)
         given: list[list[Index]] = [[] for _ in range(clients)]
         for k in rng.permutation(clients):
             left = np.array([len(p) for p in stock]) - start
-            stop = start + _take(wanted[k], left, concentration, rng)
+            stop = start + _take(wanted[k], left, concentrations[k % len(concentrations)], rng)
             given[k] = [p[a:b] for p, a, b in zip(stock, start, stop, strict=True)]
             start = stop
         return collect(given)
 
-    def concentration(self, stock: NDArray[np.int64]) -> NDArray[np.float64]:
-        """[classes] parameters of the Dirichlet, from the size of each class."""
-        return np.full(len(stock), float(self.config.alpha))
+    def concentrations(self, stock: NDArray[np.int64]) -> NDArray[np.float64]:
+        """[n, classes] parameters of the Dirichlet, client by client and from the first again; `stock`: class sizes."""
+        return np.tile(np.atleast_1d(np.asarray(self.config.alpha, np.float64))[:, None], len(stock))
 
     def describe(self) -> str:
+        alpha = np.atleast_1d(self.config.alpha)
+        each = " for each class" if len(alpha) == 1 else " for each class, client by client and again"
         return (
             "each client's class proportions are a Dirichlet draw, its size is fixed "
-            f"(dirichlet_client, alpha={self.config.alpha:g} for each class)"
+            f"(dirichlet_client, alpha={', '.join(f'{a:g}' for a in alpha)}{each})"
         )
 
 

@@ -40,9 +40,9 @@ class DirichletHsu(DirichletClient):
             ),
         ] = None
 
-    def concentration(self, stock: NDArray[np.int64]) -> NDArray[np.float64]:
-        """[classes] alpha times the share of each class."""
-        result: NDArray[np.float64] = self.config.alpha * stock / max(1, stock.sum())
+    def concentrations(self, stock: NDArray[np.int64]) -> NDArray[np.float64]:
+        """[1, classes] alpha times the share of each class."""
+        result: NDArray[np.float64] = self.config.alpha * stock[None] / max(1, stock.sum())
         return result
 
     def describe(self) -> str:

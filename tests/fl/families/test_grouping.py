@@ -38,6 +38,16 @@ def test_groups_partition_the_clients_even_if_all_but_one_are_alike(groups: int)
     assert max(sizes) - min(sizes) <= max(1, groups - 1)
 
 
+@pytest.mark.parametrize("distinct", [1, 2, 5, 20])
+@pytest.mark.parametrize("groups", [2, 3, 5, 10, 19, 20, 30])
+def test_no_group_is_empty_however_many_clients_are_alike(distinct: int, groups: int) -> None:
+    """Of any way to group: a group without clients has a generator or a chain that nobody trains."""
+    alike = np.tile(rows(distinct), (20 // distinct, 1))
+    for found in (similar(alike, groups, np.random.default_rng(0)), complementary(alike, [5] * 20, groups)):
+        assert all(found) and sorted(k for g in found for k in g) == list(range(20))
+    assert len(similar(alike, groups, np.random.default_rng(0))) == min(groups, 20)
+
+
 @pytest.mark.parametrize("groups", [1, 2, 3, 4, 11, 20])
 def test_complementary_groups_partition_the_clients(groups: int) -> None:  # T-GA-7
     found = complementary(rows(), list(range(1, 12)), groups)

@@ -157,3 +157,18 @@ def test_two_halves_are_0_to_4_and_5_to_9() -> None:
     assert [sorted(set(LABELS[p])) for p in parts] == [[0, 1, 2, 3, 4], [5, 6, 7, 8, 9]]
     with pytest.raises(UserError, match="is for 2 clients and at least 2 classes, got 3"):
         split("two_halves", 3)
+
+
+def test_two_concentrations_give_seol_and_kims_case_2() -> None:
+    """180 clients of one class (but where it was used up), 20 of several; one number is as a list of it."""
+    labels = np.repeat(np.arange(10), 5000)
+    parts = split("dirichlet_client", 200, labels=labels, alpha=[0] * 9 + [0.2])
+    assert whole(parts, 50_000) and {len(p) for p in parts} == {250}
+    held = np.count_nonzero(histogram(labels, parts, 10), axis=1)
+    several = held[9::10]
+    assert (np.delete(held, np.arange(9, 200, 10)) == 1).mean() > 0.85
+    assert len(several) == 20 and 5 < several.mean() < 8
+    one, again = (split("dirichlet_client", 20, alpha=a) for a in (0.2, [0.2]))
+    assert all(np.array_equal(a, b) for a, b in zip(one, again, strict=True))
+    with pytest.raises(UserError, match="alpha"):
+        split("dirichlet_client", 4, alpha=[])
