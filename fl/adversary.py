@@ -180,5 +180,8 @@ class Twisted(Training):
     def after_step(self, params: Params, const: Constants, rate: float) -> Params:
         return self._method.after_step(params, const, rate)
 
+    def epochs(self, examples: int) -> int:
+        return self._method.epochs(examples)
+
     def trains(self, name: str) -> bool:
         return self._method.trains(name)

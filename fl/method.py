@@ -219,6 +219,10 @@ class RoundMethod(Method):
         """
         return {}
 
+    def epochs(self, examples: int) -> int:
+        """Passes of a client over its `examples` in a round."""
+        return int(self.config.local_epochs)
+
     def trains(self, name: str) -> bool:
         """Whether clients train this parameter."""
         return True
@@ -344,7 +348,7 @@ class RoundMethod(Method):
                     memory[k] = reply.memory
                 tally.add(received, reply.examples, reply.stats)
                 down = message | personal.get(k, {})
-                epochs = self.config.local_epochs
+                epochs = self.epochs(reply.examples)
                 tally.times[k] = federation.task_time(k, down, received, reply.examples, epochs)
                 yield Delivery(client=k, message=received, examples=claimed(received, reply))
 

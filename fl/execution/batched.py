@@ -90,7 +90,7 @@ def _train(site: Site, clients: list[Client], const: Any) -> list[Trained]:
     orders = [c.generator("batches") for c in clients]
     x, y = torch.stack([c.x for c in clients]), torch.stack([c.y for c in clients])
     rows, steps = torch.arange(len(clients), device=x.device)[:, None], 0
-    for _ in range(config.local_epochs):
+    for _ in range(method.epochs(x.shape[1])):
         losses = []
         permutation = torch.stack([torch.randperm(x.shape[1], generator=g) for g in orders])
         for batch in torch.split(permutation.to(x.device), config.batch_size, dim=1):

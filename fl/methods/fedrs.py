@@ -13,8 +13,9 @@ class still counts e^0 in the normaliser. The global model is evaluated without 
 
 `soft` is the authors' public code, s_c = alpha + (1 - alpha) n_{k,c} / max_j n_{k,j}, which agrees
 with the printed rule only when all owned classes are equally large. The paper averages clients
-uniformly and its code by samples; `weighting` chooses. Left out: the public code's floor of five
-local steps (its gradient clipping at 100 is `grad_clip`). Heads with a bias have the whole logit scaled.
+uniformly and its code by samples; `weighting` chooses. That code also clips gradients at 100 (`grad_clip`)
+and takes five steps at least (`least_steps`). Changed: a client that falls short makes whole passes more,
+where the code stops amid one. Heads with a bias have the whole logit scaled.
 """
 
 from dataclasses import dataclass, replace
@@ -28,7 +29,7 @@ from torch.nn.functional import cross_entropy
 from fl.client import Client
 from fl.method import LocalConfig
 from fl.methods.fedavg import FedAvg
-from fl.ranges import AtLeastOne, Share
+from fl.ranges import AtLeastOne, AtLeastZero, Share
 from fl.training.local import Constants, Handle, Params
 
 
@@ -56,9 +57,20 @@ class FedRS(FedAvg):
         missing_below: Annotated[
             AtLeastOne, Field(description="a class with fewer examples counts as missing; 20 for Shakespeare")
         ] = 1
+        least_steps: Annotated[
+            AtLeastZero,
+            Field(
+                description="fewest steps of a client in a round, by whole passes more; 5 in the authors' code, "
+                "0 means no such floor"
+            ),
+        ] = 0
         freeze_missing_wd: Annotated[
             bool, Field(description="whether head rows of missing classes are spared the weight decay")
         ] = False
+
+    def epochs(self, examples: int) -> int:
+        steps = max(1, -(-examples // self.config.batch_size))  # of one pass
+        return max(super().epochs(examples), -(-self.config.least_steps // steps))
 
     def constants(self, client: Client) -> Constants:
         c = self.config

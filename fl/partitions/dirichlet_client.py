@@ -7,8 +7,8 @@ Seol and Kim; the same form is in FedDyn's code (arXiv:2111.04263). Client k dra
 and n_k labels from q_k. A class that is used up is drawn again from the renormalised others. alpha = 0
 is the limit: one class a client, chosen uniformly (and another where that one is used up). A list of
 concentrations goes round the clients: nine times 0 and then 0.2 is Seol and Kim's case 2, 180 clients of
-one class and 20 of several. It is not the experiment of fl/partitions/dirichlet.py, even at equal alpha. Clients choose in random order, so
-that the leftovers do not always fall to the last ones.
+one class and 20 of several. It is not the experiment of fl/partitions/dirichlet.py, even at equal alpha.
+Clients choose in random order, so that the leftovers do not always fall to the last ones.
 """
 
 from dataclasses import dataclass
@@ -72,7 +72,7 @@ class DirichletClient(Partition):
         return collect(given)
 
     def concentrations(self, stock: NDArray[np.int64]) -> NDArray[np.float64]:
-        """[n, classes] parameters of the Dirichlet, client by client and from the first again; `stock`: class sizes."""
+        """[n, classes] parameters of the Dirichlet, repeated over the clients; `stock`: sizes of the classes."""
         return np.tile(np.atleast_1d(np.asarray(self.config.alpha, np.float64))[:, None], len(stock))
 
     def describe(self) -> str:

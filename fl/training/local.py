@@ -102,6 +102,10 @@ class Training(Protocol):
     def after_step(self, params: Params, const: Constants, rate: float) -> Params:
         return {}  # nothing moves once more
 
+    def epochs(self, examples: int) -> int:
+        """Passes over a client's `examples` in a round."""
+        return int(self.config.local_epochs)
+
     def trains(self, name: str) -> bool: ...
 
 
@@ -140,7 +144,7 @@ def train(
     )
     handle, steps = Handle(net), 0
     losses: list[Tensor] = []
-    for _ in range(config.local_epochs):
+    for _ in range(method.epochs(len(y))):
         losses = []
         permutation = torch.randperm(len(y), generator=order).to(y.device)
         for batch in torch.split(permutation, config.batch_size):

@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -10,7 +11,7 @@ from fl.errors import UserError
 from fl.methods.fedavg import FedAvg
 from fl.methods.fedrs import FedRS
 from tests.fl.methods.worlds_of_methods import SETTINGS, WORLD, continues, direct, logit_gradient
-from tests.fl.worlds import EVERYONE, data, parts, run, same
+from tests.fl.worlds import EVERYONE, close, data, parts, run, same
 
 V1 = [2.0, 1.0, 0.5, -0.5]  # logits; class counts (30, 10, 0, 0), label 0
 
@@ -94,6 +95,25 @@ def test_alpha_zero_freezes_the_rows_of_missing_classes() -> None:
         assert moved.tolist() == [True, False, False, False]
     decayed = run(fedrs(alpha=0.0), script=script)
     assert (decayed["head.weight"] != decayed.initial["head.weight"]).all()
+
+
+def test_a_small_client_makes_whole_passes_until_it_has_its_least_steps() -> None:
+    """Batches of 8: clients of 7 and 20 have 1 and 3 a pass, and take 5 and 6 steps for a floor of 5."""
+    once = {"local_epochs": 1, "rounds": 1}
+    for client, passes in ((0, 5), (1, 2)):
+        script = [([client], [client])]
+        floor = run(fedrs(**once, least_steps=5), script=script)
+        assert same(floor, run(fedrs(**once | {"local_epochs": passes}), script=script))
+        assert floor.history[-1]["steps"] == {0: 5, 1: 6}[client]
+    assert same(run(fedrs(least_steps=2), script=[([4], [4])]), run(fedrs(), script=[([4], [4])]))
+
+
+def test_the_floor_of_steps_is_the_same_for_clients_stacked_as_one() -> None:
+    index = [np.arange(k, 60, 6)[:5] for k in range(5)]
+    alone, stacked = (
+        run(fedrs(local_epochs=1, least_steps=5), index=index, script=EVERYONE, workers=w) for w in (0, "batched")
+    )
+    assert close(alone, stacked, 1e-5) and stacked.history[-1]["steps"] == 5
 
 
 def test_a_run_that_was_stopped_continues_to_the_same_bits(tmp_path: Path) -> None:
