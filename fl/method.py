@@ -181,7 +181,10 @@ class RoundMethod(Method):
         return model
 
     def own_models(self, state: Tree, memory: Mapping[int, Tree]) -> Iterator[tuple[int, State]]:
-        """The models clients use themselves, with their owners, where these are not the served one."""
+        """The models clients use themselves, with their owners, where these are not the served one.
+
+        States of the federation's model, or of `network`.
+        """
         return iter(())
 
     # What a client does -------------------------------------------------------------------

@@ -195,9 +195,13 @@ class Site:
         self.model = {k: v.to(self.device) for k, v in state.items()}
 
     def score(self, index: Index) -> tuple[Tensor, Tensor, float]:
-        """[C] correct and [C] seen per class, and the summed loss, on test examples `index`."""
+        """[C] correct and [C] seen per class, and the summed loss, on test examples `index`.
+
+        A client's own model may be of the network that clients train instead of the federation's.
+        """
         x, y = self.examples(self.data.test, index)
-        logits = evaluate(self.net, "forward", self.model, x)
+        shared = self.model.keys() == self.net.state_dict().keys()
+        logits = evaluate(self.net if shared else self.trained, "forward", self.model, x)
         hit = logits.argmax(1) == y
         classes = self.classes
         loss = cross_entropy(logits, y, reduction="sum")

@@ -16,6 +16,7 @@ Left out: the variant with noise on the gradients of G (a protection on the wire
 """
 
 import copy
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Annotated, Literal
 
@@ -29,6 +30,7 @@ from fl.method import LocalConfig
 from fl.methods.fedavg import FedAvg
 from fl.model import Net, State
 from fl.training.local import Constants, Handle
+from fl.tree import Tree
 
 
 class FLDA(FedAvg):
@@ -64,6 +66,11 @@ class FLDA(FedAvg):
         kept = {k: v for k, v in trained.state.items() if not k.startswith("shared.")}
         reply = self.finish(client, replace(trained, state=shared))
         return replace(reply, memory={"own": kept})
+
+    def own_models(self, state: Tree, memory: Mapping[int, Tree]) -> Iterator[tuple[int, State]]:
+        """Each client's mixture: the shared model as it is now, its private one and its gate."""
+        shared = under("shared", self.served(state))
+        return ((k, shared | m["own"]) for k, m in sorted(memory.items()))
 
     def _first(self, client: Client) -> State:
         gate = {k: torch.zeros_like(v) for k, v in client.net.state_dict().items() if k.startswith("gate.")}

@@ -13,9 +13,9 @@ from fl.errors import UserError
 from fl.methods.fedavg import FedAvg
 from fl.methods.flda import FLDA, Mixture
 from fl.plugin import configure
-from fl.training.local import Handle
+from fl.training.local import Handle, normalise
 from tests.fl.methods.worlds_of_methods import SETTINGS, WORLD, continues
-from tests.fl.worlds import EVERYONE, TinyNet, close, run, same
+from tests.fl.worlds import EVERYONE, TinyNet, close, data, parts, run, same
 
 
 def flda(**settings: Any) -> FLDA:
@@ -63,6 +63,31 @@ def test_at_first_both_models_agree_and_the_gate_is_one_half() -> None:
     for name, value in mixed.model.items():
         half = (plain[name] + plain.initial[name]) / 2
         torch.testing.assert_close(value, half, rtol=0, atol=1e-6)
+
+
+def test_what_a_client_uses_is_the_mixture_and_it_is_scored(tmp_path: Path) -> None:
+    """client_accuracy and personal_accuracy are those of shared, private model and gate together, by hand."""
+    d, held = data(), parts(data())
+    world = run(flda(), folder=tmp_path, d=d, index=held, script=EVERYONE)
+    x, y = normalise(torch.from_numpy(d.test.x), d), d.test.y
+    everybody, own = [], []
+    for k, private in sorted(kept(tmp_path).items(), key=lambda item: int(item[0])):
+        net = Mixture(TinyNet())
+        net.load_state_dict({f"shared.{n}": v for n, v in world.model.items()} | private)
+        hit = (net.eval()(x).argmax(1).numpy() == y).astype(float)
+        mix = np.bincount(d.train.y[held[int(k)]], minlength=4)
+        by_class = [hit[y == c].mean() if (y == c).any() else 0.0 for c in range(4)]
+        everybody.append(hit.mean())
+        own.append(mix @ by_class / mix.sum())
+    last = world.history[-1]
+    assert last["client_accuracy"] == pytest.approx(np.mean(everybody))
+    assert last["personal_accuracy"] == pytest.approx(np.mean(own))
+    assert last["personal_accuracy"] != pytest.approx(last["accuracy"])
+
+
+def test_a_gate_at_one_scores_clients_as_the_shared_model() -> None:
+    last = run(flda(gate="one"), script=EVERYONE).history[-1]
+    assert last["client_accuracy"] == pytest.approx(last["accuracy"])
 
 
 def test_private_model_and_gate_are_in_no_artifact(tmp_path: Path) -> None:
