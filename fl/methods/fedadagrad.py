@@ -8,6 +8,11 @@ Differs from FedAvg in the server's step, coordinate by coordinate. With the mea
     v <- v + delta^2,    w <- w + server_lr * delta / (sqrt(v) + kappa)
 
 v starts at kappa^2 and never shrinks. Sends what FedAvg sends.
+
+The server's rate is .03 by default, 10^-1.5 in the paper's grid, where FedAdam's is .1: with no first moment
+to grow, the first step moves every weight by nearly the whole rate (a change of .01 by .9 of it, in FedAdam
+by .4), and at .1 that throws the initial weights away. Digits, 20 clients of two classes: accuracy of at most
+.36 in the first five rounds of a 256-256 network at .1, of .80 at .03; a ConvNet stays at chance for six.
 """
 
 from dataclasses import dataclass, replace
@@ -18,7 +23,7 @@ from torch import Tensor
 
 from fl.families.server_optimiser import AdaptiveOptimiser
 from fl.methods.fedavg import FedAvg
-from fl.ranges import BelowOne
+from fl.ranges import Amount, BelowOne
 
 
 class FedAdagrad(AdaptiveOptimiser):
@@ -32,6 +37,12 @@ class FedAdagrad(AdaptiveOptimiser):
 
     @dataclass(frozen=True, kw_only=True)
     class Config(AdaptiveOptimiser.Config):
+        server_lr: Annotated[
+            Amount,
+            Field(
+                description="eta_g: step size of the server; smaller than FedAdam's, whose first steps are shorter"
+            ),
+        ] = 0.03
         beta1: Annotated[BelowOne, Field(description="decay of the first moment; the paper uses none here")] = 0.0
 
     def second(self, v: Tensor, squared: Tensor) -> Tensor:

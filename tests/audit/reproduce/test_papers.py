@@ -93,6 +93,9 @@ def test_every_cell_is_a_valid_config(name: str, row: str) -> None:
         ("feddc-1", "e10-alpha1", "FedProx", "max_drop", -10.46),
         ("seol-kim-1", "case4", "FedNova", "accuracy_last50_mean", 9.7),
         ("seol-kim-1", "case1", "Seol-Kim-beta3", "accuracy_last50_mean", 21.8),
+        ("seol-kim-1", "case2", "Seol-Kim", "accuracy_last50_mean", 12.2),
+        ("seol-kim-1", "case1", "selection-only", "accuracy_last50_mean", 22.5),
+        ("fedrs-tfcnn", "c10-100-2-code", "FedRS-code-0.9", "accuracy_last50_mean", 69.8),
         ("freezefl-2", "e3", "FedAvg", "accuracy_best", 77.92),
     ],
 )
@@ -120,6 +123,25 @@ def test_a_row_changes_the_federation_where_its_method_asks_for_it() -> None:
     assert drawn["federation"]["availability"]["count"] == 10
     assert chosen["federation"]["availability"] == {"name": "full"}
     assert drawn["federation"]["partition"] == chosen["federation"]["partition"]
+
+
+def test_rows_run_the_rules_they_are_named_after() -> None:
+    """Seol and Kim's rate as printed but where a row is called bounded; FedRS's public code whole."""
+    table = load_table("seol-kim-1")
+    rates = {
+        row: resolve(table.cell(column, row, rounds=3, seed=7))["method"]["lr_rule"]
+        for row, spec in table.rows.items()
+        for column in spec.published
+        if spec.method["name"] == "seol_kim" and spec.method.get("dynamic_batch", True)
+    }
+    assert len(rates) == 6 and all((rule == "bounded") == ("bounded" in row) for row, rule in rates.items())
+    split = resolve(table.cell("case2", "Seol-Kim", rounds=3, seed=7))["federation"]["partition"]
+    assert (split["name"], split["alpha"]) == ("dirichlet_client", [0.0] * 9 + [0.2])
+    for name in ("fedrs-tfcnn", "fedrs-vgg11"):
+        ran = resolve(load_table(name).cell("c10-100-2-code", "FedRS-code-0.5", rounds=3, seed=7))
+        rule = {k: ran["method"][k] for k in ("soft", "least_steps", "grad_clip", "weighting")}
+        assert rule == {"soft": True, "least_steps": 5, "grad_clip": 100.0, "weighting": "samples"}
+        assert ran["federation"]["partition"] == {"name": "balanced_shards", "classes_per_client": 2}
 
 
 def test_gandalf_and_what_it_is_compared_with_visit_clients_equally_often() -> None:

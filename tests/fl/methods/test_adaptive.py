@@ -74,6 +74,13 @@ def test_with_its_defaults_it_is_not_fedavg(cls: type[AdaptiveOptimiser]) -> Non
     assert not close(run(make(cls), **WORLD), run(FedAvg(FedAvg.Config(**SETTINGS)), **WORLD))
 
 
+@pytest.mark.parametrize("cls", ALL)
+def test_default_first_steps_are_no_multiple_of_what_clients_moved(cls: type[AdaptiveOptimiser]) -> None:
+    """A change of .01 becomes a step of at most .05: more throws the initial weights away."""
+    server = cls(cls.Config())
+    assert 0.02 < server.config.server_lr * walk(server, [0.01])[0] < 0.05
+
+
 def test_the_three_differ() -> None:
     a, b, c = (run(make(cls)) for cls in ALL)
     assert not close(a, b) and not close(b, c) and not close(a, c)
