@@ -40,7 +40,7 @@ class FedAdagrad(AdaptiveOptimiser):
         server_lr: Annotated[
             Amount,
             Field(
-                description="eta_g: step size of the server; smaller than FedAdam's, whose first steps are shorter"
+                description="eta_g: step size of the server; FedAdam's first steps are shorter, its rate larger"
             ),
         ] = 0.03
         beta1: Annotated[BelowOne, Field(description="decay of the first moment; the paper uses none here")] = 0.0
