@@ -13,7 +13,10 @@ sizes, then
 The generators are unconditional, and how their images get labels is the paper's open question. `fedavg`
 labels with a model that the same clients train by FedAvg first; `oracle` with one trained on everybody's
 pooled data, which no federation has: an advantage and a leak, for comparison only; `conditional` trains
-conditional networks instead. Noise is added to all weights handed on (fl/families/visit_noise.py has both modes).
+conditional networks instead. `augmentation: real` gives a client other clients' own images, with their labels,
+in place of generated ones (the paper's Fig. 5), and nothing is sent: a leak as well, and an audit of such a run
+takes them for their owners' alone. `none` leaves the relays. Noise is added to all weights handed on
+(fl/families/visit_noise.py has both modes).
 
 Who sees what: the next client reads generator and critic of its predecessor alone, the server all
 generators, distributions and sizes, and every client the generators it is given. Without augmentation,
@@ -31,9 +34,10 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from fl.client import Client, Reply
+from fl.errors import UserError
 from fl.families import gan as wgan
 from fl.families import generating
-from fl.families.augmentation_plan import Solver
+from fl.families.augmentation_plan import Solver, targets
 from fl.families.balancing import Balancing, Offered, numbered
 from fl.families.grouping import similar
 from fl.families.relay import Task
@@ -62,8 +66,11 @@ class Gandalf(Balancing):
     @dataclass(frozen=True, kw_only=True)
     class Config(Balancing.Config):
         augmentation: Annotated[
-            Literal["gan", "static", "none"],
-            Field(description="where additional images come from: generators, altered copies, or none"),
+            Literal["gan", "real", "static", "none"],
+            Field(
+                description="where additional images come from: generators, other clients as they are, altered "
+                "copies, or none"
+            ),
         ] = "gan"
         groups: Annotated[
             AtLeastZero,
@@ -106,6 +113,12 @@ class Gandalf(Balancing):
 
     def start(self, federation: Federation) -> Tree:
         """As ever; then groups of similar clients and their generators."""
+        shape = federation.holdings.data.shape
+        if self.config.augmentation == "real" and len(shape) != 3:
+            raise UserError(
+                f"method.augmentation: real lends images, and the data have none: {list(shape)}",
+                hint="use a data set of images, or augmentation: none",
+            )
         state = super().start(federation)
         members, rng = state["members"], federation.streams.numpy("similar")
         groups = similar(state["mixes"].numpy(), self.config.groups or len(members), rng)
@@ -121,7 +134,7 @@ class Gandalf(Balancing):
             who, where = torch.tensor(placed, dtype=torch.int64).reshape(-1, 2).T.contiguous()
             neighbours: Message = {Kind.GROUP_MAP: {"client": who, "group": where}}
             federation.wire.broadcast(0, neighbours, members)  # who is next, for those who hand on
-            shape, classes = federation.holdings.data.shape, self._gan_classes()
+            classes = self._gan_classes()
             for g in range(len(groups)):
                 rng_g = federation.streams.torch("gan", g)
                 state["pairs"][str(g)] = _tree(wgan.initial(shape, self.config.gan, rng_g, classes), -1)
@@ -208,10 +221,29 @@ class Gandalf(Balancing):
                 found.append(Offered(heard[Kind.GAN_G], mix))
         return found
 
+    def _train(self, t: int, state: Tree, memory: dict[int, Tree], federation: Federation) -> Tree:
+        after = super()._train(t, state, memory, federation)
+        if self.config.augmentation == "real":
+            federation.wire.pooled(state["members"])
+        return after
+
     def _augment(self, t: int, state: Tree, memory: dict[int, Tree], federation: Federation) -> Tree:
         """As ever; then the generators have done their work, and checkpoints need not hold them."""
+        if self.config.augmentation == "real":
+            memory |= {k: self._lent(k, state["members"], federation) for k in state["members"]}
         after = super()._augment(t, state, memory, federation)
         return after | {"pairs": {}, "labeler": {}, "losses": {}}
+
+    def _lent(self, client: int, members: list[int], federation: Federation) -> Tree:
+        """Random images of others, as many as it lacks or as there are: {"x": uint8 [m, C, H, W], "y": [m]}."""
+        train, own = federation.holdings.data.train, federation.parts[client]
+        others = np.setdiff1d(np.concatenate([federation.parts[k] for k in members]), own)
+        order = federation.streams.numpy("lent", client).permutation(others)
+        counts = np.bincount(train.y[own], minlength=self.classes).astype(np.float64)
+        wanted = targets(counts, self.config.share)
+        rows = np.concatenate([order[train.y[order] == c][:n] for c, n in enumerate(wanted)])
+        images = torch.from_numpy(train.x[rows] * 255).round().to(torch.uint8)
+        return {"x": images, "y": torch.from_numpy(train.y[rows])}
 
     def labeler(self, state: Tree) -> State:
         found: State = {} if self.config.labeler == "conditional" else state["labeler"]
@@ -233,6 +265,12 @@ class Gandalf(Balancing):
 
     def _gan_classes(self) -> int:
         return self.classes if self.config.labeler == "conditional" else 0
+
+    def augment(self, client: Client) -> Reply:
+        if self.config.augmentation != "real":
+            return super().augment(client)
+        joined = self.join(client, turn=1)  # what it was lent is in its memory, and among its examples
+        return Reply(message=joined.message, examples=joined.examples, memory=client.memory)
 
     def visit_gan(self, client: Client) -> Reply:
         """Train generator and critic that were handed on."""

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from fl import tree
 from fl.artifact import Channel
 from fl.kinds import Kind
 from fl.methods.astraea import Astraea, ratios, resized
@@ -20,6 +21,8 @@ from fl.recorder import read
 from tests.fl.methods.test_gandalf import LIGHT, PLAIN, QUIET, gandalf, relays
 from tests.fl.methods.worlds_of_methods import SETTINGS, WORLD, continues
 from tests.fl.worlds import EVERYONE, data, parts, run, same
+
+PLAIN_REAL = {"noise": QUIET, "mediators": 2}
 
 
 @pytest.mark.parametrize(("other", "groups"), [(PrivateFLGAN, 1), (SDAFL, 4)])
@@ -65,6 +68,26 @@ def test_static_augmentation_is_balancing_without_generators(tmp_path: Path) -> 
     ours = run(static, **WORLD)
     assert same(ours, run(gandalf(augmentation="static", share=0.5, noise=QUIET), **WORLD))
     assert not same(ours, run(gandalf(**PLAIN), **WORLD))
+
+
+def test_real_images_are_others_own_and_fill_every_class(tmp_path: Path) -> None:
+    """At share 1, where others have enough, every client ends with all classes as large as its largest."""
+    d, held = data(), parts(data())
+    world = run(gandalf(augmentation="real", share=1.0, **PLAIN_REAL), script=EVERYONE, folder=tmp_path)
+    assert [h["phase"] for h in world.history] == ["augment"] + ["train"] * 3
+    memory = tree.load(tmp_path / "checkpoint" / "state.safetensors")["memory"]
+    everybody = np.concatenate(held)
+    for k in (0, 1, 2, 4):
+        x, y = memory[str(k)]["x"].numpy(), memory[str(k)]["y"].numpy()
+        own, others = np.bincount(d.train.y[held[k]], minlength=4), np.setdiff1d(everybody, held[k])
+        stock = np.bincount(d.train.y[others], minlength=4)
+        assert np.bincount(y, minlength=4).tolist() == np.minimum(own.max() - own, stock).tolist()
+        gaps = np.abs(x[:, None] / 255 - d.train.x[others][None]).max((2, 3, 4))
+        assert gaps.min(1).max() < 0.003 and len(set(gaps.argmin(1))) == len(y)
+        assert (d.train.y[others][gaps.argmin(1)] == y).all()
+    again = run(gandalf(augmentation="real", share=1.0, **PLAIN_REAL), **WORLD)
+    assert not same(again, run(gandalf(**PLAIN), **WORLD))
+    assert continues(lambda: gandalf(augmentation="real", **PLAIN_REAL), tmp_path / "again", **WORLD)
 
 
 # Data sharing ---------------------------------------------------------------------------------
