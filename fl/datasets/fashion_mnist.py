@@ -7,7 +7,7 @@ Normalised with MNIST's mean and deviation, as in ReBaFL's code.
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Field
 
@@ -28,6 +28,10 @@ class FashionMNIST(Dataset):
             str | None, Field(description="folder that holds the data set's files; null looks in the cache")
         ] = None
         download: Annotated[bool, Field(description="whether files that are missing may be downloaded")] = False
+        augment: Annotated[
+            Literal["none", "crop_flip"],
+            Field(description="what happens to training batches; GANDALF's clients crop and flip"),
+        ] = "none"
 
     def load(self) -> Data:
         paths = locate(
@@ -45,5 +49,6 @@ class FashionMNIST(Dataset):
             classes=CLASSES,
             mean=(0.1307,),
             std=(0.3081,),
+            augment=self.config.augment,
             about="Images of clothes of 28 x 28 grey pixels (Fashion-MNIST).",
         )

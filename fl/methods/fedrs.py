@@ -70,7 +70,8 @@ class FedRS(FedAvg):
 
     def epochs(self, examples: int) -> int:
         steps = max(1, -(-examples // self.config.batch_size))  # of one pass
-        return max(super().epochs(examples), -(-self.config.least_steps // steps))
+        needed: int = -(-self.config.least_steps // steps)
+        return max(super().epochs(examples), needed)
 
     def constants(self, client: Client) -> Constants:
         c = self.config
