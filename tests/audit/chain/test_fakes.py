@@ -237,6 +237,14 @@ def test_what_the_baseline_has_does_not_fail_again(folder: Path, original: Path)
     assert check(folder, "--baseline", str(original)).exit_code != 1
 
 
+@pytest.mark.parametrize(
+    ("format", "begins"), [("json", "{"), ("junit", "<?xml"), ("sarif", "{"), ("markdown", "# ")]
+)
+def test_the_decision_is_printed_in_every_format(format: str, begins: str, folder: Path) -> None:
+    done = check(folder, "--format", format)
+    assert done.exit_code == 1 and done.stdout.startswith(begins), done.output
+
+
 def test_verify_compares_with_the_root_that_a_reviewer_holds(folder: Path) -> None:
     done = RUNNER.invoke(app, ["verify", str(folder), "--trust-plugins"])
     assert done.exit_code == 0 and "consistent, no more" in done.stdout, done.output

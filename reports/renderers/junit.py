@@ -1,0 +1,56 @@
+"""JUnit XML: a test case for each finding, as CI servers read it; what the gate fails on is a failure.
+
+The form is that of Jenkins' xUnit plugin (junit-10.xsd). Without a gate every demonstrated finding fails.
+"""
+
+import re
+import xml.etree.ElementTree as ET
+from typing import ClassVar
+
+from reports.document import Document
+from reports.renderer import Renderer
+from reports.result import AuditResult, Finding, Outcome
+
+_NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")  # XML 1.0, production 2
+
+
+class Junit(Renderer):
+    suffix: ClassVar[str] = "xml"
+
+    def render(self, document: Document) -> bytes:
+        result = document.result
+        suite = ET.Element("testsuite", name=_clean(result.title), timestamp=result.created[:19])
+        tally = {"failure": 0, "error": 0, "skipped": 0}
+        for finding in result.findings:
+            case = ET.SubElement(
+                suite,
+                "testcase",
+                name=_clean(finding.title),
+                classname=f"fedaudit.{finding.source}.{finding.id}",
+                time=f"{finding.seconds:.3f}",
+            )
+            if tag := _tag(finding, result):
+                tally[tag] += 1
+                ET.SubElement(case, tag, message=_clean(finding.title)).text = _clean(finding.summary)
+        suite.set("tests", str(len(result.findings)))
+        for tag, attribute in (("failure", "failures"), ("error", "errors"), ("skipped", "skipped")):
+            suite.set(attribute, str(tally[tag]))
+        root = ET.Element("testsuites")
+        root.append(suite)
+        ET.indent(root)
+        return bytes(ET.tostring(root, encoding="utf-8", xml_declaration=True)) + b"\n"
+
+
+def _tag(finding: Finding, result: AuditResult) -> str:
+    """What becomes of a finding; a question that stays open is an error, because it never counts as clean."""
+    if finding.outcome is Outcome.NOT_APPLICABLE:
+        return "skipped"
+    if finding.outcome in (Outcome.INCONCLUSIVE, Outcome.FAILED):
+        return "error"
+    if finding.outcome is not Outcome.DEMONSTRATED:
+        return ""
+    return "failure" if result.gate is None or finding.id in result.gate.failing else ""
+
+
+def _clean(text: str) -> str:
+    return _NOT_XML.sub("\ufffd", text)

@@ -1,0 +1,44 @@
+"""Markdown: one page for a merge request, with the decision, the policy and a row for each finding."""
+
+import re
+from typing import ClassVar
+
+from reports.document import Document
+from reports.format import OUTCOMES, SEVERITIES
+from reports.renderer import Renderer
+from reports.result import Finding, Outcome
+
+
+class Markdown(Renderer):
+    suffix: ClassVar[str] = "md"
+
+    def render(self, document: Document) -> bytes:
+        result, gate = document.result, document.result.gate
+        lines = [
+            f"# {_text(result.title)}",
+            "",
+            *([f"**{gate.outcome.replace('_', ' ')}**: {_text(gate.sentence)}", ""] if gate else []),
+            _text(result.headline.sentence),
+            "",
+            "| Severity | Finding | What was found |",
+            "|---|---|---|",
+            *(f"| {_grade(f)} | {_text(f.title)} | {_text(f.summary)} |" for f in result.findings),
+            "",
+            f"Policy {_text(result.policy.name)}, version {_text(result.policy.version)}"
+            + (f", SHA-256 `{result.policy.sha256}`" if result.policy.sha256 else "")
+            + ".",
+        ]
+        if gate and gate.waived:
+            lines += ["", *(f"* Waived: {_text(k)} ({_text(v)})" for k, v in gate.waived.items())]
+        return ("\n".join(lines) + "\n").encode()
+
+
+def _grade(finding: Finding) -> str:
+    if finding.outcome is Outcome.DEMONSTRATED:
+        return SEVERITIES[finding.severity]
+    return OUTCOMES[finding.outcome]
+
+
+def _text(text: str) -> str:
+    """On one line, with every sign that Markdown or HTML would act on escaped."""
+    return re.sub(r"([\\`*_{}\[\]()<>#+!|~&-])", r"\\\1", " ".join(text.split()))

@@ -1,0 +1,77 @@
+"""SARIF 2.1.0: findings as code hosts show them, a rule for each attack, accountant or check.
+
+OASIS Standard sarif-v2.1.0. A finding has no line of code: its location is audit.json.
+"""
+
+import hashlib
+import json
+from typing import Any, ClassVar
+
+from reports.document import Document
+from reports.renderer import Renderer
+from reports.result import AuditResult, Finding, Outcome, Severity
+
+LEVELS = {
+    Severity.CRITICAL: "error",
+    Severity.HIGH: "error",
+    Severity.MEDIUM: "warning",
+    Severity.LOW: "note",
+    Severity.NONE: "none",
+}
+# SARIF 2.1.0, 3.27.9: what was found, what could not be told, what does not apply
+KINDS = {
+    Outcome.DEMONSTRATED: "fail",
+    Outcome.NOT_DEMONSTRATED: "pass",
+    Outcome.INCONCLUSIVE: "open",
+    Outcome.FAILED: "open",
+    Outcome.NOT_APPLICABLE: "notApplicable",
+}
+
+
+class Sarif(Renderer):
+    suffix: ClassVar[str] = "sarif"
+
+    def render(self, document: Document) -> bytes:
+        result = document.result
+        names = list(dict.fromkeys(f.id for f in result.findings))
+        by_id = {f.id: f for f in reversed(result.findings)}
+        driver = {
+            "name": "fedaudit",
+            "version": result.reproduction.versions.get("fedaudit", "unknown"),
+            "rules": [_rule(by_id[name]) for name in names],
+        }
+        run: dict[str, Any] = {
+            "tool": {"driver": driver},
+            "results": [_result(f, result, names.index(f.id)) for f in result.findings],
+            "properties": {"policy": result.policy.name, "policySha256": result.policy.sha256},
+        }
+        log = {"$schema": "https://json.schemastore.org/sarif-2.1.0.json", "version": "2.1.0", "runs": [run]}
+        return json.dumps(log, indent=2, ensure_ascii=False).encode() + b"\n"
+
+
+def _rule(finding: Finding) -> dict[str, Any]:
+    rule: dict[str, Any] = {"id": finding.id, "shortDescription": {"text": finding.method or finding.title}}
+    if finding.does_not_show:
+        rule["fullDescription"] = {"text": finding.does_not_show}
+    if finding.remedy:
+        rule["help"] = {"text": finding.remedy}
+    return rule
+
+
+def _result(finding: Finding, result: AuditResult, index: int) -> dict[str, Any]:
+    demonstrated = finding.outcome is Outcome.DEMONSTRATED
+    text = " ".join(part for part in (finding.title.rstrip(".") + ".", finding.summary) if part)
+    key = hashlib.sha256(f"{result.scope.method} {result.scope.dataset} {finding.id}".encode()).hexdigest()
+    found: dict[str, Any] = {
+        "ruleId": finding.id,
+        "ruleIndex": index,
+        "kind": KINDS[finding.outcome],
+        "level": LEVELS[finding.severity] if demonstrated else "none",
+        "message": {"text": text},
+        "locations": [{"physicalLocation": {"artifactLocation": {"uri": "audit.json"}}}],
+        "partialFingerprints": {"finding/v1": key},
+        "properties": {"severity": str(finding.severity), "reason": finding.reason},
+    }
+    if result.gate is not None and (why := result.gate.waived.get(finding.id)):
+        found["suppressions"] = [{"kind": "external", "status": "accepted", "justification": why}]
+    return found
