@@ -3,6 +3,7 @@
 import json
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 import typer
@@ -185,6 +186,33 @@ def test_gandalfs_parts_are_every_combination_at_the_papers_two_mediators() -> N
     for row in ("GANDALF", "with-fault-tolerance", "without-fault-tolerance"):
         column = next(iter(load_table("gandalf-2").rows[row].published))
         assert resolve(load_table("gandalf-2").cell(column, row, rounds=1, seed=7))["method"]["mediators"] == 2
+
+
+def test_the_sweeps_are_the_figures() -> None:
+    """ReBaFL's s, E, epsilon and mu and FedRS's alpha by E reach the runs as the papers list them."""
+    table, sweep = load_table("rebafl-figures"), load_table("fedrs-sweep")
+
+    def ran(column: str, row: str) -> dict[str, Any]:
+        return resolve(table.cell(column, row, rounds=3, seed=7))
+
+    periods = [ran(c, "ReBaFL")["federation"]["availability"]["period"] for c in ("s2", "s5", "s10", "s20")]
+    epochs = [ran(c, "ReBaFL")["method"]["local_epochs"] for c in ("e1", "e2", "e5", "e10", "e20")]
+    assert (periods, epochs) == ([2, 5, 10, 20], [1, 2, 5, 10, 20])
+    settings = [(m["epsilon"], m["mu"]) for r in table.rows_of("settings") if (m := ran("settings", r)["method"])]
+    assert settings[:5] == [(1e-4, 0), (1e-3, 0), (1e-2, 0), (0.1, 0), (0.2, 0)]
+    assert settings[5:] == [(0.01, 0), (0.01, 0.1), (0.01, 0.5), (0.01, 1), (0.01, 5)]
+    assert {ran(c, "FedAvg")["federation"]["availability"]["p"] for c in table.columns if "-m50-" in c} == {
+        0.1,
+        0.3,
+        0.5,
+    }
+    found = {
+        (m["alpha"], m["local_epochs"])
+        for c in ("e1", "e2", "e3", "e5")
+        for r in sweep.rows
+        if (m := resolve(sweep.cell(c, r, rounds=3, seed=7))["method"])
+    }
+    assert found == {(a, e) for a in (0, 0.1, 0.5, 0.9, 1) for e in (1, 2, 3, 5)}
 
 
 def test_rounds_and_time_until_an_accuracy_is_reached() -> None:
