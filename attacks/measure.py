@@ -42,6 +42,15 @@ MEASURES = {
         Measure(name="exact_match", words="exact match"),  # for an attack of your own
         Measure(name="asr", words="attack success rate"),
         Measure(name="accuracy", words="accuracy", higher_is_worse=False),
+        # what compromised clients do to the model
+        Measure(name="accuracy_drop", words="accuracy drop"),
+        Measure(name="worst_class_drop", words="worst class drop"),
+        Measure(name="cost_of_defence", words="cost of defence"),
+        Measure(name="changed_by_counts", words="answers changed by claimed counts"),
+        Measure(name="malicious_found", words="malicious clients found", higher_is_worse=False),
+        Measure(name="honest_dropped", words="honest clients dropped"),
+        Measure(name="honest_share", words="share of honest clients"),
+        Measure(name="sole_attacker", words="one client suffices"),
         # how alike
         Measure(name="ssim", words="SSIM", unit="index", curve=True),
         Measure(name="psnr", words="PSNR", unit="dB"),

@@ -58,6 +58,41 @@ def clopper_pearson(hits: float, trials: float, alpha: float = ALPHA) -> Interva
     return float(low), float(high)
 
 
+def paired_difference(
+    both: int, first: int, second: int, neither: int, alpha: float = ALPHA
+) -> Estimate:
+    """First proportion minus second, of two yes-or-no answers about the same things.
+
+    `first` counts where the first alone is yes, `second` where the second alone is. Newcombe (Stat. Med. 17, 1998,
+    pp. 2635-2650), method 10: Wilson intervals squared and added, with their correlation continuity-corrected.
+    (-1, 1) without trials.
+    """
+    n = both + first + second + neither
+    if n == 0:
+        return Estimate(value=0.0, interval=(-1.0, 1.0))
+    a, b = both + first, both + second
+    (a_low, a_high), (b_low, b_high) = wilson(a, n, alpha), wilson(b, n, alpha)
+    margins = float(a) * (n - a) * b * (n - b)
+    product = float(both) * neither - float(first) * second
+    phi = (max(product - n / 2, 0.0) if product > 0 else product) / math.sqrt(margins) if margins else 0.0
+    value = (first - second) / n
+
+    def reach(x: float, y: float) -> float:
+        return math.sqrt(max(0.0, x * x - 2 * phi * x * y + y * y))
+
+    low, high = reach(a / n - a_low, b_high - b / n), reach(a_high - a / n, b / n - b_low)
+    return Estimate(value=value, interval=(max(-1.0, value - low), min(1.0, value + high)))
+
+
+def t_interval(values: ArrayLike, alpha: float = ALPHA) -> Interval:
+    """Student's interval of the mean of independent repetitions; raises ValueError for fewer than two."""
+    x = np.asarray(values, dtype=np.float64)
+    if len(x) < 2:
+        raise ValueError(f"an interval over repetitions needs at least two, got {len(x)}")
+    half = float(stats.t.isf(alpha / 2, len(x) - 1)) * float(x.std(ddof=1)) / math.sqrt(len(x))
+    return float(x.mean()) - half, float(x.mean()) + half
+
+
 def normal_reach(alpha: float = ALPHA) -> float:
     """How many standard deviations a two-sided normal interval reaches to either side."""
     return float(stats.norm.isf(alpha / 2))

@@ -4,14 +4,14 @@ Sections read this and compute nothing. The schema is public: `fedaudit show --s
 """
 
 from collections.abc import Sequence
-from dataclasses import asdict
 from enum import StrEnum
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PlainSerializer
+from pydantic import AfterValidator, Field
 
 from attacks.evidence import Evidence, Series
-from fl.threat import ThreatModel
+from reports.record import Record, Threat
+from reports.robustness import Robustness
 
 SCHEMA_VERSION = 1
 
@@ -36,16 +36,6 @@ class Outcome(StrEnum):
     INCONCLUSIVE = "inconclusive"  # missed its positive control, or too few trials to tell
     NOT_APPLICABLE = "not_applicable"
     FAILED = "failed"  # an error; never improves a score
-
-
-class Record(BaseModel):
-    """Base of all records: unknown fields are refused, infinities are kept as text by JSON."""
-
-    model_config = ConfigDict(extra="forbid", ser_json_inf_nan="strings")
-
-
-# A set has no order of its own: written sorted, so that the same run gives the same bytes
-Threat = Annotated[ThreatModel, PlainSerializer(lambda t: asdict(t) | {"knows": sorted(t.knows)})]
 
 
 class Finding(Record):
@@ -386,6 +376,7 @@ class AuditResult(Record):
     budgets: list[Budget] = Field(default_factory=list)
     claims: list[ClaimRecord] = Field(default_factory=list)
     dp_audits: list[DPAudit] = Field(default_factory=list)
+    robustness: Robustness | None = None  # the matrix of attacks on the model by rules of the server
     alternatives: list[Alternative] = Field(default_factory=list)  # the audited run comes first
     history: list[History] = Field(default_factory=list)
     summary_metrics: dict[str, float] = Field(default_factory=dict)

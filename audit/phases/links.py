@@ -25,6 +25,7 @@ WRITES = {
     "simulate": ("artifacts/manifest.jsonl", "ledger.jsonl", "metrics.jsonl", "data.json", "environment.json"),
     "attack": ("evidence/[0-9]*.json",),
     "account": ("evidence/ledger.json", "evidence/budgets.json", "evidence/dp_audits.json"),
+    "matrix": ("evidence/matrix.json",),
     "score": ("audit.json",),
     "report": ("report.*",),
 }
@@ -32,7 +33,8 @@ READS: dict[str, tuple[str, ...]] = {
     "simulate": (),
     "attack": ("simulate",),
     "account": ("simulate",),
-    "score": ("simulate", "attack", "account"),
+    "matrix": ("simulate",),
+    "score": ("simulate", "attack", "account", "matrix"),
     "report": ("score",),
 }
 SIMULATED = ("federation", "method", "aggregator", "prototype_aggregator", "adversary", "protections")
@@ -119,7 +121,7 @@ def begin(run: RunDir, config: Config, name: str, settings: Mapping[str, Any]) -
             raise UserError(f"{run.path} was simulated and has no chain.json", hint="simulate into a new folder")
         _same_code(run, "simulate began", before, link, whole=True)
         link.aside.started = before.aside.started
-    elif name in ("attack", "account"):
+    elif name in ("attack", "account", "matrix"):
         _same_code(run, "simulate ran", chain.links["simulate"], link, whole=False)
     for later in downstream(name):
         chain.links.pop(later, None)

@@ -50,6 +50,7 @@ PHASES = (
     ),
     Phase("attack", ("attacks", "replay")),
     Phase("account", ("accountants", "delta", "dp_audit")),
+    Phase("matrix", ("matrix",)),
     Phase("score", ("policy", "title", "claims", "variants")),
     Phase("report", ("report", "sections")),
 )

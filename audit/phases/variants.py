@@ -28,6 +28,7 @@ def overrides_of(config: Config, variant: Variant) -> dict[str, Any]:
         "method": plain["method"],
         "attacks": [a.model_dump() for a in repeated],
         "variants": [],
+        "matrix": None,
     }
 
 

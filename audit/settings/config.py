@@ -14,6 +14,7 @@ from pydantic import Field, PrivateAttr, WithJsonSchema, field_serializer, field
 
 from audit.settings import catalog
 from audit.settings.errors import located, validate
+from audit.settings.matrix import AXES, Matrix
 from audit.settings.merge import merged
 from audit.settings.spec import AttackSpec, Group, Number, PluginSpec, Text, Whole
 from audit.settings.yaml import read_yaml
@@ -208,6 +209,9 @@ class Config(Group):
     variants: tuple[Variant, ...] = Field(
         default=(), max_length=50, description="the same run with other protections, each attacked"
     )
+    matrix: Matrix | None = Field(
+        default=None, description="attacks on the model by rules of the server, each pair run; null: none"
+    )
     replay: Replay = Field(default=Replay(), description="controls that the auditor recomputes")
     accountants: tuple[PluginSpec, ...] = Field(
         default=(PluginSpec(name="auto"),), max_length=50, description="a list of plugins"
@@ -274,6 +278,26 @@ class Config(Group):
         return self
 
     @model_validator(mode="after")
+    def _matrix_fits(self) -> "Config":
+        if self.matrix is None:
+            return self
+        if (most := max(self.matrix.malicious)) > self.federation.clients:
+            raise UserError(
+                f"matrix.malicious must be at most federation.clients ({self.federation.clients}), got {most}",
+                hint="rules can hold against less than half of them",
+                key="matrix.malicious",
+            )
+        named = {"adversary": self.adversary is not None, "aggregator": self.aggregator.name != "mean"}
+        named["prototype_aggregator"] = self.prototype_aggregator.name != "mean"
+        if key := next((k for k, there in named.items() if there), ""):
+            raise UserError(
+                f"{key} is what the matrix varies, and the config sets it as well",
+                hint=f"move it into matrix, or leave out {key}",
+                key=key,
+            )
+        return self
+
+    @model_validator(mode="after")
     def _recorded_clients_exist(self) -> "Config":
         chosen, total = self.record.clients, self.federation.clients
         if isinstance(chosen, tuple) and any(k >= total for k in chosen):
@@ -314,6 +338,12 @@ def plugins(config: Config) -> Iterator[Named]:
         if variant.method:
             method = merged({"method": config.method.model_dump()}, {"method": variant.method})["method"]
             yield Named("methods", f"variants[{i}].method", PluginSpec.model_validate(method))
+    for axis, kind in AXES.items():
+        for i, spec in enumerate(getattr(config.matrix, axis, ())):
+            yield Named(kind, f"matrix.{axis}[{i}]", spec)
+    for i, spec in enumerate(config.matrix.methods if config.matrix else ()):
+        method = merged({"method": config.method.model_dump()}, {"method": spec.settings | {"name": spec.name}})
+        yield Named("methods", f"matrix.methods[{i}]", PluginSpec.model_validate(method["method"]))
     for i, name in enumerate(config.sections):
         yield Named("sections", f"sections[{i}]", PluginSpec(name=name))
     for i, name in enumerate(config.report):

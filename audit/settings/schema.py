@@ -27,6 +27,11 @@ PLACES = {  # key of a config -> the kind of plugin it names
     "aggregator": "aggregators",
     "prototype_aggregator": "aggregators",
     "adversary": "adversaries",
+    "adversaries": "adversaries",  # of a matrix, as the four that follow
+    "aggregators": "aggregators",
+    "prototype_aggregators": "aggregators",
+    "partitions": "partitions",
+    "methods": "methods",
     "protections": "protections",
     "attacks": "attacks",
     "accountants": "accountants",
@@ -76,7 +81,8 @@ def _name_plugins(schema: Schema) -> Iterator[str]:
 def _plugins(kind: str, definitions: Schema, attack: Schema) -> Schema:
     """A plugin of a kind: its name, or a group of keys with the settings that the name decides."""
     name = {"anyOf": [{"enum": catalog.names(kind)}, FOREIGN]}
-    own = {"name": name} | ({"id": attack["id"]} if kind == "attacks" else {})
+    listed = kind in ("attacks", "adversaries", "aggregators", "partitions", "methods")  # somewhere in a config
+    own = {"name": name} | ({"id": attack["id"]} if listed else {})
     cases = []
     for each in catalog.names(kind):
         definitions[f"{kind}.{each}"] = _settings(kind, each, own, definitions)

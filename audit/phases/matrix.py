@@ -1,0 +1,59 @@
+"""Phase: attacks on the model by rules of the server, each pair a run folder under matrix/.
+
+Leaves evidence/matrix.json. Cells continue after a kill, and finished ones are not run again; those that an
+attack or a rule does not apply to are named with the reason.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+
+from audit.phases.cells import Failure, cells_of, run_cells
+from audit.robustness.outcome import Outcome
+from audit.robustness.plan import places
+from audit.robustness.table import table
+from audit.settings.config import Config
+from audit.subject.rundir import RunDir
+from audit.subject.sharing import sharing
+from fl import workers
+from fl.streams import Streams
+from reports.robustness import NotRun, Robustness
+
+Progress = Callable[[str, int, int], None]
+FILE = "matrix.json"
+PHASES = ("simulate",)
+
+
+def run(run: RunDir, config: Config, progress: Progress) -> None:
+    """Runs what is left of the matrix, and measures all of it."""
+    progress("matrix", 0, 1)
+    if config.matrix is None:
+        (run.evidence / FILE).unlink(missing_ok=True)
+    else:
+        run.write_bytes(run.evidence / FILE, measured(run, config, progress).model_dump_json(indent=1).encode())
+    progress("matrix", 1, 1)
+
+
+def measured(run: RunDir, config: Config, progress: Progress) -> Robustness:
+    """The whole matrix of a run; raises UserError where none of its runs came to an end."""
+    wanted = {p.folder: p for p in places(config)}
+    cells = cells_of(config, {n: p.overrides for n, p in wanted.items()}, run.inside("matrix"), PHASES)
+    failures = run_cells(cells, progress)
+    failed = {f.name for f in failures}
+    ended = {wanted[c.name]: Outcome(c.config, c.folder) for c in cells if c.name not in failed}
+    with workers.one_thread(), sharing():
+        return table(ended, _reasons(failures), Streams(config.seed))
+
+
+def load(run: RunDir) -> Robustness | None:
+    """What the phase left; None where the config has no matrix."""
+    if not (run.evidence / FILE).is_file():
+        return None
+    return Robustness.model_validate(run.read_json(run.evidence / FILE))
+
+
+def _reasons(failures: Sequence[Failure]) -> list[NotRun]:
+    """Cells that came to no end, by reason; a sentence for the user says that something does not apply."""
+    by_reason: dict[tuple[str, bool], list[str]] = defaultdict(list)
+    for f in failures:
+        by_reason[f.sentence, f.code != 2 or f.sentence.startswith("unexpected ")].append(f.name)
+    return [NotRun(cells=names, reason=reason, failed=bad) for (reason, bad), names in by_reason.items()]

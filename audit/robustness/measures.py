@@ -1,0 +1,161 @@
+"""Measures: what an attack did to a model, beside the same rule and seed with nobody malicious.
+
+With one seed the intervals are over test images, paired, because both models answer the same ones; they do not
+cover the choice of the seed. With several they are Student's over the seeds. `looks` is how many
+comparisons of one finding share its confidence.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from attacks import stats
+from attacks.evidence import Baseline, Evidence
+from attacks.poisoning._backdoors import Backdoors
+from audit.robustness.outcome import Labels, Outcome, by_class
+
+RESAMPLES = 2000
+Answers = NDArray[np.bool_]
+ONE_SEED = "one seed; the interval is over test images alone"
+
+
+def difference(
+    measure: str, before: Sequence[Outcome], after: Sequence[Outcome], looks: int, blind: Baseline | None = None
+) -> Evidence:
+    """Accuracy of `before` minus that of `after`, run by run (the same seeds in the same order)."""
+    alpha = stats.corrected(stats.ALPHA, looks)
+    pairs = [_paired(b.right, a.right, alpha) for b, a in zip(before, after, strict=True)]
+    nothing = Baseline(name="nobody malicious" if measure == "accuracy_drop" else "mean", value=0.0)
+    return _over_seeds(measure, pairs, len(before[0].labels), looks, [nothing, *([blind] if blind else [])])
+
+
+def worst_class_drop(
+    before: Sequence[Outcome], after: Sequence[Outcome], looks: int, rng: np.random.Generator
+) -> Evidence:
+    """How much lower the accuracy of the worst class is; of one seed, bootstrapped over test images."""
+    alpha = stats.corrected(stats.ALPHA, looks)
+    found = [_worst(b.right, a.right, b.labels, alpha, rng) for b, a in zip(before, after, strict=True)]
+    nothing = Baseline(name="nobody malicious", value=0.0)
+    return _over_seeds("worst_class_drop", found, len(before[0].labels), looks, [nothing])
+
+
+def asr(adversary: Backdoors, before: Sequence[Outcome], after: Sequence[Outcome], looks: int) -> Evidence:
+    """Triggered test images of other classes that are taken for the target.
+
+    Beside it: what the clean model answers to them, and what the attacked one does to a trigger that nobody
+    trained on.
+    """
+    alpha, target = stats.corrected(stats.ALPHA, looks), int(adversary.config.target)
+
+    def hits(runs: Sequence[Outcome], elsewhere: bool) -> list[Answers]:
+        return [(r.triggered(adversary, elsewhere) == target)[r.labels != target] for r in runs]
+
+    def exact(found: Sequence[Answers]) -> stats.Interval:
+        return stats.clopper_pearson(float(sum(f.sum() for f in found)), sum(map(len, found)), alpha)
+
+    own, clean, other = hits(after, False), hits(before, False), hits(after, True)
+    single = len(own) == 1
+    interval = exact(own) if single else _clipped(stats.t_interval([f.mean() for f in own], alpha))
+    named = (("clean model, same trigger", clean), ("trigger never trained on", other))
+    return Evidence(
+        measure="asr",
+        value=float(np.mean([f.mean() for f in own])),
+        unit="fraction",
+        trials=len(own[0]) if single else len(own),
+        interval=interval,
+        confidence=1 - stats.ALPHA,
+        looks=looks,
+        baselines=tuple(
+            Baseline(name=n, value=float(np.mean([f.mean() for f in found])), interval=exact(found))
+            for n, found in named
+        ),
+        note=ONE_SEED if single else "trials are seeds",
+    )
+
+
+def changed_by_counts(before: Sequence[Outcome], after: Sequence[Outcome], looks: int) -> Evidence:
+    """Test images whose answer differs: whether a claimed count moved anything."""
+    moved = [b.answers != a.answers for b, a in zip(before, after, strict=True)]
+    total, size = float(sum(m.sum() for m in moved)), sum(map(len, moved))
+    return Evidence(
+        measure="changed_by_counts",
+        value=total / size,
+        unit="fraction",
+        trials=size,
+        interval=stats.clopper_pearson(total, size, stats.corrected(stats.ALPHA, looks)),
+        looks=looks,
+    )
+
+
+def detected(after: Sequence[Outcome], looks: int) -> list[Evidence]:
+    """Of the malicious who were heard, those the rule dropped or weighed below half; and of the honest.
+
+    The baseline drops as many at random.
+    """
+    found = [s for r in after if (s := r.sorted_out()) is not None]
+    if len(found) < len(after):
+        return []
+    caught, malicious, dropped, honest = (sum(f[i] for f in found) for i in range(4))
+    if not malicious or not honest:
+        return []
+    alpha, blind = stats.corrected(stats.ALPHA, looks), (caught + dropped) / (malicious + honest)
+    return [
+        Evidence(
+            measure=name,
+            value=hits / trials,
+            unit="fraction",
+            trials=trials,
+            interval=stats.clopper_pearson(hits, trials, alpha),
+            looks=looks,
+            higher_is_worse=name == "honest_dropped",
+            baselines=(Baseline(name="dropping as many at random", value=blind),),
+            note="trials are clients heard, round by round",
+        )
+        for name, hits, trials in (("malicious_found", caught, malicious), ("honest_dropped", dropped, honest))
+    ]
+
+
+def exactly(measure: str, value: float) -> Evidence:
+    """A known number, as conditions of a policy read it."""
+    return Evidence(measure=measure, value=value, unit="fraction", trials=1, interval=(value, value))
+
+
+def _paired(before: Answers, after: Answers, alpha: float) -> stats.Estimate:
+    both, first = int((before & after).sum()), int((before & ~after).sum())
+    second = int((after & ~before).sum())
+    return stats.paired_difference(both, first, second, len(before) - both - first - second, alpha)
+
+
+def _worst(
+    before: Answers, after: Answers, labels: Labels, alpha: float, rng: np.random.Generator
+) -> stats.Estimate:
+    classes, index = np.unique(labels, return_inverse=True)
+    cells = np.bincount(index * 4 + before * 2 + after, minlength=4 * len(classes))
+    drawn = rng.multinomial(len(labels), cells / len(labels), size=RESAMPLES).reshape(RESAMPLES, -1, 4)
+    sizes = np.maximum(drawn.sum(2), 1)  # a class that was not drawn counts as wrong in both
+    lowest = [(drawn[:, :, list(which)].sum(2) / sizes).min(1) for which in ((2, 3), (1, 3))]
+    low, high = np.quantile(lowest[0] - lowest[1], [alpha / 2, 1 - alpha / 2])
+    value = min(by_class(before, labels)) - min(by_class(after, labels))
+    return stats.Estimate(value=value, interval=(float(low), float(high)))
+
+
+def _over_seeds(
+    measure: str, runs: Sequence[stats.Estimate], images: int, looks: int, baselines: Sequence[Baseline]
+) -> Evidence:
+    single, values = len(runs) == 1, [r.value for r in runs]
+    found = runs[0].interval if single else stats.t_interval(values, stats.corrected(stats.ALPHA, looks))
+    return Evidence(
+        measure=measure,
+        value=float(np.mean(values)),
+        unit="fraction",
+        trials=images if single else len(runs),
+        interval=found if single else (max(-1.0, found[0]), min(1.0, found[1])),
+        looks=looks,
+        baselines=tuple(baselines),
+        note=ONE_SEED if single else "trials are seeds",
+    )
+
+
+def _clipped(interval: stats.Interval) -> stats.Interval:
+    return max(0.0, interval[0]), min(1.0, interval[1])

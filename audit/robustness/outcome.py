@@ -1,0 +1,105 @@
+"""Outcomes: what the final model of one run answers on the test images, as they are and with a trigger."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from attacks.poisoning._backdoors import Backdoors
+from attacks.poisoning._trigger import stamped
+from audit.observer.models import BoundExtractor, KnownArchitecture
+from audit.settings.config import Config
+from audit.subject.messages import messages
+from audit.subject.simulated import SimulatedCase
+from fl.errors import UserError
+from fl.kinds import Kind
+
+Labels = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """One finished run."""
+
+    config: Config
+    folder: Path
+
+    @cached_property
+    def case(self) -> SimulatedCase:
+        return SimulatedCase(self.config)
+
+    @cached_property
+    def labels(self) -> Labels:
+        return np.asarray(self.case.data.test.y, dtype=np.int64)
+
+    @cached_property
+    def answers(self) -> Labels:
+        """[N] the class given to each test image."""
+        return self._answers(self.case.data.test.x)
+
+    @property
+    def right(self) -> NDArray[np.bool_]:
+        found: NDArray[np.bool_] = self.answers == self.labels
+        return found
+
+    @property
+    def accuracy(self) -> float:
+        return float(self.right.mean())
+
+    def worst_class(self) -> float:
+        return float(min(by_class(self.right, self.labels)))
+
+    def triggered(self, adversary: Backdoors, elsewhere: bool = False) -> Labels:
+        """[N] answers to the same images with the adversary's trigger, or with one that nobody trained on:
+        of the same size, at the opposite corner."""
+        images = torch.from_numpy(np.ascontiguousarray(self.case.data.test.x))
+        if elsewhere:
+            changed = stamped(images.flip(-1, -2), adversary.config.trigger).flip(-1, -2)
+        else:
+            changed = stamped(images, adversary.config.trigger)
+        return self._answers(changed.numpy())
+
+    def sorted_out(self) -> tuple[int, int, int, int] | None:
+        """(malicious found, malicious heard, honest dropped, honest heard) over all rounds; None where the rule
+        never says whom it kept, or keeps everybody alike. Found or dropped: not kept, or with less than half the
+        largest weight."""
+        totals, telling = [0, 0, 0, 0], False
+        for line in (self.folder / "metrics.jsonl").read_text().splitlines():
+            record = json.loads(line)
+            kept = {int(k): float(w) for k, w in record.get("kept", {}).get("model", {}).items()}
+            if not kept:
+                continue
+            most = max(kept.values())
+            fully = {k for k, w in kept.items() if w >= most / 2}
+            malicious = set(record.get("compromised", ()))
+            honest = int(record["delivered"]) - len(malicious)
+            telling |= len(fully) < honest + len(malicious)
+            found, dropped = len(malicious - fully), honest - len(fully - malicious)
+            totals = [a + b for a, b in zip(totals, (found, len(malicious), dropped, honest), strict=True)]
+        return (totals[0], totals[1], totals[2], totals[3]) if telling else None
+
+    @cached_property
+    def _model(self) -> BoundExtractor:
+        kept = messages(self.folder / "artifacts", [Kind.GLOBAL_MODEL], "all")
+        if not kept:
+            title = self.case.card.title
+            raise UserError(
+                f"{title} releases no shared model, so there is none to measure",
+                hint="choose a method whose clients share one model",
+            )
+        weights: Any = max(kept, key=lambda a: a.round).payload
+        return KnownArchitecture(self.case.make_net, self.case.data)(weights)
+
+    def _answers(self, images: NDArray[Any]) -> Labels:
+        return np.asarray(self._model.logits(images).argmax(1), dtype=np.int64)
+
+
+def by_class(right: NDArray[np.bool_], labels: Labels) -> Sequence[float]:
+    """Accuracy of every class that the test set has."""
+    return [float(right[labels == c].mean()) for c in np.unique(labels)]

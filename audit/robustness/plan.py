@@ -1,0 +1,141 @@
+"""Plan: which runs a matrix needs, as changes of its config: places, their folders and what each overrides.
+
+Cells share data, first model, participants and batches, since all of these come from the seed. A rule that
+assumes f malicious clients is another rule for every f, with its own run in which nobody attacks.
+"""
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from audit.settings import catalog
+from audit.settings.config import MOST_ROUNDS, Config
+from audit.settings.matrix import Matrix
+from audit.settings.spec import AttackSpec
+
+PLANTED = "_planted"  # ipm beyond what any mean survives: the fault that must be seen
+IDLE = "_idle"  # the same clients doing nothing: what is lost without any attack
+CONTROLS: dict[str, Mapping[str, Any]] = {
+    PLANTED: {"name": "ipm", "tau": None},
+    IDLE: {"name": "free_rider", "mode": "zero"},
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rule:
+    """What the server does with a round's uploads."""
+
+    name: str  # "mean", "krum-f4"
+    aggregator: Mapping[str, Any] = field(default_factory=lambda: {"name": "mean"})
+    prototypes: Mapping[str, Any] = field(default_factory=lambda: {"name": "mean"})
+    assumed: int | None = None  # malicious clients, where it assumes a number
+
+
+@dataclass(frozen=True, kw_only=True)
+class Place:
+    """One run: where it stands in the matrix."""
+
+    setting: str  # method and partition, "fedavg-iid"
+    rule: Rule
+    adversary: str  # its label; empty: nobody attacks
+    malicious: int
+    seed: int
+    changes: Mapping[str, Any]  # what the setting and the adversary override
+
+    @property
+    def folder(self) -> str:
+        who = f"{self.adversary}-{self.malicious}" if self.adversary else "clean"
+        return f"{self.setting}/{self.rule.name}/{who}/seed-{self.seed}"
+
+    @property
+    def overrides(self) -> dict[str, Any]:
+        return {
+            "seed": self.seed,
+            "aggregator": self.rule.aggregator,
+            "prototype_aggregator": self.rule.prototypes,
+            "attacks": [],
+            "variants": [],
+            "claims": [],
+            "matrix": None,
+            "record": {"rounds": "last", "clients": 0, "kinds": ["global_model"]},
+            "evaluate_every": MOST_ROUNDS,  # the last round is always measured
+            **self.changes,
+        }
+
+
+def places(config: Config) -> list[Place]:
+    """Every run of the config's matrix, clean ones first; raises UserError where a plugin cannot be loaded."""
+    matrix = config.matrix
+    assert matrix is not None
+    found: dict[str, Place] = {}
+    for setting, changes in _settings(config, matrix).items():
+        for malicious in sorted(set(matrix.malicious)):
+            for rule in _rules(matrix, malicious):
+                for seed in matrix.seeds or (config.seed,):
+                    for adversary, spec in _attackers(matrix, rule).items():
+                        attack = None if spec is None else {**spec, "clients": malicious}
+                        place = Place(
+                            setting=setting,
+                            rule=rule,
+                            adversary=adversary,
+                            malicious=malicious if adversary else 0,
+                            seed=seed,
+                            changes={**changes, "adversary": attack},
+                        )
+                        found[place.folder] = place
+    return sorted(found.values(), key=lambda p: bool(p.adversary))
+
+
+def _settings(config: Config, matrix: Matrix) -> dict[str, dict[str, Any]]:
+    """Methods by partitions."""
+    own = (AttackSpec(name=config.method.name, settings=config.method.settings),)
+    split = config.federation.partition
+    parts = matrix.partitions or (AttackSpec(name=split.name, settings=split.settings),)
+    return {
+        f"{_fit(method)}-{_fit(part)}": {
+            "method": {"name": method.name, **method.settings},
+            "federation.partition": {"name": part.name, **part.settings},
+        }
+        for method in matrix.methods or own
+        for part in parts
+    }
+
+
+def _rules(matrix: Matrix, malicious: int) -> list[Rule]:
+    rules = [Rule(name="mean")]
+    for spec in matrix.aggregators:
+        plain = {"name": spec.name, **spec.settings}
+        if not _assumes(spec):
+            rules.append(Rule(name=_fit(spec), aggregator=plain, assumed=spec.settings.get("f")))
+            continue
+        for f in dict.fromkeys({"true": malicious, "half": malicious // 2}.get(str(a), a) for a in matrix.assumed):
+            rules.append(Rule(name=f"{_fit(spec)}-f{f}", aggregator={**plain, "f": f}, assumed=int(f)))
+    for spec in matrix.prototype_aggregators:
+        rules.append(Rule(name=f"prototypes-{_fit(spec)}", prototypes={"name": spec.name, **spec.settings}))
+    return rules
+
+
+def _attackers(matrix: Matrix, rule: Rule) -> dict[str, Mapping[str, Any] | None]:
+    """Who attacks under a rule, by label; the planted fault is one of the mean."""
+    own = {_fit(s): {"name": s.name, **s.settings} for s in matrix.adversaries}
+    controls = {IDLE: CONTROLS[IDLE]} | ({PLANTED: CONTROLS[PLANTED]} if rule.name == "mean" else {})
+    return {"": None, **controls, **own}
+
+
+def _assumes(spec: AttackSpec) -> bool:
+    """Whether the rule assumes a number that the entry does not fix."""
+    declared = catalog.load("aggregators", spec.name).Config
+    return "f" not in spec.settings and any(f.name == "f" for f in dataclasses.fields(declared))
+
+
+def _fit(spec: AttackSpec) -> str:
+    return spec.id or spec.fit_id
+
+
+def title(adversary: Mapping[str, Any]) -> str:
+    """An adversary in words, with what it is set to."""
+    settings = {k: v for k, v in adversary.items() if k not in ("name", "id", "clients", "share")}
+    words = ", ".join(f"{k} {v}" for k, v in settings.items())
+    card = catalog.load("adversaries", str(adversary["name"])).card
+    return card.title + (f" ({words})" if words else "")

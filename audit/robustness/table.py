@@ -1,0 +1,138 @@
+"""Table: finished runs of a matrix to its cells, each with what was measured and beside what."""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from attacks.evidence import Baseline, Evidence
+from attacks.poisoning._backdoors import Backdoors
+from audit.robustness import measures
+from audit.robustness.advice import advice
+from audit.robustness.outcome import Outcome
+from audit.robustness.plan import CONTROLS, IDLE, PLANTED, Place, title
+from audit.robustness.taxonomy import taxonomy
+from audit.settings import catalog
+from audit.settings.spec import PluginSpec
+from audit.subject.simulated import plugin
+from fl.adversary import Adversary as Attacker
+from fl.errors import UserError
+from fl.streams import Streams
+from reports.robustness import Adversary, DefenceCost, MatrixCell, NotRun, Robustness
+
+COUNTS = "count_inflation"
+
+
+def table(outcomes: Mapping[Place, Outcome], not_run: Sequence[NotRun], streams: Streams) -> Robustness:
+    """Every measure of every cell; raises UserError where no run came to its end."""
+    if not outcomes:
+        raise UserError("no run of the matrix came to its end: " + "; ".join(n.reason for n in not_run))
+    first = next(iter(outcomes.values()))
+    made = Robustness(
+        clients=first.case.clients,
+        chance=float(np.bincount(first.labels).max() / len(first.labels)),
+        seeds=sorted({p.seed for p in outcomes}),
+        not_run=list(not_run),
+    )
+    by_rule: dict[tuple[str, str], dict[tuple[str, int], dict[int, Place]]] = defaultdict(lambda: defaultdict(dict))
+    for place in outcomes:
+        by_rule[place.setting, place.rule.name][place.adversary, place.malicious][place.seed] = place
+    for (setting, rule), columns in by_rule.items():
+        mean = by_rule.get((setting, "mean"), {}).get(("", 0), {})
+        clean = columns.pop(("", 0), {})
+        if not clean:
+            continue
+        costs = _cost(outcomes, clean, mean if rule != "mean" else {}, len(by_rule))
+        made.costs.append(costs)
+        looks = sum(adversary not in CONTROLS for adversary, _ in columns) or 1
+        for (adversary, malicious), runs in columns.items():
+            if set(runs) - set(clean) or adversary == IDLE:
+                continue
+            idle = columns.get((IDLE, malicious), {})
+            cell = _cell(outcomes, runs, clean, idle, made.clients, looks, streams)
+            (made.planted if adversary == PLANTED else made.cells).append(cell)
+            spec = next(iter(runs.values())).changes["adversary"]
+            made.adversaries.setdefault(adversary, _card(spec))
+    made.advice = advice(made)
+    return made
+
+
+def _cost(
+    outcomes: Mapping[Place, Outcome], clean: Mapping[int, Place], mean: Mapping[int, Place], looks: int
+) -> DefenceCost:
+    place, runs = next(iter(clean.values())), [outcomes[p] for p in clean.values()]
+    evidence: list[Evidence] = []
+    if mean and set(mean) >= set(clean):
+        before = [outcomes[mean[s]] for s in clean]
+        evidence = [measures.difference("cost_of_defence", before, runs, looks)]
+    return DefenceCost(
+        setting=place.setting,
+        rule=place.rule.name,
+        assumed=place.rule.assumed,
+        accuracy=float(np.mean([r.accuracy for r in runs])),
+        worst_class=float(np.mean([r.worst_class() for r in runs])),
+        evidence=evidence,
+    )
+
+
+def _cell(
+    outcomes: Mapping[Place, Outcome],
+    runs: Mapping[int, Place],
+    clean: Mapping[int, Place],
+    idle: Mapping[int, Place],
+    clients: int,
+    looks: int,
+    streams: Streams,
+) -> MatrixCell:
+    place = next(iter(runs.values()))
+    after, before = [outcomes[p] for p in runs.values()], [outcomes[clean[s]] for s in runs]
+    blind = None
+    if set(idle) >= set(runs):
+        lost = measures.difference("accuracy_drop", before, [outcomes[idle[s]] for s in runs], looks)
+        blind = Baseline(name="the same clients doing nothing", value=lost.value, interval=lost.interval)
+    rng = streams.numpy("matrix", place.setting, place.rule.name, place.adversary, place.malicious)
+    found = [
+        measures.difference("accuracy_drop", before, after, looks, blind),
+        measures.worst_class_drop(before, after, looks, rng),
+        *measures.detected(after, looks),
+        measures.exactly("honest_share", 1 - place.malicious / clients),
+    ]
+    spec = place.changes["adversary"]
+    attacker = _attacker(spec)
+    if isinstance(attacker, Backdoors):
+        found.append(measures.asr(attacker, before, after, looks))
+    if spec["name"] == COUNTS:
+        found.append(measures.changed_by_counts(before, after, looks))
+    if place.malicious == 1:
+        found.append(measures.exactly("sole_attacker", 1.0))
+    return MatrixCell(
+        setting=place.setting,
+        rule=place.rule.name,
+        assumed=place.rule.assumed,
+        adversary=place.adversary,
+        title=title(spec),
+        malicious=place.malicious,
+        accuracy=float(np.mean([r.accuracy for r in after])),
+        clean=float(np.mean([r.accuracy for r in before])),
+        evidence=found,
+        folders=[f"matrix/{p.folder}" for p in runs.values()],
+    )
+
+
+def _attacker(spec: Mapping[str, Any]) -> Attacker:
+    made: Attacker = plugin("adversaries", PluginSpec.model_validate(dict(spec)), "matrix.adversaries")
+    return made
+
+
+def _card(spec: Mapping[str, Any]) -> Adversary:
+    card = catalog.load("adversaries", str(spec["name"])).card
+    return Adversary(
+        name=str(spec["name"]),
+        title=title(spec),
+        source=card.source,
+        does=card.does,
+        remedy=card.remedy,
+        threat=card.threat,
+        taxonomy=taxonomy(str(spec["name"]), issubclass(catalog.load("adversaries", str(spec["name"])), Backdoors)),
+    )

@@ -1,0 +1,80 @@
+"""The `matrix` key of a config: attacks on the model by rules of the server, each pair a run of its own."""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, field_validator, model_validator
+
+from audit.settings.spec import AttackSpec, Group, Whole
+from fl.errors import UserError
+
+AXES = {  # what entries of an axis are on the shelves of the catalogue
+    "adversaries": "adversaries",
+    "aggregators": "aggregators",
+    "prototype_aggregators": "aggregators",
+    "partitions": "partitions",
+}
+
+
+class Matrix(Group):
+    """What is crossed; nobody malicious and the rule `mean` are always there, and two controls."""
+
+    adversaries: tuple[AttackSpec, ...] = Field(
+        min_length=1, max_length=50, description="a list of plugins; an `id` tells one from itself"
+    )
+    aggregators: tuple[AttackSpec, ...] = Field(
+        default=(), max_length=50, description="rules beside the mean; one that assumes f is told by `assumed`"
+    )
+    prototype_aggregators: tuple[AttackSpec, ...] = Field(
+        default=(), max_length=50, description="rules for prototypes, models by the mean"
+    )
+    malicious: tuple[Annotated[Whole, Field(ge=1)], ...] = Field(
+        default=(1,), min_length=1, max_length=50, description="how many clients are; none is always tried"
+    )
+    assumed: tuple[Literal["true", "half"] | Annotated[int, Field(ge=0)], ...] = Field(
+        default=("true",), min_length=1, max_length=10, description="what rules assume: true, half, or numbers"
+    )
+    seeds: tuple[Annotated[Whole, Field(ge=0)], ...] = Field(
+        default=(), max_length=100, description="one run of each pair for each; none: the audit's own"
+    )
+    partitions: tuple[AttackSpec, ...] = Field(
+        default=(), max_length=20, description="who holds which examples; none: the audit's own"
+    )
+    methods: tuple[AttackSpec, ...] = Field(
+        default=(), max_length=20, description="laid over the audit's own; none: that alone"
+    )
+
+    @field_validator("malicious", mode="before")
+    @classmethod
+    def _none_is_always_there(cls, value: Any) -> Any:
+        return [v for v in value if v != 0 or v is False] if isinstance(value, list | tuple) else value
+
+    @field_validator("assumed", mode="before")
+    @classmethod
+    def _true(cls, value: Any) -> Any:
+        """YAML reads `true` as a truth value."""
+        return ["true" if v is True else v for v in value] if isinstance(value, list | tuple) else value
+
+    @model_validator(mode="after")
+    def _labels_differ(self) -> "Matrix":
+        rules = [("aggregators", s) for s in self.aggregators]
+        rules += [("prototype_aggregators", s) for s in self.prototype_aggregators]
+        axes = {axis: [(axis, s) for s in getattr(self, axis)] for axis in ("adversaries", "partitions", "methods")}
+        for axis, specs in {**axes, "aggregators": rules}.items():
+            seen = {"mean"} if axis == "aggregators" else set[str]()
+            for _, spec in specs:
+                if spec.label in seen:
+                    raise UserError(
+                        f"matrix.{axis} has {spec.label!r} twice" + (" (mean is always there)" * ("mean" in seen)),
+                        hint=f"give one an id of its own: {{name: {spec.name}, id: {spec.fit_id}-2}}",
+                        key=f"matrix.{axis}",
+                    )
+                seen.add(spec.label)
+        for i, spec in enumerate(self.adversaries):
+            for key in ("clients", "share"):
+                if spec.settings.get(key) is not None:
+                    raise UserError(
+                        f"matrix.adversaries[{i}].{key} is what matrix.malicious says",
+                        hint="leave it out, and list numbers in matrix.malicious",
+                        key=f"matrix.adversaries[{i}]",
+                    )
+        return self

@@ -1,0 +1,18 @@
+"""The base of all records of an audit result, and a field that several of them have."""
+
+from dataclasses import asdict
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, PlainSerializer
+
+from fl.threat import ThreatModel
+
+
+class Record(BaseModel):
+    """Unknown fields are refused, infinities are kept as text by JSON."""
+
+    model_config = ConfigDict(extra="forbid", ser_json_inf_nan="strings")
+
+
+# A set has no order of its own: written sorted, so that the same run gives the same bytes
+Threat = Annotated[ThreatModel, PlainSerializer(lambda t: asdict(t) | {"knows": sorted(t.knows)})]

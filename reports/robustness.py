@@ -1,0 +1,71 @@
+"""What a matrix of attacks by rules came to, as audit.json and evidence/matrix.json hold it."""
+
+from pydantic import Field
+
+from attacks.evidence import Evidence
+from reports.record import Record, Threat
+
+
+class MatrixCell(Record):
+    """One attack under one rule, over all seeds, beside the same rule with nobody malicious."""
+
+    setting: str  # method and partition
+    rule: str
+    assumed: int | None  # malicious clients that the rule assumes
+    adversary: str  # its label
+    title: str  # the adversary in words
+    malicious: int
+    accuracy: float  # mean over seeds, fraction of the test set
+    clean: float
+    severity: str = ""  # of this cell alone, by the policy; empty: no rule held
+    evidence: list[Evidence] = Field(default_factory=list)
+    folders: list[str] = Field(default_factory=list)  # of its runs, inside the run folder
+
+    def find(self, measure: str) -> Evidence | None:
+        return next((e for e in self.evidence if e.measure == measure), None)
+
+
+class DefenceCost(Record):
+    """What a rule costs with nobody malicious, beside the mean."""
+
+    setting: str
+    rule: str
+    assumed: int | None
+    accuracy: float
+    worst_class: float
+    evidence: list[Evidence] = Field(default_factory=list)  # none for the mean itself
+    severity: str = ""
+
+
+class NotRun(Record):
+    """Runs of the matrix that came to no end, for one reason."""
+
+    cells: list[str]
+    reason: str
+    failed: bool  # an error; else the attack or rule does not apply
+
+
+class Adversary(Record):
+    """Who was tried, for the words of findings."""
+
+    name: str
+    title: str
+    source: str
+    does: str
+    remedy: str
+    threat: Threat
+    taxonomy: str
+
+
+class Robustness(Record):
+    """The whole matrix; controls are cells of `planted`."""
+
+    clients: int
+    chance: float  # accuracy of always answering the most frequent class
+    seeds: list[int]
+    cells: list[MatrixCell] = Field(default_factory=list)
+    costs: list[DefenceCost] = Field(default_factory=list)
+    planted: list[MatrixCell] = Field(default_factory=list)
+    not_run: list[NotRun] = Field(default_factory=list)
+    adversaries: dict[str, Adversary] = Field(default_factory=dict)  # by label
+    advice: list[str] = Field(default_factory=list)  # sentences, from cells that ran
