@@ -58,14 +58,12 @@ def clopper_pearson(hits: float, trials: float, alpha: float = ALPHA) -> Interva
     return float(low), float(high)
 
 
-def paired_difference(
-    both: int, first: int, second: int, neither: int, alpha: float = ALPHA
-) -> Estimate:
+def paired_difference(both: int, first: int, second: int, neither: int, alpha: float = ALPHA) -> Estimate:
     """First proportion minus second, of two yes-or-no answers about the same things.
 
-    `first` counts where the first alone is yes, `second` where the second alone is. Newcombe (Stat. Med. 17, 1998,
-    pp. 2635-2650), method 10: Wilson intervals squared and added, with their correlation continuity-corrected.
-    (-1, 1) without trials.
+    `first` counts where the first alone is yes, `second` where the second alone is. Newcombe (Stat. Med. 17,
+    1998, pp. 2635-2650), method 10: Wilson intervals squared and added, their correlation corrected for
+    continuity. (-1, 1) without trials.
     """
     n = both + first + second + neither
     if n == 0:

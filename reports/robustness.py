@@ -11,12 +11,14 @@ class MatrixCell(Record):
 
     setting: str  # method and partition
     rule: str
+    family: str  # the same rule whatever the number of malicious clients: "krum (f = m)"
     assumed: int | None  # malicious clients that the rule assumes
     adversary: str  # its label
     title: str  # the adversary in words
     malicious: int
     accuracy: float  # mean over seeds, fraction of the test set
     clean: float
+    by_seed: list[tuple[float, float]]  # attacked, clean
     severity: str = ""  # of this cell alone, by the policy; empty: no rule held
     evidence: list[Evidence] = Field(default_factory=list)
     folders: list[str] = Field(default_factory=list)  # of its runs, inside the run folder
@@ -35,6 +37,15 @@ class DefenceCost(Record):
     worst_class: float
     evidence: list[Evidence] = Field(default_factory=list)  # none for the mean itself
     severity: str = ""
+
+
+class Breakdown(Record):
+    """The fewest malicious clients, of those tried, that take a tenth of a rule's clean accuracy."""
+
+    setting: str
+    family: str
+    tried: list[int]
+    least: list[int | None]  # of each seed; None: none of those tried
 
 
 class NotRun(Record):
@@ -66,6 +77,7 @@ class Robustness(Record):
     cells: list[MatrixCell] = Field(default_factory=list)
     costs: list[DefenceCost] = Field(default_factory=list)
     planted: list[MatrixCell] = Field(default_factory=list)
+    breakdown: list[Breakdown] = Field(default_factory=list)
     not_run: list[NotRun] = Field(default_factory=list)
     adversaries: dict[str, Adversary] = Field(default_factory=dict)  # by label
     advice: list[str] = Field(default_factory=list)  # sentences, from cells that ran

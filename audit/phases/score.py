@@ -11,9 +11,14 @@ from audit.dp.lint import RunRecord
 from audit.dp.spending import over_rounds
 from audit.dp.verify import Issue
 from audit.phases import links
+from audit.phases import matrix as matrix_phase
 from audit.phases.attack import load_evidence
 from audit.phases.plan import read_phases
 from audit.phases.variants import results
+from audit.robustness.figures import breakdown_curves
+from audit.robustness.lints import pitfalls
+from audit.robustness.subjects import grade
+from audit.robustness.subjects import subjects as under_attack
 from audit.settings.config import Config
 from audit.subject.case import Case, counts
 from audit.subject.open import open_case
@@ -78,11 +83,15 @@ def derive(run: RunDir, config: Config, policy: Policy) -> AuditResult:
         *flaws(record),
         *map(NoiseAudit, audits),
     ]
+    if matrix := matrix_phase.load(run):
+        grade(matrix, policy)
+        subjects += [*under_attack(matrix), *pitfalls(config, matrix)]
     findings = [judged(subject, policy) for subject in subjects]
     of_attacks = list(zip(attacked, findings, strict=False))  # they come first
     images = [g for subject, finding in of_attacks for g in subject.galleries(finding)]
     figures = [c for subject, finding in of_attacks for c in subject.figures(finding)]
     figures += over_rounds(releases, budgets, config.delta)
+    figures += breakdown_curves(matrix) if matrix else []
     findings = worst_first(findings)
     result = AuditResult(
         title=config.title,
@@ -96,6 +105,7 @@ def derive(run: RunDir, config: Config, policy: Policy) -> AuditResult:
         budgets=budgets,
         claims=score_files([Path(p) for p in config.claims]).claims,
         dp_audits=audits,
+        robustness=matrix,
         history=[_history(r) for r in history],
         summary_metrics=summary(history),
         limits=LIMITS,

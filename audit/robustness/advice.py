@@ -1,8 +1,11 @@
-"""Advice: which rule kept most accuracy under its strongest attack, in sentences from cells that ran."""
+"""Advice: where each rule breaks, and which kept most under its strongest attack, from cells that ran."""
 
 from collections import defaultdict
+from collections.abc import Sequence
 
-from reports.robustness import MatrixCell, Robustness
+from reports.robustness import Breakdown, MatrixCell, Robustness
+
+KEPT = 0.9  # of the clean accuracy; below that a rule counts as broken
 
 
 def advice(matrix: Robustness) -> list[str]:
@@ -27,3 +30,24 @@ def advice(matrix: Robustness) -> list[str]:
             f"({best.title}), the mean {100 * mean.accuracy:.1f} % ({mean.title}){price}."
         )
     return said
+
+
+def breakdown(cells: Sequence[MatrixCell]) -> list[Breakdown]:
+    """One for each rule: the fewest malicious clients, of those tried, at their strongest attack."""
+    families: dict[tuple[str, str], list[MatrixCell]] = defaultdict(list)
+    for cell in cells:
+        families[cell.setting, cell.family].append(cell)
+    return [
+        Breakdown(
+            setting=setting,
+            family=family,
+            tried=sorted({c.malicious for c in own}),
+            least=[_least(own, seed) for seed in range(min(len(c.by_seed) for c in own))],
+        )
+        for (setting, family), own in families.items()
+    ]
+
+
+def _least(cells: Sequence[MatrixCell], seed: int) -> int | None:
+    broken = [c.malicious for c in cells if c.by_seed[seed][0] < KEPT * c.by_seed[seed][1]]
+    return min(broken, default=None)

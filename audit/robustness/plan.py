@@ -27,12 +27,13 @@ class Rule:
     """What the server does with a round's uploads."""
 
     name: str  # "mean", "krum-f4"
+    family: str = "mean"  # the same rule whatever number of malicious clients there is: "krum (f = m)"
     aggregator: Mapping[str, Any] = field(default_factory=lambda: {"name": "mean"})
     prototypes: Mapping[str, Any] = field(default_factory=lambda: {"name": "mean"})
     assumed: int | None = None  # malicious clients, where it assumes a number
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class Place:
     """One run: where it stands in the matrix."""
 
@@ -107,12 +108,17 @@ def _rules(matrix: Matrix, malicious: int) -> list[Rule]:
     for spec in matrix.aggregators:
         plain = {"name": spec.name, **spec.settings}
         if not _assumes(spec):
-            rules.append(Rule(name=_fit(spec), aggregator=plain, assumed=spec.settings.get("f")))
+            rules.append(
+                Rule(name=_fit(spec), family=_fit(spec), aggregator=plain, assumed=spec.settings.get("f"))
+            )
             continue
-        for f in dict.fromkeys({"true": malicious, "half": malicious // 2}.get(str(a), a) for a in matrix.assumed):
-            rules.append(Rule(name=f"{_fit(spec)}-f{f}", aggregator={**plain, "f": f}, assumed=int(f)))
+        told = {"true": (malicious, "m"), "half": (malicious // 2, "m / 2")}
+        for f, words in (told.get(str(a), (int(a) if isinstance(a, int) else 0, str(a))) for a in matrix.assumed):
+            name, family = f"{_fit(spec)}-f{f}", f"{_fit(spec)} (f = {words})"
+            rules.append(Rule(name=name, family=family, aggregator={**plain, "f": f}, assumed=f))
     for spec in matrix.prototype_aggregators:
-        rules.append(Rule(name=f"prototypes-{_fit(spec)}", prototypes={"name": spec.name, **spec.settings}))
+        name = f"prototypes-{_fit(spec)}"
+        rules.append(Rule(name=name, family=name, prototypes={"name": spec.name, **spec.settings}))
     return rules
 
 
@@ -138,4 +144,4 @@ def title(adversary: Mapping[str, Any]) -> str:
     settings = {k: v for k, v in adversary.items() if k not in ("name", "id", "clients", "share")}
     words = ", ".join(f"{k} {v}" for k, v in settings.items())
     card = catalog.load("adversaries", str(adversary["name"])).card
-    return card.title + (f" ({words})" if words else "")
+    return f"{card.title} ({words})" if words else str(card.title)

@@ -9,7 +9,7 @@ import numpy as np
 from attacks.evidence import Baseline, Evidence
 from attacks.poisoning._backdoors import Backdoors
 from audit.robustness import measures
-from audit.robustness.advice import advice
+from audit.robustness.advice import advice, breakdown
 from audit.robustness.outcome import Outcome
 from audit.robustness.plan import CONTROLS, IDLE, PLANTED, Place, title
 from audit.robustness.taxonomy import taxonomy
@@ -35,26 +35,28 @@ def table(outcomes: Mapping[Place, Outcome], not_run: Sequence[NotRun], streams:
         seeds=sorted({p.seed for p in outcomes}),
         not_run=list(not_run),
     )
-    by_rule: dict[tuple[str, str], dict[tuple[str, int], dict[int, Place]]] = defaultdict(lambda: defaultdict(dict))
+    by_rule: dict[tuple[str, str], dict[tuple[str, int], dict[int, Place]]] = defaultdict(
+        lambda: defaultdict(dict)
+    )
     for place in outcomes:
         by_rule[place.setting, place.rule.name][place.adversary, place.malicious][place.seed] = place
     for (setting, rule), columns in by_rule.items():
         mean = by_rule.get((setting, "mean"), {}).get(("", 0), {})
-        clean = columns.pop(("", 0), {})
+        clean = columns.get(("", 0), {})
         if not clean:
             continue
         costs = _cost(outcomes, clean, mean if rule != "mean" else {}, len(by_rule))
         made.costs.append(costs)
-        looks = sum(adversary not in CONTROLS for adversary, _ in columns) or 1
+        looks = sum(adversary not in ("", *CONTROLS) for adversary, _ in columns) or 1
         for (adversary, malicious), runs in columns.items():
-            if set(runs) - set(clean) or adversary == IDLE:
+            if set(runs) - set(clean) or adversary in ("", IDLE):
                 continue
             idle = columns.get((IDLE, malicious), {})
             cell = _cell(outcomes, runs, clean, idle, made.clients, looks, streams)
             (made.planted if adversary == PLANTED else made.cells).append(cell)
             spec = next(iter(runs.values())).changes["adversary"]
             made.adversaries.setdefault(adversary, _card(spec))
-    made.advice = advice(made)
+    made.breakdown, made.advice = breakdown(made.cells), advice(made)
     return made
 
 
@@ -109,12 +111,14 @@ def _cell(
     return MatrixCell(
         setting=place.setting,
         rule=place.rule.name,
+        family=place.rule.family,
         assumed=place.rule.assumed,
         adversary=place.adversary,
         title=title(spec),
         malicious=place.malicious,
         accuracy=float(np.mean([r.accuracy for r in after])),
         clean=float(np.mean([r.accuracy for r in before])),
+        by_seed=[(a.accuracy, b.accuracy) for a, b in zip(after, before, strict=True)],
         evidence=found,
         folders=[f"matrix/{p.folder}" for p in runs.values()],
     )
@@ -134,5 +138,7 @@ def _card(spec: Mapping[str, Any]) -> Adversary:
         does=card.does,
         remedy=card.remedy,
         threat=card.threat,
-        taxonomy=taxonomy(str(spec["name"]), issubclass(catalog.load("adversaries", str(spec["name"])), Backdoors)),
+        taxonomy=taxonomy(
+            str(spec["name"]), issubclass(catalog.load("adversaries", str(spec["name"])), Backdoors)
+        ),
     )

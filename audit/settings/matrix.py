@@ -56,16 +56,14 @@ class Matrix(Group):
 
     @model_validator(mode="after")
     def _labels_differ(self) -> "Matrix":
-        rules = [("aggregators", s) for s in self.aggregators]
-        rules += [("prototype_aggregators", s) for s in self.prototype_aggregators]
-        axes = {axis: [(axis, s) for s in getattr(self, axis)] for axis in ("adversaries", "partitions", "methods")}
-        for axis, specs in {**axes, "aggregators": rules}.items():
-            seen = {"mean"} if axis == "aggregators" else set[str]()
-            for _, spec in specs:
+        for axis in ("adversaries", "aggregators", "prototype_aggregators", "partitions", "methods"):
+            seen = {"mean"} if "aggregators" in axis else set[str]()  # which is always there
+            for spec in getattr(self, axis):
                 if spec.label in seen:
                     raise UserError(
-                        f"matrix.{axis} has {spec.label!r} twice" + (" (mean is always there)" * ("mean" in seen)),
-                        hint=f"give one an id of its own: {{name: {spec.name}, id: {spec.fit_id}-2}}",
+                        f"matrix.{axis} has {spec.label!r} more than once",
+                        hint="mean is always there; give another an id, as in "
+                        f"{{name: {spec.name}, id: {spec.fit_id}-2}}",
                         key=f"matrix.{axis}",
                     )
                 seen.add(spec.label)

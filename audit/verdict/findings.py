@@ -139,7 +139,8 @@ def _where_it_ends(real: Sequence[Evidence], measure: str) -> str:
 
 def headline(findings: Sequence[Finding]) -> Headline:
     """The worst demonstrated finding, and how much of what applies was really looked at."""
-    attacks = [f for f in findings if f.source == "attack"]
+    harm = [f for f in findings if f.source == "robustness" and f.threat]  # a rule under attack, not its cost
+    attacks = [f for f in findings if f.source == "attack"] + harm
     tally = {o: sum(f.outcome == o for f in attacks) for o in Outcome}
     coverage = Coverage(
         ran=tally[Outcome.DEMONSTRATED] + tally[Outcome.NOT_DEMONSTRATED] + tally[Outcome.INCONCLUSIVE],
@@ -157,7 +158,8 @@ def headline(findings: Sequence[Finding]) -> Headline:
             coverage=coverage,
         )
     if tally[Outcome.NOT_DEMONSTRATED] and not tally[Outcome.INCONCLUSIVE] and not tally[Outcome.FAILED]:
-        text = "No leak was demonstrated by the attacks that ran. That is not a proof of privacy."
+        what = "No leak and no harm to the model were" if harm else "No leak was"
+        text = f"{what} demonstrated by the attacks that ran. That is not a proof of privacy."
         return Headline(
             severity=Severity.NONE, outcome=Outcome.NOT_DEMONSTRATED, sentence=text, coverage=coverage
         )

@@ -34,6 +34,20 @@ class Fact:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Words:
+    """How a verdict speaks of what was looked for."""
+
+    fired: str = "the attack finds leaks where there are none"
+    unplanted: str = "No planted leak was tried, so nothing shows that the attack works."
+    missed: str = "The attack missed its planted leak, so finding nothing means nothing."
+    sought: str = "leak"
+    found: str = "The attack found its planted leak and nothing beyond the blind adversaries here"
+
+
+LEAK = Words()
+
+
+@dataclass(frozen=True, kw_only=True)
 class Verdict:
     outcome: Outcome
     severity: Severity = Severity.NONE
@@ -45,6 +59,8 @@ class Verdict:
 
 class Subject(ABC):
     """Something that was looked into: what was found there, and the words of a finding about it."""
+
+    speaks = LEAK
 
     @property
     @abstractmethod
@@ -63,13 +79,13 @@ class Subject(ABC):
 
 def judged(subject: Subject, policy: Policy) -> Finding:
     """The finding about one subject: the only way to one."""
-    verdict = subject.unsettled or judge(subject.found, policy)
+    verdict = subject.unsettled or judge(subject.found, policy, subject.speaks)
     return Finding(
         outcome=verdict.outcome, severity=verdict.severity, reason=verdict.reason, **subject.words(verdict)
     )
 
 
-def judge(found: Sequence[Evidence] | Sequence[Fact], policy: Policy) -> Verdict:
+def judge(found: Sequence[Evidence] | Sequence[Fact], policy: Policy, speaks: Words = LEAK) -> Verdict:
     """What evidence or facts of one subject mean. Controls are read, never graded.
 
     A fact that the policy has no rule about at all is graded by the default policy: leaving out the rules
@@ -88,8 +104,7 @@ def judge(found: Sequence[Evidence] | Sequence[Fact], policy: Policy) -> Verdict
     positive += [e for e in real if replayed(e)]  # graded, and still the auditor's own
     if fired := _worst(negative, policy):
         return _inconclusive(
-            "The negative control fired: the attack finds leaks where there are none "
-            f"(rule {fired.rule}), so its result says nothing."
+            f"The negative control fired: {speaks.fired} (rule {fired.rule}), so its result says nothing."
         )
     if held := _worst(real, policy):
         return held
@@ -102,20 +117,20 @@ def judge(found: Sequence[Evidence] | Sequence[Fact], policy: Policy) -> Verdict
     if apart := disagreement(evidence):
         return _inconclusive(f"The attack does not model what this method sends: {apart}.")
     if not positive:
-        return _inconclusive("No planted leak was tried, so nothing shows that the attack works.")
+        return _inconclusive(speaks.unplanted)
     if not any(clear(e) for e in positive):
-        return _inconclusive("The attack missed its planted leak, so finding nothing means nothing.")
+        return _inconclusive(speaks.missed)
     smallest = min(detectable(e) for e in real)
     if smallest > policy.power.largest_detectable:
-        could = "no leak" if math.isinf(smallest) else f"no leak below {smallest:.2g}"
+        could = f"no {speaks.sought}" + ("" if math.isinf(smallest) else f" below {smallest:.2g}")
         return _inconclusive(
             f"Nothing was found, but with so few trials {could} of what guessing leaves could have "
             f"been shown; the policy asks for {policy.power.largest_detectable:g}."
         )
     return Verdict(
         outcome=Outcome.NOT_DEMONSTRATED,
-        reason="The attack found its planted leak and nothing beyond the blind adversaries here; "
-        f"it could have shown a leak of {smallest:.2g} of what guessing leaves.{missed(positive)}",
+        reason=f"{speaks.found}; it could have shown a {speaks.sought} of {smallest:.2g} of what guessing "
+        "leaves.",
     )
 
 

@@ -14,7 +14,7 @@ class Training(Section):
     card = Card(title="Training", order=60)
 
     def build(self, result: AuditResult) -> list[Block]:
-        figures = [f for f in result.figures if not f.finding and not f.id.startswith("budget")]
+        figures = [f for f in result.figures if not f.finding and not f.id.startswith(("budget", "robustness"))]
         blocks: list[Block] = []
         if result.history:
             blocks += [KeyValues(items=_facts(result.history)), *_curves(result), _rounds(result.history)]

@@ -1,0 +1,188 @@
+"""Lints of a matrix: what published evaluations of defences leave out, and the entry that would add it.
+
+R1 to R8 after arXiv:2502.05211 (pitfalls of 50 papers) and FLTest. A lint is a function of the record and the
+config; its docstring is the fault in words.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from attacks.poisoning.alie import deviations
+from audit.settings import catalog
+from audit.settings.config import Config
+from audit.settings.matrix import Matrix
+from audit.verdict.judge import Fact, Subject, Verdict
+from fl.aggregator import Aggregator
+from fl.errors import UserError
+from reports.robustness import Robustness
+
+NAIVE = ("label_flip", "sign_flip", "gaussian")
+SMALL_Z = 0.2
+INTRINSIC = 0.01  # a drop under the mean below this shows nothing about rules
+
+
+@dataclass(frozen=True)
+class Flaw:
+    what: str
+    add: str  # of the config, as YAML; empty: nothing that a config could add
+
+
+@dataclass(frozen=True)
+class Record:
+    """What the lints read."""
+
+    config: Config
+    matrix: Robustness
+
+    @property
+    def wanted(self) -> Matrix:
+        assert self.config.matrix is not None
+        return self.config.matrix
+
+
+def r1_naive(record: Record) -> Flaw | None:
+    """Only naive attacks were tried"""
+    specs = record.wanted.adversaries
+    weak = [s for s in specs if s.name == "alie" and _deviations(record, s.settings) <= SMALL_Z]
+    if any(s.name not in NAIVE and s not in weak for s in specs):
+        return None
+    names = ", ".join(s.label for s in specs)
+    return Flaw(f"All of the attacks ({names}) ignore what the server does.", "matrix: {adversaries: [min_max]}")
+
+
+def r2_iid(record: Record) -> Flaw | None:
+    """Every client holds the same mix of classes"""
+    parts = [p.name for p in record.wanted.partitions] or [record.config.federation.partition.name]
+    if set(parts) != {"iid"}:
+        return None
+    return Flaw(
+        "All runs are IID, where honest updates are alike and forged ones stand out.",
+        "matrix: {partitions: [iid, {name: dirichlet, alpha: 0.3}]}",
+    )
+
+
+def r3_one_seed(record: Record) -> Flaw | None:
+    """One seed"""
+    seeds = record.matrix.seeds
+    if len(seeds) >= 3:
+        return None
+    some = ", ".join(map(str, seeds))
+    more = ", ".join(str(seeds[0] + i) for i in range(3))
+    return Flaw(
+        f"The matrix was run with {len(seeds)} of at least three seeds ({some}); a difference of some points may "
+        "have the other sign with another.",
+        f"matrix: {{seeds: [{more}]}}",
+    )
+
+
+def r4_no_adaptive(record: Record) -> Flaw | None:
+    """No attack knows the rule"""
+    for spec in record.wanted.adversaries:
+        if "aggregator" in catalog.load("adversaries", spec.name).card.threat.knows:
+            return None
+    return Flaw("No attacker adapts to the rule in use.", "matrix: {adversaries: [adaptive]}")
+
+
+def r5_true_f(record: Record) -> Flaw | None:
+    """Rules are told the true number of malicious clients and no other"""
+    assuming = sorted({c.rule for c in record.matrix.cells if "(f = m)" in c.family})
+    if not assuming or any(a != "true" for a in record.wanted.assumed):
+        return None
+    return Flaw(
+        f"{', '.join(assuming)} knew how many clients were malicious, which no server does.",
+        "matrix: {assumed: [true, 0, half]}",
+    )
+
+
+def r6_global_only(record: Record) -> Flaw | None:
+    """Only accuracy over all classes was measured"""
+    if any(c.find("worst_class_drop") for c in record.matrix.cells):
+        return None
+    return Flaw("No cell has the accuracy of the worst class.", "")
+
+
+def r7_intrinsic(record: Record) -> Flaw | None:
+    """The attacks take nothing from the mean either"""
+    most = max((c.malicious for c in record.matrix.cells), default=0)
+    drops = [c.evidence[0].value for c in record.matrix.cells if c.rule == "mean" and c.malicious == most]
+    if not drops or max(drops) >= INTRINSIC:
+        return None
+    return Flaw(
+        f"With {most} malicious clients no attack takes {100 * INTRINSIC:.0f} point from the plain mean, so that "
+        "this data set says nothing about rules.",
+        "matrix: {adversaries: [{name: ipm, tau: null}], partitions: [{name: dirichlet, alpha: 0.3}]}",
+    )
+
+
+def r8_single_uploads(record: Record) -> Flaw | None:
+    """A rule reads single uploads, which secure aggregation hides"""
+    secure = [s.name for s in record.config.protections if _hides(s.name)]
+    rules = [s for s in record.wanted.aggregators if _reads(s.name)]
+    if not secure or not rules:
+        return None
+    return Flaw(
+        f"{', '.join(r.label for r in rules)} need each client's upload, and {secure[0]} shows the server sums.",
+        "matrix: {aggregators: []}",
+    )
+
+
+LINTS: Mapping[str, Callable[[Record], Flaw | None]] = {
+    "R1": r1_naive,
+    "R2": r2_iid,
+    "R3": r3_one_seed,
+    "R4": r4_no_adaptive,
+    "R5": r5_true_f,
+    "R6": r6_global_only,
+    "R7": r7_intrinsic,
+    "R8": r8_single_uploads,
+}
+
+
+@dataclass(frozen=True)
+class Pitfall(Subject):
+    """One lint that found its flaw."""
+
+    id: str
+    flaw: Flaw
+
+    @property
+    def found(self) -> Sequence[Fact]:
+        return [Fact(measure=f"lint_{self.id}", value=1)]
+
+    def words(self, verdict: Verdict) -> Mapping[str, Any]:
+        add = f" Add to the config: `{self.flaw.add}`" if self.flaw.add else ""
+        return {
+            "id": f"lint-{self.id}",
+            "title": f"The matrix is incomplete: {(LINTS[self.id].__doc__ or '').strip()}",
+            "source": "lint",
+            "method": f"Lint of the matrix {self.id}",
+            "reference": "arXiv:2502.05211",
+            "summary": self.flaw.what,
+            "does_not_show": "That more runs would find more; without them nobody knows.",
+            "remedy": f"Run what is missing.{add}",
+        }
+
+
+def pitfalls(config: Config, matrix: Robustness) -> list[Subject]:
+    """Every lint that found its flaw, in the order of the numbers."""
+    record = Record(config, matrix)
+    return [Pitfall(name, flaw) for name, lint in LINTS.items() if (flaw := lint(record)) is not None]
+
+
+def _deviations(record: Record, settings: Mapping[str, Any]) -> float:
+    """z of alie, by its own formula where none is given."""
+    z = settings.get("z")
+    return deviations(record.matrix.clients, max(record.wanted.malicious)) if z is None else abs(float(z))
+
+
+def _reads(rule: str) -> bool:
+    found: type[Aggregator] = catalog.load("aggregators", rule)
+    return found.reads_single_uploads
+
+
+def _hides(protection: str) -> bool:
+    try:
+        return bool(catalog.load("protections", protection)().hides_single_uploads())
+    except (UserError, TypeError):  # it has settings without a default
+        return False

@@ -1,0 +1,181 @@
+"""Subjects of a matrix: what happened under each rule, what the rule costs, and what could not be run.
+
+A rule is one subject, with every attack on it as evidence of a place of its own; the planted fault, which must be
+seen to break the mean, is its positive control.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+from attacks.evidence import Evidence
+from audit.verdict.findings import sentence
+from audit.verdict.judge import Fact, Subject, Verdict, Words, judge
+from audit.verdict.policy import Policy
+from reports import format as fmt
+from reports.result import Outcome
+from reports.robustness import DefenceCost, MatrixCell, NotRun, Robustness
+
+UNGRADED = ("malicious_found", "honest_dropped")  # they tell of the rule, not of the attack
+SILENT = ("honest_share", "sole_attacker")  # known numbers, for conditions alone
+HARM = Words(
+    fired="harm is seen where nobody attacks",
+    unplanted="No planted fault was tried, so nothing shows that harm would have been seen.",
+    missed="The planted fault did not break the mean, so finding nothing means nothing.",
+    sought="drop",
+    found="The planted fault broke the mean, and no attack here was seen to change the model",
+)
+LIMIT = (
+    "What another attack, another seed or other data would do. That no attack tried here moved a rule says "
+    "nothing about attacks that were not tried."
+)
+
+
+@dataclass(frozen=True)
+class Defended(Subject):
+    """One rule of one setting under every attack on it."""
+
+    matrix: Robustness
+    cells: Sequence[MatrixCell]
+    planted: Sequence[MatrixCell]
+
+    speaks = HARM
+
+    @cached_property
+    def found(self) -> Sequence[Evidence]:
+        return [
+            *(e for cell in self.cells for e in placed(cell) if e.measure not in UNGRADED),
+            *(replace(e, control="positive") for cell in self.planted for e in placed(cell)[:1]),
+        ]
+
+    def words(self, verdict: Verdict) -> Mapping[str, Any]:
+        strongest = max(self.cells, key=_drop)
+        cell = next((c for c in self.cells if placed(c)[0].place == verdict.where), strongest)
+        who, rule = self.matrix.adversaries[cell.adversary], f"{cell.setting}, rule {cell.rule}"
+        by = f"{cell.malicious} of {self.matrix.clients} clients"
+        title = f"{rule}: no attack tried here was seen to change the model"
+        if verdict.outcome is Outcome.DEMONSTRATED:
+            title = f"{rule}: {who.title} by {by} {who.does}"
+        elif verdict.outcome is Outcome.INCONCLUSIVE:
+            title = f"{rule}: whether attacks change the model is open"
+        controls = [e for e in self.found if e.control == "positive"]
+        return {
+            "id": f"robustness-{cell.setting}-{cell.rule}",
+            "title": title,
+            "source": "robustness",
+            "method": who.title,
+            "reference": who.source,
+            "summary": self._summary(strongest, verdict, who.taxonomy),
+            "threat": who.threat,
+            "evidence": [*(e for e in placed(cell) if e.measure not in SILENT), *controls],
+            "does_not_show": LIMIT,
+            "remedy": f"{fmt.sentence_case(who.remedy)}.",
+        }
+
+    def _summary(self, strongest: MatrixCell, verdict: Verdict, taxonomy: str) -> str:
+        drop = strongest.evidence[0]
+        low, high = drop.interval or (drop.value, drop.value)
+        tried = len(self.cells)
+        quoted = " ".join(f"{sentence(e)}." for e in verdict.by if e.measure not in SILENT)
+        return (
+            f"{quoted} No attack tried here moved accuracy by more than {100 * drop.value:.1f} points (interval "
+            f"{100 * low:.1f} to {100 * high:.1f}, {fmt.plural(tried, 'attack')}); strongest tried: "
+            f"{strongest.title}, {strongest.malicious} malicious. In catalogues of attacks: {taxonomy}."
+        ).strip()
+
+
+@dataclass(frozen=True)
+class Cost(Subject):
+    """What a rule costs with nobody malicious; its lower end is graded."""
+
+    cost: DefenceCost
+
+    @property
+    def found(self) -> Sequence[Fact]:
+        e = self.cost.evidence[0]
+        return [Fact(measure=e.measure, value=e.interval[0] if e.interval else e.value)]
+
+    def words(self, verdict: Verdict) -> Mapping[str, Any]:
+        cost, e = self.cost, self.cost.evidence[0]
+        where = f"{cost.setting}, rule {cost.rule}"
+        what = "costs accuracy with nobody malicious"
+        if verdict.outcome is not Outcome.DEMONSTRATED:
+            what = "no cost that the policy grades was seen with nobody malicious"
+        low, high = e.interval or (e.value, e.value)
+        return {
+            "id": f"cost-{cost.setting}-{cost.rule}",
+            "title": f"{where}: {what}",
+            "source": "robustness",
+            "method": "Cost of defence",
+            "summary": f"{cost.rule} has {100 * cost.accuracy:.1f} % accuracy with nobody malicious, "
+            f"{100 * e.value:.1f} points less than the mean (interval {100 * low:.1f} to {100 * high:.1f}); its "
+            f"worst class has {100 * cost.worst_class:.1f} %.",
+            "evidence": [e],
+            "does_not_show": "What the rule costs with more rounds, or on other data.",
+            "remedy": "Weigh it against what the rule saves under attack.",
+        }
+
+
+@dataclass(frozen=True)
+class Missing(Subject):
+    """Cells that came to no end."""
+
+    cells: NotRun
+    number: int
+
+    @property
+    def found(self) -> Sequence[Fact]:
+        return []
+
+    @property
+    def unsettled(self) -> Verdict:
+        outcome = Outcome.FAILED if self.cells.failed else Outcome.NOT_APPLICABLE
+        return Verdict(outcome=outcome, reason=self.cells.reason)
+
+    def words(self, verdict: Verdict) -> Mapping[str, Any]:
+        first = self.cells.cells[0]
+        more = f" and {len(self.cells.cells) - 1} more" if len(self.cells.cells) > 1 else ""
+        return {
+            "id": f"matrix-not-run-{self.number}",
+            "title": f"Cells of the matrix were not run: {first}{more}",
+            "source": "robustness",
+            "method": f"Matrix: {first}{more}",
+            "summary": self.cells.reason,
+        }
+
+
+def subjects(matrix: Robustness) -> list[Subject]:
+    """Rules by their order in the config, then costs, then what was not run."""
+    rules: dict[tuple[str, str], list[MatrixCell]] = {}
+    for cell in matrix.cells:
+        rules.setdefault((cell.setting, cell.rule), []).append(cell)
+    return [
+        *(Defended(matrix, cells, planted(matrix, setting)) for (setting, _), cells in rules.items()),
+        *(Cost(c) for c in matrix.costs if c.evidence),
+        *(Missing(n, i) for i, n in enumerate(matrix.not_run)),
+    ]
+
+
+def grade(matrix: Robustness, policy: Policy) -> None:
+    """Write into each cell, and each cost, the severity that it has by itself."""
+    for cell in matrix.cells:
+        verdict = judge(Defended(matrix, [cell], planted(matrix, cell.setting)).found, policy, HARM)
+        cell.severity = fmt.SEVERITIES[verdict.severity] if verdict.rule else ""
+    for cost in matrix.costs:
+        if cost.evidence:
+            verdict = judge(Cost(cost).found, policy)
+            cost.severity = fmt.SEVERITIES[verdict.severity] if verdict.rule else ""
+
+
+def planted(matrix: Robustness, setting: str) -> list[MatrixCell]:
+    return [c for c in matrix.planted if c.setting == setting]
+
+
+def placed(cell: MatrixCell) -> list[Evidence]:
+    """Its evidence, of a place of its own."""
+    return [replace(e, condition={"attack": cell.title, "malicious": cell.malicious}) for e in cell.evidence]
+
+
+def _drop(cell: MatrixCell) -> float:
+    return cell.evidence[0].value

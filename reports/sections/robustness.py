@@ -1,0 +1,178 @@
+"""Robustness: what compromised clients do to the model under each rule, and what the rules cost."""
+
+from collections.abc import Sequence
+
+from attacks.evidence import Evidence
+from reports import format as fmt
+from reports.result import AuditResult, Finding
+from reports.robustness import DefenceCost, MatrixCell, Robustness
+from reports.section import Block, Bullets, Card, Chart, Code, Heading, Paragraph, Section, Table
+
+MOST_COLUMNS = 6
+MARK = "\u25b6 "  # before the worst cell of a rule
+
+
+class RobustnessSection(Section):
+    card = Card(title="Attacks on the model", order=47)
+
+    def build(self, result: AuditResult) -> list[Block]:
+        matrix = result.robustness
+        if matrix is None:
+            return [
+                Paragraph(
+                    "No attack on the model was tried. With `matrix` in the config compromised clients attack it "
+                    "under several rules of the server, each pair in a run of its own."
+                )
+            ]
+        blocks: list[Block] = [Paragraph(_introduction(matrix)), Heading("What a rule costs without any attack")]
+        blocks.append(_costs(matrix.costs))
+        for setting in dict.fromkeys(c.setting for c in matrix.cells):
+            here = [c for c in matrix.cells if c.setting == setting]
+            for malicious in dict.fromkeys(c.malicious for c in here):
+                blocks += _attacks(setting, [c for c in here if c.malicious == malicious], matrix)
+            figures = [f for f in result.figures if f.id == f"robustness-breakdown-{setting}"]
+            blocks += [Chart(f) for f in figures]
+        blocks += [Heading("Where rules break"), _breakdown(matrix)]
+        if found := _sorted_out(matrix.cells):
+            blocks.append(found)
+        if matrix.advice:
+            blocks += [Heading("What kept most accuracy here"), Bullets(matrix.advice)]
+        blocks += _pitfalls([f for f in result.findings if f.id.startswith("lint-R")])
+        return [*blocks, *_rest(matrix)]
+
+
+def _introduction(matrix: Robustness) -> str:
+    seeds = f"{fmt.plural(len(matrix.seeds), 'seed')} ({', '.join(map(str, matrix.seeds))})"
+    return (
+        f"Each attack was run against each rule of the server, with {matrix.clients} clients and {seeds}. A run "
+        "is compared with the same rule and seed with nobody malicious, test image by test image. Drops are in "
+        "percentage points, below zero where accuracy rose; intervals share their confidence over all "
+        "attacks on a rule. Always answering the most frequent class is right in "
+        f"{fmt.percent(matrix.chance)}."
+    )
+
+
+def _costs(costs: Sequence[DefenceCost]) -> Block:
+    return Table(
+        header=["Setting", "Rule", "Accuracy", "Worst class", "Cost, points", "Severity"],
+        rows=[
+            [
+                c.setting,
+                c.rule,
+                fmt.percent(c.accuracy),
+                fmt.percent(c.worst_class),
+                _points(c.evidence[0]) if c.evidence else "",
+                c.severity,
+            ]
+            for c in costs
+        ],
+        align="llrrll",
+        widths=[2, 2, 1.2, 1.3, 2.2, 1.2],
+        caption="With nobody malicious: accuracy, that of the worst class, and what the rule costs beside the "
+        "mean. A rule that assumes f malicious clients assumes them here as well.",
+    )
+
+
+def _attacks(setting: str, cells: Sequence[MatrixCell], matrix: Robustness) -> list[Block]:
+    """Attacks down, rules across; some rules at a time, so that the cells keep their intervals."""
+    rules = list(dict.fromkeys(c.rule for c in cells))
+    titles = list(dict.fromkeys(c.title for c in cells))
+    who = f"{cells[0].malicious} of {fmt.plural(matrix.clients, 'client')} malicious"
+    blocks: list[Block] = [Heading(f"{setting}, {who}")]
+    for measure, words in (("accuracy_drop", "Accuracy drop, points"), ("asr", "Attack success, percent")):
+        rows = [t for t in titles if any(c.title == t and c.find(measure) for c in cells)]
+        for start in range(0, len(rules), MOST_COLUMNS) if rows else ():
+            part = rules[start : start + MOST_COLUMNS]
+            blocks.append(
+                Table(
+                    header=["Attack", *part],
+                    rows=[[t, *(_cell(cells, t, rule, measure) for rule in part)] for t in rows],
+                    align="l" * (1 + len(part)),
+                    widths=[2.2, *([2.0] * len(part))],
+                    caption=f"{words}, with its interval, and the severity that the cell has by itself. "
+                    f"{MARK.strip()} marks what hurt a rule most."
+                    + (" In a second line the strongest control." if measure == "asr" else ""),
+                )
+            )
+    return blocks
+
+
+def _cell(cells: Sequence[MatrixCell], title: str, rule: str, measure: str) -> str:
+    own = [(c, e) for c in cells if c.rule == rule and (e := c.find(measure))]
+    found = next(((c, e) for c, e in own if c.title == title), None)
+    if found is None:
+        return "not run"
+    cell, e = found
+    mark = MARK if len(own) > 1 and e.value == max(other.value for _, other in own) else ""
+    control = f"; control {100 * e.strongest.value:.1f}" if measure == "asr" and e.strongest else ""
+    severity = f" {cell.severity.lower()}" if cell.severity else ""
+    return f"{mark}{_points(e)}{control}{severity}"
+
+
+def _points(e: Evidence) -> str:
+    low, high = e.interval or (e.value, e.value)
+    return f"{100 * e.value:.1f} [{100 * low:.1f}, {100 * high:.1f}]"
+
+
+def _breakdown(matrix: Robustness) -> Block:
+    rows = []
+    for b in matrix.breakdown:
+        least = sorted({-1 if x is None else x for x in b.least})
+        words = " to ".join("none tried" if x < 0 else str(x) for x in (least if len(least) < 3 else least[::2]))
+        rows.append([b.setting, b.family, ", ".join(map(str, b.tried)), words])
+    return Table(
+        header=["Setting", "Rule", "Malicious clients tried", "Fewest that break it"],
+        rows=rows,
+        align="llll",
+        caption="The fewest malicious clients, of those tried, that leave less than nine tenths of the clean "
+        "accuracy, with the strongest attack on the rule.",
+    )
+
+
+def _sorted_out(cells: Sequence[MatrixCell]) -> Block | None:
+    rows = [
+        [c.setting, c.rule, c.title, str(c.malicious), _points(found), _points(dropped)]
+        for c in cells
+        if (found := c.find("malicious_found")) and (dropped := c.find("honest_dropped"))
+    ]
+    if not rows:
+        return None
+    return Table(
+        header=["Setting", "Rule", "Attack", "Malicious", "Malicious dropped, %", "Honest dropped, %"],
+        rows=rows,
+        align="lllrll",
+        widths=[1.6, 1.5, 2.2, 1, 2, 2],
+        caption="Whom a rule drops or weighs below half, of all that were heard in all rounds; rules that never "
+        "say whom they kept are missing.",
+    )
+
+
+def _pitfalls(lints: Sequence[Finding]) -> list[Block]:
+    if not lints:
+        return []
+    return [
+        Heading("What this matrix leaves out"),
+        Bullets([f"*{f.id.removeprefix('lint-')}*: {f.summary} {f.remedy}" for f in lints]),
+    ]
+
+
+def _rest(matrix: Robustness) -> list[Block]:
+    blocks: list[Block] = []
+    if matrix.not_run:
+        blocks += [
+            Heading("Not run"),
+            Table(
+                header=["Cells", "Why"],
+                rows=[[f"{n.cells[0]} and {len(n.cells) - 1} more", n.reason] for n in matrix.not_run],
+                align="ll",
+                widths=[1, 1.6],
+                caption="Cells that came to no end. They count neither for nor against.",
+            ),
+        ]
+    folders = [c.folders[0] for c in matrix.cells]
+    if folders:
+        blocks += [
+            Paragraph("Each cell is a run folder of its own inside this run's; the first:"),
+            Code(f"fedaudit show {folders[0]}/config.yaml"),
+        ]
+    return blocks
