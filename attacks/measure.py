@@ -46,7 +46,7 @@ MEASURES = {
         Measure(name="accuracy_drop", words="accuracy drop"),
         Measure(name="worst_class_drop", words="worst class drop"),
         Measure(name="cost_of_defence", words="cost of defence"),
-        Measure(name="changed_by_counts", words="answers changed by claimed counts"),
+        Measure(name="changed_by_counts", words="share of answers changed by claimed counts", unit="index"),
         Measure(name="malicious_found", words="malicious clients found", higher_is_worse=False),
         Measure(name="honest_dropped", words="honest clients dropped"),
         Measure(name="honest_share", words="share of honest clients"),

@@ -141,7 +141,9 @@ def _fit(spec: AttackSpec) -> str:
 
 def title(adversary: Mapping[str, Any]) -> str:
     """An adversary in words, with what it is set to."""
-    settings = {k: v for k, v in adversary.items() if k not in ("name", "id", "clients", "share")}
+    settings = {
+        k: v for k, v in adversary.items() if k not in ("name", "id", "clients", "share") and v is not None
+    }
     words = ", ".join(f"{k} {v}" for k, v in settings.items())
     card = catalog.load("adversaries", str(adversary["name"])).card
     return f"{card.title} ({words})" if words else str(card.title)

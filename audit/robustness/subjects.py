@@ -23,7 +23,9 @@ HARM = Words(
     fired="harm is seen where nobody attacks",
     unplanted="No planted fault was tried, so nothing shows that harm would have been seen.",
     missed="The planted fault did not break the mean, so finding nothing means nothing.",
-    sought="drop",
+    none="no drop",
+    below="no drop below ",
+    of="a drop of ",
     found="The planted fault broke the mean, and no attack here was seen to change the model",
 )
 LIMIT = (
@@ -76,12 +78,14 @@ class Defended(Subject):
     def _summary(self, strongest: MatrixCell, verdict: Verdict, taxonomy: str) -> str:
         drop = strongest.evidence[0]
         low, high = drop.interval or (drop.value, drop.value)
-        tried = len(self.cells)
+        moved = f"moved accuracy by more than {100 * drop.value:.1f} points"
+        if drop.value <= 0:
+            moved = f"lowered accuracy; the least rise was {-100 * drop.value:.1f} points, a drop below zero"
         quoted = " ".join(f"{sentence(e)}." for e in verdict.by if e.measure not in SILENT)
         return (
-            f"{quoted} No attack tried here moved accuracy by more than {100 * drop.value:.1f} points (interval "
-            f"{100 * low:.1f} to {100 * high:.1f}, {fmt.plural(tried, 'attack')}); strongest tried: "
-            f"{strongest.title}, {strongest.malicious} malicious. In catalogues of attacks: {taxonomy}."
+            f"{quoted} No attack tried here {moved} (interval {100 * low:.1f} to {100 * high:.1f}, "
+            f"{fmt.plural(len(self.cells), 'attack')}); strongest tried: {strongest.title}, "
+            f"{strongest.malicious} malicious. In catalogues of attacks: {taxonomy}."
         ).strip()
 
 

@@ -114,7 +114,7 @@ def _cell(
         family=place.rule.family,
         assumed=place.rule.assumed,
         adversary=place.adversary,
-        title=title(spec),
+        title=("planted fault: " if place.adversary == PLANTED else "") + title(spec),
         malicious=place.malicious,
         accuracy=float(np.mean([r.accuracy for r in after])),
         clean=float(np.mean([r.accuracy for r in before])),

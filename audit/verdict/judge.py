@@ -40,7 +40,9 @@ class Words:
     fired: str = "the attack finds leaks where there are none"
     unplanted: str = "No planted leak was tried, so nothing shows that the attack works."
     missed: str = "The attack missed its planted leak, so finding nothing means nothing."
-    sought: str = "leak"
+    none: str = "no leak"
+    below: str = "no leak below "
+    of: str = "a leak of "
     found: str = "The attack found its planted leak and nothing beyond the blind adversaries here"
 
 
@@ -122,15 +124,14 @@ def judge(found: Sequence[Evidence] | Sequence[Fact], policy: Policy, speaks: Wo
         return _inconclusive(speaks.missed)
     smallest = min(detectable(e) for e in real)
     if smallest > policy.power.largest_detectable:
-        could = f"no {speaks.sought}" + ("" if math.isinf(smallest) else f" below {smallest:.2g}")
+        could = speaks.none if math.isinf(smallest) else f"{speaks.below}{smallest:.2g}"
         return _inconclusive(
             f"Nothing was found, but with so few trials {could} of what guessing leaves could have "
             f"been shown; the policy asks for {policy.power.largest_detectable:g}."
         )
     return Verdict(
         outcome=Outcome.NOT_DEMONSTRATED,
-        reason=f"{speaks.found}; it could have shown a {speaks.sought} of {smallest:.2g} of what guessing "
-        "leaves.",
+        reason=f"{speaks.found}; it could have shown {speaks.of}{smallest:.2g} of what guessing leaves.",
     )
 
 

@@ -91,7 +91,7 @@ def _attacks(setting: str, cells: Sequence[MatrixCell], matrix: Robustness) -> l
                     widths=[2.2, *([2.0] * len(part))],
                     caption=f"{words}, with its interval, and the severity that the cell has by itself. "
                     f"{MARK.strip()} marks what hurt a rule most."
-                    + (" In a second line the strongest control." if measure == "asr" else ""),
+                    + (" After it the strongest control." if measure == "asr" else ""),
                 )
             )
     return blocks

@@ -87,7 +87,7 @@ def test_outdated_evidence_is_not_scored(tmp_path: Path) -> None:
 def test_a_rerun_phase_makes_later_ones_unfinished(tmp_path: Path) -> None:
     go(tmp_path)
     go(tmp_path, names=["account"], again=True)
-    assert list(read_phases(RunDir.open(tmp_path / "run"))) == ["simulate", "attack", "account"]
+    assert list(read_phases(RunDir.open(tmp_path / "run"))) == ["simulate", "attack", "account", "matrix"]
     with pytest.raises(UserError, match="report needs a finished score phase"):
         go(tmp_path, names=["report"], again=True)
 

@@ -15,6 +15,7 @@ from attacks.evidence import Baseline, Evidence
 from attacks.measure import MEASURES, named
 from audit.dp.lint import check
 from audit.settings import catalog
+from audit.robustness.lints import LINTS
 from audit.verdict.accounts import Contradiction, Linted, NoiseAudit, bounds
 from audit.verdict.findings import Attacked, headline, sentence
 from audit.verdict.judge import Fact, judge, judged
@@ -96,7 +97,7 @@ def test_the_sentence_quotes_what_the_rule_read_whatever_else_was_measured(
 
 def test_every_rule_is_about_measures_or_facts_that_exist() -> None:
     facts = {"epsilon_upper", "accountants_disagree", "claim_refuted"}
-    facts |= {f"lint_{name.partition(' ')[0]}" for name in PLANTED}
+    facts |= {f"lint_{name.partition(' ')[0]}" for name in PLANTED} | {f"lint_{name}" for name in LINTS}
     for rule in POLICY.rules:
         for condition in rule.all:
             assert read_by(condition) or any(fnmatchcase(f, condition.measure) for f in facts), rule.id

@@ -1,0 +1,83 @@
+"""Measures of a matrix: known answers, identity, and what two seeds that disagree come to."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+
+from attacks import stats
+from audit.robustness import measures
+from audit.robustness.outcome import Outcome
+
+
+@dataclass(frozen=True)
+class Answered:
+    """Answers as a run gives them, without a run."""
+
+    labels: np.ndarray
+    answers: np.ndarray
+
+    @property
+    def right(self) -> np.ndarray:
+        return np.asarray(self.answers == self.labels)
+
+
+def of(hits: list[int], wrong: int = 0) -> Outcome:
+    """100 images of 10 classes; `hits` of each are answered rightly."""
+    labels = np.repeat(np.arange(10), 10)
+    answers = np.concatenate([np.where(np.arange(10) < h, c, (c + 1) % 10) for c, h in enumerate(hits)])
+    return Answered(labels, answers)  # type: ignore[return-value]
+
+
+def test_newcombes_method_10_gives_the_published_interval() -> None:
+    # airway hyper-responsiveness before and after transplantation, 21 children (Fagerland et al. 2014, table 2):
+    # -0.286, (-0.507, -0.026)
+    found = stats.paired_difference(1, 1, 7, 12)
+    assert found.value == pytest.approx(-6 / 21)
+    assert found.interval == pytest.approx((-0.507, -0.026), abs=5e-4)
+
+
+def test_newcombes_interval_turns_round_with_the_order() -> None:
+    low, high = stats.paired_difference(30, 9, 2, 9).interval
+    assert stats.paired_difference(30, 2, 9, 9).interval == pytest.approx((-high, -low))
+
+
+def test_clopper_pearson_gives_the_tabulated_interval() -> None:
+    assert stats.clopper_pearson(3, 20) == pytest.approx((0.0321, 0.3789), abs=5e-5)
+
+
+def test_nobody_malicious_is_a_drop_of_exactly_nothing() -> None:
+    run = of([9] * 10)
+    rng = np.random.default_rng(0)
+    for e in (
+        measures.difference("accuracy_drop", [run], [run], 1),
+        measures.worst_class_drop([run], [run], 1, rng),
+    ):
+        assert e.value == 0.0 and e.interval is not None and e.interval[0] <= 0 <= e.interval[1]
+
+
+def test_a_lost_class_is_a_drop_of_a_tenth_and_the_whole_of_the_worst_class() -> None:
+    before, after = of([9] * 10), of([0, *[9] * 9])
+    drop = measures.difference("accuracy_drop", [before], [after], 1)
+    assert drop.value == pytest.approx(0.09) and drop.interval is not None and drop.interval[0] > 0.03
+    worst = measures.worst_class_drop([before], [after], 1, np.random.default_rng(0))
+    assert worst.value == pytest.approx(0.9) and worst.interval is not None and worst.interval[0] > 0.5
+
+
+def test_more_looks_widen_an_interval() -> None:
+    before, after = of([9] * 10), of([5] * 10)
+    one, many = (measures.difference("accuracy_drop", [before], [after], n).interval for n in (1, 20))
+    assert one is not None and many is not None and many[0] < one[0] and many[1] > one[1]
+
+
+def test_two_seeds_that_disagree_decide_nothing() -> None:
+    # min_max on two-class clients under nnm + trimmed mean took 6.9 points with one seed and gave 3 with another
+    before, after = [of([8] * 10), of([7] * 10)], [of([7] * 10), of([8] * 10)]
+    found = measures.difference("accuracy_drop", before, after, 1)
+    assert found.interval is not None and found.interval[0] < 0 < found.interval[1] and found.trials == 2
+    assert stats.t_interval([0.069, -0.030]) == pytest.approx((-0.6095, 0.6485), abs=1e-4)
+
+
+def test_one_repetition_has_no_interval_over_repetitions() -> None:
+    with pytest.raises(ValueError, match="at least two, got 1"):
+        stats.t_interval([0.1])
