@@ -82,6 +82,20 @@ def paired_difference(both: int, first: int, second: int, neither: int, alpha: f
     return Estimate(value=value, interval=(max(-1.0, value - low), min(1.0, value + high)))
 
 
+def difference(first: int, trials: int, second: int, others: int, alpha: float = ALPHA) -> Estimate:
+    """First proportion minus second, of different things: Wilson intervals squared and added (Newcombe, Stat.
+    Med. 17, 1998, pp. 873-890, method 10). (-1, 1) without trials of either.
+    """
+    if not trials or not others:
+        return Estimate(value=0.0, interval=(-1.0, 1.0))
+    p, q = first / trials, second / others
+    (p_low, p_high), (q_low, q_high) = wilson(first, trials, alpha), wilson(second, others, alpha)
+    return Estimate(
+        value=p - q,
+        interval=(p - q - math.hypot(p - p_low, q_high - q), p - q + math.hypot(p_high - p, q - q_low)),
+    )
+
+
 def t_interval(values: ArrayLike, alpha: float = ALPHA) -> Interval:
     """Student's interval of the mean of independent repetitions; raises ValueError for fewer than two."""
     x = np.asarray(values, dtype=np.float64)

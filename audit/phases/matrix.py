@@ -15,7 +15,6 @@ from audit.settings.config import Config
 from audit.subject.rundir import RunDir
 from audit.subject.sharing import sharing
 from fl import workers
-from fl.streams import Streams
 from reports.robustness import NotRun, Robustness
 
 Progress = Callable[[str, int, int], None]
@@ -41,7 +40,7 @@ def measured(run: RunDir, config: Config, progress: Progress) -> Robustness:
     failed = {f.name for f in failures}
     ended = {wanted[c.name]: Outcome(c.config, c.folder) for c in cells if c.name not in failed}
     with workers.one_thread(), sharing():
-        return table(ended, _reasons(failures), Streams(config.seed))
+        return table(ended, _reasons(failures))
 
 
 def load(run: RunDir) -> Robustness | None:

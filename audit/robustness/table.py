@@ -18,13 +18,12 @@ from audit.settings.spec import PluginSpec
 from audit.subject.simulated import plugin
 from fl.adversary import Adversary as Attacker
 from fl.errors import UserError
-from fl.streams import Streams
 from reports.robustness import Adversary, DefenceCost, MatrixCell, NotRun, Robustness
 
 COUNTS = "count_inflation"
 
 
-def table(outcomes: Mapping[Place, Outcome], not_run: Sequence[NotRun], streams: Streams) -> Robustness:
+def table(outcomes: Mapping[Place, Outcome], not_run: Sequence[NotRun]) -> Robustness:
     """Every measure of every cell; raises UserError where no run came to its end."""
     if not outcomes:
         raise UserError("no run of the matrix came to its end: " + "; ".join(n.reason for n in not_run))
@@ -52,7 +51,7 @@ def table(outcomes: Mapping[Place, Outcome], not_run: Sequence[NotRun], streams:
             if set(runs) - set(clean) or adversary in ("", IDLE):
                 continue
             idle = columns.get((IDLE, malicious), {})
-            cell = _cell(outcomes, runs, clean, idle, made.clients, looks, streams)
+            cell = _cell(outcomes, runs, clean, idle, made.clients, looks)
             (made.planted if adversary == PLANTED else made.cells).append(cell)
             spec = next(iter(runs.values())).changes["adversary"]
             made.adversaries.setdefault(adversary, _card(spec))
@@ -85,7 +84,6 @@ def _cell(
     idle: Mapping[int, Place],
     clients: int,
     looks: int,
-    streams: Streams,
 ) -> MatrixCell:
     place = next(iter(runs.values()))
     after, before = [outcomes[p] for p in runs.values()], [outcomes[clean[s]] for s in runs]
@@ -93,10 +91,9 @@ def _cell(
     if set(idle) >= set(runs):
         lost = measures.difference("accuracy_drop", before, [outcomes[idle[s]] for s in runs], looks)
         blind = Baseline(name="the same clients doing nothing", value=lost.value, interval=lost.interval)
-    rng = streams.numpy("matrix", place.setting, place.rule.name, place.adversary, place.malicious)
     found = [
         measures.difference("accuracy_drop", before, after, looks, blind),
-        measures.worst_class_drop(before, after, looks, rng),
+        measures.worst_class_drop(before, after, looks),
         *measures.detected(after, looks),
         measures.exactly("honest_share", 1 - place.malicious / clients),
     ]

@@ -131,7 +131,8 @@ def judge(found: Sequence[Evidence] | Sequence[Fact], policy: Policy, speaks: Wo
         )
     return Verdict(
         outcome=Outcome.NOT_DEMONSTRATED,
-        reason=f"{speaks.found}; it could have shown {speaks.of}{smallest:.2g} of what guessing leaves.",
+        reason=f"{speaks.found}; it could have shown {speaks.of}{smallest:.2g} of what guessing "
+        f"leaves.{missed(positive)}",
     )
 
 

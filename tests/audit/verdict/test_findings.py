@@ -14,8 +14,8 @@ import pytest
 from attacks.evidence import Baseline, Evidence
 from attacks.measure import MEASURES, named
 from audit.dp.lint import check
-from audit.settings import catalog
 from audit.robustness.lints import LINTS
+from audit.settings import catalog
 from audit.verdict.accounts import Contradiction, Linted, NoiseAudit, bounds
 from audit.verdict.findings import Attacked, headline, sentence
 from audit.verdict.judge import Fact, judge, judged

@@ -1,0 +1,148 @@
+"""A matrix: which runs it needs, what a config may say, lints, and a tiny one from config to report."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+from audit.cli.main import app
+from audit.phases import matrix as phase
+from audit.robustness.lints import pitfalls
+from audit.robustness.plan import places
+from audit.settings.config import Config
+from audit.settings.errors import validate
+from audit.settings.resolve import dump, resolve
+from fl.errors import UserError
+from reports.result import AuditResult, Outcome
+from reports.robustness import MatrixCell, Robustness
+
+HERE = "tests.audit.tiny"
+TEXT = f"""
+federation:
+  dataset: {{name: "{HERE}:TinyImages", examples: 120}}
+  clients: 5
+  model: {{name: "{HERE}:Linear", width: 5}}
+  availability: "{HERE}:Everyone"
+  holdout: {{auxiliary: 0, reference: 0}}
+method: {{name: fedavg, rounds: 2, local_epochs: 1, lr: 0.5}}
+workers: 0
+report: [json, html]
+matrix:
+  adversaries: [sign_flip, {{name: sign_flip, id: ten-times, scale: 10}}]
+  aggregators: [median, krum]
+  malicious: [0, 1]
+"""
+
+
+def config(**changes: Any) -> Config:
+    plain = yaml.safe_load(TEXT)
+    plain["matrix"] |= changes.pop("matrix", {})
+    return validate(Config, plain | changes, "c.yaml")
+
+
+def test_nobody_malicious_the_mean_and_two_controls_are_always_there_and_clean_once() -> None:
+    folders = [p.folder for p in places(config(matrix={"adversaries": ["sign_flip"], "aggregators": ["krum"]}))]
+    assert folders == [
+        "fedavg-iid/mean/clean/seed-7",
+        "fedavg-iid/krum-f1/clean/seed-7",
+        "fedavg-iid/mean/_idle-1/seed-7",
+        "fedavg-iid/mean/_planted-1/seed-7",
+        "fedavg-iid/mean/sign_flip-1/seed-7",
+        "fedavg-iid/krum-f1/_idle-1/seed-7",
+        "fedavg-iid/krum-f1/sign_flip-1/seed-7",
+    ]
+
+
+def test_a_rule_is_told_what_assumed_says() -> None:
+    many = places(config(matrix={"malicious": [2], "assumed": [True, 0, "half"]}))
+    assert {p.rule.name: p.rule.assumed for p in many if "krum" in p.rule.name} == {
+        "krum-f2": 2,
+        "krum-f0": 0,
+        "krum-f1": 1,
+    }
+    fixed = places(config(matrix={"aggregators": [{"name": "krum", "f": 3}]}))
+    assert {p.rule.assumed for p in fixed if p.rule.name == "krum"} == {3}
+
+
+def test_a_resolved_config_needs_the_same_runs() -> None:
+    again = validate(Config, yaml.safe_load(dump(resolve(config()))), "again")
+    assert [(p.folder, p.rule) for p in places(again)] == [(p.folder, p.rule) for p in places(config())]
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"matrix": {"malicious": [6]}}, "matrix.malicious must be at most federation.clients"),
+        ({"matrix": {"adversaries": ["sign_flip", "sign_flip"]}}, "'sign_flip' more than once"),
+        ({"matrix": {"aggregators": ["mean"]}}, "'mean' more than once"),
+        ({"matrix": {"adversaries": [{"name": "sign_flip", "clients": 2}]}}, "is what matrix.malicious says"),
+        ({"aggregator": "median"}, "aggregator is what the matrix varies"),
+    ],
+)
+def test_a_matrix_that_contradicts_itself_is_refused(changes: dict[str, Any], said: str) -> None:
+    with pytest.raises(UserError, match=said):
+        config(**changes)
+
+
+def record(seeds: list[int], families: list[str]) -> Robustness:
+    cells = [
+        MatrixCell(
+            setting="fedavg-iid",
+            rule=f,
+            family=f,
+            assumed=None,
+            adversary="sign_flip",
+            title="Sign flip",
+            malicious=1,
+            accuracy=0.5,
+            clean=0.9,
+            by_seed=[(0.5, 0.9)],
+        )
+        for f in families
+    ]
+    return Robustness(clients=5, chance=0.5, seeds=seeds, cells=[c for c in cells if c.family != "mean"])
+
+
+def test_an_easy_matrix_is_told_what_it_leaves_out_and_a_thorough_one_is_not() -> None:
+    easy = {s.found[0].measure for s in pitfalls(config(), record([7], ["krum (f = m)"]))}  # type: ignore[union-attr]
+    assert easy == {f"lint_R{n}" for n in (1, 2, 3, 4, 5, 6)}
+    thorough = config(
+        matrix={
+            "adversaries": ["adaptive"],
+            "assumed": [True, 0],
+            "partitions": ["iid", {"name": "dirichlet", "alpha": 0.3}],
+        }
+    )
+    left = {s.found[0].measure for s in pitfalls(thorough, record([7, 8, 9], ["median"]))}  # type: ignore[union-attr]
+    assert left == {"lint_R6"}
+
+
+@pytest.mark.slow
+def test_a_tiny_matrix_from_config_to_report_and_again_to_the_same_bytes(tmp_path: Path) -> None:
+    (tmp_path / "c.yaml").write_text(TEXT)
+    out = tmp_path / "out"
+    found = CliRunner().invoke(app, ["run", str(tmp_path / "c.yaml"), "--out", str(out)])
+    assert found.exit_code == 0, found.output
+    result = AuditResult.model_validate_json((out / "audit.json").read_bytes())
+    matrix = result.robustness
+    assert matrix is not None and not matrix.not_run
+    assert [c.rule for c in matrix.costs] == ["mean", "median", "krum-f1"]
+    assert {(c.rule, c.adversary) for c in matrix.cells} == {
+        (r, a) for r in ("mean", "median", "krum-f1") for a in ("sign_flip", "ten-times")
+    }
+    assert all((out / f).is_dir() for c in matrix.cells for f in c.folders)
+    ours = [f for f in result.findings if f.source == "robustness"]
+    assert len(ours) == 5 and all(f.outcome is not Outcome.FAILED for f in ours)
+    assert any(f.id == "lint-R3" for f in result.findings)
+    assert "robust " not in " ".join(f.title + f.summary + f.reason for f in ours).lower()
+    before = (out / "evidence" / phase.FILE).read_bytes()
+    (out / "evidence" / phase.FILE).unlink()
+    phases = json.loads((out / "phases.json").read_text())
+    phases["matrix"]["seconds"] = None  # killed in the middle
+    (out / "phases.json").write_text(json.dumps(phases))
+    found = CliRunner().invoke(app, ["run", str(tmp_path / "c.yaml"), "--out", str(out)])
+    assert found.exit_code == 0, found.output
+    assert (out / "evidence" / phase.FILE).read_bytes() == before
