@@ -11,8 +11,9 @@ v starts at kappa^2 and never shrinks. Sends what FedAvg sends.
 
 The server's rate is .03 by default, 10^-1.5 in the paper's grid, where FedAdam's is .1: with no first moment
 to grow, the first step moves every weight by nearly the whole rate (a change of .01 by .9 of it, in FedAdam
-by .4), and at .1 that throws the initial weights away. Digits, 20 clients of two classes: accuracy of at most
-.36 in the first five rounds of a 256-256 network at .1, of .80 at .03; a ConvNet stays at chance for six.
+by .4), and at .1 that throws the initial weights away. Digits, 10 clients of two classes: accuracy of at most
+.36 in the first five rounds of a 256-256 network at .1, of .80 at .03; a ConvNet stays at chance for six. A
+network of 32 units, of 20 clients, does not mind: .87 after 20 rounds at .1, .80 at .03. One seed each.
 """
 
 from dataclasses import dataclass, replace
