@@ -15,7 +15,9 @@ Released is G alone, as FedRS evaluates it; `client_accuracy` and `personal_accu
 mixtures. G alone is a poor model, by design: a client's private model fits its few classes after one visit,
 the gate turns to it, and the loss reaches G only by G's share of the mixture. (Digits, 20 clients of two
 classes: gate and share of G .1 to .3 from the second visit on; after 20 rounds G has .45 and
-.39 at two seeds, a client's mixture .97 on data like its own at the second, FedAvg .75 at the first.) Changed: the gate reads h, where the original linear model reads x.
+.39 at two seeds, a client's mixture .97 on data like its own at the second, FedAvg .75 at the first.)
+
+Changed: the gate reads h, where the original linear model reads x.
 Left out: the variant with noise on the gradients of G (a protection on the wire does as much).
 """
 
