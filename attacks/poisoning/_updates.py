@@ -1,7 +1,7 @@
 """Updates as adversaries see them: the change that a message stands for, and a message of another change.
 
 A model counts as its change from what its sender received. Only parameters are forged: a forged running
-statistic could make a model that computes nothing, and would be seen by that.
+statistic could make a model that computes nothing, and that is easy to see.
 """
 
 from collections.abc import Collection, Iterator, Mapping

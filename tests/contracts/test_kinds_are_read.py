@@ -4,7 +4,7 @@ from collections import defaultdict
 
 import pytest
 
-from attacks.unread import UNREAD
+from attacks.trials.unread import UNREAD
 from audit.settings import catalog
 from fl.artifact import Channel
 from fl.kinds import Kind
