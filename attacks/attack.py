@@ -25,6 +25,45 @@ Floats = NDArray[np.floating[Any]]
 Claim = Mapping[str, NDArray[Any]]
 
 
+Size = Literal["pixels", "parameters", "auxiliary", "replays", "updates", "clients"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sizes:
+    """What attacks work on."""
+
+    pixels: int  # numbers in one example
+    parameters: int  # numbers in the model
+    auxiliary: int  # examples that an adversary may have
+    replays: int  # replayed prototypes, of all sizes together
+    updates: int  # replayed updates, of all sizes and steps together
+    clients: int
+
+
+DIGITS = Sizes(  # of the quickstart
+    pixels=64, parameters=13_706, auxiliary=503, replays=600, updates=80, clients=10
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Effort:
+    """About how long an attack takes: seconds of one core at the sizes of DIGITS, growing with each size named.
+
+    A stored model, not a measurement of the machine at hand: the same config plans the same attacks everywhere.
+    An attack that states none has the default.
+    """
+
+    seconds: float = 30.0
+    grows: tuple[Size, ...] = ("pixels",)
+
+    def at(self, sizes: Sizes) -> float:
+        """Seconds at other sizes."""
+        found = self.seconds
+        for name in self.grows:
+            found *= getattr(sizes, name) / getattr(DIGITS, name)
+        return found
+
+
 @dataclass(frozen=True, kw_only=True)
 class Card:
     """What an attack is, for `fedaudit list attacks` and for every finding it leads to."""
@@ -38,14 +77,21 @@ class Card:
     does_not_show: str  # what a result of this attack cannot tell
     remedy: str  # what to do about a finding, naming the protection
     also_reads: tuple[Kind, ...] = ()  # used where visible
+    aids: tuple[Kind, ...] = ()  # of these, what only helps: the attack claims nothing about it
     # who makes its planted leak and dose response: a file of audit/controls/; "": measure() itself
     control: str = ""
     rounds: Literal["latest", "all"] = "latest"  # "all": every recorded round
+    effort: Effort = field(default_factory=Effort)  # about how long it takes, for planning
 
     @property
     def reads(self) -> tuple[Kind, ...]:
         """All that it may read: what it needs, and what it uses where visible."""
         return (*self.requires, *self.also_reads)
+
+    @property
+    def targets(self) -> tuple[Kind, ...]:
+        """What it makes claims about; there must be one of them for it to attack."""
+        return tuple(k for k in self.reads if k not in self.aids)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, Field
 
 from attacks.evidence import Evidence, Series
+from reports.covered import Coverage
 from reports.record import Record, Threat
 from reports.robustness import Robustness
 
@@ -51,20 +52,14 @@ class Finding(Record):
     summary: str  # what was done, what came out, compared with what
     reason: str = ""
     threat: Threat | None = None
-    artifacts: list[str] = Field(default_factory=list)  # the kinds an attack reads
+    artifacts: list[str] = Field(default_factory=list)  # the kinds that an attack opened in this run
     evidence: list[Evidence] = Field(default_factory=list)
     does_not_show: str = ""
     remedy: str = ""
     seconds: float = 0.0
 
 
-_ORDER = [
-    Outcome.DEMONSTRATED,
-    Outcome.FAILED,
-    Outcome.INCONCLUSIVE,
-    Outcome.NOT_DEMONSTRATED,
-    Outcome.NOT_APPLICABLE,
-]
+_ORDER = [Outcome(o) for o in ("demonstrated", "failed", "inconclusive", "not_demonstrated", "not_applicable")]
 
 
 def worst_first(findings: Sequence[Finding]) -> list[Finding]:
@@ -305,14 +300,6 @@ class Scope(Record):
     threats: list[Threat] = Field(default_factory=list)
     class_names: list[str] = Field(default_factory=list)
     counts: list[list[int]] = Field(default_factory=list)  # [client][class], auditor's knowledge
-
-
-class Coverage(Record):
-    ran: int
-    applicable: int
-    not_applicable: int
-    inconclusive: int
-    failed: int
 
 
 class Headline(Record):

@@ -19,6 +19,7 @@ from fl.kinds import Kind
 
 Floats = NDArray[np.floating[Any]]
 REQUIRES = (Kind.CONDENSED_IMAGES, Kind.CONDENSED_LABELS)
+AIDS = (Kind.CONDENSED_LABELS,)
 REAL_START = "replayed, started from a real image"  # the planted leak
 
 

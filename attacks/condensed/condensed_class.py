@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from attacks import stats
 from attacks.attack import Attack, Card, Claim, Images, Knowledge, Truth
-from attacks.condensed._images import REAL_START, REQUIRES, condensed, none_here, shown
+from attacks.condensed._images import AIDS, REAL_START, REQUIRES, condensed, none_here, shown
 from attacks.evidence import Baseline, Evidence
 from attacks.prototypes._trials import group
 from attacks.trials.audit_net import AuditNet
@@ -46,6 +46,7 @@ class CondensedClass(Attack):
         goal=Goal.INFERENCE,
         threat=ThreatModel(position=Position.SERVER, knows=frozenset({"auxiliary_data"})),
         requires=REQUIRES,
+        aids=AIDS,
         control="condensed",
         learns="what the class of a condensed image is, without reading its label",
         does_not_show="whether anything of a single image can be seen",

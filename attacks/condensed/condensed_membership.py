@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from attacks.attack import Attack, Card, Claim, Knowledge, Truth
-from attacks.condensed._images import REQUIRES, condensed, in_our_words, none_here, standardised
+from attacks.condensed._images import AIDS, REQUIRES, condensed, in_our_words, none_here, standardised
 from attacks.evidence import Evidence, Series
 from attacks.prototypes._tracing import OTHER, Bucket, traced
 from attacks.trials import anyone, membership
@@ -45,6 +45,7 @@ class CondensedMembership(Attack):
         goal=Goal.MEMBERSHIP,
         threat=ThreatModel(position=Position.SERVER),
         requires=REQUIRES,
+        aids=AIDS,
         control="condensed",
         learns="whether a given image was in a client's training data",
         does_not_show="what models trained on the condensed images tell of single images",

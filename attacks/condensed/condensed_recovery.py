@@ -23,7 +23,7 @@ from pydantic import Field
 
 from attacks import stats
 from attacks.attack import Attack, Card, Claim, Knowledge, Truth
-from attacks.condensed._images import REQUIRES, condensed, in_our_words, none_here, shown, standardised
+from attacks.condensed._images import AIDS, REQUIRES, condensed, in_our_words, none_here, shown, standardised
 from attacks.evidence import Baseline, Evidence, Gallery
 from attacks.prototypes import _evidence as prototype_evidence
 from attacks.prototypes._trials import CLASS_MEAN, Bucket, buckets
@@ -43,6 +43,7 @@ class CondensedRecovery(Attack):
         goal=Goal.RECONSTRUCTION,
         threat=ThreatModel(position=Position.SERVER, knows=frozenset({"auxiliary_data"})),
         requires=REQUIRES,
+        aids=AIDS,
         control="condensed",
         learns="an image a client trained on",
         does_not_show="what an attacker who repeats the condensation on candidates would find",

@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from attacks import stats
-from attacks.attack import Attack, Card, Claim, Knowledge, Truth
+from attacks.attack import Attack, Card, Claim, Effort, Knowledge, Truth
 from attacks.counts._counts import (
     Condition,
     Counts,
@@ -45,6 +45,7 @@ from fl.ranges import Amount, AtLeastOne
 from fl.threat import Goal, Position, ThreatModel
 
 Values = NDArray[np.float64]
+_WITH_TOTAL = (Kind.CLASS_VOLUME, Kind.NOISED_LABEL_DIST)  # read with the number of examples sent beside
 LISTED = 20  # small cells that a note names, at most
 
 
@@ -62,11 +63,13 @@ class CountRecovery(Attack):
             Kind.NOISED_LABEL_DIST,
             Kind.NUM_EXAMPLES,
         ),
+        aids=(Kind.NUM_EXAMPLES,),
         rounds="all",
         learns="how many examples of each class a client owns",
         does_not_show="which examples those are, nor whether a client reported its counts truthfully",
         control="",  # planted in measure()
         remedy="send no counts, aggregate them securely, or release them with calibrated noise",
+        effort=Effort(seconds=0.2, grows=("clients",)),
     )
 
     @dataclass(frozen=True, kw_only=True)
@@ -88,7 +91,8 @@ class CountRecovery(Attack):
         heard: dict[tuple[str, int], list[_Heard]] = {}
         for a in sorted(self._counts(view), key=lambda a: a.round):
             assert a.sender.index is not None
-            said = _Heard(counts=decode(a, knowledge.classes), total=_total(a, view))
+            total = _total(a, view) if a.kind in _WITH_TOTAL else 0.0
+            said = _Heard(counts=decode(a, knowledge.classes), total=total)
             heard.setdefault((a.kind.value, a.sender.index), []).append(said)
         read, noise = [], []
         for (kind, _), rounds in heard.items():
@@ -208,7 +212,7 @@ class _Heard:
     """One message of counts."""
 
     counts: Values  # [C], as sent
-    total: float  # examples that the same message says its sender has; 0: it says none
+    total: float  # examples that its sender has, by the same message; 0: it says none, or nobody needs it
 
 
 def _total(artifact: Artifact, view: Sequence[Artifact]) -> float:

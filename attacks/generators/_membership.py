@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from attacks.attack import Attack, Card, Claim, GeneratorArchitecture, Images, Knowledge, Truth
+from attacks.attack import Attack, Card, Claim, Effort, GeneratorArchitecture, Images, Knowledge, Truth
 from attacks.evidence import Evidence, Series
 from attacks.generators._controls import controls, memorised
 from attacks.generators._handed import newest, objects, trained_by, uploaded
@@ -36,12 +36,14 @@ CARD = Card(
     threat=ThreatModel(position=Position.SERVER, knows=frozenset({"architecture", "auxiliary_data"})),
     requires=(Kind.GAN_G,),
     also_reads=(Kind.GROUP_MAP,),
+    aids=(Kind.GROUP_MAP,),
     learns="whether a given image was among those a group of clients trained its generator on",
     does_not_show="",
     control="",  # planted in measure()
     remedy="train generators on many clients' images, stop before they copy, or clip and noise what "
     "is handed on with a stated epsilon (noise: {mode: accounted})",
     rounds="all",
+    effort=Effort(seconds=30, grows=("pixels", "auxiliary")),
 )
 
 

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from attacks.attack import Claim, GeneratorArchitecture, Images, Truth
+from attacks.attack import Claim, Effort, GeneratorArchitecture, Images, Truth
 from attacks.evidence import Gallery
 from attacks.generators._latent import LatentSearch, Settings
 from attacks.generators._membership import CARD, GeneratorMembership
@@ -35,6 +35,7 @@ class LatentInversion(GeneratorMembership):
         source="arXiv:1909.03935, sec. 4.4 and 4.5",
         does_not_show="what a longer search, another starting point or a perceptual distance would find; "
         "it is no proof of privacy",
+        effort=Effort(seconds=300, grows=("pixels", "auxiliary")),
     )
 
     @dataclass(frozen=True, kw_only=True)

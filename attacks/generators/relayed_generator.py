@@ -25,6 +25,7 @@ class RelayedGenerator(GeneratorDistance):
         title="Membership of the client before, from a relayed generator",
         threat=ThreatModel(position=Position.NEXT_CLIENT, knows=GeneratorDistance.card.threat.knows),
         also_reads=(),
+        aids=(),
         learns="whether a given image was among those of the client that handed the generator on",
         remedy="hand generators on through a server that averages several, or clip and noise what is "
         "handed on with a stated epsilon (noise: {mode: accounted})",

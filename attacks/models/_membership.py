@@ -12,7 +12,7 @@ from typing import Annotated, Protocol
 import numpy as np
 from pydantic import Field
 
-from attacks.attack import Attack, Card, Claim, Floats, Images, Knowledge, Truth
+from attacks.attack import Attack, Card, Claim, Effort, Floats, Images, Knowledge, Truth
 from attacks.evidence import Evidence, Series
 from attacks.models._targets import Target, targets
 from attacks.models._trials import Bucket, buckets
@@ -29,6 +29,7 @@ CARD = Card(
     threat=ThreatModel(position=Position.SERVER, knows=frozenset({"architecture"})),
     requires=(Kind.GLOBAL_MODEL,),
     also_reads=(*UPDATES, Kind.NORMALIZED_DELTA, Kind.NUM_STEPS),
+    aids=(Kind.NUM_STEPS,),
     control="memorised",
     learns="whether a given image was trained on: by anybody, from the global model that every "
     "client and user gets; by one client, from its upload",
@@ -36,6 +37,7 @@ CARD = Card(
     "in on purpose); an average near chance hides the few images that are exposed",
     remedy="train with dp_sgd for a stated epsilon, with fewer epochs and more regularisation; "
     "aggregate uploads securely, so that no single one is seen",
+    effort=Effort(seconds=0.5, grows=("parameters", "clients")),
 )
 
 

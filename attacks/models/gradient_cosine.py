@@ -16,6 +16,7 @@ from attacks.attack import Floats, Images, Knowledge
 from attacks.models._gradients import per_image
 from attacks.models._membership import CARD, ModelMembership, Scorer
 from attacks.models._targets import Target
+from fl.kinds import Kind
 
 Values = NDArray[np.float64]
 
@@ -25,6 +26,7 @@ class GradientCosine(ModelMembership):
         CARD,
         title="Membership from the direction of an update",
         source="Li, Li, Ribeiro, ICLR 2023, cosine attack",
+        aids=(Kind.GLOBAL_MODEL, Kind.NUM_STEPS),  # where the update begins
         learns="whether a given image was in one client's training data, from its upload",
     )
 

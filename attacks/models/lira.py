@@ -18,7 +18,7 @@ from typing import Annotated, Literal
 import numpy as np
 from pydantic import Field
 
-from attacks.attack import Floats, Images, Knowledge
+from attacks.attack import Effort, Floats, Images, Knowledge
 from attacks.models._membership import CARD, ModelMembership, Scorer
 from attacks.models._scores import lira_offline, lira_online, logits_of, scaled_logit
 from attacks.models._shadows import lacking, shadows
@@ -36,6 +36,7 @@ class Lira(ModelMembership):
         title="Membership by likelihood ratio with shadow models (LiRA)",
         source="Carlini et al., IEEE S&P 2022, algorithm 1",
         threat=ThreatModel(position=CARD.threat.position, knows=frozenset({"architecture", "auxiliary_data"})),
+        effort=Effort(seconds=10, grows=("parameters", "auxiliary")),
     )
 
     @dataclass(frozen=True, kw_only=True)

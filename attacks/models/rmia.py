@@ -17,7 +17,7 @@ from typing import Annotated
 import numpy as np
 from pydantic import Field
 
-from attacks.attack import Floats, Images, Knowledge
+from attacks.attack import Effort, Floats, Images, Knowledge
 from attacks.models._membership import CARD, ModelMembership, Scorer
 from attacks.models._scores import likelihood_ratio, log_probability, logits_of, rmia
 from attacks.models._shadows import lacking, shadows
@@ -33,6 +33,7 @@ class Rmia(ModelMembership):
         title="Membership by pairwise likelihood ratios (RMIA)",
         source="Zarifzadeh, Liu, Shokri, ICML 2024, eq. 4 and 10",
         threat=ThreatModel(position=CARD.threat.position, knows=frozenset({"architecture", "auxiliary_data"})),
+        effort=Effort(seconds=3, grows=("parameters", "auxiliary")),
     )
 
     @dataclass(frozen=True, kw_only=True)

@@ -17,6 +17,7 @@ from attacks.models._gradients import per_image
 from attacks.models._membership import CARD, Scorer
 from attacks.models._targets import Target
 from attacks.models.gradient_cosine import GradientCosine
+from fl.kinds import Kind
 
 Values = NDArray[np.float64]
 
@@ -26,6 +27,7 @@ class UpdateNorm(GradientCosine):
         CARD,
         title="Membership from the length of an update",
         source="Li, Li, Ribeiro, ICLR 2023, difference attack",
+        aids=(Kind.GLOBAL_MODEL, Kind.NUM_STEPS),  # where the update begins
         learns="whether a given image was in one client's training data, from its upload",
     )
 

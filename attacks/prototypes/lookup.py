@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 from scipy.spatial.distance import cdist
 
-from attacks.attack import Extractor, Knowledge
+from attacks.attack import Effort, Extractor, Knowledge
 from attacks.prototypes._inversion import PrototypeInversion, Task
 from attacks.prototypes.ridge import Ridge
 from fl.ranges import AtLeastOne
@@ -29,6 +29,7 @@ class Lookup(PrototypeInversion):
         source="nearest-neighbour baseline (Fix, Hodges, 1951) in feature space",
         learns="an image that resembles one a client trained on",
         does_not_show="details that no auxiliary image has; compare with a decoder",
+        effort=Effort(seconds=1, grows=("parameters", "replays")),
     )
 
     @dataclass(frozen=True, kw_only=True)

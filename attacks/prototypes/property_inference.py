@@ -26,7 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from attacks.attack import Attack, Card, Claim, Knowledge, Truth
+from attacks.attack import Attack, Card, Claim, Effort, Knowledge, Truth
 from attacks.evidence import Evidence
 from attacks.prototypes._subgroups import Property, Subgroup, find
 from attacks.prototypes._trials import group
@@ -51,10 +51,12 @@ class PropertyInference(Attack):
         threat=ThreatModel(position=Position.SERVER, knows=frozenset({"architecture", "auxiliary_data"})),
         requires=(Kind.LOCAL_PROTOTYPES,),
         also_reads=(Kind.LOCAL_MODEL, Kind.MODEL_DELTA, Kind.GLOBAL_MODEL, Kind.PROTO_COUNTS, Kind.LABEL_COUNTS),
+        aids=(Kind.LOCAL_MODEL, Kind.MODEL_DELTA, Kind.GLOBAL_MODEL, Kind.PROTO_COUNTS, Kind.LABEL_COUNTS),
         control="prototypes",
         learns="whether a client's images of a class include a subgroup",
         does_not_show="subgroups that the adversary has no images of, nor which images are in it",
         remedy="clip and noise prototypes with a stated epsilon, or send them through secure aggregation",
+        effort=Effort(seconds=1.5, grows=("parameters", "replays")),
     )
 
     @dataclass(frozen=True, kw_only=True)

@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from attacks import stats
-from attacks.attack import Attack, Card, Claim, Knowledge, Truth
+from attacks.attack import Attack, Card, Claim, Effort, Knowledge, Truth
 from attacks.evidence import Baseline, Evidence
 from attacks.prototypes._weights import sent_with
 from attacks.trials.membership import CONFIDENCE, CONTROL_CONFIDENCE
@@ -58,6 +58,7 @@ class PrototypeCollusion(Attack):
         threat=ThreatModel(position=Position.COLLUDING_CLIENTS, knows=frozenset({"label_counts"})),
         requires=(Kind.GLOBAL_PROTOTYPES, Kind.LOCAL_PROTOTYPES),
         also_reads=(Kind.PROTO_COUNTS,),
+        aids=(Kind.LOCAL_PROTOTYPES, Kind.PROTO_COUNTS),
         rounds="all",
         learns="the prototype that a client sent to the server alone",
         does_not_show="what that prototype says of images (read the attacks on prototypes), nor what is "
@@ -65,6 +66,7 @@ class PrototypeCollusion(Attack):
         control="",  # planted in measure()
         remedy="release a class only where more clients hold it than could collude, and clip and noise "
         "prototypes; secure aggregation does not help, for the mean is what is attacked",
+        effort=Effort(seconds=0.2, grows=("clients",)),
     )
 
     @dataclass(frozen=True, kw_only=True)

@@ -28,7 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from attacks.attack import Attack, Card, Claim, Knowledge, Truth
+from attacks.attack import Attack, Card, Claim, Effort, Knowledge, Truth
 from attacks.evidence import Evidence
 from attacks.prototypes._differences import judged
 from attacks.prototypes._weights import Prototype, Source, prototypes
@@ -49,6 +49,7 @@ class PrototypeDifference(Attack):
         threat=ThreatModel(position=Position.SERVER, knows=frozenset({"architecture", "auxiliary_data"})),
         requires=(Kind.LOCAL_PROTOTYPES,),
         also_reads=(Kind.LOCAL_MODEL, Kind.MODEL_DELTA, Kind.GLOBAL_MODEL, Kind.PROTO_COUNTS, Kind.LABEL_COUNTS),
+        aids=(Kind.LOCAL_MODEL, Kind.MODEL_DELTA, Kind.GLOBAL_MODEL, Kind.PROTO_COUNTS, Kind.LABEL_COUNTS),
         control="pairs",
         rounds="all",
         learns="the features of a single image that joined or left a class, at any size of the class",
@@ -56,6 +57,7 @@ class PrototypeDifference(Attack):
         "clients never add or remove images",
         remedy="clip and noise prototypes with a stated epsilon, composed over all rounds; rounding to half "
         "precision is no protection below a hundred samples",
+        effort=Effort(seconds=2, grows=("parameters", "replays")),
     )
 
     @dataclass(frozen=True, kw_only=True)

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from attacks import stats
-from attacks.attack import Claim, Knowledge, Truth
+from attacks.attack import Claim, Effort, Knowledge, Truth
 from attacks.evidence import Baseline, Evidence, Series
 from attacks.prototypes._trials import group
 from attacks.prototypes._weights import prototypes
@@ -58,6 +58,7 @@ class PrototypeLinkage(PrototypeMembership):
         learns="which client owns a given image",
         does_not_show="linkage under auxiliary data unlike the clients', nor by whoever does not know "
         "that one of the clients owns the image",
+        effort=Effort(seconds=1.5, grows=("parameters", "replays")),
     )
 
     @dataclass(frozen=True, kw_only=True)

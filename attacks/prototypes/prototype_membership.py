@@ -27,7 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from attacks.attack import Attack, Card, Claim, Knowledge, Truth
+from attacks.attack import Attack, Card, Claim, Effort, Knowledge, Truth
 from attacks.evidence import WHOLE, Evidence, Series
 from attacks.prototypes._tracing import OTHER, Bucket, traced
 from attacks.prototypes._variants import read, taken_for
@@ -50,11 +50,13 @@ class PrototypeMembership(Attack):
         threat=ThreatModel(position=Position.SERVER, knows=frozenset({"architecture", "auxiliary_data"})),
         requires=(Kind.LOCAL_PROTOTYPES,),
         also_reads=(Kind.LOCAL_MODEL, Kind.MODEL_DELTA, Kind.GLOBAL_MODEL, Kind.PROTO_COUNTS, Kind.LABEL_COUNTS),
+        aids=(Kind.LOCAL_MODEL, Kind.MODEL_DELTA, Kind.GLOBAL_MODEL, Kind.PROTO_COUNTS, Kind.LABEL_COUNTS),
         control="prototypes",
         learns="whether a given image was in a client's training data",
         does_not_show="membership under auxiliary data unlike the clients', which weakens the test; it "
         "is no proof of privacy",
         remedy="clip and noise prototypes with a stated epsilon, or send them through secure aggregation",
+        effort=Effort(seconds=2, grows=("parameters", "replays")),
     )
 
     @dataclass(frozen=True, kw_only=True)

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from attacks.attack import Card, Extractor, Knowledge
+from attacks.attack import Card, Effort, Extractor, Knowledge
 from attacks.prototypes._inversion import ALSO_READS, REQUIRES, PrototypeInversion, Standard, Task
 from fl.ranges import AtLeastOne, Positive
 from fl.threat import Goal, Position, ThreatModel
@@ -30,10 +30,12 @@ class Ridge(PrototypeInversion):
         threat=ThreatModel(position=Position.SERVER, knows=frozenset({"architecture", "auxiliary_data"})),
         requires=REQUIRES,
         also_reads=ALSO_READS,
+        aids=ALSO_READS,
         control="prototypes",
         learns="images a client trained on, or their mean where several stand behind a prototype",
         does_not_show="what a non-linear decoder adds, nor what an attacker without auxiliary data gets",
         remedy="release no prototype of few samples (minimum count), or clip and noise prototypes",
+        effort=Effort(seconds=1, grows=("parameters", "replays")),
     )
 
     @dataclass(frozen=True, kw_only=True)

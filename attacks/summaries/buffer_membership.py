@@ -47,6 +47,7 @@ class BufferMembership(Attack):
         threat=ThreatModel(position=Position.SERVER, knows=frozenset({"architecture", "auxiliary_data"})),
         requires=(Kind.GLOBAL_MODEL,),
         also_reads=(*UPDATES, Kind.NUM_EXAMPLES),
+        aids=(Kind.GLOBAL_MODEL, Kind.NUM_EXAMPLES),
         learns="whether a given image was in a client's training data, from the statistics its model keeps",
         does_not_show="what running variances and statistics of later layers tell",
         control="",  # planted in measure()

@@ -13,8 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from attacks.attack import Attack, Card, Claim, Knowledge, Truth
+from attacks.attack import Attack, Card, Claim, Effort, Knowledge, Truth
 from attacks.evidence import Evidence, Gallery
+from attacks.prototypes._weights import SAID_WITH
 from attacks.updates._gradients import KINDS, UPLOADS, Update, updates
 from attacks.updates._trials import CLASS_MEAN, WRONG, Group, evidence, groups, matched
 from fl.artifact import Artifact, Role
@@ -32,12 +33,14 @@ CARD = Card(
     threat=ThreatModel(position=Position.SERVER, knows=frozenset({"architecture"})),
     requires=(Kind.GLOBAL_MODEL,),
     also_reads=(*UPLOADS, Kind.NUM_EXAMPLES),
+    aids=(Kind.GLOBAL_MODEL, *SAID_WITH, Kind.NUM_EXAMPLES),
     control="updates",
     learns="images a client trained on, from the model it uploads",
     does_not_show="what an attacker with auxiliary images, with more time, or with power over the "
     "model that is sent out would get; nor what is left once uploads are summed securely",
     remedy="aggregate uploads securely, so that no single one is seen; else clip and noise them "
     "(dp_gaussian, dp_sgd) with a stated epsilon; more local steps over larger batches make it harder",
+    effort=Effort(seconds=60, grows=("parameters", "updates")),
 )
 
 

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from attacks.attack import Knowledge
+from attacks.attack import Effort, Knowledge
 from attacks.prototypes.grnn import INPUTS, build_generator, total_variation
 from attacks.trials.decoder import initialised
 from attacks.updates._gradients import Imitation, Update, squared_distance
@@ -33,7 +33,12 @@ Floats = NDArray[np.floating[Any]]
 
 
 class GRNNUpdates(UpdateInversion):
-    card = replace(CARD, title="GRNN inversion of updates", source="arXiv:2105.00529, Alg. 1")
+    card = replace(
+        CARD,
+        title="GRNN inversion of updates",
+        source="arXiv:2105.00529, Alg. 1",
+        effort=Effort(seconds=240, grows=("parameters", "updates")),
+    )
 
     @dataclass(frozen=True, kw_only=True)
     class Config(UpdateInversion.Config):

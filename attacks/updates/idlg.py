@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from attacks.attack import Claim, Knowledge, Truth
+from attacks.attack import Claim, Effort, Knowledge, Truth
 from attacks.counts._counts import blind_counts, exact_match
 from attacks.evidence import Evidence
 from attacks.updates._gradients import Imitation, Update, labels, squared_distance
@@ -38,6 +38,7 @@ class IDLG(UpdateInversion):
         source="arXiv:2001.02610, Alg. 1",
         learns="the label and the image of a client that trained on a single example",
         does_not_show="anything of updates made with more than one example",
+        effort=Effort(seconds=16, grows=("parameters", "updates")),
     )
 
     @dataclass(frozen=True, kw_only=True)

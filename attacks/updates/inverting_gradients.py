@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from attacks.attack import Knowledge
+from attacks.attack import Effort, Knowledge
 from attacks.updates._gradients import Imitation, Update, cosine_distance, labels
 from attacks.updates._inversion import CARD, UpdateInversion
 from fl.ranges import Amount, AtLeastOne
@@ -30,7 +30,12 @@ Floats = NDArray[np.floating[Any]]
 
 
 class InvertingGradients(UpdateInversion):
-    card = replace(CARD, title="Inverting Gradients", source="arXiv:2003.14053, eq. 4")
+    card = replace(
+        CARD,
+        title="Inverting Gradients",
+        source="arXiv:2003.14053, eq. 4",
+        effort=Effort(seconds=240, grows=("parameters", "updates")),
+    )
 
     @dataclass(frozen=True, kw_only=True)
     class Config(UpdateInversion.Config):

@@ -24,9 +24,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from attacks.attack import Attack, Card, Claim, Knowledge, Truth
+from attacks.attack import Attack, Card, Claim, Effort, Knowledge, Truth
 from attacks.counts._counts import Condition, Counts, blind_counts, exact_match, overlap_evidence, spread
 from attacks.evidence import Evidence
+from attacks.prototypes._weights import SAID_WITH
 from attacks.updates._gradients import UPLOADS, Update, updates
 from attacks.updates._head import confusion, head_names
 from attacks.updates._label_rules import llg, proportions
@@ -46,12 +47,14 @@ class LabelCountsFromGradient(Attack):
         threat=ThreatModel(position=Position.SERVER, knows=frozenset({"architecture", "auxiliary_data"})),
         requires=(Kind.GLOBAL_MODEL,),
         also_reads=(*UPLOADS, Kind.NUM_EXAMPLES),
+        aids=(Kind.GLOBAL_MODEL, *SAID_WITH, Kind.NUM_EXAMPLES),
         control="updates",
         learns="how many examples of each class were in a batch",
         does_not_show="which examples those are; nor counts of larger batches under another loss than the "
         "plain softmax",
         remedy="send nothing that was made of a single batch: train for longer, aggregate securely, or clip "
         "and noise updates with a stated epsilon",
+        effort=Effort(seconds=0.2, grows=("parameters", "updates")),
     )
 
     def run(self, view: Sequence[Artifact], knowledge: Knowledge, rng: np.random.Generator) -> Claim:

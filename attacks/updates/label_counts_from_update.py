@@ -26,8 +26,9 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from attacks.attack import Attack, Card, Claim, Knowledge, Truth
+from attacks.attack import Attack, Card, Claim, Effort, Knowledge, Truth
 from attacks.evidence import Evidence
+from attacks.prototypes._weights import SAID_WITH
 from attacks.updates._head import (
     UPLOADS,
     HeadUpdate,
@@ -56,11 +57,13 @@ class LabelCountsFromUpdate(Attack):
         threat=ThreatModel(position=Position.SERVER, knows=frozenset({"architecture", "auxiliary_data"})),
         requires=(Kind.GLOBAL_MODEL,),
         also_reads=(*UPLOADS, Kind.NUM_EXAMPLES),
+        aids=(Kind.GLOBAL_MODEL, *SAID_WITH, Kind.NUM_EXAMPLES),
         learns="which classes a client owns, and how much of each",
         does_not_show="which images those are; nor proportions under a loss other than the plain softmax",
         control="",  # planted in measure()
         remedy="aggregate updates securely, keep the last layer private or frozen, or noise updates with a "
         "stated epsilon",
+        effort=Effort(seconds=0.5, grows=("parameters", "clients")),
     )
 
     @dataclass(frozen=True, kw_only=True)

@@ -23,9 +23,10 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from attacks.attack import Attack, Card, Claim, Knowledge, Truth
+from attacks.attack import Attack, Card, Claim, Effort, Knowledge, Truth
 from attacks.evidence import Evidence, Series
 from attacks.prototypes._trials import RANGES
+from attacks.prototypes._weights import SAID_WITH
 from attacks.trials import membership
 from attacks.trials.membership import Scores, curve
 from attacks.updates._head import UPLOADS, head_non_members, head_updates, one_step, starting_models
@@ -48,11 +49,13 @@ class RareClass(Attack):
         threat=ThreatModel(position=Position.SERVER, knows=frozenset({"architecture", "auxiliary_data"})),
         requires=(Kind.GLOBAL_MODEL,),
         also_reads=(*UPLOADS, Kind.NUM_EXAMPLES),
+        aids=(Kind.GLOBAL_MODEL, *SAID_WITH, Kind.NUM_EXAMPLES),
         learns="whether a client owns any example of a class",
         does_not_show="which examples those are, nor how many",
         control="",  # planted in measure()
         remedy="aggregate updates securely, keep the last layer private or frozen, or noise updates with a "
         "stated epsilon",
+        effort=Effort(seconds=0.2, grows=("parameters", "clients")),
     )
 
     @dataclass(frozen=True, kw_only=True)

@@ -8,7 +8,9 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from audit.phases.choice import choose
 from audit.settings.config import Config
+from audit.settings.spec import AttackSpec
 from audit.subject.case import Case
 from audit.subject.digests import of_file
 from audit.subject.rundir import RunDir
@@ -24,7 +26,7 @@ def missing(run: RunDir, config: Config, case: Case, history: Sequence[Mapping[s
     yield from _bytes(run, lines, history)
     yield from _senders(run, config, lines)
     yield from _files(run, lines)
-    yield from _evidence(run, config)
+    yield from _evidence(run, choose(config, case).specs)
 
 
 def _rounds(
@@ -98,12 +100,12 @@ def _files(run: RunDir, lines: Sequence[Mapping[str, Any]]) -> Iterator[str]:
         yield f"{more[0]} is in no line of the manifest"
 
 
-def _evidence(run: RunDir, config: Config) -> Iterator[str]:
-    """One file for each attack of the config, about that attack."""
-    wanted = [f"{i:02d}-{spec.label.replace(':', '.')}.json" for i, spec in enumerate(config.attacks)]
+def _evidence(run: RunDir, attacks: Sequence[AttackSpec]) -> Iterator[str]:
+    """One file for each attack of the audit, about that attack."""
+    wanted = [f"{i:02d}-{spec.label.replace(':', '.')}.json" for i, spec in enumerate(attacks)]
     found = sorted(p.name for p in run.evidence.glob("[0-9]*.json"))
     if gone := [name for name in wanted if name not in found]:
         yield f"{run.evidence / gone[0]} is missing: {len(found)} of {len(wanted)} attacks left evidence"
-    for name, spec in zip(wanted, config.attacks, strict=True):
+    for name, spec in zip(wanted, attacks, strict=True):
         if name in found and run.read_json(run.evidence / name).get("name") != spec.label:
             raise UserError(f"{run.evidence / name} is not of {spec.label}", hint="run `fedaudit attack` again")

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from audit.chain.complete import missing
 from audit.phases import links
 from audit.phases.account import accounted
+from audit.phases.choice import choose
 from audit.phases.plan import PHASES, read_phases
 from audit.phases.report import read_result
 from audit.phases.score import derive
@@ -20,6 +21,7 @@ from audit.settings.resolve import resolve
 from audit.subject.digests import TIMES, of_value, packages, timeless
 from audit.subject.open import open_case
 from audit.subject.rundir import RunDir, difference
+from audit.subject.simulated import SimulatedCase
 from audit.verdict.policy import Policy, load_policy
 from fl import ledger
 from fl.errors import UserError
@@ -98,10 +100,11 @@ def unmet(
     config: Config, result: AuditResult, required: Iterable[tuple[str, dict[str, object]]]
 ) -> Iterator[str]:
     """Attacks that a reviewer requires and that did not run, or not with these settings, as sentences."""
-    plans = resolve(config)["attacks"]
+    chosen = choose(config, SimulatedCase(config)).specs
+    plans = resolve(config.model_copy(update={"attacks": chosen}))["attacks"]
     ran = {f.id: f for f in result.findings if f.source == "attack"}
     for name, settings in required:
-        specs = [(s, p) for s, p in zip(config.attacks, plans, strict=True) if s.name == name]
+        specs = [(s, p) for s, p in zip(chosen, plans, strict=True) if s.name == name]
         if not specs:
             yield f"{name} is required and was not planned"
             continue

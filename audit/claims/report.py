@@ -9,6 +9,7 @@ from typing import NamedTuple
 from audit.claims.claim import Claim, load
 from audit.claims.scores import not_computed, rescored
 from audit.dp.child import Exceeded, call
+from reports.covered import Coverage
 from reports.document import Chapter, Document, compose
 from reports.format import plural
 from reports.renderers.pdf import Pdf
@@ -16,7 +17,6 @@ from reports.result import (
     AuditResult,
     ClaimOutcome,
     ClaimRecord,
-    Coverage,
     Headline,
     Outcome,
     Policy,

@@ -1,6 +1,6 @@
 """The command line: thin; every command imports what it needs when it runs, so --help stays quick.
 
-Exit codes: 0 clean, 1 findings (`check` only), 2 could not run, 3 inconclusive (`check` only).
+Exit codes: 0 clean, 1 findings (`check` only), 2 could not run, 3 inconclusive (`check`, and `run` of no attack).
 """
 
 import os
@@ -64,15 +64,26 @@ def _root(debug: Annotated[bool, typer.Option("--debug", help="show tracebacks")
 def run(config: ConfigFile, out: Out = None, workers: Workers = None) -> None:
     """Simulate, attack, account, score and report. Continues a run that was killed."""
     from audit.phases.report import read_result
+    from reports.sections.headline import coverage
 
     folder = _phases(config, out, workers, None)
-    result = read_result(folder)
-    headline = result.headline
-    coverage = headline.coverage
+    headline = read_result(folder).headline
     typer.echo(f"{headline.severity.upper()}: {headline.sentence}")
-    typer.echo(f"{coverage.ran} of {coverage.applicable} applicable attacks ran")
+    typer.echo(coverage(headline.coverage))
     reports = sorted(folder.path.glob("report.*"), key=lambda p: p.suffix != ".pdf")
     typer.echo(f"report: {reports[0] if reports else folder.audit}")
+    if not headline.coverage.ran:
+        typer.echo("inconclusive: no attack ran, so nothing could be demonstrated")
+        raise typer.Exit(3)
+
+
+@command
+def plan(config: ConfigFile) -> None:
+    """Say which attacks will run, which cannot and why, what nothing reads, and about how long it takes."""
+    from audit.cli.preflight import preflight
+
+    for line in preflight(_load(config)):
+        typer.echo(line)
 
 
 @command

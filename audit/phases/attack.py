@@ -18,8 +18,10 @@ from PIL import Image
 from attacks.attack import Attack, Card
 from attacks.evidence import Gallery
 from audit.controls.lab import Replays
+from audit.observer.reading import watched
 from audit.observer.truth import KnownTruth
 from audit.observer.view import absent, granted, observer, seen
+from audit.phases.choice import choose
 from audit.settings.config import Config, Replay
 from audit.subject.case import Case
 from audit.subject.messages import messages
@@ -29,23 +31,26 @@ from audit.subject.simulated import plugin
 from fl import workers
 from fl.artifact import Artifact
 from fl.errors import UserError
+from fl.kinds import Kind
 
 Progress = Callable[[str, int, int], None]
 
 
 @workers.one_thread()  # evidence is the same on any number of threads
 def run(run: RunDir, config: Config, progress: Progress) -> None:
-    """Runs the attacks that config.attacks names; those already in evidence/ are made anew."""
+    """Runs the attacks of the config; those already in evidence/ are made anew."""
     workers.tune_allocator()  # decoders and shadow models train in this process
-    attacks = [(plugin("attacks", spec, f"attacks[{i}]"), spec.label) for i, spec in enumerate(config.attacks)]
+    case = open_case(run, config)
+    specs = choose(config, case).specs
+    attacks = [(plugin("attacks", spec, f"attacks[{i}]"), spec.label) for i, spec in enumerate(specs)]
     for stale in run.evidence.glob("[0-9]*.json"):  # of a longer or differently ordered list
         stale.unlink()
     count = config.workers if isinstance(config.workers, int) else workers.auto_count("cpu")
-    bench = Bench(open_case(run, config), [a.card for a, _ in attacks], config.replay, count)
+    bench = Bench(case, [a.card for a, _ in attacks], config.replay, count)
     progress("attack", 0, len(attacks))
     for number, (attack, name) in enumerate(attacks):
         found = one(attack, name, bench)
-        if config.attacks[number].id:  # findings of one attack are told apart by their headlines as well
+        if specs[number].id:  # findings of one attack are told apart by their headlines as well
             found["card"]["title"] += f" ({name})"
         run.write_json(run.evidence / f"{number:02d}-{name.replace(':', '.')}.json", found)
         progress("attack", number + 1, len(attacks))
@@ -57,14 +62,21 @@ class Bench:
     def __init__(self, case: Case, cards: Sequence[Card], settings: Replay, workers: int) -> None:
         self.case, self.workers = case, workers
         self._recorded = {r: _recorded(case, [c for c in cards if c.rounds == r]) for r in ("latest", "all")}
-        wanted = dict.fromkeys((c.control, c.rounds) for c in cards if c.control)
-        self._planted = {(name, r): plant(name, case, self._recorded[r], settings) for name, r in wanted}
+        self._planted: dict[tuple[str, str], Replays] = {}
+        self._unplanted: dict[tuple[str, str], Exception] = {}  # a control that broke: its attacks fail, no other
+        for name, r in dict.fromkeys((c.control, c.rounds) for c in cards if c.control):
+            try:
+                self._planted[name, r] = plant(name, case, self._recorded[r], settings)
+            except Exception as error:
+                self._unplanted[name, r] = error
         artifacts = {a.id: a for found in self._recorded.values() for a in found}
         groups = {id: rows for planted in self._planted.values() for id, rows in planted.groups.items()}
         self.truth = KnownTruth(case, artifacts, groups)
 
     def artifacts(self, card: Card) -> list[Artifact]:
-        """Recorded in the rounds that the card wants, and planted for it."""
+        """Recorded in the rounds that the card wants, and planted for it; raises what its control raised."""
+        if broken := self._unplanted.get((card.control, card.rounds)):
+            raise broken
         planted = self._planted.get((card.control, card.rounds), Replays())
         return [*self._recorded[card.rounds], *planted.artifacts]
 
@@ -90,26 +102,44 @@ def plant(name: str, case: Case, recorded: Sequence[Artifact], settings: Replay)
 
 
 def one(attack: Attack, name: str, bench: Bench) -> dict[str, Any]:
-    """One attack's file: what it is, whose view it had, and what it came to."""
-    card, case, started = attack.card, bench.case, time.perf_counter()
-    artifacts = bench.artifacts(card)
-    who = observer(case, artifacts, card)
-    view, knowledge = seen(artifacts, who, card), granted(case, card, bench.workers)
-    result: dict[str, Any] = {"name": name, "card": card_fields(card), "observer": str(who)}
+    """One attack's file: what it is, whose view it had, and what it came to.
+
+    Whatever an attack raises is its own failure, never the audit's end.
+    """
+    started, opened = time.perf_counter(), set[Kind]()
+    result: dict[str, Any] = {"name": name, "card": card_fields(attack.card), "observer": ""}
     result |= {"status": "ran", "reason": ""}
     try:
-        if reason := absent(case, artifacts, view, card) or attack.not_applicable(view, knowledge):
-            return result | {"status": "not_applicable", "reason": reason}
-        claim = attack.run(view, knowledge, case.streams.numpy("attack", name))
-        evidence = attack.measure(claim, bench.truth, case.streams.numpy("measure", name))
-        result["evidence"] = [dataclasses.asdict(e) for e in evidence]
-        result["galleries"] = [_encode(g) for g in attack.galleries(claim, bench.truth)]
-        result["curves"] = [dataclasses.asdict(c) for c in attack.curves(claim, bench.truth)]
+        result |= _carried_out(attack, name, bench, opened)
     except UserError as error:
         result |= {"status": "not_applicable", "reason": str(error.args[0])}
     except Exception as error:
         result |= {"status": "failed", "reason": f"{type(error).__name__}: {error}"}
-    return result | {"seconds": time.perf_counter() - started}
+    return result | {
+        "read": [k for k in attack.card.reads if k in opened],
+        "seconds": time.perf_counter() - started,
+    }
+
+
+def _carried_out(attack: Attack, name: str, bench: Bench, opened: set[Kind]) -> dict[str, Any]:
+    """What changes in the file of an attack that came to its end; `opened` gains the kinds it read."""
+    card, case = attack.card, bench.case
+    artifacts = bench.artifacts(card)
+    who = observer(case, artifacts, card)
+    view, knowledge = watched(seen(artifacts, who, card), opened), granted(case, card, bench.workers)
+    if reason := absent(case, artifacts, view, card) or attack.not_applicable(view, knowledge):
+        opened.clear()
+        return {"observer": str(who), "status": "not_applicable", "reason": reason}
+    claim = attack.run(view, knowledge, case.streams.numpy("attack", name))
+    evidence = attack.measure(claim, bench.truth, case.streams.numpy("measure", name))
+    found = {
+        "observer": str(who),
+        "evidence": [dataclasses.asdict(e) for e in evidence],
+        "galleries": [_encode(g) for g in attack.galleries(claim, bench.truth)],
+        "curves": [dataclasses.asdict(c) for c in attack.curves(claim, bench.truth)],
+    }
+    json.dumps(found)  # raises here, where it is this attack's failure, what the file could not hold
+    return found
 
 
 def card_fields(card: Card) -> dict[str, Any]:

@@ -48,7 +48,7 @@ PHASES = (
             "evaluate_every",
         ),
     ),
-    Phase("attack", ("attacks", "replay")),
+    Phase("attack", ("attacks", "budget", "replay")),
     Phase("account", ("accountants", "delta", "dp_audit")),
     Phase("matrix", ("matrix",)),
     Phase("score", ("policy", "title", "claims", "variants")),

@@ -10,9 +10,11 @@ from audit.claims.report import score_files
 from audit.dp.lint import RunRecord
 from audit.dp.spending import over_rounds
 from audit.dp.verify import Issue
+from audit.observer.reach import observed
 from audit.phases import links
 from audit.phases import matrix as matrix_phase
 from audit.phases.attack import load_evidence
+from audit.phases.choice import Choice, choose
 from audit.phases.plan import read_phases
 from audit.phases.variants import results
 from audit.robustness.figures import breakdown_curves
@@ -24,6 +26,7 @@ from audit.subject.case import Case, counts
 from audit.subject.open import open_case
 from audit.subject.rundir import RunDir, sha256
 from audit.verdict.accounts import NoiseAudit, bounds, contradictions, flaws, misstatements
+from audit.verdict.coverage import coverage, tried
 from audit.verdict.exposure import exposures
 from audit.verdict.faults import timelines
 from audit.verdict.findings import Attacked, headline
@@ -37,7 +40,8 @@ from fl import ledger
 from fl.ledger import Release
 from fl.recorder import MANIFEST, manifest
 from fl.streams import GENERATOR
-from reports.result import AuditResult, Budget, DPAudit, History, Reproduction, worst_first
+from reports.covered import Coverage
+from reports.result import AuditResult, Budget, DPAudit, Finding, History, Reproduction, worst_first
 from reports.result import Policy as PolicyRecord
 
 Progress = Callable[[str, int, int], None]
@@ -96,7 +100,7 @@ def derive(run: RunDir, config: Config, policy: Policy) -> AuditResult:
     result = AuditResult(
         title=config.title,
         created=datetime.now(UTC).isoformat(timespec="seconds"),
-        headline=headline(findings),
+        headline=headline(findings, _coverage(run, case, findings, choose(config, case))),
         scope=scope(case, findings),
         exposures=exposures(manifest(run.artifacts)),
         findings=findings,
@@ -117,6 +121,14 @@ def derive(run: RunDir, config: Config, policy: Policy) -> AuditResult:
         if better := advice(finding, result.alternatives):
             finding.remedy = f"{finding.remedy.rstrip('.')}. {better}".removeprefix(". ")
     return result
+
+
+def _coverage(run: RunDir, case: Case, findings: Sequence[Finding], choice: Choice) -> Coverage:
+    """What was attacked of what crossed the wire, of all attacks that exist."""
+    opened = {file["name"].replace(":", "."): file.get("read", []) for file in load_evidence(run)}
+    cards = {label.replace(":", "."): card for label, card in choice.cards.items()}
+    done = tried(findings, cards, opened)
+    return coverage(observed(manifest(run.artifacts)), case.card.title, done, choice.others, choice.left)
 
 
 def _run_record(

@@ -5,7 +5,9 @@ from functools import partial
 
 import torch
 
+from audit.phases.choice import refuse_impossible
 from audit.settings.config import Config
+from audit.settings.errors import located
 from audit.subject.digests import of_data, of_population
 from audit.subject.rundir import RunDir
 from audit.subject.simulated import SimulatedCase
@@ -28,6 +30,8 @@ def run(run: RunDir, config: Config, progress: Progress) -> None:
     if is_finished(run.checkpoint):
         return
     case = SimulatedCase(config, trained_on=run.trained_on())
+    with located(config.file):
+        refuse_impossible(config, case)
     if case.trained_on is None:
         made_of = {"data": of_data(case.data), "population": of_population(case.population)}
         run.write_json(run.data, made_of)

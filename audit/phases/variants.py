@@ -8,11 +8,13 @@ after a kill like any other; audit/phases/cells.py runs them.
 from typing import Any
 
 from audit.phases.cells import Cell, complaint, run_cells
+from audit.phases.choice import choose
 from audit.phases.plan import Progress, execute, finished
 from audit.phases.report import read_result
 from audit.settings.config import Config, Variant
 from audit.settings.overrides import overridden
 from audit.subject.rundir import RunDir
+from audit.subject.simulated import SimulatedCase
 from reports.result import AuditResult
 
 JUDGED = ("score", "report")  # the phases that read what the variants left
@@ -21,7 +23,8 @@ JUDGED = ("score", "report")  # the phases that read what the variants left
 def overrides_of(config: Config, variant: Variant) -> dict[str, Any]:
     """What a variant changes: protections, settings of the method, and which attacks are repeated."""
     plain = variant.model_dump()
-    repeated = [a for a in config.attacks if variant.attacks is None or a.label in variant.attacks]
+    specs = choose(config, SimulatedCase(config)).specs  # with `auto`, those of the audited run
+    repeated = [a for a in specs if variant.attacks is None or a.label in variant.attacks]
     return {
         "title": f"{config.title}: {variant.name}",
         "protections": plain["protections"],

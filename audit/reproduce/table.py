@@ -36,6 +36,7 @@ FOLDER = Path(__file__).parents[2] / "configs" / "papers"
 FRAME: dict[str, Any] = {
     "federation": {"holdout": {"auxiliary": 0, "reference": 0, "own": 0}},
     "record": {"rounds": [], "clients": []},
+    "attacks": [],
     "checkpoint_every": 10,
 }
 Printed = Number | dict[str, Number] | None

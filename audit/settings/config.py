@@ -10,7 +10,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
 
-from pydantic import Field, PrivateAttr, WithJsonSchema, field_serializer, field_validator, model_validator
+from pydantic import (
+    Field,
+    PrivateAttr,
+    SerializerFunctionWrapHandler,
+    WithJsonSchema,
+    field_serializer,
+    field_validator,
+    model_validator,
+)
 
 from audit.settings import catalog
 from audit.settings.errors import located, validate
@@ -149,6 +157,14 @@ class Replay(Group):
     )
 
 
+class Budget(Group):
+    """How much time may be planned."""
+
+    minutes: Number = Field(
+        default=10.0, ge=0, le=100_000, description="of one core, by the estimates on the attacks' cards"
+    )
+
+
 class DPAuditSettings(Group):
     """Canaries that the auditor sends through the run's protections, to see what their noise hides."""
 
@@ -205,7 +221,10 @@ class Config(Group):
     )
     protections: tuple[PluginSpec, ...] = Field(default=(), max_length=50, description="a list of plugins")
     record: Record = Field(default=Record(), description="which messages are kept")
-    attacks: tuple[AttackSpec, ...] = Field(default=(), max_length=500, description="a list of plugins")
+    attacks: Annotated[tuple[AttackSpec, ...], Field(max_length=500)] | None = Field(
+        default=None, description="a list of plugins; auto: every attack that applies, within the budget"
+    )
+    budget: Budget = Field(default=Budget(), description="what `attacks: auto` may take")
     variants: tuple[Variant, ...] = Field(
         default=(), max_length=50, description="the same run with other protections, each attacked"
     )
@@ -243,11 +262,24 @@ class Config(Group):
             return value
         raise ValueError("must be auto or a whole number from 0 to 1024")
 
+    @field_validator("attacks", mode="before")
+    @classmethod
+    def _attacks(cls, value: Any) -> Any:
+        if value == "auto":
+            return None
+        if not isinstance(value, list | tuple):
+            raise ValueError("must be a list, or auto")
+        return value
+
+    @field_serializer("attacks", mode="wrap")
+    def _auto(self, value: Any, plain: SerializerFunctionWrapHandler) -> Any:
+        return "auto" if value is None else plain(value)
+
     @model_validator(mode="after")
     def _attacks_differ(self) -> "Config":
-        names = [a.name for a in self.attacks]
+        names = [a.name for a in self.attacks or ()]
         seen: set[str] = set()
-        for i, attack in enumerate(self.attacks):
+        for i, attack in enumerate(self.attacks or ()):
             again = names.count(attack.name) > 1 and attack.id is None
             if again or attack.label in seen:
                 raise UserError(
@@ -260,7 +292,7 @@ class Config(Group):
 
     @model_validator(mode="after")
     def _variants_differ_and_repeat_attacks(self) -> "Config":
-        known, names = [a.label for a in self.attacks], [v.name for v in self.variants]
+        known, names = self._repeatable(), [v.name for v in self.variants]
         for i, variant in enumerate(self.variants):
             if names.index(variant.name) < i:
                 raise UserError(
@@ -276,6 +308,10 @@ class Config(Group):
                         key=f"variants[{i}].attacks",
                     )
         return self
+
+    def _repeatable(self) -> list[str]:
+        """Attacks that a variant may name; with `auto`, any that exists."""
+        return catalog.names("attacks") if self.attacks is None else [a.label for a in self.attacks]
 
     @model_validator(mode="after")
     def _matrix_fits(self) -> "Config":
@@ -330,7 +366,7 @@ def plugins(config: Config) -> Iterator[Named]:
     if config.adversary is not None:
         yield Named("adversaries", "adversary", config.adversary)
     for kind in ("protections", "attacks", "accountants"):
-        for i, spec in enumerate(getattr(config, kind)):
+        for i, spec in enumerate(getattr(config, kind) or ()):
             yield Named(kind, f"{kind}[{i}]", spec)
     for i, variant in enumerate(config.variants):
         for j, spec in enumerate(variant.protections):

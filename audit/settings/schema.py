@@ -48,6 +48,9 @@ def config_schema() -> Schema:
     for kind in used:
         definitions[kind] = _plugins(kind, definitions, specs.get("AttackSpec", {}).get("properties", {}))
     definitions["Record"]["properties"]["kinds"]["anyOf"][0]["items"] = {"enum": [k.value for k in Kind]}
+    attacks = schema["properties"]["attacks"]
+    attacks["anyOf"] = [{"const": "auto"} if b == {"type": "null"} else b for b in attacks["anyOf"]]
+    attacks["default"] = "auto"
     for key, kind in (("report", "renderers"), ("sections", "sections")):
         schema["properties"][key]["items"] = {"anyOf": [{"enum": catalog.names(kind)}, FOREIGN]}
     return _finished(schema, "config")

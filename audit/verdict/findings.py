@@ -15,7 +15,8 @@ from audit.verdict.replays import settled
 from audit.verdict.statistics import clear
 from fl.errors import UserError
 from reports import format as fmt
-from reports.result import Coverage, Figure, Finding, Gallery, Headline, Outcome, Severity, worst_first
+from reports.covered import Coverage
+from reports.result import Figure, Finding, Gallery, Headline, Outcome, Severity, worst_first
 
 _READ = TypeAdapter(list[Evidence], config=ConfigDict(extra="forbid"))
 
@@ -55,7 +56,7 @@ class Attacked(Subject):
             "reference": card["source"],
             "summary": self.file["reason"] if self.unsettled else _summary(self.found, verdict),
             "threat": card["threat"],
-            "artifacts": [str(kind) for kind in card["reads"]],
+            "artifacts": [str(kind) for kind in self.file.get("read", [])],
             "evidence": self.found,
             "does_not_show": card["does_not_show"],
             "remedy": card["remedy"],
@@ -137,18 +138,10 @@ def _where_it_ends(real: Sequence[Evidence], measure: str) -> str:
     return text + "."
 
 
-def headline(findings: Sequence[Finding]) -> Headline:
+def headline(findings: Sequence[Finding], coverage: Coverage) -> Headline:
     """The worst demonstrated finding, and how much of what applies was really looked at."""
     harm = [f for f in findings if f.source == "robustness" and f.threat]  # a rule under attack, not its cost
-    attacks = [f for f in findings if f.source == "attack"] + harm
-    tally = {o: sum(f.outcome == o for f in attacks) for o in Outcome}
-    coverage = Coverage(
-        ran=tally[Outcome.DEMONSTRATED] + tally[Outcome.NOT_DEMONSTRATED] + tally[Outcome.INCONCLUSIVE],
-        applicable=len(attacks) - tally[Outcome.NOT_APPLICABLE],
-        not_applicable=tally[Outcome.NOT_APPLICABLE],
-        inconclusive=tally[Outcome.INCONCLUSIVE],
-        failed=tally[Outcome.FAILED],
-    )
+    coverage = _with(coverage, [f.outcome for f in harm])
     worst = next((f for f in worst_first(findings) if f.outcome == Outcome.DEMONSTRATED), None)
     if worst:
         return Headline(
@@ -157,7 +150,7 @@ def headline(findings: Sequence[Finding]) -> Headline:
             sentence=f"{worst.title}. {worst.summary}",
             coverage=coverage,
         )
-    if tally[Outcome.NOT_DEMONSTRATED] and not tally[Outcome.INCONCLUSIVE] and not tally[Outcome.FAILED]:
+    if coverage.ran and not coverage.inconclusive and not coverage.failed:
         what = "No leak and no harm to the model were" if harm else "No leak was"
         text = f"{what} demonstrated by the attacks that ran. That is not a proof of privacy."
         return Headline(
@@ -165,7 +158,21 @@ def headline(findings: Sequence[Finding]) -> Headline:
         )
     text = (
         "The audit is inconclusive: no leak was demonstrated, and not every attack could have shown one."
-        if coverage.applicable
-        else "The audit is inconclusive: no attack was tried on what this federation sends."
+        if coverage.ran
+        else "The audit is inconclusive: no attack ran on what this federation sends."
     )
     return Headline(severity=Severity.NONE, outcome=Outcome.INCONCLUSIVE, sentence=text, coverage=coverage)
+
+
+def _with(coverage: Coverage, harm: Sequence[Outcome]) -> Coverage:
+    """Attacks on the model count as well, each with every rule of the server that it was tried against."""
+    tally = {o: harm.count(o) for o in Outcome}
+    return coverage.model_copy(
+        update={
+            "ran": coverage.ran + len(harm) - tally[Outcome.NOT_APPLICABLE] - tally[Outcome.FAILED],
+            "applicable": coverage.applicable + len(harm) - tally[Outcome.NOT_APPLICABLE],
+            "not_applicable": coverage.not_applicable + tally[Outcome.NOT_APPLICABLE],
+            "inconclusive": coverage.inconclusive + tally[Outcome.INCONCLUSIVE],
+            "failed": coverage.failed + tally[Outcome.FAILED],
+        }
+    )

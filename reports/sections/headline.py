@@ -1,7 +1,8 @@
 """Headline: the worst finding, how much of the plan ran, and every finding on one page."""
 
+from reports.covered import Coverage
 from reports.format import OUTCOMES, SEVERITIES, plural
-from reports.result import AuditResult, Coverage, Outcome, Severity
+from reports.result import AuditResult, Outcome, Severity
 from reports.section import Block, Bullets, Callout, Card, Heading, Paragraph, Section, Table
 from reports.sections.findings import is_open
 
@@ -67,10 +68,20 @@ def coverage(c: Coverage) -> str:
     parts.append(f"{c.inconclusive or 'none'} of these {_were(c.inconclusive)} inconclusive")
     if c.failed:
         parts.append(f"{c.failed} failed, which improves no score")
+    if left := sum(u.applies for u in c.untried):
+        parts.append(f"{left} {_were(left)} left out")
     if c.not_applicable:
         do = "does" if c.not_applicable == 1 else "do"
         parts.append(f"{c.not_applicable} more {do} not apply here, for the reasons given below")
-    return "; ".join(parts) + "."
+    text = "; ".join(parts) + "."
+    telling = [a for a in c.artifacts if a.status != "tells_nothing"]
+    if not telling:
+        return text
+    attacked = [a for a in telling if a.status in ("attacked", "elsewhere")]
+    bare = list(dict.fromkeys(a.kind for a in telling if a not in attacked))
+    text += f" Of {plural(len(telling), 'artifact')} (a kind and who could read it), {len(attacked)} "
+    text += f"{_were(len(attacked))} attacked"
+    return text + (f"; not {', '.join(f'`{k}`' for k in bare)}." if bare else ".")
 
 
 def _were(count: int) -> str:

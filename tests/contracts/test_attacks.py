@@ -25,6 +25,7 @@ def test_the_card_is_complete_and_in_plain_words(name: str) -> None:
 def test_it_reads_kinds_that_exist_and_none_twice(name: str) -> None:
     card = catalog.load("attacks", name).card
     assert card.reads and set(card.reads) <= set(Kind) and len(set(card.reads)) == len(card.reads)
+    assert card.targets and set(card.aids) <= set(card.reads) and card.effort.seconds > 0
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -1,42 +1,62 @@
-"""Coverage: every attack beside what it read, and what nobody read said aloud."""
+"""Coverage: every artifact beside who could read it, what attacked it there, and what did not run."""
 
-from reports.result import AuditResult, Outcome, Severity
-from reports.section import Paragraph, Table
-from reports.sections.coverage import Coverage
+from reports.covered import Coverage
+from reports.result import AuditResult
+from reports.section import Block, Bullets, Paragraph, Table
+from reports.sections import headline
+from reports.sections.coverage import Coverage as Section
 from tests.reports.sample import result
 
 
-def with_artifacts(kinds: list[str]) -> AuditResult:
-    sample = result()
-    attacks = [f.model_copy(update={"artifacts": kinds}) for f in sample.findings]
-    return sample.model_copy(update={"findings": attacks})
+def shown(**changes: object) -> list[Block]:
+    sample: AuditResult = result()
+    covered = sample.headline.coverage.model_copy(update=changes)
+    top = sample.headline.model_copy(update={"coverage": covered})
+    return Section().build(sample.model_copy(update={"headline": top}))
 
 
-def test_a_demonstrated_attack_shows_its_severity_under_the_artifact_it_read() -> None:
-    kind = result().exposures[0].kind
-    (table,) = [b for b in Coverage().build(with_artifacts([kind])) if isinstance(b, Table)]
-    assert table.header == ["Attack", kind]
-    found = [f for f in result().findings if f.source == "attack"]
-    cells = {row[0]: row[1] for row in table.rows}
-    worst = next(f for f in found if f.severity is Severity.CRITICAL)
-    assert cells[worst.method] == "Critical"
-    assert "Inconclusive" in cells.values() and len(table.rows) == len(found)
-    assert any(f.outcome is Outcome.INCONCLUSIVE for f in found)
+def test_an_attacked_artifact_has_its_worst_result_and_the_others_say_why_not() -> None:
+    artifacts = next(b for b in shown() if isinstance(b, Table))
+    assert [row[:3] for row in artifacts.rows] == [
+        ["local_prototypes", "server", "Critical"],
+        ["proto_counts", "server", "Not attacked"],
+        ["global_prototypes", "client", "Not from here"],
+        ["global_prototypes", "public", "Not attacked"],
+        ["heartbeat", "server", "Tells nothing"],
+    ]
+    assert [row[3] for row in artifacts.rows][:3] == [
+        "upcnn, lira",
+        "only a help to upcnn",
+        "from the server: lira",
+    ]
 
 
-def test_an_artifact_that_no_attack_reads_is_named() -> None:
-    kinds = list(dict.fromkeys(e.kind for e in result().exposures))
-    (text,) = [b.text for b in Coverage().build(with_artifacts(kinds[:1])) if isinstance(b, Paragraph)]
-    assert all(f"`{kind}`" in text for kind in kinds[1:])
-    assert f"`{kinds[0]}`" not in text
+def test_what_nothing_attacked_is_named_with_who_could_read_it_and_nothing_else_is() -> None:
+    (text,) = [b.text for b in shown() if isinstance(b, Paragraph)]
+    assert "`proto_counts` (server), `global_prototypes` (public)." in text
+    assert "local_prototypes" not in text and "heartbeat" not in text and "(client)" not in text
 
 
-def test_an_attack_on_something_that_was_never_sent_is_not_in_the_table() -> None:
-    blocks = Coverage().build(with_artifacts(["generator_weights_nobody_sent"]))
-    assert not [b for b in blocks if isinstance(b, Table)]
+def test_attacks_that_did_not_run_say_why_and_those_that_cannot_stand_by_reason() -> None:
+    tables = [b for b in shown() if isinstance(b, Table)]
+    assert [row[1:] for row in tables[1].rows] == [
+        ["vae", "the budget of 10 minutes has no room for its 2 h"],
+        ["ridge", "it is not among the attacks of this audit"],
+    ]
+    (reasons,) = [b for b in shown() if isinstance(b, Bullets)]
+    assert reasons.items == ["FedProto sends no local_model to the server: `dlg`."]
 
 
 def test_a_report_without_attacks_says_that_nothing_was_tested() -> None:
-    bare = result().model_copy(update={"findings": []})
-    (only,) = Coverage().build(bare)
-    assert isinstance(only, Paragraph) and "not tested" in only.text
+    first = shown(ran=0, artifacts=[], untried=[])[0]
+    assert isinstance(first, Paragraph) and "not tested" in first.text
+
+
+def test_the_headline_counts_over_all_that_exists_and_names_what_nothing_attacked() -> None:
+    assert headline.coverage(result().headline.coverage) == (
+        "6 of 9 applicable attacks ran; 1 of these was inconclusive; 1 failed, which improves no score; "
+        "2 were left out; 3 more do not apply here, for the reasons given below. Of 4 artifacts (a kind and who "
+        "could read it), 2 were attacked; not `proto_counts`, `global_prototypes`."
+    )
+    bare = Coverage(ran=1, applicable=1, not_applicable=0, inconclusive=0, failed=0)
+    assert headline.coverage(bare) == "1 of 1 applicable attack ran; none of these were inconclusive."

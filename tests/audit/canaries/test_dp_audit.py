@@ -173,11 +173,11 @@ def test_a_whole_audit_of_faulty_noise_fails_the_gate(tmp_path: Path) -> None:
     faulty = gaussian(f"{PLANTED}:TenthOfTheNoise")
     (tmp_path / "config.yaml").write_text(
         f"{TEXT}protections: [{faulty}]\ndp_audit: {{canaries: 40, rounds: 2}}\n"
-        "workers: 0\nreport: [json, html, pdf]\n"
+        "workers: 0\nattacks: []\nreport: [json, html, pdf]\n"
     )
     out = tmp_path / "out"
     run = CliRunner().invoke(app, ["run", str(tmp_path / "config.yaml"), "--out", str(out)])
-    assert run.exit_code == 0, run.output + repr(run.exception)
+    assert run.exit_code == 3, run.output + repr(run.exception)  # no attack ran
     found = AuditResult.model_validate_json((out / "audit.json").read_bytes())
     assert found.headline.severity is Severity.CRITICAL and "refuted" in found.headline.sentence
     assert one(found.dp_audits).refuted

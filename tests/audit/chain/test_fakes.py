@@ -24,7 +24,7 @@ MORE = """
 workers: 0
 report: [json]
 record: {rounds: all}
-attacks: [example_numbers, count_recovery]
+attacks: [example_numbers, buffer_membership]
 dp_audit: {canaries: 0}
 """
 
@@ -211,7 +211,7 @@ def test_attacks_that_are_required_must_have_run_and_as_required(folder: Path, t
     need = tmp_path / "attacks.yaml"
     for text, phrase in [
         ("attacks: [upcnn]", "upcnn is required and was not planned"),
-        ("attacks: [count_recovery]", "count_recovery is required and did not run"),
+        ("attacks: [buffer_membership]", "buffer_membership is required and did not run"),
     ]:
         need.write_text(text)
         done = RUNNER.invoke(app, ["check", str(folder), "--trust-plugins", "--require", str(need)])

@@ -16,7 +16,7 @@ from reports.result import AuditResult
 from tests.audit.tiny import TEXT
 
 NAMES = [p.name for p in PHASES]
-EXTRA = "workers: 0\nreport: [json]\nrecord: {rounds: all}\n"
+EXTRA = "workers: 0\nattacks: []\nreport: [json]\nrecord: {rounds: all}\n"
 
 
 class Seen:
@@ -109,8 +109,9 @@ def test_run_prints_the_headline_and_the_report(tmp_path: Path) -> None:
     path.write_text(TEXT + EXTRA)
     out = tmp_path / "out"
     result = CliRunner().invoke(app, ["run", str(path), "--out", str(out), "--workers", "0"])
-    assert result.exit_code == 0, result.output
-    assert "MEDIUM: " in result.stdout and "applicable attacks ran" in result.stdout
+    assert result.exit_code == 3, result.output  # it names no attack
+    assert "MEDIUM: " in result.stdout and "0 of " in result.stdout and "applicable attacks ran" in result.stdout
+    assert "inconclusive: no attack ran" in result.stdout
     assert f"report: {out}/report.json" in result.stdout
     assert result.stderr == ""  # quiet when not on a terminal
     gate = CliRunner().invoke(app, ["check", str(out), "--trust-plugins", "--fail-on", "medium"])

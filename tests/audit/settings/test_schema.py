@@ -96,6 +96,9 @@ MU = {"name": "fedprox", "mu": 0.5}
         ({"workers": "auto"}, True),
         ({"workers": 1025}, False),
         ({"attacks": ["rigde"]}, False),
+        ({"attacks": "auto"}, True),
+        ({"attacks": "all"}, False),
+        ({"attacks": None}, False),
         ({"attacks": [{"name": "count_recovery", "id": "one"}, "count_recovery"]}, True),
         ({"attacks": [{"name": "count_recovery", "id": "One/.."}]}, False),
         ({"protections": [{"name": "secure_aggregation", "id": "one"}]}, False),
@@ -120,9 +123,9 @@ def test_an_editor_is_told_the_settings_by_the_name() -> None:
 
 
 def test_a_result_with_an_infinite_epsilon_meets_its_schema(tmp_path: Path) -> None:
-    (tmp_path / "c.yaml").write_text(TEXT + "workers: 0\nreport: [json]\ndp_audit: {canaries: 0}\n")
+    (tmp_path / "c.yaml").write_text(TEXT + "workers: 0\nattacks: []\nreport: [json]\ndp_audit: {canaries: 0}\n")
     done = CliRunner().invoke(app, ["run", str(tmp_path / "c.yaml"), "--out", str(tmp_path / "out")])
-    assert done.exit_code == 0, done.output
+    assert done.exit_code == 3, done.output  # no attack ran
     text = (tmp_path / "out" / "audit.json").read_text()
     assert '"Infinity"' in text
     assert errors("result", json.loads(text)) == []

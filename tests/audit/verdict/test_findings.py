@@ -21,6 +21,7 @@ from audit.verdict.findings import Attacked, headline, sentence
 from audit.verdict.judge import Fact, judge, judged
 from audit.verdict.policy import Condition, Policy, Rule, load_policy
 from fl.errors import UserError
+from reports.covered import Coverage
 from reports.document import compose
 from reports.result import AuditResult, DPAudit, Outcome, Severity, worst_first
 from reports.section import Heading, Table
@@ -29,6 +30,7 @@ from tests.reports.sample import result
 
 ROOT = Path(__file__).parents[3]
 POLICY = load_policy("default")
+NOTHING = Coverage(ran=1, applicable=1, not_applicable=0, inconclusive=0, failed=0)
 CARD = {
     "title": "Attack",
     "learns": "something",
@@ -93,7 +95,7 @@ def test_the_sentence_quotes_what_the_rule_read_whatever_else_was_measured(
     equally_bad = tuple(f"Rule {r.id} " for r in POLICY.rules if r.severity == rule.severity)
     assert finding.reason.startswith(equally_bad) and finding.severity == rule.severity
     assert finding.summary.startswith(". ".join(map(sentence, graded)))
-    assert headline([finding]).sentence.endswith(finding.summary)
+    assert headline([finding], NOTHING).sentence.endswith(finding.summary)
 
 
 def test_every_rule_is_about_measures_or_facts_that_exist() -> None:

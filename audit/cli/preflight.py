@@ -1,0 +1,53 @@
+"""`fedaudit plan`: what an audit will attack, before anything trains."""
+
+from collections.abc import Iterator
+
+from audit.observer.reach import declared
+from audit.phases.choice import choose, duration, refuse_impossible
+from audit.settings.config import Config
+from audit.settings.errors import located
+from audit.settings.resolve import resolve
+from audit.subject.simulated import SimulatedCase
+from audit.verdict.coverage import Tried, coverage
+
+
+def preflight(config: Config) -> Iterator[str]:
+    """The plan, line by line; raises UserError for what `run` would refuse."""
+    case = SimulatedCase(config)
+    with located(config.file):
+        resolve(config)
+        refuse_impossible(config, case)
+    choice, traffic, title = choose(config, case), declared(case.card, case.protections), case.card.title
+    reasons = {label: traffic.missing(card, title) for label, card in choice.cards.items()}
+    planned = [Tried(finding=k, card=card, outcome=None) for k, card in choice.cards.items() if not reasons[k]]
+    found = coverage(traffic, title, planned, choice.others, choice.left)
+    yield f"{title} on {case.about.dataset}, {case.clients} clients"
+    yield from _listed("protections", {f"{i + 1}": p.describe() for i, p in enumerate(case.protections)})
+    seconds = {t.finding: choice.seconds[t.finding] for t in planned}
+    rows = {t.finding: f"{t.card.title}, about {duration(seconds[t.finding])}" for t in planned}
+    yield from _listed("attacks that will run", rows)
+    yield from _listed(
+        "attacks that apply and are left out", {u.attack: u.why for u in found.untried if u.applies}
+    )
+    blocked = {label: why for label, why in reasons.items() if why}
+    blocked |= {u.attack: u.why for u in found.untried if not u.applies}
+    yield from _listed("attacks that find nothing to read", blocked)
+    telling = [c for c in found.artifacts if c.status != "tells_nothing"]
+    bare = [c for c in telling if c.status not in ("attacked", "elsewhere")]
+    yield from _listed(
+        "what nothing will attack", {f"{c.kind} ({c.party.replace('_', ' ')})": c.why for c in bare}
+    )
+    yield ""
+    yield (
+        f"{len(planned)} of {found.applicable} applicable attacks will run, on {len(telling) - len(bare)} of "
+        f"{len(telling)} artifacts (a kind and who could read it); about "
+        f"{duration(sum(seconds.values()))} of one core by the attacks' cards, and training"
+    )
+    if not planned:
+        yield "no attack will run: such an audit is inconclusive"
+
+
+def _listed(title: str, rows: dict[str, str]) -> Iterator[str]:
+    yield ""
+    yield f"{title}:" if rows else f"{title}: none"
+    yield from (f"  {name}: {why}" for name, why in rows.items())

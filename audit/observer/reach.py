@@ -1,0 +1,109 @@
+"""Reach: which position could read which kind, by what a method and the protections say or by what was sent.
+
+An adversary's view (view.py) is made of messages; before a run there are none. The same question is answered here
+for kinds: what could stand in the view of each position.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from attacks.attack import Card
+from fl.artifact import Channel
+from fl.kinds import Kind
+from fl.method import Card as MethodCard
+from fl.protection import Protection
+from fl.threat import Position
+
+
+class Reach(NamedTuple):
+    """One position that could read one kind."""
+
+    position: Position
+    kind: Kind
+
+
+_READERS = {
+    Channel.UPLINK: (Position.SERVER,),
+    Channel.DOWNLINK: (Position.SERVER, Position.CLIENT),
+    Channel.RELAY: (Position.NEXT_CLIENT,),
+    Channel.RELEASE: (Position.SERVER, Position.PUBLIC),
+}
+_OWN = {  # what a position also has: what it was sent in other roles, and what it sent itself
+    Position.CLIENT: {Channel.DOWNLINK, Channel.UPLINK, Channel.RELAY},
+    Position.COLLUDING_CLIENTS: {Channel.DOWNLINK, Channel.UPLINK, Channel.RELAY},
+    Position.NEXT_CLIENT: {Channel.DOWNLINK, Channel.RELAY},
+    Position.MEDIATOR: {Channel.RELAY},
+}
+
+
+class Traffic(NamedTuple):
+    """The kinds of each channel, and who reads them."""
+
+    kinds: Mapping[Channel, tuple[Kind, ...]]
+    hidden: bool = False  # secure aggregation: the server reads no single upload
+    mediators: bool = False
+
+    @property
+    def reaches(self) -> list[Reach]:
+        """Every position with every kind that it could read of others, in the order of the channels."""
+        found = [
+            Reach(position, kind)
+            for channel in (Channel.UPLINK, Channel.RELAY, Channel.DOWNLINK, Channel.RELEASE)
+            for kind in self.kinds.get(channel, ())
+            for position in self._readers(channel, kind)
+        ]
+        return list(dict.fromkeys(found))
+
+    def _readers(self, channel: Channel, kind: Kind) -> tuple[Position, ...]:
+        if channel == Channel.UPLINK and self.hidden and kind != Kind.AGGREGATE:
+            return ()
+        return (
+            *_READERS[channel],
+            *((Position.MEDIATOR,) if channel == Channel.RELAY and self.mediators else ()),
+        )
+
+    def visible(self, position: Position) -> set[Kind]:
+        """All kinds that may be in its view, what it sent itself included."""
+        own = {k for channel in _OWN.get(position, ()) for k in self.kinds.get(channel, ())}
+        return own | {kind for reader, kind in self.reaches if reader == position}
+
+    def missing(self, card: Card, title: str) -> str:
+        """Why an attack can find nothing to read here, as a sentence; empty where it can."""
+        seen = self.visible(card.threat.position)
+        where = f"that the {card.threat.position} could read".replace("_", " ")
+        if lacking := [k for k in card.requires if k not in seen]:
+            return f"{title} sends no {' or '.join(lacking)} {where}"
+        if not seen & set(card.targets):
+            return f"{title} sends no {' or '.join(card.targets)} {where}"
+        return ""
+
+
+def declared(card: MethodCard, protections: Sequence[Protection]) -> Traffic:
+    """Before a run: what the method's card says, after the protections."""
+    hidden = any(p.hides_single_uploads() for p in protections)
+    up = (*card.uplink, Kind.AGGREGATE) if hidden else card.uplink
+    kinds = {
+        Channel.UPLINK: up,
+        Channel.RELAY: card.relay,
+        Channel.DOWNLINK: card.downlink,
+        Channel.RELEASE: card.release,
+    }
+    return Traffic(kinds=kinds, hidden=hidden)
+
+
+def observed(lines: Iterable[Mapping[str, Any]]) -> Traffic:
+    """After a run: what crossed the wire, from the lines of a manifest that count it."""
+    kinds: dict[Channel, dict[Kind, None]] = {c: {} for c in Channel}
+    uploads, mediators = [], False
+    for line in lines:
+        if "traffic" in line:
+            channel, kind = Channel(line["channel"]), Kind(line["traffic"])
+            kinds[channel][kind] = None
+            mediators |= any(s.startswith("mediator") for s in line["seen_by"])
+            if channel == Channel.UPLINK and kind != Kind.AGGREGATE:
+                uploads.append(bool(line["seen_by"]))
+    return Traffic(
+        kinds={c: tuple(k) for c, k in kinds.items()},
+        hidden=bool(uploads) and not any(uploads),
+        mediators=mediators,
+    )

@@ -1,0 +1,122 @@
+"""Choice: which attacks an audit runs: those its config lists, or with `attacks: auto` all that apply and fit.
+
+`auto` first gives every artifact that anybody could read the cheapest attack on it, then adds the others from
+the cheapest up, as far as the budget goes. Efforts come from the cards and sizes from the config, so the choice
+is the same on every machine.
+"""
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from attacks.attack import Card, Sizes
+from audit.observer.reach import Traffic, declared
+from audit.settings import catalog
+from audit.settings.config import Config
+from audit.settings.spec import AttackSpec
+from audit.subject.case import Case
+from fl.errors import UserError
+from fl.kinds import Kind
+from fl.model import count
+from fl.threat import Position
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The attacks of an audit, and why others that could run are not among them."""
+
+    specs: tuple[AttackSpec, ...]
+    cards: Mapping[str, Card]  # of the chosen, by label
+    seconds: Mapping[str, float]  # estimates of the chosen, by label
+    others: Mapping[str, Card]  # every other attack that exists, by name
+    left: Mapping[str, str] = field(default_factory=dict)  # name -> why, of others that apply
+
+
+def choose(config: Config, case: Case) -> Choice:
+    """The attacks of this config; deterministic."""
+    sizes, traffic = _sizes(config, case), declared(case.card, case.protections)
+    known = {name: catalog.load("attacks", name).card for name in catalog.names("attacks")}
+    left: dict[str, str] = {}
+    if config.attacks is None:
+        applicable = {n: c for n, c in known.items() if not traffic.missing(c, case.card.title)}
+        names = _within(applicable, traffic, lambda card: card.effort.at(sizes), config.budget.minutes * 60)
+        specs = tuple(AttackSpec(name=n) for n in names)
+        over = f"the budget of {config.budget.minutes:g} minutes has no room for its"
+        left = {n: f"{over} {duration(c.effort.at(sizes))}" for n, c in applicable.items() if n not in names}
+    else:
+        specs = config.attacks
+    cards = {s.label: known.get(s.name) or catalog.load("attacks", s.name).card for s in specs}
+    listed = {s.name for s in specs}
+    return Choice(
+        specs=specs,
+        cards=cards,
+        seconds={label: card.effort.at(sizes) for label, card in cards.items()},
+        others={n: c for n, c in known.items() if n not in listed},
+        left=left,
+    )
+
+
+def refuse_impossible(config: Config, case: Case) -> None:
+    """Raises UserError for what can do nothing here, before anything trains.
+
+    An attack that a config lists and whose artifacts the method never sends; a protection on such a kind, which
+    would be printed as if it protected something. What protections hide is no mistake: that is what they are for.
+    """
+    bare, title = declared(case.card, ()), case.card.title
+    for i, spec in enumerate(config.attacks or ()):
+        if reason := bare.missing(catalog.load("attacks", spec.name).card, title):
+            raise UserError(
+                f"attacks[{i}]: {spec.name} can never apply: {reason}",
+                hint="leave it out, or write `attacks: auto`; `fedaudit plan CONFIG` says what applies",
+                key=f"attacks[{i}]",
+            )
+    sent = {k for kinds in bare.kinds.values() for k in kinds}
+    for i, protection in enumerate(case.protections):
+        acts_on = tuple(getattr(protection.config, "kinds", protection.kinds))
+        if acts_on and not set(acts_on) & sent:
+            raise UserError(
+                f"protections[{i}]: {config.protections[i].name} acts on {', '.join(acts_on)}, "
+                f"and {title} never sends that",
+                hint=f"it sends {', '.join(k for k in dict.fromkeys(case.card.uplink + case.card.relay))}",
+                key=f"protections[{i}]",
+            )
+
+
+def duration(seconds: float) -> str:
+    """About how long, in words."""
+    if seconds < 60:
+        return f"{max(1, math.ceil(seconds))} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
+
+
+def _within(
+    applicable: Mapping[str, Card], traffic: Traffic, cost: Callable[[Card], float], seconds: float
+) -> list[str]:
+    """Names that fit, in the order they run: cheapest first."""
+    cheapest = sorted(applicable, key=lambda n: (cost(applicable[n]), n))
+    first: list[str] = []
+    covered: set[tuple[Position, Kind]] = set()
+    for name in cheapest:
+        card = applicable[name]
+        new = {(card.threat.position, k) for k in card.targets if k in traffic.visible(card.threat.position)}
+        if new - covered:
+            first.append(name)
+            covered |= new
+    chosen, spent = set(), 0.0
+    for name in (*first, *(n for n in cheapest if n not in first)):
+        if spent + cost(applicable[name]) <= seconds:
+            chosen.add(name)
+            spent += cost(applicable[name])
+    return [n for n in cheapest if n in chosen]
+
+
+def _sizes(config: Config, case: Case) -> Sizes:
+    first, replay = case.initial(), config.replay
+    return Sizes(
+        pixels=math.prod(case.data.shape),
+        parameters=count(first) if first else 0,
+        auxiliary=len(case.auxiliary),
+        replays=replay.groups * len(replay.sizes),
+        updates=replay.update_groups * len(replay.updates) * len(replay.update_steps),
+        clients=case.clients,
+    )

@@ -1,0 +1,124 @@
+"""Which attacks run: a list as it is, `auto` what applies and fits, and nothing that never can."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from audit.cli.main import app
+from audit.phases.choice import Choice, choose, refuse_impossible
+from audit.settings.config import Config, load
+from audit.settings.errors import validate
+from audit.settings.resolve import dump, resolve
+from audit.subject.simulated import SimulatedCase
+from fl.errors import UserError
+
+FEDERATION = {"dataset": "digits", "clients": 4}
+
+
+def config(method: str, **more: Any) -> Config:
+    return validate(Config, {"federation": FEDERATION, "method": method, **more}, "")
+
+
+def chosen(method: str, **more: Any) -> Choice:
+    made = config(method, **more)
+    return choose(made, SimulatedCase(made))
+
+
+def names(choice: Choice) -> list[str]:
+    return [s.name for s in choice.specs]
+
+
+def test_a_config_without_the_key_plans_all_that_applies_and_a_list_stays() -> None:
+    everything = chosen("fedavg", budget={"minutes": 100_000})
+    assert {"lira", "count_recovery"} & set(names(everything)) == {"lira"}  # FedAvg sends no counts
+    assert not everything.left and "ridge" in everything.others
+    assert names(chosen("fedavg", attacks=["lira"])) == ["lira"]
+    assert names(chosen("fedavg", attacks=[])) == []
+
+
+def test_the_key_survives_being_written_out(tmp_path: Path) -> None:
+    assert (
+        resolve(config("fedavg"))["attacks"] == "auto" and resolve(config("fedavg", attacks=[]))["attacks"] == []
+    )
+    (tmp_path / "c.yaml").write_text(dump(resolve(config("fedavg"))))
+    assert load(tmp_path / "c.yaml").attacks is None
+
+
+def test_what_does_not_fit_is_left_out_with_the_reason_and_each_artifact_comes_first() -> None:
+    whole = chosen("rebafl", budget={"minutes": 100_000})
+    total = sum(whole.seconds.values())
+    half = chosen("rebafl", budget={"minutes": total / 120})
+    assert 0 < sum(half.seconds.values()) <= total / 2
+    assert set(names(half)) | set(half.left) == set(names(whole)) and not set(names(half)) & set(half.left)
+    assert all("minutes has no room" in why for why in half.left.values())
+    assert {"count_recovery", "prototype_collusion"} <= set(names(half))  # alone on what they read
+
+
+def test_no_time_at_all_plans_nothing() -> None:
+    assert names(chosen("rebafl", budget={"minutes": 0})) == []
+
+
+def test_more_replays_take_longer() -> None:
+    few, many = (
+        sum(chosen("rebafl", attacks=["ridge"], replay={"groups": n}).seconds.values()) for n in (10, 1000)
+    )
+    assert many > few
+
+
+@pytest.mark.parametrize("path", sorted(Path("configs").glob("*.yaml")), ids=lambda p: p.stem)
+def test_shipped_configs_list_nothing_that_can_never_apply(path: Path) -> None:
+    made = load(path)
+    refuse_impossible(made, SimulatedCase(made))
+
+
+@pytest.mark.parametrize(
+    ("more", "phrase"),
+    [
+        ({"attacks": ["ridge"]}, "ridge can never apply: FedAvg sends no local_prototypes"),
+        (
+            {"attacks": [], "protections": ["prototype_mixing"]},
+            "acts on local_prototypes, and FedAvg never sends",
+        ),
+        (
+            {
+                "attacks": [],
+                "protections": [{"name": "laplace", "kinds": ["label_counts"], "clip_norm": 1, "scale": 1}],
+            },
+            "laplace acts on label_counts",
+        ),
+    ],
+)
+def test_what_can_do_nothing_here_is_refused(more: dict[str, Any], phrase: str) -> None:
+    made = config("fedavg", **more)
+    with pytest.raises(UserError, match=phrase):
+        refuse_impossible(made, SimulatedCase(made))
+
+
+def test_an_attack_that_a_protection_blinds_is_not_refused() -> None:
+    made = config("rebafl", attacks=["ridge"], protections=["secure_aggregation"])
+    refuse_impossible(made, SimulatedCase(made))
+
+
+def test_plan_says_what_runs_what_cannot_and_what_nothing_reads_and_trains_nothing(tmp_path: Path) -> None:
+    (tmp_path / "c.yaml").write_text(
+        "federation: {dataset: digits, clients: 4}\nmethod: rebafl\nattacks: [ridge]\n"
+        "protections: [{name: prototype_threshold, least: 3}]\n"
+    )
+    done = CliRunner().invoke(app, ["plan", str(tmp_path / "c.yaml")])
+    assert done.exit_code == 0, done.output
+    assert "  ridge: Ridge inversion of prototypes, about " in done.stdout
+    assert "  lira: it is not among the attacks of this audit" in done.stdout
+    assert "  critic_score: ReBaFL sends no gan_D that the next client could read" in done.stdout
+    assert "  num_examples (server): " in done.stdout and "1 of " in done.stdout
+    assert "3" in done.stdout.partition("attacks that will run")[0].partition("protections")[2]
+    assert list(tmp_path.iterdir()) == [tmp_path / "c.yaml"]
+
+
+def test_run_and_plan_refuse_the_same_before_anything_trains(tmp_path: Path) -> None:
+    (tmp_path / "c.yaml").write_text("federation: {dataset: digits}\nmethod: fedavg\nattacks: [ridge]\n")
+    for command in (["plan"], ["run", "--out", str(tmp_path / "out")]):
+        done = CliRunner().invoke(app, [*command, str(tmp_path / "c.yaml")])
+        assert done.exit_code == 2 and "c.yaml:3: attacks[0]: ridge can never apply" in done.output
+    assert not (tmp_path / "out" / "metrics.jsonl").exists()
