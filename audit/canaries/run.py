@@ -24,7 +24,7 @@ from audit.canaries.run_central import NO_PASSAGE, central_noise
 from audit.canaries.run_payload import PAYLOAD, Payloads, payloads
 from audit.canaries.trained_neighbours import replay_training
 from audit.controls.lab import Lab
-from audit.settings.config import DPAuditSettings
+from audit.settings.controls import DPAuditSettings
 from fl.artifact import Artifact
 from fl.errors import UserError
 from fl.kinds import Kind

@@ -18,7 +18,7 @@ from audit.canaries.recorded_means import noise
 from audit.canaries.recorded_uploads import GAME, RECORD, checks
 from audit.canaries.run_payload import PAYLOAD, payloads
 from audit.controls.lab import Lab
-from audit.settings.config import DPAuditSettings
+from audit.settings.controls import DPAuditSettings
 from fl.artifact import Artifact
 from fl.kinds import Kind
 from fl.ledger import Release

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from audit.controls.lab import Lab, Replays, received
-from audit.settings.config import Replay
+from audit.settings.controls import Replay
 from audit.subject.case import Case
 from fl.artifact import Artifact
 from fl.kinds import Kind

@@ -26,7 +26,7 @@ import torch
 from attacks.models._trials import taught
 from attacks.trials.reidentification import fingerprints
 from audit.controls.lab import Lab, Replays, received
-from audit.settings.config import Replay
+from audit.settings.controls import Replay
 from audit.subject.case import Case
 from fl.artifact import Artifact
 from fl.dataset import Arrays, Data

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from audit.controls.lab import Lab, Replays
 from audit.controls.prototypes import cells, senders, sent_prototype
-from audit.settings.config import Replay
+from audit.settings.controls import Replay
 from audit.subject.case import Case
 from fl.artifact import Artifact
 from fl.streams import Streams

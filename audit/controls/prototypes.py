@@ -18,7 +18,7 @@ import numpy as np
 import torch
 
 from audit.controls.lab import Lab, Replays, received
-from audit.settings.config import Replay
+from audit.settings.controls import Replay
 from audit.subject.case import Case
 from fl.artifact import Artifact
 from fl.kinds import UPDATES, Kind

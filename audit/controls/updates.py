@@ -14,7 +14,7 @@ import numpy as np
 from attacks.prototypes._weights import uploads as read
 from attacks.updates._gradients import KINDS
 from audit.controls.lab import Lab, Replays, received
-from audit.settings.config import Replay
+from audit.settings.controls import Replay
 from audit.subject.case import Case
 from fl.artifact import Artifact
 from fl.kinds import Kind

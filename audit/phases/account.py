@@ -14,7 +14,8 @@ from audit.canaries.run import dp_audits
 from audit.controls.lab import Lab
 from audit.dp.budget import budgets
 from audit.dp.verify import DECLARED, Verified, verify
-from audit.settings.config import Config, DPAuditSettings
+from audit.settings.config import Config
+from audit.settings.controls import DPAuditSettings
 from audit.subject.case import Case
 from audit.subject.open import open_case
 from audit.subject.rundir import RunDir

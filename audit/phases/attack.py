@@ -22,7 +22,8 @@ from audit.observer.reading import watched
 from audit.observer.truth import KnownTruth
 from audit.observer.view import absent, granted, observer, seen
 from audit.phases.choice import choose
-from audit.settings.config import Config, Replay
+from audit.settings.config import Config
+from audit.settings.controls import Replay
 from audit.subject.case import Case
 from audit.subject.messages import messages
 from audit.subject.open import open_case

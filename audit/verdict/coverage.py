@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from attacks.attack import Card
-from attacks.unread import UNREAD
+from attacks.trials.unread import UNREAD
 from audit.observer.reach import Reach, Traffic
 from fl.kinds import Kind
 from fl.threat import Position
@@ -99,7 +99,7 @@ def _covered(reach: Reach, tried: Sequence[Tried], others: Mapping[str, Card]) -
     Attacked: by an attack that read it there, whatever came of it; elsewhere: by one that read the same from
     another position; failed; not_run: attacks exist and were left out; not_applicable: those tried could not
     work; unread: nothing attacks it yet; tells_nothing: control
-    plane, or nothing that another kind does not (attacks/unread.py).
+    plane, or nothing that another kind does not (attacks/trials/unread.py).
     """
     kind = reach.kind
 

@@ -18,7 +18,8 @@ from audit.dp.budget import budgets, rounded_up
 from audit.dp.lint import RunRecord, check
 from audit.phases import simulate
 from audit.phases.account import noise_audits
-from audit.settings.config import Config, DPAuditSettings
+from audit.settings.config import Config
+from audit.settings.controls import DPAuditSettings
 from audit.settings.errors import validate
 from audit.settings.spec import PluginSpec
 from audit.subject.rundir import RunDir

@@ -13,7 +13,8 @@ from audit.cli.main import app
 from audit.dp.accountants.exact import gaussian as exact
 from audit.dp.budget import rounded_up
 from audit.phases.account import noise_audits
-from audit.settings.config import Config, DPAuditSettings
+from audit.settings.config import Config
+from audit.settings.controls import DPAuditSettings
 from audit.settings.errors import validate
 from audit.settings.yaml import read_yaml
 from audit.subject.simulated import SimulatedCase

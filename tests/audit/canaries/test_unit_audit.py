@@ -11,7 +11,7 @@ from audit.canaries.game import play
 from audit.canaries.neighbours import replay
 from audit.canaries.panel import judge
 from audit.canaries.run import acts_on, dp_audits, hidden_noise
-from audit.settings.config import DPAuditSettings
+from audit.settings.controls import DPAuditSettings
 from fl import plugin
 from fl.kinds import Kind
 from fl.protection import Protection

@@ -1,0 +1,55 @@
+"""Groups of a config about how much is tried: replays, the time attacks may take, canaries of noise."""
+
+from typing import Annotated
+
+from pydantic import Field, field_validator
+
+from audit.settings.spec import Group, Number, Whole
+
+MOST_CLIENTS = 1_000_000
+
+
+class Replay(Group):
+    """Messages the auditor recomputes, for the planted leak and the curve against n."""
+
+    sizes: tuple[Annotated[Whole, Field(ge=1, le=1_000_000)], ...] = Field(
+        default=(1, 2, 5, 20, 100, 500), max_length=50, description="examples behind a prototype"
+    )
+    clients: Whole = Field(default=10, ge=0, le=MOST_CLIENTS, description="clients to replay")
+    groups: Whole = Field(default=100, ge=1, le=100_000, description="prototypes of each size")
+    updates: tuple[Annotated[Whole, Field(ge=1, le=256)], ...] = Field(
+        default=(1, 2, 4, 8), max_length=20, description="examples behind a replayed update"
+    )
+    update_steps: tuple[Annotated[Whole, Field(ge=1, le=1000)], ...] = Field(
+        default=(1, 5), max_length=20, description="local steps of a replayed update"
+    )
+    update_groups: Whole = Field(
+        default=10, ge=0, le=10_000, description="updates of each size and number of steps"
+    )
+
+
+class Budget(Group):
+    """How much time may be planned."""
+
+    minutes: Number = Field(
+        default=10.0, ge=0, le=100_000, description="of one core, by the estimates on the attacks' cards"
+    )
+
+
+class DPAuditSettings(Group):
+    """Canaries that the auditor sends through the run's protections, to see what their noise hides."""
+
+    canaries: Whole = Field(
+        default=400, ge=0, le=100_000, description="how many; 0: no empirical audit of the noise"
+    )
+    rounds: Whole = Field(
+        default=8, ge=1, le=10_000, description="of canaries, no more than the run's own releases"
+    )
+    confidence: Number = Field(default=0.95, gt=0.5, lt=1, description="of all tests and bounds together")
+
+    @field_validator("canaries")
+    @classmethod
+    def _enough(cls, value: int) -> int:
+        if 0 < value < 20:
+            raise ValueError("must be 0 or at least 20")
+        return value
