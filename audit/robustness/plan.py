@@ -16,10 +16,10 @@ from audit.settings.spec import AttackSpec
 
 PLANTED = "_planted"  # ipm beyond what any mean survives: the fault that must be seen
 IDLE = "_idle"  # the same clients doing nothing: what is lost without any attack
-CONTROLS: dict[str, Mapping[str, Any]] = {
-    PLANTED: {"name": "ipm", "tau": None},
-    IDLE: {"name": "free_rider", "mode": "zero"},
-}
+CONTROLS = (PLANTED, IDLE)
+# ipm with tau = n / m + 1 turns a plain mean round; where clients weigh by their examples the malicious may weigh
+# little, so the planted fault sends that many times it
+MARGIN = 10
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,7 +74,9 @@ def places(config: Config) -> list[Place]:
         for malicious in sorted(set(matrix.malicious)):
             for rule in _rules(matrix, malicious):
                 for seed in matrix.seeds or (config.seed,):
-                    for adversary, spec in _attackers(matrix, rule).items():
+                    for adversary, spec in _attackers(
+                        matrix, rule, config.federation.clients / malicious
+                    ).items():
                         attack = None if spec is None else {**spec, "clients": malicious}
                         place = Place(
                             setting=setting,
@@ -122,10 +124,12 @@ def _rules(matrix: Matrix, malicious: int) -> list[Rule]:
     return rules
 
 
-def _attackers(matrix: Matrix, rule: Rule) -> dict[str, Mapping[str, Any] | None]:
-    """Who attacks under a rule, by label; the planted fault is one of the mean."""
+def _attackers(matrix: Matrix, rule: Rule, ratio: float) -> dict[str, Mapping[str, Any] | None]:
+    """Who attacks under a rule, by label, of `ratio` clients to one malicious; the fault is planted in the mean."""
     own = {_fit(s): {"name": s.name, **s.settings} for s in matrix.adversaries}
-    controls = {IDLE: CONTROLS[IDLE]} | ({PLANTED: CONTROLS[PLANTED]} if rule.name == "mean" else {})
+    controls: dict[str, Mapping[str, Any]] = {IDLE: {"name": "free_rider", "mode": "zero"}}
+    if rule.name == "mean":
+        controls[PLANTED] = {"name": "ipm", "tau": MARGIN * (ratio + 1)}
     return {"": None, **controls, **own}
 
 

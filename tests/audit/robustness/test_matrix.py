@@ -56,6 +56,14 @@ def test_nobody_malicious_the_mean_and_two_controls_are_always_there_and_clean_o
     ]
 
 
+def test_the_planted_fault_breaks_means_that_weigh_the_malicious_ten_times_less_than_others() -> None:
+    # of ten clients one malicious: a tau of n / m + 1 left ReBaFL as it was, where that client held few examples
+    planted = next(p for p in places(config(matrix={"malicious": [1]})) if p.adversary == "_planted")
+    tau = planted.changes["adversary"]["tau"]
+    share = 0.1 / 5
+    assert (1 - share) - tau * share < 0  # of the honest mean that is left
+
+
 def test_a_rule_is_told_what_assumed_says() -> None:
     many = places(config(matrix={"malicious": [2], "assumed": [True, 0, "half"]}))
     assert {p.rule.name: p.rule.assumed for p in many if "krum" in p.rule.name} == {
