@@ -125,7 +125,7 @@ def _rules(matrix: Matrix, malicious: int) -> list[Rule]:
 
 
 def _attackers(matrix: Matrix, rule: Rule, ratio: float) -> dict[str, Mapping[str, Any] | None]:
-    """Who attacks under a rule, by label, of `ratio` clients to one malicious; the fault is planted in the mean."""
+    """Who attacks under a rule, by label; `ratio` clients are there for each malicious one."""
     own = {_fit(s): {"name": s.name, **s.settings} for s in matrix.adversaries}
     controls: dict[str, Mapping[str, Any]] = {IDLE: {"name": "free_rider", "mode": "zero"}}
     if rule.name == "mean":
