@@ -199,7 +199,7 @@ def test_a_run_s_report_re_scores_the_claims_its_config_names(tmp_path: Path) ->
     path.write_text(TINY.replace("CLAIMS", str(FOLDER / "class_counts.yaml")))
     out = tmp_path / "run"
     done = CliRunner().invoke(app, ["run", str(path), "--out", str(out)])
-    assert done.exit_code == 0, done.output
+    assert done.exit_code == 3, done.output  # no attack ran
     assert '"class-counts"' in (out / "audit.json").read_text()
     path.write_text(TINY.replace("CLAIMS", "missing.yaml"))
     refused = CliRunner().invoke(app, ["run", str(path), "--out", str(tmp_path / "other")])
@@ -207,4 +207,4 @@ def test_a_run_s_report_re_scores_the_claims_its_config_names(tmp_path: Path) ->
     assert "No claim" in ClaimsSection().build(result())[0].text  # type: ignore[union-attr]
 
 
-TINY = TEXT + "workers: 0\nreport: [json]\nclaims: [CLAIMS]\n"
+TINY = TEXT + "workers: 0\nattacks: []\nreport: [json]\nclaims: [CLAIMS]\n"
