@@ -188,8 +188,8 @@ def auc(
     DeLong (1988) variance, in the form of Obuchowski (Biometrics 1997) where scores come in groups
     (`groups`: of members, of others) that depend on each other; up to 40 groups that hold members and others
     alike are left out in turn instead, and less than 3 of those leave all from 0 to 1 possible. The interval is
-    taken on the logit scale with Student's t. Perfect separation has no variance: then Clopper-Pearson, or for
-    groups half an error, of which the logit's deviation is 1 as that of any single event.
+    taken on the logit scale with Student's t. Perfect separation has no variance: then Clopper-Pearson; over the
+    groups, or half an error, of which the logit's deviation is 1 as that of any single event.
     """
     x, y = np.asarray(members, np.float64), np.asarray(others, np.float64)
     m, n = len(x), len(y)
@@ -233,7 +233,10 @@ def _grouped_area(x: Floats, y: Floats, index: NDArray[np.int64], area: float, a
     if area in (0.0, 1.0):
         half = float(special.logit(0.5 / min(len(x), len(y))))
         far = float(special.expit(half + stats.t.isf(alpha / 2, len(names) - 1)))
-        return (1 - far, 1.0) if area else (0.0, far)
+        # each of the two ends holds by itself, and neither depends on the scores: the nearer one
+        surely = clopper_pearson(len(names), len(names), alpha)[0]
+        near = max(1 - far, surely)
+        return (near, 1.0) if area else (0.0, 1 - near)
     least = 0.5 / (len(x) * len(y))  # without a group the others may be apart
     areas = np.array([auc(x[gx != g], y[gy != g]).value for g in names])
     reach = _left_out(special.logit(areas.clip(least, 1 - least)), alpha)

@@ -78,6 +78,9 @@ def execute(
         resolved = run.adopt(config, SIMULATED)
         used = config if workers is None else config.model_copy(update={"workers": workers})
         for name in names:
+            for needed in phase(name).reads:  # a phase whose settings are all empty has nothing to wait for
+                if not any(resolved[k] for k in phase(needed).keys):
+                    _execute(run, used, resolved, phase(needed), progress, True)
             _execute(run, used, resolved, phase(name), progress, skip_finished)
 
 
