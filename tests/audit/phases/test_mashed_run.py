@@ -10,6 +10,7 @@ from audit.phases import attack, simulate
 from audit.settings.config import Config
 from audit.settings.errors import validate
 from audit.subject.rundir import RunDir
+from fl.errors import UserError
 
 
 def found(folder: Path, method: str = "fedmix", **settings: Any) -> dict[str, Any]:
@@ -57,10 +58,14 @@ def test_means_sent_before_the_rounds_are_kept_and_read_by_default(tmp_path: Pat
             "fedmix",
             "no mashed_batch was recorded: FedMix may send it in rounds that the setting "
             "record.rounds leaves out",
-        ),
-        ("fedavg", "FedAvg sends no mashed_batch or seed_samples that the server could read"),
+        )
     ],
 )
 def test_what_was_not_kept_is_told_from_what_was_not_sent(method: str, reason: str, tmp_path: Path) -> None:
     result = found(tmp_path, method, record={"rounds": [1]})
     assert result["status"] == "not_applicable" and result["reason"] == reason
+
+
+def test_an_attack_on_what_the_method_never_sends_is_refused_before_anything_trains(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="can never apply: FedAvg sends no mashed_batch"):
+        found(tmp_path, "fedavg")
