@@ -57,8 +57,6 @@ def clear(e: Evidence) -> bool:
 
 @pytest.mark.parametrize("name", EVERY)
 def test_the_planted_leak_is_found(name: str) -> None:
-    if name == "grnn":
-        pytest.xfail("eight targets are too few for an interval clear of the blind adversaries: open")
     leak = stage(name).leak
     planted = [
         e
