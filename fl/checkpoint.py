@@ -10,6 +10,7 @@ from pathlib import Path
 
 from fl import tree
 from fl.errors import UserError
+from fl.provenance import Provenance
 from fl.recorder import Log
 from fl.tree import Tree
 
@@ -26,12 +27,13 @@ class Saved:
 
 
 class Checkpoints:
-    """Saves to and restores from `folder`, keeping `logs` in step."""
+    """Saves to and restores from `folder`, keeping `logs` and who was heard (`provenance`) in step."""
 
-    def __init__(self, folder: Path, logs: Mapping[str, Log]) -> None:
+    def __init__(self, folder: Path, logs: Mapping[str, Log], provenance: Provenance | None = None) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self._path = folder / NAME
         self._logs = logs
+        self._provenance = provenance or Provenance()
         self.finished = False
 
     def save(self, saved: Saved, *, finished: bool = False) -> None:
@@ -41,6 +43,7 @@ class Checkpoints:
                 "round": saved.round,
                 "finished": finished,
                 "offsets": {name: log.offset() for name, log in self._logs.items()},
+                "provenance": self._provenance.state(),
                 "state": saved.state,
                 "memory": {str(k): m for k, m in saved.memory.items()},
             },
@@ -58,6 +61,7 @@ class Checkpoints:
             round, state, memory = int(saved["round"]), saved["state"], saved["memory"]
             self.finished = bool(saved["finished"])
             offsets = {name: int(saved["offsets"][name]) for name in self._logs}
+            self._provenance.load(saved["provenance"])
         except (KeyError, TypeError, ValueError) as error:
             raise UserError(
                 f"{self._path} is not a checkpoint: {error!r} is missing",

@@ -16,11 +16,11 @@ Only the auditor's truth reads this (audit/observer/truth.py); no party of the f
 """
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping
-from typing import Any
+from collections.abc import Collection, Iterable
 
 from fl.artifact import Channel, Party, Role
 from fl.kinds import Kind
+from fl.tree import Tree
 
 Clients = frozenset[int]
 _NOBODY: Clients = frozenset()
@@ -42,13 +42,10 @@ class Provenance:
 
     def __init__(self) -> None:
         self._heard: dict[str, Clients] = defaultdict(frozenset)
-        self._handed: dict[tuple[int | None, str], Clients] = defaultdict(
-            frozenset
-        )  # behind what a client was given
-        self._summed: tuple[int, Clients] = (
-            -1,
-            _NOBODY,
-        )  # a round, and who is behind its uploads that are only summed
+        # behind what a client was given
+        self._handed: dict[tuple[int | None, str], Clients] = defaultdict(frozenset)
+        # a round, and who is behind its uploads that are only summed
+        self._summed: tuple[int, Clients] = (-1, _NOBODY)
 
     def behind(
         self,
@@ -89,10 +86,20 @@ class Provenance:
         """The model begins again from its first weights: nothing that was heard is in it."""
         self._heard[_MODELS] = _NOBODY
 
-    def resumed(self, line: Mapping[str, Any]) -> None:
-        """Take up what a traffic line of an interrupted run's manifest says was heard."""
-        family, clients = _family(Kind(line["traffic"])), frozenset(line.get("behind", ()))
-        if line["sender"] == Role.SERVER and family != _GENERATORS:
-            self._heard[family] = clients
-        elif line["channel"] == Channel.UPLINK or Role.MEDIATOR in line["seen_by"]:
-            self._heard[family] |= clients
+    def state(self) -> Tree:
+        """All that is known so far, for a checkpoint."""
+        round, summed = self._summed
+        return {
+            "heard": {family: sorted(clients) for family, clients in self._heard.items()},
+            "handed": [[k, family, sorted(clients)] for (k, family), clients in self._handed.items()],
+            "summed": [round, sorted(summed)],
+        }
+
+    def load(self, state: Tree) -> None:
+        """Go on from what state() gave."""
+        self._heard.clear()
+        self._heard |= {family: frozenset(clients) for family, clients in state["heard"].items()}
+        self._handed.clear()
+        self._handed |= {(k, family): frozenset(clients) for k, family, clients in state["handed"]}
+        round, summed = state["summed"]
+        self._summed = int(round), frozenset(summed)

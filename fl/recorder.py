@@ -12,7 +12,6 @@ import os
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -91,17 +90,8 @@ class Recorder:
         self._senders: dict[tuple[str, ...], set[str]] = defaultdict(set)
         self._behind: dict[tuple[str, ...], set[int]] = defaultdict(set)
         self._names: Counter[str] = Counter()
+        self.provenance = Provenance()  # who was heard so far
         self.milestones: set[int] = set()  # rounds that end a phase, or come before the first
-
-    @cached_property
-    def provenance(self) -> Provenance:
-        """Who was heard so far: by an interrupted run too, whose manifest a restart has cut back before this."""
-        self.manifest.offset()  # flushed
-        found = Provenance()
-        for line in manifest(self.folder):
-            if "traffic" in line:
-                found.resumed(line)
-        return found
 
     def message(
         self,

@@ -55,7 +55,7 @@ def run(run: RunDir, config: Config, progress: Progress) -> None:
             wire=Wire(case.method.card, case.streams, case.protections, recorder, ledger),
             workers=workers,
             metrics=metrics,
-            checkpoints=Checkpoints(run.checkpoint, logs),
+            checkpoints=Checkpoints(run.checkpoint, logs, recorder.provenance),
             empty_round=settings.empty_round,
             reply_loss=settings.reply_loss,
             time_model=_time_model(config, case),

@@ -1,5 +1,7 @@
 """Whose examples a relayed message carries, message by message; tests/fl/test_all_methods.py has the methods."""
 
+import json
+
 from fl.artifact import SERVER, Channel, Party
 from fl.kinds import Kind
 from fl.provenance import Provenance
@@ -76,15 +78,22 @@ def test_a_model_that_begins_anew_has_nobody_in_it() -> None:
     assert f.server() == {2, 5}
 
 
-def test_an_interrupted_run_goes_on_with_those_that_its_traffic_names() -> None:
-    def line(kind: str, sender: str, channel: str, *behind: int) -> dict[str, object]:
-        seen = ["server"] if sender == "client" else ["client"]
-        return {"traffic": kind, "sender": sender, "channel": channel, "seen_by": seen, "behind": list(behind)}
+def test_an_interrupted_run_goes_on_with_all_that_was_known() -> None:
+    def begun() -> Followed:
+        f = Followed()
+        f.uplink(1)
+        f.uplink(7, Kind.LABEL_COUNTS)
+        f.relay(2, 3)
+        f.uplink(5, seen="")
+        return f
 
-    f = Followed()
-    f.provenance.resumed(line("local_model", "client", "uplink", 1, 2))
-    f.provenance.resumed(line("label_counts", "client", "uplink", 7))
-    assert f.server() == {1, 2}
-    f.provenance.resumed(line("global_model", "server", "downlink"))  # it began anew
-    f.provenance.resumed(line("local_model", "client", "uplink", 3))
-    assert f.server() == {3}
+    def ended(f: Followed) -> tuple[object, ...]:
+        summed = f.provenance.behind(
+            0, Channel.UPLINK, Party.parse("client"), ["server"], ["server"], [Kind.LOCAL_MODEL]
+        )
+        return f.relay(3, 4), f.server(), f.server(Kind.LABEL_COUNTS), summed
+
+    continued = Followed()
+    continued.uplink(8)  # of another life
+    continued.provenance.load(json.loads(json.dumps(begun().provenance.state())))
+    assert ended(continued) == ended(begun()) != ended(Followed())

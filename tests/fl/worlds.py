@@ -153,9 +153,8 @@ def run(
     if folder is not None:
         recorder = Recorder(folder / "artifacts")
         metrics, ledger = Log(folder / "metrics.jsonl"), Log(folder / "ledger.jsonl")
-        checkpoints = Checkpoints(
-            folder / "checkpoint", {"manifest": recorder.manifest, "metrics": metrics, "ledger": ledger}
-        )
+        logs = {"manifest": recorder.manifest, "metrics": metrics, "ledger": ledger}
+        checkpoints = Checkpoints(folder / "checkpoint", logs, recorder.provenance)
     wire = Wire(method.card, streams, protections, recorder, ledger)
     compromise = Compromise(adversary, adversary.compromised(len(index), streams)) if adversary else Compromise()
     private = next((t for p in protections if (t := p.training())), None)
