@@ -147,7 +147,7 @@ WORLDS: dict[str, Callable[[], Stage]] = {
     "generator_distance": lambda: trained(Kind.GAN_G, Channel.UPLINK, "server", **GAN, images=2000),
     "generator_extraction": lambda: trained(Kind.GAN_G, Channel.UPLINK, "server", **GAN, images=2000),
     "gradient_cosine": lambda: memorised(UPDATE),
-    "grnn": lambda: of(groups((1, 20), 2, 12), steps=500, per_size=8),
+    "grnn": lambda: of(groups((1, 20), 2, 20), steps=500, per_size=16),
     "grnn_updates": lambda: of(gradients(), iterations=60, per_size=5, gallery=20, lr=1e-3, momentum=0.5),
     "idlg": lambda: of(gradients(), iterations=20, gallery=20),
     "imprint_recovery": lambda: of(fished(), iterations=30, gallery=20, per_size=6),
