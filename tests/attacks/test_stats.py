@@ -274,7 +274,7 @@ def shifted(groups: int, effect: float, between: float, seed: int) -> tuple[np.n
 
 @pytest.mark.parametrize(("groups", "effect", "between"), [(3, 0, 0.7), (5, 1, 0.5), (8, 3, 0.5), (12, 0, 0.7)])
 def test_the_auc_of_few_groups_is_covered(groups: int, effect: float, between: float) -> None:
-    true, wrong = scipy_stats.norm.cdf(effect / np.sqrt(2 + between**2)), 0
+    true, wrong = scipy_stats.scipy_stats.norm.cdf(effect / np.sqrt(2 + between**2)), 0
     for seed in range(RUNS):
         x, y, gx, gy = shifted(groups, effect, between, seed)
         low, high = stats.auc(x, y, groups=(gx, gy)).interval
@@ -323,6 +323,19 @@ def test_perfect_separation_in_few_groups_is_shown_and_not_certain() -> None:
         assert found.value == found.interval[1] == 1 and least < found.interval[0] < 0.999
         worst = stats.auc(np.zeros(len(gx)), np.ones(len(gx)), groups=(gx, gx))
         assert worst.interval == pytest.approx((0, 1 - found.interval[0]))
+
+
+@pytest.mark.parametrize("spread", [0.0, 1.0])
+@pytest.mark.parametrize("groups", [3, 6])
+def test_the_lower_end_of_perfect_separation_is_not_above_the_truth(groups: int, spread: float) -> None:
+    index, perfect, missed = np.repeat(np.arange(groups), 5), 0, 0
+    for seed in range(RUNS):
+        rng = np.random.default_rng([seed, groups, 7])
+        x = rng.normal(3.5, spread, groups)[index] + rng.normal(size=len(index))
+        found = stats.auc(x, rng.normal(size=len(index)), groups=(index, index))
+        perfect += found.value == 1
+        missed += found.value == 1 and found.interval[0] > scipy_stats.norm.cdf(3.5 / math.sqrt(2 + spread**2))
+    assert perfect > 0.02 * RUNS and missed / RUNS <= MOST / 2
 
 
 def test_two_groups_say_nothing_of_others() -> None:

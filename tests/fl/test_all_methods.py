@@ -6,7 +6,7 @@ tested by being there.
 
 import dataclasses
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -37,12 +37,16 @@ UNEQUAL = [([0, 1, 2, 3, 4], [1, 2]), ([0, 2], []), ([0, 1], [0, 1])]
 SHARED = (Kind.GAN_G, Kind.GAN_D, Kind.SEED_SAMPLES, Kind.MASHED_BATCH)  # what is made of these others train on
 
 
-def method(name: str) -> Method:
+def light(name: str, **settings: Any) -> dict[str, Any]:
+    """The common settings, and these, that a method has."""
+    known = {f.name for f in dataclasses.fields(plugin.load("fl.methods", name, Method).Config)}
+    return {k: v for k, v in (COMMON | settings).items() if k in known}
+
+
+def method(name: str, **settings: Any) -> Method:
     """A fresh instance with common settings; everything else at its default."""
     found = plugin.load("fl.methods", name, Method)
-    settings = {f.name for f in dataclasses.fields(found.Config)}
-    known = {k: v for k, v in COMMON.items() if k in settings}
-    instance: Method = plugin.configure(found, known, "method")
+    instance: Method = plugin.configure(found, light(name, **settings), "method")
     return instance
 
 

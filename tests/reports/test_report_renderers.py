@@ -128,6 +128,7 @@ def poison(value, key=""):
         "unit",
         "position",
         "conduct",
+        "status",
     }
     if isinstance(value, str) and type(value) is str and key not in fixed and len(value) < 300:
         return value + " <script>#panic() $x$ \"'> \\ {{1}} {% x %} `"

@@ -113,6 +113,8 @@ def test_without_what_was_handed_on_nothing_is_replayed() -> None:
 @pytest.mark.parametrize("name", ["relayed_model", "loss_threshold"])
 def test_a_whole_run_finds_the_planted_leak_and_lets_no_control_fire(name: str) -> None:
     run, config = ran()
+    # of three groups an interval is wide however well they are told apart
+    config = config.model_copy(update={"replay": config.replay.model_copy(update={"clients": 6})})
     attack.run(run, config, lambda *_: None)
     [file] = run.evidence.glob(f"*{name}.json")
     found = json.loads(file.read_text())
@@ -120,7 +122,7 @@ def test_a_whole_run_finds_the_planted_leak_and_lets_no_control_fire(name: str) 
     areas = [e for e in found["evidence"] if e["measure"] == "auc"]
     [planted] = [e for e in areas if e["condition"].get("origin") == "replayed"]
     [control] = [e for e in areas if e["control"] == "negative"]
-    assert planted["interval"][0] > 0.7 and control["interval"][0] < 0.5 < control["interval"][1]
+    assert planted["interval"][0] > 0.8 and control["interval"][0] < 0.5 < control["interval"][1]
     if name == "relayed_model":
         [own] = [e for e in areas if e["control"] == "none"]
         assert own["condition"]["model"] == "relayed model"

@@ -18,6 +18,7 @@ from audit.verdict.policy import load_policy
 from audit.verdict.raw import Raw, disclosed
 from fl.kinds import Kind
 from reports.result import Outcome, Severity
+from tests.fl.test_all_methods import light
 
 POLICY = load_policy("default")
 
@@ -36,7 +37,7 @@ def audited(method: str, *attacks: str) -> tuple[RunDir, Config]:
                 "model": {"name": "mlp", "hidden": [8]},
                 "holdout": {"reference": 0.4},
             },
-            "method": {"name": method, "rounds": 2, "local_epochs": 1},
+            "method": {"name": method, **light(method, rounds=2, lr=0.1)},
             "workers": 0,
             "attacks": list(attacks),
         },

@@ -10,7 +10,6 @@ import pytest
 import torch
 from scipy import stats
 
-from fl import plugin
 from fl.artifact import Party
 from fl.errors import UserError
 from fl.kinds import Kind
@@ -280,11 +279,7 @@ MORE = {
 
 @pytest.mark.parametrize("name", NAMES)
 def test_only_methods_that_take_plain_means_are_accepted(name: str, tmp_path: Path) -> None:
-    method = named(name)
-    if hasattr(method.config, "weighting"):
-        method = plugin.configure(
-            type(method), {"rounds": 2, "local_epochs": 1, "weighting": "uniform"}, "method"
-        )
+    method = named(name, rounds=2, weighting="uniform")
     arguments: Any = {
         "protections": [protection(noise_multiplier=0.01)],
         "folder": tmp_path,
