@@ -29,6 +29,7 @@ federation:
   holdout: {{auxiliary: 0, reference: 0}}
 method: {{name: fedavg, rounds: 2, local_epochs: 1, lr: 0.5}}
 workers: 0
+attacks: []
 report: [json, html]
 matrix:
   adversaries: [sign_flip, {{name: sign_flip, id: ten-times, scale: 10}}]
