@@ -66,6 +66,8 @@ MEASURES = {
         Measure(name="label_share_l1", words="label share L1", unit="index", higher_is_worse=False),
         # the same seen from another side
         Measure(name="tpr_at_fpr_0.001", words=f"TPR at {_F01}"),
+        Measure(name="examples_in_small_cells", words="examples known to stand in a small group"),
+        Measure(name="rare_class_holders", words="clients known by a rare class"),
         Measure(name="count_overlap", words="count overlap"),
         Measure(name="small_cells_found", words="small cells found"),
         Measure(name="label_set_f1", words="label set F1"),

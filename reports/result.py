@@ -39,6 +39,25 @@ class Outcome(StrEnum):
     FAILED = "failed"  # an error; never improves a score
 
 
+class Exposed(Record):
+    """How many a finding concerns."""
+
+    examples: int
+    of: int
+    expected: float  # how many of them are expected to be told, beyond guessing
+    text: str
+
+
+class Accusation(Record):
+    """The chance that an accusation of membership is right, under a declared prior."""
+
+    measure: str
+    place: str
+    prior: float
+    right: float
+    interval: tuple[float, float] | None
+
+
 class Finding(Record):
     """One conclusion. `title` is a sentence; `reason` cites the policy rule that set the severity."""
 
@@ -54,6 +73,8 @@ class Finding(Record):
     threat: Threat | None = None
     artifacts: list[str] = Field(default_factory=list)  # the kinds that an attack opened in this run
     evidence: list[Evidence] = Field(default_factory=list)
+    exposed: Exposed | None = None
+    accusations: list[Accusation] = Field(default_factory=list)
     does_not_show: str = ""
     remedy: str = ""
     seconds: float = 0.0

@@ -1,6 +1,6 @@
 """Evidence on claimed label counts: exact rows and overlap, beside guesses that are told the totals."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
 import numpy as np
@@ -92,6 +92,45 @@ def overlap_evidence(
         condition=condition,
         note="share of a client's examples placed in the right class",
     )
+
+
+def revealed(
+    claimed: Counts, true: Counts, blind: Mapping[str, Counts], small: int, condition: Condition
+) -> list[Evidence]:
+    """What counts tell of people: who stands in a small group, and which clients a rare class gives away.
+
+    The share of all examples in groups (one client's examples of one class) of at most `small` whose size is
+    claimed exactly; and of clients that hold a rare class (one that at most a tenth of them hold, or one) and are
+    claimed to hold just the rare classes that they do. A guess is credited with what it gets right.
+    """
+    groups = (true > 0) & (true <= small)
+    holders = (true > 0).sum(axis=0)
+    rare = (holders > 0) & (holders <= max(1, len(true) // 10))
+
+    def in_groups(guess: Counts) -> int:
+        return int(true[groups & (guess == true)].sum())
+
+    def known(guess: Counts) -> int:
+        same = ((guess > 0) == (true > 0))[:, rare].all(axis=1)
+        return int((same & (true > 0)[:, rare].any(axis=1)).sum())
+
+    def share(measure: str, hits: Callable[[Counts], int], n: int, note: str) -> Evidence:
+        ends = {name: (hits(g) / n, stats.clopper_pearson(hits(g), n)) for name, g in blind.items()}
+        return Evidence(
+            measure=measure,
+            value=hits(claimed) / n,
+            unit="fraction",
+            trials=n,
+            interval=stats.clopper_pearson(hits(claimed), n),
+            baselines=tuple(Baseline(name=k, value=v, interval=i) for k, (v, i) in ends.items()),
+            condition=condition,
+            note=note,
+        )
+
+    found = [share("examples_in_small_cells", in_groups, int(true.sum()), f"groups of at most {small}")]
+    if rare.any():
+        found.append(share("rare_class_holders", known, len(true), f"{int(rare.sum())} rare classes"))
+    return found
 
 
 def count_error(

@@ -36,6 +36,7 @@ from attacks.counts._counts import (
     exact_match,
     overlap_evidence,
     possible_values,
+    revealed,
 )
 from attacks.evidence import Evidence
 from fl.artifact import Artifact, Channel, Party, Role
@@ -151,6 +152,7 @@ class CountRecovery(Attack):
         result = [
             exact_match(claimed, true, blind, here),
             overlap_evidence(claimed, true, blind, here, rng),
+            *revealed(claimed, true, blind, self.config.small, here),
             count_error(
                 "count_abs_error",
                 claim["read"][rows],

@@ -255,7 +255,9 @@ def _recomputed(
         made_of_it = [x for x in again[law] if (x.round, x.kind) == (r.round, r.kind)]
         visit = own_line(case, r)
         differ = list(_cheaper(r, [visit] if visit else made_of_it))
-        if differ and not visit and index.isdecimal() and tried < MOST_CLIENTS:  # what is right for this very client?
+        if (
+            differ and not visit and index.isdecimal() and tried < MOST_CLIENTS
+        ):  # what is right for this very client?
             tried += 1
             of_it = lines(case, [x for x in traffic if x.round == r.round], {r.round}, client) or []
             differ = list(_cheaper(r, [x for x in of_it if x.kind == r.kind] or made_of_it))

@@ -51,7 +51,7 @@ PHASES = (
     Phase("attack", ("attacks", "budget", "replay")),
     Phase("account", ("accountants", "delta", "dp_audit")),
     Phase("matrix", ("matrix",)),
-    Phase("score", ("policy", "title", "claims", "variants")),
+    Phase("score", ("policy", "prior", "title", "claims", "variants")),
     Phase("report", ("report", "sections")),
 )
 SIMULATED = PHASES[0].keys  # what a run folder can never change

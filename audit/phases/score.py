@@ -71,7 +71,7 @@ def run(run: RunDir, config: Config, progress: Progress) -> None:
 def derive(run: RunDir, config: Config, policy: Policy) -> AuditResult:
     """The audit of what the other phases left, under this policy; reads neither audit.json nor its policy."""
     case = open_case(run, config)
-    attacked = [Attacked(file) for file in load_evidence(run)]
+    attacked = [Attacked(file, counts(case), config.prior) for file in load_evidence(run)]
     history = [json.loads(line) for line in run.metrics.read_text().splitlines()]
     budgets = [Budget(**b) for b in run.read_json(run.evidence / "budgets.json")]
     audits = [DPAudit(**a) for a in run.read_json(run.evidence / "dp_audits.json")]

@@ -196,6 +196,10 @@ class Config(Group):
     claims: tuple[Text, ...] = Field(
         default=(), max_length=50, description="files of claims to re-score in the report"
     )
+    prior: Annotated[Number, Field(gt=0, lt=1)] | None = Field(
+        default=None,
+        description="share of members among an adversary's candidates; says how often accusations are right",
+    )
     policy: Text = Field(default="default", description="a file of audit/policy/, or a path to one")
     report: tuple[Text, ...] = Field(default=("json", "html", "pdf"), description="formats to write")
     sections: tuple[Text, ...] = Field(default=(), max_length=50, description="your own, as module:Class")

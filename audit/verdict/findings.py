@@ -5,12 +5,15 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from attacks.evidence import Evidence
 from attacks.measure import named
 from audit.verdict import figures
 from audit.verdict.judge import Subject, Verdict, most_telling
+from audit.verdict.people import accusations, exposed
 from audit.verdict.replays import settled
 from audit.verdict.statistics import clear
 from fl.errors import UserError
@@ -26,6 +29,8 @@ class Attacked(Subject):
     """One attack's file."""
 
     file: Mapping[str, Any]
+    held: NDArray[np.int64] = dataclasses.field(default_factory=lambda: np.zeros((0, 0), np.int64))
+    prior: float | None = None  # declared share of members among an adversary's candidates
 
     @cached_property
     def found(self) -> Sequence[Evidence]:
@@ -58,6 +63,8 @@ class Attacked(Subject):
             "threat": card["threat"],
             "artifacts": [str(kind) for kind in self.file.get("read", [])],
             "evidence": self.found,
+            "exposed": exposed(verdict.by[0], self.found, self.held) if verdict.by else None,
+            "accusations": accusations(self.found, self.prior),
             "does_not_show": card["does_not_show"],
             "remedy": card["remedy"],
             "seconds": self.file.get("seconds", 0.0),

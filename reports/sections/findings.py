@@ -34,6 +34,15 @@ def _finding(finding: Finding, result: AuditResult) -> list[Block]:
     facts = {"Outcome": fmt.OUTCOMES[finding.outcome]}
     if finding.reason:
         facts["Severity because"] = finding.reason
+    if finding.exposed:
+        facts["How many"] = fmt.sentence_case(finding.exposed.text) + "."
+    if finding.accusations:
+        best = max(finding.accusations, key=lambda a: a.right)
+        place = f" for {best.place}" if best.place else ""
+        facts["Accusations"] = (
+            f"Of those accused of being members {fmt.quantity(best.right, 'fraction')} are{place}, "
+            f"where {fmt.quantity(best.prior, 'fraction')} of an adversary's candidates are members."
+        )
     if finding.threat:
         facts["Adversary"] = fmt.threat(finding.threat)
     if finding.method:
