@@ -257,7 +257,7 @@ def _recomputed(
         differ = list(_cheaper(r, [visit] if visit else made_of_it))
         if (
             differ and not visit and index.isdecimal() and tried < MOST_CLIENTS
-        ):  # what is right for this very client?
+        ):  # what holds for this client alone?
             tried += 1
             of_it = lines(case, [x for x in traffic if x.round == r.round], {r.round}, client) or []
             differ = list(_cheaper(r, [x for x in of_it if x.kind == r.kind] or made_of_it))
