@@ -111,7 +111,7 @@ DESCRIPTIONS = frozenset(
         *("audit_net_distance", "class_consistency", "closest_ratio", "residual_risk", "label_set_f1"),
         *("layer_input_relative_error", "feature_relative_error", "prototype_relative_error"),
         *("rank1_over_condensed", "ssim_over_condensed", "audit_net_distance_over_condensed"),
-        *("count_overlap", "count_abs_error", "count_abs_error_rounded", "count_possible_values"),
+        *("count_exact_match", "count_abs_error", "count_abs_error_rounded", "count_possible_values"),
     }
 )
 _PLACE = {name: place for place, name in enumerate(MEASURES)}
