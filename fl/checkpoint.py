@@ -1,7 +1,7 @@
 """Checkpoints: where a run was, so that the same command continues it to a bit-identical result.
 
-A checkpoint is one safetensors file, replaced atomically. It also holds the length of every log at
-that moment; on restoring, logs are cut back to it, which undoes a half-finished round.
+A checkpoint is one safetensors file, replaced atomically after the logs were flushed to the disk. It also holds
+the length of every log at that moment; on restoring, logs are cut back to it, which undoes a half-finished round.
 """
 
 from collections.abc import Mapping
@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fl import tree
+from fl.durable import Log, sync
 from fl.errors import UserError
 from fl.provenance import Provenance
-from fl.recorder import Log
 from fl.tree import Tree
 
 NAME = "state.safetensors"
@@ -30,13 +30,13 @@ class Checkpoints:
     """Saves to and restores from `folder`, keeping `logs` and who was heard (`provenance`) in step."""
 
     def __init__(self, folder: Path, logs: Mapping[str, Log], provenance: Provenance | None = None) -> None:
-        folder.mkdir(parents=True, exist_ok=True)
         self._path = folder / NAME
         self._logs = logs
         self._provenance = provenance or Provenance()
         self.finished = False
 
     def save(self, saved: Saved, *, finished: bool = False) -> None:
+        sync(self._logs.values())  # first: a checkpoint must never say more than the disk holds
         tree.save(
             self._path,
             {

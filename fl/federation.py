@@ -18,6 +18,7 @@ from fl.checkpoint import Checkpoints, Saved
 from fl.client import Reply
 from fl.compromise import Compromise, Tampering
 from fl.dataset import Data
+from fl.durable import Log
 from fl.errors import UserError
 from fl.kinds import Kind
 from fl.ledger import EVERYONE, Release
@@ -25,7 +26,6 @@ from fl.model import State
 from fl.participation import UNKNOWN, Availability, Drawn, drawn
 from fl.partition import Index
 from fl.protection import Message, Payload
-from fl.recorder import Log
 from fl.streams import Streams
 from fl.time_model import TimeModel, round_length
 from fl.tree import Tree, size_bytes

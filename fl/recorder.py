@@ -8,7 +8,6 @@ however little is kept. docs/artifact-format.md describes the format and a 15-li
 
 import hashlib
 import json
-import os
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -23,6 +22,7 @@ from safetensors.numpy import load as load_bytes
 from safetensors.numpy import save as save_bytes
 
 from fl.artifact import Artifact, Channel, Party, Role
+from fl.durable import Log
 from fl.errors import UserError
 from fl.kinds import Kind
 from fl.provenance import Provenance
@@ -33,31 +33,6 @@ _FIELDS = {  # what each sort of line must hold
     "message": _COMMON | {"kinds", "sha256"},
     "traffic": _COMMON | {"senders", "messages", "bytes"},
 }
-
-
-class Log:
-    """An append-only JSON-lines file that can be cut back to where a checkpoint left it."""
-
-    def __init__(self, path: Path) -> None:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        self.path = path
-        self._file = open(path, "ab")  # noqa: SIM115 - lives as long as the simulation
-
-    def add(self, record: Mapping[str, Any] | str) -> None:
-        line = record if isinstance(record, str) else json.dumps(record, separators=(",", ":"))
-        self._file.write(line.encode() + b"\n")
-
-    def offset(self) -> int:
-        self._file.flush()
-        return self._file.tell()
-
-    def cut(self, offset: int) -> None:
-        """Forget what was written after `offset`: an unfinished round."""
-        self._file.truncate(offset)
-        self._file.seek(offset)
-
-    def close(self) -> None:
-        self._file.close()
 
 
 @dataclass
@@ -128,11 +103,7 @@ class Recorder:
         if self._names[name] > 1:  # a client may send twice in a round: first a loss, then a model
             name += f".{self._names[name]}"
         data = save_bytes(arrays)
-        path = self.folder / f"{name}.safetensors"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        aside = path.with_name(path.name + ".partial")
-        aside.write_bytes(data)
-        os.replace(aside, path)
+        self.manifest.attach(self.folder / f"{name}.safetensors", data)
         self.manifest.add(
             {
                 "message": name,

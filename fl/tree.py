@@ -4,7 +4,6 @@ Server state, client memory and checkpoints are such trees. Nothing is pickled.
 """
 
 import json
-import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -12,9 +11,10 @@ from typing import Any
 import numpy as np
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
+from safetensors.torch import save as to_bytes
 from torch import Tensor
 
+from fl import durable
 from fl.errors import UserError
 
 Tree = dict[str, Any]  # values: Tensor, Tree, or what JSON holds
@@ -32,7 +32,7 @@ def leaves(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any
 
 
 def save(path: Path, tree: Mapping[str, Any]) -> None:
-    """Write a tree so that the file is either the old one or the whole new one."""
+    """Write a tree so that the file is either the old one or the whole new one, also after a power cut."""
     flat = list(leaves(tree))
     tensors: dict[str, Tensor] = {}
     stored: set[int] = set()  # safetensors refuses tensors that share memory
@@ -43,9 +43,7 @@ def save(path: Path, tree: Mapping[str, Any]) -> None:
             tensors[key] = own.clone() if place in stored else own
             stored.add(place)
     plain = {k: v for k, v in flat if not isinstance(v, Tensor)}
-    aside = path.with_name(path.name + ".partial")
-    save_file(tensors, aside, metadata={"plain": json.dumps(plain)})
-    os.replace(aside, path)
+    durable.write(path, to_bytes(tensors, metadata={"plain": json.dumps(plain)}))
 
 
 def load(path: Path) -> Tree:

@@ -12,12 +12,13 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from fl.artifact import PUBLIC, SERVER, Channel, Party, Role
+from fl.durable import Log
 from fl.errors import UserError
 from fl.kinds import Kind
 from fl.ledger import EVERYONE, Release, to_line
 from fl.participation import UNKNOWN, Drawn
 from fl.protection import Averaging, Message, Payload, Protection, Sending
-from fl.recorder import Log, Recorder
+from fl.recorder import Recorder
 from fl.streams import Streams
 from fl.sums import Sums
 from fl.tree import finite, size_bytes

@@ -13,10 +13,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from fl.durable import Log
 from fl.kinds import UPDATES, Kind
 from fl.ledger import Release, read
 from fl.protection import Message, Payload, Protection, anew
-from fl.recorder import Log
 from fl.streams import Streams
 from fl.wire import Wire
 

@@ -16,11 +16,11 @@ from torch import Tensor
 
 from audit.canaries.carrier import COUNT_BASE, COUNTS
 from audit.controls.lab import Lab
+from fl.durable import Log
 from fl.kinds import Kind
 from fl.ledger import Release, read
 from fl.participation import Drawn
 from fl.protection import Message, Payload, Protection, anew
-from fl.recorder import Log
 from fl.streams import Streams
 from fl.wire import Wire
 

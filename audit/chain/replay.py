@@ -27,7 +27,7 @@ def replay(run: RunDir, config: Config, progress: Progress) -> str:
     with TemporaryDirectory() as name:
         again = RunDir(Path(name))
         again.artifacts = run.artifacts
-        again.write_bytes(again.data, run.data.read_bytes())
+        again.write(again.data, run.data.read_bytes())
         attack.run(again, config, progress)
         files = sorted(p.name for p in again.evidence.glob("[0-9]*.json"))
         for file in files:

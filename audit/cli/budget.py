@@ -7,6 +7,7 @@ from pathlib import Path
 from audit.dp.planner import How, Question, answers
 from audit.dp.spending import Spent, drawing, figure, spent
 from audit.subject.rundir import RunDir
+from fl import durable
 from fl.errors import UserError
 from fl.ledger import read
 from reports.format import number
@@ -29,8 +30,7 @@ class Text:
 
         if self.drawn is None:
             raise UserError("there is no curve: no bound is finite and above 0", hint="leave out --figure")
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(svg(self.drawn))
+        durable.write(path, svg(self.drawn))
 
 
 def spending(path: Path, delta: float | None) -> Text:

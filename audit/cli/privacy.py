@@ -7,6 +7,7 @@ from typing import Annotated, Optional
 import typer
 
 from audit.cli.app import command
+from fl import durable
 from fl.errors import UserError
 
 
@@ -29,8 +30,7 @@ def claims(
 
     with progress() as report_progress:
         title, found = score_files(files, report_progress)
-    out.parent.mkdir(parents=True, exist_ok=True)
-    out.write_bytes(pdf(title, found, f"fedaudit claims {' '.join(map(str, files))}"))
+    durable.write(out, pdf(title, found, f"fedaudit claims {' '.join(map(str, files))}"))
     shown = table(found)
     print_table(shown.header, shown.rows)
     for claim in found:

@@ -29,7 +29,7 @@ from audit.subject.messages import messages
 from audit.subject.open import open_case
 from audit.subject.rundir import RunDir
 from audit.subject.simulated import plugin
-from fl import workers
+from fl import durable, workers
 from fl.artifact import Artifact
 from fl.errors import UserError
 from fl.kinds import Kind
@@ -45,7 +45,7 @@ def run(run: RunDir, config: Config, progress: Progress) -> None:
     specs = choose(config, case).specs
     attacks = [(plugin("attacks", spec, f"attacks[{i}]"), spec.label) for i, spec in enumerate(specs)]
     for stale in run.evidence.glob("[0-9]*.json"):  # of a longer or differently ordered list
-        stale.unlink()
+        durable.remove(stale)
     count = config.workers if isinstance(config.workers, int) else workers.auto_count("cpu")
     bench = Bench(case, [a.card for a, _ in attacks], config.replay, count)
     progress("attack", 0, len(attacks))

@@ -14,7 +14,7 @@ from audit.robustness.table import table
 from audit.settings.config import Config
 from audit.subject.rundir import RunDir
 from audit.subject.sharing import sharing
-from fl import workers
+from fl import durable, workers
 from reports.robustness import NotRun, Robustness
 
 Progress = Callable[[str, int, int], None]
@@ -26,9 +26,9 @@ def run(run: RunDir, config: Config, progress: Progress) -> None:
     """Runs what is left of the matrix, and measures all of it."""
     progress("matrix", 0, 1)
     if config.matrix is None:
-        (run.evidence / FILE).unlink(missing_ok=True)
+        durable.remove(run.evidence / FILE)
     else:
-        run.write_bytes(run.evidence / FILE, measured(run, config, progress).model_dump_json(indent=1).encode())
+        run.write(run.evidence / FILE, measured(run, config, progress).model_dump_json(indent=1).encode())
     progress("matrix", 1, 1)
 
 

@@ -20,7 +20,7 @@ def run(run: RunDir, config: Config, progress: Progress) -> None:
     for number, name in enumerate(config.report):
         progress("report", number, len(config.report))
         renderer = catalog.load("renderers", name)()
-        run.write_bytes(run.path / f"report.{renderer.suffix}", renderer.render(document))
+        run.write(run.path / f"report.{renderer.suffix}", renderer.render(document))
     progress("report", len(config.report), len(config.report))
 
 

@@ -64,7 +64,7 @@ def run(run: RunDir, config: Config, progress: Progress) -> None:
     """Writes audit.json."""
     progress("score", 0, 1)
     result = derive(run, config, load_policy(config.policy))
-    run.write_bytes(run.audit, result.model_dump_json(indent=1).encode() + b"\n")
+    run.write(run.audit, result.model_dump_json(indent=1).encode() + b"\n")
     progress("score", 1, 1)
 
 

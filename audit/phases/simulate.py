@@ -13,12 +13,13 @@ from audit.subject.rundir import RunDir
 from audit.subject.simulated import SimulatedCase
 from fl import workers as worker_kinds
 from fl.checkpoint import Checkpoints, is_finished
+from fl.durable import Log
 from fl.errors import UserError
 from fl.execution.batched import Batched
 from fl.execution.site import build_site
 from fl.federation import Federation, Holdings
 from fl.kinds import Kind
-from fl.recorder import Choice, Log, Recorder
+from fl.recorder import Choice, Recorder
 from fl.time_model import FEMNIST_CNN, SHAKESPEARE_RNN, TimeModel, capabilities
 from fl.wire import Wire
 

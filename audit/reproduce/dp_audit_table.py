@@ -24,6 +24,7 @@ import typer
 from attacks.evidence import Series
 from audit.reproduce.table import known
 from audit.settings.merge import merged
+from fl import durable
 from fl.errors import UserError
 from reports.result import DPAudit, Figure
 
@@ -225,8 +226,8 @@ def main(
         levels = [float(n) for n in noise.split(",")] if noise else list(NOISE)
         rows = measure(levels, rounds, seed, out, {"federation": own} if own else {})
         text = table(rows)
-        (out / "table.md").write_text(text, encoding="utf-8")
-        (out / "figure.svg").write_bytes(svg(figure(rows)))
+        durable.write(out / "table.md", text.encode())
+        durable.write(out / "figure.svg", svg(figure(rows)))
         typer.echo(text)
     except (UserError, ValueError) as error:
         if os.environ.get("FEDAUDIT_DEBUG"):

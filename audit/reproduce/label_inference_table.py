@@ -18,6 +18,7 @@ import typer
 
 from audit.reproduce.table import known
 from audit.settings.merge import merged
+from fl import durable
 from fl.errors import UserError
 
 BASE: dict[str, Any] = {
@@ -88,7 +89,7 @@ def measure(methods: Sequence[str], rounds: int, seed: int, root: Path, override
         rows.append(cells(plan[cell.name], [json.loads(p.read_text()) for p in kept]))
     lines = [HEADER, ("---",) * len(HEADER), *rows]
     text = "\n".join(f"| {' | '.join(line)} |" for line in lines) + f"\n\n{CAPTION}\n"
-    (root / "table.md").write_text(text, encoding="utf-8")
+    durable.write(root / "table.md", text.encode())
     return text
 
 

@@ -19,6 +19,7 @@ from typing import Annotated, Any
 import typer
 
 from audit.reproduce.table import Table, known, load_table, tables
+from fl import durable
 from fl.errors import UserError
 
 ROOT = Path("runs") / "papers"
@@ -84,8 +85,7 @@ def reproduce(table: Table, chosen: Selection, root: Path = ROOT) -> Path:
         if cell is not None and not sys.stderr.isatty():  # where the bar is silent
             typer.echo(f"{cell.name}: done", err=True)
         found = collect(table, page.parent)
-        page.parent.mkdir(parents=True, exist_ok=True)
-        page.write_text(markdown(table, found, blocks(table, found.runs)), encoding="utf-8")
+        durable.write(page, markdown(table, found, blocks(table, found.runs)).encode())
 
     with sharing(), progress() as report:
         for config in {str(c.config.federation.dataset): c.config for c in cells}.values():

@@ -5,6 +5,7 @@ is made anew when one of them changes. Without the index, or without a place to 
 the time.
 """
 
+import contextlib
 import dataclasses
 import hashlib
 import json
@@ -14,6 +15,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from fl import durable
+from fl.errors import UserError
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("fl", "attacks", "audit", "reports")
@@ -94,10 +98,5 @@ def _read(file: Path, state: str) -> list[Entry] | None:
 
 def _write(file: Path, content: dict[str, Any]) -> None:
     """Whole or not at all; a folder that cannot be written is no error."""
-    aside = file.with_name(f".{file.name}.{os.getpid()}")
-    try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        aside.write_text(json.dumps(content), encoding="utf-8")
-        os.replace(aside, file)
-    except OSError:
-        return
+    with contextlib.suppress(UserError):
+        durable.write(file, json.dumps(content).encode())

@@ -1,15 +1,14 @@
 """The run folder: where each phase reads and writes, and what keeps it whole.
 
-Writes are atomic (write aside, flush to disk, rename). config.yaml is the resolved config; a folder
+Writes are atomic (fl/durable.py). config.yaml is the resolved config; a folder
 simulated with other settings is refused by naming the first key that differs. Nothing read from a
 folder is executed: a config that came with it may not name code, unless the user trusts it.
 """
 
 import hashlib
 import json
-import os
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,6 +16,7 @@ from audit.settings.code import bring_code, named_code
 from audit.settings.config import Config, load
 from audit.settings.errors import located
 from audit.settings.resolve import dump, resolve
+from fl import durable
 from fl.errors import UserError
 
 
@@ -58,7 +58,7 @@ class RunDir:
                     f"{path} holds {sorted(strangers)[0]!r} but no config.yaml: not a run folder",
                     hint="choose another --out",
                 )
-        path.mkdir(parents=True, exist_ok=True)
+        durable.folder(path)
         return run
 
     @classmethod
@@ -105,7 +105,7 @@ class RunDir:
                 )
         text = dump(resolved)
         if not self.config.exists() or self.config.read_text(encoding="utf-8") != text:
-            self.write_bytes(self.config, text.encode())
+            self.write(self.config, text.encode())
         return resolved
 
     def inside(self, relative: str | Path) -> Path:
@@ -118,28 +118,12 @@ class RunDir:
             )
         return path
 
-    def write_bytes(self, path: Path, data: bytes) -> None:
+    def write(self, path: Path, data: bytes) -> None:
         """Replace a file of the folder, whole or not at all, even if the machine stops meanwhile."""
-        folder = self.inside(path.parent.absolute())
-        folder.mkdir(parents=True, exist_ok=True)
-        aside = folder / f".{path.name}.partial"
-        aside.unlink(missing_ok=True)  # never write through a link that lies there
-        with open(aside, "xb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(aside, folder / path.name)
-        handle = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(handle)  # the rename itself
-        finally:
-            os.close(handle)
-
-    def write_text(self, path: Path, text: str) -> None:
-        self.write_bytes(path, text.encode())
+        durable.write(self.inside(path.parent.absolute()) / path.name, data)
 
     def write_json(self, path: Path, value: Any) -> None:
-        self.write_bytes(path, json.dumps(value, indent=1, ensure_ascii=False).encode() + b"\n")
+        self.write(path, json.dumps(value, indent=1, ensure_ascii=False).encode() + b"\n")
 
     def read_json(self, path: Path) -> Any:
         """A JSON file of the folder; raises UserError where it is missing, damaged or outside."""
@@ -160,33 +144,9 @@ class RunDir:
             raise UserError(f"{self.data} does not say what the run was trained on", hint="simulate again")
         return {k: str(v) for k, v in found.items()}
 
-    @contextmanager
-    def locked(self) -> Iterator[None]:
-        """Nobody else works in the folder meanwhile; the lock goes with the process that holds it."""
-        try:
-            import fcntl
-        except ImportError:  # not on Windows
-            yield
-            return
-        # O_NOFOLLOW: a link in a received folder must not make us touch a file elsewhere
-        flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW
-        try:
-            handle = os.open(self.path / ".lock", flags, 0o644)
-        except OSError as error:
-            raise UserError(
-                f"cannot lock {self.path}: {error.strerror}",
-                hint="remove its file .lock, or check who may write there",
-            ) from error
-        try:
-            try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError as error:
-                raise UserError(
-                    f"another fedaudit is working in {self.path}", hint="wait for it, or choose another --out"
-                ) from error
-            yield
-        finally:
-            os.close(handle)
+    def locked(self) -> AbstractContextManager[None]:
+        """Nobody else works in the folder meanwhile."""
+        return durable.locked(self.path / ".lock")
 
 
 def difference(left: Any, right: Any, key: str = "") -> Difference | None:

@@ -171,11 +171,11 @@ def run_folder(tmp_path: Path, **changes: str) -> Path:
     settings = {k: resolve(config)[k] for k in SIMULATED}
     entry = {"started": "2026-01-01T00:00:00+00:00", "seconds": 1.0, "settings": settings}
     run.write_json(run.phases, {"simulate": entry})
-    run.write_text(run.ledger, "")
+    run.write(run.ledger, b"")
     links.begin(run, config, "simulate", settings)
     named = {name.replace("_json", ".json").replace("_yaml", ".yaml"): text for name, text in changes.items()}
     for name, text in named.items():
-        run.write_text(run.path / name, text)
+        run.write(run.path / name, text.encode())
     links.end(run, "simulate")  # an owner whose chain fits what is wrong
     return run.path
 

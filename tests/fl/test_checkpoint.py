@@ -10,8 +10,8 @@ from torch import Tensor
 
 from fl import tree
 from fl.checkpoint import Checkpoints, Saved, is_finished
+from fl.durable import Log
 from fl.errors import UserError
-from fl.recorder import Log
 
 STATE = {
     "model": {
@@ -127,7 +127,7 @@ def test_without_a_checkpoint_a_run_starts_with_empty_logs(tmp_path: Path) -> No
 def test_a_half_written_checkpoint_does_not_count(tmp_path: Path) -> None:
     checkpoints, _ = books(tmp_path)
     checkpoints.save(Saved(1, {}, {}))
-    (tmp_path / "checkpoint" / "state.safetensors.partial").write_bytes(b"half")
+    (tmp_path / "checkpoint" / ".state.safetensors.partial").write_bytes(b"half")
     saved = checkpoints.restore()
     assert saved is not None and saved.round == 1
     checkpoints.save(Saved(2, {}, {}))

@@ -11,12 +11,12 @@ from fl.availability.clustered import Clustered
 from fl.availability.full import Full
 from fl.availability.markov import Markov
 from fl.availability.uniform import Uniform
+from fl.durable import Log
 from fl.errors import UserError
 from fl.kinds import Kind
 from fl.ledger import EVERYONE, Release, read, to_line
 from fl.participation import Drawn, drawn
 from fl.protections.dp_gaussian import DPGaussian
-from fl.recorder import Log
 from fl.streams import Streams
 from fl.wire import Wire
 from tests.fl.test_wire import CARD

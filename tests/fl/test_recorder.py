@@ -13,9 +13,10 @@ import torch
 from safetensors.numpy import save as to_bytes
 
 from fl.artifact import SERVER, Channel, Party
+from fl.durable import Log
 from fl.errors import UserError
 from fl.kinds import Kind
-from fl.recorder import MANIFEST, Choice, Log, Recorder, manifest, read
+from fl.recorder import MANIFEST, Choice, Recorder, manifest, read
 
 MODEL = {
     "w": torch.tensor([[1.5, -0.0], [1e-45, 3.4e38]]),

@@ -7,11 +7,12 @@ import torch
 
 from fl import ledger
 from fl.artifact import Artifact, Channel
+from fl.durable import Log
 from fl.errors import UserError
 from fl.kinds import Kind
 from fl.method import Card
 from fl.protection import Message, Protection, Sending
-from fl.recorder import Log, Recorder, manifest, read
+from fl.recorder import Recorder, manifest, read
 from fl.streams import Streams
 from fl.wire import Wire
 

@@ -23,6 +23,7 @@ from fl.checkpoint import Checkpoints
 from fl.compromise import Compromise
 from fl.dataset import Arrays, Data
 from fl.delivery import Deliveries, Delivery
+from fl.durable import Log
 from fl.execution.batched import Batched
 from fl.execution.site import build_site
 from fl.federation import Federation, Holdings
@@ -30,7 +31,7 @@ from fl.method import RoundMethod
 from fl.model import Net, State, initialise, state_of
 from fl.participation import UNKNOWN, Availability, Drawn, Participation
 from fl.protection import Protection
-from fl.recorder import Log, Recorder, read
+from fl.recorder import Recorder, read
 from fl.streams import Streams
 from fl.wire import Wire
 

@@ -11,12 +11,12 @@ from audit.canaries.game import play
 from audit.canaries.neighbours import replay
 from audit.canaries.panel import judge
 from audit.canaries.run_payload import passed
+from fl.durable import Log
 from fl.kinds import Kind
 from fl.ledger import Release, read
 from fl.protection import Payload, Protection
 from fl.protections.dp_gaussian import DPGaussian
 from fl.protections.secure_aggregation import SecureAggregation
-from fl.recorder import Log
 from fl.streams import Streams
 from fl.wire import Wire
 from tests.audit.canaries.test_payload import Card, shape

@@ -15,11 +15,11 @@ from audit.dp.accountants import pld
 from audit.dp.budget import towards
 from audit.dp.terms import Term, terms
 from fl.availability.persistent import Persistent
+from fl.durable import Log
 from fl.ledger import EACH, Release, read
 from fl.methods.fedavg import FedAvg
 from fl.participation import Drawn
 from fl.protections.central_dp import CentralDP
-from fl.recorder import Log
 from fl.streams import Streams
 from fl.wire import Wire
 from tests.audit.dp.test_accountants import hidden

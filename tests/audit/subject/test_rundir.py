@@ -107,7 +107,7 @@ def test_a_write_that_fails_leaves_the_old_file(tmp_path: Path) -> None:
     with pytest.raises(TypeError):
         run.write_json(run.audit, {"a": object()})
     with pytest.raises(TypeError):
-        run.write_bytes(run.audit, "text")  # type: ignore[arg-type]
+        run.write(run.audit, "text")  # type: ignore[arg-type]
     assert json.loads(run.audit.read_text()) == {"a": 1}
     run.write_json(run.audit, {"a": 2})  # what the failure left aside is in nobody's way
     assert json.loads(run.audit.read_text()) == {"a": 2}
@@ -124,7 +124,7 @@ def test_two_at_once_are_refused(tmp_path: Path) -> None:
 
 def test_damaged_json_is_named(tmp_path: Path) -> None:
     run = adopted(tmp_path)
-    run.write_text(run.audit, "{")
+    run.write(run.audit, b"{")
     with pytest.raises(UserError, match=r"audit\.json is damaged"):
         run.read_json(run.audit)
     with pytest.raises(UserError, match=r"environment\.json is missing"):

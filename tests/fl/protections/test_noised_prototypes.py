@@ -10,6 +10,7 @@ import torch
 from audit.dp.accountants.exact import Exact
 from audit.dp.budget import SEES, budgets
 from audit.settings.spec import PluginSpec
+from fl.durable import Log
 from fl.errors import UserError
 from fl.kinds import Kind
 from fl.ledger import read
@@ -17,7 +18,6 @@ from fl.methods.rebafl import ReBaFL
 from fl.protection import Message
 from fl.protections.dp_gaussian import DPGaussian
 from fl.protections.noised_prototypes import PAIR, NoisedPrototypes
-from fl.recorder import Log
 from fl.streams import Streams
 from fl.wire import Wire
 

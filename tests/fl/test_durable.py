@@ -1,0 +1,162 @@
+"""Writing: in one module, never through links, and what is written is on the disk before what says so."""
+
+import ast
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from fl import durable
+from fl.checkpoint import Checkpoints, Saved
+from fl.durable import Log, sync
+from fl.errors import UserError
+from tests.test_house import MODULES
+
+# Calls that write, wherever they are, and where one is allowed with the reason
+WRITES = {
+    *("write_text", "write_bytes", "mkdir", "makedirs", "unlink", "rmdir", "rmtree", "touch", "symlink_to"),
+    *(
+        "rename",
+        "ftruncate",
+        "truncate",
+        "copyfile",
+        "copytree",
+        "move",
+        "save_file",
+        "savez",
+        "tofile",
+        "savetxt",
+    ),
+    *("NamedTemporaryFile", "mkstemp", "fdopen", "hardlink_to", "write_video", "dump", "fsync", "savetxt"),
+}
+ALLOWED = {
+    "fl.durable": "the one place",
+    "reports.renderers.pdf": "typst reads its input from a temporary folder of its own",
+}
+
+
+def writing(tree: ast.AST) -> Iterator[int]:
+    """Lines that write or open for writing."""
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.Call):
+            continue
+        named = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+        module = getattr(getattr(node.func, "value", None), "id", "")
+        modes = [a for a in (*node.args, *(k.value for k in node.keywords)) if isinstance(a, ast.Constant)]
+        opens = named == "open" and any(set(str(a.value)) & set("wax+") and len(str(a.value)) < 4 for a in modes)
+        moves = module == "os" and named in ("replace", "open", "remove", "link", "symlink", "write", "mkfifo")
+        saves = module in ("np", "numpy", "torch", "pickle", "json", "yaml") and named in ("save", "dump")
+        dumps = named == "dump" and module not in ("json", "pickle", "yaml")  # our own function of that name
+        if opens or moves or saves or (named in WRITES and not dumps):
+            yield node.lineno
+
+
+def test_only_one_module_writes_files() -> None:
+    found = {m: list(writing(ast.parse(path.read_text()))) for m, path in MODULES.items()}
+    assert {m: lines for m, lines in found.items() if lines and m not in ALLOWED} == {}
+    assert all(found[m] for m in ALLOWED)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "open(p, 'w')",
+        "open(p, mode='ab')",
+        "p.open('x')",
+        "p.write_text(t)",
+        "os.replace(a, b)",
+        "os.open(p, flags)",
+        "json.dump(v, f)",
+        "np.save(p, x)",
+        "save_file(t, p)",
+        "shutil.rmtree(p)",
+        "p.mkdir()",
+    ],
+)
+def test_every_way_to_write_is_seen(line: str) -> None:
+    assert list(writing(ast.parse(line))) == [1]
+
+
+def test_reading_is_not_taken_for_writing() -> None:
+    lines = (
+        "open(p, 'rb')",
+        "open(p)",
+        "p.read_bytes()",
+        "s.replace('a', 'w')",
+        "Image.open(p)",
+        "RunDir.open(p)",
+    )
+    assert not [line for line in lines if list(writing(ast.parse(line)))]
+
+
+@pytest.fixture
+def steps(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
+    """What is done to the disk, in order."""
+    done, step = list[tuple[str, str]](), durable._step
+
+    def noted(what: str, path: Path, act: object) -> object:
+        done.append((what, path.name))
+        return step(what, path, act)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(durable, "_step", noted)
+    return done
+
+
+def test_a_file_is_on_the_disk_before_it_has_its_name(tmp_path: Path, steps: list[tuple[str, str]]) -> None:
+    durable.write(tmp_path / "a", b"x")
+    folder = tmp_path.name
+    aside = ".a.partial"
+    assert steps == [("open", aside), ("write", aside), ("flush", aside), ("rename", "a"), ("flush", folder)]
+
+
+def test_artifacts_and_logs_are_on_the_disk_before_the_checkpoint(
+    tmp_path: Path, steps: list[tuple[str, str]]
+) -> None:
+    log = Log(tmp_path / "log.jsonl")
+    log.attach(tmp_path / "artifacts" / "one", b"1")
+    log.add({"message": "one"})
+    checkpoints = Checkpoints(tmp_path / "checkpoint", {"log": log})
+    checkpoints.save(Saved(1, {}, {}))
+    named = steps.index(("rename", "state.safetensors"))
+    flushed = {name for what, name in steps[:named] if what == "flush"}
+    assert {"one", "artifacts", "log.jsonl", tmp_path.name} <= flushed
+    steps.clear()
+    checkpoints.save(Saved(2, {}, {}))
+    assert ("flush", "one") not in steps  # once is enough
+
+
+def test_nothing_is_written_through_a_link(tmp_path: Path) -> None:
+    mine = tmp_path / "mine"
+    mine.write_text("mine")
+    (tmp_path / "log.jsonl").symlink_to(mine)
+    with pytest.raises(UserError, match=r"cannot open .*log\.jsonl"):
+        Log(tmp_path / "log.jsonl")
+    (tmp_path / ".a.partial").symlink_to(mine)
+    (tmp_path / "a").symlink_to(mine)
+    durable.write(tmp_path / "a", b"new")
+    (tmp_path / ".lock").symlink_to(mine)
+    with pytest.raises(UserError, match=r"cannot lock"), durable.locked(tmp_path / ".lock"):
+        pass
+    assert mine.read_text() == "mine" and not (tmp_path / "a").is_symlink()
+
+
+def test_a_pipe_or_a_device_in_place_of_a_log_is_refused_at_once(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "log.jsonl")
+    with pytest.raises(UserError, match="cannot open"):
+        Log(tmp_path / "log.jsonl")
+    with pytest.raises(UserError, match="it is not a file"):
+        Log(Path("/dev/null"))
+
+
+def test_a_log_is_cut_and_continued(tmp_path: Path) -> None:
+    log = Log(tmp_path / "log.jsonl")
+    log.add({"a": 1})
+    kept = log.offset()
+    log.add({"b": 2})
+    sync([log])
+    log.add("lost")
+    log.cut(kept)
+    log.add({"c": 3})
+    log.close()
+    assert (tmp_path / "log.jsonl").read_text() == '{"a":1}\n{"c":3}\n'
