@@ -25,8 +25,9 @@ check: $(DONE)  ## ruff, formatting and types
 	$(RUN)/ruff format --check .
 	$(RUN)/mypy
 
-bench: $(DONE)  ## speed, as ratios to a plain loop and to the hardware's limit
+bench: $(DONE)  ## speed, as ratios to a plain loop, to the hardware's limit and to dp-accounting
 	$(RUN)/python -m fl.bench.training
+	$(RUN)/python -m audit.reproduce.planner_bench
 
 paper: $(DONE)  ## a published table: TABLE=rebafl-1 ROUNDS=200 SEEDS=7,8 COLUMN=fmnist-m20
 	$(RUN)/python -m audit.reproduce.main $(or $(TABLE),--list) $(if $(ROUNDS),--rounds $(ROUNDS)) \

@@ -4,6 +4,7 @@ and for those who do not."""
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Literal, NamedTuple
 
 from audit.dp.accountants import pld, wor_pld
@@ -109,7 +110,7 @@ def _hidden(question: Question) -> Answer:
             hint="leave out --replace, or use --sampling fixed",
         )
     try:
-        z, curve = call(_search, SECONDS, GIGABYTES, question)
+        z, curve = call(search, SECONDS, GIGABYTES, question)
     except Exceeded as reason:
         raise UserError(
             f"no answer for those who do not see who takes part: {reason}",
@@ -125,9 +126,10 @@ def _hidden(question: Question) -> Answer:
     )
 
 
-def _search(question: Question) -> tuple[float, dict[int, float]]:
+def search(question: Question) -> tuple[float, dict[int, float]]:
     """The multiplier and the curve; runs in a child."""
-    of = pld.distribution if question.how == "poisson" else wor_pld.distribution
+    # the curve composes one distribution several times
+    of = lru_cache(maxsize=1)(pld.distribution if question.how == "poisson" else wor_pld.distribution)
     step = max(pld.FINEST, GRID * question.epsilon)
 
     def spent(z: float, rounds: int) -> float:

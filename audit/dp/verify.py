@@ -255,10 +255,8 @@ def _recomputed(
         made_of_it = [x for x in again[law] if (x.round, x.kind) == (r.round, r.kind)]
         visit = own_line(case, r)
         differ = list(_cheaper(r, [visit] if visit else made_of_it))
-        if (
-            differ and not visit and index.isdecimal() and tried < MOST_CLIENTS
-        ):  # what holds for this client alone?
-            tried += 1
+        if differ and not visit and index.isdecimal() and tried < MOST_CLIENTS:
+            tried += 1  # what is right for this very client?
             of_it = lines(case, [x for x in traffic if x.round == r.round], {r.round}, client) or []
             differ = list(_cheaper(r, [x for x in of_it if x.kind == r.kind] or made_of_it))
         issues += differ

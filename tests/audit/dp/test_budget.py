@@ -1,11 +1,15 @@
 """Budgets: the worst client of each observer, never a sum over clients, rounded up."""
 
+import cProfile
 import math
-import time
+import pstats
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
+from audit.dp.accountant import Bound
+from audit.dp.accountants.exact import Exact
 from audit.dp.budget import SEES, _costliest, budgets, highest_tpr, per_sender, rounded_up
 from audit.settings.spec import PluginSpec
 from audit.verdict.accounts import bounds
@@ -116,14 +120,45 @@ def test_releases_of_one_round_and_of_two_are_not_one_cost() -> None:
     assert set(_costliest({"client/0": one}).values()) != set(_costliest({"client/0": two}).values())
 
 
-def test_many_senders_of_different_noise_take_time_in_proportion_and_one_process(
+def many(senders: int, different: int, rounds: int = 3) -> list[Release]:
+    """As many senders as given, of so many multipliers, that release in every round."""
+    zs = [1 + k % different / different for k in range(senders)]
+    return [
+        release(z, sender=f"client/{k}", observers=ALL, round=t) for k, z in enumerate(zs) for t in range(rounds)
+    ]
+
+
+def calls(senders: int, different: int) -> int:
+    """How many functions are called for their budgets: a measure of work that no machine changes."""
+    releases, watch = many(senders, different), cProfile.Profile()
+    watch.runcall(budgets, releases, EXACT, 1e-5)
+    return int(pstats.Stats(watch).total_calls)  # type: ignore[attr-defined]
+
+
+def test_every_distinct_cost_is_composed_once_however_many_senders_have_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    senders = [f"client/{k}" for k in range(500)]
-    many = [release(1 + k / 500, sender=s, observers=ALL) for k, s in enumerate(senders)]
-    start = time.process_time()
-    found = budgets(many, EXACT, 1e-5)
-    assert time.process_time() - start < 4 and found[0].epsilon_upper == 4.38
+    composed: list[int] = []
+    whole = Exact.compose
+
+    def counted(self: Exact, releases: Sequence[Release], delta: float) -> Bound:
+        composed.append(len(releases))
+        return whole(self, releases, delta)
+
+    monkeypatch.setattr(Exact, "compose", counted)
+    for senders, different in ((40, 4), (400, 4), (400, 40), (400, 400)):
+        composed.clear()
+        assert budgets(many(senders, different), EXACT, 1e-5)[0].epsilon_upper == 8.39
+        assert len(composed) == different  # three observers read the same
+
+
+def test_work_grows_with_senders_and_with_distinct_costs_in_proportion() -> None:
+    calls(2, 2)  # imports
+    for few, more in ((calls(100, 5), calls(400, 5)), (calls(60, 60), calls(240, 240))):
+        assert more <= 4.2 * few
+
+
+def test_many_costs_share_one_process(monkeypatch: pytest.MonkeyPatch) -> None:
     children: list[object] = []
 
     def here(function: Any, seconds: float, gigabytes: float, *args: Any) -> Any:
@@ -132,8 +167,7 @@ def test_many_senders_of_different_noise_take_time_in_proportion_and_one_process
 
     monkeypatch.setattr("audit.dp.budget.call", here)
     monkeypatch.setattr("audit.dp.accountant.call", lambda function, _, __, *args: function(*args))
-    few = enumerate(senders[:6])
-    pure = [release(2 + k, sender=s, mechanism="laplace", observers=ALL, count=2) for k, s in few]
+    pure = [release(2 + k, sender=f"client/{k}", mechanism="laplace", observers=ALL, count=2) for k in range(6)]
     auto = [PluginSpec(name="auto", settings={"cross_check": False})]
     assert budgets(pure, auto, 1e-5)[0].epsilon_upper == 1.0 and len(children) == 1
 
