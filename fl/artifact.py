@@ -23,6 +23,7 @@ class Channel(StrEnum):
     UPLINK = "uplink"
     RELAY = "relay"  # client to client, possibly through a mediator
     RELEASE = "release"  # to whoever gets the final model or generator
+    OBSERVED = "observed"  # not sent: what the server sees of a client, as when its answer comes
 
 
 class Role(StrEnum):

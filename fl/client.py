@@ -12,11 +12,13 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from fl.errors import UserError
 from fl.kinds import Kind
 from fl.model import Net, State
 from fl.protection import Message
 from fl.streams import Streams
-from fl.training.local import Constants, Trained, Training, bind, train
+from fl.time_model import Clock, Workload
+from fl.training.local import AfterEpoch, Constants, Trained, Training, bind, train
 from fl.training.private import PrivateTraining
 from fl.training.private import train as train_privately
 from fl.tree import Tree
@@ -44,6 +46,8 @@ class Client:
     twist: "Callable[[Training, Client], Training] | None" = None
     before: State = field(default_factory=dict)
     rank: int = 0  # its place among the compromised, 0 for the lowest number
+    clock: Clock | None = None  # its own times, which no message holds; None without a simulated clock
+    workload: Workload | None = None  # what training costs on such a device
 
     @property
     def counts(self) -> Tensor:
@@ -60,11 +64,23 @@ class Client:
         return self.streams.torch(name, self.round, self.index)
 
     def train(
-        self, method: Training, const: Constants, start: State | None = None, stream: str = "batches"
+        self,
+        method: Training,
+        const: Constants,
+        start: State | None = None,
+        stream: str = "batches",
+        after_epoch: AfterEpoch | None = None,
     ) -> Trained:
         """The shared local loop from `start` (default: the global model)."""
         method = method if self.twist is None else self.twist(method, self)
-        loop = train if self.private is None else partial(train_privately, private=self.private)
+        loop = partial(train, after_epoch=after_epoch)
+        if self.private is not None:
+            if after_epoch is not None:
+                raise UserError(
+                    "training with differential privacy counts steps, and this method decides after an epoch",
+                    hint="leave dp_sgd out, or choose a method such as fedavg",
+                )
+            loop = partial(train_privately, private=self.private)
         return loop(
             method,
             net=self.net,

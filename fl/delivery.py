@@ -14,6 +14,7 @@ class Delivery:
     client: int
     message: Message
     examples: int
+    time: float = 0.0  # when it came, by the simulated clock; 0 without one
 
     def weight(self, weighting: str) -> float:
         return float(self.examples) if weighting == "samples" else 1.0

@@ -27,7 +27,7 @@ from fl.participation import UNKNOWN, Availability, Drawn, drawn
 from fl.partition import Index
 from fl.protection import Message, Payload
 from fl.streams import Streams
-from fl.time_model import TimeModel, round_length
+from fl.time_model import TimeModel, Workload, round_length
 from fl.tree import Tree, size_bytes
 from fl.wire import Wire
 from fl.workers import Workers
@@ -43,6 +43,7 @@ class Holdings:
     parts: Sequence[Index]
     streams: Streams
     spare: Index = field(default_factory=lambda: np.zeros(0, np.int64))  # the server's own examples
+    time_model: TimeModel | None = None  # the simulated clock
 
 
 class Measured(dict[str, float]):
@@ -133,7 +134,6 @@ class Federation:
     checkpoints: Checkpoints | None = None
     empty_round: Literal["redraw", "skip"] = "redraw"
     reply_loss: float = 0.0  # probability that a trained client's reply is lost
-    time_model: TimeModel | None = None
     aggregator: Aggregator = field(default_factory=mean)  # what a method's server averages models by
     prototype_aggregator: Aggregator = field(default_factory=mean)  # and prototypes, class by class
     compromise: Compromise = field(default_factory=Compromise)
@@ -178,6 +178,10 @@ class Federation:
     @property
     def streams(self) -> Streams:
         return self.holdings.streams
+
+    @property
+    def time_model(self) -> TimeModel | None:
+        return self.holdings.time_model
 
     def averages(
         self,
@@ -252,17 +256,29 @@ class Federation:
             return False
         return bool(self.streams.numpy("reply_loss", round, client).random() < self.reply_loss)
 
-    def task_time(self, client: int, down: Message, up: Message, examples: int, epochs: int) -> float:
-        """Simulated time of one client's download, training and upload; 0 without a time model."""
+    def task_time(
+        self,
+        round: int,
+        client: int,
+        down: Message,
+        up: Message,
+        examples: int,
+        cost: Callable[[Workload], float],
+    ) -> float:
+        """Simulated time of one client's download, training and upload; 0 without a time model.
+
+        `cost` says how many seconds of the profile training on an example takes.
+        """
         if self.time_model is None:
             return 0.0
-        return self.time_model.task_time(
+        taken = self.time_model.task_time(
             client,
             bytes_down=sum(size_bytes(p) for p in down.values()),
             bytes_up=sum(size_bytes(p) for p in up.values()),
             examples=examples,
-            epochs=epochs,
+            cost=cost(self.time_model.workload),
         )
+        return self.time_model.delayed(taken, round, client)
 
     def evaluate(self, model: State) -> dict[str, Any]:
         """Accuracy (fraction) and loss of a model on the whole test set, and accuracy by class."""

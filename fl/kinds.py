@@ -244,19 +244,25 @@ class Kind(StrEnum):
         {"decay": "[]"},
         about=True,
     )
-    UNFROZEN_LAYERS = Row("unfrozen_layers", "which layers one client trained", Tells.CLIENT, NUMBERS, about=True)
-    FROZEN_COUNT = Row(
-        "frozen_count", "how many layers one client did not train", Tells.CLIENT, NUMBERS, about=True
+    UNFROZEN_LAYERS = Row(
+        "unfrozen_layers", "the layers that one client trained, after its training", Tells.CLIENT, MODEL
     )
-    TASK_TIME = Row("task_time", "how long one client took", Tells.CLIENT, NUMBERS, about=True)
+    FROZEN_COUNT = Row(
+        "frozen_count", "how many layers one client did not train", Tells.CLIENT, {"count": "[]"}, about=True
+    )
+    TASK_TIME = Row(  # by the server's clock
+        "task_time", "how long one client took, as the server sees it", Tells.CLIENT, {"time": "[]"}, about=True
+    )
 
     TRAIN_ORDER = Row("train_order", "an order to begin training", Tells.NOBODY, {"visit": "[]"})
     HEARTBEAT = Row("heartbeat", "a sign that a client is still at work", Tells.NOBODY, NUMBERS)
     ROLLBACK_REQUEST = Row(
         "rollback_request", "a request to send the last intact model again", Tells.NOBODY, NUMBERS
     )
-    SOFT_DEADLINE = Row("soft_deadline", "the time at which clients are to answer", Tells.NOBODY, NUMBERS)
-    WIDTH = Row("width", "how large a part of the model a client is to train", Tells.NOBODY, NUMBERS)
+    SOFT_DEADLINE = Row(
+        "soft_deadline", "the time at which clients are to answer", Tells.NOBODY, {"deadline": "[]"}
+    )
+    WIDTH = Row("width", "how large a part of the model a client is to train", Tells.NOBODY, {"width": "[]"})
 
     AGGREGATE = Row(  # clients: how many are in it; and for each array of the uploads "KIND/NAME"
         "aggregate",
@@ -266,4 +272,5 @@ class Kind(StrEnum):
     )
 
 
-UPDATES = (Kind.LOCAL_MODEL, Kind.MODEL_DELTA)  # what one client's local training made of the whole model
+MODELS = (Kind.LOCAL_MODEL, Kind.UNFROZEN_LAYERS)  # weights after one client's training, of all or some layers
+UPDATES = (*MODELS, Kind.MODEL_DELTA)  # what one client's local training made of the model

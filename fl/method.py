@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
-from typing import Annotated, Literal, NamedTuple
+from typing import Annotated, ClassVar, Literal, NamedTuple
 
 import torch
 from pydantic import Field
@@ -30,6 +30,7 @@ from fl.participation import is_blind
 from fl.plugin import Plugin
 from fl.protection import Message, Payload
 from fl.ranges import Amount, AtLeastOne, AtLeastZero, BelowOne
+from fl.time_model import Workload
 from fl.training.local import Constants, Handle, Params, Trained
 from fl.tree import Tree
 
@@ -45,6 +46,8 @@ class Card:
     uplink: tuple[Kind, ...] = (Kind.LOCAL_MODEL, Kind.NUM_EXAMPLES)
     relay: tuple[Kind, ...] = ()
     release: tuple[Kind, ...] = (Kind.GLOBAL_MODEL,)
+    timed: bool = False  # decides by the simulated clock, so that a federation without one gets one
+    observed: ClassVar[tuple[Kind, ...]] = (Kind.TASK_TIME,)  # of all methods, where there is a clock
 
 
 class Method(Plugin):
@@ -226,6 +229,10 @@ class RoundMethod(Method):
         """Passes of a client over its `examples` in a round."""
         return int(self.config.local_epochs)
 
+    def cost(self, client: int, sent: Message, examples: int, workload: Workload) -> float:
+        """Seconds of the profile that a client's training took for each of its examples, in a round."""
+        return self.epochs(examples) * workload.profile[0]
+
     def trains(self, name: str) -> bool:
         """Whether clients train this parameter."""
         return True
@@ -351,9 +358,11 @@ class RoundMethod(Method):
                     memory[k] = reply.memory
                 tally.add(received, reply.examples, reply.stats)
                 down = message | personal.get(k, {})
-                epochs = self.epochs(reply.examples)
-                tally.times[k] = federation.task_time(k, down, received, reply.examples, epochs)
-                yield Delivery(client=k, message=received, examples=claimed(received, reply))
+                cost = partial(self.cost, k, received, reply.examples)
+                tally.times[k] = federation.task_time(t, k, down, received, reply.examples, cost)
+                if federation.time_model is not None:
+                    federation.wire.observe(t, k, tally.times[k])
+                yield Delivery(client=k, message=received, examples=claimed(received, reply), time=tally.times[k])
 
         arrivals = arriving()
         first, new = next(arrivals, None), state

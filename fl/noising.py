@@ -12,7 +12,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from fl.kinds import Kind
+from fl.kinds import MODELS, Kind
 from fl.ledger import Release
 from fl.protection import Payload, Sending
 
@@ -21,7 +21,7 @@ Draw = Callable[[torch.Size], Tensor]
 
 def base_of(kind: Kind, sending: Sending) -> Payload:
     """What the payload of that kind is a change from; nothing for all but models."""
-    return sending.reference.get(Kind.GLOBAL_MODEL, {}) if kind == Kind.LOCAL_MODEL else {}
+    return sending.reference.get(Kind.GLOBAL_MODEL, {}) if kind in MODELS else {}
 
 
 def change(payload: Payload, base: Payload) -> Payload:

@@ -11,6 +11,8 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
+import torch
+
 from fl.artifact import PUBLIC, SERVER, Channel, Party, Role
 from fl.durable import Log
 from fl.errors import UserError
@@ -203,6 +205,18 @@ class Wire:
         message = self._protect(round, party, seen, message, {}, settled)
         self._keep(round, Channel.RELAY, party, (to,), seen, message)
         return message
+
+    def observe(self, round: int, sender: int, time: float) -> None:
+        """The server's own clock: when a client's answer came. Nobody sends it, and nothing protects it."""
+        if self.recorder is not None:
+            self.recorder.message(
+                round=round,
+                channel=Channel.OBSERVED,
+                sender=Party.client(sender),
+                receivers=("server",),
+                seen_by=("server",),
+                payloads={Kind.TASK_TIME: {"time": torch.tensor(time, dtype=torch.float64)}},
+            )
 
     def release(self, round: int, message: Message) -> None:
         """The final model or generator, to whoever gets it."""

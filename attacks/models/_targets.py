@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from attacks.prototypes._weights import global_model, moved, uploads, weighting
 from fl.artifact import Artifact
-from fl.kinds import UPDATES, Kind
+from fl.kinds import MODELS, UPDATES, Kind
 
 Arrays = Mapping[str, NDArray[Any]]
 GLOBAL, UPDATE, RELAYED = "global model", "update", "relayed model"
@@ -83,7 +83,7 @@ def _upload(a: Artifact, view: Sequence[Artifact], training: Mapping[str, float]
         return None
     before: Arrays = start.payload
     sent: Arrays = {k: v for k, v in a.payload.items() if k in before}
-    if a.kind != Kind.LOCAL_MODEL or weighting(a, before) != 1:
+    if a.kind not in MODELS or weighting(a, before) != 1:
         change = moved(a, before, view, training)
         sent = {k: np.asarray(before[k] + v, before[k].dtype) for k, v in change.items()}
     if not all(np.isfinite(v).all() for v in sent.values()):

@@ -13,11 +13,11 @@ from numpy.typing import NDArray
 
 from attacks.evidence import REPLAYED, WHOLE
 from fl.artifact import Artifact, Party, Role
-from fl.kinds import UPDATES, Kind
+from fl.kinds import MODELS, UPDATES, Kind
 
 Arrays = Mapping[str, NDArray[Any]]
 # what one client's training made of the model, in whatever form; of equals the first is read
-UPLOADS = (Kind.LOCAL_MODEL, Kind.MODEL_DELTA, Kind.NORMALIZED_DELTA, Kind.CONTROL_DELTA)
+UPLOADS = (*UPDATES, Kind.NORMALIZED_DELTA, Kind.CONTROL_DELTA)
 SAID_WITH = (Kind.CONTROL_GLOBAL, Kind.NUM_STEPS)  # what the last two are read with
 
 
@@ -123,7 +123,7 @@ def weighting(a: Artifact, start: Arrays) -> float:
     weighted by its examples or by a constant of its own. The one that leaves the smallest change is taken,
     where the kind's own leaves four times as much: local training moves a model by less than the model.
     """
-    named = 1.0 if a.kind == Kind.LOCAL_MODEL else 0.0
+    named = 1.0 if a.kind in MODELS else 0.0
     both = [
         (np.asarray(v, np.float64), np.asarray(start[k], np.float64)) for k, v in a.payload.items() if k in start
     ]
@@ -155,7 +155,7 @@ def made_with(artifact: Artifact, view: Sequence[Artifact]) -> Weights | None:
     """
     broadcast = global_model(view, artifact.round)
     start: Arrays = {} if broadcast is None else broadcast.payload
-    local = sent_with(artifact, Kind.LOCAL_MODEL, view)
+    local = next((a for kind in MODELS if (a := sent_with(artifact, kind, view)) is not None), None)
     if local is not None:
         return Weights(values={**start, **local.payload}, source="local model")
     delta = sent_with(artifact, Kind.MODEL_DELTA, view)

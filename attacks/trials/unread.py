@@ -17,7 +17,6 @@ UNREAD: Mapping[Kind, str] = MappingProxyType(
         Kind.ALLOCATION: "made by the server from class counts that attacks read as they are sent; other clients "
         "see sums of them",
         Kind.OVERSAMPLE_DECAY: "one number for everybody, from class counts that attacks read as they are sent",
-        Kind.UNFROZEN_LAYERS: "the layers a client had time to train: the speed of its device, not its examples",
         Kind.FROZEN_COUNT: "how many layers a client left out: the speed of its device, not its examples",
         Kind.TASK_TIME: "goes with the speed of a device, and with how many examples it holds, which "
         "most methods send outright",

@@ -23,7 +23,7 @@ from audit.canaries.residuals import Check, Floats, independence, shape, spread
 from audit.controls.lab import Lab, received
 from audit.subject.rundir import RunDir
 from fl.artifact import Artifact, Channel
-from fl.kinds import UPDATES, Kind
+from fl.kinds import MODELS, UPDATES, Kind
 from fl.ledger import Release
 from fl.protection import Message, Payload
 from fl.recorder import manifest, read
@@ -85,7 +85,7 @@ def _replayed(lab: Lab, upload: Artifact, broadcast: Message, client: int) -> tu
     still = dict(reply.message)
     start = broadcast[Kind.GLOBAL_MODEL]
     honest = reply.message[upload.kind]
-    unmoved = upload.kind == Kind.LOCAL_MODEL
+    unmoved = upload.kind in MODELS
     still[upload.kind] = {
         k: start[k] if unmoved and k in start else torch.zeros_like(v) for k, v in honest.items()
     }

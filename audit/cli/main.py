@@ -29,6 +29,7 @@ class Kind(StrEnum):
     PARTITIONS = "partitions"
     AVAILABILITY = "availability"
     MODELS = "models"
+    DEVICES = "devices"
     ADVERSARIES = "adversaries"
     AGGREGATORS = "aggregators"
     PROTECTIONS = "protections"

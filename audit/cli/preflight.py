@@ -2,8 +2,7 @@
 
 from collections.abc import Iterator
 
-from audit.observer.reach import declared
-from audit.phases.choice import choose, duration, refuse_impossible
+from audit.phases.choice import choose, duration, planned, refuse_impossible
 from audit.settings.config import Config
 from audit.settings.errors import located
 from audit.settings.resolve import resolve
@@ -17,14 +16,14 @@ def preflight(config: Config) -> Iterator[str]:
     with located(config.file):
         resolve(config)
         refuse_impossible(config, case)
-    choice, traffic, title = choose(config, case), declared(case.card, case.protections), case.card.title
+    choice, traffic, title = choose(config, case), planned(config, case), case.card.title
     reasons = {label: traffic.missing(card, title) for label, card in choice.cards.items()}
-    planned = [Tried(finding=k, card=card, outcome=None) for k, card in choice.cards.items() if not reasons[k]]
-    found = coverage(traffic, title, planned, choice.others, choice.left)
+    tried = [Tried(finding=k, card=card, outcome=None) for k, card in choice.cards.items() if not reasons[k]]
+    found = coverage(traffic, title, tried, choice.others, choice.left)
     yield f"{title} on {case.about.dataset}, {case.clients} clients"
     yield from _listed("protections", {f"{i + 1}": p.describe() for i, p in enumerate(case.protections)})
-    seconds = {t.finding: choice.seconds[t.finding] for t in planned}
-    rows = {t.finding: f"{t.card.title}, about {duration(seconds[t.finding])}" for t in planned}
+    seconds = {t.finding: choice.seconds[t.finding] for t in tried}
+    rows = {t.finding: f"{t.card.title}, about {duration(seconds[t.finding])}" for t in tried}
     yield from _listed("attacks that will run", rows)
     yield from _listed(
         "attacks that apply and are left out", {u.attack: u.why for u in found.untried if u.applies}
@@ -39,11 +38,11 @@ def preflight(config: Config) -> Iterator[str]:
     )
     yield ""
     yield (
-        f"{len(planned)} of {found.applicable} applicable attacks will run, on {len(telling) - len(bare)} of "
+        f"{len(tried)} of {found.applicable} applicable attacks will run, on {len(telling) - len(bare)} of "
         f"{len(telling)} artifacts (a kind and who could read it); about "
         f"{duration(sum(seconds.values()))} of one core by the attacks' cards, and training"
     )
-    if not planned:
+    if not tried:
         yield "no attack will run: such an audit is inconclusive"
 
 

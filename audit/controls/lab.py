@@ -78,7 +78,7 @@ class Lab:
             return None
         none = np.zeros(0, np.int64)
         parts = [case.parts.get(k, none) for k in range(case.clients)]
-        holdings = Holdings(case.data, parts, case.streams, case.spare)
+        holdings = Holdings(case.data, parts, case.streams, case.spare, case.time_model)
         return cls(
             method=method,
             holdings=holdings,
@@ -109,9 +109,8 @@ class Lab:
             private = dataclasses.replace(private, sample_rate=rate, steps=round(epochs / rate))
         data = dataclasses.replace(data or self.holdings.data, augment="none")
         parts = [np.zeros(0, np.int64)] * client + [chosen]
-        return dataclasses.replace(
-            self, method=type(self.method)(settings), holdings=Holdings(data, parts, streams), private=private
-        )
+        holdings = dataclasses.replace(self.holdings, data=data, parts=parts, streams=streams, spare=chosen[:0])
+        return dataclasses.replace(self, method=type(self.method)(settings), holdings=holdings, private=private)
 
     @cached_property
     def site(self) -> Site:

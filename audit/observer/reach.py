@@ -27,6 +27,7 @@ _READERS = {
     Channel.DOWNLINK: (Position.SERVER, Position.CLIENT),
     Channel.RELAY: (Position.NEXT_CLIENT,),
     Channel.RELEASE: (Position.SERVER, Position.PUBLIC),
+    Channel.OBSERVED: (Position.SERVER,),
 }
 _OWN = {  # what a position also has: what it was sent in other roles, and what it sent itself
     Position.CLIENT: {Channel.DOWNLINK, Channel.UPLINK, Channel.RELAY},
@@ -48,7 +49,7 @@ class Traffic(NamedTuple):
         """Every position with every kind that it could read of others, in the order of the channels."""
         found = [
             Reach(position, kind)
-            for channel in (Channel.UPLINK, Channel.RELAY, Channel.DOWNLINK, Channel.RELEASE)
+            for channel in (Channel.UPLINK, Channel.RELAY, Channel.DOWNLINK, Channel.RELEASE, Channel.OBSERVED)
             for kind in self.kinds.get(channel, ())
             for position in self._readers(channel, kind)
         ]
@@ -78,8 +79,8 @@ class Traffic(NamedTuple):
         return ""
 
 
-def declared(card: MethodCard, protections: Sequence[Protection]) -> Traffic:
-    """Before a run: what the method's card says, after the protections."""
+def declared(card: MethodCard, protections: Sequence[Protection], clock: bool = False) -> Traffic:
+    """Before a run: what the method's card says, after the protections; and what a clock shows the server."""
     hidden = any(p.hides_single_uploads() for p in protections)
     up = (*card.uplink, Kind.AGGREGATE) if hidden else card.uplink
     kinds = {
@@ -87,6 +88,7 @@ def declared(card: MethodCard, protections: Sequence[Protection]) -> Traffic:
         Channel.RELAY: card.relay,
         Channel.DOWNLINK: card.downlink,
         Channel.RELEASE: card.release,
+        Channel.OBSERVED: card.observed if clock or card.timed else (),
     }
     return Traffic(kinds=kinds, hidden=hidden)
 

@@ -34,7 +34,7 @@ class Choice:
 
 def choose(config: Config, case: Case) -> Choice:
     """The attacks of this config; deterministic."""
-    sizes, traffic = _sizes(config, case), declared(case.card, case.protections)
+    sizes, traffic = _sizes(config, case), planned(config, case)
     known = {name: catalog.load("attacks", name).card for name in catalog.names("attacks")}
     left: dict[str, str] = {}
     if config.attacks is None:
@@ -56,13 +56,18 @@ def choose(config: Config, case: Case) -> Choice:
     )
 
 
+def planned(config: Config, case: Case, protected: bool = True) -> Traffic:
+    """What will cross the wire, or be seen beside it, by what is known before the run."""
+    return declared(case.card, case.protections if protected else (), config.federation.time_model != "none")
+
+
 def refuse_impossible(config: Config, case: Case) -> None:
     """Raises UserError for what can do nothing here, before anything trains.
 
     An attack that a config lists and whose artifacts the method never sends; a protection on such a kind, which
     would be printed as if it protected something. What protections hide is no mistake: that is what they are for.
     """
-    bare, title = declared(case.card, ()), case.card.title
+    bare, title = planned(config, case, protected=False), case.card.title
     for i, spec in enumerate(config.attacks or ()):
         if reason := bare.missing(catalog.load("attacks", spec.name).card, title):
             raise UserError(

@@ -20,7 +20,6 @@ from fl.execution.site import build_site
 from fl.federation import Federation, Holdings
 from fl.kinds import Kind
 from fl.recorder import Choice, Recorder
-from fl.time_model import FEMNIST_CNN, SHAKESPEARE_RNN, TimeModel, capabilities
 from fl.wire import Wire
 
 Progress = Callable[[str, int, int], None]
@@ -41,7 +40,7 @@ def run(run: RunDir, config: Config, progress: Progress) -> None:
     logs = {"manifest": recorder.manifest, "metrics": metrics, "ledger": ledger}
     settings, device = config.federation, device_of(config)
     population = case.population
-    holdings = Holdings(case.data, population.parts, case.streams, population.server)
+    holdings = Holdings(case.data, population.parts, case.streams, population.server, case.time_model)
     site = partial(build_site, case.method, holdings, case.make_net, device, case.private, case.compromise)
     count = config.workers if isinstance(config.workers, int) else worker_kinds.auto_count(device)
     pool = Batched(site) if device == "cuda" else worker_kinds.start(count, site)
@@ -59,7 +58,6 @@ def run(run: RunDir, config: Config, progress: Progress) -> None:
             checkpoints=Checkpoints(run.checkpoint, logs, recorder.provenance),
             empty_round=settings.empty_round,
             reply_loss=settings.reply_loss,
-            time_model=_time_model(config, case),
             evaluate_every=config.evaluate_every,
             checkpoint_every=config.checkpoint_every,
             progress=progress,
@@ -67,15 +65,6 @@ def run(run: RunDir, config: Config, progress: Progress) -> None:
         case.method.run(federation)
     for log in logs.values():
         log.close()
-
-
-def _time_model(config: Config, case: SimulatedCase) -> TimeModel | None:
-    workloads = {"femnist_cnn": FEMNIST_CNN, "shakespeare_rnn": SHAKESPEARE_RNN}
-    workload = workloads.get(config.federation.time_model)
-    if workload is None:
-        return None
-    rng = case.streams.numpy("capability")
-    return TimeModel(capability=capabilities(config.federation.clients, rng), workload=workload)
 
 
 def device_of(config: Config) -> str:

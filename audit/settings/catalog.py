@@ -45,6 +45,7 @@ SHELVES = {
     "partitions": Shelf(("fl.partitions",), "fl.partition:Partition"),
     "availability": Shelf(("fl.availability",), "fl.participation:Availability"),
     "models": Shelf(("fl.models",), "torch.nn:Module"),
+    "devices": Shelf(("fl.devices",), "fl.time_model:Devices"),
     "adversaries": Shelf(("attacks.poisoning",), "fl.adversary:Adversary"),
     "aggregators": Shelf(("fl.aggregators",), "fl.aggregator:Aggregator"),
     "protections": Shelf(("fl.protections",), "fl.protection:Protection"),

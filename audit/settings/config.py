@@ -72,8 +72,10 @@ class Federation(Group):
     train_limit: Whole | None = Field(default=None, ge=1, description="use that many training examples")
     test_limit: Whole | None = Field(default=None, ge=1, description="use that many test examples")
     empty_round: Literal["redraw", "skip"] = Field(default="redraw", description="what to do when nobody answers")
-    time_model: Literal["none", "femnist_cnn", "shakespeare_rnn"] = Field(
-        default="none", description="simulated time of a client's work, with FreezeFL's constants"
+    time_model: Literal["none"] | PluginSpec = Field(
+        default="none",
+        description="the simulated clock, a class of devices; none: no clock, and `counted` for a method that "
+        "decides by time",
     )
     reply_loss: Number = Field(default=0.0, ge=0, le=1, description="probability that a trained reply is lost")
 
@@ -318,6 +320,8 @@ def plugins(config: Config) -> Iterator[Named]:
     yield Named("partitions", "federation.partition", federation.partition)
     yield Named("availability", "federation.availability", federation.availability)
     yield Named("models", "federation.model", federation.model)
+    if isinstance(federation.time_model, PluginSpec):
+        yield Named("devices", "federation.time_model", federation.time_model)
     yield Named("methods", "method", config.method)
     yield Named("aggregators", "aggregator", config.aggregator)
     yield Named("aggregators", "prototype_aggregator", config.prototype_aggregator)

@@ -23,6 +23,7 @@ PLACES = {  # key of a config -> the kind of plugin it names
     "partition": "partitions",
     "availability": "availability",
     "model": "models",
+    "time_model": "devices",
     "method": "methods",
     "aggregator": "aggregators",
     "prototype_aggregator": "aggregators",

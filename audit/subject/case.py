@@ -21,6 +21,7 @@ from fl.participation import Drawn
 from fl.partition import Index, histogram
 from fl.protection import Protection
 from fl.streams import Streams
+from fl.time_model import TimeModel
 from fl.training.private import PrivateTraining
 
 
@@ -109,6 +110,10 @@ class Case(Protocol):
     @property
     def spare(self) -> Index:
         """Rows the server trains on; may be empty."""
+
+    @property
+    def time_model(self) -> TimeModel | None:
+        """The simulated clock; None: there is none."""
 
     @property
     def auxiliary_kind(self) -> Literal["same", "shifted"]:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from torch import nn
+from torch.random import fork_rng
 
 from audit.settings import catalog
 from audit.settings.config import Config
@@ -33,6 +34,7 @@ from fl.population import Population, populate
 from fl.protection import Protection
 from fl.settings import checked
 from fl.streams import Streams
+from fl.time_model import Devices, TimeModel
 from fl.training.private import PrivateTraining
 
 T = TypeVar("T")
@@ -108,6 +110,19 @@ class SimulatedCase:
             "availability", self.config.federation.availability, "federation.availability"
         )
         return found
+
+    @cached_property
+    def time_model(self) -> TimeModel | None:
+        """The simulated clock, where the config names one or the method decides by time."""
+        spec: str | PluginSpec = self.config.federation.time_model
+        if isinstance(spec, str):
+            if not self.card.timed:
+                return None
+            spec = PluginSpec(name="counted")
+        devices: Devices = plugin("devices", spec, "federation.time_model")
+        with fork_rng(devices=[]):  # construction draws weights that nobody uses
+            net = self.make_net()
+        return devices.time_model(net, self.data.shape, self.config.federation.clients, self.streams)
 
     @cached_property
     def population(self) -> Population:

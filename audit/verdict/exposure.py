@@ -18,13 +18,13 @@ _PARTIES = {
 
 
 def exposures(lines: Iterable[Mapping[str, Any]]) -> list[Exposure]:
-    """One row a party and kind, in the order: uplink, relay, downlink, release."""
+    """One row a party and kind, in the order: uplink, relay, downlink, release, observed."""
     groups: dict[tuple[str, str, str], list[Mapping[str, Any]]] = defaultdict(list)
     for line in lines:
         if "traffic" in line:
             for role in line["seen_by"] or [""]:
                 groups[line["channel"], role, line["traffic"]].append(line)
-    order = [Channel.UPLINK, Channel.RELAY, Channel.DOWNLINK, Channel.RELEASE]
+    order = [Channel.UPLINK, Channel.RELAY, Channel.DOWNLINK, Channel.RELEASE, Channel.OBSERVED]
     rows = []
     for (channel, role, kind), found in sorted(
         groups.items(), key=lambda g: (order.index(Channel(g[0][0])), g[0][1])
@@ -35,7 +35,7 @@ def exposures(lines: Iterable[Mapping[str, Any]]) -> list[Exposure]:
                 party=_PARTIES.get(role, role),
                 kind=kind,
                 description=Kind(kind).words,
-                single_client=channel in (Channel.UPLINK, Channel.RELAY)
+                single_client=channel in (Channel.UPLINK, Channel.RELAY, Channel.OBSERVED)
                 and role != ""
                 and kind != Kind.AGGREGATE,
                 senders=max(int(line["senders"]) for line in found),

@@ -12,12 +12,14 @@ from torch.nn.functional import cross_entropy
 from fl.client import Client, Reply, evaluate
 from fl.compromise import Compromise
 from fl.dataset import Arrays
+from fl.families.layers import Layers, layers
 from fl.federation import Holdings
 from fl.kinds import Kind
 from fl.method import RoundMethod
 from fl.model import Net, State, head_names
 from fl.partition import Index
 from fl.protection import Message
+from fl.time_model import clock
 from fl.training.local import channels_last, normalise
 from fl.training.private import PrivateTraining
 from fl.tree import Tree
@@ -67,6 +69,10 @@ class Site:
         """Names of the parameters, and of those in the head."""
         return tuple(k for k, _ in self.net.named_parameters()), head_names(self.net)
 
+    def layers(self, _: None) -> Layers:
+        """Names of the parameters and buffers of each layer of what clients train."""
+        return layers(self.trained)
+
     def install(self, initial: State) -> None:
         """The model everybody knows before round 0."""
         self.initial = {k: v.to(self.device) for k, v in initial.items()}
@@ -91,7 +97,7 @@ class Site:
         """One client with its data, ready to work."""
         k, memory, personal = job
         x, y = self.examples(self.data.train, self.holdings.parts[k])
-        own = self._here(personal)
+        own, times = self._here(personal), self.holdings.time_model
         received = self.method.receive(
             Client(
                 index=k,
@@ -109,6 +115,8 @@ class Site:
                 initial=self.initial,
                 private=self.private,
                 before=self.before,
+                clock=None if times is None else clock(times, k, len(y)),
+                workload=None if times is None else times.workload,
             )
         )
         return self.compromise.entered(received)

@@ -8,7 +8,7 @@ Everything a method supplies is a pure function of tensors (loss, correct), so t
 runs one client at a time or, stacked, many at once.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -21,6 +21,7 @@ from fl.model import Net, State
 
 Params = dict[str, Tensor]
 Constants = Mapping[str, Any]  # per-client tensors (or nested mappings of them) for the loss
+AfterEpoch = Callable[[int, Net], Sequence[str]]  # what to freeze after an epoch, which is counted from 1
 
 
 class Handle:
@@ -128,8 +129,13 @@ def train(
     order: torch.Generator,
     augment: str = "none",
     scale: float = 1.0,
+    after_epoch: AfterEpoch | None = None,
 ) -> Trained:
-    """Train from `start` on x [n, ...] and y [n]; `net` is overwritten. `scale` multiplies the rate."""
+    """Train from `start` on x [n, ...] and y [n]; `net` is overwritten. `scale` multiplies the rate.
+
+    `after_epoch` (epoch counted from 1, net) names parameters and buffers to freeze from then on: they get the
+    values of `start` back, bit for bit, and leave the optimiser with their momentum; the others keep theirs.
+    """
     config = method.config
     bind(net, start)
     net.train()
@@ -144,7 +150,7 @@ def train(
     )
     handle, steps = Handle(net), 0
     losses: list[Tensor] = []
-    for _ in range(method.epochs(len(y))):
+    for epoch in range(1, method.epochs(len(y)) + 1):
         losses = []
         permutation = torch.randperm(len(y), generator=order).to(y.device)
         for batch in torch.split(permutation, config.batch_size):
@@ -172,6 +178,11 @@ def train(
                     params[k].copy_(moved)
             steps += 1
             losses.append(loss.detach())
+        if after_epoch is not None and (frozen := after_epoch(epoch, net)):
+            bind(net, {k: start[k] for k in frozen})
+            for k in params.keys() & set(frozen):
+                optimiser.state.pop(params.pop(k), None)
+            optimiser.param_groups[0]["params"] = list(params.values())
     mean = float(torch.stack(losses).mean()) if losses else 0.0
     return Trained(snapshot(net), steps, mean)
 

@@ -23,6 +23,7 @@ from fl.checkpoint import Checkpoints
 from fl.compromise import Compromise
 from fl.dataset import Arrays, Data
 from fl.delivery import Deliveries, Delivery
+from fl.devices.counted import Counted
 from fl.durable import Log
 from fl.execution.batched import Batched
 from fl.execution.site import build_site
@@ -148,7 +149,9 @@ def run(
     streams = Streams(seed)
     index = index if index is not None else parts(d)
     spare = np.setdiff1d(np.arange(len(d.train)), np.concatenate(index))
-    holdings = Holdings(d, index, streams, spare)
+    if time_model is None and method.card.timed:
+        time_model = Counted().time_model(make(), d.shape, len(index), streams)
+    holdings = Holdings(d, index, streams, spare, time_model)
     start = initial or state_of(initialise(make, streams))
     recorder = metrics = ledger = checkpoints = None
     if folder is not None:
@@ -172,7 +175,6 @@ def run(
             checkpoints=checkpoints,
             empty_round=empty_round,  # type: ignore[arg-type]
             reply_loss=reply_loss,
-            time_model=time_model,
             progress=partial(_stop, stop_after),
             aggregator=aggregator or mean(),
             prototype_aggregator=prototype_aggregator or mean(),

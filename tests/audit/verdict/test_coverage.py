@@ -37,7 +37,7 @@ def test_every_attack_that_exists_is_counted_once_and_every_kind_sent_has_a_row(
     found, card = covered(method), METHODS[method]
     assert {u.attack for u in found.untried} == set(CARDS) and len(found.untried) == len(CARDS)
     assert found.applicable + found.not_applicable == len(CARDS) and found.ran == 0
-    sent = {*card.uplink, *card.downlink, *card.relay, *card.release}
+    sent = {*card.uplink, *card.downlink, *card.relay, *card.release, *(card.observed if card.timed else ())}
     assert {c.kind for c in found.artifacts} == sent
     assert {Kind(c.kind) for c in found.artifacts if c.status == "attacked"} == {k for k in sent if k.raw}
     assert all(c.why for c in found.artifacts) and all(u.why for u in found.untried)

@@ -1,0 +1,251 @@
+"""FreezeFL: slow clients freeze their first layers for most of a round, and those that help more are chosen more.
+
+Chou et al., FreezeFL, Algorithm 1, eq. 2 to 8. Client k trains the first epoch on all layers; with P_l the mean
+absolute change of a weight of layer l and tau_n the time that its exchange takes with n layers frozen, it takes
+
+    n* = argmax_n [sum_{l > n} P_l] (T / tau_n)^(beta 1[T < tau_n])
+
+gives layers 1..n* their received values back, trains the others to the end and sends only those. The server
+averages each layer over those who sent it and sets, with U_k from how a client's layers moved together with the
+shared model's,
+
+    T <- (1 - a) T + a mean of the times t_k,    u_k <- (1 - b) u_k + b U_k
+
+and draws K clients one after the other in proportion to u; every `restart_every` rounds all u move towards their
+mean. `beta: 0, selection: false` is FedAvg, bit for bit. The decision is taken in logarithms, where the printed
+power underflows. The paper leaves a and b open (these are the public code's). That code differs from the paper:
+importance is the root of the mean change, and after the first epoch it restores all layers and trains E more
+(`public_code`); its server multiplies the whole average by L - n in every round and uses weights where eq. 6 has
+their changes, which is left out. No utility falls below `utility_floor`, so that everybody may be drawn.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from math import sqrt
+from typing import Annotated, Any, Literal
+
+import numpy as np
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from fl.client import Client, Reply, count_of
+from fl.delivery import Deliveries
+from fl.families.freezing import decide, drawn, importances, restarted, utility
+from fl.families.layers import Layers, layers
+from fl.federation import Federation
+from fl.kinds import Kind
+from fl.method import Card, LocalConfig, RoundMethod
+from fl.model import Net, State
+from fl.protection import Message
+from fl.ranges import Amount, AtLeastOne, AtLeastZero, Positive, Share
+from fl.time_model import Workload
+from fl.training.local import Constants, Handle, Params, Training
+from fl.tree import Tree, size_bytes
+
+
+class FreezeFL(RoundMethod):
+    card = Card(
+        title="FreezeFL",
+        source="FreezeFL, Alg. 1",
+        text="FedAvg in which slow clients stop training the first layers after one pass, to answer in time, "
+        "and the server prefers clients whose layers moved as the shared model did.",
+        downlink=(Kind.GLOBAL_MODEL, Kind.SOFT_DEADLINE),
+        uplink=(Kind.UNFROZEN_LAYERS, Kind.FROZEN_COUNT, Kind.NUM_EXAMPLES),
+        timed=True,
+    )
+
+    @dataclass(frozen=True, kw_only=True)
+    class Config(LocalConfig):
+        local_epochs: Annotated[
+            AtLeastZero, Field(description="E: passes of a client, the first over all layers")
+        ] = 3
+        beta: Annotated[
+            Amount, Field(description="how much being late counts against layers that move; 0 never freezes")
+        ] = 4.0
+        clients_per_round: Annotated[
+            AtLeastOne, Field(description="K: clients drawn a round, with `selection`")
+        ] = 108
+        deadline: Annotated[Positive, Field(description="T_0: time by which clients should answer, at first")] = (
+            1.0
+        )
+        deadline_weight: Annotated[Share, Field(description="a: weight of a round in the deadline")] = 0.4
+        utility_weight: Annotated[Share, Field(description="b: weight of a round in a client's utility")] = 0.9
+        utility_start: Annotated[Positive, Field(description="u_0: everybody's utility at first")] = 10.0
+        utility_floor: Annotated[Positive, Field(description="the least utility")] = 1e-5
+        restart_every: Annotated[
+            AtLeastZero, Field(description="Phi: rounds between two warm restarts of the utilities; 0 is never")
+        ] = 60
+        freezing: Annotated[bool, Field(description="whether clients freeze layers")] = True
+        selection: Annotated[
+            bool, Field(description="whether clients are drawn by utility, or left to availability as in FedAvg")
+        ] = True
+        layerwise: Annotated[
+            bool, Field(description="whether a layer is averaged over those who trained it, or models as a whole")
+        ] = True
+        importance: Annotated[
+            Literal["l1_mean", "public_code"], Field(description="of a layer: its mean change, or the root of it")
+        ] = "l1_mean"
+        probe: Annotated[
+            Literal["continue", "public_code"],
+            Field(description="go on after the first epoch, or restore all layers and train E more"),
+        ] = "continue"
+        charge: Annotated[
+            Literal["epochs", "probe", "really"],
+            Field(
+                description="what takes time: E epochs with frozen layers (public code), the first with all of "
+                "them (Algorithm 1), or one more (what the public code runs)"
+            ),
+        ] = "probe"
+
+    # Client ---------------------------------------------------------------------------------
+
+    def prepare(self, net: Net, classes: int) -> None:
+        super().prepare(net, classes)
+        self.blocks: Layers = layers(net)
+
+    def client(self, client: Client) -> Reply:
+        const, frozen = self.constants(client), list[int]()
+
+        def first(epoch: int, net: Net) -> Sequence[str]:
+            if epoch > 1:
+                return ()
+            frozen.append(self.decided(client, {k: p.detach() for k, p in net.named_parameters()}))
+            return self.first_layers(frozen[0])
+
+        if self.config.probe == "continue":
+            trained = client.train(self, const, after_epoch=first)
+        else:
+            client.train(_Part(self, (), 1), const, after_epoch=first)
+            rest = _Part(self, self.first_layers(frozen[0]), self.config.local_epochs)
+            trained = client.train(rest, const, stream="batches_after_probe", after_epoch=None)
+        n = frozen[0] if frozen else 0
+        left = set(self.first_layers(n)) if self.config.layerwise else set()
+        message: Message = {
+            Kind.UNFROZEN_LAYERS: {k: v for k, v in trained.state.items() if k not in left},
+            Kind.FROZEN_COUNT: {"count": torch.tensor(n)},
+        }
+        if self.config.weighting == "samples":
+            message[Kind.NUM_EXAMPLES] = count_of(len(client.y))
+        stats = {"train_loss": trained.loss, "steps": float(trained.steps), "frozen_layers": float(n)}
+        return Reply(message=message, examples=len(client.y), stats=stats)
+
+    def first_layers(self, count: int) -> list[str]:
+        """Names of the first layers."""
+        return [name for names in self.blocks[:count] for name in names]
+
+    def decided(self, client: Client, weights: Params) -> int:
+        """n* of a client after its first epoch; 0 where it has no clock."""
+        if not self.config.freezing or client.clock is None or client.workload is None:
+            return 0
+        worth = importances(client.start, weights, self.blocks, self.parameters)
+        if self.config.importance == "public_code":
+            worth = [sqrt(p) for p in worth]
+        down = sum(size_bytes(p) for p in client.message.values())
+        times = []
+        for n in range(len(self.blocks)):
+            sent = self.blocks[n:] if self.config.layerwise else self.blocks
+            up = size_bytes({k: client.start[k] for names in sent for k in names}) + 8 * len(self.card.uplink[1:])
+            times.append(client.clock(down, up, self.charged(n, client.workload)))
+        deadline = float(client.message[Kind.SOFT_DEADLINE]["deadline"])
+        return decide(worth, times, deadline, self.config.beta)
+
+    def charged(self, frozen: int, workload: Workload) -> float:
+        """Seconds of the profile an example, over all epochs."""
+        epochs: int = self.config.local_epochs
+        all_layers, few = workload.profile[0], workload.frozen(frozen)
+        if self.config.charge == "epochs":
+            return epochs * few
+        return all_layers + (epochs if self.config.charge == "really" else max(0, epochs - 1)) * few
+
+    def cost(self, client: int, sent: Message, examples: int, workload: Workload) -> float:
+        return self.charged(int(sent[Kind.FROZEN_COUNT]["count"]), workload)
+
+    # Server ---------------------------------------------------------------------------------
+
+    def chooses(self, *hooks: str) -> bool:
+        return self.config.selection and super().chooses(*hooks)
+
+    def open(self, federation: Federation) -> None:
+        super().open(federation)
+        [self.blocks] = federation.workers.map("layers", [None])
+
+    def start(self, federation: Federation) -> Tree:
+        clients = len(federation.parts)
+        return {
+            "model": self.initial(federation),
+            "deadline": self.config.deadline,
+            "utilities": torch.full((clients,), self.config.utility_start, dtype=torch.float64),
+            "participations": torch.zeros(clients, dtype=torch.int64),
+        }
+
+    def download(self, state: Tree) -> Message:
+        deadline = torch.tensor(state["deadline"], dtype=torch.float64)
+        return {Kind.GLOBAL_MODEL: state["model"], Kind.SOFT_DEADLINE: {"deadline": deadline}}
+
+    def candidates(self, state: Tree, round: int, federation: Federation) -> Sequence[int]:
+        if not self.config.selection:
+            return super().candidates(state, round, federation)
+        rng = federation.streams.numpy("selection", round)
+        return drawn(state["utilities"].numpy(), self.config.clients_per_round, rng)
+
+    def server(self, state: Tree, deliveries: Deliveries, round: int) -> Tree:
+        before: State = state["model"]
+        means = [deliveries.average(f"layer{i}") for i in range(len(self.blocks))]
+        times, heard = list[float](), dict[int, tuple[int, dict[int, Tensor]]]()
+        for d in deliveries:
+            sent, weight = d.message[Kind.UNFROZEN_LAYERS], d.weight(self.config.weighting)
+            own = {i: {k: sent[k] for k in names} for i, names in enumerate(self.blocks) if names[0] in sent}
+            for i, layer in own.items():
+                means[i].add(d.client, layer, weight, {k: before[k] for k in layer})
+            times.append(d.time)
+            if self.config.selection:
+                n = int(d.message[Kind.FROZEN_COUNT]["count"])
+                heard[d.client] = n, {i: self._moved(layer, before) for i, layer in own.items() if i >= n}
+        model = dict(before)
+        for mean in means:
+            if mean.total:
+                model |= mean.value()
+        a = self.config.deadline_weight
+        deadline = (1 - a) * state["deadline"] + a * float(np.mean(times))
+        after = {"model": model, "deadline": deadline}
+        return state | after | (self._reputations(state, heard, model, round) if heard else {})
+
+    def _moved(self, layer: State, before: State) -> Tensor:
+        """The change of a layer's parameters, flat."""
+        return torch.cat([(v.cpu() - before[k]).flatten() for k, v in layer.items() if k in self.parameters])
+
+    def _reputations(
+        self, state: Tree, heard: dict[int, tuple[int, dict[int, Tensor]]], model: State, round: int
+    ) -> Tree:
+        """Utilities and counts after a round."""
+        c, before = self.config, state["model"]
+        utilities, counts = state["utilities"].clone(), state["participations"].clone()
+        together = [self._moved({k: model[k] for k in names}, before) for names in self.blocks]
+        for k, (n, moved) in heard.items():
+            gain = utility(len(self.blocks) - n, list(moved.values()), [together[i] for i in moved])
+            utilities[k] = max(
+                c.utility_floor, float((1 - c.utility_weight) * utilities[k]) + c.utility_weight * gain
+            )
+            counts[k] += 1
+        if c.restart_every and round and round % c.restart_every == 0:
+            utilities = torch.from_numpy(restarted(utilities.numpy(), counts.numpy(), c.restart_every))
+            counts = torch.zeros_like(counts)
+        return {"utilities": utilities, "participations": counts}
+
+
+class _Part(Training):
+    """Training for some epochs with some layers left as they are, as the local loop wants it."""
+
+    def __init__(self, method: FreezeFL, fixed: Sequence[str], epochs: int) -> None:
+        self.config: Any = replace(method.config, local_epochs=epochs)
+        self._method, self._fixed = method, frozenset(fixed)
+
+    def loss(self, net: Handle, x: Tensor, y: Tensor, const: Constants) -> Tensor:
+        return self._method.loss(net, x, y, const)
+
+    def correct(self, grads: Params, params: Params, start: Params, const: Constants) -> Params:
+        return grads
+
+    def trains(self, name: str) -> bool:
+        return name not in self._fixed
