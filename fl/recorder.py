@@ -28,10 +28,15 @@ from fl.kinds import Kind
 from fl.provenance import Provenance
 
 MANIFEST = "manifest.jsonl"
+MOST_OF_A_LINE = 2**24  # bytes
+FORMAT, VERSION = "fedaudit-artifacts", 1  # what a manifest without such a line is, too
 _COMMON = {"round", "channel", "sender", "seen_by"}
 _FIELDS = {  # what each sort of line must hold
     "message": _COMMON | {"kinds", "sha256"},
     "traffic": _COMMON | {"senders", "messages", "bytes"},
+    "format": {"version"},
+    "party": {"node"},  # which node of somebody's federation a client is
+    "error": set[str](),  # what a recorder could not keep
 }
 
 
@@ -150,26 +155,38 @@ def _role(seen: str) -> str:
 
 
 def manifest(folder: Path) -> Iterator[dict[str, Any]]:
-    """The lines of a manifest, messages and traffic; raises UserError naming a bad line."""
+    """The lines of a manifest that stand for messages and traffic; raises UserError naming a bad line."""
+    return (line for line in lines(folder) if "message" in line or "traffic" in line)
+
+
+def lines(folder: Path) -> Iterator[dict[str, Any]]:
+    """All lines of a manifest, one at a time; raises UserError naming a bad line, or the version of another."""
     path = folder / MANIFEST
     if not path.is_file():
         raise UserError(
             f"no {MANIFEST} in {folder}", hint="run `fedaudit simulate`, or see docs/artifact-format.md"
         )
-    for number, line in enumerate(path.read_bytes().splitlines(), start=1):
-        try:
-            record = json.loads(line)
-            sort = next((s for s in _FIELDS if isinstance(record, dict) and s in record), None)
-            if sort is None:
-                raise ValueError("neither a message nor a traffic line")
-            if missing := sorted(_FIELDS[sort] - record.keys()):
-                raise ValueError(f"{missing[0]!r} is missing")
-        except (ValueError, RecursionError) as error:
-            raise UserError(
-                f"{path} line {number} is not a manifest line: {error}",
-                hint="restore the file; docs/artifact-format.md describes each line",
-            ) from error
-        yield record
+    with open(path, "rb") as file:
+        for number, line in enumerate(iter(lambda: file.readline(MOST_OF_A_LINE), b""), start=1):
+            try:
+                record = json.loads(line)
+                sort = next((s for s in _FIELDS if isinstance(record, dict) and s in record), None)
+                if sort is None:
+                    raise ValueError("neither a message nor a traffic line")
+                if missing := sorted(_FIELDS[sort] - record.keys()):
+                    raise ValueError(f"{missing[0]!r} is missing")
+            except (ValueError, RecursionError) as error:
+                raise UserError(
+                    f"{path} line {number} is not a manifest line: {error}",
+                    hint="restore the file; docs/artifact-format.md describes each line",
+                ) from error
+            if sort == "format" and (record["format"], record["version"]) != (FORMAT, VERSION):
+                raise UserError(
+                    f"{path} is of format {record['format']!r:.40}, version {record['version']!r:.20}; this "
+                    f"fedaudit reads {FORMAT}, version {VERSION}",
+                    hint="use the fedaudit that fits it, or record again with `fedaudit recorder`",
+                )
+            yield record
 
 
 def read(folder: Path, wanted: Callable[[dict[str, Any]], bool] = lambda _: True) -> list[Artifact]:

@@ -4,8 +4,6 @@ A plugin is written `name` or `{name: ..., its settings}`. Settings stay free he
 against the plugin's own Config by audit/settings/resolve.py; names are checked at once, from file names.
 """
 
-import difflib
-import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
@@ -14,130 +12,26 @@ from pydantic import (
     Field,
     PrivateAttr,
     SerializerFunctionWrapHandler,
-    WithJsonSchema,
     field_serializer,
     field_validator,
+    model_serializer,
     model_validator,
 )
 
 from audit.settings import catalog
-from audit.settings.controls import MOST_CLIENTS, Budget, DPAuditSettings, Replay
+from audit.settings.controls import Budget, DPAuditSettings, Replay
 from audit.settings.errors import located, validate
+from audit.settings.federation import Federation
 from audit.settings.matrix import AXES, Matrix
 from audit.settings.merge import merged
+from audit.settings.record import Record
 from audit.settings.spec import AttackSpec, Group, Number, PluginSpec, Text, Whole
+from audit.settings.subject import Subject
 from audit.settings.yaml import read_yaml
 from fl import plugin
 from fl.errors import UserError
 
 MOST_ROUNDS = 1_000_000
-Natural = Annotated[int, Field(ge=0)]
-
-
-class Holdout(Group):
-    """Parts of the training data that no client gets."""
-
-    auxiliary: Number = Field(default=0.2, ge=0, lt=1, description="share an attacker owns, 0 to 1")
-    reference: Number = Field(default=0.2, ge=0, lt=1, description="share nobody ever sees, for controls")
-    server: Number = Field(default=0.0, ge=0, lt=1, description="share the server trains on itself, if it does")
-    own: Number | None = Field(
-        default=None,
-        ge=0,
-        lt=1,
-        description="share of each client's own examples that it does not train on, for controls of its style; "
-        "left out, 0.1 where examples have owners and 0 elsewhere",
-    )
-    auxiliary_kind: Literal["same", "shifted"] = Field(
-        default="same", description="whether the attacker's images come from the clients' distribution"
-    )
-
-    @model_validator(mode="after")
-    def _leaves_data(self) -> "Holdout":
-        if self.auxiliary + self.reference + self.server >= 1:
-            raise ValueError("must leave data for the clients: auxiliary + reference + server < 1")
-        return self
-
-
-class Federation(Group):
-    """Who takes part, with which data."""
-
-    dataset: PluginSpec = Field(description="the name of a data set, see `fedaudit list datasets`")
-    clients: Whole = Field(default=10, ge=1, le=MOST_CLIENTS, description="how many clients, 1 to 1e6")
-    partition: PluginSpec = Field(default=PluginSpec(name="iid"), description="who holds which examples")
-    availability: PluginSpec = Field(
-        default=PluginSpec(name="bernoulli"), description="who is selected and answers in a round"
-    )
-    model: PluginSpec = Field(default=PluginSpec(name="mlp"), description="the network that is trained")
-    holdout: Holdout = Field(default=Holdout(), description="auxiliary and reference shares")
-    train_limit: Whole | None = Field(default=None, ge=1, description="use that many training examples")
-    test_limit: Whole | None = Field(default=None, ge=1, description="use that many test examples")
-    empty_round: Literal["redraw", "skip"] = Field(default="redraw", description="what to do when nobody answers")
-    time_model: Literal["none"] | PluginSpec = Field(
-        default="none",
-        description="the simulated clock, a class of devices; none: no clock, and `counted` for a method that "
-        "decides by time",
-    )
-    reply_loss: Number = Field(default=0.0, ge=0, le=1, description="probability that a trained reply is lost")
-
-
-_ROUNDS = {
-    "anyOf": [
-        {"enum": ["all", "last"]},
-        {"type": "string", "pattern": r"^every 0*[1-9]\d*$"},
-        {"type": "array", "items": {"type": "integer", "minimum": 0}},
-    ]
-}
-
-
-class Record(Group):
-    """Which messages are kept on disk; all others are still counted."""
-
-    rounds: Annotated[Literal["all", "last"] | int | tuple[int, ...], WithJsonSchema(_ROUNDS)] = Field(
-        default="last",
-        description="all, last (of each phase, and what is exchanged before training), every N with those, "
-        "or a list of rounds",
-    )
-    clients: Literal["all"] | Natural | tuple[Natural, ...] = Field(
-        default="all", description="all, how many (drawn at random), or a list of client numbers"
-    )
-    kinds: tuple[str, ...] | None = Field(default=None, description="artifact kinds to keep; null: all")
-
-    @field_validator("rounds", mode="before")
-    @classmethod
-    def _rounds(cls, value: Any) -> Any:
-        every = re.fullmatch(r"every (\d+)", value) if isinstance(value, str) else None
-        if every and int(every[1]):
-            return int(every[1])
-        if value in ("all", "last"):
-            return value
-        return _numbers(value, "must be all, last, every N (N >= 1), or a list of rounds")
-
-    @field_validator("clients", mode="before")
-    @classmethod
-    def _clients(cls, value: Any) -> Any:
-        if value == "all" or (type(value) is int and value >= 0):
-            return value
-        return _numbers(value, "must be all, a number, or a list of client numbers")
-
-    @field_validator("kinds", mode="before")
-    @classmethod
-    def _kinds(cls, value: Any) -> Any:
-        from fl.kinds import Kind
-
-        if value is not None and not isinstance(value, list | tuple):
-            raise ValueError("must be a list of artifact kinds")
-        known = [k.value for k in Kind]
-        for kind in value or ():
-            if kind not in known:
-                near = difflib.get_close_matches(str(kind), known, n=1)
-                raise ValueError(
-                    f"must hold artifact kinds{f' (did you mean {near[0]!r}?)' if near else ''}, got {kind!r}"
-                )
-        return value
-
-    @field_serializer("rounds")
-    def _as_written(self, value: Any) -> Any:
-        return f"every {value}" if isinstance(value, int) else value
 
 
 class Variant(Group):
@@ -155,8 +49,27 @@ class Variant(Group):
     )
 
 
+# Keys that describe a simulation; a recorded case has `subject` in their place
+SIMULATION = (
+    "federation",
+    "method",
+    "aggregator",
+    "prototype_aggregator",
+    "adversary",
+    "protections",
+    "record",
+    "variants",
+    "matrix",
+    "evaluate_every",
+    "checkpoint_every",
+)
+RECORDED = ("case", "subject")
+ABSENT: Any = None  # what the keys of the other case hold
+
+
 class Config(Group):
-    """A whole audit."""
+    """A whole audit, of a simulated case or of a recorded one: `federation` and `method` are there in the
+    first and not in the second, and `subject` the other way round."""
 
     title: Text = Field(default="Federated learning audit", min_length=1, description="of the report")
     seed: Whole = Field(default=7, ge=0, description="of every random draw, 0 to 2^63")
@@ -164,8 +77,12 @@ class Config(Group):
     workers: Literal["auto"] | Annotated[int, Field(ge=0, le=1024)] = Field(
         default="auto", description="worker processes; 0 runs everything in this process"
     )
-    federation: Federation = Field(description="at least {dataset: NAME}")
-    method: PluginSpec = Field(description="at least a NAME, see `fedaudit list methods`")
+    case: Literal["simulated", "recorded"] = Field(
+        default="simulated", description="whether fedaudit runs the federation, or somebody recorded it"
+    )
+    subject: Subject | None = Field(default=None, description="of a recorded case: what its operator states")
+    federation: Federation = Field(default=ABSENT, description="at least {dataset: NAME}")
+    method: PluginSpec = Field(default=ABSENT, description="at least a NAME, see `fedaudit list methods`")
     aggregator: PluginSpec = Field(
         default=PluginSpec(name="mean"), description="how the server makes one model of a round's models"
     )
@@ -236,6 +153,29 @@ class Config(Group):
         return "auto" if value is None else plain(value)
 
     @model_validator(mode="after")
+    def _of_one_case(self) -> "Config":
+        recorded = self.case == "recorded"
+        for key in ("subject",) if recorded else ("federation", "method"):
+            if getattr(self, key) is None:
+                words = type(self).model_fields[key].description
+                raise UserError(f"{key} is missing", hint=f"{key}: {words}", key=key)
+        for key in SIMULATION if recorded else ("subject",):
+            if key in self.model_fields_set and getattr(self, key) is not None:
+                other = "simulated" if recorded else "recorded"
+                raise UserError(
+                    f"{key} belongs to a {other} case, and this one is {self.case}",
+                    hint=f"leave it out, or set case: {other}",
+                    key=key,
+                )
+        return self
+
+    @model_serializer(mode="wrap")
+    def _of_its_case(self, plain: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Without the keys of the other case."""
+        others = SIMULATION if self.case == "recorded" else RECORDED
+        return {k: v for k, v in plain(self).items() if k not in others}
+
+    @model_validator(mode="after")
     def _attacks_differ(self) -> "Config":
         names = [a.name for a in self.attacks or ()]
         seen: set[str] = set()
@@ -295,6 +235,8 @@ class Config(Group):
 
     @model_validator(mode="after")
     def _recorded_clients_exist(self) -> "Config":
+        if self.federation is None:
+            return self
         chosen, total = self.record.clients, self.federation.clients
         if isinstance(chosen, tuple) and any(k >= total for k in chosen):
             raise UserError(
@@ -315,6 +257,29 @@ class Named(NamedTuple):
 
 def plugins(config: Config) -> Iterator[Named]:
     """Every plugin a config names."""
+    if config.subject is not None:
+        yield from _of_subject(config.subject)
+    else:
+        yield from _of_simulation(config)
+    for kind in ("attacks", "accountants"):
+        for i, spec in enumerate(getattr(config, kind) or ()):
+            yield Named(kind, f"{kind}[{i}]", spec)
+    for i, name in enumerate(config.sections):
+        yield Named("sections", f"sections[{i}]", PluginSpec(name=name))
+    for i, name in enumerate(config.report):
+        yield Named("renderers", f"report[{i}]", PluginSpec(name=name))
+
+
+def _of_subject(subject: Subject) -> Iterator[Named]:
+    if subject.model is not None:
+        yield Named("models", "subject.model", subject.model)
+    if subject.method is not None:
+        yield Named("methods", "subject.method", subject.method)
+    for i, spec in enumerate(subject.protections):
+        yield Named("protections", f"subject.protections[{i}]", spec)
+
+
+def _of_simulation(config: Config) -> Iterator[Named]:
     federation = config.federation
     yield Named("datasets", "federation.dataset", federation.dataset)
     yield Named("partitions", "federation.partition", federation.partition)
@@ -327,9 +292,8 @@ def plugins(config: Config) -> Iterator[Named]:
     yield Named("aggregators", "prototype_aggregator", config.prototype_aggregator)
     if config.adversary is not None:
         yield Named("adversaries", "adversary", config.adversary)
-    for kind in ("protections", "attacks", "accountants"):
-        for i, spec in enumerate(getattr(config, kind) or ()):
-            yield Named(kind, f"{kind}[{i}]", spec)
+    for i, spec in enumerate(config.protections):
+        yield Named("protections", f"protections[{i}]", spec)
     for i, variant in enumerate(config.variants):
         for j, spec in enumerate(variant.protections):
             yield Named("protections", f"variants[{i}].protections[{j}]", spec)
@@ -342,10 +306,6 @@ def plugins(config: Config) -> Iterator[Named]:
     for i, spec in enumerate(config.matrix.methods if config.matrix else ()):
         method = merged({"method": config.method.model_dump()}, {"method": spec.settings | {"name": spec.name}})
         yield Named("methods", f"matrix.methods[{i}]", PluginSpec.model_validate(method["method"]))
-    for i, name in enumerate(config.sections):
-        yield Named("sections", f"sections[{i}]", PluginSpec(name=name))
-    for i, name in enumerate(config.report):
-        yield Named("renderers", f"report[{i}]", PluginSpec(name=name))
 
 
 def load(path: Path) -> Config:
@@ -355,7 +315,7 @@ def load(path: Path) -> Config:
         for kind, where, spec in plugins(config):
             if not spec.foreign:
                 plugin.home(catalog.SHELVES[kind].packages, spec.name, where)
-        rounds = config.method.settings.get("rounds", 1)
+        rounds = config.method.settings.get("rounds", 1) if config.subject is None else 1
         if type(rounds) is int and rounds > MOST_ROUNDS:
             raise UserError(
                 f"method.rounds must be <= {MOST_ROUNDS}, got {rounds}",
@@ -375,12 +335,3 @@ def with_workers(config: Config, workers: str) -> Config:
     """The config with another number of worker processes, as the command line gives it."""
     value: Any = int(workers) if workers.isdecimal() else workers
     return at(config.file, validate(Config, config.model_dump() | {"workers": value}, "--workers"))
-
-
-def _numbers(value: Any, expected: str) -> tuple[int, ...]:
-    """A list of distinct numbers >= 0, or a ValueError that says what was expected."""
-    if not isinstance(value, list | tuple) or len(value) > MOST_CLIENTS:
-        raise ValueError(expected)
-    if not all(type(v) is int and v >= 0 for v in value):
-        raise ValueError(expected)
-    return tuple(value)

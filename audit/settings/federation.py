@@ -1,0 +1,54 @@
+"""The `federation` key of a simulated case: who takes part, with which data."""
+
+from typing import Literal
+
+from pydantic import Field, model_validator
+
+from audit.settings.controls import MOST_CLIENTS
+from audit.settings.spec import Group, Number, PluginSpec, Whole
+
+
+class Holdout(Group):
+    """Parts of the training data that no client gets."""
+
+    auxiliary: Number = Field(default=0.2, ge=0, lt=1, description="share an attacker owns, 0 to 1")
+    reference: Number = Field(default=0.2, ge=0, lt=1, description="share nobody ever sees, for controls")
+    server: Number = Field(default=0.0, ge=0, lt=1, description="share the server trains on itself, if it does")
+    own: Number | None = Field(
+        default=None,
+        ge=0,
+        lt=1,
+        description="share of each client's own examples that it does not train on, for controls of its style; "
+        "left out, 0.1 where examples have owners and 0 elsewhere",
+    )
+    auxiliary_kind: Literal["same", "shifted"] = Field(
+        default="same", description="whether the attacker's images come from the clients' distribution"
+    )
+
+    @model_validator(mode="after")
+    def _leaves_data(self) -> "Holdout":
+        if self.auxiliary + self.reference + self.server >= 1:
+            raise ValueError("must leave data for the clients: auxiliary + reference + server < 1")
+        return self
+
+
+class Federation(Group):
+    """Who takes part, with which data."""
+
+    dataset: PluginSpec = Field(description="the name of a data set, see `fedaudit list datasets`")
+    clients: Whole = Field(default=10, ge=1, le=MOST_CLIENTS, description="how many clients, 1 to 1e6")
+    partition: PluginSpec = Field(default=PluginSpec(name="iid"), description="who holds which examples")
+    availability: PluginSpec = Field(
+        default=PluginSpec(name="bernoulli"), description="who is selected and answers in a round"
+    )
+    model: PluginSpec = Field(default=PluginSpec(name="mlp"), description="the network that is trained")
+    holdout: Holdout = Field(default=Holdout(), description="auxiliary and reference shares")
+    train_limit: Whole | None = Field(default=None, ge=1, description="use that many training examples")
+    test_limit: Whole | None = Field(default=None, ge=1, description="use that many test examples")
+    empty_round: Literal["redraw", "skip"] = Field(default="redraw", description="what to do when nobody answers")
+    time_model: Literal["none"] | PluginSpec = Field(
+        default="none",
+        description="the simulated clock, a class of devices; none: no clock, and `counted` for a method that "
+        "decides by time",
+    )
+    reply_loss: Number = Field(default=0.0, ge=0, le=1, description="probability that a trained reply is lost")

@@ -1,0 +1,81 @@
+"""The `subject` key of a recorded case, and the file subject.yaml: what the auditor is told and cannot see.
+
+Everything here is a statement of the federation's operator. What the recorded messages can tell of it is checked
+when they are imported (audit/brought/); the rest is said to be stated.
+"""
+
+from typing import Annotated, Literal
+
+from pydantic import Field, field_validator
+
+from audit.settings.spec import Group, Number, PluginSpec, Text, Whole
+
+Readers = Annotated[tuple[Text, ...], Field(max_length=100)]
+Size = Annotated[Whole, Field(ge=1, le=100_000)]
+MOST_NODES = 1_000_000
+
+
+class Examples(Group):
+    """How examples look to the model. Nothing is guessed: truth of another layout is refused."""
+
+    classes: Annotated[tuple[Text, ...], Field(min_length=2, max_length=100_000)] = Field(
+        description="names of the classes, in the order of their labels"
+    )
+    shape: Annotated[tuple[Size, ...], Field(min_length=1, max_length=4)] = Field(
+        description="of one example: [channels, height, width]"
+    )
+    mean: Annotated[tuple[Number, ...], Field(min_length=1)] = Field(
+        default=(0.0,), description="of each channel; the model sees (x - mean) / std of values from 0 to 1"
+    )
+    std: Annotated[tuple[Annotated[Number, Field(gt=0)], ...], Field(min_length=1)] = Field(
+        default=(1.0,), description="of each channel"
+    )
+    about: Text = Field(default="", description="one sentence for the report: what the examples are")
+
+
+class Subject(Group):
+    """A federation that somebody recorded."""
+
+    title: Text = Field(min_length=1, description="what the federation is called")
+    examples: Examples = Field(description="at least {classes: [...], shape: [...]}")
+    clients: Annotated[Whole, Field(ge=1, le=MOST_NODES)] | None = Field(
+        default=None, description="how many there are, heard or not; null: those in the inbox"
+    )
+    identities: Annotated[dict[Text, Text], Field(max_length=MOST_NODES)] = Field(
+        default={}, description="node in the inbox -> name of its truth; a node left out has its own name"
+    )
+    model: PluginSpec | None = Field(
+        default=None, description="the network: a name of ours, or yours as module:Class; null: not stated"
+    )
+    method: PluginSpec | None = Field(
+        default=None,
+        description="the method of ours whose clients do what theirs do, with the settings of their training; "
+        "null: not stated, and no client can be played",
+    )
+    aggregation: Literal["samples", "uniform", "other"] = Field(
+        default="samples",
+        description="how the server makes a model of uploads: their mean by numbers of examples, the plain mean, "
+        "or something else",
+    )
+    protections: tuple[PluginSpec, ...] = Field(
+        default=(), max_length=50, description="those that are claimed, with their parameters"
+    )
+    sees: dict[
+        Literal["uplink", "downlink", "relay", "release"], Annotated[tuple[Text, ...], Field(max_length=100)]
+    ] = Field(
+        default={},
+        description="channel -> who could read its messages, where the recorder does not know; uplink: [] is "
+        "secure aggregation",
+    )
+    auxiliary: Annotated[Number, Field(gt=0, lt=1)] = Field(
+        default=0.5,
+        description="share of the auditor's own examples that an adversary may have; the rest is unseen",
+    )
+
+    @field_validator("identities")
+    @classmethod
+    def _one_node_each(cls, value: dict[str, str]) -> dict[str, str]:
+        names = list(value.values())
+        if twice := [n for n in names if names.count(n) > 1][:1]:
+            raise ValueError(f"must give every node a truth of its own, and two have {twice[0]!r}")
+        return value

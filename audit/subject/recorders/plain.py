@@ -1,0 +1,158 @@
+"""Records what crosses the wire of a federation, for an audit by fedaudit. Needs numpy and safetensors only.
+
+    inbox = Inbox("/data/inbox")
+    inbox.message(0, "downlink", "server", ["client"], {"global_model": {"head.weight": array, ...}})
+    inbox.message(0, "uplink", inbox.client("hospital-7"), ["server"],
+                  {"local_model": {...}, "num_examples": {"count": 120}})
+
+Record what the server received, after all filters of the clients. A message is a file written aside and renamed,
+then its line in manifest.jsonl: whatever kills the process, a line stands for a whole file. Nothing is raised
+into the training: what cannot be recorded is logged and counted in the manifest. Several processes of one machine
+may write to one folder. The format is docs/artifact-format.md of fedaudit.
+"""
+
+import contextlib
+import hashlib
+import json
+import logging
+import os
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from safetensors.numpy import save
+
+FORMAT, VERSION = "fedaudit-artifacts", 1
+LOG = logging.getLogger("fedaudit.recorder")
+Arrays = Mapping[str, Any]
+
+
+class Inbox:
+    """One folder of recorded messages. `recorder` says in the manifest what wrote it."""
+
+    def __init__(self, folder: str | os.PathLike[str], recorder: str = "plain") -> None:
+        self.folder, self.recorder = Path(folder), recorder
+        self._parties: dict[str, int] = {}  # node -> client
+        self._names: set[str] = set()
+        self._sent: dict[tuple[int, str, str], set[str]] = {}  # what was sent by the server already
+        self._read = 0  # bytes of the manifest that were read
+        self._lock = threading.RLock()
+
+    def client(self, node: object) -> str:
+        """The party of a node: client/0, client/1, ... in the order of first sight, also after a restart."""
+        found = self.safely("naming a client", lambda: self._client(str(node)))
+        return found if found is not None else "client/unknown"
+
+    def message(
+        self,
+        round: int,
+        channel: str,
+        sender: str,
+        seen_by: Sequence[str],
+        kinds: Mapping[str, Arrays],
+        *,
+        receivers: Sequence[str] = (),
+        **more: Any,
+    ) -> None:
+        """One message: {kind: {name: array}}, rounds from 0. `more` goes into its line, such as metrics={...}."""
+        self.safely(
+            f"a message of {sender} in round {round}",
+            lambda: self._message(int(round), channel, sender, seen_by, kinds, receivers, more),
+        )
+
+    def failed(self, what: str, error: object) -> None:
+        """Note in the manifest what could not be recorded, or that a client answered with an error."""
+        LOG.warning("not recorded: %s: %s", what, error)
+        with contextlib.suppress(Exception), self._manifest() as add:
+            add({"error": f"{what}: {type(error).__name__}: {error}"[:300]})
+
+    def safely(self, what: str, work: Callable[[], Any]) -> Any:
+        """work(), or None where it raises; what a hook does around its messages goes through here."""
+        try:
+            return work()
+        except Exception as error:  # training goes on, whatever happens here
+            self.failed(what, error)
+            return None
+
+    def _client(self, node: str) -> str:
+        if node not in self._parties:
+            with self._manifest() as add:
+                if node not in self._parties:  # nor has another process named it
+                    self._parties[node] = len(self._parties)
+                    add({"party": f"client/{self._parties[node]}", "node": node})
+        return f"client/{self._parties[node]}"
+
+    def _message(
+        self,
+        round: int,
+        channel: str,
+        sender: str,
+        seen_by: Sequence[str],
+        kinds: Mapping[str, Arrays],
+        receivers: Sequence[str],
+        more: Mapping[str, Any],
+    ) -> None:
+        arrays = {
+            f"{kind}/{name}": np.asarray(value, order="C")  # safetensors would scramble a transposed array
+            for kind, part in kinds.items()
+            for name, value in part.items()
+        }
+        objects = [name for name, array in arrays.items() if array.dtype.hasobject]
+        if not arrays or objects:
+            raise ValueError(f"{objects[0]} holds Python objects" if objects else "it holds no arrays")
+        data = save(arrays)
+        digest = hashlib.sha256(data).hexdigest()
+        sent = self._sent.setdefault((round, channel, digest), set()) if sender == "server" else set()
+        if sender == "server" and sent and (not receivers or set(receivers) <= sent):
+            return  # the same model, sent to the same clients to be evaluated and then to be trained
+        base = f"r{round:05d}/{sender.replace('/', '-')}.{channel}"
+        with self._manifest() as add:
+            number = 1 + sum(n == base or n.startswith(f"{base}.") for n in self._names)
+            name = base if number == 1 else f"{base}.{number}"
+            path = self.folder / f"{name}.safetensors"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            aside = path.with_name(f"{path.name}.{os.getpid()}.partial")
+            aside.write_bytes(data)
+            os.replace(aside, path)
+            line = {"message": name, "round": round, "channel": channel, "sender": sender}
+            line |= {"receivers": list(receivers), "seen_by": list(seen_by), "kinds": list(kinds)}
+            line |= {"sha256": digest, "bytes": sum(a.nbytes for a in arrays.values())}
+            self._names.add(name)
+            add(line | {k: v for k, v in more.items() if v})
+        sent |= set(receivers)
+
+    @contextlib.contextmanager
+    def _manifest(self) -> Iterator[Callable[[Mapping[str, Any]], None]]:
+        """The manifest, ours alone meanwhile; what others added is read, half a line of a killed one cut."""
+        with self._lock:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            with open(self.folder / "manifest.jsonl", "ab+") as file:
+                with contextlib.suppress(ImportError):  # not on Windows
+                    import fcntl
+
+                    fcntl.flock(file, fcntl.LOCK_EX)
+                file.seek(self._read)
+                tail = file.read()
+                whole = tail.rpartition(b"\n")[0].splitlines()
+                self._read += sum(len(line) + 1 for line in whole)
+                file.truncate(self._read)
+                for line in whole:
+                    self._known(json.loads(line))
+
+                def add(line: Mapping[str, Any]) -> None:
+                    text = json.dumps(line, separators=(",", ":")).encode() + b"\n"
+                    file.write(text)
+                    file.flush()
+                    self._read += len(text)
+
+                if not self._read:
+                    add({"format": FORMAT, "version": VERSION, "recorder": self.recorder})
+                yield add
+
+    def _known(self, line: Mapping[str, Any]) -> None:
+        if "party" in line:
+            self._parties[line["node"]] = int(line["party"].partition("/")[2])
+        elif "message" in line:
+            self._names.add(line["message"])
