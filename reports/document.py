@@ -14,6 +14,7 @@ from typing import get_args
 from reports.format import date, moment, plural
 from reports.result import AuditResult, Figure, Gallery
 from reports.section import Block, Card, Chart, Images, Section, Table
+from reports.visible import visible
 
 PNG_MAGIC = b"\x89PNG\r\n\x1a\n"
 
@@ -55,10 +56,15 @@ class Document:
 def compose(result: AuditResult, sections: Sequence[Section | type[Section]]) -> Document:
     """Build every section, given as class or object, in reading order (card.order, then title).
 
+    No renderer meets a control sign or an override of the direction of writing: `visible` names them.
+
     Raises ReportError, naming the section, when a section raises, says nothing or returns a block
     that cannot be printed; and naming the figure or gallery whose finding does not exist.
     """
     _check_result(result)
+    shown = result.model_dump()
+    if (safe := visible(shown)) != shown:
+        result = AuditResult.model_validate(safe)
     if not sections:
         raise ReportError("a report needs at least one section, got none")
     built = [s() if isinstance(s, type) else s for s in sections]

@@ -14,6 +14,7 @@ from audit.phases import attack
 from audit.settings.config import Config
 from audit.subject.digests import TIMES, timeless
 from audit.subject.environment import environment
+from audit.subject.records import Environment
 from audit.subject.rundir import RunDir, difference
 from fl.errors import UserError
 
@@ -45,7 +46,7 @@ def replay(run: RunDir, config: Config, progress: Progress) -> str:
 
 def _same_machine(run: RunDir) -> tuple[bool, str]:
     """Whether processor and libraries are those of the run, and the first that is not."""
-    theirs, ours = run.read_json(run.environment), environment()
+    theirs, ours = run.read(run.environment, Environment).model_dump(), environment()
     for part, keys in (("hardware", ("system", "processor")), ("versions", tuple(ours["versions"]))):
         for key in keys:
             if theirs.get(part, {}).get(key) != ours[part][key]:

@@ -4,7 +4,6 @@ Nothing in the folder is believed that can be computed again: phases, digests, c
 and every finding. What attacks measured is taken from evidence/, unless they run again (audit/chain/replay.py).
 """
 
-import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
@@ -73,7 +72,7 @@ def _problems(run: RunDir, config: Config) -> Iterator[str]:
         links.same_settings(run, phase.name, now)
     yield from links.broken(run, chain, [n for n in links.WRITES if n != "report" or n in chain.links])
     case = open_case(run, config)
-    history = [json.loads(line) for line in run.metrics.read_text().splitlines()]
+    history = run.history()
     yield from missing(run, config, case, history)
     for name, made in accounted(run, config, case, ledger.read(run.ledger)).items():
         if found := difference(run.read_json(run.evidence / name), made):

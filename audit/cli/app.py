@@ -8,6 +8,7 @@ from typing import Any
 import typer
 
 from fl.errors import UserError
+from reports.visible import visible
 
 app = typer.Typer(
     name="fedaudit",
@@ -17,6 +18,11 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
+
+
+def say(text: str, *, err: bool = False, end: str = "\n") -> None:
+    """Print; nothing in it can move the cursor, colour the terminal or turn the direction of writing."""
+    typer.echo(visible(text) + end, err=err, nl=False)
 
 
 def command(function: Callable[..., None]) -> Callable[..., None]:
@@ -29,7 +35,7 @@ def command(function: Callable[..., None]) -> Callable[..., None]:
         except (typer.Exit, BrokenPipeError):
             raise
         except KeyboardInterrupt:
-            typer.echo("\nstopped; the same command continues", err=True)
+            say("\nstopped; the same command continues", err=True)
             raise typer.Exit(130) from None
         except Exception as error:
             if os.environ.get("FEDAUDIT_DEBUG"):
@@ -42,8 +48,11 @@ def command(function: Callable[..., None]) -> Callable[..., None]:
 
 def _complain(error: Exception) -> None:
     if isinstance(error, UserError):
-        typer.echo(f"error: {error}", err=True)
+        say(f"error: {error}", err=True)
+        return
+    if isinstance(error, MemoryError):
+        say("error: it needs more memory than it may have\n  hint: FEDAUDIT_MEMORY=16 allows 16 GiB", err=True)
         return
     text = " ".join(str(error).split())[:300]
-    typer.echo(f"error: unexpected {type(error).__name__}: {text}", err=True)
-    typer.echo("  hint: `fedaudit --debug ...` shows the traceback; please report it", err=True)
+    say(f"error: unexpected {type(error).__name__}: {text}", err=True)
+    say("  hint: `fedaudit --debug ...` shows the traceback; please report it", err=True)

@@ -5,6 +5,7 @@ import sys
 import textwrap
 from collections.abc import Iterator, Sequence
 
+from audit.cli.app import say
 from audit.settings.index import Entry
 
 WIDEST = 100  # longer lines are hard to read
@@ -20,7 +21,7 @@ def show(found: Sequence[Entry]) -> None:
     more = list(dict.fromkeys(name for e in found for name in e.more))
     for e in found:
         row = [e.name, e.title, e.text, *(e.more.get(m, "") for m in more), e.source]
-        print("\t".join(" ".join(cell.split()) for cell in row))
+        say("\t".join(" ".join(cell.split()) for cell in row))
 
 
 def _margin(found: Sequence[Entry]) -> int:

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Optional
 
 import typer
 
-from audit.cli.app import app, command
+from audit.cli.app import app, command, say
+from audit.cli.limits import limited, reads_a_folder
 from fl.errors import UserError
 
 if TYPE_CHECKING:
@@ -69,12 +70,12 @@ def run(config: ConfigFile, out: Out = None, workers: Workers = None) -> None:
 
     folder = _phases(config, out, workers, None)
     headline = read_result(folder).headline
-    typer.echo(f"{headline.severity.upper()}: {headline.sentence}")
-    typer.echo(coverage(headline.coverage))
+    say(f"{headline.severity.upper()}: {headline.sentence}")
+    say(coverage(headline.coverage))
     reports = sorted(folder.path.glob("report.*"), key=lambda p: p.suffix != ".pdf")
-    typer.echo(f"report: {reports[0] if reports else folder.audit}")
+    say(f"report: {reports[0] if reports else folder.audit}")
     if not headline.coverage.ran:
-        typer.echo("inconclusive: no attack ran, so nothing could be demonstrated")
+        say("inconclusive: no attack ran, so nothing could be demonstrated")
         raise typer.Exit(3)
 
 
@@ -84,13 +85,13 @@ def plan(config: ConfigFile) -> None:
     from audit.cli.preflight import preflight
 
     for line in preflight(_load(config)):
-        typer.echo(line)
+        say(line)
 
 
 @command
 def simulate(config: ConfigFile, out: Out = None, workers: Workers = None) -> None:
     """Train the federation and record what crosses the wire."""
-    typer.echo(f"run folder: {_phases(config, out, workers, ['simulate']).path}")
+    say(f"run folder: {_phases(config, out, workers, ['simulate']).path}")
 
 
 @command
@@ -162,20 +163,20 @@ def show(
         from audit.settings.schema import result_schema
         from reports.result import AuditResult
 
-        typer.echo(json.dumps(result_schema(AuditResult), indent=2, allow_nan=False))
+        say(json.dumps(result_schema(AuditResult), indent=2, allow_nan=False))
     elif schema is Schema.CLAIMS:
         from audit.claims.claim import Claims
         from audit.settings.schema import claims_schema
 
-        typer.echo(json.dumps(claims_schema(Claims), indent=2, allow_nan=False))
+        say(json.dumps(claims_schema(Claims), indent=2, allow_nan=False))
     elif schema is Schema.CONFIG:
         from audit.settings.schema import config_schema
 
-        typer.echo(json.dumps(config_schema(), indent=2, allow_nan=False))
+        say(json.dumps(config_schema(), indent=2, allow_nan=False))
     elif config is not None:
         from audit.settings.resolve import dump, resolve
 
-        typer.echo(dump(resolve(_load(config))), nl=False)
+        say(dump(resolve(_load(config))), end="")
 
 
 @command
@@ -229,7 +230,7 @@ def _again(path: Path, phase: str, other: Path | None, trust: bool) -> None:
     config = folder.load_config(trust_plugins=trust) if other is None else _load(other)
     with progress() as report_progress:
         execute(folder, config, [phase], report_progress, skip_finished=False)
-    typer.echo(f"{phase}: done, {folder.path}")
+    say(f"{phase}: done, {folder.path}")
 
 
 from audit.cli import bring as _bring  # noqa: E402, F401
@@ -238,6 +239,8 @@ from audit.cli import review as _review  # noqa: E402, F401
 
 
 def main() -> None:
+    if reads_a_folder(sys.argv[1:]) and not os.environ.get("FEDAUDIT_DEBUG") and "--debug" not in sys.argv:
+        sys.exit(limited(app))
     app()
 
 

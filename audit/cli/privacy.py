@@ -6,7 +6,7 @@ from typing import Annotated, Optional
 
 import typer
 
-from audit.cli.app import command
+from audit.cli.app import command, say
 from fl import durable
 from fl.errors import UserError
 
@@ -34,9 +34,9 @@ def claims(
     shown = table(found)
     print_table(shown.header, shown.rows)
     for claim in found:
-        typer.echo(f"{claim.id}: {claim.verdict}")
-    typer.echo(tally(found))
-    typer.echo(f"report: {out}")
+        say(f"{claim.id}: {claim.verdict}")
+    say(tally(found))
+    say(f"report: {out}")
 
 
 @command
@@ -67,7 +67,7 @@ def budget(
         text = plan(epsilon, 1e-5 if delta is None else delta, rounds, rate, sampling.value, per_round, replace)
     print_table(text.header, text.rows)
     for line in text.lines:
-        typer.echo(line)
+        say(line)
     if figure is not None:
         text.draw(figure)
-        typer.echo(f"figure: {figure}")
+        say(f"figure: {figure}")

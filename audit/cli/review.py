@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Optional
 
 import typer
 
-from audit.cli.app import command
+from audit.cli.app import command, say
 
 if TYPE_CHECKING:
     from audit.chain.review import Review
@@ -64,10 +64,10 @@ def check(
     decided = gate(found.result, bar, unmet=lacking, waivers=accepted, baseline=before)
     found.result.gate = decided.record(bar)
     if format is Format.TEXT:
-        typer.echo(f"{decided.code.name.lower().replace('_', ' ')}: {decided.sentence}")
-        typer.echo("\n".join(_policy_lines(found)))
+        say(f"{decided.code.name.lower().replace('_', ' ')}: {decided.sentence}")
+        say("\n".join(_policy_lines(found)))
     else:
-        typer.echo(_exported(found, format), nl=False)
+        say(_exported(found, format), end="")
     raise typer.Exit(int(decided.code))
 
 
@@ -89,21 +89,21 @@ def verify(
     needed = files.required(require)
     found, folder, config = _reviewed(run, policy, root, trust)
     headline = found.result.headline
-    typer.echo(f"{headline.severity.upper()}: {headline.sentence}")
-    typer.echo("\n".join(_policy_lines(found)))
+    say(f"{headline.severity.upper()}: {headline.sentence}")
+    say("\n".join(_policy_lines(found)))
     lacking = list(unmet(config, found.result, needed))
     for sentence in lacking:
-        typer.echo(f"not met: {sentence}")
+        say(f"not met: {sentence}")
     if replay:
         with progress() as report_progress:
-            typer.echo(replayed(folder, config, report_progress))
+            say(replayed(folder, config, report_progress))
     else:
-        typer.echo("what the attacks measured was taken from evidence/; --replay runs them again")
-    typer.echo(f"root of the chain: {found.root}")
+        say("what the attacks measured was taken from evidence/; --replay runs them again")
+    say(f"root of the chain: {found.root}")
     if root:
-        typer.echo("it is the root that you gave: nothing under it changed since that was taken")
+        say("it is the root that you gave: nothing under it changed since that was taken")
     else:
-        typer.echo(
+        say(
             "the chain is consistent, no more: its owner can make it anew; "
             "--root DIGEST compares with one you hold"
         )

@@ -18,22 +18,24 @@ from rich.progress import (
 from rich.table import Table
 from rich.text import Text
 
+from audit.cli.app import say
 from audit.settings import catalog
 from audit.subject.environment import cores, versions
 from fl.errors import UserError
+from reports.visible import visible
 
 
 def print_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     """A table as wide as the terminal; in a pipe, one tab-separated line a row."""
     if not sys.stdout.isatty():
         for row in rows:
-            print("\t".join(" ".join(cell.split()) for cell in row))
+            say("\t".join(" ".join(cell.split()) for cell in row))
         return
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
     for i, name in enumerate(header):
         table.add_column(name, no_wrap=i == 0, overflow="fold")
     for row in rows:
-        table.add_row(*(Text(cell) for cell in row))
+        table.add_row(*(Text(visible(cell)) for cell in row))
     Console().print(table)
 
 
@@ -57,7 +59,7 @@ def progress() -> Iterator[Callable[[str, int, int], None]]:
 
         def report(phase: str, done: int, total: int) -> None:
             if phase not in tasks:
-                tasks[phase] = bars.add_task(phase, total=total)
+                tasks[phase] = bars.add_task(visible(phase), total=total)
             bars.update(tasks[phase], completed=done, total=total)
 
         yield report

@@ -3,7 +3,6 @@
 Leaves evidence/ledger.json, evidence/budgets.json and evidence/dp_audits.json.
 """
 
-import json
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
@@ -57,8 +56,8 @@ def verify_run(run: RunDir, case: Case, releases: Sequence[Release]) -> Verified
     """The ledger against what else the folder holds; declared where nothing says what crossed the wire."""
     if not (run.artifacts / MANIFEST).is_file():
         return DECLARED
-    history = run.metrics.read_text().splitlines() if run.metrics.is_file() else []
-    return verify(case, releases, manifest(run.artifacts), [json.loads(line) for line in history])
+    history = run.history() if run.metrics.is_file() else []
+    return verify(case, releases, manifest(run.artifacts), history)
 
 
 def noise_audits(

@@ -27,6 +27,7 @@ from audit.settings.controls import Replay
 from audit.subject.case import Case
 from audit.subject.messages import messages
 from audit.subject.open import open_case
+from audit.subject.records import AttackFile
 from audit.subject.rundir import RunDir
 from audit.subject.simulated import plugin
 from fl import durable, workers
@@ -166,4 +167,7 @@ def png(pixels: np.ndarray[Any, Any]) -> str:
 
 def load_evidence(run: RunDir) -> list[dict[str, Any]]:
     """What the attacks left, in the order they ran."""
-    return [json.loads(p.read_text()) for p in sorted(run.evidence.glob("[0-9]*.json"))]
+    files = sorted(run.evidence.glob("[0-9]*.json"))
+    for file in files:
+        run.read(file, AttackFile)
+    return [run.read_json(file) for file in files]

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict
 
 from audit.settings.config import Config
 from audit.subject.digests import commit, named_plugins, of_file, of_value, packages
@@ -95,12 +95,7 @@ def read_chain(run: RunDir) -> Chain:
     """chain.json; empty where there is none. Raises UserError where it is damaged."""
     if not run.chain.exists():
         return Chain()
-    try:
-        return Chain.model_validate(run.read_json(run.chain))
-    except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(map(str, first["loc"]))
-        raise UserError(f"{run.chain} is no chain: {where}: {first['msg']}", hint="restore it") from error
+    return run.read(run.chain, Chain)
 
 
 def _save(run: RunDir, chain: Chain) -> None:

@@ -47,7 +47,7 @@ def load(run: RunDir) -> Robustness | None:
     """What the phase left; None where the config has no matrix."""
     if not (run.evidence / FILE).is_file():
         return None
-    return Robustness.model_validate(run.read_json(run.evidence / FILE))
+    return run.read(run.evidence / FILE, Robustness)
 
 
 def _reasons(failures: Sequence[Failure]) -> list[NotRun]:

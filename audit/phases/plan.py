@@ -14,6 +14,7 @@ from typing import Any
 from audit.phases import links
 from audit.settings.config import Config
 from audit.settings.resolve import resolve
+from audit.subject.records import Phase as Entry
 from audit.subject.rundir import RunDir, difference
 from fl.errors import UserError
 
@@ -158,20 +159,13 @@ def read_phases(run: RunDir) -> dict[str, Any]:
     """phases.json: phase -> {started (ISO 8601, UTC), seconds (None: unfinished), settings}."""
     if not run.phases.exists():
         return {}
-    record = run.read_json(run.phases)
-    known = {p.name for p in PHASES}
-    good = isinstance(record, dict) and all(
-        name in known
-        and isinstance(entry, dict)
-        and set(entry) == {"started", "seconds", "settings"}
-        and isinstance(entry["settings"], dict)
-        and isinstance(entry["started"], str)
-        and isinstance(entry["seconds"], int | float | None)
-        for name, entry in record.items()
-    )
-    if not good:
-        raise UserError(f"{run.phases} does not say which phases ran", hint="delete it and run the phases again")
-    return dict(record)
+    record = run.read(run.phases, dict[str, Entry])
+    if strange := sorted(record.keys() - {p.name for p in PHASES}):
+        raise UserError(
+            f"{run.phases} is damaged: there is no phase {strange[0]!r}",
+            hint="delete it and run the phases again",
+        )
+    return {name: entry.model_dump() for name, entry in record.items()}
 
 
 def _now() -> str:

@@ -1,6 +1,5 @@
 """Phase 4: evidence and policy to findings; everything the report says goes into audit.json."""
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -24,6 +23,7 @@ from audit.robustness.subjects import subjects as under_attack
 from audit.settings.config import Config
 from audit.subject.case import Case, counts
 from audit.subject.open import open_case
+from audit.subject.records import Environment, IssueFile
 from audit.subject.rundir import RunDir, sha256
 from audit.verdict.accounts import NoiseAudit, bounds, contradictions, flaws, misstatements
 from audit.verdict.coverage import coverage, tried
@@ -72,12 +72,13 @@ def derive(run: RunDir, config: Config, policy: Policy) -> AuditResult:
     """The audit of what the other phases left, under this policy; reads neither audit.json nor its policy."""
     case = open_case(run, config)
     attacked = [Attacked(file, counts(case), config.prior) for file in load_evidence(run)]
-    history = [json.loads(line) for line in run.metrics.read_text().splitlines()]
-    budgets = [Budget(**b) for b in run.read_json(run.evidence / "budgets.json")]
-    audits = [DPAudit(**a) for a in run.read_json(run.evidence / "dp_audits.json")]
+    history = run.history()
+    budgets = run.read(run.evidence / "budgets.json", list[Budget])
+    audits = run.read(run.evidence / "dp_audits.json", list[DPAudit])
     releases = ledger.read(run.ledger)
     record = _run_record(case, config.delta, releases, budgets, history)
-    wrong = misstatements([Issue(**found) for found in run.read_json(run.evidence / "ledger.json")])
+    issues = run.read(run.evidence / "ledger.json", list[IssueFile])
+    wrong = misstatements([Issue(**found.model_dump()) for found in issues])
     subjects = [
         *attacked,
         *disclosed(case),
@@ -166,15 +167,15 @@ def _policy(run: RunDir, policy: Policy) -> PolicyRecord:
 
 
 def _reproduction(run: RunDir, config: Config) -> Reproduction:
-    environment, phases = run.read_json(run.environment), read_phases(run)
+    environment, phases = run.read(run.environment, Environment), read_phases(run)
     simulated = links.read_chain(run).links["simulate"].aside
     kept = [run.artifacts / MANIFEST, run.ledger, run.metrics, run.config]
     return Reproduction(
         command="fedaudit run config.yaml",
         config=run.config.read_text(encoding="utf-8"),
         seed=config.seed,
-        versions=environment["versions"],
-        hardware=environment["hardware"],
+        versions=environment.versions,
+        hardware=environment.hardware,
         hashes={str(p.relative_to(run.path)): sha256(p) for p in kept},
         inputs=links.inputs(run),
         threads=f"{simulated.threads} while it trained; attacks and the server's sums compute on one",

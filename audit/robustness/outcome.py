@@ -1,6 +1,5 @@
 """Outcomes: what the final model of one run answers on the test images, as they are and with a trigger."""
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -16,6 +15,7 @@ from attacks.poisoning._trigger import stamped
 from audit.observer.models import BoundExtractor, KnownArchitecture
 from audit.settings.config import Config
 from audit.subject.messages import messages
+from audit.subject.rundir import RunDir
 from audit.subject.simulated import SimulatedCase
 from fl.errors import UserError
 from fl.kinds import Kind
@@ -70,8 +70,7 @@ class Outcome:
         never says whom it kept, or keeps everybody alike. Found or dropped: not kept, or with less than half the
         largest weight."""
         totals, telling = [0, 0, 0, 0], False
-        for line in (self.folder / "metrics.jsonl").read_text().splitlines():
-            record = json.loads(line)
+        for record in RunDir(self.folder).history():
             kept = {int(k): float(w) for k, w in record.get("kept", {}).get("model", {}).items()}
             if not kept:
                 continue

@@ -10,14 +10,18 @@ import json
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from audit.settings.code import bring_code, named_code
 from audit.settings.config import Config, load
 from audit.settings.errors import located
 from audit.settings.resolve import dump, resolve
+from audit.subject.received import parse, plain_json, survey
+from audit.subject.records import Measured, TrainedOn
 from fl import durable
 from fl.errors import UserError
+
+T = TypeVar("T")
 
 
 class Difference(NamedTuple):
@@ -51,8 +55,10 @@ class RunDir:
         if path.exists() and not path.is_dir():
             raise UserError(f"{path} is a file, not a run folder", hint="choose another --out")
         run = cls(path)
+        if path.exists():
+            survey(path)
         if path.exists() and any(path.iterdir()) and not run.config.exists():
-            strangers = [p.name for p in path.iterdir() if p.name != ".lock"]
+            strangers = [p.name for p in path.iterdir() if p.name not in (".lock", ".config.yaml.partial")]
             if strangers:
                 raise UserError(
                     f"{path} holds {sorted(strangers)[0]!r} but no config.yaml: not a run folder",
@@ -67,6 +73,7 @@ class RunDir:
         if not path.is_dir():
             raise UserError(f"no run folder {path}", hint="`fedaudit run CONFIG` makes one")
         run = cls(path)
+        survey(path)
         if not run.config.is_file():
             raise UserError(
                 f"{path} is not a run folder: it has no config.yaml", hint="`fedaudit run CONFIG` makes one"
@@ -127,22 +134,31 @@ class RunDir:
 
     def read_json(self, path: Path) -> Any:
         """A JSON file of the folder; raises UserError where it is missing, damaged or outside."""
+        return plain_json(self._bytes(path), str(path))
+
+    def read(self, path: Path, form: type[T]) -> T:
+        """A JSON file of the folder in its form (audit/subject/records.py); raises UserError as `read_json`."""
+        return parse(self._bytes(path), form, str(path))
+
+    def history(self) -> list[dict[str, Any]]:
+        """metrics.jsonl: a dictionary a measured round; raises UserError naming a bad line."""
+        found = []
+        for number, line in enumerate(self._bytes(self.metrics).splitlines(), start=1):
+            parse(line, Measured, f"{self.metrics} line {number}")
+            found.append(json.loads(line))
+        return found
+
+    def _bytes(self, path: Path) -> bytes:
         found = self.inside(path.absolute())
         if not found.is_file():
             raise UserError(f"{path} is missing", hint="run the phase that writes it again")
-        try:
-            return json.loads(found.read_bytes())
-        except (ValueError, RecursionError) as error:
-            raise UserError(f"{path} is damaged: {error}", hint="restore it, or run its phase again") from error
+        return found.read_bytes()
 
     def trained_on(self) -> dict[str, str] | None:
         """Digests of the data and the population that the simulation began with; None where it left none."""
         if not self.data.exists():
             return None
-        found = self.read_json(self.data)
-        if not isinstance(found, dict) or set(found) != {"data", "population"}:
-            raise UserError(f"{self.data} does not say what the run was trained on", hint="simulate again")
-        return {k: str(v) for k, v in found.items()}
+        return self.read(self.data, TrainedOn).model_dump()
 
     def locked(self) -> AbstractContextManager[None]:
         """Nobody else works in the folder meanwhile."""

@@ -182,8 +182,16 @@ def run_folder(tmp_path: Path, **changes: str) -> Path:
 
 FOLDERS = {  # what is wrong: (files of the run folder, command, phrase)
     "phases that are no JSON": ({"phases_json": "{"}, "account", "phases.json is damaged"),
-    "phases of another shape": ({"phases_json": "[1]"}, "account", "does not say which phases ran"),
-    "unknown phase": ({"phases_json": '{"x": {}}'}, "account", "does not say which phases ran"),
+    "phases of another shape": (
+        {"phases_json": "[1]"},
+        "account",
+        "damaged: Input should be an object",
+    ),
+    "unknown phase": (
+        {"phases_json": '{"x": {}}'},
+        "account",
+        "damaged: x.started: Field required",
+    ),
     "simulation unfinished": ({"phases_json": "{}"}, "account", "needs a finished simulate"),
     "ledger that is no JSON": ({"ledger_jsonl": "nonsense\n"}, "account", "line 1 is not a release"),
     "ledger with a NaN": (

@@ -166,7 +166,7 @@ def disturbed(kind: str, at: int, folder: Path, config: Config, whole: dict[str,
         except Stop:
             assert kind in ("killed", "power cut")
         except UserError as error:
-            assert kind in ("ENOSPC", "EIO") and str(folder) in str(error), error
+            assert kind in ("ENOSPC", "EIO") and str(folder.parent) in str(error), error
         else:
             assert kind == "ENOSPC"  # its last steps take no room
     if kind == "power cut":
