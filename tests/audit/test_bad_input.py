@@ -182,16 +182,8 @@ def run_folder(tmp_path: Path, **changes: str) -> Path:
 
 FOLDERS = {  # what is wrong: (files of the run folder, command, phrase)
     "phases that are no JSON": ({"phases_json": "{"}, "account", "phases.json is damaged"),
-    "phases of another shape": (
-        {"phases_json": "[1]"},
-        "account",
-        "damaged: Input should be an object",
-    ),
-    "unknown phase": (
-        {"phases_json": '{"x": {}}'},
-        "account",
-        "damaged: x.started: Field required",
-    ),
+    "phases of another shape": ({"phases_json": "[1]"}, "account", "damaged: Input should be an object"),
+    "unknown phase": ({"phases_json": '{"x": {}}'}, "account", "damaged: x.started: Field required"),
     "simulation unfinished": ({"phases_json": "{}"}, "account", "needs a finished simulate"),
     "ledger that is no JSON": ({"ledger_jsonl": "nonsense\n"}, "account", "line 1 is not a release"),
     "ledger with a NaN": (
