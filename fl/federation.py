@@ -26,9 +26,10 @@ from fl.model import State
 from fl.participation import UNKNOWN, Availability, Drawn, drawn
 from fl.partition import Index
 from fl.protection import Message, Payload
+from fl.sizes import message_bytes
 from fl.streams import Streams
 from fl.time_model import TimeModel, Workload, round_length
-from fl.tree import Tree, size_bytes
+from fl.tree import Tree
 from fl.wire import Wire
 from fl.workers import Workers
 
@@ -273,8 +274,8 @@ class Federation:
             return 0.0
         taken = self.time_model.task_time(
             client,
-            bytes_down=sum(size_bytes(p) for p in down.values()),
-            bytes_up=sum(size_bytes(p) for p in up.values()),
+            bytes_down=message_bytes(down),
+            bytes_up=message_bytes(up),
             examples=examples,
             cost=cost(self.time_model.workload),
         )

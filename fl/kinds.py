@@ -262,7 +262,12 @@ class Kind(StrEnum):
     SOFT_DEADLINE = Row(
         "soft_deadline", "the time at which clients are to answer", Tells.NOBODY, {"deadline": "[]"}
     )
-    WIDTH = Row("width", "how large a part of the model a client is to train", Tells.NOBODY, {"width": "[]"})
+    WIDTH = Row(  # values: how many numbers of the model are sent; the others are zero
+        "width",
+        "how large a part of the model a client is to train",
+        Tells.NOBODY,
+        {"width": "[]", "values": "[]"},
+    )
 
     AGGREGATE = Row(  # clients: how many are in it; and for each array of the uploads "KIND/NAME"
         "aggregate",

@@ -26,6 +26,7 @@ from fl.durable import Log
 from fl.errors import UserError
 from fl.kinds import Kind
 from fl.provenance import Provenance
+from fl.sizes import sizes
 
 MANIFEST = "manifest.jsonl"
 MOST_OF_A_LINE = 2**24  # bytes
@@ -88,9 +89,9 @@ class Recorder:
         behind = self.provenance.behind(round, channel, sender, receivers, seen_by, payloads)
         keep = self.choice.keeps(round, sender, receivers, round in self.milestones)
         kinds = [k for k in payloads if self.choice.kinds is None or k in self.choice.kinds]
-        arrays = {}
+        arrays, counted = {}, sizes(payloads)
         for kind, payload in payloads.items():
-            nbytes = sum(v.numel() * v.element_size() for v in payload.values())
+            nbytes = counted[kind]
             group = (channel, kind, sender.role, ",".join(sorted({_role(s) for s in seen_by})))
             self._traffic[group][0] += copies
             self._traffic[group][1] += nbytes * copies

@@ -21,9 +21,10 @@ from fl.ledger import EVERYONE, Release, to_line
 from fl.participation import UNKNOWN, Drawn
 from fl.protection import Averaging, Message, Payload, Protection, Sending
 from fl.recorder import Recorder
+from fl.sizes import message_bytes
 from fl.streams import Streams
 from fl.sums import Sums
-from fl.tree import finite, size_bytes
+from fl.tree import finite
 
 
 class Declared(Protocol):
@@ -336,7 +337,7 @@ class Wire:
         message: Message,
         copies: int = 1,
     ) -> None:
-        self.sent[channel] += copies * sum(size_bytes(p) for p in message.values())
+        self.sent[channel] += copies * message_bytes(message)
         if self.recorder is not None:
             self.recorder.message(
                 round=round,

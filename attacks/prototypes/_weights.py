@@ -40,10 +40,14 @@ def sent_with(artifact: Artifact, kind: Kind, view: Sequence[Artifact]) -> Artif
     return None
 
 
-def broadcast(view: Sequence[Artifact], round: int) -> Artifact | None:
-    """The newest message with the global model in that round or before it, or with several (IFCA)."""
+def broadcast(view: Sequence[Artifact], round: int, sent: Artifact | None = None) -> Artifact | None:
+    """The newest message with the global model in that round or before it, or with several (IFCA).
+
+    What a server sent to one client alone is what that client's upload began with, and no other's.
+    """
     known = [a for a in view if a.kind == Kind.GLOBAL_MODEL and a.round <= round]
-    return max(known, key=lambda a: a.round, default=None)
+    others = [a for a in known if sent is None or {"client", "public", str(sent.sender)} & set(a.seen_by)]
+    return max(others, key=lambda a: a.round, default=None)
 
 
 def global_model(view: Sequence[Artifact], round: int, sent: Artifact | None = None) -> Artifact | None:
@@ -52,7 +56,7 @@ def global_model(view: Sequence[Artifact], round: int, sent: Artifact | None = N
     Of several in one message, the nearest to what a client sent, which is the one it started from; the first
     where nothing is given.
     """
-    found = broadcast(view, round)
+    found = broadcast(view, round, sent)
     models = several(found.payload) if found is not None else []
     if found is None or len(models) == 1:
         return found

@@ -13,6 +13,7 @@ from fl.client import Client, Reply, evaluate
 from fl.compromise import Compromise
 from fl.dataset import Arrays
 from fl.families.layers import Layers, layers
+from fl.families.widths import Widths
 from fl.federation import Holdings
 from fl.kinds import Kind
 from fl.method import RoundMethod
@@ -72,6 +73,10 @@ class Site:
     def layers(self, _: None) -> Layers:
         """Names of the parameters and buffers of each layer of what clients train."""
         return layers(self.trained)
+
+    def widths(self, shares: tuple[float, ...]) -> Widths:
+        """Narrow networks in the one that clients train."""
+        return Widths.of(self.trained, shares)
 
     def install(self, initial: State) -> None:
         """The model everybody knows before round 0."""

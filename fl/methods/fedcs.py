@@ -1,0 +1,73 @@
+"""FedCS: the server asks as many clients as can answer before a deadline.
+
+Nishio, Yonetani. Client Selection for Federated Learning with Heterogeneous Resources in Mobile Edge. ICC 2019.
+arXiv:1804.08333, Algorithms 2 and 3.
+
+Differs from FedAvg in who is asked: starting with nobody, add the client that lengthens the estimated round
+least, as long as the round ends before `deadline`; an infinite deadline is FedAvg. With `channel: shared`, as
+in the paper, answers are uploaded one after the other, so a round is as long as the last training and all
+uploads in turn; with `own`, the simulated clock's, it is as long as its slowest client, and everybody who is in
+time is asked. The times are granted to the server, where the paper lets a random part of the clients report
+their resources first.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Annotated, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field
+
+from fl.families.expected import expected_times
+from fl.federation import Federation
+from fl.method import LocalConfig
+from fl.methods.fedavg import FedAvg
+from fl.time_model import MEGABYTE
+from fl.tree import Tree, size_bytes
+
+Values = NDArray[np.float64]
+
+
+class FedCS(FedAvg):
+    card = replace(
+        FedAvg.card,
+        title="FedCS",
+        source="arXiv:1804.08333, Alg. 2 and 3",
+        text="FedAvg whose server asks only clients that it expects to answer before a deadline.",
+        timed=True,
+    )
+
+    @dataclass(frozen=True, kw_only=True)
+    class Config(LocalConfig):
+        deadline: Annotated[
+            float,
+            Field(gt=0, description="longest round that is planned, in simulated time; .inf asks everybody"),
+        ] = 2.0
+        channel: Annotated[
+            Literal["own", "shared"],
+            Field(description="whether clients upload side by side, as on the simulated clock, or one by one"),
+        ] = "own"
+
+    def candidates(self, state: Tree, round: int, federation: Federation) -> Sequence[int]:
+        if np.isinf(self.config.deadline):
+            return super().candidates(state, round, federation)
+        times = expected_times(self, state, federation)
+        upload = np.zeros_like(times)
+        if self.config.channel == "shared" and (clock := federation.time_model) is not None:
+            upload = size_bytes(state["model"]) / MEGABYTE / clock.workload.bandwidth / clock.capability
+        return greedy(times - upload, upload, self.config.deadline)
+
+
+def greedy(ready: Values, upload: Values, deadline: float) -> list[int]:
+    """Clients asked, ascending: [K] when each has trained, and how long its turn to upload takes."""
+    chosen, length, left = list[int](), 0.0, set(range(len(ready)))
+    while left:
+        ends = {k: max(length, float(ready[k])) + float(upload[k]) for k in left}
+        best = min(ends, key=lambda k: (ends[k], k))
+        if not ends[best] < deadline:
+            break
+        chosen.append(best)
+        left.remove(best)
+        length = ends[best]
+    return sorted(chosen)

@@ -1,0 +1,86 @@
+"""FjORD: each client trains as wide a network as its device can, and the narrow ones are parts of the wide.
+
+Horvath, Laskaridis, Almeida, Leontiadis, Venieris, Lane. FjORD: Fair and Accurate Federated Learning under
+heterogeneous targets with Ordered Dropout. NeurIPS 2021. arXiv:2102.13451, Algorithm 1.
+
+Differs from FedAvg in what a client trains: with widths p_1 < ... < p_m = 1, each batch trains the first ceil(p
+units) of every hidden layer, p drawn uniformly from the widths that the client can (`sampling: false`: its own
+width only, as in the baseline of FreezeFL), and the server averages each number over those who hold it. With
+`distillation` the narrow network also learns what the client's widest says, from a KL divergence of that
+weight. `widths: [1]` is FedAvg, bit for bit. Networks with normalisation layers are refused; the paper keeps
+statistics for each width.
+"""
+
+from dataclasses import dataclass, replace
+from typing import Annotated, Any
+
+import torch
+from pydantic import Field
+from torch import Tensor
+from torch.nn.functional import cross_entropy, kl_div, log_softmax
+
+from fl.client import Client, Reply
+from fl.families.narrow import Narrow
+from fl.families.widths import Masks
+from fl.kinds import Kind
+from fl.methods.fedavg import FedAvg
+from fl.ranges import Amount
+from fl.training.local import Constants, Handle, Params, Training
+
+
+class FjORD(Narrow):
+    card = replace(
+        FedAvg.card,
+        title="FjORD",
+        source="arXiv:2102.13451, Alg. 1",
+        text="FedAvg in which slow devices train a narrower network, made of the first units of each layer of "
+        "the shared one.",
+        downlink=(Kind.GLOBAL_MODEL, Kind.WIDTH),
+        uplink=(Kind.LOCAL_MODEL, Kind.WIDTH, Kind.NUM_EXAMPLES),
+        timed=True,
+    )
+
+    @dataclass(frozen=True, kw_only=True)
+    class Config(Narrow.Config):
+        sampling: Annotated[
+            bool, Field(description="whether each batch draws a width up to the client's, or trains that one")
+        ] = True
+        distillation: Annotated[
+            Amount, Field(description="weight of what the client's widest network says, on narrower batches")
+        ] = 0.0
+
+    def client(self, client: Client) -> Reply:
+        const, tier = self.constants(client), self.tier(client.message)
+        sampled = _Sampled(self, client, tier) if self.config.sampling and tier else self
+        return self.finish(client, client.train(sampled, const))
+
+
+class _Sampled(Training):
+    """Training that draws a width for each batch, as the local loop wants it."""
+
+    def __init__(self, method: FjORD, client: Client, tier: int) -> None:
+        self.config: Any = method.config
+        self._tier, self._net, self._rng = tier, client.net, client.generator("width")
+        self._masks: list[Masks] = [
+            {k: m.to(client.x.device) for k, m in of.items()} for of in method.slices.masks[: tier + 1]
+        ]
+
+    def loss(self, net: Handle, x: Tensor, y: Tensor, const: Constants) -> Tensor:
+        drawn = int(torch.randint(self._tier + 1, (), generator=self._rng))
+        if drawn == self._tier:
+            return cross_entropy(net(x), y)
+        own = self._masks[drawn]
+        out = net.at({k: p * own[k] for k, p in self._net.named_parameters()})(x)
+        loss = cross_entropy(out, y)
+        if self.config.distillation:
+            with torch.no_grad():
+                wide = log_softmax(net(x), dim=1)
+            said = kl_div(log_softmax(out, dim=1), wide, reduction="batchmean", log_target=True)
+            loss = loss + self.config.distillation * said
+        return loss
+
+    def correct(self, grads: Params, params: Params, start: Params, const: Constants) -> Params:
+        return grads
+
+    def trains(self, name: str) -> bool:
+        return True

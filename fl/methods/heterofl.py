@@ -1,0 +1,112 @@
+"""HeteroFL: slow devices train narrower networks whose outputs are scaled up, and only the classes they hold.
+
+Diao, Ding, Tarokh. HeteroFL: Computation and Communication Efficient Federated Learning for Heterogeneous
+Clients. ICLR 2021. arXiv:2010.01264, Algorithm 1.
+
+A client of ratio r trains the first ceil(r units) of every hidden layer (1, 1/2, ... 1/16 by tiers of
+capability). Differs from FjORD without sampling in two things: the output of each hidden layer is divided by r
+in training (the scaler), and logits of classes that the client has no example of are masked (to -inf; `mask:
+zero` as in the authors' code, or `none`). Rows of the last layer of such classes are averaged over the others
+only, for which a client says which classes it holds. The paper's static batch normalisation is left out:
+networks with normalisation layers are refused. `widths: [1]` with `mask: none` is FedAvg, bit for bit.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Annotated, Any, Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+
+from fl.client import Client, Reply
+from fl.families.layers import layers
+from fl.families.narrow import Narrow, Region
+from fl.kinds import Kind
+from fl.methods.fedavg import FedAvg
+from fl.ranges import PositiveShare
+from fl.training.local import Constants, Handle, Trained
+
+
+class HeteroFL(Narrow):
+    card = replace(
+        FedAvg.card,
+        title="HeteroFL",
+        source="arXiv:2010.01264, Alg. 1",
+        text="FedAvg in which slow devices train a narrower network, and every client only the outputs of the "
+        "classes it holds, which it names.",
+        downlink=(Kind.GLOBAL_MODEL, Kind.WIDTH),
+        uplink=(Kind.LOCAL_MODEL, Kind.WIDTH, Kind.NUM_EXAMPLES, Kind.CONDENSED_LABELS),
+        timed=True,
+    )
+
+    @dataclass(frozen=True, kw_only=True)
+    class Config(Narrow.Config):
+        widths: Annotated[
+            tuple[PositiveShare, ...],
+            Field(min_length=1, description="shares of each hidden layer's units, ascending; the last is 1"),
+        ] = (0.0625, 0.125, 0.25, 0.5, 1.0)
+        mask: Annotated[
+            Literal["infinity", "zero", "none"],
+            Field(description="logits of classes that a client lacks: -inf, 0 (authors' code), or as they are"),
+        ] = "infinity"
+
+    def constants(self, client: Client) -> Constants:
+        return {"present": client.counts > 0}
+
+    def loss(self, net: Handle, x: Tensor, y: Tensor, const: Constants) -> Tensor:
+        out = net(x)
+        if self.config.mask == "none":
+            return cross_entropy(out, y)
+        value = float("-inf") if self.config.mask == "infinity" else 0.0
+        return cross_entropy(out.masked_fill(~const["present"], value), y)
+
+    def client(self, client: Client) -> Reply:
+        width = float(client.message[Kind.WIDTH]["width"])
+        with scaled(client.net, width):
+            trained = client.train(self, self.constants(client))
+        return self.finish(client, trained)
+
+    def finish(self, client: Client, trained: Trained) -> Reply:
+        reply = super().finish(client, trained)
+        if self.config.mask == "none":
+            return reply
+        held = {"labels": torch.nonzero(client.counts)[:, 0].cpu()}
+        return replace(reply, message=reply.message | {Kind.CONDENSED_LABELS: held})
+
+    def regions(self) -> list[Region]:
+        if self.config.mask == "none":
+            return super().regions()
+        found = []
+        for r in super().regions():
+            head = {k: m for k, m in r.mask.items() if k in self.head}
+            body = {k: m for k, m in r.mask.items() if k not in head}
+            found.append(replace(r, mask=body))
+            for c in range(self.classes):
+                rows = {k: m & _row(m, c) for k, m in head.items()}
+                found.append(Region(f"{r.name}/class{c}", r.width, rows, label=c))
+        return found
+
+
+def _row(like: Tensor, label: int) -> Tensor:
+    """True in one row of an array of this shape."""
+    rows = torch.arange(len(like)) == label
+    return rows.reshape(-1, *(1 for _ in like.shape[1:]))
+
+
+@contextmanager
+def scaled(net: nn.Module, width: float) -> Iterator[None]:
+    """Outputs of all layers but the last are divided by the width, while this lasts."""
+
+    def divide(module: nn.Module, given: Any, out: Any) -> Any:
+        return (out[0] / width, *out[1:]) if isinstance(out, tuple) else out / width
+
+    hidden = [owned[0].rpartition(".")[0] for owned in layers(net)[:-1]] if width < 1 else []
+    handles = [net.get_submodule(name).register_forward_hook(divide) for name in hidden]
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
