@@ -17,6 +17,7 @@ class Measure:
     unit: str = "fraction"  # "fraction", "index", "dB", ...; a fraction is printed as percent
     higher_is_worse: bool = True
     curve: bool = False  # drawn against the number of samples behind an artifact
+    harm: str = ""  # what could happen, for a reader without statistics; empty: it describes, and is never graded
 
 
 _F1, _F01 = f"1{_NBSP}% FPR", f"0.1{_NBSP}% FPR"
@@ -24,35 +25,104 @@ MEASURES = {
     row.name: row
     for row in (
         # whose it is: the record, then the person or client
-        Measure(name="rank1", words="rank-1", curve=True),
-        Measure(name="extracted_at_fpr_0.01", words=f"extracted at {_F1}"),
-        Measure(name="linkage_rank1", words="linkage rank-1", curve=True),
-        Measure(name="tpr_at_fpr_0.01", words=f"TPR at {_F1}", curve=True),
-        Measure(name="auc", words="AUC", curve=True),
-        Measure(name="any_member_first", words="any member first"),
-        Measure(name="property_auc", words="property AUC"),
-        Measure(name="count_exact_match", words="count exact match"),
-        Measure(name="label_set_exact_match", words="label set exact match"),
-        Measure(name="majority_class", words="majority class"),
-        Measure(name="size_known", words="number of examples known"),
-        Measure(name="prototype_recovered", words="prototype recovered"),
-        Measure(name="copies_flagged", words="copies flagged"),
-        Measure(name="copied_share", words="copied share"),
-        Measure(name="class_recognised", words="class recognised"),
-        Measure(name="exact_match", words="exact match"),  # for an attack of your own
-        Measure(name="asr", words="attack success rate"),
-        Measure(name="accuracy", words="accuracy", higher_is_worse=False),
+        Measure(
+            name="rank1", words="rank-1", curve=True, harm="Single images are redrawn from what a client sends"
+        ),
+        Measure(
+            name="extracted_at_fpr_0.01",
+            words=f"extracted at {_F1}",
+            harm="A generator draws training images again",
+        ),
+        Measure(
+            name="linkage_rank1",
+            words="linkage rank-1",
+            curve=True,
+            harm="An image is traced to the client that owns it",
+        ),
+        Measure(
+            name="tpr_at_fpr_0.01",
+            words=f"TPR at {_F1}",
+            curve=True,
+            harm="Presence in the training data is revealed",
+        ),
+        Measure(name="auc", words="AUC", curve=True, harm="Presence in the training data is revealed"),
+        Measure(
+            name="any_member_first",
+            words="any member first",
+            harm="Single images are redrawn from what a client sends",
+        ),
+        Measure(
+            name="property_auc", words="property AUC", harm="A trait is revealed that the classes do not name"
+        ),
+        Measure(
+            name="count_exact_match",
+            words="count exact match",
+            harm="How many examples of each class a client holds becomes known",
+        ),
+        Measure(
+            name="label_set_exact_match",
+            words="label set exact match",
+            harm="Which classes a client holds becomes known",
+        ),
+        Measure(
+            name="majority_class",
+            words="majority class",
+            harm="The class that a client holds most of becomes known",
+        ),
+        Measure(
+            name="size_known",
+            words="number of examples known",
+            harm="How many examples a client holds becomes known",
+        ),
+        Measure(
+            name="prototype_recovered",
+            words="prototype recovered",
+            harm="What a client meant for the server alone is read by others",
+        ),
+        Measure(
+            name="copies_flagged",
+            words="copies flagged",
+            harm="Images made for sharing are copies of training images",
+        ),
+        Measure(
+            name="copied_share",
+            words="copied share",
+            harm="Images made for sharing are copies of training images",
+        ),
+        Measure(
+            name="class_recognised",
+            words="class recognised",
+            harm="The class of an image made for sharing can be seen",
+        ),
+        Measure(
+            name="exact_match", words="exact match", harm="An answer about a client is found exactly"
+        ),  # for an attack of your own
+        Measure(name="asr", words="attack success rate", harm="An attacker's own answer is planted in the model"),
+        Measure(
+            name="accuracy", words="accuracy", higher_is_worse=False, harm="An answer about a client is found"
+        ),
         # what compromised clients do to the model
-        Measure(name="accuracy_drop", words="accuracy drop"),
-        Measure(name="worst_class_drop", words="worst class drop"),
-        Measure(name="cost_of_defence", words="cost of defence"),
-        Measure(name="changed_by_counts", words="share of answers changed by claimed counts", unit="index"),
+        Measure(name="accuracy_drop", words="accuracy drop", harm="Malicious clients make the model wrong"),
+        Measure(
+            name="worst_class_drop",
+            words="worst class drop",
+            harm="Malicious clients make the model wrong about one class",
+        ),
+        Measure(name="cost_of_defence", words="cost of defence", harm="The defence itself makes the model wrong"),
+        Measure(
+            name="changed_by_counts",
+            words="share of answers changed by claimed counts",
+            unit="index",
+            harm="A false number of examples changes the model",
+        ),
         Measure(name="malicious_found", words="malicious clients found", higher_is_worse=False),
         Measure(name="honest_dropped", words="honest clients dropped"),
         Measure(name="honest_share", words="share of honest clients"),
         Measure(name="sole_attacker", words="one client suffices"),
         # how alike
-        Measure(name="ssim", words="SSIM", unit="index", curve=True),
+        Measure(
+            name="ssim", words="SSIM", unit="index", curve=True, harm="Images like a client's own are redrawn"
+        ),
         Measure(name="psnr", words="PSNR", unit="dB"),
         Measure(name="nearest_correlation", words="nearest correlation", unit="index"),
         Measure(
@@ -63,13 +133,37 @@ MEASURES = {
         ),
         Measure(name="feature_relative_error", words="feature relative error", higher_is_worse=False),
         Measure(name="prototype_relative_error", words="prototype relative error", higher_is_worse=False),
-        Measure(name="label_share_l1", words="label share L1", unit="index", higher_is_worse=False),
+        Measure(
+            name="label_share_l1",
+            words="label share L1",
+            unit="index",
+            higher_is_worse=False,
+            harm="What share of its examples each class has at a client becomes known",
+        ),
         # the same seen from another side
-        Measure(name="tpr_at_fpr_0.001", words=f"TPR at {_F01}"),
-        Measure(name="examples_in_small_cells", words="examples known to stand in a small group"),
-        Measure(name="rare_class_holders", words="clients known by a rare class"),
-        Measure(name="count_overlap", words="count overlap"),
-        Measure(name="small_cells_found", words="small cells found"),
+        Measure(
+            name="tpr_at_fpr_0.001", words=f"TPR at {_F01}", harm="Presence in the training data is revealed"
+        ),
+        Measure(
+            name="examples_in_small_cells",
+            words="examples known to stand in a small group",
+            harm="People who stand in small groups are counted",
+        ),
+        Measure(
+            name="rare_class_holders",
+            words="clients known by a rare class",
+            harm="Clients are known by a class that few hold",
+        ),
+        Measure(
+            name="count_overlap",
+            words="count overlap",
+            harm="How many examples of each class a client holds becomes known",
+        ),
+        Measure(
+            name="small_cells_found",
+            words="small cells found",
+            harm="Classes with a handful of examples are pointed out",
+        ),
         Measure(name="label_set_f1", words="label set F1"),
         Measure(name="residual_risk", words="residual risk"),
         Measure(name="rank5", words="rank-5"),
@@ -78,7 +172,12 @@ MEASURES = {
         Measure(name="audit_net_distance", words="audit net distance", unit="index", higher_is_worse=False),
         Measure(name="class_consistency", words="class consistency"),
         Measure(name="ssim_gain", words="SSIM gain", unit="index"),
-        Measure(name="best_of_n_gap", words="best of n gap", unit="index"),
+        Measure(
+            name="best_of_n_gap",
+            words="best of n gap",
+            unit="index",
+            harm="Single images are redrawn from what a client sends",
+        ),
         Measure(name="closest_ratio", words="closest ratio", unit="index", higher_is_worse=False),
         Measure(name="rank1_over_condensed", words="rank-1 over the condensed image", unit="index"),
         Measure(name="ssim_over_condensed", words="SSIM over the condensed image", unit="index"),

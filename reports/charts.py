@@ -1,12 +1,13 @@
 """Charts: the numbers of a Figure drawn as SVG, the same bytes for PDF and HTML.
 
-Readable in grey (every line has its own dash and marker) and deterministic (fixed ids, no date).
-Text becomes outlines, so no reader's fonts can change a chart; its words are in the alt text.
+Readable in grey (every line has its own dash and marker, its name at its end) and deterministic (fixed ids, no
+date). Text becomes outlines, so no reader's fonts can change a chart; its words are in the alt text.
 """
 
 import io
 import math
-from typing import TYPE_CHECKING, Any
+import textwrap
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from attacks.evidence import Series
 from reports.format import number
@@ -14,13 +15,16 @@ from reports.result import Figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure as Canvas
 
 COLOURS = ("#17375e", "#b3541e", "#2f7d6d", "#7a4b8c", "#8a6d00", "#4a6fa5")
 DASHES = ("-", (0, (6, 1.5)), (0, (1.2, 1.2)), (0, (6, 1.5, 1.2, 1.5)), (0, (3, 1)), (0, (9, 3)))
-MARKERS = ("o", "s", "^", "D", "v", "P")
-GREYS = ("#6b6b6b", "#909090", "#4a4a4a", "#a8a8a8")
+MARKERS = ("o", "s", "^", "D", "v", "P", "X")
+GREYS = ("#5f5f5f", "#757575", "#3f3f3f", "#6b6b6b")
 BLIND_DASHES = ((0, (4, 2.5)), (0, (1.5, 2)), (0, (7, 2, 1.5, 2)), (0, (10, 3)))
 HATCHES = ("////", "....", "\\\\\\\\", "xxxx")
+WIDE = 30  # characters of a name on one line
+APART = 0.052  # of the height of the axes, between the names of two lines
 STYLE = {
     "svg.fonttype": "path",
     "svg.hashsalt": "fedaudit",
@@ -42,33 +46,54 @@ STYLE = {
 }
 
 
+class _Drawn(NamedTuple):
+    """A line that needs its name: where it ends, and its colour."""
+
+    name: str
+    y: float
+    colour: str
+    line: Any
+
+
 def svg(figure: Figure) -> bytes:
-    """Draw a figure, 160 mm by 72 mm."""
+    """Draw a figure, 160 mm by 72 mm. Elements named `value-SERIES-POINT` stand where a value is."""
     import matplotlib
     from matplotlib.figure import Figure as Canvas
 
     with matplotlib.rc_context(STYLE):
         canvas = Canvas(figsize=(6.3, 2.85), layout="constrained")
         axes = canvas.add_subplot()
-        draw = _bars if figure.kind == "bar" else _lines
-        handles = draw(axes, figure)
-        _scale(axes, figure)
         axes.set_xlabel(figure.x_label)
         axes.set_ylabel(figure.y_label)
-        if len(handles) > 1:
-            # a leading underscore would hide a name from matplotlib's legend
-            names = [f" {s.name}" if s.name.startswith("_") else s.name for s in figure.series]
-            canvas.legend(handles, names, loc="outside lower center", ncols=min(len(names), 3))
+        if figure.kind == "bar":
+            handles = _bars(axes, figure)
+            _scale(axes, figure)
+            if len(handles) > 1:
+                names = ["\n".join(textwrap.wrap(s.name, WIDE)) for s in figure.series]
+                # a leading underscore would hide a name from matplotlib's legend
+                names = [f" {n}" if n.startswith("_") else n for n in names]
+                canvas.legend(handles, names, loc="outside right upper")
+        else:
+            drawn = _lines(axes, figure)
+            _scale(axes, figure)
+            if figure.kind == "roc":
+                _listed(canvas, drawn)
+            elif len(drawn) > 1:
+                _name(axes, drawn)
         out = io.BytesIO()
         nothing = dict.fromkeys(("Date", "Creator", "Format", "Type"))
         canvas.savefig(out, format="svg", metadata=nothing)
     return out.getvalue()
 
 
-def _lines(axes: "Axes", figure: Figure) -> list[Any]:
-    handles = []
+def _lines(axes: "Axes", figure: Figure) -> list[_Drawn]:
+    drawn = []
     blind = shown = 0
-    for s in figure.series:
+    if figure.kind == "roc":
+        least = min((v for s in figure.series for v in s.x if v > 0), default=1e-3)
+        (line,) = axes.plot([least, 1], [least, 1], color="#6b6b6b", linewidth=1.0, linestyle=(0, (1, 2)))
+        drawn.append(_Drawn("guessing", least, "#6b6b6b", line))
+    for i, s in enumerate(figure.series):
         if s.blind:
             look: dict[str, Any] = {
                 "color": GREYS[blind % len(GREYS)],
@@ -79,26 +104,93 @@ def _lines(axes: "Axes", figure: Figure) -> list[Any]:
         else:
             look = {
                 "color": COLOURS[shown % len(COLOURS)],
-                "linestyle": DASHES[shown % len(DASHES)],
+                # of two lines of one colour the dashes differ
+                "linestyle": DASHES[(shown + shown // len(COLOURS)) % len(DASHES)],
                 "linewidth": 1.5,
             }
             if figure.kind == "points":
                 look["linestyle"] = "none"
-            if figure.kind in ("line", "points"):
-                look |= {
-                    "marker": MARKERS[(shown + shown // len(DASHES)) % len(MARKERS)],
-                    "markersize": 3.6,
-                    "markevery": max(1, len(s.x) // 20) if figure.kind == "line" else 1,
-                }
+            look |= {
+                "marker": MARKERS[shown % len(MARKERS)],
+                "markersize": 3.6,
+                "markevery": 1 if figure.kind == "points" else max(1, len(s.x) // 8),
+            }
             shown += 1
         if s.blind and len(s.x) == 1:  # one number: the same everywhere
-            handles.append(axes.axhline(s.y[0], **look))
-            continue
-        if s.low is not None and s.high is not None:
-            band = {"color": look["color"], "alpha": 0.14, "linewidth": 0}
-            axes.fill_between(s.x, s.low, s.high, **band)
-        handles.extend(axes.plot(s.x, s.y, **look))
-    return handles
+            line = axes.axhline(s.y[0], **look)
+        else:
+            if s.low is not None and s.high is not None:
+                band = {"color": look["color"], "alpha": 0.14, "linewidth": 0}
+                axes.fill_between(s.x, s.low, s.high, **band)
+            (line,) = axes.plot(s.x, s.y, **look)
+            _values(axes, i, s)
+        # a ROC's lines all end in the corner: they are told apart where they begin
+        start = next((y for x, y in zip(s.x, s.y, strict=True) if x > 0 and y > 0), 0.0)
+        drawn.append(_Drawn(s.name, start if figure.kind == "roc" else s.y[-1], look["color"], line))
+    return drawn
+
+
+MOST_VALUES = 60  # of a line, that are worth pointing at
+
+
+def _values(axes: "Axes", number: int, series: Series) -> None:
+    """An invisible mark at every value, for renderers that can be pointed at."""
+    if len(series.x) > MOST_VALUES:
+        return
+    for j, (x, y) in enumerate(zip(series.x, series.y, strict=True)):
+        axes.plot([x], [y], marker="o", markersize=9, alpha=0, gid=f"value-{number}-{j}")
+
+
+def _listed(canvas: "Canvas", drawn: list[_Drawn]) -> None:
+    """The lines of a ROC meet in the corner, so their names stand in a list, in the order of where they begin."""
+    ordered = sorted(drawn, key=lambda d: -d.y)
+    names = ["\n".join(textwrap.wrap(d.name, WIDE)) or " " for d in ordered]
+    names = [f" {n}" if n.startswith("_") else n for n in names]  # such a name would be hidden
+    canvas.legend([d.line for d in ordered], names, loc="outside right upper", fontsize=7)
+
+
+def _name(axes: "Axes", drawn: list[_Drawn]) -> None:
+    """The name of every line beside its end, from the top down, no two on each other."""
+    low, high = axes.get_ylim()
+    height = math.log10 if axes.get_yscale() == "log" else float
+    bottom, top = height(low), height(high)
+
+    def place(y: float) -> float:
+        if axes.get_yscale() == "log" and y <= 0:
+            return 0.0
+        return min(1.0, max(0.0, (height(y) - bottom) / (top - bottom)))
+
+    names = {d: "\n".join(textwrap.wrap(d.name, WIDE) or [""]) for d in drawn}
+    ordered = sorted(drawn, key=lambda d: place(d.y))
+    tall = [APART * (1 + names[d].count("\n")) for d in ordered]
+    spots: list[float] = []
+    for i, d in enumerate(ordered):
+        free = spots[-1] + (tall[i - 1] + tall[i]) / 2 if spots else 0.0
+        spots.append(max(place(d.y), free))
+    ceiling = 1.0
+    for i in range(len(spots) - 1, -1, -1):  # pushed back down where the top is reached
+        spots[i] = min(spots[i], ceiling)
+        ceiling = spots[i] - (tall[i] + tall[i - 1]) / 2
+    for d, spot in zip(ordered, spots, strict=True):
+        axes.annotate(
+            names[d],
+            xy=(1.0, place(d.y)),
+            xytext=(1.035, spot),
+            xycoords="axes fraction",
+            textcoords="axes fraction",
+            va="center",
+            fontsize=7,
+            color=d.colour,
+            annotation_clip=False,
+            arrowprops={
+                "arrowstyle": "-",
+                "color": d.colour,
+                "linewidth": 0.5,
+                "relpos": (0, 0.5),
+                "shrinkA": 1,
+                "shrinkB": 0,
+            },
+        )
 
 
 def _bars(axes: "Axes", figure: Figure) -> list[Any]:
@@ -119,6 +211,8 @@ def _bars(axes: "Axes", figure: Figure) -> list[Any]:
             look = {"color": COLOURS[shown % len(COLOURS)], "edgecolor": "white"}
             shown += 1
         bars = axes.bar(at, s.y, 0.92 * width, linewidth=0.6, yerr=_errors(s), **look)
+        for j, bar in enumerate(bars):
+            bar.set_gid(f"value-{i}-{j}")
         handles.append(bars)
     axes.set_xticks(range(len(places)), [f"{x:g}" for x in places])
     axes.grid(False, axis="x")

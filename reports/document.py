@@ -1,7 +1,8 @@
 """Compose: an audit result and some sections to the ordered document that renderers print.
 
 Nothing is ever dropped: a section that raises, or returns something no renderer could print, fails
-the whole report and names itself.
+the whole report and names itself. A section that has nothing to tell is left out; the pages to decide by come
+first, and the others are appendices with letters.
 """
 
 import base64
@@ -13,7 +14,7 @@ from typing import get_args
 
 from reports.format import date, moment, plural
 from reports.result import AuditResult, Figure, Gallery
-from reports.section import Block, Card, Chart, Images, Section, Table
+from reports.section import Block, Card, Chart, Folded, Images, Section, Table
 from reports.visible import visible
 
 PNG_MAGIC = b"\x89PNG\r\n\x1a\n"
@@ -39,6 +40,14 @@ class Document:
     chapters: tuple[Chapter, ...]
 
     @property
+    def front(self) -> tuple[Chapter, ...]:
+        return tuple(c for c in self.chapters if c.card.front)
+
+    @property
+    def appendices(self) -> tuple[Chapter, ...]:
+        return tuple(c for c in self.chapters if not c.card.front)
+
+    @property
     def created(self) -> datetime:
         return moment(self.result.created)
 
@@ -58,7 +67,7 @@ def compose(result: AuditResult, sections: Sequence[Section | type[Section]]) ->
 
     No renderer meets a control sign or an override of the direction of writing: `visible` names them.
 
-    Raises ReportError, naming the section, when a section raises, says nothing or returns a block
+    Raises ReportError, naming the section, when a section raises or returns a block
     that cannot be printed; and naming the figure or gallery whose finding does not exist.
     """
     _check_result(result)
@@ -68,8 +77,11 @@ def compose(result: AuditResult, sections: Sequence[Section | type[Section]]) ->
     if not sections:
         raise ReportError("a report needs at least one section, got none")
     built = [s() if isinstance(s, type) else s for s in sections]
-    ordered = sorted(built, key=lambda s: (s.card.order, s.card.title))
-    return Document(result=result, chapters=tuple(_build(s, result) for s in ordered))
+    ordered = sorted(built, key=lambda s: (not s.card.front, s.card.order, s.card.title))
+    chapters = tuple(c for s in ordered if (c := _build(s, result)).blocks)
+    if not chapters:
+        raise ReportError("no section has anything to tell of this result")
+    return Document(result=result, chapters=chapters)
 
 
 def _build(section: Section, result: AuditResult) -> Chapter:
@@ -79,8 +91,6 @@ def _build(section: Section, result: AuditResult) -> Chapter:
         blocks = tuple(section.build(result))
     except Exception as error:
         raise ReportError(f"{where} failed: {type(error).__name__}: {error}") from error
-    if not blocks:
-        raise ReportError(f"{where} is empty; a section with nothing to report must say why")
     for block in blocks:
         if fault := _fault(block):
             raise ReportError(f"{where}: {fault}")
@@ -118,6 +128,8 @@ def _fault(block: object) -> str:
             return _figure_fault(figure)
         case Images(gallery=gallery):
             return _gallery_fault(gallery)
+        case Folded(blocks=blocks):
+            return next((fault for b in blocks if (fault := _fault(b))), "")
         case _ if isinstance(block, get_args(Block)):
             return ""
         case _:

@@ -7,12 +7,13 @@ adversary, one row an n; every measurement with every baseline stays in audit.js
 from collections.abc import Sequence
 
 from attacks import measure
-from attacks.evidence import Baseline, Evidence
+from attacks.evidence import WHOLE, Baseline, Evidence
 from attacks.measure import named
 from reports import format as fmt
 from reports.section import Table
 
-COLUMNS = 3  # measures that become columns, and whose controls and notes are printed
+COLUMNS = 3  # measures whose controls and notes are shown
+ACROSS = 2  # measures that become columns
 
 
 def telling(evidence: Sequence[Evidence]) -> list[Evidence]:
@@ -28,10 +29,10 @@ def on_curve(e: Evidence) -> bool:
 
 def over_samples(evidence: Sequence[Evidence]) -> Table | None:
     """One row a condition, one column a telling measure; None where no curve was measured."""
-    evidence = [e for e in evidence if on_curve(e)]
+    evidence = [e for e in evidence if on_curve(e) and e.condition.get("origin") != WHOLE]
     if not any(named(e.measure).curve for e in evidence):
         return None
-    columns = measure.telling((e.measure for e in evidence), COLUMNS)
+    columns = measure.telling((e.measure for e in evidence), ACROSS)
     rows: dict[tuple[float, str], dict[str, Evidence]] = {}
     for e in evidence:
         if e.measure in columns:
@@ -44,24 +45,23 @@ def over_samples(evidence: Sequence[Evidence]) -> Table | None:
     levels = {fmt.rate(e.confidence) for e in evidence if e.interval}
     level = f"{levels.pop()} interval" if len(levels) == 1 else "interval"
     return Table(
-        header=["Samples", "Artifacts", *(fmt.sentence_case(named(m).words) for m in columns), "Trials"],
+        header=["Samples", "Messages", *(fmt.sentence_case(named(m).words) for m in columns), "Trials"],
         rows=[
             [f"{n:g}", origin, *(_cell(found.get(m)) for m in columns), _trials(found)]
             for (n, origin), found in sorted(rows.items())
         ],
         align="rl" + "l" * len(columns) + "r",
-        widths=[1, 1.3, *([2.6] * len(columns)), 0.9],
-        caption="By number of samples behind the artifact: value, "
-        f"[{level}, corrected for the number of looks], and the strongest blind adversary. Controls "
-        "are artifacts no client of this federation sent. Every measurement with every baseline is "
-        "in audit.json.",
+        widths=[1, 1.3, *([3.6] * len(columns)), 1.0],
+        caption=f"By number of samples behind the message: value ({level}, corrected for the number of looks) "
+        "and the strongest blind adversary. Controls are messages that no client of this federation sent. "
+        "Every measurement with every baseline is in audit.json.",
     )
 
 
 def _cell(e: Evidence | None) -> str:
     if e is None:
         return "not measured"
-    text = f"{fmt.quantity(e.value, e.unit)} {fmt.interval(e.interval, e.unit)}"
+    text = fmt.estimate(e.value, e.interval, e.unit)
     if not e.baselines:
         return text
     pick = max if e.higher_is_worse else min
@@ -111,8 +111,7 @@ def each(evidence: Sequence[Evidence], caption: str) -> Table:
 
 
 def _baseline(baseline: Baseline, unit: str) -> str:
-    text = f"{baseline.name} {fmt.quantity(baseline.value, unit)}"
-    return f"{text} {fmt.interval(baseline.interval, unit)}" if baseline.interval else text
+    return f"{baseline.name} {fmt.estimate(baseline.value, baseline.interval, unit)}"
 
 
 def notes(evidence: Sequence[Evidence]) -> list[str]:

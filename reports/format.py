@@ -46,15 +46,22 @@ def measured(value: float) -> str:
 
 
 def percent(fraction: float) -> str:
-    """A measured fraction as percent. 100 % is printed only when it is exactly that."""
-    if not math.isfinite(fraction):
-        return number(fraction)
-    value = round(100 * fraction, 10)  # 0.07 * 100 is 7.000000000000001
-    usual = 1e-4 <= abs(value) < 1000
-    text = f"{value:#.3g}".removesuffix(".") if usual else number(value)
-    if text == "100" and fraction < 1:
-        text = f"{math.floor(1e6 * fraction) / 1e4:g}"  # rounded down, so never up to all of it
-    return f"{text}{NBSP}%"
+    """A measured fraction as percent, to a tenth. 100 % and 0 % are printed only for what is exactly that; what
+    rounds to them is >99.9 % or <0.1 %.
+    """
+    return number(fraction) if not math.isfinite(fraction) else f"{_hundredths(fraction)}{NBSP}%"
+
+
+def _hundredths(fraction: float) -> str:
+    value = 100 * fraction
+    if value == int(value):
+        return f"{int(value):,}"
+    if 99.95 <= value < 100:
+        return ">99.9"
+    if 0 < value < 0.05:
+        return "<0.1"
+    text = f"{value:,.1f}" if abs(value) < 1000 else f"{value:,.0f}"
+    return "0.0" if text == "-0.0" else text
 
 
 def rate(fraction: float) -> str:
@@ -72,14 +79,20 @@ def quantity(value: float, unit: str) -> str:
 
 
 def interval(bounds: tuple[float, float] | None, unit: str) -> str:
-    """[low, high] unit; "none" where an estimate has no interval."""
+    """The one way to write it, "74.7 to 91.6 %"; "no interval" where an estimate has none."""
     if bounds is None:
-        return "none"
-    if unit == "fraction":
-        low, high = (percent(b).removesuffix(f"{NBSP}%") for b in bounds)
-        return f"[{low}, {high}]{NBSP}%"
+        return "no interval"
+    if unit == "fraction" and all(map(math.isfinite, bounds)):
+        low, high = map(_hundredths, bounds)
+        return f"{low} to {high}{NBSP}%"
     suffix = "" if unit in ("", "index", "count") else f"{NBSP}{unit}"
-    return f"[{measured(bounds[0])}, {measured(bounds[1])}]{suffix}"
+    return f"{measured(bounds[0])} to {measured(bounds[1])}{suffix}"
+
+
+def estimate(value: float, bounds: tuple[float, float] | None, unit: str) -> str:
+    """A value with its interval behind it: 84.7 % (74.7 to 91.6 %)."""
+    shown = quantity(value, unit)
+    return shown if bounds is None else f"{shown} ({interval(bounds, unit)})"
 
 
 def volume(size: int) -> str:

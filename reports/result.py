@@ -11,6 +11,7 @@ from pydantic import AfterValidator, Field
 
 from attacks.evidence import Evidence, Series
 from reports.covered import Coverage
+from reports.decision import Decision
 from reports.record import Record, Threat
 from reports.robustness import Robustness
 
@@ -70,6 +71,8 @@ class Finding(Record):
     severity: Severity
     summary: str  # what was done, what came out, compared with what
     reason: str = ""
+    rule: str = ""  # id of the policy's rule that held; empty: none
+    where: str = ""  # the place of a curve that it held at
     threat: Threat | None = None
     artifacts: list[str] = Field(default_factory=list)  # the kinds that an attack opened in this run
     evidence: list[Evidence] = Field(default_factory=list)
@@ -376,6 +379,7 @@ class AuditResult(Record):
     title: str
     created: str  # ISO 8601, UTC
     headline: Headline
+    decision: Decision | None = None  # None: a report of claims alone, or an audit of an older version
     scope: Scope
     exposures: list[Exposure]
     findings: Annotated[list[Finding], AfterValidator(worst_first)]

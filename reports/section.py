@@ -1,10 +1,12 @@
 """The contract of a report section: an audit result in, a list of blocks out.
 
 A section formats: it has no thresholds and computes nothing. Renderers know only blocks, so a new
-section needs no change to a renderer, and a new renderer no change to a section.
+section needs no change to a renderer, and a new renderer no change to a section. What a section that has
+nothing to tell returns is an empty list, and it is left out.
 """
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -16,6 +18,7 @@ class Card:
     title: str  # the section's heading
     order: int  # gaps of 10 leave room
     new_page: bool = False  # where pages exist
+    front: bool = False  # one of the pages to decide by; all others are lettered appendices behind them
 
 
 @dataclass(frozen=True)
@@ -28,13 +31,42 @@ class Heading:
     text: str
     level: Literal[2, 3] = 2  # the section's title is level 1
     badge: Severity | None = None  # shown beside the heading
+    anchor: str = ""  # what links to it say: the id of a finding
+
+
+@dataclass(frozen=True)
+class Bar:
+    """A share drawn as a bar, with its words beside it."""
+
+    share: float  # 0 to 1
+    text: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cell:
+    """A cell with more than words: from top to bottom its badge, its first words, bars and a small note."""
+
+    lead: str = ""  # heavy
+    text: str = ""
+    bars: tuple[Bar, ...] = ()
+    note: str = ""
+    badge: Severity | None = None
+
+
+def words(cell: str | Cell) -> str:
+    """All that a cell says."""
+    if isinstance(cell, str):
+        return cell
+    parts = (cell.badge or "", cell.lead, cell.text, *(b.text for b in cell.bars), cell.note)
+    return " ".join(p for p in parts if p)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Table:
     header: list[str]
-    rows: list[list[str]]
+    rows: Sequence[Sequence[str | Cell]]  # the first cell of a row is its header
     caption: str  # says what to see
+    numbered: bool = True  # else the caption is only read aloud
     align: str = ""  # one of l, r, c a column; empty: first left, rest right
     widths: list[float] = field(default_factory=list)  # relative; empty: by content
 
@@ -60,6 +92,40 @@ class Callout:
     severity: Severity
 
 
+@dataclass(frozen=True, kw_only=True)
+class Banner:
+    """The word of the decision, over the whole width."""
+
+    title: str
+    text: str
+    tone: Literal["stop", "wait", "care", "go"]
+
+
+@dataclass(frozen=True)
+class Numbers:
+    """A few large numbers side by side, each with what it counts."""
+
+    items: list[tuple[str, str]]
+
+
+@dataclass(frozen=True)
+class Blanks:
+    """Places to fill in by hand."""
+
+    items: list[str]
+
+
+@dataclass(frozen=True)
+class Folded:
+    """Blocks that a screen shows when asked for. Paper has them in full, or not at all: then they are in the run
+    folder as well.
+    """
+
+    title: str
+    blocks: list["Block"]
+    on_paper: bool = False
+
+
 @dataclass(frozen=True)
 class Code:
     text: str
@@ -76,11 +142,12 @@ class Images:
     gallery: Gallery
 
 
-Block = Paragraph | Heading | Table | Bullets | KeyValues | Callout | Code | Chart | Images
+Plain = Paragraph | Heading | Table | Bullets | KeyValues | Callout | Code | Chart | Images
+Block = Plain | Banner | Numbers | Blanks | Folded
 
 
 class Section(ABC):
-    """Subclasses set `card` and write `build`. An empty section says why it is empty."""
+    """Subclasses set `card` and write `build`."""
 
     card: Card
 

@@ -4,7 +4,7 @@ import functools
 import re
 from typing import Any
 
-from reports.section import Table
+from reports.section import Table, words
 
 LONG_TOKEN = 22  # characters; a longer one in a table cell may break inside
 LONG_WORD = 40  # in running text
@@ -16,7 +16,7 @@ def column_widths(table: Table) -> list[float]:
     """Widths for typst: 0 fits the content, other numbers share the rest in proportion."""
     if table.widths:
         return table.widths
-    longest = [max((len(row[i]) for row in table.rows), default=0) for i in range(len(table.header))]
+    longest = [max((len(words(row[i])) for row in table.rows), default=0) for i in range(len(table.header))]
     # the square root keeps one very long column from squeezing the others to nothing
     shares = [0.0 if n <= 14 else min(n, 400) ** 0.5 for n in longest]
     if any(shares):

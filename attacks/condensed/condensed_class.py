@@ -11,6 +11,7 @@ negative control is noise in the place of the images; the planted leak is real i
 Claim: guess, of_noise, label, sender [k], artifact, origin [k]; judge [1], the classifier.
 """
 
+import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -78,7 +79,7 @@ class CondensedClass(Attack):
         found = []
         for key in every:
             rows = np.array([k == key for k in keys])
-            n = float(np.median(np.array(sizes)[rows]))
+            n = float(statistics.median_high(np.array(sizes)[rows].tolist()))
             found.append(self._evidence(hit[rows], noise[rows], label[rows], key[0], n, len(every)))
         real = truth.reference
         right = claim["judge"][0].classes(real.x[:1000]) == real.y[:1000]

@@ -6,6 +6,7 @@ The blind adversaries claim in the same trials: the class mean of the auxiliary 
 recovered from another pair of the class.
 """
 
+import statistics
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -159,7 +160,7 @@ def _evidence(
             control="positive" if origin == "replayed" else "none",
             higher_is_worse=higher_is_worse,
             note=note,
-            condition={"n": float(np.median([t.n for t in trials])), "origin": origin},
+            condition={"n": float(statistics.median_high(t.n for t in trials)), "origin": origin},
         )
 
     return [

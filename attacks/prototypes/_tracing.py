@@ -6,6 +6,7 @@ none of them is in: above 0.5 it would show that members differ from the non-mem
 population, and not that they are traced.
 """
 
+import statistics
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -136,7 +137,7 @@ class _Tracer:
             return None
         return Bucket(
             origin=origin,
-            samples=float(np.median([len(c.members) for c in cases])),
+            samples=float(statistics.median_high(len(c.members) for c in cases)),
             prototypes=len(true.names),
             scores=true.scores(),
             non_members=non_members.scores(),

@@ -10,6 +10,7 @@ Trials with about as many samples behind the prototype are judged together, reco
 ones apart.
 """
 
+import statistics
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -87,8 +88,8 @@ class Bucket:
 
     @property
     def samples(self) -> float:
-        """Median number of samples behind the prototypes."""
-        return float(np.median([len(t.members) for t in self.trials]))
+        """Median number of samples behind the prototypes, a number that there is."""
+        return float(statistics.median_high(len(t.members) for t in self.trials))
 
     @property
     def planted(self) -> bool:

@@ -11,6 +11,7 @@ Blind adversaries are told the classes: the class mean, a random image of the cl
 that the same attack made of another update, that of another client where there is one.
 """
 
+import statistics
 from collections import defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -105,8 +106,8 @@ def _group(trials: list[Trial], truth: Truth, rng: np.random.Generator) -> Group
     first, replayed = trials[0], trials[0].origin == "replayed"
     return Group(
         condition={
-            "n": float(np.median([t.batch for t in trials])),
-            "steps": float(np.median([t.steps for t in trials])),
+            "n": float(statistics.median_high(t.batch for t in trials)),
+            "steps": float(statistics.median_high(t.steps for t in trials)),
             "origin": first.origin,
         },
         trials=trials,

@@ -112,7 +112,7 @@ def _attacks(results: Sequence[AuditResult]) -> list[Row]:
         for column, finding in enumerate(here):
             for e in telling(finding.evidence) if finding else ():
                 where = f" ({e.place})" if e.condition else ""
-                text = f"{fmt.quantity(e.value, e.unit)} {fmt.interval(e.interval, e.unit)}"
+                text = fmt.estimate(e.value, e.interval, e.unit)
                 cells.setdefault(f"  {named(e.measure).words}{where}", {})[column] = text
         rows += [[k, *(c.get(i, ABSENT) for i in range(len(found)))] for k, c in cells.items()]
     return rows

@@ -66,12 +66,12 @@ def _root(debug: Annotated[bool, typer.Option("--debug", help="show tracebacks")
 def run(config: ConfigFile, out: Out = None, workers: Workers = None) -> None:
     """Simulate, attack, account, score and report. Continues a run that was killed."""
     from audit.phases.report import read_result
-    from reports.sections.headline import coverage
+    from reports.sections.coverage import sentence
 
     folder = _phases(config, out, workers, None)
     headline = read_result(folder).headline
     say(f"{headline.severity.upper()}: {headline.sentence}")
-    say(coverage(headline.coverage))
+    say(sentence(headline.coverage))
     reports = sorted(folder.path.glob("report.*"), key=lambda p: p.suffix != ".pdf")
     say(f"report: {reports[0] if reports else folder.audit}")
     if not headline.coverage.ran:

@@ -26,13 +26,14 @@ def claims(
     """Re-score published or contractual claims of privacy; writes a PDF with a page a claim."""
     from audit.claims.report import pdf, score_files, tally
     from audit.cli.show import print_table, progress
+    from reports.section import words
     from reports.sections.claims import table
 
     with progress() as report_progress:
         title, found = score_files(files, report_progress)
     durable.write(out, pdf(title, found, f"fedaudit claims {' '.join(map(str, files))}"))
     shown = table(found)
-    print_table(shown.header, shown.rows)
+    print_table(shown.header, [[words(c) for c in row] for row in shown.rows])
     for claim in found:
         say(f"{claim.id}: {claim.verdict}")
     say(tally(found))

@@ -27,6 +27,7 @@ from audit.subject.records import Environment, IssueFile
 from audit.subject.rundir import RunDir, sha256
 from audit.verdict.accounts import NoiseAudit, bounds, contradictions, flaws, misstatements
 from audit.verdict.coverage import coverage, tried
+from audit.verdict.decision import decide
 from audit.verdict.exposure import exposures
 from audit.verdict.faults import timelines
 from audit.verdict.findings import Attacked, headline
@@ -121,6 +122,7 @@ def derive(run: RunDir, config: Config, policy: Policy) -> AuditResult:
     for finding in result.findings:
         if better := advice(finding, result.alternatives):
             finding.remedy = f"{finding.remedy.rstrip('.')}. {better}".removeprefix(". ")
+    result.decision = decide(result, policy)
     return result
 
 

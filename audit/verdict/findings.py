@@ -112,11 +112,8 @@ def _summary(evidence: Sequence[Evidence], verdict: Verdict) -> str:
 def sentence(e: Evidence) -> str:
     """One evidence: value, interval, trials, and the best blind adversary beside it."""
     text = f"{fmt.sentence_case(named(e.measure).words)} {fmt.quantity(e.value, e.unit)}"
-    if e.interval:
-        low, high = (fmt.quantity(v, e.unit) for v in e.interval)
-        text += f" (interval {low} to {high}, {e.trials} trials)"
-    else:
-        text += f" ({e.trials} trials)"
+    trials = fmt.plural(e.trials, "trial")
+    text += f" ({fmt.interval(e.interval, e.unit)}, {trials})" if e.interval else f" ({trials})"
     if e.place:
         text += f" for {e.place}"
     if e.strongest:

@@ -83,7 +83,12 @@ def judged(subject: Subject, policy: Policy) -> Finding:
     """The finding about one subject: the only way to one."""
     verdict = subject.unsettled or judge(subject.found, policy, subject.speaks)
     return Finding(
-        outcome=verdict.outcome, severity=verdict.severity, reason=verdict.reason, **subject.words(verdict)
+        outcome=verdict.outcome,
+        severity=verdict.severity,
+        reason=verdict.reason,
+        rule=verdict.rule,
+        where=verdict.where,
+        **subject.words(verdict),
     )
 
 

@@ -14,6 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from audit.settings.errors import validate
 from audit.settings.yaml import read_yaml
 from fl.errors import UserError
+from reports.decision import Word
 from reports.result import Policy as PolicyRecord
 from reports.result import PolicyRule as RuleRecord
 from reports.result import Severity
@@ -74,6 +75,34 @@ class Power(_Group):
     reason: str = Field(min_length=10, description="why")
 
 
+class Ground(_Group):
+    """What decides for one word of the decision: one condition on the whole audit."""
+
+    id: str = Field(description="a name that the decision cites")
+    verdict: Literal[Word.NOT_READY, Word.CANNOT_TELL, Word.WITH_CONDITIONS] = Field(
+        description="not_ready, cannot_tell or ready_with_conditions"
+    )
+    demonstrated: Severity | None = Field(default=None, description="a finding at or above it was demonstrated")
+    ran_below: int | None = Field(default=None, ge=1, description="fewer attacks ran")
+    attacked_below: float | None = Field(
+        default=None, gt=0, le=1, description="a smaller share of what was sent was attacked"
+    )
+    open_above: int | None = Field(default=None, ge=0, description="more findings are inconclusive or failed")
+    reason: str = Field(min_length=10, description="why")
+
+    @model_validator(mode="after")
+    def _one_condition(self) -> "Ground":
+        given = [
+            c for c in (self.demonstrated, self.ran_below, self.attacked_below, self.open_above) if c is not None
+        ]
+        if len(given) != 1:
+            raise ValueError(
+                "must have one of demonstrated, ran_below, attacked_below and open_above, "
+                f"got {len(given)} of them"
+            )
+        return self
+
+
 class Policy(_Group):
     """A whole policy; rules are tried from the severest down."""
 
@@ -81,12 +110,26 @@ class Policy(_Group):
     version: str = Field(description="raised with every change of a rule")
     power: Power = Field(description="largest_detectable and its reason")
     rules: tuple[Rule, ...] = Field(min_length=1, description="a list of rules")
+    decision: tuple[Ground, ...] = Field(
+        default=(),
+        description="grounds of the decision, tried in this order; left out: those of the default policy",
+    )
 
     @model_validator(mode="after")
     def _distinct(self) -> "Policy":
         ids = [r.id for r in self.rules]
         if twice := [i for i in ids if ids.count(i) > 1]:
             raise ValueError(f"must have rules of different ids, got {twice[0]!r} twice")
+        return self
+
+    @model_validator(mode="after")
+    def _knows_its_limits(self) -> "Policy":
+        doubts = [g for g in self.decision if g.verdict is Word.CANNOT_TELL]
+        for name in ("ran_below", "attacked_below", "open_above"):
+            if self.decision and not any(getattr(g, name) is not None for g in doubts):
+                raise ValueError(
+                    f"decision must say cannot_tell for {name}: a word is never better than its evidence"
+                )
         return self
 
     def worst_first(self) -> list[Rule]:

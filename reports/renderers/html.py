@@ -1,11 +1,16 @@
 """HTML: one self-contained file that reads well on a screen, on paper and aloud.
 
-No network, no script: style inline, charts as inline SVG, images as data. The template escapes
-every text of the result; only our own charts are inserted as markup.
+No network: style and script inline, charts as inline SVG, images as data; a content security policy forbids all
+else, and of scripts every one but ours, by its hash. The template escapes every text of the result; only our own
+charts are inserted as markup. Without a script everything can be read; with it tables sort and images enlarge.
 """
 
+import base64
+import hashlib
+import html
 import importlib.resources
 import re
+import string
 from typing import ClassVar
 
 import jinja2
@@ -13,11 +18,12 @@ from markupsafe import Markup
 
 from reports import charts
 from reports.document import Document
-from reports.format import OUTCOMES, SEVERITIES
+from reports.format import OUTCOMES, SEVERITIES, number
 from reports.gallery import strips
 from reports.markup import spans
 from reports.renderer import Renderer
-from reports.result import Figure
+from reports.result import Figure, Outcome
+from reports.section import Cell, Heading, words
 from reports.typeset import LONG_TOKEN
 
 _IDS = (
@@ -25,6 +31,16 @@ _IDS = (
     (re.compile(r'href="#([^"]+)"'), r'href="#{prefix}-\1"'),
     (re.compile(r"url\(#([^)]+)\)"), r"url(#{prefix}-\1)"),
 )
+# Colours that a chart has of its own become the page's, so that they change with it in the dark
+_COLOURS = {
+    **{colour: f"var(--line-{i + 1})" for i, colour in enumerate(charts.COLOURS)},
+    **dict.fromkeys(charts.GREYS, "var(--blind)"),
+    "#000000": "var(--ink)",
+    "#444444": "var(--muted)",
+    "#e4e4e4": "var(--hair)",
+    "#ffffff": "var(--paper)",
+}
+LETTERS = [*string.ascii_uppercase, *(f"A{c}" for c in string.ascii_uppercase)]
 
 
 class Html(Renderer):
@@ -35,26 +51,61 @@ class Html(Renderer):
         environment = jinja2.Environment(
             autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
         )
-        environment.globals.update(spans=spans, strips=strips, severities=SEVERITIES, outcomes=OUTCOMES)
+        environment.globals.update(
+            spans=spans, strips=strips, severities=SEVERITIES, outcomes=OUTCOMES, letters=LETTERS
+        )
         environment.filters["kind"] = lambda block: type(block).__name__
         environment.filters["chart"] = inline_chart
         environment.filters["fail"] = _fail
-        environment.filters["long"] = lambda cell: any(len(w) > LONG_TOKEN for w in cell.split())
+        environment.filters["long"] = _long
         template = environment.from_string((templates / "report.html").read_text("utf-8"))
         style = Markup((templates / "report.css").read_text("utf-8"))
-        return template.render(document=document, result=document.result, style=style).encode()
+        script = (templates / "report.js").read_text("utf-8")
+        linked = {b.anchor for c in document.chapters for b in c.blocks if isinstance(b, Heading)}
+        shown = [
+            f for f in document.result.findings if f.outcome is not Outcome.NOT_APPLICABLE and f.id in linked
+        ]
+        return template.render(
+            document=document,
+            result=document.result,
+            findings=shown,
+            style=style,
+            script=Markup(script),
+            policy=_policy(script),
+        ).encode()
+
+
+def _policy(script: str) -> str:
+    """What the page may load: its own style, its own script, images that are in it."""
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    loads = f"default-src 'none'; style-src 'unsafe-inline'; img-src data:; script-src 'sha256-{digest}'"
+    return f"{loads}; base-uri 'none'; form-action 'none'"
 
 
 def inline_chart(figure: Figure, prefix: str) -> Markup:
-    """A chart as an <svg> element: ids made unique in the page, style rules left to the page."""
+    """A chart as an <svg> element: ids made unique in the page, colours left to the page, values that are told
+    where one points at them.
+    """
     text = charts.svg(figure).decode()
     text = text[text.index("<svg") :]
     text = re.sub(r"<style.*?</style>", "", text, flags=re.DOTALL)
     text = re.sub(r'^<svg[^>]*?viewBox="([^"]+)"[^>]*>', r'<svg viewBox="\1">', text)
+    text = re.sub(r'(<g id="value-(\d+)-(\d+)">)', lambda m: m[1] + _value(figure, int(m[2]), int(m[3])), text)
+    text = re.sub(r"#[0-9a-f]{6}\b", lambda m: _COLOURS.get(m[0], m[0]), text)
     for pattern, replacement in _IDS:
         text = pattern.sub(replacement.format(prefix=prefix), text)
     svg = Markup(text.replace(" xlink:href=", " href="))
-    return svg.replace("<svg ", Markup('<svg role="img" aria-label="{}" ').format(figure.alt), 1)
+    return svg.replace("<svg ", Markup('<svg role="img" aria-label="{}" ').format(figure.alt or figure.title), 1)
+
+
+def _value(figure: Figure, line: int, point: int) -> str:
+    series = figure.series[line]
+    text = f"{series.name}: {number(series.y[point])} at {number(series.x[point])}"
+    return f"<title>{html.escape(text)}</title>"
+
+
+def _long(cell: str | Cell) -> bool:
+    return any(len(w) > LONG_TOKEN for w in words(cell).split())
 
 
 def _fail(message: str) -> str:

@@ -11,17 +11,35 @@ import itertools
 import json
 import tempfile
 import textwrap
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, assert_never
 
 from reports import charts
 from reports.document import Document, ReportError
-from reports.format import OUTCOMES, SEVERITIES
+from reports.format import SEVERITIES
 from reports.gallery import enlarge, strips
 from reports.markup import spans
 from reports.renderer import Renderer
 from reports.result import Figure, Gallery
-from reports.section import Block, Bullets, Callout, Chart, Code, Heading, Images, KeyValues, Paragraph, Table
+from reports.section import (
+    Banner,
+    Blanks,
+    Block,
+    Bullets,
+    Callout,
+    Cell,
+    Chart,
+    Code,
+    Folded,
+    Heading,
+    Images,
+    KeyValues,
+    Numbers,
+    Paragraph,
+    Table,
+    words,
+)
 from reports.typeset import LONG_LINE, LONG_WORD, breakable, column_widths, font_folder, printable
 
 
@@ -34,13 +52,15 @@ class Pdf(Renderer):
         files: dict[str, bytes] = {}
         chapters = []
         for chapter in document.chapters:
-            blocks = [_encode(b, files) for b in chapter.blocks]
+            blocks = [_encode(b, files) for b in _unfolded(chapter.blocks)]
             for block, following in itertools.pairwise(blocks):
                 # a paragraph that leads to a table must not stay behind on the page before
                 block["leads"] = following["kind"] in ("table", "bullets", "code")
+            blocks = list(_paired(blocks))
             card = chapter.card
-            chapters.append({"title": card.title, "new_page": card.new_page, "blocks": blocks})
-        headline = document.result.headline
+            chapters.append(
+                {"title": card.title, "new_page": card.new_page, "front": card.front, "blocks": blocks}
+            )
         content = {
             "title": document.result.title,
             "running_title": textwrap.shorten(document.result.title, 80, placeholder=" …"),
@@ -48,8 +68,7 @@ class Pdf(Renderer):
             "subject": document.subject,
             "date": document.date,
             "time": document.created.timetuple()[:6],
-            "severity": headline.severity.value,
-            "outcome": OUTCOMES[headline.outcome],
+            "policy": _policy(document),
             "labels": {s.value: label for s, label in SEVERITIES.items()},
             "chapters": chapters,
         }
@@ -81,14 +100,22 @@ def _encode(block: Block, files: dict[str, bytes]) -> dict[str, Any]:
         case Bullets(items=items):
             return {"kind": kind, "items": [_spans(i) for i in items]}
         case Table():
-            rows = [[breakable(c) for c in row] for row in block.rows]
+            rows = [[_cell(c) for c in row] for row in block.rows]
             return {
                 **dataclasses.asdict(block),
                 "kind": kind,
                 "rows": rows,
                 "columns": column_widths(block),
-                "breakable": len(rows) > 12 or sum(len(c) for row in rows for c in row) > 1500,
+                "breakable": len(rows) > 6 or sum(len(words(c)) for row in block.rows for c in row) > 1500,
             }
+        case Banner(title=title, text=text, tone=tone):
+            return {"kind": kind, "title": title, "text": breakable(text, LONG_WORD), "tone": tone}
+        case Numbers(items=items):
+            return {"kind": kind, "items": [[breakable(a), breakable(b)] for a, b in items]}
+        case Blanks(items=items):
+            return {"kind": kind, "items": items}
+        case Folded():
+            raise ReportError("what is folded away on a screen is not printed")
         case Code(text=text):
             return {"kind": kind, "text": breakable(text, LONG_LINE)}
         case Callout(title=title, text=text, severity=severity):
@@ -105,7 +132,7 @@ def _encode(block: Block, files: dict[str, bytes]) -> dict[str, Any]:
                         for k, row in s.rows.items()
                     ],
                 }
-                for s in strips(gallery)
+                for s in strips(gallery)[:1]
             ]
             return {"kind": kind, **_words(gallery), "strips": parts}
         case KeyValues(items=facts):
@@ -114,6 +141,52 @@ def _encode(block: Block, files: dict[str, bytes]) -> dict[str, Any]:
             return {"kind": kind, "text": breakable(text, LONG_WORD), "level": level, "badge": badge}
         case _:
             assert_never(block)
+
+
+def _unfolded(blocks: Sequence[Block]) -> Iterator[Block]:
+    for block in blocks:
+        if not isinstance(block, Folded):
+            yield block
+        elif block.on_paper:
+            yield from _unfolded(block.blocks)
+
+
+NARROW = 6  # columns of a gallery that leave room for another beside it
+
+
+def _paired(blocks: Sequence[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """Narrow galleries that follow each other share a line."""
+    waiting: dict[str, Any] | None = None
+    for block in blocks:
+        narrow = block["kind"] == "images" and len(block["strips"][0]["columns"]) <= NARROW
+        if waiting and narrow:
+            yield {"kind": "pair", "leads": False, "blocks": [waiting, block]}
+            waiting = None
+            continue
+        if waiting:
+            yield waiting
+        waiting = block if narrow else None
+        if not narrow:
+            yield block
+    if waiting:
+        yield waiting
+
+
+def _cell(cell: str | Cell) -> str | dict[str, Any]:
+    if isinstance(cell, str):
+        return breakable(cell)
+    return {
+        "lead": breakable(cell.lead),
+        "text": breakable(cell.text),
+        "bars": [{"share": b.share, "text": b.text} for b in cell.bars],
+        "note": breakable(cell.note),
+        "badge": cell.badge,
+    }
+
+
+def _policy(document: Document) -> str:
+    policy = document.result.policy
+    return f"policy {policy.name} {policy.version}"
 
 
 def _words(drawn: Figure | Gallery) -> dict[str, str]:

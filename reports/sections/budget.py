@@ -39,7 +39,8 @@ class Budget(Section):
                 ),
                 _table(declared, "Epsilon declared", "The loss towards each observer if the ledger is true."),
             ]
-        blocks.append(Bullets([_assumptions(b) for b in result.budgets]))
+        if assumed := [_assumptions(b) for b in result.budgets if b.assumes or b.note]:
+            blocks.append(Bullets(list(dict.fromkeys(assumed))))
         figures = [f for f in result.figures if not f.finding and f.id.startswith("budget")]
         return [*blocks, *(Chart(f) for f in figures)]
 
@@ -59,7 +60,7 @@ def _table(budgets: Sequence[BudgetRecord], heading: str, caption: str) -> Table
             for b in budgets
         ],
         align="llrlll",
-        widths=[1.5, 2.8, 0.9, 1, 1.7, 1.9],
+        widths=[1.3, 4.2, 0.8, 0.9, 1.4, 2.2],
         caption=caption,
     )
 

@@ -13,12 +13,7 @@ class Claims(Section):
 
     def build(self, result: AuditResult) -> list[Block]:
         if not result.claims:
-            return [
-                Paragraph(
-                    "No claim about privacy was given to this audit. `fedaudit claims` re-scores the "
-                    "claims of papers and contracts."
-                )
-            ]
+            return []
         blocks: list[Block] = [table(result.claims)]
         for claim in result.claims:
             blocks += [Heading(claim.title, badge=claim.severity), *page(claim)]

@@ -2,8 +2,9 @@
 
 from itertools import groupby
 
+from reports.covered import Coverage as Record
 from reports.covered import Covered, Untried
-from reports.format import OUTCOMES, SEVERITIES
+from reports.format import OUTCOMES, SEVERITIES, plural, sentence_case
 from reports.result import AuditResult, Outcome
 from reports.section import Block, Bullets, Card, Heading, Paragraph, Section, Table
 
@@ -24,6 +25,7 @@ class Coverage(Section):
     def build(self, result: AuditResult) -> list[Block]:
         found = result.headline.coverage
         blocks: list[Block] = []
+        blocks.append(Paragraph(sentence(found)))
         if not found.ran:
             blocks.append(Paragraph("No attack ran: what the parties saw was not tested."))
         if found.artifacts:
@@ -59,16 +61,40 @@ def _party(c: Covered) -> str:
 
 
 def _untried(untried: list[Untried]) -> list[Block]:
-    """Attacks that apply and did not run, one row each; those that do not apply, by reason."""
+    """Attacks that apply and did not run, and those that find nothing to read, by reason."""
     blocks: list[Block] = []
-    if rows := [[u.title, u.attack, u.why] for u in untried if u.applies]:
-        blocks.append(Heading("Attacks that apply and did not run"))
-        caption = "A leak that only these would find is not in this report."
-        header = ["Attack", "Name", "Because"]
-        blocks.append(Table(header=header, rows=rows, align="lll", widths=[4, 2.6, 4], caption=caption))
-    others = sorted((u for u in untried if not u.applies), key=lambda u: u.why)
-    if others:
-        blocks.append(Heading("Attacks that find nothing to read here"))
-        reasons = groupby(others, key=lambda u: u.why)
-        blocks.append(Bullets([f"{why}: {', '.join(f'`{u.attack}`' for u in found)}." for why, found in reasons]))
+    for applies, title in (
+        (True, "Attacks that apply and did not run"),
+        (False, "Attacks that find nothing to read"),
+    ):
+        found = sorted((u for u in untried if u.applies == applies), key=lambda u: u.why)
+        reasons = groupby(found, key=lambda u: u.why)
+        if items := [f"{sentence_case(w)}: {', '.join(f'`{u.attack}`' for u in group)}." for w, group in reasons]:
+            blocks += [Heading(title), Bullets(items)]
     return blocks
+
+
+def sentence(c: Record) -> str:
+    """Coverage as a sentence: what ran, and everything that keeps it from being the whole."""
+    parts = [f"{c.ran} of {plural(c.applicable, 'applicable attack')} ran"]
+    parts.append(f"{c.inconclusive or 'none'} of these {_were(c.inconclusive)} inconclusive")
+    if c.failed:
+        parts.append(f"{c.failed} failed, which improves no score")
+    if left := sum(u.applies for u in c.untried):
+        parts.append(f"{left} {_were(left)} left out")
+    if c.not_applicable:
+        do = "does" if c.not_applicable == 1 else "do"
+        parts.append(f"{c.not_applicable} more {do} not apply here, for the reasons given below")
+    text = "; ".join(parts) + "."
+    telling = [a for a in c.artifacts if a.status != "tells_nothing"]
+    if not telling:
+        return text
+    attacked = [a for a in telling if a.status in ("attacked", "elsewhere")]
+    bare = list(dict.fromkeys(a.kind for a in telling if a not in attacked))
+    text += f" Of {plural(len(telling), 'artifact')} (a kind and who could read it), {len(attacked)} "
+    text += f"{_were(len(attacked))} attacked"
+    return text + (f"; not {', '.join(f'`{k}`' for k in bare)}." if bare else ".")
+
+
+def _were(count: int) -> str:
+    return "was" if count == 1 else "were"

@@ -16,12 +16,7 @@ class DPAudit(Section):
 
     def build(self, result: AuditResult) -> list[Block]:
         if not result.dp_audits:
-            return [
-                Paragraph(
-                    "No noise of this run was put to the test: none passes the wire, or the audit was "
-                    "switched off (`dp_audit.canaries: 0`)."
-                )
-            ]
+            return []
         blocks: list[Block] = [
             Paragraph(
                 "The auditor's own clients sent canaries through the run's protections. An upper bound "

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from reports import evidence_table
 from reports import format as fmt
 from reports.result import AuditResult, Finding, Outcome, Severity
-from reports.section import Block, Bullets, Card, Chart, Heading, Images, KeyValues, Paragraph, Section, Table
+from reports.section import Block, Bullets, Card, Chart, Folded, Heading, KeyValues, Paragraph, Section, Table
 
 
 def is_open(finding: Finding) -> bool:
@@ -15,7 +15,7 @@ def is_open(finding: Finding) -> bool:
 
 
 class Findings(Section):
-    card = Card(title="Findings", order=40)
+    card = Card(title="Evidence by finding", order=40)
 
     def build(self, result: AuditResult) -> list[Block]:
         findings = result.findings
@@ -31,7 +31,43 @@ class Findings(Section):
 
 
 def _finding(finding: Finding, result: AuditResult) -> list[Block]:
-    facts = {"Outcome": fmt.OUTCOMES[finding.outcome]}
+    evidence = [e for e in finding.evidence if e.control == "none"]
+    controls = [e for e in finding.evidence if e.control != "none"]
+    blocks: list[Block] = [
+        Heading(finding.title, badge=None if is_open(finding) else finding.severity, anchor=finding.id),
+        Paragraph(f"`{finding.id}`: {fmt.OUTCOMES[finding.outcome].lower()}. {finding.summary}"),
+        KeyValues(items=_facts(finding)),
+    ]
+    figures: list[Block] = [Chart(f) for f in result.figures if f.finding == finding.id]
+    shown: list[Block] = []
+    if curve := evidence_table.over_samples(finding.evidence):
+        shown.append(curve)
+        controls = [e for e in controls if not evidence_table.on_curve(e)]
+    elif evidence:
+        shown.append(evidence_table.each(evidence, "Evidence"))
+    shown += figures[:1]
+    if shown:
+        blocks.append(Folded("Evidence", shown, on_paper=True))
+    if rest := figures[1:]:
+        blocks.append(Folded(fmt.plural(len(rest), "more chart"), rest))
+    if controls:
+        table = evidence_table.each(
+            evidence_table.telling(controls),
+            "Controls, where the answer is known. A positive control plants a leak that must "
+            "be found; a negative one uses data that was never trained on",
+        )
+        blocks.append(Folded("Controls in numbers", [table]))
+    if notes := evidence_table.notes(finding.evidence):
+        blocks.append(Folded("Remarks on the measures", [Bullets(notes)]))
+    if finding.does_not_show:
+        blocks.append(Paragraph(f"*What this does not show.* {fmt.sentence_case(finding.does_not_show)}"))
+    if finding.remedy:
+        blocks.append(Paragraph(f"*What to do about it.* {fmt.sentence_case(finding.remedy)}"))
+    return blocks
+
+
+def _facts(finding: Finding) -> dict[str, str]:
+    facts = {}
     if finding.reason:
         facts["Severity because"] = finding.reason
     if finding.exposed:
@@ -46,40 +82,10 @@ def _finding(finding: Finding, result: AuditResult) -> list[Block]:
     if finding.threat:
         facts["Adversary"] = fmt.threat(finding.threat)
     if finding.method:
-        source = f" ({finding.reference})" if finding.reference else ""
-        facts["Method"] = finding.method + source
-    facts["Identifier"] = finding.id
+        facts["Method"] = finding.method + (f" ({finding.reference})" if finding.reference else "")
     if finding.seconds:
         facts["Time taken"] = fmt.duration(finding.seconds)
-    evidence = [e for e in finding.evidence if e.control == "none"]
-    controls = [e for e in finding.evidence if e.control != "none"]
-    blocks: list[Block] = [
-        Heading(finding.title, badge=None if is_open(finding) else finding.severity),
-        Paragraph(finding.summary),
-        KeyValues(items=facts),
-    ]
-    if curve := evidence_table.over_samples(finding.evidence):
-        blocks.append(curve)
-        controls = [e for e in controls if not evidence_table.on_curve(e)]
-    elif evidence:
-        blocks.append(evidence_table.each(evidence, "Evidence"))
-    blocks += [Images(g) for g in result.galleries if g.finding == finding.id]
-    blocks += [Chart(f) for f in result.figures if f.finding == finding.id]
-    if controls:
-        blocks.append(
-            evidence_table.each(
-                evidence_table.telling(controls),
-                "Controls, where the answer is known. A positive control plants a leak that must "
-                "be found; a negative one uses data that was never trained on",
-            )
-        )
-    if notes := evidence_table.notes(finding.evidence):
-        blocks.append(Bullets(notes))
-    if finding.does_not_show:
-        blocks += [Heading("What this does not show", level=3), Paragraph(finding.does_not_show)]
-    if finding.remedy:
-        blocks += [Heading("What to do about it", level=3), Paragraph(finding.remedy)]
-    return blocks
+    return facts
 
 
 def _not_applicable(findings: Sequence[Finding]) -> list[Block]:

@@ -1,9 +1,11 @@
 """Policy: the rules that turned evidence into severities, with the reason for each threshold."""
 
-from reports.format import SEVERITIES
-from reports.result import AuditResult
+from collections.abc import Sequence
+
+from reports.format import SEVERITIES, plural
+from reports.result import AuditResult, PolicyRule
 from reports.result import Policy as Record
-from reports.section import Block, Card, Paragraph, Section, Table
+from reports.section import Block, Card, Folded, Paragraph, Section, Table
 
 
 class Policy(Section):
@@ -15,17 +17,34 @@ class Policy(Section):
         named += f" {_fixed(policy)}" if policy.sha256 else ""
         if not policy.rules:
             return [Paragraph(f"{named} It has no rules, so every severity is none.")]
-        rows = [[r.id, SEVERITIES[r.severity], r.when, r.reason] for r in policy.rules]
-        return [
-            Paragraph(f"{named} Another policy over the same evidence may rank findings otherwise."),
-            Table(
-                header=["Rule", "Severity", "When", "Reason"],
-                rows=rows,
-                align="llll",
-                widths=[1.3, 1, 2.4, 3.6],
-                caption="Every rule, with the reason for its threshold.",
-            ),
+        used = {f.rule for f in result.findings}
+        fired = [r for r in policy.rules if r.id in used]
+        rest = [r for r in policy.rules if r.id not in used]
+        blocks: list[Block] = [
+            Paragraph(f"{named} Another policy over the same evidence may rank findings otherwise.")
         ]
+        if result.decision and result.decision.rule:
+            blocks.append(Paragraph(f"The decision rests on its ground `{result.decision.rule}`."))
+        if fired:
+            blocks.append(_rules(fired, "The rules that held, with the reason for each threshold."))
+        else:
+            blocks.append(Paragraph("None of its rules held."))
+        if rest:
+            caption = "Rules that did not hold, with the reason for each threshold."
+            title = f"{plural(len(rest), 'rule')} that did not hold"
+            blocks += [Folded(title, [_rules(rest, caption)])]
+        return blocks
+
+
+def _rules(rules: Sequence[PolicyRule], caption: str) -> Table:
+    rows = [[r.id, SEVERITIES[r.severity], r.when, r.reason] for r in rules]
+    return Table(
+        header=["Rule", "Severity", "When", "Reason"],
+        rows=rows,
+        align="llll",
+        widths=[1.5, 1, 2.4, 3.6],
+        caption=caption,
+    )
 
 
 def _fixed(policy: Record) -> str:

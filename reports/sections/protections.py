@@ -14,12 +14,7 @@ class Protections(Section):
     def build(self, result: AuditResult) -> list[Block]:
         rows = result.alternatives
         if not rows:
-            return [
-                Paragraph(
-                    "No alternative was in the plan. With `variants` in the config the same run is "
-                    "repeated with other protections or settings, and compared here."
-                )
-            ]
+            return []
         blocks: list[Block] = [
             Paragraph(
                 "The same federation, with the same seed, data and attacks, with other protections or "
@@ -81,7 +76,7 @@ def _cells(trade: Trade | None) -> list[str]:
         return ["not repeated", ""]
     if trade.value is None:
         return [trade.why, ""]
-    value = f"{fmt.quantity(trade.value, trade.unit)} {fmt.interval(trade.interval, trade.unit)}"
+    value = fmt.estimate(trade.value, trade.interval, trade.unit)
     return [value, _change(trade.change, trade.change_interval, trade.unit)]
 
 
@@ -89,7 +84,7 @@ def _change(value: float | None, interval: tuple[float, float] | None, unit: str
     if value is None:
         return ""
     sign = "+" if value > 0 else ""
-    return f"{sign}{fmt.quantity(value, unit)} {fmt.interval(interval, unit)}"
+    return f"{sign}{fmt.estimate(value, interval, unit)}"
 
 
 def _overview(row: Alternative) -> list[str]:
@@ -97,7 +92,7 @@ def _overview(row: Alternative) -> list[str]:
         return [row.name, "not run to the end", "", "", ""]
     accuracy = "not measured"
     if row.accuracy is not None:
-        accuracy = f"{fmt.percent(row.accuracy)} {fmt.interval(row.accuracy_interval, 'fraction')}"
+        accuracy = fmt.estimate(row.accuracy, row.accuracy_interval, "fraction")
     change = _change(row.accuracy_change, row.accuracy_change_interval, "fraction")
     worst = fmt.SEVERITIES[row.severity]
     if row.severity is Severity.NONE:

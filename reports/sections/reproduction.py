@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from reports import format as fmt
 from reports.result import AuditResult
-from reports.section import Block, Card, Code, Heading, KeyValues, Paragraph, Section, Table
+from reports.section import Block, Card, Code, Folded, Heading, KeyValues, Paragraph, Section, Table
 
 
 class Reproduction(Section):
@@ -15,21 +15,21 @@ class Reproduction(Section):
         facts = {"Seed": str(r.seed), "Started": r.started}
         facts |= {"Commit": r.commit} if r.commit else {}
         facts |= {"Threads": r.threads} if r.threads else {}
-        facts |= {f"Time, {phase}": fmt.duration(s) for phase, s in r.seconds.items()}
+        facts |= {"Time": "; ".join(f"{phase} {fmt.duration(s)}" for phase, s in r.seconds.items())}
         blocks: list[Block] = [Code(r.command, language="sh"), KeyValues(items=facts)]
         for title, items in (("Versions", r.versions), ("Hardware", r.hardware)):
-            blocks.append(Heading(title))
-            blocks.append(KeyValues(items=items) if items else Paragraph("Not recorded."))
+            told = "; ".join(f"{k}: {v}" for k, v in items.items()) or "not recorded"
+            blocks.append(Paragraph(f"*{title}.* {told}."))
         if r.inputs:
-            blocks.append(Heading("Data and code"))
-            blocks.append(_digests(r.inputs, "What", "Data, packages and plugins that the run was made with."))
+            made = _digests(r.inputs, "What", "Data, packages and plugins that the run was made with.")
+            blocks.append(Folded("Digests of data and code", [made]))
         blocks.append(Heading("Files"))
         if r.hashes:
             caption = "What this report was made from. Compare with your copy of the run."
             blocks.append(_digests(r.hashes, "File", caption))
         else:
             blocks.append(Paragraph("No file was hashed, so a changed input would go unnoticed."))
-        return [*blocks, Heading("Configuration"), _config(r.config)]
+        return [*blocks, *_config(r.config)]
 
 
 def _digests(found: Mapping[str, str], of: str, caption: str) -> Block:
@@ -37,5 +37,8 @@ def _digests(found: Mapping[str, str], of: str, caption: str) -> Block:
     return Table(header=[of, "SHA-256"], rows=rows, align="ll", widths=[2, 3.4], caption=caption)
 
 
-def _config(text: str) -> Block:
-    return Code(text, language="yaml") if text.strip() else Paragraph("Not recorded.")
+def _config(text: str) -> list[Block]:
+    if not text.strip():
+        return [Paragraph("The configuration was not recorded.")]
+    where = Paragraph("The whole configuration, with every default, is `config.yaml` in the run folder.")
+    return [where, Folded("The configuration", [Code(text, language="yaml")])]

@@ -18,12 +18,7 @@ class RobustnessSection(Section):
     def build(self, result: AuditResult) -> list[Block]:
         matrix = result.robustness
         if matrix is None:
-            return [
-                Paragraph(
-                    "No attack on the model was tried. With `matrix` in the config compromised clients attack it "
-                    "under several rules of the server, each pair in a run of its own."
-                )
-            ]
+            return []
         blocks: list[Block] = [Paragraph(_introduction(matrix)), Heading("What a rule costs without any attack")]
         blocks.append(_costs(matrix.costs))
         for setting in dict.fromkeys(c.setting for c in matrix.cells):

@@ -20,8 +20,9 @@ class Scope(Section):
             "Clients": fmt.plural(s.clients, "client"),
             "Rounds": f"{s.rounds:,}",
             "Model": f"{s.model}, {fmt.plural(s.parameters, 'parameter')}",
-            **s.training,
         }
+        if s.training:
+            facts["Settings"] = "; ".join(f"{k}: {v}" for k, v in s.training.items())
         blocks: list[Block] = [
             Paragraph(" ".join(t for t in (s.method_text, s.dataset_text, s.clients_text) if t)),
             KeyValues(items=facts),

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from attacks.evidence import Series
 from reports import format as fmt
 from reports.result import AuditResult, Figure, History
-from reports.section import Block, Card, Chart, Heading, KeyValues, Paragraph, Section, Table
+from reports.section import Block, Card, Chart, Folded, KeyValues, Paragraph, Section, Table
 
 MOST_ROWS = 12
 
@@ -17,14 +17,13 @@ class Training(Section):
         figures = [f for f in result.figures if not f.finding and not f.id.startswith(("budget", "robustness"))]
         blocks: list[Block] = []
         if result.history:
-            blocks += [KeyValues(items=_facts(result.history)), *_curves(result), _rounds(result.history)]
+            blocks += [KeyValues(items=_facts(result.history)), *_curves(result)]
+            blocks.append(Folded("Round by round", [_rounds(result.history)]))
         else:
             blocks.append(Paragraph("No round was measured, so there is no accuracy to show."))
         if result.summary_metrics:
-            blocks += [
-                Heading("Summary measures"),
-                KeyValues(items={_name(k): _value(k, v) for k, v in result.summary_metrics.items()}),
-            ]
+            facts = KeyValues(items={_name(k): _value(k, v) for k, v in result.summary_metrics.items()})
+            blocks.append(Folded("Summary measures", [facts]))
         return [*blocks, *(Chart(f) for f in figures)]
 
 

@@ -5,6 +5,7 @@ import math
 import numpy as np
 
 from reports.covered import Coverage, Covered, Untried
+from reports.decision import Answer, Decision, KeyNumber, Odds, Risk, Word
 from reports.result import (
     AuditResult,
     Budget,
@@ -35,6 +36,7 @@ def result() -> AuditResult:
             "matched to the right person's image, against 10.2 % for a blind adversary.",
             coverage=_coverage(),
         ),
+        decision=_decision(),
         scope=_scope(),
         exposures=_exposures(),
         findings=findings(),
@@ -50,6 +52,40 @@ def result() -> AuditResult:
         ],
         policy=_policy(),
         reproduction=_reproduction(),
+    )
+
+
+def _decision() -> Decision:
+    bar = Odds(group=1, value=0.784, interval=(0.724, 0.844), guess=0.102, graded=True)
+    return Decision(
+        word=Word.NOT_READY,
+        rule="severe-finding",
+        sentence="1 critical demonstrated, 2 left open; 6 of 9 attacks that apply ran.",
+        numbers=[
+            KeyNumber(shown="12 of 1,400", text="examples are expected to be told"),
+            KeyNumber(shown="78.4 %", text="is how often it works at best"),
+            KeyNumber(shown="1 of 1", text=f"of the harms below need nobody but the server {HOSTILE}"),
+        ],
+        risks=[
+            Risk(
+                finding="upcnn",
+                also=["lira"],
+                what="Single images are redrawn",
+                who="the server",
+                whom="12 of 1,400 examples",
+                odds=[bar, bar.model_copy(update={"group": 20.0, "value": 0.05, "graded": False})],
+                severity="critical",
+            ),
+            Risk(
+                finding="dp",
+                what="No mathematical limit",
+                who="",
+                whom="everybody",
+                note="not a matter of chance",
+                severity="high",
+            ),
+        ],
+        answers=[Answer(question="Do the attacks work at all?", answer="3 of 3.", where="Evidence by finding")],
     )
 
 

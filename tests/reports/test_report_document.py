@@ -10,7 +10,7 @@ from reports.renderers.html import Html
 from reports.renderers.pdf import Pdf
 from reports.result import AuditResult, Figure, Gallery
 from reports.section import Block, Card, Chart, Images, Paragraph, Section, Table
-from reports.sections.headline import Headline
+from reports.sections.decision import Decision
 from reports.sections.limits import Limits
 from tests.reports.sample import result
 from tests.reports.sample_figures import png
@@ -45,20 +45,34 @@ def gallery(rows: dict[str, list[str]], columns: tuple[str, ...] = ()) -> Galler
 
 def test_sections_come_in_the_order_of_their_cards_however_they_are_passed():
     own = section_of(Paragraph("mine"))
-    titles = [c.card.title for c in compose(result(), [Limits, own, Headline()]).chapters]
-    assert titles == ["Headline", "A section of my own", "Limits of this audit"]
+    titles = [c.card.title for c in compose(result(), [Limits, own, Decision()]).chapters]
+    assert titles == ["Decision summary", "A section of my own", "Limits of this audit"]
 
 
 def test_a_section_that_raises_fails_the_whole_report_and_is_named():
     with pytest.raises(ReportError, match="Broken by design") as caught:
-        compose(result(), [Headline(), Broken()])
+        compose(result(), [Decision(), Broken()])
     assert "Broken" in str(caught.value) and "KeyError: 'weights'" in str(caught.value)
     assert isinstance(caught.value.__cause__, KeyError)
 
 
-def test_a_section_with_nothing_to_say_must_say_why():
-    with pytest.raises(ReportError, match="is empty; a section"):
+def test_a_section_with_nothing_to_tell_is_left_out_and_a_report_of_none_is_refused():
+    titles = [c.card.title for c in compose(result(), [Limits, section_of()]).chapters]
+    assert titles == ["Limits of this audit"]
+    with pytest.raises(ReportError, match="no section has anything to tell"):
         compose(result(), [section_of()])
+
+
+def test_the_pages_to_decide_by_come_first_whatever_the_order_of_an_appendix():
+    class Early(Section):
+        card = Card(title="Early", order=0)
+
+        def build(self, result: AuditResult) -> list[Block]:
+            return [Paragraph("first?")]
+
+    document = compose(result(), [Early, Decision])
+    assert [c.card.title for c in document.front] == ["Decision summary"]
+    assert [c.card.title for c in document.chapters] == ["Decision summary", "Early"]
 
 
 @pytest.mark.parametrize(
@@ -94,18 +108,18 @@ def test_a_gallery_or_figure_of_no_finding_is_refused():
     changed = result()
     changed.galleries[0].finding = "ghost"
     with pytest.raises(ReportError, match="no finding 'ghost'"):
-        compose(changed, [Headline()])
+        compose(changed, [Decision()])
     changed = result()
     changed.figures[0].finding = "ghost"
     with pytest.raises(ReportError, match="no finding 'ghost'"):
-        compose(changed, [Headline()])
+        compose(changed, [Decision()])
 
 
 def test_a_creation_time_that_is_none_is_refused():
     changed = result()
     changed.created = "yesterday"
     with pytest.raises(ReportError, match="ISO 8601 time, got 'yesterday'"):
-        compose(changed, [Headline()])
+        compose(changed, [Decision()])
 
 
 def test_a_report_without_sections_is_refused():
@@ -123,12 +137,12 @@ def test_a_section_of_ones_own_needs_no_change_to_a_renderer():
         def build(self, result: AuditResult) -> list[Block]:
             return [Paragraph(f"It is *{result.extra['answer']}*.")]
 
-    document = compose(extra, [Headline(), Answer()])
+    document = compose(extra, [Decision(), Answer()])
     assert b"It is <em>42</em>." in Html().render(document)
     assert Pdf().render(document).startswith(b"%PDF")
 
 
-def test_an_audit_with_nothing_in_it_still_says_why_each_section_is_empty():
+def test_an_audit_with_nothing_in_it_says_so_and_prints_no_empty_chapter():
     from tests.reports.conftest import sections
 
     bare = result()
@@ -139,6 +153,8 @@ def test_an_audit_with_nothing_in_it_still_says_why_each_section_is_empty():
     bare.policy.rules = []
     bare.reproduction.hashes, bare.reproduction.config = {}, ""
     page = Html().render(compose(bare, sections())).decode()
+    for chapter in ("Galleries", "Attacks on the model", "Empirical audits", "Claims of privacy"):
+        assert chapter not in page
     for text in (
         "No message was recorded",
         "No accountant was run",

@@ -43,10 +43,12 @@ def test_numbers_have_three_significant_digits(value, text):
         (0.784, "78.4 %"),
         (1.0, "100 %"),
         (0.0, "0 %"),
-        (0.99996, "99.996 %"),
-        (0.07, "7.00 %"),
-        (0.00004, "0.00400 %"),
-        (-0.021, "-2.10 %"),
+        (0.99996, ">99.9 %"),
+        (0.999536, ">99.9 %"),
+        (0.07, "7.0 %"),
+        (0.00004, "<0.1 %"),
+        (1.7e-11, "<0.1 %"),
+        (-0.021, "-2.1 %"),
     ],
 )
 def test_percent_never_rounds_up_to_all_of_it(fraction, text):
@@ -68,8 +70,8 @@ def test_measures_and_intervals_read_as_words():
     assert named("tpr_at_fpr_0.001").words.replace("\u00a0", " ") == "TPR at 0.1 % FPR"
     assert named("extracted_at_fpr_0.01").words.replace("\u00a0", " ") == "extracted at 1 % FPR"
     assert named("rank1").words == "rank-1"
-    assert fmt.interval((0.064, 0.14), "fraction").replace("\u00a0", " ") == "[6.40, 14.0] %"
-    assert fmt.interval(None, "dB") == "none"
+    assert fmt.interval((0.064, 0.14), "fraction").replace("\u00a0", " ") == "6.4 to 14.0 %"
+    assert fmt.interval(None, "dB") == "no interval"
     assert fmt.date("2026-03-05T15:07:00+01:00") == "5 March 2026, 14:07 UTC"
     assert fmt.duration(3725).replace("\u00a0", " ") == "1 h 2 min"
 

@@ -1,0 +1,96 @@
+"""How sure an audit is: the questions that whoever signs asks, answered from what ran."""
+
+from collections.abc import Sequence
+
+from audit.verdict.statistics import clear
+from reports import format as fmt
+from reports.decision import Answer
+from reports.result import AuditResult, Finding, Outcome
+
+EVIDENCE, COVERAGE, SCOPE = "Evidence by finding", "What was attacked", "What was audited"
+
+
+def answers(result: AuditResult) -> list[Answer]:
+    """In the order in which they are asked."""
+    ran = [
+        f
+        for f in result.findings
+        if f.source == "attack" and f.outcome not in (Outcome.NOT_APPLICABLE, Outcome.FAILED)
+    ]
+    return [
+        Answer(question="Do the attacks work at all?", answer=_planted(ran), where=EVIDENCE),
+        Answer(question="Do they cry wolf?", answer=_blind(ran), where=EVIDENCE),
+        Answer(question="What was left open?", answer=_open(result.findings), where=EVIDENCE),
+        Answer(question="What was not tried?", answer=_untried(result), where=COVERAGE),
+        Answer(question="Who might misbehave?", answer=_conduct(ran, result), where=SCOPE),
+        Answer(
+            question="Is there a mathematical limit?", answer=_bound(result), where="Differential privacy budget"
+        ),
+        Answer(question="Will it hold for our data?", answer=_data(result), where=SCOPE),
+    ]
+
+
+def _planted(ran: Sequence[Finding]) -> str:
+    tried = [f for f in ran if any(e.control == "positive" for e in f.evidence)]
+    if not tried:
+        return "Not shown: no leak was planted for any attack."
+    found = [f for f in tried if any(clear(e) for e in f.evidence if e.control == "positive")]
+    lost = [f.id for f in tried if f not in found]
+    text = f"{len(found)} of {fmt.plural(len(tried), 'attack')} found the leak that was planted for it"
+    rest = f"; not {', '.join(lost)}" if lost else ""
+    none = f"; for {len(ran) - len(tried)} none was planted" if len(ran) > len(tried) else ""
+    return f"{text}{rest}{none}."
+
+
+def _blind(ran: Sequence[Finding]) -> str:
+    tried = [f for f in ran if any(e.control == "negative" for e in f.evidence)]
+    if not tried:
+        return "Not tried: no attack was pointed at data that nobody trained on."
+    fired = [f.id for f in tried if f.outcome is Outcome.INCONCLUSIVE and "control fired" in f.reason]
+    text = f"{fmt.plural(len(tried), 'attack was', 'attacks were')} pointed at data that nobody trained on"
+    return f"{text}; {', '.join(fired)} found a leak there." if fired else f"{text}; none found a leak there."
+
+
+def _open(findings: Sequence[Finding]) -> str:
+    left = [f.id for f in findings if f.outcome in (Outcome.INCONCLUSIVE, Outcome.FAILED)]
+    return f"{fmt.plural(len(left), 'question')}: {', '.join(left)}." if left else "No question that was asked."
+
+
+def _untried(result: AuditResult) -> str:
+    coverage = result.headline.coverage
+    left = sum(u.applies for u in coverage.untried)
+    bare = [a for a in coverage.artifacts if a.status not in ("attacked", "elsewhere", "tells_nothing")]
+    kinds = ", ".join(dict.fromkeys(a.kind.replace("_", " ") for a in bare))
+    text = f"{fmt.plural(left, 'attack')} that would apply." if left else "Every attack that applies was tried."
+    text += f" Nothing attacked: {kinds}." if kinds else ""
+    return text if result.robustness else f"{text} No client tried to harm the model."
+
+
+def _conduct(ran: Sequence[Finding], result: AuditResult) -> str:
+    threats = [f.threat for f in ran if f.threat]
+    bad = list(dict.fromkeys(t.position.replace("_", " ") for t in threats if t.conduct == "malicious"))
+    text = (
+        f"Tried: a malicious {', '.join(bad)}."
+        if bad
+        else "Everybody tried here keeps to the protocol and looks."
+    )
+    return f"{text} Malicious clients were tried against the model." if result.robustness else text
+
+
+def _bound(result: AuditResult) -> str:
+    if not result.budgets:
+        return "Unknown: no accountant was run."
+    finite = [b for b in result.budgets if b.epsilon_upper < float("inf") and not b.inconclusive]
+    if not finite:
+        return "No: towards nobody does differential privacy bound what a better attack learns."
+    return " ".join(
+        f"Towards {b.observer}: epsilon {fmt.number(b.epsilon_upper)} per {b.unit}, delta {fmt.number(b.delta)}."
+        for b in finite[:2]
+    )
+
+
+def _data(result: AuditResult) -> str:
+    return (
+        f"One seed, {result.scope.dataset}, {result.scope.model}. Rates go with the size of a group and the "
+        "model: repeat with your data."
+    )

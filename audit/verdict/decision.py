@@ -1,0 +1,219 @@
+"""The decision: findings, coverage and the policy's grounds become one word, three numbers and a row a harm.
+
+The word is never better than its evidence: a policy must say what it takes for "cannot tell" (audit/verdict/
+policy.py), and grounds are tried in the policy's order.
+"""
+
+from collections.abc import Sequence
+from fnmatch import fnmatchcase
+
+from attacks.evidence import Evidence
+from attacks.measure import named
+from audit.verdict.answers import answers
+from audit.verdict.policy import Ground, Policy, load_policy
+from reports import format as fmt
+from reports.covered import Coverage
+from reports.decision import Decision, KeyNumber, Odds, Risk, Word
+from reports.result import AuditResult, Finding, Outcome, Severity
+
+OPEN = (Outcome.INCONCLUSIVE, Outcome.FAILED)
+MOST_ODDS = 3  # sizes of groups of one row
+# What is proved or seen rather than measured, by patterns of the policy's measures
+FACTS = {
+    "raw_examples_sent": "Clients' own examples are sent as they are",
+    "epsilon_upper": "No useful mathematical limit (differential privacy) on what a better attack learns",
+    "accountants_disagree": "The mathematical limit that is stated may be wrong",
+    "claim_refuted": "The mathematical limit that is stated does not hold",
+    "lint_R*": "The test of the defences leaves something out",
+    "lint_L*": "The mathematical limit that is stated does not cover what ran",
+}
+
+
+def decide(result: AuditResult, policy: Policy) -> Decision:
+    """The decision page's record of an audit that has all else."""
+    grounds = policy.decision or load_policy("default").decision
+    held = next((g for g in grounds if holds(g, result.findings, result.headline.coverage)), None)
+    found = risks(result, policy)
+    return Decision(
+        word=Word(held.verdict) if held else Word.READY,
+        rule=held.id if held else "",
+        sentence=_sentence(held, result.findings, result.headline.coverage),
+        numbers=_numbers(result, found),
+        risks=found,
+        answers=answers(result),
+    )
+
+
+def holds(ground: Ground, findings: Sequence[Finding], coverage: Coverage) -> bool:
+    """Whether a ground is met by the whole audit."""
+    if ground.demonstrated is not None:
+        return any(f.severity.rank >= ground.demonstrated.rank for f in _demonstrated(findings))
+    if ground.ran_below is not None:
+        return coverage.ran < ground.ran_below
+    if ground.attacked_below is not None:
+        return attacked_share(coverage) < ground.attacked_below
+    assert ground.open_above is not None
+    return sum(f.outcome in OPEN for f in findings) > ground.open_above
+
+
+def attacked_share(coverage: Coverage) -> float:
+    """Of all that was sent and may tell something, by who could read it, the share that was attacked."""
+    telling = [a for a in coverage.artifacts if a.status != "tells_nothing"]
+    return sum(a.status in ("attacked", "elsewhere") for a in telling) / len(telling) if telling else 0.0
+
+
+def _demonstrated(findings: Sequence[Finding]) -> list[Finding]:
+    return [f for f in findings if f.outcome is Outcome.DEMONSTRATED]
+
+
+def _sentence(held: Ground | None, findings: Sequence[Finding], coverage: Coverage) -> str:
+    """What was found, by severity, how much was looked at, and why that means what it means."""
+    shown = [f.severity for f in _demonstrated(findings)]
+    parts = [f"{shown.count(s)} {s}" for s in Severity if s in shown]
+    text = f"{', '.join(parts)} demonstrated" if parts else "Nothing was demonstrated"
+    unanswered = sum(f.outcome in OPEN for f in findings)
+    text += f", {unanswered} left open" if unanswered else ""
+    text += f"; {coverage.ran} of {fmt.plural(coverage.applicable, 'attack')} that apply ran."
+    reason = " ".join(held.reason.split()) if held else "No ground of the policy speaks against it."
+    return f"{text} {reason}"
+
+
+def risks(result: AuditResult, policy: Policy) -> list[Risk]:
+    """What was demonstrated, worst first; findings of one harm by one party are one row."""
+    rows: dict[tuple[str, str], Risk] = {}
+    for finding in _demonstrated(result.findings):
+        row = _risk(finding, result, policy)
+        same = rows.setdefault((row.what, row.who), row)
+        if same is not row:
+            same.also.append(finding.id)
+    return list(rows.values())
+
+
+def _risk(finding: Finding, result: AuditResult, policy: Policy) -> Risk:
+    measures = [c.measure for r in policy.rules if r.id == finding.rule for c in r.all]
+    here = [e for e in finding.evidence if e.control == "none" and e.place == finding.where]
+    quoted = next(
+        (e for m in measures for e in here if fnmatchcase(e.measure, m) and named(e.measure).harm), None
+    )
+    fact = next((words for name, words in FACTS.items() for m in measures if fnmatchcase(name, m)), "")
+    fact = fact or next((words for name, words in FACTS.items() for m in measures if fnmatchcase(m, name)), "")
+    what = named(quoted.measure).harm if quoted else fact or finding.title
+    odds = _odds(finding, quoted) if quoted else []
+    return Risk(
+        finding=finding.id,
+        what=what,
+        who=_who(finding),
+        whom=_whom(finding, quoted, result),
+        odds=odds,
+        note="" if odds else _note(finding, quoted),
+        severity=finding.severity,
+    )
+
+
+def _odds(finding: Finding, quoted: Evidence) -> list[Odds]:
+    """The measure that was graded, there and at larger groups; none where it is no share."""
+    if quoted.unit != "fraction":
+        return []
+    if "n" not in quoted.condition:
+        return [_odd(quoted, None, quoted)]
+    origin = quoted.condition.get("origin")
+    curve = [
+        e
+        for e in finding.evidence
+        if e.measure == quoted.measure and e.control != "negative" and e.condition.get("origin") == origin
+    ]
+    larger = sorted((e for e in curve if _size(e) >= _size(quoted)), key=_size)
+    last = len(larger) - 1
+    picked = sorted({0, min(1, last), last})[:MOST_ODDS]
+    return [_odd(larger[i], _size(larger[i]), quoted) for i in picked]
+
+
+def _odd(e: Evidence, group: float | None, quoted: Evidence) -> Odds:
+    guess = e.strongest.value if e.strongest else None
+    return Odds(group=group, value=e.value, interval=e.interval, guess=guess, graded=e is quoted)
+
+
+def _size(e: Evidence) -> float:
+    return float(e.condition.get("n", 0))
+
+
+def _note(finding: Finding, quoted: Evidence | None) -> str:
+    if quoted:
+        beside = f"; guessing {fmt.quantity(quoted.strongest.value, quoted.unit)}" if quoted.strongest else ""
+        return f"{named(quoted.measure).words} {fmt.quantity(quoted.value, quoted.unit)}{beside}"
+    return "certain: it is in the message" if finding.source == "disclosure" else "not a matter of chance"
+
+
+def _who(finding: Finding) -> str:
+    if finding.threat is None:
+        return ""
+    position = finding.threat.position.replace("_", " ")
+    acts = "" if finding.threat.conduct == "honest_but_curious" else ", by not keeping to the protocol"
+    return {"server": "the server", "client": "another client", "public": "whoever gets the model"}.get(
+        position, position
+    ) + acts
+
+
+def _whom(finding: Finding, quoted: Evidence | None, result: AuditResult) -> str:
+    """Whom it touches, with a number where one is known."""
+    if finding.source == "robustness":
+        return "everybody who uses the model"
+    if finding.source == "lint":
+        return "whoever relies on the stated limit"
+    if finding.exposed:
+        return finding.exposed.text
+    if quoted and "count" in quoted.measure:
+        return fmt.plural(result.scope.clients, "client")
+    held = sum(map(sum, result.scope.counts))
+    return f"all {held:,} examples" if held else fmt.plural(result.scope.clients, "client")
+
+
+def _numbers(result: AuditResult, found: Sequence[Risk]) -> list[KeyNumber]:
+    """Who is exposed, how surely, by whom; where nothing was demonstrated, how much that rests on."""
+    coverage = result.headline.coverage
+    if not found:
+        telling = [a for a in coverage.artifacts if a.status != "tells_nothing"]
+        done = sum(a.status in ("attacked", "elsewhere") for a in telling)
+        unanswered = sum(f.outcome in OPEN for f in result.findings)
+        return [
+            KeyNumber(shown=f"{coverage.ran} of {coverage.applicable}", text="attacks that apply were run"),
+            KeyNumber(
+                shown=f"{done} of {len(telling)}",
+                text="artifacts (a kind of message and who could read it) were attacked",
+            ),
+            KeyNumber(
+                shown=f"{unanswered:,}", text="questions were left open: an attack failed or could not tell"
+            ),
+        ]
+    numbers = [_people(result, found)]
+    sure = next((r for r in found if r.odds), None)
+    if sure:
+        best = next((o for o in sure.odds if o.graded), sure.odds[0])
+        guess = "" if best.guess is None else f"; guessing: {fmt.percent(best.guess)}"
+        span = f" ({fmt.interval(best.interval, 'fraction')})" if best.interval else ""
+        numbers.append(
+            KeyNumber(shown=fmt.percent(best.value), text=f"is how often it works at best{span}{guess}")
+        )
+    parties = [r.who for r in found if r.who]
+    top = max(dict.fromkeys(parties), key=parties.count, default="")
+    if top:
+        text = f"of the harms below need nobody but {top}"
+        numbers.append(KeyNumber(shown=f"{parties.count(top)} of {len(found)}", text=text))
+    return numbers
+
+
+def _people(result: AuditResult, found: Sequence[Risk]) -> KeyNumber:
+    """How many the worst findings are expected to tell of; where that is not known, how many may be touched."""
+    counted = [(f.exposed, f.id) for f in _demonstrated(result.findings) if f.exposed]
+    if not counted:
+        return KeyNumber(shown=fmt.sentence_case(found[0].whom), text=f"may be touched: {_lower(found[0].what)}")
+    most, finding = max(counted, key=lambda pair: pair[0].expected)
+    what = next(r.what for r in found if finding in (r.finding, *r.also))
+    return KeyNumber(
+        shown=f"{most.expected:,.0f} of {most.of:,}",
+        text=f"examples are expected to be told, beyond guessing: {_lower(what)}",
+    )
+
+
+def _lower(text: str) -> str:
+    return text[:1].lower() + text[1:]

@@ -1,0 +1,152 @@
+"""Decision: the word, three numbers, what could happen to whom, the options, and a place to sign."""
+
+import math
+
+from attacks.measure import named
+from reports import format as fmt
+from reports.decision import Decision as Record
+from reports.decision import Odds, Risk, Word
+from reports.result import Alternative, AuditResult, Finding, Outcome, Severity
+from reports.section import Banner, Bar, Blanks, Block, Card, Cell, Heading, Numbers, Paragraph, Section, Table
+
+TITLES = {
+    Word.READY: ("Ready: nothing was demonstrated", "go"),
+    Word.WITH_CONDITIONS: ("Ready with conditions", "care"),
+    Word.NOT_READY: ("Not ready to deploy as configured", "stop"),
+    Word.CANNOT_TELL: ("Cannot tell: too little is known", "wait"),
+}
+MOST_RISKS = 7  # that fit the page
+MOST_OPTIONS = 4
+BOX = "\u2610"
+
+
+class Decision(Section):
+    card = Card(title="Decision summary", order=1, front=True)
+
+    def build(self, result: AuditResult) -> list[Block]:
+        decision = result.decision
+        if decision is None:
+            return []
+        title, tone = TITLES[decision.word]
+        return [
+            Banner(title=title, text=decision.sentence, tone=tone),  # type: ignore[arg-type]
+            Numbers([(n.shown, n.text) for n in decision.numbers]),
+            Heading("What could happen, and to whom"),
+            *_risks(decision),
+            Heading("What must be decided"),
+            _options(result),
+            Blanks(["Decided by", "Role", "Date", "Review by"]),
+        ]
+
+
+def _risks(decision: Record) -> list[Block]:
+    if not decision.risks:
+        return [Paragraph("Nothing was demonstrated by what ran. That is not a proof of privacy.")]
+    shown = decision.risks[:MOST_RISKS]
+    blocks: list[Block] = [
+        Table(
+            header=["Finding", "Whom it touches", "How often it succeeds", "Severity"],
+            rows=[
+                [
+                    Cell(lead=f"{r.what}{f', by {r.who}' if r.who else ''}.", note=_ids(r)),
+                    r.whom,
+                    Cell(bars=tuple(_bar(o) for o in r.odds), note=_beside(r)),
+                    Cell(badge=Severity(r.severity)),
+                ]
+                for r in shown
+            ],
+            align="llll",
+            widths=[3.0, 1.8, 3.8, 1.35],
+            caption="What was demonstrated, worst first; findings of the same harm share a row.",
+            numbered=False,
+        )
+    ]
+    if more := decision.risks[MOST_RISKS:]:
+        text = "; ".join(f"{r.what.lower()} ({r.severity})" for r in more)
+        blocks.append(Paragraph(f"{len(more)} more, each in the appendix: {text}."))
+    return blocks
+
+
+def _ids(risk: Risk) -> str:
+    return ", ".join([risk.finding, *risk.also])
+
+
+def _bar(odds: Odds) -> Bar:
+    where = ""
+    if odds.group is not None:
+        where = " of single examples" if odds.group == 1 else f" in groups of {odds.group:,.0f}"
+    guess = "" if odds.guess is None else f" (guess {fmt.percent(odds.guess)})"
+    return Bar(share=min(1.0, max(0.0, odds.value)), text=f"{fmt.percent(odds.value)}{where}{guess}")
+
+
+def _beside(risk: Risk) -> str:
+    best = next((o for o in risk.odds if o.graded), None)
+    if best is None or best.interval is None:
+        return fmt.sentence_case(risk.note)
+    return f"uncertainty of the first: {fmt.interval(best.interval, 'fraction')}"
+
+
+def _options(result: AuditResult) -> Table:
+    """Variants with what was measured of them; without any, the remedies, of which nothing was measured."""
+    rows = result.alternatives
+    measured = [[_named(r), _effect(r, rows[0], result), _cost(r, rows[0]), BOX] for r in rows[1:][:MOST_OPTIONS]]
+    if not measured:
+        measured = [
+            [remedy, "not measured: name it under variants", "not measured", BOX] for remedy in _remedies(result)
+        ]
+    lettered = [[f"{chr(65 + i)}. {row[0]}", *row[1:]] for i, row in enumerate(measured)]
+    last = f"{chr(65 + len(lettered))}. Accept the risk until ____________, because"
+    return Table(
+        header=["Option", "Effect on the findings", "Accuracy", "Choice"],
+        rows=[*lettered, [last, "", "unchanged", BOX]],
+        align="lllc",
+        widths=[4.0, 3.4, 1.7, 0.8],
+        caption="Options, with their measured effect and cost.",
+        numbered=False,
+    )
+
+
+def _named(row: Alternative) -> str:
+    what = "; ".join([*row.protections, *row.settings])
+    return f"{row.name}: {what}" if what else row.name
+
+
+def _effect(row: Alternative, audited: Alternative, result: AuditResult) -> str:
+    if not row.finished:
+        return "not run to the end"
+    after = "none demonstrated" if row.severity is Severity.NONE else row.severity.value
+    parts = [f"worst of the attacks repeated: {audited.severity} \u2192 {after}"]
+    worst = next((f for f in result.findings if any(t.finding == f.id for t in row.trades)), None)
+    if worst:
+        parts += _change(worst, row, audited)
+    parts += [f"{row.inconclusive} inconclusive"] if row.inconclusive else []
+    parts += [f"{row.unreadable} found nothing left to read"] if row.unreadable else []
+    parts += [] if math.isinf(row.epsilon) else [f"epsilon {fmt.number(row.epsilon)} per {row.unit}"]
+    return "; ".join(parts)
+
+
+def _change(worst: Finding, row: Alternative, audited: Alternative) -> list[str]:
+    """What became of the worst finding's most telling measure."""
+    trade = next(t for t in row.trades if t.finding == worst.id)
+    before = next((t for t in audited.trades if (t.finding, t.measure, t.place) == _key(trade)), None)
+    if before is None or before.value is None:
+        return []
+    after = trade.why if trade.value is None else fmt.quantity(trade.value, trade.unit)
+    return [f"{worst.id}: {named(trade.measure).words} {fmt.quantity(before.value, before.unit)} \u2192 {after}"]
+
+
+def _key(trade: "object") -> tuple[str, str, str]:
+    return trade.finding, trade.measure, trade.place  # type: ignore[attr-defined]
+
+
+def _cost(row: Alternative, audited: Alternative) -> str:
+    if row.accuracy is None or audited.accuracy is None:
+        return "not measured"
+    return f"{fmt.percent(audited.accuracy)} \u2192 {fmt.percent(row.accuracy)}"
+
+
+def _remedies(result: AuditResult) -> list[str]:
+    """What the demonstrated findings ask for, worst first, each once."""
+    found = [f for f in result.findings if f.outcome is Outcome.DEMONSTRATED and f.remedy]
+    once = dict.fromkeys(fmt.sentence_case(f.remedy.split(". ")[0].rstrip(".").replace("`", "")) for f in found)
+    return list(once)[:MOST_OPTIONS]
