@@ -71,7 +71,7 @@ class Html(Renderer):
             findings=shown,
             style=style,
             script=Markup(script),
-            policy=_policy(script),
+            policy=Markup(_policy(script)),
         ).encode()
 
 

@@ -32,13 +32,14 @@ def test_no_renderer_prints_a_sign_that_hides_something(name: str) -> None:
         )
 
 
-def test_html_may_load_and_run_nothing() -> None:
-    document = compose(result(), [catalog.load("sections", "headline")])
+def test_html_may_load_nothing_and_run_one_script_that_is_named_by_its_hash() -> None:
+    document = compose(result(), [catalog.load("sections", "decision")])
     page = catalog.load("renderers", "html")().render(document).decode()
     policy = re.search(r'<meta http-equiv="Content-Security-Policy" content="([^"]+)">', page)
     assert policy is not None and page.index(policy[0]) < page.index("<style>")
     allowed = dict(part.split(maxsplit=1) for part in policy[1].split("; "))
     assert allowed.pop("default-src") == "'none'"
+    assert re.fullmatch("'sha256-[A-Za-z0-9+/]{43}='", allowed.pop("script-src"))  # of our one script
     assert allowed == {
         "style-src": "'unsafe-inline'",
         "img-src": "data:",
