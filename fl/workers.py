@@ -11,7 +11,6 @@ Why processes of one thread: on two cores they are 1.7 times faster than one pro
 import ctypes
 import importlib
 import multiprocessing
-import os
 import pickle
 import signal
 import sys
@@ -28,6 +27,7 @@ from torch import Tensor
 
 from fl import foreign
 from fl.errors import UserError
+from fl.machine import cores
 
 
 @contextmanager
@@ -85,8 +85,7 @@ def auto_count(device: str) -> int:
     """One process a usable core on the CPU; none for CUDA, which one process keeps busy."""
     if device != "cpu":
         return 0
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return cores if cores > 1 else 0
+    return cores() if cores() > 1 else 0
 
 
 class InProcess(Workers):

@@ -20,8 +20,9 @@ from rich.text import Text
 
 from audit.cli.app import say
 from audit.settings import catalog
-from audit.subject.environment import cores, versions
+from audit.subject.environment import versions
 from fl.errors import UserError
+from fl.machine import cores
 from reports.visible import visible
 
 

@@ -27,6 +27,7 @@ from attacks import stats
 from attacks.attack import Images
 from attacks.models._scores import lira_online, scaled_logit
 from fl.errors import UserError
+from fl.machine import cores
 from fl.workers import auto_count
 
 EPOCHS, BATCH = 10, 128  # what PyTorchClassifier.fit does when it is not told otherwise
@@ -190,7 +191,7 @@ def main() -> int:
     ours, theirs = found
     print(
         f"ratio {ours.a_minute / theirs.a_minute:.2f} by the clock, "
-        f"{theirs.processor / ours.processor:.2f} by processor time; {os.cpu_count()} cores, load "
+        f"{theirs.processor / ours.processor:.2f} by processor time; {cores()} cores, load "
         f"average {os.getloadavg()[0]:.1f}"
     )
     return 0

@@ -5,6 +5,8 @@ import platform
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
+from fl.machine import cores
+
 LIBRARIES = (
     "fedaudit",
     "torch",
@@ -51,14 +53,6 @@ def hardware() -> dict[str, str]:
     for i in range(torch.cuda.device_count() if torch.cuda.is_available() else 0):
         found[f"cuda:{i}"] = torch.cuda.get_device_name(i)
     return found
-
-
-def cores() -> int:
-    """Cores this process may run on, which a container may have fewer of than the machine."""
-    try:
-        return len(os.sched_getaffinity(0))
-    except AttributeError:  # not on macOS or Windows
-        return os.cpu_count() or 1
 
 
 def _processor() -> str:

@@ -4,7 +4,6 @@ Blocks have a fixed size and results their place, so that no bit depends on the 
 let go of the interpreter while they compute.
 """
 
-import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
@@ -13,6 +12,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+
+from fl.machine import cores
 
 T = TypeVar("T")
 Block = NDArray[np.floating[Any]]  # [columns, n], a copy
@@ -24,7 +25,7 @@ def in_blocks(work: Callable[[slice], T], columns: int, size: int = BLOCK) -> li
     blocks = [slice(start, min(start + size, columns)) for start in range(0, columns, size)]
     if len(blocks) < 2:
         return [work(b) for b in blocks]
-    with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
+    with ThreadPoolExecutor(cores()) as pool:
         return list(pool.map(work, blocks))
 
 
