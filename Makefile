@@ -4,7 +4,7 @@ PYTHON ?= python3
 RUN := .venv/bin
 DONE := .venv/.installed
 
-.PHONY: help audit test slow check bench paper claims equivalence mechanisms dev clean
+.PHONY: help audit test quick check bench paper claims equivalence mechanisms dev clean
 help:  ## this list
 	@sed -n 's/^\([a-z]*\):.*## /\1  /p' $(MAKEFILE_LIST) | expand -t 10
 
@@ -13,12 +13,12 @@ audit: $(DONE)  ## a whole audit on images that ship with the package: runs/quic
 
 # One thread a process: two test processes with two threads each would fight over two cores.
 test: export OMP_NUM_THREADS = 1
-test: $(DONE)  ## all tests but the slow ones
-	$(RUN)/python -m pytest -n 2 -m "not slow"
+test: $(DONE)  ## all tests
+	$(RUN)/python -m pytest -n 2
 
-slow: export OMP_NUM_THREADS = 1
-slow: $(DONE)  ## the slow tests; about half an hour
-	$(RUN)/python -m pytest -n 2 -m slow
+quick: export OMP_NUM_THREADS = 1
+quick: $(DONE)  ## all tests but those marked slow
+	$(RUN)/python -m pytest -n 2 -m "not slow"
 
 check: $(DONE)  ## ruff, formatting and types
 	$(RUN)/ruff check .
