@@ -2,7 +2,6 @@
 
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -29,15 +28,6 @@ def test_help_imports_nothing_heavy() -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stderr.strip() == "[]"
     assert "simulate" in done.stdout
-
-
-def test_help_takes_less_than_half_a_second() -> None:
-    def seconds() -> float:
-        start = time.perf_counter()
-        subprocess.run([sys.executable, "-m", "audit.cli.main", "--help"], check=True, capture_output=True)
-        return time.perf_counter() - start
-
-    assert min(seconds() for _ in range(3)) < 0.5
 
 
 def test_checking_the_names_in_a_config_does_not_import_torch(tmp_path: Path) -> None:

@@ -1,8 +1,7 @@
-"""`fedaudit list`: quick, importing nothing heavy, the same from the index as from importing, and readable."""
+"""`fedaudit list`: little imported, the same from the index as from importing, and readable."""
 
 import json
 import os
-import resource
 import subprocess
 import sys
 from pathlib import Path
@@ -40,36 +39,29 @@ def test_cards_from_the_index_are_those_from_importing(
     assert found == catalog.entries(kind) and [e.name for e in found] == catalog.names(kind)
 
 
-def _cpu(arguments: list[str], cache: Path) -> tuple[float, str]:
-    """CPU-seconds of a command, the less of two, and the modules it imported."""
+def imported(arguments: list[str], cache: Path) -> set[str]:
+    """The modules that a command imports."""
     code = (
         "import sys\nfrom audit.cli.main import app\ntry:\n    app(sys.argv[1:])\nexcept SystemExit:\n    pass\n"
         "print(*sys.modules, file=sys.stderr)"
     )
-    times = []
-    for _ in range(2):
-        before = resource.getrusage(resource.RUSAGE_CHILDREN)
-        environment = os.environ | {"XDG_CACHE_HOME": str(cache)}
-        done = subprocess.run(
-            [sys.executable, "-c", code, *arguments], env=environment, capture_output=True, text=True, check=True
-        )
-        after = resource.getrusage(resource.RUSAGE_CHILDREN)
-        times.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
-    return min(times), done.stderr
+    environment = os.environ | {"XDG_CACHE_HOME": str(cache)}
+    done = subprocess.run(
+        [sys.executable, "-c", code, *arguments], env=environment, capture_output=True, text=True, check=True
+    )
+    return set(done.stderr.split())
 
 
 @pytest.fixture(scope="module")
-def help_seconds(kept: Path) -> float:
-    return _cpu(["--help"], kept)[0]
+def helping(kept: Path) -> set[str]:
+    return imported(["--help"], kept)
 
 
 @pytest.mark.parametrize("kind", ["models", "methods", "attacks"])  # the dearest to import
-def test_a_list_costs_little_more_than_help_and_imports_nothing_heavy(
-    kind: str, kept: Path, help_seconds: float
-) -> None:
-    listed, modules = _cpu(["list", kind], kept)
-    assert listed - help_seconds < 0.2
-    assert not {"torch", "torchvision", "numpy", "yaml", "rich.console"} & set(modules.split())
+def test_a_list_imports_little_more_than_help_and_nothing_heavy(kind: str, kept: Path, helping: set[str]) -> None:
+    listed = imported(["list", kind], kept)
+    assert not {"torch", "torchvision", "numpy", "yaml", "rich.console"} & listed
+    assert len(helping) < 250 and len(listed - helping) < 150
 
 
 def test_a_changed_file_makes_the_cards_anew(kept: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
