@@ -14,5 +14,14 @@ class Record(BaseModel):
     model_config = ConfigDict(extra="forbid", ser_json_inf_nan="strings")
 
 
+class Taxon(Record):
+    """What one published catalogue calls a finding."""
+
+    catalogue: str  # "NIST AI 100-2"
+    edition: str  # "E2025": ids move between editions
+    ids: list[str]
+    nearest: bool = False  # the catalogue has no id for it, and this is the nearest
+
+
 # A set has no order of its own: written sorted, so that the same run gives the same bytes
 Threat = Annotated[ThreatModel, PlainSerializer(lambda t: asdict(t) | {"knows": sorted(t.knows)})]

@@ -12,7 +12,7 @@ from pydantic import AfterValidator, Field
 from attacks.evidence import Evidence, Series
 from reports.covered import Coverage
 from reports.decision import Decision
-from reports.record import Record, Threat
+from reports.record import Record, Taxon, Threat
 from reports.robustness import Robustness
 
 SCHEMA_VERSION = 1
@@ -78,6 +78,7 @@ class Finding(Record):
     evidence: list[Evidence] = Field(default_factory=list)
     exposed: Exposed | None = None
     accusations: list[Accusation] = Field(default_factory=list)
+    taxonomy: list[Taxon] = Field(default_factory=list)  # its row of audit/verdict/taxonomy.py
     does_not_show: str = ""
     remedy: str = ""
     seconds: float = 0.0

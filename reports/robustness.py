@@ -3,7 +3,7 @@
 from pydantic import Field
 
 from attacks.evidence import Evidence
-from reports.record import Record, Threat
+from reports.record import Record, Taxon, Threat
 
 
 class MatrixCell(Record):
@@ -65,7 +65,7 @@ class Adversary(Record):
     does: str
     remedy: str
     threat: Threat
-    taxonomy: str
+    taxonomy: list[Taxon]
 
 
 class Robustness(Record):

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from audit.cli.app import command
+from audit.cli.app import command, say
 from fl.errors import UserError
 
 
@@ -32,4 +32,4 @@ def recorder(
     if not out.parent.is_dir():
         raise UserError(f"no folder {out.parent}", hint="name a file beside your app")
     durable.write(out, source(hook.value).encode())
-    typer.echo(f"{out}: its first lines say what to add to your app")
+    say(f"{out}: its first lines say what to add to your app")

@@ -36,6 +36,7 @@ from audit.verdict.metrics import summary
 from audit.verdict.policy import Policy, load_policy
 from audit.verdict.raw import disclosed
 from audit.verdict.scope import scope
+from audit.verdict.taxonomy import placed, sort_of, taxa
 from audit.verdict.trade import advice, alternatives
 from fl import ledger
 from fl.ledger import Release
@@ -94,6 +95,13 @@ def derive(run: RunDir, config: Config, policy: Policy) -> AuditResult:
         subjects += [*under_attack(matrix), *pitfalls(config, matrix)]
     findings = [judged(subject, policy) for subject in subjects]
     of_attacks = list(zip(attacked, findings, strict=False))  # they come first
+    chosen = choose(config, case)
+    names = {spec.label: spec.name for spec in chosen.specs}
+    for finding in findings:
+        finding.taxonomy = placed(finding)
+    for subject, finding in of_attacks:
+        file = subject.file
+        finding.taxonomy = taxa(sort_of(names.get(file["name"], file["name"]), file["card"]["goal"]))
     images = [g for subject, finding in of_attacks for g in subject.galleries(finding)]
     figures = [c for subject, finding in of_attacks for c in subject.figures(finding)]
     figures += over_rounds(releases, budgets, config.delta)
@@ -102,7 +110,7 @@ def derive(run: RunDir, config: Config, policy: Policy) -> AuditResult:
     result = AuditResult(
         title=config.title,
         created=datetime.now(UTC).isoformat(timespec="seconds"),
-        headline=headline(findings, _coverage(run, case, findings, choose(config, case))),
+        headline=headline(findings, _coverage(run, case, findings, chosen)),
         scope=scope(case, findings),
         exposures=exposures(manifest(run.artifacts)),
         findings=findings,

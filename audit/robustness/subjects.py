@@ -13,6 +13,7 @@ from attacks.evidence import Evidence
 from audit.verdict.findings import sentence
 from audit.verdict.judge import Fact, Subject, Verdict, Words, judge
 from audit.verdict.policy import Policy
+from audit.verdict.taxonomy import in_words
 from reports import format as fmt
 from reports.result import Outcome
 from reports.robustness import DefenceCost, MatrixCell, NotRun, Robustness
@@ -68,8 +69,9 @@ class Defended(Subject):
             "source": "robustness",
             "method": who.title,
             "reference": who.source,
-            "summary": self._summary(strongest, verdict, who.taxonomy),
+            "summary": self._summary(strongest, verdict, in_words(who.taxonomy)),
             "threat": who.threat,
+            "taxonomy": who.taxonomy,
             "evidence": [*(e for e in placed(cell) if e.measure not in SILENT), *controls],
             "does_not_show": LIMIT,
             "remedy": f"{fmt.sentence_case(who.remedy)}.",

@@ -12,10 +12,10 @@ from audit.robustness import measures
 from audit.robustness.advice import advice, breakdown
 from audit.robustness.outcome import Outcome
 from audit.robustness.plan import CONTROLS, IDLE, PLANTED, Place, title
-from audit.robustness.taxonomy import taxonomy
 from audit.settings import catalog
 from audit.settings.spec import PluginSpec
 from audit.subject.simulated import plugin
+from audit.verdict.taxonomy import sort_of, taxa
 from fl.adversary import Adversary as Attacker
 from fl.errors import UserError
 from reports.robustness import Adversary, DefenceCost, MatrixCell, NotRun, Robustness
@@ -127,7 +127,8 @@ def _attacker(spec: Mapping[str, Any]) -> Attacker:
 
 
 def _card(spec: Mapping[str, Any]) -> Adversary:
-    card = catalog.load("adversaries", str(spec["name"])).card
+    made = catalog.load("adversaries", str(spec["name"]))
+    card, backdoor = made.card, issubclass(made, Backdoors)
     return Adversary(
         name=str(spec["name"]),
         title=title(spec),
@@ -135,7 +136,5 @@ def _card(spec: Mapping[str, Any]) -> Adversary:
         does=card.does,
         remedy=card.remedy,
         threat=card.threat,
-        taxonomy=taxonomy(
-            str(spec["name"]), issubclass(catalog.load("adversaries", str(spec["name"])), Backdoors)
-        ),
+        taxonomy=taxa("backdoor" if backdoor else sort_of(str(spec["name"]), "poisoning")),
     )

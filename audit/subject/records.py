@@ -48,6 +48,7 @@ class AttackCard(Form):
     model_config = ConfigDict(extra="allow")  # settings of a card that are not read back
     title: str
     source: str
+    goal: Literal["reconstruction", "membership", "inference", "poisoning"]
     threat: Threat
     reads: list[str]
 

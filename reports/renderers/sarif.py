@@ -53,6 +53,8 @@ def _rule(finding: Finding) -> dict[str, Any]:
     rule: dict[str, Any] = {"id": finding.id, "shortDescription": {"text": finding.method or finding.title}}
     if finding.does_not_show:
         rule["fullDescription"] = {"text": finding.does_not_show}
+    if tags := [f"{t.catalogue} {t.edition} {i}" for t in finding.taxonomy for i in t.ids]:
+        rule["properties"] = {"tags": tags}
     if finding.remedy:
         rule["help"] = {"text": finding.remedy}
     return rule

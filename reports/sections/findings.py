@@ -83,6 +83,11 @@ def _facts(finding: Finding) -> dict[str, str]:
         facts["Adversary"] = fmt.threat(finding.threat)
     if finding.method:
         facts["Method"] = finding.method + (f" ({finding.reference})" if finding.reference else "")
+    if finding.taxonomy:
+        near = {True: "nearest ", False: ""}
+        facts["In catalogues"] = "; ".join(
+            f"{t.catalogue} {t.edition}: {near[t.nearest]}{', '.join(t.ids)}" for t in finding.taxonomy
+        )
     if finding.seconds:
         facts["Time taken"] = fmt.duration(finding.seconds)
     return facts

@@ -101,7 +101,13 @@ def test_a_folder_that_is_too_deep_or_too_full_is_refused(
 
 GOOD = {
     "name": "x",
-    "card": {"title": "X", "source": "", "threat": {"position": "server", "knows": []}, "reads": []},
+    "card": {
+        "title": "X",
+        "source": "",
+        "goal": "membership",
+        "threat": {"position": "server", "knows": []},
+        "reads": [],
+    },
     "observer": "server",
     "status": "ran",
     "reason": "",

@@ -1,0 +1,63 @@
+"""Every attack, adversary, lint and other source of findings has a row in the table of catalogues."""
+
+import re
+from typing import get_args
+
+import pytest
+
+from attacks.poisoning._backdoors import Backdoors
+from audit.settings import catalog
+from audit.verdict.taxonomy import EDITIONS, GOALS, ROWS, SORTS, SOURCES, in_words, placed, taxa
+from fl.threat import Goal
+from reports.result import Finding, Outcome, Severity
+
+OURS = {*catalog.names("attacks"), *catalog.names("adversaries")}
+FORMS = {  # as the editions write their ids
+    "NIST AI 100-2": r"NISTAML\.\d{2,3}",
+    "MITRE ATLAS": r"AML\.T\d{4}(\.\d{3})?",
+    "OWASP ML Top 10": r"ML(0[1-9]|10):2023",
+}
+
+
+def test_every_plugin_of_ours_stands_in_the_table_and_nothing_else() -> None:
+    assert SORTS.keys() == OURS
+
+
+@pytest.mark.parametrize("name", sorted(OURS))
+def test_what_a_plugin_is_called_fits_its_goal(name: str) -> None:
+    kind = "attacks" if name in catalog.names("attacks") else "adversaries"
+    loaded = catalog.load(kind, name)
+    if kind == "adversaries":
+        assert issubclass(loaded, Backdoors) <= (SORTS[name] in ("backdoor", "label poisoning")), SORTS[name]
+        return
+    near = {
+        Goal.RECONSTRUCTION: {"reconstruction", "differencing", "extraction"},
+        Goal.MEMBERSHIP: {"membership", "linkage", "property"},
+        Goal.INFERENCE: {"property", "differencing", "linkage"},
+        Goal.POISONING: set(),
+    }
+    assert SORTS[name] in near[loaded.card.goal]
+
+
+def test_every_row_is_of_a_pinned_edition_and_its_ids_have_that_editions_form() -> None:
+    assert {*SORTS.values(), *GOALS.values(), *SOURCES.values()} <= ROWS.keys()
+    for row in ROWS.values():
+        assert row and row.keys() <= EDITIONS.keys()
+        for catalogue, form in FORMS.items():
+            assert all(re.fullmatch(form, i) for i in row.get(catalogue, ()))
+    assert GOALS.keys() == set(Goal)
+
+
+def test_every_source_of_findings_is_placed() -> None:
+    sources = get_args(Finding.model_fields["source"].annotation)
+    assert {*SOURCES, "attack"} == set(sources)
+    for source in SOURCES:
+        found = Finding(
+            id="x", title="x", source=source, outcome=Outcome.FAILED, severity=Severity.NONE, summary=""
+        )
+        assert placed(found)
+
+
+def test_atlas_has_no_id_for_federated_learning_and_is_only_nearest() -> None:
+    words = in_words(taxa("membership"))
+    assert "MITRE ATLAS 5.6.0, nearest AML.T0024.000" in words and "NIST AI 100-2 E2025 NISTAML.033" in words
