@@ -97,7 +97,7 @@ def derive(run: RunDir, config: Config, policy: Policy) -> AuditResult:
     of_attacks = list(zip(attacked, findings, strict=False))  # they come first
     chosen = choose(config, case)
     names = {spec.label: spec.name for spec in chosen.specs}
-    for finding in findings:
+    for finding in findings[len(attacked) :]:
         finding.taxonomy = placed(finding)
     for subject, finding in of_attacks:
         file = subject.file
