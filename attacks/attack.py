@@ -6,7 +6,7 @@ answer, by signature.
 """
 
 from abc import abstractmethod
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, Protocol
 
@@ -135,7 +135,19 @@ class Knowledge:
         default_factory=dict
     )  # server: round -> who answered, summed or not
     condenser: "Condenser | None" = None  # granted with the architecture, where clients condense
+    timing: "Timing | None" = None  # granted with the architecture, where there is a clock
     device: str = "cpu"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Timing:
+    """What is published of how long devices take (fl/time_model.py)."""
+
+    bandwidth: float
+    compute: float
+    tiers: Floats  # capabilities that devices have
+    # seconds of training an example, by what the client said it did
+    cost: Callable[[Mapping[Kind, Mapping[str, NDArray[Any]]]], float]
 
 
 class Architecture(Protocol):
@@ -230,6 +242,8 @@ class Truth(Protocol):
     def label_counts(self, client: int) -> NDArray[np.int64]: ...  # [classes]
 
     def client_images(self, client: int) -> Images: ...
+
+    def capability(self, client: int) -> float: ...  # how fast its device is, by the simulated clock
 
 
 class Attack(Plugin):

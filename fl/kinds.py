@@ -251,7 +251,11 @@ class Kind(StrEnum):
         "frozen_count", "how many layers one client did not train", Tells.CLIENT, {"count": "[]"}, about=True
     )
     TASK_TIME = Row(  # by the server's clock
-        "task_time", "how long one client took, as the server sees it", Tells.CLIENT, {"time": "[]"}, about=True
+        "task_time",
+        "how long one client took, as the server sees it",
+        Tells.CLIENT,
+        {"time": "[]", "bytes_down": "[]", "bytes_up": "[]"},
+        about=True,
     )
 
     TRAIN_ORDER = Row("train_order", "an order to begin training", Tells.NOBODY, {"visit": "[]"})

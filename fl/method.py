@@ -361,7 +361,7 @@ class RoundMethod(Method):
                 cost = partial(self.cost, k, received, reply.examples)
                 tally.times[k] = federation.task_time(t, k, down, received, reply.examples, cost)
                 if federation.time_model is not None:
-                    federation.wire.observe(t, k, tally.times[k])
+                    federation.wire.observe(t, k, tally.times[k], down, received)
                 yield Delivery(client=k, message=received, examples=claimed(received, reply), time=tally.times[k])
 
         arrivals = arriving()

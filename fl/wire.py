@@ -207,8 +207,11 @@ class Wire:
         self._keep(round, Channel.RELAY, party, (to,), seen, message)
         return message
 
-    def observe(self, round: int, sender: int, time: float) -> None:
-        """The server's own clock: when a client's answer came. Nobody sends it, and nothing protects it."""
+    def observe(self, round: int, sender: int, time: float, down: Message, up: Message) -> None:
+        """The server's own clock: when a client's answer came, and how much was exchanged.
+
+        Nobody sends it, and nothing protects it.
+        """
         if self.recorder is not None:
             self.recorder.message(
                 round=round,
@@ -216,7 +219,13 @@ class Wire:
                 sender=Party.client(sender),
                 receivers=("server",),
                 seen_by=("server",),
-                payloads={Kind.TASK_TIME: {"time": torch.tensor(time, dtype=torch.float64)}},
+                payloads={
+                    Kind.TASK_TIME: {
+                        "time": torch.tensor(time, dtype=torch.float64),
+                        "bytes_down": torch.tensor(message_bytes(down)),
+                        "bytes_up": torch.tensor(message_bytes(up)),
+                    }
+                },
             )
 
     def release(self, round: int, message: Message) -> None:

@@ -17,13 +17,9 @@ UNREAD: Mapping[Kind, str] = MappingProxyType(
         Kind.ALLOCATION: "made by the server from class counts that attacks read as they are sent; other clients "
         "see sums of them",
         Kind.OVERSAMPLE_DECAY: "one number for everybody, from class counts that attacks read as they are sent",
-        Kind.FROZEN_COUNT: "how many layers a client left out: the speed of its device, not its examples",
-        Kind.TASK_TIME: "goes with the speed of a device, and with how many examples it holds, which "
-        "most methods send outright",
         Kind.TRAIN_ORDER: "sent to clients, and made of nobody's examples",
         Kind.HEARTBEAT: "says that a client is at work, and nothing of its examples",
         Kind.ROLLBACK_REQUEST: "asks for a model once more, and says nothing of anybody's examples",
         Kind.SOFT_DEADLINE: "a time that the server sets from devices, not from examples",
-        Kind.WIDTH: "the size of a device, not its examples",
     }
 )

@@ -24,7 +24,7 @@ class KnownTruth:
     def __init__(
         self, case: Case, artifacts: Mapping[str, Artifact], groups: Mapping[str, NDArray[np.int64]]
     ) -> None:
-        self._folder = case.artifacts
+        self._folder, self._times = case.artifacts, case.time_model
         self._data, self._parts, self._artifacts, self._groups = case.data, case.parts, artifacts, groups
         self.reference = images(case.data, case.reference)
         self._own, self._alike = case.unseen, case.simulated and case.data.train.owner is None
@@ -70,6 +70,15 @@ class KnownTruth:
 
     def client_images(self, client: int) -> Images:
         return images(self._data, self._part(client))
+
+    def capability(self, client: int) -> float:
+        """How fast a client's device is."""
+        if self._times is None:
+            raise UserError(
+                "how fast clients are is not known, so no claim about it can be checked",
+                hint="times are the simulated clock's: set federation.time_model",
+            )
+        return float(self._times.capability[client])
 
     def _part(self, client: int) -> NDArray[np.int64]:
         if client not in self._parts:

@@ -14,6 +14,7 @@ from audit.observer.condenser import condenser
 from audit.observer.generators import known_generators
 from audit.observer.models import KnownArchitecture
 from audit.observer.shadows import trainer
+from audit.observer.timing import timing
 from audit.observer.truth import images, shifted
 from audit.subject.case import Case
 from fl.artifact import PUBLIC, SERVER, Artifact, Party, Role
@@ -128,4 +129,5 @@ def granted(case: Case, card: Card, workers: int) -> Knowledge:
         trainer=trainer(case, workers) if make and "auxiliary_data" in knows else None,
         heard=(case.heard or {}) if card.threat.position == Position.SERVER else {},
         condenser=condenser(case, workers) if make else None,
+        timing=timing(case) if make else None,
     )

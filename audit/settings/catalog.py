@@ -38,6 +38,7 @@ SHELVES = {
             "attacks.generators",
             "attacks.counts",
             "attacks.summaries",
+            "attacks.timing",
         ),
         "attacks.attack:Attack",
     ),

@@ -24,6 +24,7 @@ from tests.attacks.generators import test_generators as generators
 from tests.attacks.models.overfit import overfit
 from tests.attacks.prototypes import test_prototype_collusion, test_prototype_difference
 from tests.attacks.summaries import worlds as summaries
+from tests.attacks.timing.timed import Timed
 from tests.attacks.updates.gradients import Planted
 from tests.attacks.updates.test_label_counts_from_gradient import Batches
 from tests.attacks.updates.updates import Updates
@@ -172,6 +173,7 @@ WORLDS: dict[str, Callable[[], Stage]] = {
     "relayed_model": relayed,
     "ridge": lambda: of(groups()),
     "rmia": lambda: memorised(GLOBAL, references=2, epochs=20, **SMALL),
+    "speed_profile": lambda: of(Timed()),
     "sum_difference": summed,
     "upcnn": lambda: of(groups(), max_clients=2, least_steps=500, width=256),
     "update_norm": lambda: memorised(UPDATE),
