@@ -75,6 +75,9 @@ MEASURES = {
             harm="How many examples a client holds becomes known",
         ),
         Measure(
+            name="device_class", words="class of device known", harm="How fast a client's device is becomes known"
+        ),
+        Measure(
             name="prototype_recovered",
             words="prototype recovered",
             harm="What a client meant for the server alone is read by others",
@@ -101,25 +104,6 @@ MEASURES = {
         Measure(
             name="accuracy", words="accuracy", higher_is_worse=False, harm="An answer about a client is found"
         ),
-        Measure(name="rank1", words="rank-1", curve=True),
-        Measure(name="extracted_at_fpr_0.01", words=f"extracted at {_F1}"),
-        Measure(name="linkage_rank1", words="linkage rank-1", curve=True),
-        Measure(name="tpr_at_fpr_0.01", words=f"TPR at {_F1}", curve=True),
-        Measure(name="auc", words="AUC", curve=True),
-        Measure(name="any_member_first", words="any member first"),
-        Measure(name="property_auc", words="property AUC"),
-        Measure(name="count_exact_match", words="count exact match"),
-        Measure(name="label_set_exact_match", words="label set exact match"),
-        Measure(name="majority_class", words="majority class"),
-        Measure(name="size_known", words="number of examples known"),
-        Measure(name="device_class", words="class of device known"),
-        Measure(name="prototype_recovered", words="prototype recovered"),
-        Measure(name="copies_flagged", words="copies flagged"),
-        Measure(name="copied_share", words="copied share"),
-        Measure(name="class_recognised", words="class recognised"),
-        Measure(name="exact_match", words="exact match"),  # for an attack of your own
-        Measure(name="asr", words="attack success rate"),
-        Measure(name="accuracy", words="accuracy", higher_is_worse=False),
         # what compromised clients do to the model
         Measure(name="accuracy_drop", words="accuracy drop", harm="Malicious clients make the model wrong"),
         Measure(
@@ -152,6 +136,8 @@ MEASURES = {
         ),
         Measure(name="feature_relative_error", words="feature relative error", higher_is_worse=False),
         Measure(name="prototype_relative_error", words="prototype relative error", higher_is_worse=False),
+        Measure(name="size_relative_error", words="relative error of a client's size", higher_is_worse=False),
+        Measure(name="speed_rank", words="rank correlation of speeds", unit="index"),
         Measure(
             name="label_share_l1",
             words="label share L1",
@@ -159,9 +145,6 @@ MEASURES = {
             higher_is_worse=False,
             harm="What share of its examples each class has at a client becomes known",
         ),
-        Measure(name="size_relative_error", words="relative error of a client's size", higher_is_worse=False),
-        Measure(name="speed_rank", words="rank correlation of speeds", unit="index"),
-        Measure(name="label_share_l1", words="label share L1", unit="index", higher_is_worse=False),
         # the same seen from another side
         Measure(
             name="tpr_at_fpr_0.001", words=f"TPR at {_F01}", harm="Presence in the training data is revealed"

@@ -6,6 +6,7 @@ is sent is the part. The message's `width` says how many numbers that are.
 
 from collections.abc import Mapping
 
+import torch
 from torch import Tensor
 
 from fl.kinds import Kind
@@ -21,6 +22,14 @@ def sizes(message: Mapping[Kind, Mapping[str, Tensor]]) -> dict[Kind, int]:
         values = int(message[Kind.WIDTH]["values"])
         found |= {kind: 4 * values for kind in CUT if kind in message}
     return found
+
+
+def observation(
+    time: float, down: Mapping[Kind, Mapping[str, Tensor]], up: Mapping[Kind, Mapping[str, Tensor]]
+) -> dict[str, Tensor]:
+    """The payload of task_time: when an answer came, and how much was exchanged."""
+    sent = {"bytes_down": message_bytes(down), "bytes_up": message_bytes(up)}
+    return {"time": torch.tensor(time, dtype=torch.float64)} | {k: torch.tensor(n) for k, n in sent.items()}
 
 
 def message_bytes(message: Mapping[Kind, Mapping[str, Tensor]]) -> int:

@@ -11,8 +11,6 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
-import torch
-
 from fl.artifact import PUBLIC, SERVER, Channel, Party, Role
 from fl.durable import Log
 from fl.errors import UserError
@@ -21,7 +19,7 @@ from fl.ledger import EVERYONE, Release, to_line
 from fl.participation import UNKNOWN, Drawn
 from fl.protection import Averaging, Message, Payload, Protection, Sending
 from fl.recorder import Recorder
-from fl.sizes import message_bytes
+from fl.sizes import message_bytes, observation
 from fl.streams import Streams
 from fl.sums import Sums
 from fl.tree import finite
@@ -219,13 +217,7 @@ class Wire:
                 sender=Party.client(sender),
                 receivers=("server",),
                 seen_by=("server",),
-                payloads={
-                    Kind.TASK_TIME: {
-                        "time": torch.tensor(time, dtype=torch.float64),
-                        "bytes_down": torch.tensor(message_bytes(down)),
-                        "bytes_up": torch.tensor(message_bytes(up)),
-                    }
-                },
+                payloads={Kind.TASK_TIME: observation(time, down, up)},
             )
 
     def release(self, round: int, message: Message) -> None:
