@@ -23,5 +23,15 @@ class Taxon(Record):
     nearest: bool = False  # the catalogue has no id for it, and this is the nearest
 
 
+class SealRecord(Record):
+    """Who signed the audit; audit.json has none, the reports that `fedaudit seal` renders have."""
+
+    signer: str  # SHA-256 of the public key
+    at: str  # ISO 8601, UTC
+    root: str  # of the chain, SHA-256
+    digests: dict[str, str]  # audit.json and the released model -> SHA-256
+    model: str  # the released model's file
+
+
 # A set has no order of its own: written sorted, so that the same run gives the same bytes
 Threat = Annotated[ThreatModel, PlainSerializer(lambda t: asdict(t) | {"knows": sorted(t.knows)})]

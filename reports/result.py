@@ -12,7 +12,7 @@ from pydantic import AfterValidator, Field
 from attacks.evidence import Evidence, Series
 from reports.covered import Coverage
 from reports.decision import Decision
-from reports.record import Record, Taxon, Threat
+from reports.record import Record, SealRecord, Taxon, Threat
 from reports.robustness import Robustness
 
 SCHEMA_VERSION = 1
@@ -88,10 +88,8 @@ _ORDER = [Outcome(o) for o in ("demonstrated", "failed", "inconclusive", "not_de
 
 
 def worst_first(findings: Sequence[Finding]) -> list[Finding]:
-    """The order of findings, in audit.json and everywhere: severest first; of one severity, open questions
-    before what showed nothing, what does not apply last; an attack that was seen to work before a bound that
-    does not exist.
-    """
+    """The order everywhere: severest first; of one severity, open questions before what showed nothing, what does
+    not apply last; an attack that was seen to work before a bound that does not exist."""
     return sorted(findings, key=lambda f: (-f.severity.rank, _ORDER.index(f.outcome), f.source != "attack"))
 
 
@@ -397,4 +395,5 @@ class AuditResult(Record):
     policy: Policy
     reproduction: Reproduction
     gate: GateRecord | None = None
+    seal: SealRecord | None = None
     extra: dict[str, Any] = Field(default_factory=dict)  # for sections of a user's own

@@ -236,6 +236,7 @@ def _again(path: Path, phase: str, other: Path | None, trust: bool) -> None:
 from audit.cli import bring as _bring  # noqa: E402, F401
 from audit.cli import privacy as _privacy  # noqa: E402, F401  (these add their commands after those above)
 from audit.cli import review as _review  # noqa: E402, F401
+from audit.cli import seal as _seal  # noqa: E402, F401
 
 
 def main() -> None:

@@ -57,8 +57,8 @@ def check(
     from reports.result import Severity
 
     needed, accepted = files.required(require), files.waivers(waivers)
-    found, _, config = _reviewed(run, policy, "", trust)
-    before = None if baseline is None else _reviewed(baseline, policy, "", trust)[0].result
+    found, _, config = reviewed(run, policy, "", trust)
+    before = None if baseline is None else reviewed(baseline, policy, "", trust)[0].result
     lacking = list(unmet(config, found.result, needed))
     bar = Severity(fail_on.value)
     decided = gate(found.result, bar, unmet=lacking, waivers=accepted, baseline=before)
@@ -77,6 +77,7 @@ def verify(
     policy: Policy = "default",
     require: Require = None,
     root: Annotated[str, typer.Option(help="digest of the chain that you were given apart from the folder")] = "",
+    key: Annotated[Optional[Path], typer.Option(help="public key of who sealed it, PEM")] = None,  # noqa: UP045
     replay: Annotated[bool, typer.Option("--replay", help="run the attacks again and compare")] = False,
     trust: Trust = False,
 ) -> None:
@@ -87,7 +88,8 @@ def verify(
     from audit.cli.show import progress
 
     needed = files.required(require)
-    found, folder, config = _reviewed(run, policy, root, trust)
+    found, folder, config = reviewed(run, policy, root, trust)
+    sealed = _seal_lines(folder, key)
     headline = found.result.headline
     say(f"{headline.severity.upper()}: {headline.sentence}")
     say("\n".join(_policy_lines(found)))
@@ -102,15 +104,18 @@ def verify(
     say(f"root of the chain: {found.root}")
     if root:
         say("it is the root that you gave: nothing under it changed since that was taken")
+    elif sealed:
+        say("\n".join(sealed))
     else:
         say(
             "the chain is consistent, no more: its owner can make it anew; "
-            "--root DIGEST compares with one you hold"
+            "--root DIGEST or --key PUBLIC compare with what you hold"
         )
     raise typer.Exit(3 if lacking else 0)
 
 
-def _reviewed(path: Path, policy: str, root: str, trust: bool) -> "tuple[Review, RunDir, Config]":
+def reviewed(path: Path, policy: str, root: str, trust: bool) -> "tuple[Review, RunDir, Config]":
+    """A folder's verdict once more, under the reviewer's policy; raises UserError for what does not fit."""
     from audit.chain.review import review
     from audit.subject.rundir import RunDir
     from audit.verdict.policy import load_policy
@@ -118,6 +123,19 @@ def _reviewed(path: Path, policy: str, root: str, trust: bool) -> "tuple[Review,
     folder, own = RunDir.open(path), load_policy(policy)
     config = folder.load_config(trust_plugins=trust)
     return review(folder, config, own, root), folder, config
+
+
+def _seal_lines(folder: "RunDir", key: Path | None) -> list[str]:
+    """What a seal says of the folder; nothing where no key was given."""
+    if key is None:
+        return []
+    from audit.chain import dsse
+    from audit.chain.seal import checked
+
+    public = dsse.public_key(key)
+    statement = checked(folder, public)
+    names = ", ".join(s.name for s in statement.subject)
+    return [f"sealed by the key that you gave, SHA-256 {dsse.key_id(public)}: {names} are as they were signed"]
 
 
 def _policy_lines(found: "Review") -> list[str]:

@@ -1,12 +1,14 @@
 """Phase 5: audit.json to PDF and HTML. Reads that one file and computes nothing."""
 
 from collections.abc import Callable
+from pathlib import Path
 
 from audit.settings import catalog
 from audit.settings.config import Config
 from audit.subject.rundir import RunDir
 from fl.errors import UserError
 from reports.document import compose
+from reports.record import SealRecord
 from reports.result import AuditResult
 
 Progress = Callable[[str, int, int], None]
@@ -14,14 +16,22 @@ Progress = Callable[[str, int, int], None]
 
 def run(run: RunDir, config: Config, progress: Progress) -> None:
     """Writes report.<suffix> for each format the config names; audit.json is there already."""
-    result = read_result(run)
+    progress("report", 0, 1)
+    render(run, config)
+    progress("report", 1, 1)
+
+
+def render(run: RunDir, config: Config, seal: SealRecord | None = None) -> list[Path]:
+    """The reports that the config names, with who signed the audit where somebody did; returns their files."""
+    result = read_result(run).model_copy(update={"seal": seal})
     wanted = [*catalog.names("sections"), *config.sections]
     document = compose(result, [catalog.load("sections", name) for name in wanted])
-    for number, name in enumerate(config.report):
-        progress("report", number, len(config.report))
+    written = []
+    for name in config.report:
         renderer = catalog.load("renderers", name)()
-        run.write(run.path / f"report.{renderer.suffix}", renderer.render(document))
-    progress("report", len(config.report), len(config.report))
+        written.append(run.path / f"report.{renderer.suffix}")
+        run.write(written[-1], renderer.render(document))
+    return written
 
 
 def read_result(run: RunDir) -> AuditResult:

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 
 from reports import format as fmt
+from reports.record import SealRecord
 from reports.result import AuditResult
 from reports.section import Block, Card, Code, Folded, Heading, KeyValues, Paragraph, Section, Table
 
@@ -29,7 +30,18 @@ class Reproduction(Section):
             blocks.append(_digests(r.hashes, "File", caption))
         else:
             blocks.append(Paragraph("No file was hashed, so a changed input would go unnoticed."))
-        return [*blocks, *_config(r.config)]
+        return [*blocks, *_seal(result.seal), *_config(r.config)]
+
+
+def _seal(seal: SealRecord | None) -> list[Block]:
+    if seal is None:
+        text = "Nobody signed this report. `fedaudit seal RUN --key KEY.pem` signs model, audit and report."
+        return [Heading("Seal"), Paragraph(text)]
+    return [
+        Heading("Seal"),
+        KeyValues(items={"Signed by": f"the key with SHA-256 {seal.signer}", "At": seal.at, "Chain": seal.root}),
+        _digests(seal.digests, "Sealed file", "`fedaudit verify RUN --key KEY.pub.pem` checks the signature."),
+    ]
 
 
 def _digests(found: Mapping[str, str], of: str, caption: str) -> Block:

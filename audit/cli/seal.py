@@ -1,0 +1,39 @@
+"""The command that signs an audit, with a key that lies in a file."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from audit.cli.app import command, say
+
+
+@command
+def seal(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="a finished run folder")],
+    key: Annotated[Path, typer.Option(help="your private Ed25519 key, PEM")],
+    policy: Annotated[str, typer.Option(help="your policy: a name, or the path of a .yaml file")] = "default",
+    model: Annotated[str, typer.Option(help="the released model's file in the folder")] = "",
+    trust: Annotated[
+        bool, typer.Option("--trust-plugins", help="run code that the folder's own config names")
+    ] = False,
+) -> None:
+    """Verify a run, then sign it: seal.json over the model, audit.json, the reports and a CycloneDX BOM."""
+    from audit.chain import dsse
+    from audit.chain.seal import Decided
+    from audit.chain.seal import seal as sealed
+    from audit.cli.gate import Code, gate
+    from audit.cli.review import reviewed
+    from reports.result import Severity
+
+    signer = dsse.private_key(key)
+    found, folder, config = reviewed(run, policy, "", trust)
+    words: dict[Code, Decided] = {Code.CLEAN: "PASSED", Code.FINDINGS: "FAILED"}
+    decided = gate(found.result, Severity.HIGH)
+    with folder.locked():
+        record = sealed(folder, config, found.result, words.get(decided.code, "WARNED"), signer, model)
+    say(f"sealed: {folder.path / 'seal.json'}")
+    say(f"signer: SHA-256 {record.signer}")
+    for name, digest in record.digests.items():
+        say(f"{name}: SHA-256 {digest}")
+    say(f"a reviewer who has your public key checks it: fedaudit verify {folder.path} --key KEY.pub.pem")
