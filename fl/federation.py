@@ -4,7 +4,7 @@ A method runs over one of these. Everything random comes from named streams, so 
 equal federations meet the same clients with the same batches.
 """
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
@@ -30,6 +30,7 @@ from fl.sizes import message_bytes
 from fl.streams import Streams
 from fl.time_model import TimeModel, Workload, round_length
 from fl.tree import Tree
+from fl.watched import Measured, Rows
 from fl.wire import Wire
 from fl.workers import Workers
 
@@ -45,32 +46,6 @@ class Holdings:
     streams: Streams
     spare: Index = field(default_factory=lambda: np.zeros(0, np.int64))  # the server's own examples
     time_model: TimeModel | None = None  # the simulated clock
-
-
-class Measured(dict[str, float]):
-    """What clients' training measured, which never crossed the wire: it is remembered if anybody reads it."""
-
-    read = False
-
-    def __getitem__(self, name: str) -> float:
-        self.read = True
-        return super().__getitem__(name)
-
-    def get(self, name: str, default: Any = None) -> Any:
-        self.read = True
-        return super().get(name, default)
-
-    def __iter__(self) -> Iterator[str]:
-        self.read = True
-        return super().__iter__()
-
-    def items(self) -> Any:
-        self.read = True
-        return super().items()
-
-    def values(self) -> Any:
-        self.read = True
-        return super().values()
 
 
 @dataclass
@@ -149,6 +124,7 @@ class Federation:
     ahead: dict[tuple[int, int], Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        self.parts = Rows(self.holdings.parts)
         self.wire.compromised = self.compromise.clients
         if self.compromise.server is not None:
             self.wire.tamper = self.compromise.server.tamper
@@ -173,8 +149,9 @@ class Federation:
             )
 
     @property
-    def parts(self) -> Sequence[Index]:
-        return self.holdings.parts
+    def members(self) -> list[int]:
+        """Clients with data; the others answer that they have none."""
+        return [k for k, part in enumerate(self.holdings.parts) if len(part)]
 
     @property
     def streams(self) -> Streams:
@@ -238,14 +215,14 @@ class Federation:
 
     def law(self, client: int | None) -> Drawn:
         """How a client comes to take part where the method leaves it to availability."""
-        without = sum(not len(part) for part in self.parts)
+        without = len(self.parts) - len(self.members)
         return drawn(self.availability, len(self.parts), self.empty_round, client, without)
 
     def _participants(self, round: int, candidates: Sequence[int]) -> Participants:
         self.redraws = 0
         while True:
             found = self.availability.draw(round, candidates, self.streams, self.redraws)
-            answering = tuple(k for k in found.answering if len(self.parts[k]))
+            answering = tuple(k for k in found.answering if len(self.holdings.parts[k]))
             # The papers' code draws again until somebody answers. 1000 draws without anybody
             # mean that nobody ever will (p = 0, or no client has data).
             if answering or self.empty_round == "skip" or self.redraws >= 1000:
@@ -305,7 +282,7 @@ class Federation:
         scores, personal, y = [], [], self.holdings.data.train.y
         for k, model in models:
             scores.append(self.evaluate(model))
-            mix = np.bincount(y[self.parts[k]], minlength=len(self.holdings.data.classes))
+            mix = np.bincount(y[self.holdings.parts[k]], minlength=len(self.holdings.data.classes))
             personal.append(float(mix @ np.array(scores[-1]["class_accuracy"]) / mix.sum()))
         if not scores:
             return {}
@@ -362,24 +339,26 @@ class Federation:
             self.checkpoints.save(Saved(round + 1, state, memory))
         self.progress("simulate", round + 1, rounds)
 
-    def learns(self, round: int) -> None:
-        """The server decides by what training measured, which no message told it: a release in clear."""
+    def learns(self, round: int, kind: str, source: str) -> None:
+        """The server knows something that no message told it: a release in clear."""
         self.wire.enter(
             Release(
                 round=round,
-                kind="training_statistics",
+                kind=kind,
                 sender=f"{Role.CLIENT.value}/*",
                 observers=EVERYONE,
                 mechanism="none",
-                source="the server read what clients' training measured",
+                source=source,
             )
         )
 
     def _watch(self, round: int) -> None:
-        """Whether the last round's statistics were read, by the time that this one ends."""
+        """Whether the last round's statistics, or clients' rows, were read by the time that this one ends."""
         if self._measured.read:
-            self.learns(round)
-        self._measured = self.tally.stats
+            self.learns(round, "training_statistics", "the server read what clients' training measured")
+        if self.parts.read:
+            self.learns(round, "client_data", "the server looked at the clients' examples")
+        self._measured, self.parts.read = self.tally.stats, False
 
     def finish(self, rounds: int, card: Any, model: State, state: Tree, memory: dict[int, Tree]) -> State:
         """Release the final model and close the record; once, however often the run is continued."""

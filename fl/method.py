@@ -276,6 +276,8 @@ class RoundMethod(Method):
             "select",
             "reference",
             "served",
+            "weight",
+            "averaged",
         )
         plain = all(getattr(type(self), h) is getattr(RoundMethod, h) for h in hooks)
         sent = {*self.card.uplink, *self.card.downlink, *self.card.relay}

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from fl.artifact import Party
+from fl.errors import UserError
 from fl.kinds import Kind
 from fl.ledger import Release
 from fl.participation import Drawn
@@ -105,3 +106,16 @@ def anew(protections: Sequence[Protection]) -> list[Protection]:
 def published_noise(protections: Iterable[Protection], kind: Kind) -> float:
     """Standard deviation of all their noise on each number of a kind, which an adversary knows."""
     return math.hypot(*(p.noise_std(kind) for p in protections))
+
+
+def in_order(kind: Kind, before: Payload, payload: Payload) -> Payload:
+    """A protected payload with its arrays in the order that they had before, which tells nothing.
+
+    Raises UserError for an array that a protection has added: no method knows what to do with it.
+    """
+    if added := [name for name in payload if name not in before]:
+        raise UserError(
+            f"a protection added the array {added[0]!r} to {kind.value}, which the method did not send",
+            hint="a protection changes arrays or leaves them out; send nothing besides",
+        )
+    return {name: payload[name] for name in before if name in payload}

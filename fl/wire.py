@@ -17,7 +17,7 @@ from fl.errors import UserError
 from fl.kinds import Kind
 from fl.ledger import EVERYONE, Release, to_line
 from fl.participation import UNKNOWN, Drawn
-from fl.protection import Averaging, Message, Payload, Protection, Sending
+from fl.protection import Averaging, Message, Payload, Protection, Sending, in_order
 from fl.recorder import Recorder
 from fl.sizes import message_bytes, observation
 from fl.streams import Streams
@@ -289,7 +289,8 @@ class Wire:
             sending.releases[before:] = [
                 _drawn_from(r, f"{stream}/{i}", sending.message) for i, r in enumerate(sending.releases[before:])
             ]
-        for kind in sending.message:
+        for kind, payload in sending.message.items():
+            sending.message[kind] = in_order(kind, message.get(kind, payload), payload)
             if kind.control_plane or kind in sending.protected or (round, kind) in self._listed or skipped:
                 continue
             self._listed.add((round, kind))  # one line a round and kind stands for every sender

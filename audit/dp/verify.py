@@ -9,7 +9,8 @@ once more, because somebody else ran the federation or a protection keeps a stat
     observers    every line names all who read it, through the next model too
     recomputed   noise, sensitivity, unit, neighbours and number of releases are those of the protections
     clip         a sensitivity is no lower than what its clip lets through
-    draws        sampling is credited at the law's rate, and clients were not heard more often than that
+    draws        sampling is credited at the law's rate, clients were not heard more often than that, and the law
+                 is that of the draws (audit/dp/draws.py)
     steps        as many steps of private training as were made
 """
 
@@ -19,6 +20,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from audit.dp.draws import contradictions
 from audit.dp.recompute import Traffic, lines, own_kinds, own_line, same_law, uploads
 from audit.dp.terms import credited
 from audit.subject.case import Case
@@ -29,7 +31,15 @@ from fl.ledger import EACH, EVERYONE, Release
 ROUNDING = 1e-9
 ERROR = 1e-6  # chance that the heard clients of an honest ledger look too many
 MOST_CLIENTS = 1000  # lines that are made once more for their own client
-EXPLAINED = {"selection", "clip_quantile", Kind.GLOBAL_MODEL, Kind.AGGREGATE}  # lines of no upload
+# lines of no upload
+EXPLAINED = {
+    "selection",
+    "training_statistics",
+    "client_data",
+    "clip_quantile",
+    Kind.GLOBAL_MODEL,
+    Kind.AGGREGATE,
+}
 
 
 class Issue(NamedTuple):
@@ -72,7 +82,7 @@ def verify(
     again = None
     if case.simulated:
         again = _recomputed(case, releases, traffic, ran, central)
-        issues += again or []
+        issues += [*(again or []), *_untrue(case, releases)]
     return Verified(issues=tuple(_together(issues)), declared=again is None or bool(own))
 
 
@@ -218,6 +228,21 @@ def _always(case: Case, releases: Sequence[Release], record: Sequence[dict[str, 
     if stats.binom.sf(same - 1, case.clients, alike) < ERROR:
         what = f"{same:,} of {case.clients:,} clients were heard in all or none of {len(rounds):,} rounds"
         yield Issue("draws", f"{_line(coins[0])} has a draw of its own at rate {rate:g}, and {what}")
+
+
+def _untrue(case: Case, releases: Sequence[Release]) -> Iterator[Issue]:
+    """Sampling that is credited as availability states it, where its own draws contradict that."""
+    hidden = [r for r in releases if {*EVERYONE} - {*r.participation_seen_by}]
+    amplified = [r for r in hidden if r.unit == "client" and credited(r)]
+    if not amplified or case.availability is None:
+        return
+    try:
+        found = contradictions(case.availability, case.clients, case.streams)
+    except Exception as error:  # somebody's own code, of which this may be too much
+        found = [f"it cannot be drawn ({type(error).__name__}: {error})"]
+    for what in found[:1]:
+        stated = f"{case.availability.title} is not the draw that it states"
+        yield Issue("draws", f"{_line(amplified[0])} is credited with sampling, and {stated}: {what}")
 
 
 def _absent(releases: Sequence[Release], traffic: Sequence[Traffic]) -> Iterator[Issue]:

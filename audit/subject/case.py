@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from fl.dataset import Data
 from fl.method import Card, LocalConfig, Method
 from fl.model import Net, State
-from fl.participation import Drawn
+from fl.participation import Availability, Drawn
 from fl.partition import Index, histogram
 from fl.protection import Protection
 from fl.streams import Streams
@@ -118,6 +118,10 @@ class Case(Protocol):
     @property
     def auxiliary_kind(self) -> Literal["same", "shifted"]:
         """Whether an adversary's images are of the clients' distribution."""
+
+    @property
+    def availability(self) -> Availability | None:
+        """The code that draws who takes part; None: not ours."""
 
     def sampling(self, client: int | None) -> Drawn:
         """How a client (None: the likeliest) comes to take part; everybody in every round where not known."""

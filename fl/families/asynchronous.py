@@ -30,6 +30,7 @@ from fl.families.clock import Arrival, Clock
 from fl.federation import Federation, Tally
 from fl.kinds import Kind
 from fl.method import LocalConfig, RoundMethod
+from fl.participation import is_blind
 from fl.protection import Message
 from fl.ranges import Amount, AtLeastOne
 from fl.training.local import Trained
@@ -74,7 +75,7 @@ class Asynchronous(RoundMethod):
 
     def duration(self, federation: Federation, client: int, round: int) -> float:
         """Simulated time of a task started in this round."""
-        config, sizes = self.config, [len(part) for part in federation.parts]
+        config, sizes = self.config, [len(part) for part in federation.holdings.parts]
         speed = config.speed_spread ** federation.streams.numpy("speed", client).random()
         noise = federation.streams.numpy("delay", round, client).exponential()
         work = 1 + sizes[client] / max(1.0, float(np.mean(sizes)))
@@ -147,6 +148,8 @@ class Asynchronous(RoundMethod):
         idle = [k for k in self.candidates(state, t, federation) if str(k) not in flight]
         if idle and len(flight) < places:
             answering = federation.participate(t, idle, choice=True).answering
+            if self.chooses("candidates") and not is_blind(type(self)):
+                federation.wire.selects(t)
             order = federation.streams.numpy("dispatch", t).permutation(answering).tolist()
         return Clock(
             state["clock"],

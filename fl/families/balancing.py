@@ -100,7 +100,7 @@ class Balancing(Relaying):
 
     def start(self, federation: Federation) -> Tree:
         """Everybody with data joins: label distributions and sizes to the server."""
-        members = [k for k, part in enumerate(federation.parts) if len(part)]
+        members = federation.members
         state: Tree = {
             "model": self.initial(federation),
             "clock": 0.0,

@@ -74,7 +74,7 @@ class Astraea(Balancing):
         return {"rebalance": 1 - done["rebalance"], "train": self.config.rounds - done["train"]}
 
     def start(self, federation: Federation) -> Tree:
-        members = [k for k, part in enumerate(federation.parts) if len(part)]
+        members = federation.members
         federation.workers.everywhere("begin", 0, {})
         jobs: list[tuple[str, tuple[int, Tree, Message]]] = [("count", (k, {}, {})) for k in members]
         counts = []

@@ -58,7 +58,7 @@ class DataSharing(Balancing):
         return {"share": shares - done["share"], "train": self.config.rounds - done["train"]}
 
     def start(self, federation: Federation) -> Tree:
-        members = [k for k, part in enumerate(federation.parts) if len(part)]
+        members = federation.members
         sizes = {str(k): float(len(federation.parts[k])) for k in members}
         return {
             "model": self.initial(federation),

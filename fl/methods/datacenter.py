@@ -10,10 +10,11 @@ from dataclasses import replace
 import numpy as np
 
 from fl.client import Client, Reply
-from fl.federation import Federation, Measured, Tally
+from fl.federation import Federation, Tally
 from fl.kinds import Kind
 from fl.method import Card, RoundMethod
 from fl.tree import Tree
+from fl.watched import Measured
 
 
 class Datacenter(RoundMethod):
@@ -28,7 +29,7 @@ class Datacenter(RoundMethod):
 
     def round(self, t: int, state: Tree, memory: dict[int, Tree], federation: Federation) -> Tree:
         everyone = np.concatenate(federation.parts)
-        federation.wire.pooled(k for k, part in enumerate(federation.parts) if len(part))
+        federation.wire.pooled(federation.members)
         [reply] = federation.workers.map("pooled", [("pool", t, state["model"], everyone)])
         federation.tally = Tally(examples=reply.examples, stats=Measured(reply.stats))
         federation.redraws = 0

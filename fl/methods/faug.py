@@ -85,7 +85,7 @@ class FAug(Balancing):
         return {"seed": int(self.config.seeds > 0) - done["seed"], "train": self.config.rounds - done["train"]}
 
     def start(self, federation: Federation) -> Tree:
-        members = [k for k, part in enumerate(federation.parts) if len(part)]
+        members = federation.members
         federation.workers.everywhere("begin", 0, {})
         sizes = {str(k): _size(heard) for k, heard, _ in self._ask("count", 0, members, federation)}
         return {

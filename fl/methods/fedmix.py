@@ -70,7 +70,7 @@ class FedMix(FedAvg):
     def start(self, federation: Federation) -> Tree:
         """Everybody's means to the server, the pool to everybody."""
         state = super().start(federation) | {"pool": {}}
-        members = [k for k, part in enumerate(federation.parts) if len(part)]
+        members = federation.members
         if not self.config.mix or not members:
             return state
         federation.wire.milestone(0)

@@ -41,13 +41,14 @@ from fl.families.augmentation_plan import Solver, targets
 from fl.families.balancing import Balancing, Offered, numbered
 from fl.families.grouping import similar
 from fl.families.relay import Task
-from fl.federation import Federation, Measured, Tally
+from fl.federation import Federation, Tally
 from fl.kinds import Kind
 from fl.method import Card
 from fl.model import State
 from fl.protection import Message
 from fl.ranges import AtLeastOne, AtLeastZero
 from fl.tree import Tree
+from fl.watched import Measured
 
 _SETTLED, _LOOK_BACK = 0.2, 10  # of the losses; visits
 

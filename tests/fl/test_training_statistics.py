@@ -4,13 +4,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
-from fl.federation import Federation, Measured
+from fl.federation import Federation
 from fl.ledger import Release, read
 from fl.methods.fedavg import FedAvg
 from fl.protection import Message
 from fl.tree import Tree
+from fl.watched import Measured, Rows
 from tests.fl.worlds import run
 
 SETTINGS: dict[str, Any] = {"rounds": 3, "local_epochs": 1, "batch_size": 8}
@@ -38,8 +40,42 @@ class StopsByLoss(FedAvg):
         super().open(federation)
 
 
-def told(folder: Path) -> list[Release]:
-    return [r for r in read(folder / "ledger.jsonl") if r.kind == "training_statistics"]
+class ChoosesByRows(FedAvg):
+    """Lets the half with the most examples train."""
+
+    def select(
+        self, state: Tree, answering: Sequence[int], round: int, message: Message, federation: Federation
+    ) -> tuple[Sequence[int], Tree]:
+        order = sorted(answering, key=lambda k: -len(federation.parts[k]))
+        return sorted(order[: max(1, len(order) // 2)]), {}
+
+
+class WeighsByRows(FedAvg):
+    """Looks at all rows before the first round."""
+
+    def start(self, federation: Federation) -> Tree:
+        self.sizes = [len(part) for part in federation.parts]
+        return super().start(federation)
+
+
+def told(folder: Path, kind: str = "training_statistics") -> list[Release]:
+    return [r for r in read(folder / "ledger.jsonl") if r.kind == kind]
+
+
+@pytest.mark.parametrize(("cls", "rounds"), [(ChoosesByRows, [0, 1, 2]), (WeighsByRows, [0]), (FedAvg, [])])
+def test_a_server_that_looks_at_clients_rows_is_in_the_ledger(
+    tmp_path: Path, cls: type[FedAvg], rounds: list[int]
+) -> None:
+    run(cls(cls.Config(**SETTINGS)), folder=tmp_path)
+    found = told(tmp_path, "client_data")
+    assert [r.round for r in found] == rounds
+    assert all(r.mechanism == "none" and {"server", "public"} <= {*r.observers} for r in found)
+
+
+def test_how_many_clients_there_are_is_no_look_at_them() -> None:
+    rows = Rows([np.arange(3), np.arange(0)])
+    assert len(rows) == 2 and not rows.read
+    assert [len(r) for r in rows] == [3, 0] and rows.read
 
 
 @pytest.mark.parametrize("cls", [ChoosesByLoss, StopsByLoss])

@@ -265,6 +265,34 @@ def test_protections_act_in_order_before_anyone_reads(tmp_path: Path) -> None:
     assert MODEL["b"].item() == 3.0 and UP[Kind.LOCAL_MODEL] is MODEL  # the sender's own is kept
 
 
+class Sends(Protection):
+    """Puts the arrays of models into another order, or others beside them."""
+
+    title, source = "sends", "test"
+
+    def __init__(self, *names: str) -> None:
+        super().__init__()
+        self.names = names
+
+    def apply(self, sending: Sending) -> None:
+        model = sending.message[Kind.LOCAL_MODEL]
+        sending.message[Kind.LOCAL_MODEL] = {k: model.get(k, torch.zeros(1)) for k in self.names}
+
+    def describe(self) -> str:
+        return "sends"
+
+
+def test_the_order_of_arrays_tells_nothing(tmp_path: Path) -> None:
+    for names, left in ((("b", "w"), ["w", "b"]), (("b",), ["b"])):
+        received = Wire(CARD, Streams(1), [Sends(*names)]).uplink(0, UP, 0, DOWN)
+        assert received is not None and list(received[Kind.LOCAL_MODEL]) == left
+
+
+def test_an_array_that_a_protection_adds_is_refused_by_its_name(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"added the array 'debug' to local_model"):
+        Wire(CARD, Streams(1), [Sends("w", "b", "debug")]).uplink(0, UP, 0, DOWN)
+
+
 def test_every_protection_round_and_sender_has_its_own_stream(tmp_path: Path) -> None:
     first, second = Scales(1.0), Scales(1.0)
     books = Books(tmp_path, first, second)

@@ -10,7 +10,7 @@ from audit.cli.budget import plan, spending
 from audit.cli.main import app
 from audit.dp.accountants import pld, wor_pld
 from audit.dp.accountants.exact import gaussian
-from audit.dp.planner import Question, answers
+from audit.dp.planner import Question, answers, search
 from audit.dp.spending import figure, over_rounds, spent
 from audit.dp.terms import Term
 from fl.errors import UserError
@@ -34,6 +34,12 @@ def test_the_noise_for_a_budget_is_the_published_one() -> None:
         assert gaussian(math.sqrt(count) / (found.noise * 0.998), 1e-5) > epsilon
         assert list(found.curve) == sorted(found.curve) and list(found.curve)[-1] == rounds
         assert list(found.curve.values()) == sorted(found.curve.values())
+
+
+@pytest.mark.parametrize("how", ["poisson", "fixed"])
+def test_several_releases_of_a_round_share_its_draw(how: str) -> None:
+    one, two = (search(Question(epsilon=4.0, rounds=8, rate=0.3, how=how, per_round=n))[0] for n in (1, 2))  # type: ignore[arg-type]
+    assert two == pytest.approx(math.sqrt(2) * one, rel=1e-3)
 
 
 def test_a_replaced_client_needs_twice_the_noise() -> None:

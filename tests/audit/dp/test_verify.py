@@ -1,7 +1,7 @@
 """The verifier: an honest run's ledger passes, and whatever makes it cheaper, shorter or different is found."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -23,10 +23,12 @@ from audit.subject.rundir import RunDir
 from audit.subject.simulated import SimulatedCase
 from fl.kinds import Kind
 from fl.ledger import Release, read
+from fl.participation import Availability, Drawn, Participation
 from fl.protection import Sending
 from fl.protections.dp_gaussian import DPGaussian
 from fl.protections.dp_sgd import DPSGD
 from fl.recorder import manifest
+from fl.streams import Streams
 from reports.result import AuditResult
 from reports.sections.budget import Budget as Section
 from reports.sections.budget import epsilon as in_words
@@ -178,6 +180,36 @@ def test_a_forged_ledger_is_found_and_no_bound_holds(name: str) -> None:
     bounds = budgets(forged, [PluginSpec(name="exact")], 1e-5, found)
     assert all(b.epsilon_upper == float("inf") for b in bounds)
     assert all(b.spoiled_by or in_words(b).startswith("no bound: ") for b in bounds)
+
+
+class Turns(Availability):
+    """States coins and takes turns."""
+
+    title = "Turns"
+
+    def draw(self, round: int, candidates: Sequence[int], streams: Streams, attempt: int = 0) -> Participation:
+        mine = tuple(k for k in candidates if k % 2 == round % 2)
+        return Participation(mine, mine)
+
+    def sampling(self, client: int | None, clients: int) -> Drawn:
+        return Drawn("poisson", 0.5)
+
+    def describe(self) -> str:
+        return "each client answers with probability 0.5"
+
+
+def test_a_draw_that_is_not_as_stated_is_found_where_it_is_credited() -> None:
+    here = ran(CENTRAL, f'"{ME}:Turns"')
+    assert "draws 1 apart depend on each other" in here.verified(here.releases).withdrawn
+    local = ran(LOCAL, f'"{ME}:Turns"')  # there, everybody sees who came
+    assert local.verified(local.releases).issues == ()
+
+
+@pytest.mark.parametrize("cls", ["ChoosesByLoss", "ChoosesByRows"])
+def test_an_honest_line_of_a_servers_look_is_no_issue(cls: str) -> None:
+    here = ran(LOCAL, method=f'name: "tests.fl.test_training_statistics:{cls}"')
+    assert {"training_statistics", "client_data"} & {r.kind for r in here.releases}
+    assert here.verified(here.releases).issues == ()
 
 
 def test_metrics_and_ledger_cut_alike_do_not_hide_what_crossed() -> None:

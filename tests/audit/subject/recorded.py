@@ -44,6 +44,7 @@ class Recorded:
     auxiliary_kind: Literal["same", "shifted"] = "same"
     heard: Mapping[int, frozenset[int]] | None = None
     simulated: bool = False
+    availability: None = None
 
     def initial(self) -> State | None:
         return self.first

@@ -1,6 +1,7 @@
 """Right, and unusual: every line holds; only what holds of all floating-point noise is to be found."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 
 import torch
@@ -9,8 +10,10 @@ from torch import Tensor
 from fl.kinds import Kind
 from fl.ledger import Release
 from fl.noising import norm
+from fl.participation import Availability, Drawn, Participation
 from fl.protection import Averaging, Payload, Protection, Sending
 from fl.protections.central_dp import CentralDP
+from fl.streams import Streams
 from tests.audit.wrong_protections.base import Noising
 
 
@@ -197,3 +200,22 @@ class CentralGenerous(CentralDP):
             for k, v in averaging.model.items()
             if v.is_floating_point()
         }
+
+
+class HalfOfThem(Availability):
+    """A coin of its own for each client and round, as it says: false claims start from it."""
+
+    title = "Half of the clients, they say by coins of their own"
+
+    def coins(self, round: int, clients: Sequence[int], streams: Streams, attempt: int) -> list[int]:
+        u = streams.numpy("participation", round, attempt).random(max(clients, default=-1) + 1)
+        return [k for k in clients if u[k] < 0.5]
+
+    def draw(self, round: int, candidates: Sequence[int], streams: Streams, attempt: int = 0) -> Participation:
+        return Participation(tuple(candidates), tuple(self.coins(round, candidates, streams, attempt)))
+
+    def sampling(self, client: int | None, clients: int) -> Drawn:
+        return Drawn("poisson", 0.5)
+
+    def describe(self) -> str:
+        return "each client answers with probability 0.5"

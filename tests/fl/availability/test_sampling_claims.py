@@ -1,17 +1,15 @@
 """What an availability claims of its sampling holds for its draws, and no class claims it by inheritance.
 
-Every discovered model is drawn 10^4 times. A test has a p-value; a claim is contradicted where one falls
-below 1e-6 over the number of tests made, so that a true claim is called false once in a million runs.
+Every discovered model is drawn 10^4 times (audit/dp/draws.py), as the verifier does with anybody's.
 """
 
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
-from scipy import stats
 
+import audit.dp.draws
 from fl.availability.bernoulli import Bernoulli
 from fl.availability.full import Full
 from fl.availability.persistent import Persistent
@@ -25,11 +23,10 @@ from fl.participation import UNKNOWN, Availability, Drawn, Participation, drawn
 from fl.plugin import load, names
 from fl.streams import Streams
 from fl.wire import Wire
-from tests.fl.availability.test_availability import ALL, answers, model
+from tests.fl.availability.test_availability import ALL, STREAMS, model
 from tests.fl.worlds import data, parts, run
 
-CLIENTS, ROUNDS = 20, 500  # 10^4 draws
-ERROR = 1e-6
+CLIENTS = 20
 SETTINGS: dict[str, list[dict[str, Any]]] = {
     "bernoulli": [{}, {"p": 0.1}, {"p": 0.9}],
     "clustered": [{}, {"p": [0.9, 0.1]}],
@@ -41,40 +38,7 @@ SETTINGS: dict[str, list[dict[str, Any]]] = {
 
 
 def contradictions(available: Availability) -> list[str]:
-    """How 10^4 draws contradict what is claimed: rate, independence over periods and over clients."""
-    laws = [available.sampling(k, CLIENTS) for k in range(CLIENTS)]
-    if any(law.sampling == "unknown" for law in laws):
-        return []
-    table = answers(available, ROUNDS, CLIENTS)
-    assert available.sampling(None, CLIENTS).rate == max(law.rate for law in laws)
-    period = laws[0].period
-    whole = table[: ROUNDS - ROUNDS % period].reshape(-1, period, CLIENTS)
-    found = [] if (whole == whole[:, :1]).all() else ["a draw changes within its period"]
-    free, rates = whole[:, 0].astype(float), np.array([law.rate for law in laws])
-    many, certain = len(free), {"none": True}.get(laws[0].sampling, False)
-    if certain:
-        return found if table.all() else [*found, "somebody stays away"]
-    values = {f"rate of client {k}": _binomial(free[:, k].sum(), many, rates[k]) for k in range(CLIENTS)}
-    centred = (free - rates) / np.sqrt(rates * (1 - rates))
-    values["rate of all"] = _normal(centred.sum(), centred.size)
-    for lag in (1, 2, 5):  # means of products of independent numbers of variance 1
-        products = centred[lag:] * centred[:-lag]
-        values[f"rounds {lag} apart"] = _normal(products.sum(), products.size)
-    totals = free.sum(1)
-    if laws[0].sampling == "fixed_without_replacement":
-        found += [] if (totals == totals[0]).all() and totals[0] == round(rates.sum()) else ["another number"]
-    else:
-        others = centred.sum(1) ** 2 - (centred**2).sum(1)  # products of every two clients
-        values["two clients"] = _normal(others.sum() / 2, many * CLIENTS * (CLIENTS - 1) / 2)
-    return found + [name for name, p in values.items() if p < ERROR / len(values)]
-
-
-def _binomial(hits: float, draws: int, rate: float) -> float:
-    return float(stats.binomtest(int(hits), draws, rate).pvalue)
-
-
-def _normal(total: float, count: float) -> float:
-    return float(2 * stats.norm.sf(abs(total) / np.sqrt(count)))
+    return audit.dp.draws.contradictions(available, CLIENTS, STREAMS)
 
 
 @pytest.mark.parametrize(("name", "given"), [(n, s) for n in ALL for s in SETTINGS.get(n, [{}])])
@@ -124,7 +88,7 @@ class Counted(Together):
 
 
 @pytest.mark.parametrize(
-    ("liar", "said"), [(Lasting, "rounds 1"), (Eager, "rate"), (Together, "two"), (Counted, "two")]
+    ("liar", "said"), [(Lasting, "draws 1 apart"), (Eager, "rate"), (Together, "two"), (Counted, "two")]
 )
 def test_a_false_claim_is_contradicted(liar: type[Availability], said: str) -> None:
     assert any(said in text for text in contradictions(liar(liar.Config())))
