@@ -10,6 +10,7 @@ from reports.result import Figure
 _NAMES = {
     "late": "late",
     "silent": "no heartbeat",
+    "failed": "failed for once",
     "holder_down": "holder down",
     "rollback": "rolled back",
     "restart": "started again",

@@ -7,12 +7,17 @@ passes a model along its clients. With tolerance
               lowest number; between two requests to a client lie `gap` requests to others, if any can
     late      no result after patience * timeout: the mediator goes on without; a late result is ignored
     silent    no heartbeat for `heartbeat`: the client counts as down until the round ends
-    rollback  the last client that finished hands its stored weights on; if it is down the one before,
-              and so on, its work being lost; if nobody is left, the round starts from its first model
+    failed    a client that fails for once is silent as well, and can be asked again; it keeps its weights
+    rollback  the newest result is handed on by whoever has it: the client that made it, or one that was
+              given it to go on from; if all of them are down, the result before, that work being lost; if
+              nobody is left, the round starts from its first model
+    patient   who did not answer in `requests` tries is asked once more and waited for the whole timeout,
+              as without tolerance: going on early must not cost anybody's work
 
-and without it the order is fixed and every failure costs the whole timeout. A task is `requests`
-tries at most. Delays do not depend on training, so a round is planned before anything is trained.
-`dropout` is the share of requests whose delay, drawn from an exponential, exceeds the timeout.
+and without it the order is fixed, every failure costs the whole timeout, and only its maker has a result.
+Delays do not depend on training, so a round is planned before anything is trained. `dropout` is the share of
+requests whose delay, drawn from an exponential, exceeds the timeout; `transient` and `crash` are shares of
+requests that come to nothing and of clients that go down. `heartbeats: false`: nobody notices silence.
 """
 
 from collections.abc import Mapping, Sequence
@@ -43,6 +48,12 @@ class FaultConfig:
     crash: Annotated[
         BelowOne, Field(description="probability that a client goes down in a request or while it waits")
     ] = 0.0
+    transient: Annotated[
+        BelowOne, Field(description="probability that a request comes to nothing, and may be repeated")
+    ] = 0.0
+    heartbeats: Annotated[
+        bool, Field(description="whether mediators notice by heartbeats that a client has failed")
+    ] = True
     timeout: Annotated[Positive, Field(description="T_R: longest wait for a result, in simulated time")] = 1.0
     patience: Annotated[Positive, Field(description="with tolerance the wait is patience * timeout")] = 0.25
     heartbeat: Annotated[
@@ -53,7 +64,9 @@ class FaultConfig:
         ),
     ] = 0.0
     gap: Annotated[AtLeastZero, Field(description="requests to others between two to the same client")] = 1
-    requests: Annotated[AtLeastOne, Field(description="most requests for one task, with tolerance")] = 3
+    requests: Annotated[
+        AtLeastOne, Field(description="most requests for one task before the patient one, with tolerance")
+    ] = 3
 
     @property
     def wait(self) -> float:
@@ -74,8 +87,11 @@ class Faults(Protocol):
     def silent_after(self, client: int, request: int) -> float | None:
         """When in the task the client goes down, as a share of it; None: not at all."""
 
+    def fails(self, client: int, request: int) -> bool:
+        """Whether a request comes to nothing for once."""
+
     def answers(self, client: int, step: int) -> bool:
-        """Whether a client still holds and hands on what it finished."""
+        """Whether a client still holds and hands on what it has."""
 
 
 @dataclass(frozen=True)
@@ -99,6 +115,12 @@ class RandomFaults:
             return 1.0
         rng = self.streams.numpy("relay_crash", self.round, client, request)
         return float(rng.random()) if rng.random() < self.config.crash else None
+
+    def fails(self, client: int, request: int) -> bool:
+        if not self.config.transient:
+            return False
+        rng = self.streams.numpy("relay_transient", self.round, client, request)
+        return bool(rng.random() < self.config.transient)
 
     def answers(self, client: int, step: int) -> bool:
         rng = self.streams.numpy("relay_holder", self.round, client, step)
@@ -142,62 +164,75 @@ def plan(
     `completed` counts tasks of earlier rounds.
     """
     relay, selected, last = Relay(), dict.fromkeys(members, 0), dict[int, int]()
-    down: set[int] = set()
-    tries = config.requests if config.tolerance else 1
+    gone: set[int] = set()  # who is down,
+    down: set[int] = set()  # and of whom that is known
+    tries = config.requests + 1 if config.tolerance else 1
     handed_on = True  # the newest holder has just finished, so it passes its result on itself
 
     def note(event: str, client: int, **more: int) -> None:
         relay.events.append({"time": round(relay.time, 6), "event": event, "client": client} | more)
 
-    def holder(step: int, by: int) -> int:
-        """The task whose result goes to client `by`; results that are lost leave the chain."""
+    def holders(number: int) -> list[int]:
+        """Who has the result of a task: its maker, and with tolerance whoever was given it."""
+        given = [t.client for t in relay.tasks if t.source == number] if config.tolerance else []
+        return list(dict.fromkeys([relay.tasks[number].client, *given]))
+
+    def holder(by: int | None) -> int:
+        """The task whose result goes to client `by`, or the mediator; results that are lost leave the chain."""
+        # a holder's fate is drawn once for each client that was asked, however often that one was
+        step = sum(min(n, cap) for n in selected.values())
         while relay.chain and not handed_on:
-            own = relay.tasks[relay.chain[-1]].client
-            if own not in down and (own == by or faults.answers(own, step)):
-                note("rollback", own, to=by)
-                return relay.chain[-1]
-            note("holder_down", own)
-            down.add(own)
+            number = relay.chain[-1]
+            able = [k for k in holders(number) if k not in down]
+            for own in sorted(able, key=lambda k: k != by):  # who has it already needs nobody
+                if own not in gone and (own == by or faults.answers(own, step)):
+                    note("rollback", own, **({} if by is None else {"to": by}))
+                    return number
+                if own == relay.tasks[number].client and own not in down:
+                    note("holder_down", own)
+                    down.add(own)
+                    gone.add(own)
             relay.chain.pop()
-        if not relay.chain:
-            if not handed_on:
-                note("restart", by)
-            return START
-        return relay.chain[-1]
+        if not relay.chain and not handed_on and by is not None:
+            note("restart", by)
+        return relay.chain[-1] if relay.chain else START
 
     while True:
         able = [k for k in members if k not in down and relay.tasks_of(k) < cap and selected[k] < cap * tries]
         step = len(relay.tasks)
         if config.tolerance:
-            rested = [k for k in able if k not in last or step - last[k] > config.gap]
-            able = sorted(rested or able, key=lambda k: (completed.get(k, 0) + relay.tasks_of(k), k))
+            hasty = [k for k in able if selected[k] < cap * config.requests]  # patience comes last
+            rested = [k for k in hasty if k not in last or step - last[k] > config.gap]
+            able = sorted(rested or hasty or able, key=lambda k: (completed.get(k, 0) + relay.tasks_of(k), k))
         else:
             able = sorted(able, key=lambda k: (selected[k], members.index(k)))
         if not able:
             break
         k = able[0]
-        source = holder(step, k)
-        took, crash = faults.delay(k, selected[k]), faults.silent_after(k, selected[k])
+        source = holder(k)
+        patient = config.tolerance and selected[k] >= cap * config.requests
+        wait = config.timeout if patient else config.wait
+        # who is waited for patiently is as slow as it was at first
+        took = faults.delay(k, 0 if patient else selected[k])
+        crash, failed = faults.silent_after(k, selected[k]), faults.fails(k, selected[k])
         attempt, selected[k], last[k] = selected[k], selected[k] + 1, step
-        heard = crash is None and took <= config.wait
+        heard = crash is None and not failed and took <= wait and k not in gone
+        # the mediator keeps what it asks somebody again with: a second failure puts no holder at risk
+        handed_on = heard or (handed_on and attempt > 0)
         relay.tasks.append(Task(k, source, heard, attempt))
-        handed_on = heard
         if heard:
             relay.time += took
             relay.chain.append(step)
             continue
-        stopped = float("inf") if crash is None else crash * took + config.silence
-        quiet = config.tolerance and stopped < config.wait
-        relay.time += stopped if quiet else config.wait
-        note("silent" if quiet else "late", k)
+        stopped = float("inf")
+        if config.tolerance and config.heartbeats and (failed or crash is not None or k in gone):
+            stopped = (0.0 if crash is None else crash * took) + config.silence
+        quiet = stopped < wait
+        relay.time += stopped if quiet else wait
+        note(("failed" if failed and crash is None and k not in gone else "silent") if quiet else "late", k)
         if crash is not None:
+            gone.add(k)
+        if k in gone and (quiet or not config.tolerance or config.heartbeats):
             down.add(k)
-    while relay.chain and not handed_on:  # somebody must still hold the result to send it
-        own = relay.tasks[relay.chain[-1]].client
-        if own not in down and faults.answers(own, len(relay.tasks)):
-            note("rollback", own)
-            break
-        note("holder_down", own)
-        down.add(own)
-        relay.chain.pop()
+    holder(None)  # somebody must still hold the result to send it
     return relay

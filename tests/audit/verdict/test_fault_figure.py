@@ -17,6 +17,9 @@ class Scripted:
     def silent_after(self, client: int, request: int) -> float | None:
         return 0.5 if client == 1 else None
 
+    def fails(self, client: int, request: int) -> bool:
+        return False
+
     def answers(self, client: int, step: int) -> bool:
         return True
 

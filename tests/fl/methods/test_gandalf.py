@@ -160,8 +160,8 @@ def faulty(script: Script, folder: Path | None = None, **settings: Any) -> World
 
 
 def test_with_all_holders_down_training_starts_from_the_rounds_model() -> None:  # T-GA-8
-    broken = faulty(Script(late={(4, 0)}, gone={(k, 4) for k in (0, 1, 2)}))
-    again = Script(silent={(k, 0): 0.0 for k in (0, 1, 2)}, late={(4, 0)})
+    broken = faulty(Script(silent={(2, 0): 0.0}, gone={(k, 3) for k in (0, 1)}))
+    again = Script(silent={(k, 0): 0.0 for k in (0, 1, 2)})
     assert same(broken, faulty(again)) and not same(broken, faulty(Script()))
 
 
@@ -186,9 +186,9 @@ def test_a_relay_to_a_client_that_fails_has_been_sent_all_the_same(tmp_path: Pat
 
 
 def test_lost_work_is_no_part_of_the_average() -> None:
-    gone = faulty(Script(late={(4, 0)}, gone={(2, 4)}))
-    assert gone.history[0]["samples_used"] == 7 + 20 + 30
-    assert [e["event"] for e in gone.history[0]["events"]] == ["late", "holder_down", "rollback"]
+    gone = faulty(Script(silent={(4, 0): 0.5}, gone={(2, 4)}))
+    assert gone.history[0]["samples_used"] == 7 + 20
+    assert [e["event"] for e in gone.history[0]["events"]] == ["silent", "holder_down", "rollback"]
 
 
 def test_dropout_with_and_without_tolerance_always_ends() -> None:
