@@ -1,22 +1,54 @@
 """What `fedaudit list` prints: a card a plugin, wrapped to the terminal; in a pipe, one line each."""
 
+import difflib
 import shutil
 import sys
 import textwrap
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from functools import partial
 
 from audit.cli.app import say
-from audit.settings.index import Entry
+from audit.settings.index import Entry, entries
+from fl.errors import UserError
 
 WIDEST = 100  # longer lines are hard to read
 MARGIN = 26  # of names; a longer one stands on a line of its own
 
 
-def show(found: Sequence[Entry]) -> None:
-    """Print the cards of one kind."""
-    if sys.stdout.isatty():
+def _imported(kind: str) -> list[Entry]:
+    from audit.settings import catalog
+
+    return catalog.entries(kind)
+
+
+def cards_of(what: str, kinds: Sequence[str]) -> tuple[list[Entry], bool]:
+    """The cards of a kind, or the one card of that name, and whether it is one; raises UserError for neither."""
+    if what in kinds:
+        return entries(what, partial(_imported, what)), False
+    known = {kind: entries(kind, partial(_imported, kind)) for kind in kinds}
+    found = [
+        replace(e, more={"kind": kind.removesuffix("s"), **e.more})
+        for kind in kinds
+        for e in known[kind]
+        if e.name == what
+    ]
+    if found:
+        return found, True
+    near = difflib.get_close_matches(what, [*kinds, *(e.name for k in kinds for e in known[k])], n=1)
+    hint = f"did you mean {near[0]!r}?" if near else f"kinds: {', '.join(kinds)}"
+    raise UserError(f"{what!r} is neither a kind nor the name of a plugin", hint=hint)
+
+
+def show(found: Sequence[Entry], whole: bool = False) -> None:
+    """Print cards; a `whole` one is wrapped in a pipe as well."""
+    if whole or sys.stdout.isatty():
         width = min(shutil.get_terminal_size().columns, WIDEST)
-        print("\n".join(line for e in found for line in (*card(e, _margin(found), width, bold=True), "")))
+        print(
+            "\n".join(
+                line for e in found for line in (*card(e, _margin(found), width, bold=sys.stdout.isatty()), "")
+            )
+        )
         return
     more = list(dict.fromkeys(name for e in found for name in e.more))
     for e in found:

@@ -17,7 +17,6 @@ from fl.errors import UserError
 
 if TYPE_CHECKING:
     from audit.settings.config import Config
-    from audit.settings.index import Entry
     from audit.subject.rundir import RunDir
 
 
@@ -65,16 +64,15 @@ def _root(debug: Annotated[bool, typer.Option("--debug", help="show tracebacks")
 @command
 def run(config: ConfigFile, out: Out = None, workers: Workers = None) -> None:
     """Simulate, attack, account, score and report. Continues a run that was killed."""
+    from audit.cli.ending import last_words
     from audit.phases.report import read_result
-    from reports.sections.coverage import sentence
 
     folder = _phases(config, out, workers, None)
-    headline = read_result(folder).headline
-    say(f"{headline.severity.upper()}: {headline.sentence}")
-    say(sentence(headline.coverage))
+    result = read_result(folder)
     reports = sorted(folder.path.glob("report.*"), key=lambda p: p.suffix != ".pdf")
-    say(f"report: {reports[0] if reports else folder.audit}")
-    if not headline.coverage.ran:
+    for line in last_words(result, folder.path, reports[0] if reports else folder.audit):
+        say(line)
+    if not result.headline.coverage.ran:
         say("inconclusive: no attack ran, so nothing could be demonstrated")
         raise typer.Exit(3)
 
@@ -131,17 +129,14 @@ def compare(
 
 
 @command
-def list_(kind: Annotated[Kind, typer.Argument(help="what to list")]) -> None:
-    """Print the cards of all plugins of a kind."""
+def list_(
+    what: Annotated[str, typer.Argument(help=f"a kind ({', '.join(Kind)}), or the name of one plugin")],
+) -> None:
+    """Print the cards of all plugins of a kind, or the card of one plugin."""
+    from audit.cli.cards import cards_of
     from audit.cli.cards import show as show_cards
-    from audit.settings.index import entries
 
-    def imported() -> "list[Entry]":
-        from audit.settings import catalog
-
-        return catalog.entries(kind.value)
-
-    show_cards(entries(kind.value, imported))
+    show_cards(*cards_of(what, list(Kind)))
 
 
 @command
@@ -235,6 +230,7 @@ def _again(path: Path, phase: str, other: Path | None, trust: bool) -> None:
 
 from audit.cli import bring as _bring  # noqa: E402, F401
 from audit.cli import privacy as _privacy  # noqa: E402, F401  (these add their commands after those above)
+from audit.cli import read as _read  # noqa: E402, F401
 from audit.cli import review as _review  # noqa: E402, F401
 from audit.cli import seal as _seal  # noqa: E402, F401
 

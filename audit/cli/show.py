@@ -1,6 +1,8 @@
 """What the command line prints: tables, progress, and the doctor's findings."""
 
+import math
 import sys
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -23,7 +25,10 @@ from audit.settings import catalog
 from audit.subject.environment import versions
 from fl.errors import UserError
 from fl.machine import cores
+from reports.format import duration
 from reports.visible import visible
+
+EVERY = 30.0  # seconds between two lines of a log, where nothing else is to be said
 
 
 def print_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
@@ -42,10 +47,13 @@ def print_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
 
 @contextmanager
 def progress() -> Iterator[Callable[[str, int, int], None]]:
-    """A callback (phase, done, total) that draws one line a phase; silent when not on a terminal."""
+    """A callback (phase, done, total) that draws one line a phase; off a terminal one line a step.
+
+    "attack (upcnn, about 40 s)" is the phase attack, and what it does at present.
+    """
     console = Console(stderr=True)
     if not console.is_terminal:
-        yield lambda phase, done, total: None
+        yield Lines(lambda text: say(text, err=True))
         return
     columns = (
         TextColumn("{task.description:<9}"),
@@ -54,16 +62,54 @@ def progress() -> Iterator[Callable[[str, int, int], None]]:
         TimeElapsedColumn(),
         TextColumn("left"),
         TimeRemainingColumn(),
+        TextColumn("{task.fields[present]}"),
     )
     tasks: dict[str, TaskID] = {}
     with Progress(*columns, console=console) as bars:
 
-        def report(phase: str, done: int, total: int) -> None:
+        def report(said: str, done: int, total: int) -> None:
+            phase, present = split(visible(said))
             if phase not in tasks:
-                tasks[phase] = bars.add_task(visible(phase), total=total)
-            bars.update(tasks[phase], completed=done, total=total)
+                tasks[phase] = bars.add_task(phase, total=total, present="")
+            bars.update(tasks[phase], completed=done, total=total, present="" if done >= total else present)
 
         yield report
+
+
+def split(said: str) -> tuple[str, str]:
+    """The phase, and what it does at present."""
+    phase, _, present = said.removesuffix(")").partition(" (")
+    return phase, present
+
+
+class Lines:
+    """Progress for a log: a line where a run or a step of a phase begins, where it ends, and now and then."""
+
+    def __init__(self, write: Callable[[str], None], clock: Callable[[], float] = time.monotonic) -> None:
+        self.write, self.clock = write, clock
+        self.began: dict[str, float] = {}
+        self.told: dict[str, tuple[str, float]] = {}  # phase -> its step, and when a line was last written
+        self.ended: set[str] = set()
+
+    def __call__(self, said: str, done: int, total: int) -> None:
+        phase, present = split(said)
+        now = self.clock()
+        if phase in self.ended:
+            return
+        if done >= total:
+            self.ended.add(phase)
+            took = now - self.began.get(phase, now)
+            self.write(f"{phase}: done" + (f", {duration(took)}" if took >= 1 else ""))
+            return
+        self.began.setdefault(phase, now)
+        if phase not in self.told:  # of all phases the first begins with a line, so that a log is not empty
+            self.told[phase] = "", now if self.told or self.ended else -math.inf
+        step, last = self.told[phase]
+        if (present and present != step) or now - last >= EVERY:
+            self.told[phase] = present or step, now
+            left = (now - self.began[phase]) / done * (total - done) if done else 0
+            ahead = f", about {duration(left)} left" if left >= EVERY and not present else ""
+            self.write(f"{phase}: {f'{present}, ' if present else ''}{done:,} of {total:,}{ahead}")
 
 
 def doctor() -> list[list[str]]:

@@ -21,7 +21,7 @@ from audit.controls.lab import Replays
 from audit.observer.reading import watched
 from audit.observer.truth import KnownTruth
 from audit.observer.view import absent, granted, observer, seen
-from audit.phases.choice import choose
+from audit.phases.choice import choose, duration
 from audit.settings.config import Config
 from audit.settings.controls import Replay
 from audit.subject.case import Case
@@ -43,7 +43,8 @@ def run(run: RunDir, config: Config, progress: Progress) -> None:
     """Runs the attacks of the config; those already in evidence/ are made anew."""
     workers.tune_allocator()  # decoders and shadow models train in this process
     case = open_case(run, config)
-    specs = choose(config, case).specs
+    chosen = choose(config, case)
+    specs, seconds = chosen.specs, chosen.seconds
     attacks = [(plugin("attacks", spec, f"attacks[{i}]"), spec.label) for i, spec in enumerate(specs)]
     for stale in run.evidence.glob("[0-9]*.json"):  # of a longer or differently ordered list
         durable.remove(stale)
@@ -51,6 +52,7 @@ def run(run: RunDir, config: Config, progress: Progress) -> None:
     bench = Bench(case, [a.card for a, _ in attacks], config.replay, count)
     progress("attack", 0, len(attacks))
     for number, (attack, name) in enumerate(attacks):
+        progress(f"attack ({name}, about {duration(seconds[name])})", number, len(attacks))
         found = one(attack, name, bench)
         if specs[number].id:  # findings of one attack are told apart by their headlines as well
             found["card"]["title"] += f" ({name})"

@@ -1,0 +1,89 @@
+"""What `fedaudit run` says last, and what `fedaudit explain` says of one finding: in the words of the report."""
+
+import textwrap
+from collections.abc import Iterator
+from pathlib import Path
+
+from fl.errors import UserError
+from reports import format as fmt
+from reports.evidence_table import telling
+from reports.result import AuditResult, Finding, Outcome, Severity
+from reports.sections.coverage import sentence
+from reports.sections.decision import TITLES
+
+GATE = Severity.HIGH  # as `fedaudit check` has it where nothing else is asked for
+OPEN = (Outcome.INCONCLUSIVE, Outcome.FAILED)
+WIDTH = 100
+
+
+def last_words(result: AuditResult, folder: Path, report: Path) -> Iterator[str]:
+    """The decision, every finding at or above the gate, what was left open, and the next command."""
+    if result.decision:
+        title, _ = TITLES[result.decision.word]
+        yield f"{title}. {result.decision.sentence}"
+    bad = [f for f in result.findings if f.outcome is Outcome.DEMONSTRATED and f.severity.rank >= GATE.rank]
+    rest = [f for f in result.findings if f.outcome is Outcome.DEMONSTRATED and f not in bad]
+    for finding in bad:
+        yield f"  {finding.severity:<9} {finding.id}: {finding.title}"
+    if rest:
+        yield f"  below {GATE}: {', '.join(f.id for f in rest)}"
+    if left := [f.id for f in result.findings if f.outcome in OPEN]:
+        yield f"  left open: {', '.join(left)}"
+    yield sentence(result.headline.coverage)
+    yield f"report: {report}"
+    first = bad or rest
+    after = f"fedaudit explain {first[0].id} --run {folder}" if first else f"fedaudit check {folder}"
+    yield f"next: {after}"
+
+
+def explained(result: AuditResult, name: str) -> Iterator[str]:
+    """What a finding is, why it has its grade, what it does not show, what to do; raises UserError for none."""
+    found = {f.id: f for f in result.findings}
+    if name not in found:
+        import difflib
+
+        near = difflib.get_close_matches(name, found, n=1)
+        raise UserError(
+            f"the run has no finding {name!r}",
+            hint=f"did you mean {near[0]!r}?" if near else f"it has: {', '.join(found) or 'none'}",
+        )
+    finding = found[name]
+    grade = finding.severity if finding.outcome is Outcome.DEMONSTRATED else fmt.OUTCOMES[finding.outcome].lower()
+    yield from _part("", f"{finding.title} ({grade})")
+    yield from _part("What", finding.summary)
+    yield from _part("Who", fmt.threat(finding.threat) if finding.threat else "")
+    yield from _part("How many", finding.exposed.text if finding.exposed else "")
+    yield from _part("Why this grade", finding.reason)
+    for e in _graded(finding):
+        yield from _part("Measured", e)
+    yield from _part("What it does not show", finding.does_not_show)
+    yield from _part("What to do", finding.remedy)
+    yield from _part("By", finding.method + (f" ({finding.reference})" if finding.reference else ""))
+
+
+def _graded(finding: Finding) -> Iterator[str]:
+    """The telling measurements, with what guessing gives."""
+    from attacks.measure import named
+
+    for e in telling([e for e in finding.evidence if e.control == "none"])[:6]:
+        blind = f"; guessing {fmt.quantity(e.strongest.value, e.unit)}" if e.strongest else ""
+        place = f" at {e.place}" if e.place else ""
+        yield f"{named(e.measure).words}{place}: {fmt.estimate(e.value, e.interval, e.unit)}{blind}"
+
+
+def _part(head: str, text: str) -> Iterator[str]:
+    if not text.strip():
+        return
+    whole = (f"{head}: " if head else "") + fmt.sentence_case(text.strip())
+    indent = "  " if head else ""
+    yield from textwrap.wrap(
+        whole, WIDTH, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
+    )
+
+
+def newest(root: Path) -> Path:
+    """The run folder under `root` whose audit is youngest; raises UserError where there is none."""
+    found = sorted(root.glob("*/audit.json"), key=lambda p: p.stat().st_mtime_ns)
+    if not found:
+        raise UserError(f"no audited run in {root}/", hint="name one: fedaudit explain FINDING --run FOLDER")
+    return found[-1].parent

@@ -1,0 +1,40 @@
+"""Commands for who reads or begins: explain a finding, init a config."""
+
+from pathlib import Path
+from typing import Annotated, Optional
+
+import typer
+
+from audit.cli.app import command, say
+from fl.errors import UserError
+
+
+@command
+def explain(
+    finding: Annotated[str, typer.Argument(metavar="FINDING", help="its id, as the report and `run` name it")],
+    run: Annotated[Optional[Path], typer.Option(help="a run folder; default: the newest in runs/")] = None,  # noqa: UP045
+) -> None:
+    """Say what a finding is, why it has its grade and what to do, in the words of the report."""
+    from audit.cli.ending import explained, newest
+    from audit.phases.report import read_result
+    from audit.subject.rundir import RunDir
+
+    folder = newest(Path("runs")) if run is None else run
+    for line in explained(read_result(RunDir.open(folder)), finding):
+        say(line)
+
+
+@command
+def init(
+    out: Annotated[Path, typer.Argument(metavar="CONFIG", help="the YAML file to write")] = Path("audit.yaml"),
+) -> None:
+    """Write a commented config to start from."""
+    from audit.cli.starter import STARTER
+    from fl import durable
+
+    if out.exists():
+        raise UserError(f"{out} is there already", hint="name another file: fedaudit init mine.yaml")
+    if not out.parent.is_dir():
+        raise UserError(f"no folder {out.parent}", hint="make it first")
+    durable.write(out, STARTER.replace("THIS_FILE", str(out)).encode())
+    say(f"{out}: read it, then `fedaudit plan {out}`")

@@ -1,0 +1,105 @@
+"""Who reads or begins: explain, init, list of one name, a log of progress, and the last words of a run."""
+
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from audit.cli.ending import explained, last_words
+from audit.cli.main import app
+from audit.cli.show import Lines
+from audit.settings.config import load
+from fl.errors import UserError
+from reports.result import Outcome, Severity
+from tests.reports.sample import result
+
+
+def invoke(*words: str) -> tuple[int, str]:
+    found = CliRunner().invoke(app, list(words))
+    return found.exit_code, found.output
+
+
+def test_init_writes_a_config_that_is_valid_and_says_what_is_next(tmp_path: Path) -> None:
+    path = tmp_path / "mine.yaml"
+    code, said = invoke("init", str(path))
+    assert code == 0 and f"fedaudit plan {path}" in said
+    assert load(path).attacks is None  # auto
+    assert path.read_text().count("#") > 10 and "THIS_FILE" not in path.read_text()
+
+
+def test_init_leaves_a_file_alone_that_is_there(tmp_path: Path) -> None:
+    (tmp_path / "mine.yaml").write_text("mine")
+    code, said = invoke("init", str(tmp_path / "mine.yaml"))
+    assert code == 2 and "is there already" in said and "hint:" in said
+    assert (tmp_path / "mine.yaml").read_text() == "mine"
+
+
+def test_a_finding_is_explained_in_the_words_of_the_report() -> None:
+    audited = result()
+    for finding in audited.findings:
+        text = " ".join(" ".join(explained(audited, finding.id)).split())
+        for part in (finding.summary, finding.reason, finding.does_not_show, finding.remedy):
+            assert " ".join(part.split())[1:] in text
+
+
+def test_a_finding_that_is_not_there_is_refused_with_the_nearest_name() -> None:
+    with pytest.raises(UserError, match="no finding 'upcn'") as caught:
+        list(explained(result(), "upcn"))
+    assert "did you mean 'upcnn'?" in str(caught.value)
+
+
+def test_explain_reads_a_run_folder_and_without_one_the_newest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = tmp_path / "runs" / "one"
+    run.mkdir(parents=True)
+    monkeypatch.chdir(tmp_path)
+    assert "no audited run in runs/" in invoke("explain", "upcnn")[1]
+    (run / "audit.json").write_text(result().model_dump_json())
+    (run / "config.yaml").write_text("")
+    assert invoke("explain", "upcnn")[0] == 0
+    assert invoke("explain", "upcnn", "--run", str(run)) == invoke("explain", "upcnn")
+
+
+def test_the_last_words_name_every_finding_at_or_above_the_gate_and_the_next_command(tmp_path: Path) -> None:
+    audited = result()
+    text = "\n".join(last_words(audited, tmp_path, tmp_path / "report.pdf"))
+    bad = [f for f in audited.findings if f.outcome is Outcome.DEMONSTRATED and f.severity.rank >= 3]
+    assert bad and all(f"{f.severity:<9} {f.id}: {f.title}" in text for f in bad)
+    left = [f.id for f in audited.findings if f.outcome in (Outcome.INCONCLUSIVE, Outcome.FAILED)]
+    assert f"left open: {', '.join(left)}" in text
+    assert f"next: fedaudit explain {bad[0].id} --run {tmp_path}" in text and "Not ready" in text
+    audited.findings = [f for f in audited.findings if f.severity is Severity.NONE]
+    assert f"next: fedaudit check {tmp_path}" in list(last_words(audited, tmp_path, tmp_path))[-1]
+
+
+def test_list_of_one_name_prints_its_whole_card_and_a_slip_gets_the_nearest() -> None:
+    code, said = invoke("list", "fedavg")
+    assert code == 0 and "kind: method" in said and "arXiv:1602.05629" in said and "\t" not in said
+    code, said = invoke("list", "fedagv")
+    assert code == 2 and "did you mean 'fedavg'?" in said
+
+
+def test_a_log_has_a_line_a_step_with_the_name_of_the_attack_and_an_estimate() -> None:
+    now, lines = 0.0, list[str]()
+    log = Lines(lines.append, lambda: now)
+    log("simulate", 0, 100)
+    for at in range(1, 100):
+        now += 1
+        log("simulate", at, 100)
+    log("simulate", 100, 100)
+    log("attack", 0, 2)
+    log("attack (upcnn, about 40 s)", 0, 2)
+    now += 40
+    log("attack (ridge, about 2 s)", 1, 2)
+    log("attack", 2, 2)
+    assert [line.replace("\u00a0", " ") for line in lines] == [
+        "simulate: 0 of 100",
+        "simulate: 30 of 100, about 1 min 10 s left",
+        "simulate: 60 of 100, about 40 s left",
+        "simulate: 90 of 100",
+        "simulate: done, 1 min 39 s",
+        "attack: upcnn, about 40 s, 0 of 2",
+        "attack: ridge, about 2 s, 1 of 2",
+        "attack: done, 40 s",
+    ]
