@@ -210,8 +210,7 @@ def _people(result: AuditResult, found: Sequence[Risk]) -> KeyNumber:
     most, finding = max(counted, key=lambda pair: pair[0].expected)
     what = next(r.what for r in found if finding in (r.finding, *r.also))
     return KeyNumber(
-        shown=f"{most.expected:,.0f} of {most.of:,}",
-        text=f"examples are expected to be told, beyond guessing: {_lower(what)}",
+        shown=f"{most.expected:,.0f} of {most.of:,}", text=f"examples are exposed beyond guessing: {_lower(what)}"
     )
 
 

@@ -6,7 +6,7 @@ from attacks.measure import named
 from reports import format as fmt
 from reports.decision import Decision as Record
 from reports.decision import Odds, Risk, Word
-from reports.result import Alternative, AuditResult, Finding, Outcome, Severity
+from reports.result import Alternative, AuditResult, Finding, Outcome, Severity, Trade
 from reports.section import Banner, Bar, Blanks, Block, Card, Cell, Heading, Numbers, Paragraph, Section, Table
 
 TITLES = {
@@ -74,7 +74,7 @@ def _ids(risk: Risk) -> str:
 def _bar(odds: Odds) -> Bar:
     where = ""
     if odds.group is not None:
-        where = " of single examples" if odds.group == 1 else f" in groups of {odds.group:,.0f}"
+        where = f" in groups of {odds.group:,.0f}"
     guess = "" if odds.guess is None else f" (guess {fmt.percent(odds.guess)})"
     return Bar(share=min(1.0, max(0.0, odds.value)), text=f"{fmt.percent(odds.value)}{where}{guess}")
 
@@ -111,32 +111,32 @@ def _named(row: Alternative) -> str:
     return f"{row.name}: {what}" if what else row.name
 
 
-def _effect(row: Alternative, audited: Alternative, result: AuditResult) -> str:
+def _effect(row: Alternative, audited: Alternative, result: AuditResult) -> str | Cell:
     if not row.finished:
         return "not run to the end"
     after = "none demonstrated" if row.severity is Severity.NONE else row.severity.value
-    parts = [f"worst of the attacks repeated: {audited.severity} \u2192 {after}"]
     worst = next((f for f in result.findings if any(t.finding == f.id for t in row.trades)), None)
-    if worst:
-        parts += _change(worst, row, audited)
-    parts += [f"{row.inconclusive} inconclusive"] if row.inconclusive else []
-    parts += [f"{row.unreadable} found nothing left to read"] if row.unreadable else []
+    parts = _change(worst, row, audited) if worst else []
+    parts += [f"{fmt.plural(row.inconclusive, 'attack')} could not tell"] if row.inconclusive else []
+    parts += [f"{fmt.plural(row.unreadable, 'attack')} found nothing left to read"] if row.unreadable else []
     parts += [] if math.isinf(row.epsilon) else [f"epsilon {fmt.number(row.epsilon)} per {row.unit}"]
-    return "; ".join(parts)
+    return Cell(lead=f"{audited.severity} \u2192 {after}", text=fmt.sentence_case("; ".join(parts)))
 
 
 def _change(worst: Finding, row: Alternative, audited: Alternative) -> list[str]:
     """What became of the worst finding's most telling measure."""
     trade = next(t for t in row.trades if t.finding == worst.id)
-    before = next((t for t in audited.trades if (t.finding, t.measure, t.place) == _key(trade)), None)
+    before = next((t for t in audited.trades if _key(t) == _key(trade)), None)
     if before is None or before.value is None:
         return []
-    after = trade.why if trade.value is None else fmt.quantity(trade.value, trade.unit)
-    return [f"{worst.id}: {named(trade.measure).words} {fmt.quantity(before.value, before.unit)} \u2192 {after}"]
+    after = "not readable" if trade.value is None else fmt.quantity(trade.value, trade.unit)
+    what = named(trade.measure)
+    was = fmt.quantity(before.value, before.unit)
+    return [f"{(what.harm or what.words).lower()}: {was} \u2192 {after}"]
 
 
-def _key(trade: "object") -> tuple[str, str, str]:
-    return trade.finding, trade.measure, trade.place  # type: ignore[attr-defined]
+def _key(trade: Trade) -> tuple[str, str, str]:
+    return trade.finding, trade.measure, trade.place
 
 
 def _cost(row: Alternative, audited: Alternative) -> str:

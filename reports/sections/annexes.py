@@ -1,0 +1,122 @@
+"""Annexes: what a data-protection impact assessment and a technical documentation quote, from the same findings."""
+
+from collections.abc import Sequence
+
+from attacks.measure import named
+from reports import format as fmt
+from reports.evidence_table import telling
+from reports.result import AuditResult, Finding, Outcome
+from reports.section import Blanks, Block, Card, Heading, KeyValues, Paragraph, Section, Table
+
+OBSERVERS = {
+    "server": "The server's operator",
+    "client": "Another participant",
+    "next_client": "The next participant of a relay",
+    "colluding_clients": "Several participants together",
+    "mediator": "A mediator",
+    "public": "Whoever gets the model",
+}
+RAN = (Outcome.DEMONSTRATED, Outcome.NOT_DEMONSTRATED, Outcome.INCONCLUSIVE)
+
+
+class Annexes(Section):
+    card = Card(title="Annexes for the file", order=95)
+
+    def build(self, result: AuditResult) -> list[Block]:
+        if result.decision is None:
+            return []
+        return [
+            Heading("For a data-protection impact assessment"),
+            Paragraph(
+                "By who could look. EDPB Opinion 28/2024 asks whether personal data can be extracted from a model, or "
+                "obtained by queries, with means reasonably likely to be used; tests of reconstruction, membership and "
+                "attribute inference are evidence for that, and no test is proof of anonymity."
+            ),
+            *_observers(result),
+            Blanks(["Advice of the data-protection officer", "Residual risk accepted by", "Date and signature"]),
+            Heading("For the technical documentation (AI Act, Annex IV, 2 (g) and (h))"),
+            KeyValues(items=_technical(result)),
+            Blanks(["Responsible person", "Date and signature"]),
+        ]
+
+
+def _observers(result: AuditResult) -> list[Block]:
+    positions = dict.fromkeys(a.party for a in result.headline.coverage.artifacts)
+    positions |= dict.fromkeys(f.threat.position for f in result.findings if f.threat)
+    rows = [_observer(p, result) for p in positions]
+    if not rows:
+        return [Paragraph("No message was recorded, so nobody is known to have seen anything.")]
+    return [
+        Table(
+            header=[
+                "Observer",
+                "Tests run",
+                "Strongest attack, with its uncertainty",
+                "Not tested",
+                "Residual risk",
+            ],
+            rows=rows,
+            align="lllll",
+            widths=[1.5, 1.9, 3.2, 2.2, 1.8],
+            caption="By observer: what was tried, what it showed, and what nobody tried.",
+        )
+    ]
+
+
+def _observer(position: str, result: AuditResult) -> list[str]:
+    ran = [f for f in result.findings if f.threat and f.threat.position == position and f.outcome in RAN]
+    bare = [
+        a.kind.replace("_", " ")
+        for a in result.headline.coverage.artifacts
+        if a.party == position and a.status not in ("attacked", "elsewhere", "tells_nothing")
+    ]
+    return [
+        OBSERVERS.get(position, position.replace("_", " ")),
+        ", ".join(f.id for f in ran) or "none",
+        _strongest(ran),
+        ", ".join(dict.fromkeys(bare)) or "nothing that was sent",
+        _residual(ran, bool(bare)),
+    ]
+
+
+def _strongest(ran: Sequence[Finding]) -> str:
+    found = next((f for f in ran if f.outcome is Outcome.DEMONSTRATED), None)
+    if found is None:
+        return "none demonstrated" if ran else "not known"
+    here = [e for e in found.evidence if e.control == "none" and e.place == found.where]
+    if not here:
+        return found.id
+    e = telling(here)[0]
+    blind = f"; guessing {fmt.quantity(e.strongest.value, e.unit)}" if e.strongest else ""
+    place = f" at {e.place}" if e.place else ""
+    return f"{found.id}: {named(e.measure).words}{place} {fmt.estimate(e.value, e.interval, e.unit)}{blind}"
+
+
+def _residual(ran: Sequence[Finding], bare: bool) -> str:
+    shown = [f.severity.value for f in ran if f.outcome is Outcome.DEMONSTRATED]
+    if shown:
+        return f"{shown[0]}, as configured"
+    left = bare or not ran or any(f.outcome is Outcome.INCONCLUSIVE for f in ran)
+    return "not known" if left else "of a stronger attack than these"
+
+
+def _technical(result: AuditResult) -> dict[str, str]:
+    """Tests, metrics, data and dates, as Annex IV lists them."""
+    coverage, r = result.headline.coverage, result.reproduction
+    attacks = [f for f in result.findings if f.source in ("attack", "robustness")]
+    words = sorted({named(e.measure).words for f in attacks for e in f.evidence if e.control == "none"})
+    facts = {
+        "Data used": f"{result.scope.dataset}. {result.scope.dataset_text}",
+        "Tests": f"{coverage.ran} of {fmt.plural(coverage.applicable, 'attack')} that apply, each beside blind "
+        "adversaries and with planted leaks; log: evidence/ in the run folder",
+        "Metrics": ", ".join(words) or "none measured",
+        "Results": result.decision.sentence if result.decision else "",
+        "Cybersecurity": "; ".join(result.scope.protections) or "no protection of messages was configured",
+        "Dates": f"tests began {r.started}, report of {fmt.date(result.created)}",
+        "Test report": "this document; digests of its files are under How to reproduce",
+    }
+    if result.policy.fixed:
+        facts["Thresholds"] = (
+            f"fixed {result.policy.fixed}, first evidence {result.policy.first_evidence or 'no time'}"
+        )
+    return facts
