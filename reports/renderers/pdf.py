@@ -151,7 +151,7 @@ def _unfolded(blocks: Sequence[Block]) -> Iterator[Block]:
             yield from _unfolded(block.blocks)
 
 
-NARROW = 6  # columns of a gallery that leave room for another beside it
+NARROW = 8  # columns of a gallery that leave room for another beside it
 
 
 def _paired(blocks: Sequence[dict[str, Any]]) -> Iterator[dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""Annexes: what a data-protection impact assessment and a technical documentation quote, from the same findings."""
+"""Annexes: what a data-protection impact assessment and a technical documentation quote, from the findings."""
 
 from collections.abc import Sequence
 
@@ -28,9 +28,9 @@ class Annexes(Section):
         return [
             Heading("For a data-protection impact assessment"),
             Paragraph(
-                "By who could look. EDPB Opinion 28/2024 asks whether personal data can be extracted from a model, or "
-                "obtained by queries, with means reasonably likely to be used; tests of reconstruction, membership and "
-                "attribute inference are evidence for that, and no test is proof of anonymity."
+                "By who could look. EDPB Opinion 28/2024 asks whether personal data can be extracted from a "
+                "model or obtained by queries, with means reasonably likely to be used. Tests of reconstruction, "
+                "of membership and of attributes are evidence for that; no test is proof of anonymity."
             ),
             *_observers(result),
             Blanks(["Advice of the data-protection officer", "Residual risk accepted by", "Date and signature"]),
@@ -83,7 +83,7 @@ def _strongest(ran: Sequence[Finding]) -> str:
     found = next((f for f in ran if f.outcome is Outcome.DEMONSTRATED), None)
     if found is None:
         return "none demonstrated" if ran else "not known"
-    here = [e for e in found.evidence if e.control == "none" and e.place == found.where]
+    here = [e for e in found.evidence if e.control == "none" and found.where in ("", e.place)]
     if not here:
         return found.id
     e = telling(here)[0]
@@ -119,4 +119,17 @@ def _technical(result: AuditResult) -> dict[str, str]:
         facts["Thresholds"] = (
             f"fixed {result.policy.fixed}, first evidence {result.policy.first_evidence or 'no time'}"
         )
+    if named_by := _catalogues(result.findings):
+        facts["Catalogues"] = "; ".join(f"{name}: {', '.join(ids)}" for name, ids in named_by.items())
     return facts
+
+
+def _catalogues(findings: Sequence[Finding]) -> dict[str, list[str]]:
+    """What published catalogues call the demonstrated findings, edition by edition."""
+    found: dict[str, list[str]] = {}
+    for f in findings:
+        for taxon in f.taxonomy if f.outcome is Outcome.DEMONSTRATED else ():
+            near = " (nearest)" if taxon.nearest else ""
+            ids = found.setdefault(f"{taxon.catalogue} {taxon.edition}{near}", [])
+            ids += [i for i in taxon.ids if i not in ids]
+    return found

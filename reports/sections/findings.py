@@ -59,6 +59,10 @@ def _finding(finding: Finding, result: AuditResult) -> list[Block]:
         blocks.append(Folded("Controls in numbers", [table]))
     if notes := evidence_table.notes(finding.evidence):
         blocks.append(Folded("Remarks on the measures", [Bullets(notes)]))
+    if finding.taxonomy:  # on paper the annex has those of all findings
+        near = {True: "nearest ", False: ""}
+        ids = {f"{t.catalogue} {t.edition}": near[t.nearest] + ", ".join(t.ids) for t in finding.taxonomy}
+        blocks.append(Folded("In published catalogues", [KeyValues(items=ids)]))
     if finding.does_not_show:
         blocks.append(Paragraph(f"*What this does not show.* {fmt.sentence_case(finding.does_not_show)}"))
     if finding.remedy:
@@ -83,11 +87,6 @@ def _facts(finding: Finding) -> dict[str, str]:
         facts["Adversary"] = fmt.threat(finding.threat)
     if finding.method:
         facts["Method"] = finding.method + (f" ({finding.reference})" if finding.reference else "")
-    if finding.taxonomy:
-        near = {True: "nearest ", False: ""}
-        facts["In catalogues"] = "; ".join(
-            f"{t.catalogue} {t.edition}: {near[t.nearest]}{', '.join(t.ids)}" for t in finding.taxonomy
-        )
     if finding.seconds:
         facts["Time taken"] = fmt.duration(finding.seconds)
     return facts
