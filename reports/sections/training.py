@@ -17,8 +17,8 @@ class Training(Section):
         figures = [f for f in result.figures if not f.finding and not f.id.startswith(("budget", "robustness"))]
         blocks: list[Block] = []
         if result.history:
-            facts = "; ".join(f"{k.lower()}: {v}" for k, v in _facts(result.history).items())
-            blocks += [Paragraph(f"{fmt.sentence_case(facts)}."), *_curves(result)]
+            told = "; ".join(f"{k.lower()}: {v}" for k, v in _facts(result.history).items())
+            blocks += [Paragraph(f"{fmt.sentence_case(told)}."), *_curves(result)]
             blocks.append(Folded("Round by round", [_rounds(result.history)]))
         else:
             blocks.append(Paragraph("No round was measured, so there is no accuracy to show."))
