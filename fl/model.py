@@ -40,7 +40,11 @@ class Net(nn.Module):
 
 
 class Adapted(Net):
-    """A user's own module: its last nn.Linear is the head, what enters it are the features."""
+    """A user's own module: its last nn.Linear is the head, what enters it are the features.
+
+    Parameters, buffers and submodules are the user's, under their own names: what crosses the wire, and what
+    was recorded elsewhere, knows of no wrapping.
+    """
 
     def __init__(self, inner: nn.Module) -> None:
         super().__init__((), 0)
@@ -50,24 +54,32 @@ class Adapted(Net):
                 f"{type(inner).__name__} has no nn.Linear layer to take features before",
                 hint="derive the model from fl.model.Net and write features() and head",
             )
-        self.inner = inner
+        self._inner = (inner,)  # in a tuple, so that it is no submodule
+        self._modules, self._parameters, self._buffers = inner._modules, inner._parameters, inner._buffers
+        self._non_persistent_buffers_set = inner._non_persistent_buffers_set
         self._head_name = last[-1]
 
     @property
     def head(self) -> nn.Module:  # type: ignore[override]
-        return self.inner.get_submodule(self._head_name)
+        inner = self._inner[0]
+        return inner.get_submodule(self._head_name) if self._head_name else inner
+
+    def train(self, mode: bool = True) -> "Adapted":
+        super().train(mode)
+        self._inner[0].training = mode
+        return self
 
     def features(self, x: Tensor) -> Tensor:
         caught: list[Tensor] = []
         hook = self.head.register_forward_pre_hook(lambda _, args: caught.append(args[0]))
         try:
-            self.inner(x)
+            self._inner[0](x)
         finally:
             hook.remove()
         return caught[-1]
 
     def forward(self, x: Tensor) -> Tensor:
-        out: Tensor = self.inner(x)
+        out: Tensor = self._inner[0](x)
         return out
 
 

@@ -93,15 +93,16 @@ def _apart(part: Index, labels: Index, share: float, rng: np.random.Generator) -
 
 def _without_duplicates(data: Data) -> Index:
     """Indices of training examples that appear neither earlier nor in the test set."""
-    seen = {_digest(x) for x in data.test.x}
+    seen = {content(x) for x in data.test.x}
     keep = []
     for i, x in enumerate(data.train.x):
-        digest = _digest(x)
+        digest = content(x)
         if digest not in seen:
             seen.add(digest)
             keep.append(i)
     return np.array(keep, dtype=np.int64)
 
 
-def _digest(x: np.ndarray) -> bytes:
+def content(x: np.ndarray) -> bytes:
+    """A digest of one example, equal for duplicates."""
     return hashlib.blake2b(np.ascontiguousarray(x).tobytes(), digest_size=16).digest()

@@ -200,7 +200,7 @@ def read(folder: Path, wanted: Callable[[dict[str, Any]], bool] = lambda _: True
     names: set[str] = set()
     for line in manifest(folder):
         if "message" in line and wanted(line):
-            artifacts += _read_message(folder, line)
+            artifacts += read_message(folder, line)
             if line["message"] in names:
                 raise UserError(
                     f"{folder / MANIFEST} lists message {line['message']!r} twice",
@@ -210,7 +210,8 @@ def read(folder: Path, wanted: Callable[[dict[str, Any]], bool] = lambda _: True
     return artifacts
 
 
-def _read_message(folder: Path, line: Mapping[str, Any]) -> list[Artifact]:
+def read_message(folder: Path, line: Mapping[str, Any]) -> list[Artifact]:
+    """The artifacts of one line; raises UserError as `read` does."""
     try:
         name, digest = str(line["message"]), line["sha256"]
         round, channel = int(line["round"]), Channel(line["channel"])

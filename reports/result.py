@@ -12,6 +12,8 @@ from pydantic import AfterValidator, Field
 from attacks.evidence import Evidence, Series
 from reports.covered import Coverage
 from reports.decision import Decision
+from reports.exposed import Exposure
+from reports.imported import Imported
 from reports.record import Record, SealRecord, Taxon, Threat
 from reports.robustness import Robustness
 
@@ -118,21 +120,6 @@ class Figure(Record):
     x_log: bool = False
     y_log: bool = False
     series: list[Series]
-
-
-class Exposure(Record):
-    """Who saw what: one party, one artifact kind."""
-
-    party: str  # "server", "every client", "the client itself", "public"
-    kind: str
-    description: str
-    single_client: bool  # tells one client's contribution apart
-    senders: int  # how many parties it came from
-    messages: int
-    bytes: int
-    rounds: int
-    first_round: int
-    last_round: int
 
 
 class Budget(Record):
@@ -387,6 +374,7 @@ class AuditResult(Record):
     budgets: list[Budget] = Field(default_factory=list)
     claims: list[ClaimRecord] = Field(default_factory=list)
     dp_audits: list[DPAudit] = Field(default_factory=list)
+    imported: Imported | None = None  # of a recorded federation
     robustness: Robustness | None = None  # the matrix of attacks on the model by rules of the server
     alternatives: list[Alternative] = Field(default_factory=list)  # the audited run comes first
     history: list[History] = Field(default_factory=list)

@@ -11,7 +11,7 @@ from audit.chain.complete import missing
 from audit.phases import links
 from audit.phases.account import accounted
 from audit.phases.choice import choose
-from audit.phases.plan import PHASES, read_phases
+from audit.phases.plan import phases, read_phases
 from audit.phases.report import read_result
 from audit.phases.score import derive
 from audit.phases.variants import config_of, folder_of, results
@@ -20,7 +20,6 @@ from audit.settings.resolve import resolve
 from audit.subject.digests import TIMES, of_value, packages, timeless
 from audit.subject.open import open_case
 from audit.subject.rundir import RunDir, difference
-from audit.subject.simulated import SimulatedCase
 from audit.verdict.policy import Policy, load_policy
 from fl import ledger
 from fl.errors import UserError
@@ -59,18 +58,20 @@ def review(run: RunDir, config: Config, policy: Policy, root: str = "") -> Revie
 
 def _problems(run: RunDir, config: Config) -> Iterator[str]:
     record, resolved, chain = read_phases(run), resolve(config), links.read_chain(run)
-    for phase in PHASES:
+    for phase in phases(config):
         entry = record.get(phase.name)
         if (entry is None or entry["seconds"] is None) and phase.name != "report":
             yield f"{run.path} is not a finished run: its {phase.name} phase did not end"
         if entry is None:
             continue
-        now = {k: resolved[k] for k in phase.keys}
+        now = phase.settings(resolved)
         if found := difference(entry["settings"], now):
             ran = f"{run.path}: {phase.name} ran with {found.key}: {found.left!r}"
             yield f"{ran}, config.yaml says {found.right!r}"
         links.same_settings(run, phase.name, now)
-    yield from links.broken(run, chain, [n for n in links.WRITES if n != "report" or n in chain.links])
+    yield from links.broken(
+        run, chain, [p.name for p in phases(config) if p.name != "report" or p.name in chain.links]
+    )
     case = open_case(run, config)
     history = run.history()
     yield from missing(run, config, case, history)
@@ -96,10 +97,10 @@ def _same_verdict(run: RunDir, made: AuditResult) -> None:
 
 
 def unmet(
-    config: Config, result: AuditResult, required: Iterable[tuple[str, dict[str, object]]]
+    run: RunDir, config: Config, result: AuditResult, required: Iterable[tuple[str, dict[str, object]]]
 ) -> Iterator[str]:
     """Attacks that a reviewer requires and that did not run, or not with these settings, as sentences."""
-    chosen = choose(config, SimulatedCase(config)).specs
+    chosen = choose(config, open_case(run, config)).specs
     plans = resolve(config.model_copy(update={"attacks": chosen}))["attacks"]
     ran = {f.id: f for f in result.findings if f.source == "attack"}
     for name, settings in required:

@@ -1,13 +1,16 @@
-"""Commands of who brings a federation that really ran: recorder, init, import."""
+"""Commands of who brings a federation that really ran: recorder and import; `init --from` is in read.py."""
 
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any, Optional
 
 import typer
 
 from audit.cli.app import command, say
 from fl.errors import UserError
+
+if TYPE_CHECKING:
+    from audit.settings.config import Config
 
 
 class Hook(StrEnum):
@@ -33,3 +36,46 @@ def recorder(
         raise UserError(f"no folder {out.parent}", hint="name a file beside your app")
     durable.write(out, source(hook.value).encode())
     say(f"{out}: its first lines say what to add to your app")
+
+
+@command
+def import_(
+    inbox: Annotated[Path, typer.Argument(metavar="INBOX", help="the folder that a recorder wrote")],
+    subject: Annotated[Path, typer.Option(help="what its operator states, see `fedaudit init`")],
+    truth: Annotated[Optional[Path], typer.Option(help="folder of clients' examples, and own.npz")] = None,  # noqa: UP045
+    out: Annotated[Optional[Path], typer.Option(help="run folder; default runs/NAME of the inbox")] = None,  # noqa: UP045
+    config: Annotated[Optional[Path], typer.Option(help="attacks, policy, seed and so on")] = None,  # noqa: UP045
+    ledger: Annotated[Optional[Path], typer.Option(help="its operator's own ledger.jsonl")] = None,  # noqa: UP045
+    most_gib: Annotated[float, typer.Option(help="largest inbox to take in")] = 64,
+    trust: Annotated[bool, typer.Option("--trust-plugins", help="run code that the subject names")] = False,
+) -> None:
+    """Take in a recorded federation: check every byte and every statement, and make a run folder of it."""
+    from audit.cli.show import progress
+    from audit.phases.bring import bring
+    from audit.subject.inbox import Limits
+    from audit.subject.rundir import RunDir
+
+    stated = _stated(subject, config)
+    folder = RunDir.create(out or Path("runs") / inbox.resolve().name)
+    limits = Limits(bytes=int(most_gib * 2**30))
+    with progress() as report_progress:
+        found = bring(folder, stated, inbox, truth, ledger, subject.parent, limits, trust, report_progress)
+    say(f"{found.messages:,} messages of {found.recorder or 'an unnamed recorder'}: {folder.path}")
+    for check in found.checks:
+        say(f"{check.status}: {check.title}: {check.text}")
+    say(f"next: fedaudit run {folder.path}{' --trust-plugins' if trust else ''}")
+
+
+def _stated(subject: Path, config: Path | None) -> "Config":
+    """The config of a recorded case: what the operator states, and the auditor's settings."""
+    from audit.settings.config import Config, at
+    from audit.settings.errors import validate
+    from audit.settings.subject import Subject
+    from audit.settings.yaml import read_yaml
+
+    told: Any = read_yaml(subject)
+    validate(Subject, told, subject)
+    settings: Any = {} if config is None else read_yaml(config)
+    if not isinstance(settings, dict):
+        raise UserError(f"{config} holds no keys", hint="such as attacks, policy or seed")
+    return at(None, validate(Config, settings | {"case": "recorded", "subject": told}, config or subject))

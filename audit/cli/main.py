@@ -62,12 +62,12 @@ def _root(debug: Annotated[bool, typer.Option("--debug", help="show tracebacks")
 
 
 @command
-def run(config: ConfigFile, out: Out = None, workers: Workers = None) -> None:
-    """Simulate, attack, account, score and report. Continues a run that was killed."""
+def run(config: ConfigFile, out: Out = None, workers: Workers = None, trust: Trust = False) -> None:
+    """Simulate (or go on with an imported RUN folder), attack, account, score, report; continues when killed."""
     from audit.cli.ending import last_words
     from audit.phases.report import read_result
 
-    folder = _phases(config, out, workers, None)
+    folder = _phases(config, out, workers, None, trust)
     result = read_result(folder)
     reports = sorted(folder.path.glob("report.*"), key=lambda p: p.suffix != ".pdf")
     for line in last_words(result, folder.path, reports[0] if reports else folder.audit):
@@ -175,8 +175,16 @@ def show(
 
 
 @command
-def doctor() -> None:
-    """Say what is installed, which device is used and which data sets are found."""
+def doctor(
+    inbox: Annotated[Optional[Path], typer.Argument(metavar="INBOX", help="a recorded inbox")] = None,  # noqa: UP045
+) -> None:
+    """Say what is installed and which data sets are found; or what an inbox holds and what can be audited."""
+    if inbox is not None:
+        from audit.brought.summary import summary
+
+        for line in summary(inbox):
+            say(line)
+        return
     from audit.cli.show import doctor as examine
     from audit.cli.show import print_table
 
@@ -198,20 +206,23 @@ def _load(path: Path) -> "Config":
     return config
 
 
-def _phases(path: Path, out: Path | None, workers: str | None, names: list[str] | None) -> "RunDir":
-    """Phases of a config into its run folder, finished ones skipped."""
+def _phases(
+    path: Path, out: Path | None, workers: str | None, names: list[str] | None, trust: bool = False
+) -> "RunDir":
+    """Phases of a config, or of a run folder's own, into the run folder; finished ones are skipped."""
     from audit.cli.show import progress
-    from audit.phases.plan import PHASES
+    from audit.phases.plan import phases
     from audit.phases.variants import execute_all
     from audit.settings.config import with_workers
     from audit.subject.rundir import RunDir
 
-    config = _load(path)
+    own = RunDir.open(path) if path.is_dir() else None
+    config = own.load_config(trust_plugins=trust) if own else _load(path)
     if workers is not None:
         config = with_workers(config, workers)
-    folder = RunDir.create(out or Path("runs") / path.stem)
+    folder = own or RunDir.create(out or Path("runs") / path.stem)
     with progress() as report_progress:
-        execute_all(folder, config, names or [p.name for p in PHASES], report_progress)
+        execute_all(folder, config, names or [p.name for p in phases(config)], report_progress)
     return folder
 
 

@@ -8,10 +8,15 @@ from audit.settings.errors import located
 from audit.settings.resolve import resolve
 from audit.subject.simulated import SimulatedCase
 from audit.verdict.coverage import Tried, coverage
+from fl.errors import UserError
 
 
 def preflight(config: Config) -> Iterator[str]:
     """The plan, line by line; raises UserError for what `run` would refuse."""
+    if config.case == "recorded":
+        raise UserError(
+            "a recorded case has nothing to simulate", hint="`fedaudit doctor INBOX` says what applies"
+        )
     case = SimulatedCase(config)
     with located(config.file):
         resolve(config)

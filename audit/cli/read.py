@@ -26,15 +26,23 @@ def explain(
 
 @command
 def init(
-    out: Annotated[Path, typer.Argument(metavar="CONFIG", help="the YAML file to write")] = Path("audit.yaml"),
+    out: Annotated[Optional[Path], typer.Argument(metavar="FILE", help="the YAML file to write")] = None,  # noqa: UP045
+    inbox: Annotated[Optional[Path], typer.Option("--from", help="an inbox: write a subject of it")] = None,  # noqa: UP045
 ) -> None:
-    """Write a commented config to start from."""
+    """Write a commented config, audit.yaml; of an inbox a subject.yaml, every line seen or guessed."""
     from audit.cli.starter import STARTER
     from fl import durable
 
+    out = out or Path("subject.yaml" if inbox else "audit.yaml")
     if out.exists():
         raise UserError(f"{out} is there already", hint="name another file: fedaudit init mine.yaml")
     if not out.parent.is_dir():
         raise UserError(f"no folder {out.parent}", hint="make it first")
+    if inbox is not None:
+        from audit.brought.first import first_subject
+
+        durable.write(out, first_subject(inbox).encode())
+        say(f"{out}: correct what is guessed, then `fedaudit import {inbox} --subject {out}`")
+        return
     durable.write(out, STARTER.replace("THIS_FILE", str(out)).encode())
     say(f"{out}: read it, then `fedaudit plan {out}`")

@@ -57,9 +57,9 @@ def check(
     from reports.result import Severity
 
     needed, accepted = files.required(require), files.waivers(waivers)
-    found, _, config = reviewed(run, policy, "", trust)
+    found, folder, config = reviewed(run, policy, "", trust)
     before = None if baseline is None else reviewed(baseline, policy, "", trust)[0].result
-    lacking = list(unmet(config, found.result, needed))
+    lacking = list(unmet(folder, config, found.result, needed))
     bar = Severity(fail_on.value)
     decided = gate(found.result, bar, unmet=lacking, waivers=accepted, baseline=before)
     found.result.gate = decided.record(bar)
@@ -93,7 +93,7 @@ def verify(
     headline = found.result.headline
     say(f"{headline.severity.upper()}: {headline.sentence}")
     say("\n".join(_policy_lines(found)))
-    lacking = list(unmet(config, found.result, needed))
+    lacking = list(unmet(folder, config, found.result, needed))
     for sentence in lacking:
         say(f"not met: {sentence}")
     if replay:

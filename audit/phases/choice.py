@@ -58,7 +58,8 @@ def choose(config: Config, case: Case) -> Choice:
 
 def planned(config: Config, case: Case, protected: bool = True) -> Traffic:
     """What will cross the wire, or be seen beside it, by what is known before the run."""
-    return declared(case.card, case.protections if protected else (), config.federation.time_model != "none")
+    clock = config.case == "simulated" and config.federation.time_model != "none"
+    return declared(case.card, case.protections if protected else (), clock)
 
 
 def refuse_impossible(config: Config, case: Case) -> None:

@@ -23,21 +23,26 @@ from fl.errors import UserError
 # What each phase leaves, as patterns below the run folder
 WRITES = {
     "simulate": ("artifacts/manifest.jsonl", "ledger.jsonl", "metrics.jsonl", "data.json", "environment.json"),
+    "import": (
+        *("artifacts/manifest.jsonl", "ledger.jsonl", "metrics.jsonl", "data.json", "environment.json"),
+        *("truth.safetensors", "import.json"),
+    ),
     "attack": ("evidence/[0-9]*.json",),
     "account": ("evidence/ledger.json", "evidence/budgets.json", "evidence/dp_audits.json"),
     "matrix": ("evidence/matrix.json",),
     "score": ("audit.json",),
     "report": ("report.*",),
 }
-READS: dict[str, tuple[str, ...]] = {
+READS: dict[str, tuple[str, ...]] = {  # of a recorded case "import" stands where "simulate" does
     "simulate": (),
+    "import": (),
     "attack": ("simulate",),
     "account": ("simulate",),
     "matrix": ("simulate",),
     "score": ("simulate", "attack", "account", "matrix"),
     "report": ("score",),
 }
-SIMULATED = ("federation", "method", "aggregator", "prototype_aggregator", "adversary", "protections")
+SIMULATED = ("federation", "method", "aggregator", "prototype_aggregator", "adversary", "protections", "subject")
 
 
 class Aside(BaseModel):
@@ -102,13 +107,25 @@ def _save(run: RunDir, chain: Chain) -> None:
     run.write_json(run.chain, chain.model_dump())
 
 
+def first_of(chain: Chain) -> str:
+    """The phase that everything else begins with."""
+    return "import" if "import" in chain.links else "simulate"
+
+
+def reads(name: str, first: str) -> tuple[str, ...]:
+    """What a phase reads, in a run that begins with `first`; recorded federations have no matrix."""
+    if first == "simulate":
+        return READS[name]
+    return tuple(first if r == "simulate" else r for r in READS[name] if r != "matrix")
+
+
 def begin(run: RunDir, config: Config, name: str, settings: Mapping[str, Any]) -> None:
     """Before a phase: what it will read and with what, kept before it computes anything.
 
     Raises UserError where what it reads was changed, or a simulation would continue with other code.
     """
     chain = read_chain(run)
-    verify(run, chain, READS[name])
+    verify(run, chain, reads(name, first_of(chain)))
     link = _made(run, config, name, settings, chain)
     before = chain.links.get(name)
     if name == "simulate" and run.checkpoint.exists():
@@ -117,7 +134,8 @@ def begin(run: RunDir, config: Config, name: str, settings: Mapping[str, Any]) -
         _same_code(run, "simulate began", before, link, whole=True)
         link.aside.started = before.aside.started
     elif name in ("attack", "account", "matrix"):
-        _same_code(run, "simulate ran", chain.links["simulate"], link, whole=False)
+        first = first_of(chain)
+        _same_code(run, f"{first} ran", chain.links[first], link, whole=False)
     for later in downstream(name):
         chain.links.pop(later, None)
     chain.links[name] = link
@@ -164,7 +182,8 @@ def verify(run: RunDir, chain: Chain, names: Iterable[str]) -> None:
 
 def broken(run: RunDir, chain: Chain, names: Iterable[str]) -> Iterator[str]:
     """What does not fit in these phases and those they read, as sentences."""
-    for name in _with_upstream(names):
+    first = first_of(chain)
+    for name in _with_upstream(names, first):
         link = chain.links.get(name)
         if link is None or link.wrote is None:
             yield f"{run.chain} does not say what {name} left"
@@ -177,25 +196,25 @@ def broken(run: RunDir, chain: Chain, names: Iterable[str]) -> Iterator[str]:
                 yield f"{run.path / file} is there, and {name} did not write it"
             elif found[file] != link.wrote[file]:
                 yield f"{run.path / file} is not what {name} wrote: its SHA-256 differs"
-        for other in READS[name]:
+        for other in reads(name, first):
             if other in chain.links and link.read.get(other) != chain.links[other].digest():
                 yield f"{run.path}: {name} read another {other} than the folder holds"
 
 
 def downstream(name: str) -> list[str]:
     """Phases that read a phase's output, directly or through another."""
-    found: list[str] = []
+    found, name = list[str](), "simulate" if name == "import" else name
     for later, read in READS.items():
         if any(r == name or r in found for r in read):
             found.append(later)
     return found
 
 
-def _with_upstream(names: Iterable[str]) -> list[str]:
+def _with_upstream(names: Iterable[str], first: str) -> list[str]:
     wanted = set(names)
     for name in reversed(WRITES):
         if name in wanted:
-            wanted |= set(READS[name])
+            wanted |= set(reads(name, first))
     return [n for n in WRITES if n in wanted]
 
 
@@ -218,7 +237,7 @@ def _made(run: RunDir, config: Config, name: str, settings: Mapping[str, Any], c
 
 
 def _reads(config: Config, name: str, chain: Chain) -> dict[str, str]:
-    found = {other: chain.links[other].digest() for other in READS[name] if other in chain.links}
+    found = {other: chain.links[other].digest() for other in reads(name, first_of(chain)) if other in chain.links}
     if name == "score":
         found["policy"] = policy_digest(load_policy(config.policy))
         found |= {f"claims {path}": of_file(Path(path), "") for path in config.claims}
@@ -236,7 +255,7 @@ def registered(run: RunDir, policy: Policy) -> tuple[str, str]:
 def inputs(run: RunDir) -> dict[str, str]:
     """What a run was made from, with its SHA-256: data, packages and plugins."""
     chain, found = read_chain(run), run.trained_on() or {}
-    for link in (chain.links[name] for name in READS["score"] if name in chain.links):
+    for link in (chain.links[name] for name in reads("score", first_of(chain)) if name in chain.links):
         found |= {f"package {name}": digest for name, digest in link.packages.items()} | link.plugins
     return found
 

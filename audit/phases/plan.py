@@ -6,7 +6,7 @@ unchanged need not run again; a phase that would read another's outdated output 
 
 import importlib
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -27,11 +27,11 @@ class Phase:
 
     name: str
     keys: tuple[str, ...]
+    module: str = ""  # of audit/phases/, where it is not the name
 
-    @property
-    def reads(self) -> tuple[str, ...]:
-        """The phases whose output it reads."""
-        return links.READS[self.name]
+    def settings(self, resolved: Mapping[str, Any]) -> dict[str, Any]:
+        """Those of a resolved config."""
+        return {k: resolved[k] for k in self.keys if k in resolved}
 
 
 PHASES = (
@@ -56,10 +56,21 @@ PHASES = (
     Phase("report", ("report", "sections")),
 )
 SIMULATED = PHASES[0].keys  # what a run folder can never change
+IMPORT = Phase("import", ("seed", "case", "subject"), "import_")
+_OF_RECORDED = (IMPORT, *(p for p in PHASES if p.name not in ("simulate", "matrix")))
+
+
+def phases(config: Config) -> tuple[Phase, ...]:
+    """Those of its case, in their order."""
+    return _OF_RECORDED if config.case == "recorded" else PHASES
 
 
 def phase(name: str) -> Phase:
-    return next(p for p in PHASES if p.name == name)
+    return next(p for p in (*PHASES, IMPORT) if p.name == name)
+
+
+def _reads(name: str, resolved: Mapping[str, Any]) -> tuple[str, ...]:
+    return links.reads(name, "import" if resolved.get("case") == "recorded" else "simulate")
 
 
 def execute(
@@ -76,11 +87,11 @@ def execute(
     `workers` stands in for the config's number of processes, here only: no result depends on it.
     """
     with run.locked():
-        resolved = run.adopt(config, SIMULATED)
+        resolved = run.adopt(config, phases(config)[0].keys)
         used = config if workers is None else config.model_copy(update={"workers": workers})
         for name in names:
-            for needed in phase(name).reads:  # a phase whose settings are all empty has nothing to wait for
-                if not any(resolved[k] for k in phase(needed).keys):
+            for needed in _reads(name, resolved):  # a phase whose settings are all empty has nothing to wait for
+                if not any(phase(needed).settings(resolved).values()):
                     _execute(run, used, resolved, phase(needed), progress, True)
             _execute(run, used, resolved, phase(name), progress, skip_finished)
 
@@ -90,7 +101,7 @@ def _execute(
 ) -> None:
     record = read_phases(run)
     _check_inputs(run, record, resolved, what)
-    settings = {k: resolved[k] for k in what.keys}
+    settings = what.settings(resolved)
     entry = record.get(what.name)
     if skip_finished and _done(record, resolved, what) and links.current(run, config, what.name):
         progress(what.name, 1, 1)
@@ -103,11 +114,11 @@ def _execute(
     first = entry["started"] if entry and what.name == "simulate" else _now()
     record[what.name] = {"started": first, "seconds": None, "settings": settings}
     run.write_json(run.phases, record)
-    if what.name == "simulate":
+    if what.name in ("simulate", "import"):
         from audit.subject.environment import environment
 
         run.write_json(run.environment, environment())
-    importlib.import_module(f"audit.phases.{what.name}").run(run, config, progress)
+    importlib.import_module(f"audit.phases.{what.module or what.name}").run(run, config, progress)
     links.end(run, what.name)
     record[what.name]["seconds"] = round(time.perf_counter() - started, 3)
     run.write_json(run.phases, record)
@@ -115,14 +126,14 @@ def _execute(
 
 def _check_inputs(run: RunDir, record: dict[str, Any], resolved: dict[str, Any], what: Phase) -> None:
     """Refuse to read what is missing, unfinished or was made with other settings."""
-    for name in what.reads:
+    for name in _reads(what.name, resolved):
         entry, needed = record.get(name), phase(name)
         if entry is None or entry["seconds"] is None:
             raise UserError(
                 f"{what.name} needs a finished {name} phase in {run.path}",
                 hint=f"run `fedaudit {name}` first, or `fedaudit run`",
             )
-        now = {k: resolved[k] for k in needed.keys}
+        now = needed.settings(resolved)
         if found := difference(entry["settings"], now):
             raise UserError(
                 f"{run.path}: {name} ran with {found.key}: {found.left!r}, the config says {found.right!r}",
@@ -136,7 +147,7 @@ def _done(record: dict[str, Any], resolved: dict[str, Any], what: Phase) -> bool
     entry = record.get(what.name)
     if entry is None or entry["seconds"] is None:
         return False
-    return bool(entry["settings"] == {k: resolved[k] for k in what.keys})
+    return bool(entry["settings"] == what.settings(resolved))
 
 
 def done(run: RunDir, config: Config, names: Sequence[str]) -> bool:
@@ -148,11 +159,9 @@ def done(run: RunDir, config: Config, names: Sequence[str]) -> bool:
 def finished(run: RunDir, config: Config) -> bool:
     """Whether the folder holds an audit of what these settings simulate, attack and account for."""
     resolved, record = resolve(config), read_phases(run)
-    if any((record.get(p.name) or {}).get("seconds") is None for p in PHASES if p.name != "report"):
+    if any((record.get(p.name) or {}).get("seconds") is None for p in phases(config) if p.name != "report"):
         return False
-    return all(
-        record[name]["settings"] == {k: resolved[k] for k in phase(name).keys} for name in phase("score").reads
-    )
+    return all(record[name]["settings"] == phase(name).settings(resolved) for name in _reads("score", resolved))
 
 
 def read_phases(run: RunDir) -> dict[str, Any]:
@@ -160,7 +169,7 @@ def read_phases(run: RunDir) -> dict[str, Any]:
     if not run.phases.exists():
         return {}
     record = run.read(run.phases, dict[str, Entry])
-    if strange := sorted(record.keys() - {p.name for p in PHASES}):
+    if strange := sorted(record.keys() - {p.name for p in (*PHASES, IMPORT)}):
         raise UserError(
             f"{run.phases} is damaged: there is no phase {strange[0]!r}",
             hint="delete it and run the phases again",

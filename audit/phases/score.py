@@ -31,6 +31,7 @@ from audit.verdict.decision import decide
 from audit.verdict.exposure import exposures
 from audit.verdict.faults import timelines
 from audit.verdict.findings import Attacked, headline
+from audit.verdict.imported import doubts, qualified
 from audit.verdict.judge import judged
 from audit.verdict.metrics import summary
 from audit.verdict.policy import Policy, load_policy
@@ -43,6 +44,7 @@ from fl.ledger import Release
 from fl.recorder import MANIFEST, manifest
 from fl.streams import GENERATOR
 from reports.covered import Coverage
+from reports.imported import Imported
 from reports.result import AuditResult, Budget, DPAudit, Finding, History, Reproduction, worst_first
 from reports.result import Policy as PolicyRecord
 
@@ -59,6 +61,16 @@ LIMITS = [
     "tables and figures mark them.",
     "Availability is simulated. Timing, traffic analysis, side channels of the machines and the security "
     "of the transport are outside the audit.",
+]
+
+
+LIMITS_OF_RECORDED = [
+    *LIMITS[:2],
+    "This federation was not simulated: it ran elsewhere, once. What its recorder did not see is not in it; "
+    "what its operator states and no message bears out is taken at its word.",
+    *LIMITS[3:4],
+    "Timing, traffic analysis, side channels of the machines and the security of the transport are outside the "
+    "audit, and so is whether the recorder and the files were left alone before they were taken in.",
 ]
 
 
@@ -93,7 +105,9 @@ def derive(run: RunDir, config: Config, policy: Policy) -> AuditResult:
     if matrix := matrix_phase.load(run):
         grade(matrix, policy)
         subjects += [*under_attack(matrix), *pitfalls(config, matrix)]
-    findings = [judged(subject, policy) for subject in subjects]
+    imported = _imported(run) if config.case == "recorded" else None
+    subjects += doubts(imported) if imported else []
+    findings = [qualified(judged(subject, policy), imported) for subject in subjects]
     of_attacks = list(zip(attacked, findings, strict=False))  # they come first
     chosen = choose(config, case)
     names = {spec.label: spec.name for spec in chosen.specs}
@@ -119,10 +133,11 @@ def derive(run: RunDir, config: Config, policy: Policy) -> AuditResult:
         budgets=budgets,
         claims=score_files([Path(p) for p in config.claims]).claims,
         dp_audits=audits,
+        imported=imported,
         robustness=matrix,
         history=[_history(r) for r in history],
         summary_metrics=summary(history),
-        limits=LIMITS,
+        limits=LIMITS if case.simulated else LIMITS_OF_RECORDED,
         policy=_policy(run, policy),
         reproduction=_reproduction(run, config),
     )
@@ -176,9 +191,15 @@ def _policy(run: RunDir, policy: Policy) -> PolicyRecord:
     return record
 
 
+def _imported(run: RunDir) -> Imported:
+    return Imported.model_validate(run.read_json(run.imported))
+
+
 def _reproduction(run: RunDir, config: Config) -> Reproduction:
     environment, phases = run.read(run.environment, Environment), read_phases(run)
-    simulated = links.read_chain(run).links["simulate"].aside
+    chain = links.read_chain(run)
+    first = links.first_of(chain)
+    made = chain.links[first].aside
     kept = [run.artifacts / MANIFEST, run.ledger, run.metrics, run.config]
     return Reproduction(
         command="fedaudit run config.yaml",
@@ -188,8 +209,8 @@ def _reproduction(run: RunDir, config: Config) -> Reproduction:
         hardware=environment.hardware,
         hashes={str(p.relative_to(run.path)): sha256(p) for p in kept},
         inputs=links.inputs(run),
-        threads=f"{simulated.threads} while it trained; attacks and the server's sums compute on one",
-        commit=simulated.commit,
-        started=phases["simulate"]["started"],
+        threads=f"{made.threads} while it trained; attacks and the server's sums compute on one",
+        commit=made.commit,
+        started=phases[first]["started"],
         seconds={name: p["seconds"] for name, p in phases.items() if p["seconds"] is not None},
     )

@@ -12,6 +12,7 @@ from pydantic import (
     Field,
     PrivateAttr,
     SerializerFunctionWrapHandler,
+    WrapSerializer,
     field_serializer,
     field_validator,
     model_serializer,
@@ -67,6 +68,10 @@ RECORDED = ("case", "subject")
 ABSENT: Any = None  # what the keys of the other case hold
 
 
+def _where_there(value: Any, plain: SerializerFunctionWrapHandler) -> Any:
+    return None if value is None else plain(value)
+
+
 class Config(Group):
     """A whole audit, of a simulated case or of a recorded one: `federation` and `method` are there in the
     first and not in the second, and `subject` the other way round."""
@@ -81,8 +86,12 @@ class Config(Group):
         default="simulated", description="whether fedaudit runs the federation, or somebody recorded it"
     )
     subject: Subject | None = Field(default=None, description="of a recorded case: what its operator states")
-    federation: Federation = Field(default=ABSENT, description="at least {dataset: NAME}")
-    method: PluginSpec = Field(default=ABSENT, description="at least a NAME, see `fedaudit list methods`")
+    federation: Annotated[Federation, WrapSerializer(_where_there)] = Field(
+        default=ABSENT, description="at least {dataset: NAME}"
+    )
+    method: Annotated[PluginSpec, WrapSerializer(_where_there)] = Field(
+        default=ABSENT, description="at least a NAME, see `fedaudit list methods`"
+    )
     aggregator: PluginSpec = Field(
         default=PluginSpec(name="mean"), description="how the server makes one model of a round's models"
     )

@@ -2,10 +2,19 @@
 
 from audit.settings.config import Config
 from audit.subject.case import Case
+from audit.subject.recorded import RecordedCase
 from audit.subject.rundir import RunDir
 from audit.subject.simulated import SimulatedCase
 
 
 def open_case(run: RunDir, config: Config) -> Case:
     """What is known of the federation in this folder; built on demand, so opening one costs nothing."""
+    if config.case == "recorded":
+        return recorded(run, config)
     return SimulatedCase(config, run.artifacts, run.trained_on())
+
+
+def recorded(run: RunDir, config: Config) -> RecordedCase:
+    """What somebody recorded, in this folder."""
+    truth = run.inside(run.truth.absolute())
+    return RecordedCase(config, run.artifacts, truth if truth.is_file() else None)

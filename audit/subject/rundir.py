@@ -48,6 +48,8 @@ class RunDir:
         self.phases = path / "phases.json"
         self.data = path / "data.json"
         self.chain = path / "chain.json"
+        self.truth = path / "truth.safetensors"  # of a recorded case, as the next
+        self.imported = path / "import.json"
 
     @classmethod
     def create(cls, path: Path) -> "RunDir":
@@ -103,7 +105,7 @@ class RunDir:
         resolved = resolve(config)
         if self.config.exists():
             before = load(self.config).model_dump(mode="json")
-            old = {k: before[k] for k in keys}
+            old = {k: before.get(k) for k in keys}
             new = {k: Config.model_validate(resolved).model_dump(mode="json")[k] for k in keys}
             if found := difference(old, new):
                 raise UserError(

@@ -235,23 +235,26 @@ class SimulatedCase:
     @cached_property
     def make_net(self) -> "partial[Net]":
         """Builds the model; picklable, so that worker processes can."""
-        spec = self.config.federation.model
-        cls = catalog.load("models", spec.name)
-        shape, classes = self.data.shape, len(self.data.classes)
-        if not issubclass(cls, Net):
-            if spec.settings:
-                raise UserError(
-                    f"federation.model: {spec.name} takes no settings",
-                    hint="derive it from fl.model.Net to give it a Config",
-                )
-            return partial(build_foreign, cls, shape, classes)
-        return partial(build, cls, shape, classes, checked(cls.Config, spec.settings, "federation.model"))
+        model = self.config.federation.model
+        return maker(model, self.data.shape, len(self.data.classes), "federation.model")
 
     def initial(self) -> State:
         """The weights every client starts from, drawn from the stream "model"."""
         asked = repr(self.config.federation.model), self.data.shape, len(self.data.classes), self.config.seed
         first = shared(("first model", *asked), lambda: state_of(initialise(self.make_net, self.streams)))
         return {name: values.clone() for name, values in first.items()}
+
+
+def maker(spec: PluginSpec, shape: tuple[int, ...], classes: int, where: str) -> "partial[Net]":
+    """Builds the network that one entry of the config names."""
+    cls = catalog.load("models", spec.name)
+    if not issubclass(cls, Net):
+        if spec.settings:
+            raise UserError(
+                f"{where}: {spec.name} takes no settings", hint="derive it from fl.model.Net to give it a Config"
+            )
+        return partial(build_foreign, cls, shape, classes)
+    return partial(build, cls, shape, classes, checked(cls.Config, spec.settings, where))
 
 
 def build(cls: type[Net], shape: tuple[int, ...], classes: int, config: Any) -> Net:

@@ -6,7 +6,7 @@ from typing import Any
 
 from fl.artifact import Channel
 from fl.kinds import Kind
-from reports.result import Exposure
+from reports.exposed import Exposure
 
 _PARTIES = {
     "server": "server",

@@ -10,6 +10,7 @@ from fl.partition import overlaps
 from fl.threat import ThreatModel
 from reports.result import Finding, Scope
 
+RECORDED = "This federation was not simulated: it ran elsewhere, and its messages were recorded there."
 _MOST_ROWS = 50  # larger federations print no table of counts
 
 
@@ -33,7 +34,7 @@ def scope(case: Case, findings: Sequence[Finding]) -> Scope:
     return Scope(
         method=case.card.title,
         method_source=case.card.source,
-        method_text=case.card.text,
+        method_text=f"{case.card.text} {'' if case.simulated else RECORDED}".strip(),
         dataset=case.about.dataset,
         dataset_text=(
             f"{data.about.rstrip('.')}. {train:,} examples with the clients, "

@@ -1,8 +1,8 @@
 """Exposure: who saw what, before any attack is tried."""
 
+from reports.exposed import Exposure as ExposureRecord
 from reports.format import volume
 from reports.result import AuditResult
-from reports.result import Exposure as ExposureRecord
 from reports.section import Block, Card, Paragraph, Section, Table
 
 

@@ -15,6 +15,7 @@ from fl.participation import Drawn
 from fl.partition import Index
 from fl.protection import Protection
 from fl.streams import Streams
+from fl.time_model import TimeModel
 from fl.training.private import PrivateTraining
 
 NONE = np.zeros(0, np.int64)
@@ -45,6 +46,7 @@ class Recorded:
     heard: Mapping[int, frozenset[int]] | None = None
     simulated: bool = False
     availability: None = None
+    time_model: TimeModel | None = None
 
     def initial(self) -> State | None:
         return self.first

@@ -1,0 +1,66 @@
+"""Bringing a federation: inbox, statements, truth and the operator's ledger into a run folder, then checks."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+from audit.brought.ledger import BROUGHT
+from audit.phases.import_ import TAKEN
+from audit.phases.plan import execute
+from audit.settings.code import bring_code, named_code
+from audit.settings.config import Config
+from audit.subject.inbox import Limits, take_in
+from audit.subject.rundir import RunDir, sha256
+from audit.subject.truth import load_truth
+from fl import durable, foreign, ledger
+from fl.errors import UserError
+from fl.recorder import MANIFEST
+from reports.imported import Imported
+
+MOST_LEDGER = 2**30
+
+
+def bring(
+    run: RunDir,
+    config: Config,
+    inbox: Path,
+    truth: Path | None,
+    own_ledger: Path | None,
+    beside: Path,
+    limits: Limits,
+    trust: bool,
+    progress: Callable[[str, int, int], None],
+) -> Imported:
+    """Everything into the folder, and its import phase; code that the subject names lies in `beside`."""
+    assert config.subject is not None
+    for key, name in named_code(config):
+        if not trust:
+            raise UserError(
+                f"{key} names code, {name!r}", hint="read that code, then add --trust-plugins", key=key
+            )
+        top = name.partition(":")[0].partition(".")[0]
+        if (beside / f"{top}.py").is_file():  # the folder stays whole when it moves
+            durable.write(run.path / f"{top}.py", (beside / f"{top}.py").read_bytes())
+        foreign.bring(name, [beside], key)
+    bring_code(config, [beside])
+    taken = take_in(inbox, run.artifacts, limits, config.subject.sees)
+    if truth is not None:
+        durable.write(run.truth, load_truth(truth, config.subject, taken.nodes).to_bytes())
+    else:
+        durable.remove(run.truth)
+    if own_ledger is not None:
+        if not own_ledger.is_file() or own_ledger.stat().st_size > MOST_LEDGER:
+            raise UserError(f"{own_ledger} is no ledger of less than 1 GiB", hint="docs/artifact-format.md")
+        ledger.read(own_ledger)
+        durable.write(run.path / BROUGHT, own_ledger.read_bytes())
+    found = {
+        "recorder": taken.recorder,
+        "messages": taken.messages,
+        "bytes": taken.bytes,
+        "nodes": taken.nodes,
+        "errors": taken.errors[:100],
+        "left_out": taken.left_out[:100],
+        "sha256": sha256(inbox / MANIFEST),
+    }
+    run.write_json(run.path / TAKEN, found)
+    execute(run, config, ["import"], progress, skip_finished=False)
+    return Imported.model_validate(run.read_json(run.imported))

@@ -1,0 +1,95 @@
+"""Phase 1 of a recorded case: hold what its operator states against what was recorded.
+
+The inbox was taken in before, by `fedaudit import`. Leaves import.json, ledger.jsonl, metrics.jsonl and
+data.json. Raises UserError for a statement that cannot be true of these messages; what is doubtful is written
+down.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Callable
+from typing import Any
+
+from audit.brought.filters import filters
+from audit.brought.ledger import stated_ledger
+from audit.brought.what import aggregate, clips, meaning, shapes
+from audit.brought.who import latest_uploads, who
+from audit.settings.config import Config
+from audit.settings.errors import located
+from audit.subject.digests import of_file, of_value
+from audit.subject.open import recorded
+from audit.subject.recorded import RecordedCase
+from audit.subject.rundir import RunDir
+from fl import durable, workers
+from fl.artifact import Channel
+from fl.errors import UserError
+from fl.ledger import to_line
+from fl.recorder import MANIFEST, manifest
+from reports.imported import Check, Imported
+
+Progress = Callable[[str, int, int], None]
+TAKEN = "inbox.json"  # what `fedaudit import` noted of the inbox
+
+
+@workers.one_thread()
+def run(run: RunDir, config: Config, progress: Progress) -> None:
+    """Checks, and the files that the later phases of a simulated case find as well."""
+    if not (run.artifacts / MANIFEST).is_file() or not (run.path / TAKEN).is_file():
+        raise UserError(
+            f"no inbox was taken in to {run.path}",
+            hint=f"fedaudit import INBOX --subject subject.yaml --out {run.path}",
+        )
+    case, taken = recorded(run, config), run.read_json(run.path / TAKEN)
+    steps: list[Callable[[], list[Check]]] = []
+    with located(config.file):
+        _ = case.clients
+        shapes(case)
+        latest = latest_uploads(case)
+        steps = [
+            lambda: [who(case, latest)],
+            lambda: [meaning(latest), *clips(case, latest)],
+            lambda: aggregate(case),
+        ]
+        checks: list[Check] = []
+        for i, step in enumerate(steps):
+            progress("import", i, len(steps))
+            checks += step()
+    named = Counter(f for line in manifest(run.artifacts) for f in line.get("filters", ()))
+    checks += filters(named, case)
+    found = Imported(**taken, truth=len(case.parts), filters=dict(named), checks=checks)
+    _write_lines(run, run.ledger, [to_line(r) for r in stated_ledger(run, case)])
+    _write_lines(run, run.metrics, _metrics(case))
+    truth = of_file(run.truth, "") if run.truth.is_file() else "none was given"
+    stated = of_value(config.model_dump(mode="json")["subject"]["identities"])
+    run.write_json(run.data, {"data": truth, "population": stated})
+    run.write_json(run.imported, found.model_dump(mode="json"))
+    progress("import", len(steps), len(steps))
+
+
+def _write_lines(run: RunDir, path: Any, lines: list[Any]) -> None:
+    durable.remove(path)
+    log = durable.Log(path)
+    for line in lines:
+        log.add(line)
+    durable.sync([log])
+    log.close()
+
+
+def _metrics(case: RecordedCase) -> list[dict[str, Any]]:
+    """A line a round: who was heard, and bytes."""
+    sent: dict[int, Counter[str]] = defaultdict(Counter)
+    heard: Counter[int] = Counter()
+    for line in manifest(case.artifacts):
+        if "traffic" in line:
+            sent[line["round"]][line["channel"]] += line["bytes"]
+            if line["channel"] == Channel.UPLINK:
+                heard[line["round"]] = max(heard[line["round"]], line["senders"])
+    return [
+        {
+            "round": t,
+            "delivered": heard[t],
+            "bytes_up": sent[t][Channel.UPLINK],
+            "bytes_down": sent[t][Channel.DOWNLINK],
+            "bytes_relay": sent[t][Channel.RELAY],
+        }
+        for t in range(max(sent, default=-1) + 1)
+    ]

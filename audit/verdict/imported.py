@@ -1,0 +1,65 @@
+"""What the import of a recorded federation found: statements that its messages contradict, or leave open."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from audit.verdict.judge import Fact, Subject, Verdict
+from reports.imported import Check, Imported
+from reports.result import Finding, Outcome, Severity
+
+REFUTES = ("central", "clip")  # checks whose contradiction refutes a claim of privacy; the others make doubtful
+MEASURED = (Outcome.DEMONSTRATED, Outcome.NOT_DEMONSTRATED, Outcome.INCONCLUSIVE)
+
+
+@dataclass(frozen=True)
+class Stated(Subject):
+    """One check of the import that did not come out as stated."""
+
+    check: Check
+
+    @property
+    def found(self) -> Sequence[Fact]:
+        return [Fact(measure="claim_refuted", value=1)]
+
+    @property
+    def unsettled(self) -> Verdict | None:
+        if self.check.id in REFUTES and self.check.status == "contradicted":
+            return None
+        return Verdict(outcome=Outcome.INCONCLUSIVE, reason="What follows from a wrong statement says nothing.")
+
+    def words(self, verdict: Verdict) -> Mapping[str, Any]:
+        did = "is contradicted by" if self.check.status == "contradicted" else "does not follow from"
+        return {
+            "id": f"import-{self.check.id}",
+            "title": f"{self.check.title}: what was stated {did} the recorded messages",
+            "source": "disclosure",
+            "method": "Check of an import",
+            "summary": self.check.text,
+            "does_not_show": "which of the two is wrong, the statement or the record",
+            "remedy": "Correct the statement, or record again, and import once more.",
+        }
+
+
+def doubts(imported: Imported) -> list[Stated]:
+    """One subject a statement that is contradicted, or that everything depends on and nothing bears out."""
+    return [
+        Stated(c) for c in imported.checks if c.status == "contradicted" or (c.id == "who" and _open(imported, c))
+    ]
+
+
+def qualified(finding: Finding, imported: Imported | None) -> Finding:
+    """The finding of an attack, inconclusive where nobody knows whose examples it was measured on."""
+    who = next((c for c in imported.checks if c.id == "who"), None) if imported else None
+    if who is None or finding.source != "attack" or finding.outcome not in MEASURED:
+        return finding
+    if imported is None or who.status == "holds" or not imported.truth:
+        return finding
+    reason = f"Whose examples are whose is not established, so what was measured on them says nothing: {who.text}"
+    return finding.model_copy(
+        update={"outcome": Outcome.INCONCLUSIVE, "severity": Severity.NONE, "reason": reason}
+    )
+
+
+def _open(imported: Imported, check: Check) -> bool:
+    return check.status == "open" and imported.truth > 0

@@ -1,0 +1,33 @@
+"""How a recorded federation came in: a part of the audit result."""
+
+from typing import Literal
+
+from pydantic import Field
+
+from reports.record import Record
+
+
+class Check(Record):
+    """One statement about a recorded federation, held against its messages."""
+
+    id: str  # "who", "aggregate"
+    title: str
+    status: Literal["holds", "contradicted", "open"]  # open: nothing recorded could tell
+    text: str
+    matrix: list[list[float]] = Field(default_factory=list)  # with who: loss of upload by row on data by column
+    names: list[str] = Field(default_factory=list)  # of its rows and columns
+
+
+class Imported(Record):
+    """How a recorded federation came in, and what of its operator's statements the messages bear out."""
+
+    recorder: str
+    messages: int
+    bytes: int
+    nodes: dict[str, str] = Field(default_factory=dict)  # client/3 -> node
+    truth: int = 0  # clients whose examples were given
+    sha256: str = ""  # of the inbox's manifest
+    errors: list[str] = Field(default_factory=list)  # what the recorder could not keep
+    left_out: list[str] = Field(default_factory=list)  # messages that were not finite
+    filters: dict[str, int] = Field(default_factory=dict)  # privacy filters that senders name -> messages
+    checks: list[Check] = Field(default_factory=list)

@@ -1,0 +1,66 @@
+"""Import: where a recorded federation came from, and which statements about it its messages bear out."""
+
+from reports import format as fmt
+from reports.imported import Check
+from reports.imported import Imported as ImportedRecord
+from reports.result import AuditResult
+from reports.section import Block, Bullets, Card, Heading, KeyValues, Paragraph, Section, Table
+
+MOST_CLIENTS = 10  # rows and columns that fit a page; the whole is in audit.json
+
+
+class Imported(Section):
+    card = Card(title="Where it came from", order=22)
+
+    def build(self, result: AuditResult) -> list[Block]:
+        found = result.imported
+        if found is None:
+            return [Paragraph("This federation was simulated; nothing was brought from elsewhere.")]
+        blocks: list[Block] = [
+            Paragraph(
+                "This federation was not simulated. It ran elsewhere; a recorder kept its messages, and its "
+                "operator stated the rest. What the messages can tell of the statements was checked."
+            ),
+            KeyValues(items=_facts(found)),
+            Table(
+                header=["Statement", "Status", "What the messages say"],
+                rows=[[c.title, c.status, c.text] for c in found.checks],
+                align="lll",
+                widths=[1.2, 0.8, 4],
+                caption="A statement holds, is contradicted, or is open where nothing recorded could tell.",
+            ),
+        ]
+        for check in found.checks:
+            blocks += _matrix(check)
+        for title, items in (("Left out, since not finite", found.left_out), ("Not recorded", found.errors)):
+            if items:
+                blocks += [Heading(title), Bullets(items[:10])]
+        return blocks
+
+
+def _facts(found: ImportedRecord) -> dict[str, str]:
+    filters = ", ".join(f"{name} ({fmt.plural(n, 'message')})" for name, n in found.filters.items())
+    return {
+        "Recorder": found.recorder or "not said",
+        "Messages": f"{found.messages:,}, {found.bytes / 1e6:,.1f} MB",
+        "Clients whose examples were given": f"{found.truth:,}",
+        "Messages not finite, left out": f"{len(found.left_out):,}",
+        "Messages the recorder could not keep": f"{len(found.errors):,}",
+        **({"Privacy filters named": filters} if filters else {}),
+        "SHA-256 of the inbox's manifest": found.sha256,
+    }
+
+
+def _matrix(check: Check) -> list[Block]:
+    if not check.matrix:
+        return []
+    names = check.names[:MOST_CLIENTS]
+    rows = [
+        [name, *(f"{v:.2f}" for v in row[:MOST_CLIENTS])] for name, row in zip(names, check.matrix, strict=False)
+    ]
+    more = "" if len(names) == len(check.names) else f" The first {MOST_CLIENTS} of {len(check.names)} clients."
+    caption = (
+        "Mean loss of the upload of each row on the data of each column; the smallest of a column is its owner's "
+    )
+    caption += f"where the map is right.{more}"
+    return [Heading("Who is who"), Table(header=["upload of", *names], rows=rows, caption=caption)]
