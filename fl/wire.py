@@ -79,6 +79,11 @@ class Wire:
         """Whether the server reads sums only."""
         return any(p.hides_single_uploads() for p in self.protections)
 
+    @property
+    def adds_up(self) -> bool:
+        """Whether this round's senders add up their shares of noise."""
+        return bool(self._shares)
+
     def drew(self, round: int, answering: Collection[int], law: Callable[[int | None], Drawn]) -> None:
         """Who was drawn to take part in a round, and how: what the ledger says of sampling comes from here."""
         before = self._drawn[1] if self._drawn is not None and self._drawn[0] == round else frozenset()
@@ -113,8 +118,7 @@ class Wire:
         for number, protection in enumerate(self.protections):
             if not protection.central:
                 continue
-            # one rate a client; summed so that ten times 0.3 are 3
-            rates = (self.sampling(k).rate for k in range(clients))
+            rates = (self.sampling(k).rate for k in range(clients))  # summed so that ten times 0.3 are 3
             averaging = Averaging(
                 round=round,
                 before=before,

@@ -8,6 +8,8 @@ Audits of one run (arXiv:2305.08846) are loose by more than that, and f-DP in on
 
 import math
 from collections.abc import Callable
+from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
 
@@ -21,10 +23,25 @@ MOST = 51_200  # canaries that are thought of
 Audit = Callable[[int], bool]  # whether so many canaries would refute
 
 
+class Game(NamedTuple):
+    """All of a game that power depends on: many kinds of a run share it."""
+
+    step: float  # mu of one release
+    rounds: int
+    hidden: bool
+    central: bool
+
+
 def needed(played: Played, canaries: int, delta: float, alpha: float) -> dict[str, int | None]:
     """Audit -> canaries with which it has power, in doublings of those there are; None: more than MOST."""
+    game = Game(1 / played.declared.noise_multiplier, played.rounds, played.hidden, played.central)
+    return _needed(game, canaries, delta, alpha)
+
+
+@lru_cache(maxsize=32)
+def _needed(game: Game, canaries: int, delta: float, alpha: float) -> dict[str, int | None]:
     found: dict[str, int | None] = {}
-    for name, audit in _audits(played, delta, alpha).items():
+    for name, audit in _audits(game, delta, alpha).items():
         many: int | None = canaries
         while many is not None and not audit(many):
             many = many * 2 if many * 2 <= MOST else None
@@ -52,14 +69,14 @@ def sentence(played: Played, canaries: int, delta: float, alpha: float) -> str:
     return " ".join(parts)
 
 
-def _audits(played: Played, delta: float, alpha: float) -> dict[str, Audit]:
-    step, rounds = 1 / played.declared.noise_multiplier, played.rounds
+def _audits(game: Game, delta: float, alpha: float) -> dict[str, Audit]:
+    step, rounds, hidden, central = game
     declared = step * math.sqrt(rounds)
     upper = gaussian(declared, delta)
 
     def seen(canaries: int) -> float:
         """mu of one canary's whole run, to whom reads what there is to be read."""
-        crowd = canaries if played.hidden and not played.central else 1
+        crowd = canaries if hidden and not central else 1
         return SHORT * declared / math.sqrt(crowd)
 
     def in_one_run(refutes: Callable[[Guesses], bool]) -> Audit:
@@ -76,9 +93,9 @@ def _audits(played: Played, delta: float, alpha: float) -> dict[str, Audit]:
         return Errors(false_positives=wrong, false_negatives=wrong, inside=half, outside=half)
 
     found: dict[str, Audit] = {}
-    if not played.hidden or played.central:
+    if not hidden or central:
         found["residuals and replay"] = spread
-    if not played.hidden:
+    if not hidden:
         found["steps, composed"] = lambda n: (
             per_round.mu(errors(n, SHORT * step, rounds), alpha) * math.sqrt(rounds) > declared
         )

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import torch
 
 from audit.subject.case import Case
-from fl.artifact import Channel
+from fl.artifact import Channel, Party
 from fl.errors import UserError
 from fl.families.visit_noise import NoiseConfig
 from fl.families.visit_noise import release as of_visit
@@ -77,6 +77,9 @@ def lines(case: Case, traffic: Collection[Traffic], rounds: Collection[int], cli
                 message: Message = {k: _stand_in(k, case) for k in kinds}
                 if channel == Channel.UPLINK and message:
                     wire.uplink(t, message, client, reference, settled=settled)
+                    came = max(x.senders for x in traffic if x.round == t and x.channel == channel)
+                    for other in _others(client, came) if wire.adds_up else ():
+                        wire.uplink(t, message, other, reference, settled=settled)
                 elif message:
                     wire.relay(t, message, client, (client + 1) % max(2, case.clients), settled=settled)
             if wire.central is not None:
@@ -85,7 +88,13 @@ def lines(case: Case, traffic: Collection[Traffic], rounds: Collection[int], cli
             wire.end_round(t)
     except (UserError, KeyError, RuntimeError, IndexError, ValueError):
         return None
-    return kept.lines
+    mine = Party.client(client)
+    return [r for r in kept.lines if r.sender in (str(mine), f"{mine.role}/*")]
+
+
+def _others(client: int, came: int) -> list[int]:
+    """Whoever else came, of a round of so many: noise that they add up to counts them, not who they are."""
+    return [k for k in range(came + 1) if k != client][: came - 1]
 
 
 def own_kinds(case: Case) -> frozenset[Kind]:

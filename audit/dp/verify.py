@@ -76,7 +76,12 @@ def verify(
     ran = {int(line["round"]) for line in record if "traffic" in line} | {int(h["round"]) for h in history}
     central = any(p.central for p in case.protections)
     own = own_kinds(case)
-    issues = [*_coverage(releases, traffic, central, own), *_clips(releases), *_steps(case, releases, history)]
+    hidden = any(p.hides_single_uploads() for p in case.protections)
+    issues = [
+        *_coverage(releases, traffic, central, hidden, own),
+        *_clips(releases),
+        *_steps(case, releases, history),
+    ]
     issues += [*_schedule(case, traffic, history), *_heard(case, releases, traffic), *_absent(releases, traffic)]
     issues += _always(case, releases, record)
     again = None
@@ -101,7 +106,7 @@ def _line(r: Release) -> str:
 
 
 def _coverage(
-    releases: Sequence[Release], traffic: Sequence[Traffic], central: bool, settled: frozenset[Kind]
+    releases: Sequence[Release], traffic: Sequence[Traffic], central: bool, hidden: bool, settled: frozenset[Kind]
 ) -> Iterator[Issue]:
     found: dict[tuple[int, str], list[Release]] = defaultdict(list)
     for r in releases:
@@ -120,6 +125,8 @@ def _coverage(
             yield Issue("coverage", f"{what}, and the ledger has {len(named):,} lines for it")
         mean = found[x.round, Kind.GLOBAL_MODEL] if central else []
         later = {o for r in mean for o in r.observers}
+        if hidden and x.senders == 1:  # a sum of one; the server pays for it by what it broadcasts
+            later.add("server")
         for r in own:
             missing = {*(s.partition("/")[0] for s in x.seen_by), "client", "public"} - later
             missing -= {o.partition("/")[0] for o in r.observers}

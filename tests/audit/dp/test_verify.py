@@ -37,6 +37,7 @@ from tests.reports.sample import result as sample
 
 LOCAL = "{name: dp_gaussian, kinds: [local_model], noise_multiplier: 4.0}"
 CENTRAL = "{name: central_dp, clip_norm: 0.5, noise_multiplier: 1.2}"
+SHARES = "{name: dp_gaussian, kinds: [local_model], noise_multiplier: 4.0, contributors: 4}"
 STEPS = "{name: dp_sgd, noise_multiplier: 1.0, sample_rate: 0.2, steps: 3}"
 BERNOULLI = "{name: bernoulli, p: 0.8}"
 ME = __name__
@@ -97,6 +98,8 @@ HONEST = {
     "private training": (STEPS,),
     "noise on two kinds": ("{name: dp_gaussian, kinds: [local_model, local_prototypes, proto_counts]}",),
     "secure aggregation": ("{name: secure_aggregation}",),
+    "shares of noise": (f"{SHARES}, {{name: secure_aggregation}}",),
+    "shares of noise of some": (f"{SHARES}, {{name: secure_aggregation}}", "{name: bernoulli, p: 0.5}"),
     "clusters": (LOCAL, "{name: clustered}"),
     "chosen clients": (LOCAL, BERNOULLI, "name: power_of_choice, candidates: 4, chosen: 2"),
     "control variates": ("{name: dp_gaussian, kinds: [local_model, control_delta]}", BERNOULLI, "name: scaffold"),
@@ -146,6 +149,11 @@ FORGED: dict[str, tuple[tuple[str, ...], Callable[[list[Release]], list[Release]
     "all lines deleted": ((LOCAL,), lambda r: [], "the ledger has 0 lines"),
     "one line deleted": ((LOCAL,), lambda r: r[1:], "lines for it"),
     "two rounds of six": ((LOCAL,), lambda r: [x for x in r if x.round < 2], "lines for it"),
+    "the noise of more shares than came": (
+        (f"{SHARES}, {{name: secure_aggregation}}", "{name: bernoulli, p: 0.5}"),
+        noised(noise_std=1.2),
+        "it is ",
+    ),
     "two central rounds of six": ((CENTRAL,), lambda r: [x for x in r if x.round < 2], "lines for it"),
     "one central line": (
         (CENTRAL,),
