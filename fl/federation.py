@@ -322,7 +322,7 @@ class Federation:
         self._watch(round)
         record |= {k: v / max(1, tally.delivered) for k, v in dict.items(tally.stats)} | tally.notes
         if self.time_model is not None:
-            record["round_length"] = round_length(tally.times)
+            record |= {"round_length": round_length(tally.times)} | self.time_model.shares(tally.times)
         if self.compromise.clients:
             record["compromised"] = sorted(self.compromise.clients & self.wire.answering)
         last = round == rounds - 1

@@ -11,9 +11,9 @@ together. A class of devices is a file of fl/devices/, which gives the profile p
 """
 
 from abc import abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -69,6 +69,16 @@ class TimeModel:
         """t_k without jitter; `cost` is c, in seconds of training an example."""
         exchange = (bytes_down + bytes_up) / MEGABYTE / self.workload.bandwidth
         return float((exchange + cost * examples / self.workload.compute) / self.capability[client])
+
+    def shares(self, heard: Collection[int]) -> dict[str, Any]:
+        """Who was heard in a round, and how many of them are of the slower half of the devices."""
+        slow = self.capability < np.median(self.capability)
+        return {
+            "heard": sorted(heard),
+            "heard_slow": int(sum(bool(slow[k]) for k in heard)),
+            "clients": len(slow),
+            "clients_slow": int(slow.sum()),
+        }
 
     def delayed(self, seconds: float, round: int, client: int) -> float:
         """The time really taken: times a log-normal factor of this round and client."""

@@ -2,6 +2,7 @@
 
 import itertools
 import statistics
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -25,6 +26,8 @@ def summary(history: Sequence[Mapping[str, Any]]) -> dict[str, float]:
     lengths = [r["round_length"] for r in history if "round_length" in r]
     if lengths:
         found |= {"round_length_mean": statistics.fmean(lengths), "simulated_time": sum(lengths)}
+        found["round_length_std"] = statistics.pstdev(lengths)
+        found |= participation(history)
     if history and "clock" in history[-1]:  # relays and asynchronous rounds keep the time
         found["simulated_time"] = float(history[-1]["clock"])
     if not measured:
@@ -42,6 +45,25 @@ def summary(history: Sequence[Mapping[str, Any]]) -> dict[str, float]:
         found["class_std"] = statistics.fmean(spreads)
         found["class_var"] = statistics.fmean(s * s for s in spreads)
     return found
+
+
+def participation(history: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    """Jain's index of how often each client was heard, and how much of what was heard slow devices sent.
+
+    The index is (sum x)^2 / (K sum x^2), 1 where all take part alike, 1/K where one does. The share of the slower
+    half of the devices is divided by its share of the clients: 1 where it sends as much as the others.
+    """
+    rounds = [r for r in history if "heard" in r]
+    counts = Counter(k for r in rounds for k in r["heard"])
+    heard = sum(counts.values())
+    if not heard or not rounds[-1]["clients_slow"]:
+        return {}
+    clients, squares = rounds[-1]["clients"], sum(n * n for n in counts.values())
+    slow = sum(r["heard_slow"] for r in rounds) / heard
+    return {
+        "jain_index": heard**2 / (clients * squares),
+        "slow_devices_heard": slow * clients / rounds[-1]["clients_slow"],
+    }
 
 
 def round_variance(accuracy: Sequence[float]) -> dict[str, float]:

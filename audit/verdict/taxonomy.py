@@ -126,6 +126,7 @@ SORTS: dict[str, str] = {
         "property",
     ),
     **dict.fromkeys(("label_counts_from_gradient", "label_counts_from_update", "condensed_class"), "property"),
+    "speed_profile": "property",
     "prototype_linkage": "linkage",
     "generator_extraction": "extraction",
     **dict.fromkeys(
@@ -133,6 +134,7 @@ SORTS: dict[str, str] = {
         "availability poisoning",
     ),
     **dict.fromkeys(("label_flip", "condensed_poison"), "label poisoning"),
+    "freeze_lie": "availability poisoning",
     "count_inflation": "count inflation",
     **dict.fromkeys(("backdoor", "model_replacement", "neurotoxin", "relay_poison"), "backdoor"),
     "prototype_poison": "targeted poisoning",

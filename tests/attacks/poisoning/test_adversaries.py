@@ -331,7 +331,12 @@ def test_neurotoxin_spares_the_weights_that_the_others_moved_most() -> None:
 
 # In a federation --------------------------------------------------------------------------
 
-HOME = {"prototype_poison": "rebafl", "condensed_poison": "feddc_condense", "relay_poison": "gandalf"}
+HOME = {
+    "prototype_poison": "rebafl",
+    "condensed_poison": "feddc_condense",
+    "relay_poison": "gandalf",
+    "freeze_lie": "freezefl",
+}
 
 
 def small(

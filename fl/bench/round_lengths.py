@@ -1,0 +1,128 @@
+"""FreezeFL's column of round lengths, which needs no training: the time model and who is chosen.
+
+`python -m fl.bench.round_lengths [--charge epochs|probe|really]`. 3,550 clients of eight tiers, 108 a round, 80
+rounds, FEMNIST's CNN; sizes uniform or clipped normal with LEAF's mean of 227.4 and deviation of 88.9, of which
+80 % is training data (LEAF's own default of 90 % does not fit the table). Every layer is taken to be equally
+important: on this network 73 % of the weights are in one layer, and it alone decides. Printed beside the
+paper's numbers.
+"""
+
+from argparse import ArgumentParser
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fl.devices.femnist_cnn import FemnistCNN
+from fl.families.freezing import decide
+from fl.families.widths import tiers
+from fl.methods.rbcs_f import choose
+from fl.streams import Streams
+from fl.time_model import MEGABYTE, TimeModel, Workload
+
+CLIENTS, CHOSEN, ROUNDS, BETA, DEADLINE, WEIGHT = 3550, 108, 80, 4.0, 1.0, 0.4
+LEFT = tuple(4 * n for n in (4_377_534, 4_376_702, 4_325_438, 1_113_150, 63_550))  # bytes of what is not frozen
+NARROW = tuple(4 * n for n in (286_110, 1_111_038, 2_474_846, 4_377_534))  # bytes at the widths of FjORD's tiers
+WIDTHS = (0.25, 0.5, 0.75, 1.0)
+Values = NDArray[np.float64]
+
+
+def sizes(law: str, rng: np.random.Generator) -> Values:
+    """[clients] training examples."""
+    if law == "uniform":
+        half = 88.9 * np.sqrt(3)
+        drawn = rng.uniform(227.4 - half, 227.4 + half, CLIENTS)
+    else:
+        drawn = np.clip(rng.normal(227.4, 88.9, CLIENTS), 10, None)
+    return np.round(0.8 * drawn)
+
+
+class Federation:
+    """Clients with their speeds and sizes, and the rounds of each method."""
+
+    def __init__(self, law: str, charge: str) -> None:
+        streams = Streams(7)
+        self.times: TimeModel = FemnistCNN().time_model(None, (), CLIENTS, streams)  # type: ignore[arg-type]
+        self.n, self.charge, self.streams = sizes(law, streams.numpy("sizes", law)), charge, streams
+
+    def tau(self, clients: NDArray[np.int64], up: Values, cost: Values) -> Values:
+        """[clients] t, of their bytes up and seconds an example."""
+        work, kappa = self.times.workload, self.times.capability[clients]
+        exchange = (LEFT[0] + up) / MEGABYTE / work.bandwidth
+        return np.asarray((exchange + cost * self.n[clients] / work.compute) / kappa)
+
+    def drawn(self, round: int) -> NDArray[np.int64]:
+        return self.streams.numpy("drawn", round).permutation(CLIENTS)[:CHOSEN]
+
+    def fedavg(self, epochs: int) -> float:
+        cost = np.full(CHOSEN, epochs * self.times.workload.profile[0])
+        every = [self.tau(self.drawn(r), np.full(CHOSEN, LEFT[0]), cost).max() for r in range(ROUNDS)]
+        return float(np.mean(every))
+
+    def freezing(self, epochs: int = 3) -> tuple[float, float]:
+        """Mean length, and the share of answers that froze three layers."""
+        deadline, lengths, frozen = DEADLINE, list[float](), list[int]()
+        cost = np.array([charged(self.times.workload, n, epochs, self.charge) for n in range(5)])
+        for r in range(ROUNDS):
+            who = self.drawn(r)
+            options = np.stack(
+                [self.tau(who, np.full(CHOSEN, LEFT[n]), np.full(CHOSEN, cost[n])) for n in range(5)]
+            )
+            chosen = [decide((1.0,) * 5, options[:, k].tolist(), deadline, BETA) for k in range(CHOSEN)]
+            taken = options[chosen, np.arange(CHOSEN)]
+            lengths.append(float(taken.max()))
+            frozen += chosen
+            deadline = (1 - WEIGHT) * deadline + WEIGHT * float(taken.mean())
+        return float(np.mean(lengths)), float(np.mean(np.array(frozen) == 3))
+
+    def fjord(self, epochs: int = 3) -> float:
+        tier = np.array(tiers(self.times.capability.tolist(), 4))
+        cost = np.array([epochs * self.times.workload.at_width(p) for p in WIDTHS])
+        lengths = []
+        for r in range(ROUNDS):
+            who = self.drawn(r)
+            size = np.array(NARROW)[tier[who]]
+            # what goes down is as narrow as what comes up
+            lengths.append(self.tau(who, 2.0 * size - LEFT[0], cost[tier[who]]).max())
+        return float(np.mean(lengths))
+
+    def rbcs_f(self, epochs: int = 3, penalty: float = 3.0) -> float:
+        everybody = np.arange(CLIENTS)
+        cost = np.full(CLIENTS, epochs * self.times.workload.profile[0])
+        times = self.tau(everybody, np.full(CLIENTS, LEFT[0]), cost)
+        owed, lengths = np.zeros(CLIENTS), list[float]()
+        grid = np.ceil(times * 50) / 50  # equal to two digits: 3,550 limits would say no more
+        for _ in range(ROUNDS):
+            chosen = choose(grid, owed, CHOSEN, penalty)
+            lengths.append(float(times[chosen].max()))
+            asked = np.isin(everybody, chosen)
+            owed = np.maximum(0, owed + CHOSEN / CLIENTS - asked)
+        return float(np.mean(lengths))
+
+
+def charged(work: Workload, frozen: int, epochs: int, charge: str) -> float:
+    """Seconds an example, as fl/methods/freezefl.py charges them."""
+    if charge == "epochs":
+        return epochs * work.frozen(frozen)
+    return work.profile[0] + (epochs if charge == "really" else epochs - 1) * work.frozen(frozen)
+
+
+def main() -> None:
+    parser = ArgumentParser(description="FreezeFL's round lengths, from the time model alone")
+    parser.add_argument("--charge", choices=("epochs", "probe", "really"), default="epochs")
+    charge = parser.parse_args().charge
+    both = [Federation(law, charge) for law in ("uniform", "normal")]
+    print(f"{'row':28} {'paper':>11}   uniform  normal   (charge: {charge})")
+    for epochs, paper in zip((2, 3, 4, 5), ("1.22", "1.52", "1.80", "2.10"), strict=True):
+        found = [f.fedavg(epochs) for f in both]
+        print(f"{f'FedAvg, E = {epochs}':28} {paper:>11} {found[0]:9.2f} {found[1]:7.2f}")
+    freezing = [f.freezing() for f in both]
+    print(f"{'Freezing, beta 4':28} {'1.04-1.07':>11} {freezing[0][0]:9.2f} {freezing[1][0]:7.2f}")
+    cuts = [1 - f[0] / b.fedavg(3) for f, b in zip(freezing, both, strict=True)]
+    print(f"{'the cut against FedAvg':28} {'30 %':>11} {cuts[0]:9.0%} {cuts[1]:7.0%}")
+    print(f"{'answers that freeze 3 layers':28} {'':>11} {freezing[0][1]:9.0%} {freezing[1][1]:7.0%}")
+    print(f"{'FjORD':28} {'0.95':>11} {both[0].fjord():9.2f} {both[1].fjord():7.2f}")
+    print(f"{'RBCS-F':28} {'0.892':>11} {both[0].rbcs_f():9.2f} {both[1].rbcs_f():7.2f}")
+
+
+if __name__ == "__main__":
+    main()
