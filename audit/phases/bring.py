@@ -42,6 +42,7 @@ def bring(
             durable.write(run.path / f"{top}.py", (beside / f"{top}.py").read_bytes())
         foreign.bring(name, [beside], key)
     bring_code(config, [beside])
+    durable.remove(run.path / TAKEN)  # until all is in
     taken = take_in(inbox, run.artifacts, limits, config.subject.sees)
     if truth is not None:
         durable.write(run.truth, load_truth(truth, config.subject, taken.nodes).to_bytes())

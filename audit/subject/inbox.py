@@ -71,6 +71,8 @@ def take_in(
     Raises UserError for the first thing that is not what a recorder leaves.
     """
     limits, taken = limits or Limits(), Taken()
+    for _ in _parsed(inbox, limits):  # every line, before anything is written
+        pass
     log, traffic, told = None, _Counted(), False
     for line in _parsed(inbox, limits):
         if log is None:
@@ -222,7 +224,7 @@ def _arrays(inbox: Path, line: Mapping[str, Any], data: bytes, limits: Limits) -
 
 def _header(data: bytes, size: int, path: Path) -> dict[str, tuple[str, tuple[int, ...]]]:
     """Checked against the file's size, so that no array is larger than the file it is in."""
-    if data[:4].startswith(FORBIDDEN):
+    if data[:8].startswith(FORBIDDEN):
         raise UserError(f"{path} is a pickle, an archive or a numpy file, not safetensors", hint=RECIPE)
     try:
         length = int.from_bytes(data[:8], "little")
