@@ -4,9 +4,9 @@ PYTHON ?= python3
 RUN := .venv/bin
 DONE := .venv/.installed
 
-.PHONY: help audit test quick check bench paper claims equivalence mechanisms dev clean
+.PHONY: help audit example-flower test quick check bench paper claims equivalence mechanisms dev clean
 help:  ## this list
-	@sed -n 's/^\([a-z]*\):.*## /\1  /p' $(MAKEFILE_LIST) | expand -t 10
+	@sed -n 's/^\([a-z-]*\):.*## /\1  /p' $(MAKEFILE_LIST) | expand -t 10
 
 audit: $(DONE)  ## a whole audit on images that ship with the package: runs/quickstart/report.pdf
 	$(RUN)/fedaudit run configs/quickstart.yaml --out runs/quickstart
@@ -42,6 +42,9 @@ claims: $(DONE)  ## published claims of privacy, re-scored: runs/claims.pdf
 
 mechanisms: $(DONE)  ## random mechanisms against certified lower values: COUNT=300 SEED=1
 	$(RUN)/python -m audit.reproduce.mechanisms --count $(or $(COUNT),300) --seed $(or $(SEED),1)
+
+example-flower: $(DONE)  ## a federation that really runs in Flower, recorded and audited: runs/flower-example
+	FEDAUDIT=$(CURDIR)/$(RUN)/fedaudit examples/flower/run.sh
 
 dev: $(DONE)  ## the environment with the tools to work on it
 	@echo "activate it: . .venv/bin/activate"

@@ -10,7 +10,10 @@ own copy.
 import argparse
 import resource
 import time
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -34,10 +37,17 @@ def make(folder: Path, clients: int, rounds: int, weights: int) -> None:
         total = np.zeros(weights)
         for k in range(clients if t < rounds else 0):
             upload = model + np.float32(0.01) * rng.normal(size=weights).astype(np.float32)
-            kinds = {"local_model": {"w": upload}, "num_examples": {"count": np.int64(50)}}
+            kinds: dict[str, dict[str, Any]] = {
+                "local_model": {"w": upload},
+                "num_examples": {"count": np.int64(50)},
+            }
             inbox.message(t, "uplink", inbox.client(f"node-{k}"), ["server"], kinds)
             total += upload
         model = (total / max(1, clients)).astype(np.float32)
+
+
+def _silent(phase: str, done: int, total: int) -> None:
+    pass
 
 
 def main() -> None:
@@ -55,18 +65,17 @@ def main() -> None:
     settings = {"case": "recorded", "subject": subject, "attacks": ["example_numbers"], "report": ["json"]}
     config = validate(Config, settings, "inbox_bench")
 
-    def step(name: str, work: object) -> None:
+    def step(name: str, work: Callable[[], object]) -> None:
         began = time.perf_counter()
-        assert callable(work)
         work()
         most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
         print(f"{name}: {time.perf_counter() - began:.0f} s, at most {most:.2f} GiB so far", flush=True)
 
     if not inbox.exists():
         step("make", lambda: make(inbox, wanted.clients, wanted.rounds, wanted.weights))
-    step("import", lambda: bring(run, config, inbox, None, None, inbox, Limits(), False, lambda *_: None))
+    step("import", lambda: bring(run, config, inbox, None, None, inbox, Limits(), False, _silent))
     for phase in ("attack", "account", "score", "report"):
-        step(phase, lambda p=phase: execute(run, config, [p], lambda *_: None, skip_finished=False))  # type: ignore[misc]
+        step(phase, partial(execute, run, config, [phase], _silent, skip_finished=False))
 
 
 if __name__ == "__main__":

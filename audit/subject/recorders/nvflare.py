@@ -25,9 +25,9 @@ KINDS = {DataKind.WEIGHTS: "local_model", DataKind.WEIGHT_DIFF: "model_delta"}
 def parts(dxo: DXO, prefix: str = "") -> Iterator[tuple[str, DXO]]:
     """Every exchange object in one, with the path of its name."""
     if dxo.data_kind == DataKind.COLLECTION:
-        named = dxo.data.items() if isinstance(dxo.data, dict) else enumerate(dxo.data)
-        for name, inner in named:
-            yield from parts(inner, f"{prefix}{name}/")
+        named = list(dxo.data.items() if isinstance(dxo.data, dict) else enumerate(dxo.data))
+        for name, inner in named:  # one alone needs no name
+            yield from parts(inner, f"{prefix}{name}/" if len(named) > 1 else prefix)
     else:
         yield prefix, dxo
 

@@ -1,0 +1,41 @@
+"""What NVFlare's own exchange objects left (examples/nvflare/): kinds, rounds, and filters that messages name."""
+
+from pathlib import Path
+
+from typer.testing import CliRunner
+
+from audit.brought.filters import KNOWN
+from audit.cli.main import app
+from audit.phases.bring import bring
+from audit.settings.config import Config
+from audit.settings.errors import validate
+from audit.subject.inbox import Limits
+from audit.subject.rundir import RunDir
+from fl.recorder import read
+from tests.audit.brought.theirs import check
+
+INBOX = Path(__file__).parent / "nvflare" / "inbox"
+SUBJECT = {
+    "title": "made with NVFlare's classes",
+    "examples": {"classes": [str(c) for c in range(10)], "shape": [1, 8, 8]},
+    "aggregation": "uniform",
+}
+
+
+def test_exchange_objects_come_in_as_changes_with_the_filters_they_name(tmp_path: Path) -> None:
+    config = validate(Config, {"case": "recorded", "subject": SUBJECT}, "test")
+    run = RunDir.create(tmp_path / "run")
+    found = bring(run, config, INBOX, None, None, INBOX, Limits(), False, lambda *_: None)
+    assert found.recorder == "nvflare" and found.nodes == {"client/0": "site-1", "client/1": "site-2"}
+    assert found.filters == {"PercentilePrivacy": 2}
+    named = check(found, "filter-PercentilePrivacy")
+    assert "not differential privacy" in named.text and named.status == "open"
+    assert check(found, "meaning").status == "holds" and check(found, "aggregate").status == "holds"
+    deltas = [a for a in read(run.artifacts) if a.kind == "model_delta"]
+    assert len(deltas) == 4 and {frozenset(a.payload) for a in deltas} == {frozenset({"fc.weight", "fc.bias"})}
+
+
+def test_the_filters_that_are_known_say_what_they_are_by_default() -> None:
+    assert all("no " in text or "not " in text for text in KNOWN.values())
+    told = CliRunner().invoke(app, ["doctor", str(INBOX)])
+    assert "PercentilePrivacy (2 messages)" in told.stdout
