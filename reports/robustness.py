@@ -5,6 +5,8 @@ from pydantic import Field
 from attacks.evidence import Evidence
 from reports.record import Record, Taxon, Threat
 
+LEAST_SEEDS = 5  # a certificate is about the expectation over trainings
+
 
 class MatrixCell(Record):
     """One attack under one rule, over all seeds, beside the same rule with nobody malicious."""
@@ -48,6 +50,27 @@ class Breakdown(Record):
     least: list[int | None]  # of each seed; None: none of those tried
 
 
+class Certificate(Record):
+    """A score under attack beside the most that the noise in the ledger lets any attack reach."""
+
+    setting: str
+    rule: str
+    title: str  # the adversary in words
+    malicious: int
+    score: str  # in words: "errors", "attack success"
+    seeds: int
+    clean: float  # mean over seeds, with the same clients honest
+    measured: float
+    interval: tuple[float, float] | None  # Student's over seeds; None below two
+    ceiling: float  # at the upper end of the interval of `clean`
+    folders: list[str] = Field(default_factory=list)
+
+    @property
+    def above(self) -> float | None:
+        """By how much the measured score is surely above the ceiling; None where the seeds are too few to say."""
+        return None if self.interval is None or self.seeds < LEAST_SEEDS else self.interval[0] - self.ceiling
+
+
 class NotRun(Record):
     """Runs of the matrix that came to no end, for one reason."""
 
@@ -78,6 +101,8 @@ class Robustness(Record):
     costs: list[DefenceCost] = Field(default_factory=list)
     planted: list[MatrixCell] = Field(default_factory=list)
     breakdown: list[Breakdown] = Field(default_factory=list)
+    certificates: list[Certificate] = Field(default_factory=list)
+    uncertified: str = ""  # why there are none, as a phrase
     not_run: list[NotRun] = Field(default_factory=list)
     adversaries: dict[str, Adversary] = Field(default_factory=dict)  # by label
     advice: list[str] = Field(default_factory=list)  # sentences, from cells that ran

@@ -71,6 +71,12 @@ def asr(adversary: Backdoors, before: Sequence[Outcome], after: Sequence[Outcome
     )
 
 
+def success(adversary: Backdoors, run: Outcome) -> float:
+    """Share of triggered test images of other classes that this model takes for the target."""
+    target = int(adversary.config.target)
+    return float((run.triggered(adversary) == target)[run.labels != target].mean())
+
+
 def changed_by_counts(before: Sequence[Outcome], after: Sequence[Outcome], looks: int) -> Evidence:
     """Test images whose answer differs: whether a claimed count moved anything."""
     moved = [b.answers != a.answers for b, a in zip(before, after, strict=True)]

@@ -13,12 +13,14 @@ from numpy.typing import NDArray
 from attacks.poisoning._backdoors import Backdoors
 from attacks.poisoning._trigger import stamped
 from audit.observer.models import BoundExtractor, KnownArchitecture
+from audit.robustness.certificate import absent
 from audit.settings.config import Config
 from audit.subject.messages import messages
 from audit.subject.rundir import RunDir
 from audit.subject.simulated import SimulatedCase
 from fl.errors import UserError
 from fl.kinds import Kind
+from fl.ledger import Release, read
 
 Labels = NDArray[np.int64]
 
@@ -82,6 +84,16 @@ class Outcome:
             found, dropped = len(malicious - fully), honest - len(fully - malicious)
             totals = [a + b for a, b in zip(totals, (found, len(malicious), dropped, honest), strict=True)]
         return (totals[0], totals[1], totals[2], totals[3]) if telling else None
+
+    @cached_property
+    def releases(self) -> list[Release]:
+        return read(self.folder / "ledger.jsonl")
+
+    @cached_property
+    def uncertified(self) -> str:
+        """Why the ledger certifies nothing about malicious clients, as a phrase; empty where it does."""
+        rounds = sum(1 for _ in (self.folder / "metrics.jsonl").read_text().splitlines())
+        return absent(self.case, self.releases, rounds)
 
     @cached_property
     def _model(self) -> BoundExtractor:

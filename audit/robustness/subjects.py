@@ -16,7 +16,7 @@ from audit.verdict.policy import Policy
 from audit.verdict.taxonomy import in_words
 from reports import format as fmt
 from reports.result import Outcome
-from reports.robustness import DefenceCost, MatrixCell, NotRun, Robustness
+from reports.robustness import Certificate, DefenceCost, MatrixCell, NotRun, Robustness
 
 UNGRADED = ("malicious_found", "honest_dropped")  # they tell of the rule, not of the attack
 SILENT = ("honest_share", "sole_attacker")  # known numbers, for conditions alone
@@ -29,6 +29,7 @@ HARM = Words(
     of="a drop of ",
     found="The planted fault broke the mean, and no attack here was seen to change the model",
 )
+BROKEN = "The clip or the noise is not what the ledger says: look for a client that the server does not clip."
 LIMIT = (
     "What another attack, another seed or other data would do. That no attack tried here moved a rule says "
     "nothing about attacks that were not tried."
@@ -124,6 +125,38 @@ class Cost(Subject):
 
 
 @dataclass(frozen=True)
+class Certified(Subject):
+    """A score under attack beside the ceiling that the ledger's noise sets to every attack."""
+
+    certificate: Certificate
+    number: int
+
+    @property
+    def found(self) -> Sequence[Fact]:
+        above = self.certificate.above
+        return [] if above is None else [Fact(measure="above_certified", value=above)]
+
+    def words(self, verdict: Verdict) -> Mapping[str, Any]:
+        c = self.certificate
+        low, high = c.interval or (c.measured, c.measured)
+        broken = verdict.outcome is Outcome.DEMONSTRATED
+        what = "are above what the ledger certifies" if broken else "are within what the ledger certifies"
+        return {
+            "id": f"certificate-{self.number}-{c.setting}-{c.rule}",
+            "title": f"{c.setting}, rule {c.rule}: {c.score} under {c.title} {what}",
+            "source": "robustness",
+            "method": "Certificate of the noise",
+            "reference": "Dong, Roth, Su, JRSS-B 2022 (trade-off functions)",
+            "summary": f"By the noise that the ledger lists, {fmt.plural(c.malicious, 'malicious client')} can "
+            f"bring {c.score} from {fmt.percent(c.clean)} to at most {fmt.percent(c.ceiling)}, whatever they do; "
+            f"measured were {fmt.percent(c.measured)} (interval {100 * low:.1f} % to {100 * high:.1f} %, "
+            f"{fmt.plural(c.seeds, 'seed')}).",
+            "does_not_show": "What one training can come to: the ceiling is about the mean over trainings.",
+            "remedy": BROKEN if broken else "",
+        }
+
+
+@dataclass(frozen=True)
 class Missing(Subject):
     """Cells that came to no end."""
 
@@ -159,6 +192,7 @@ def subjects(matrix: Robustness) -> list[Subject]:
     return [
         *(Defended(matrix, cells, planted(matrix, setting)) for (setting, _), cells in rules.items()),
         *(Cost(c) for c in matrix.costs if c.evidence),
+        *(Certified(c, i) for i, c in enumerate(matrix.certificates) if c.above is not None),
         *(Missing(n, i) for i, n in enumerate(matrix.not_run)),
     ]
 

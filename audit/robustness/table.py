@@ -10,6 +10,7 @@ from attacks.evidence import Baseline, Evidence
 from attacks.poisoning._backdoors import Backdoors
 from audit.robustness import measures
 from audit.robustness.advice import advice, breakdown
+from audit.robustness.certificate import certificate
 from audit.robustness.outcome import Outcome
 from audit.robustness.plan import CONTROLS, IDLE, PLANTED, Place, title
 from audit.settings import catalog
@@ -18,7 +19,7 @@ from audit.subject.simulated import plugin
 from audit.verdict.taxonomy import sort_of, taxa
 from fl.adversary import Adversary as Attacker
 from fl.errors import UserError
-from reports.robustness import Adversary, DefenceCost, MatrixCell, NotRun, Robustness
+from reports.robustness import Adversary, Certificate, DefenceCost, MatrixCell, NotRun, Robustness
 
 COUNTS = "count_inflation"
 
@@ -53,9 +54,12 @@ def table(outcomes: Mapping[Place, Outcome], not_run: Sequence[NotRun]) -> Robus
             idle = columns.get((IDLE, malicious), {})
             cell = _cell(outcomes, runs, clean, idle, made.clients, looks)
             (made.planted if adversary == PLANTED else made.cells).append(cell)
+            if adversary != PLANTED:
+                made.certificates += _certificates(outcomes, runs, clean, cell)
             spec = next(iter(runs.values())).changes["adversary"]
             made.adversaries.setdefault(adversary, _card(spec))
     made.breakdown, made.advice = breakdown(made.cells), advice(made)
+    made.uncertified = "" if made.certificates else first.uncertified
     return made
 
 
@@ -119,6 +123,30 @@ def _cell(
         evidence=found,
         folders=[f"matrix/{p.folder}" for p in runs.values()],
     )
+
+
+def _certificates(
+    outcomes: Mapping[Place, Outcome], runs: Mapping[int, Place], clean: Mapping[int, Place], cell: MatrixCell
+) -> list[Certificate]:
+    """Errors, and a backdoor's success, beside what the ledger lets any attack reach; none without its noise."""
+    after, before = [outcomes[p] for p in runs.values()], [outcomes[clean[s]] for s in runs]
+    if any(run.uncertified for run in after):
+        return []
+    scores = {"errors": ([1 - r.accuracy for r in before], [1 - r.accuracy for r in after])}
+    attacker = _attacker(next(iter(runs.values())).changes["adversary"])
+    if isinstance(attacker, Backdoors):
+        success = ([measures.success(attacker, r) for r in some] for some in (before, after))
+        scores["attack success"] = (next(success), next(success))
+    words: dict[str, Any] = {
+        "setting": cell.setting,
+        "rule": cell.rule,
+        "title": cell.title,
+        "folders": cell.folders,
+    }
+    return [
+        certificate(*values, after[0].releases, cell.malicious, score=score, **words)
+        for score, values in scores.items()
+    ]
 
 
 def _attacker(spec: Mapping[str, Any]) -> Attacker:

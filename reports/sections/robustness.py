@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from attacks.evidence import Evidence
 from reports import format as fmt
 from reports.result import AuditResult, Finding
-from reports.robustness import DefenceCost, MatrixCell, Robustness
+from reports.robustness import LEAST_SEEDS, DefenceCost, MatrixCell, Robustness
 from reports.section import Block, Bullets, Card, Chart, Code, Heading, Paragraph, Section, Table
 
 MOST_COLUMNS = 6
@@ -30,6 +30,7 @@ class RobustnessSection(Section):
         blocks += [Heading("Where rules break"), _breakdown(matrix)]
         if found := _sorted_out(matrix.cells):
             blocks.append(found)
+        blocks += _certificates(matrix)
         if matrix.advice:
             blocks += [Heading("What kept most accuracy here"), Bullets(matrix.advice)]
         blocks += _pitfalls([f for f in result.findings if f.id.startswith("lint-R")])
@@ -140,6 +141,32 @@ def _sorted_out(cells: Sequence[MatrixCell]) -> Block | None:
         caption="Whom a rule drops or weighs below half, of all that were heard in all rounds; rules that never "
         "say whom they kept are missing.",
     )
+
+
+def _certificates(matrix: Robustness) -> list[Block]:
+    heading = Heading("What the noise certifies against any attack")
+    if not matrix.certificates:
+        why = f": {matrix.uncertified}" if matrix.uncertified else ""
+        return [heading, Paragraph(f"Nothing is certified{why}.")]
+    rows = []
+    for c in matrix.certificates:
+        low, high = c.interval or (c.measured, c.measured)
+        verdict = "too few seeds to say" if c.above is None else "above: broken" if c.above > 0 else "within"
+        measured = f"{100 * c.measured:.1f} [{100 * low:.1f}, {100 * high:.1f}]"
+        row = [c.setting, f"{c.title}, {c.malicious}", c.score, f"{100 * c.clean:.1f}", measured]
+        rows.append([*row, f"{100 * c.ceiling:.1f}", verdict])
+    return [
+        heading,
+        Table(
+            header=["Setting", "Attack, malicious", "Score", "Honest, %", "Measured, %", "At most, %", "Verdict"],
+            rows=rows,
+            align="lllrrrl",
+            widths=[1.5, 2.2, 1.2, 1, 2, 1, 1.3],
+            caption="The most that any attack of so many clients can reach on average over trainings, by the "
+            "noise that the ledger lists, from the upper end of what was measured with the same clients honest. "
+            f"A measured score is held against it from {LEAST_SEEDS} seeds on.",
+        ),
+    ]
 
 
 def _pitfalls(lints: Sequence[Finding]) -> list[Block]:
