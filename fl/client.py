@@ -75,6 +75,12 @@ class Client:
         method = method if self.twist is None else self.twist(method, self)
         loop = partial(train, after_epoch=after_epoch)
         if self.private is not None:
+            if getattr(method.config, "optimiser", "sgd") != "sgd":
+                raise UserError(
+                    "training with differential privacy is SGD, and method.optimiser is "
+                    f"{method.config.optimiser}",
+                    hint="use optimiser: sgd",
+                )
             if after_epoch is not None:
                 raise UserError(
                     "training with differential privacy counts steps, and this method decides after an epoch",

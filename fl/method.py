@@ -69,6 +69,9 @@ class LocalConfig:
     local_epochs: Annotated[AtLeastZero, Field(description="E: passes of a client over its data in a round")] = 5
     batch_size: Annotated[AtLeastOne, Field(description="B: examples in a batch of local training")] = 50
     lr: Annotated[Amount, Field(description="eta: step size of local training in round 0")] = 0.01
+    optimiser: Annotated[
+        Literal["sgd", "adam", "adamw"], Field(description="of local training; momentum is that of sgd alone")
+    ] = "sgd"
     momentum: Annotated[BelowOne, Field(description="rho: momentum of local SGD; 0 is plain SGD")] = 0.0
     weight_decay: Annotated[
         Amount, Field(description="L2 penalty that local SGD adds to the gradient; 0 switches it off")
@@ -102,6 +105,7 @@ class RoundMethod(Method):
     """A method of rounds: download, client, server. The hooks' defaults are FedAvg."""
 
     collects = True
+    needs_sgd = False  # reads gradients off the length of SGD's steps
 
     @dataclass(frozen=True, kw_only=True)
     class Config(LocalConfig):
@@ -288,6 +292,13 @@ class RoundMethod(Method):
 
     def open(self, federation: Federation) -> None:
         """Before the first round: what server and workers know of the model."""
+        kind = getattr(self.config, "optimiser", "sgd")
+        if kind != "sgd" and self.needs_sgd:
+            raise UserError(
+                f"{self.card.title} reads gradients off what SGD did, and method.optimiser is {kind}",
+                hint="use optimiser: sgd",
+                key="method.optimiser",
+            )
         federation.compromise.check(self.card.title, (*self.card.uplink, *self.card.relay), self.collects)
         if federation.aggregator.needs_root and not self.collects:
             raise UserError(

@@ -23,7 +23,7 @@ from fl.client import Client, Reply
 from fl.execution.site import Site
 from fl.method import RoundMethod
 from fl.model import State
-from fl.training.local import Handle, Params, Trained, crop_flip
+from fl.training.local import Handle, Params, Trained, crop_flip, stepper
 from fl.workers import Workers
 
 
@@ -77,9 +77,7 @@ def _train(site: Site, clients: list[Client], const: Any) -> list[Trained]:
     params = {k: torch.stack([c.start[k].to(site.device) for c in clients]) for k in trainable}
     anchor = {k: v.clone() for k, v in params.items()}
     rate = config.lr * config.lr_decay ** clients[0].round
-    optimiser = torch.optim.SGD(
-        params.values(), lr=rate, momentum=config.momentum, weight_decay=config.weight_decay
-    )
+    optimiser = stepper(config, list(params.values()), rate)  # elementwise: one for all clients of a stack
     losses: list[Tensor] = []
 
     def loss(p: Params, x: Tensor, y: Tensor, c: Any) -> Tensor:

@@ -30,6 +30,7 @@ from fl.tree import Tree
 
 
 class FedNova(FedAvg):
+    needs_sgd = True
     card = replace(
         FedAvg.card,
         title="FedNova",

@@ -30,6 +30,7 @@ from fl.tree import Tree
 
 
 class QFFL(FedAvg):
+    needs_sgd = True
     card = replace(
         FedAvg.card,
         title="q-FFL",

@@ -34,6 +34,7 @@ from fl.weighted_mean import WeightedMean
 
 
 class Scaffold(RoundMethod):
+    needs_sgd = True
     card = Card(
         title="SCAFFOLD",
         source="arXiv:1910.06378, Alg. 1",

@@ -2,7 +2,7 @@
 
 Momentum starts empty in every round; each epoch visits the data in a fresh order in
 mini-batches with the last partial one kept; losses are batch means; weight decay is added to the
-gradient. The optimiser is torch.optim.SGD itself.
+gradient. The optimiser is torch.optim.SGD itself, or Adam or AdamW by setting.
 
 Everything a method supplies is a pure function of tensors (loss, correct), so that the same code
 runs one client at a time or, stacked, many at once.
@@ -141,13 +141,7 @@ def train(
     net.train()
     params: Params = {k: p for k, p in net.named_parameters() if method.trains(k)}
     anchor = {k: p.detach().clone() for k, p in params.items()}
-    optimiser = torch.optim.SGD(
-        params.values(),
-        lr=config.lr * scale,
-        momentum=config.momentum,
-        weight_decay=config.weight_decay,
-        foreach=True,
-    )
+    optimiser = stepper(config, list(params.values()), config.lr * scale)
     handle, steps = Handle(net), 0
     losses: list[Tensor] = []
     for epoch in range(1, method.epochs(len(y)) + 1):
@@ -185,6 +179,16 @@ def train(
             optimiser.param_groups[0]["params"] = list(params.values())
     mean = float(torch.stack(losses).mean()) if losses else 0.0
     return Trained(snapshot(net), steps, mean)
+
+
+def stepper(config: Any, params: Sequence[Tensor], rate: float) -> torch.optim.Optimizer:
+    """torch's own optimiser, empty as in every round; a config without the setting has SGD."""
+    kind = getattr(config, "optimiser", "sgd")
+    if kind == "sgd":
+        momentum, decay = config.momentum, config.weight_decay
+        return torch.optim.SGD(params, lr=rate, momentum=momentum, weight_decay=decay, foreach=True)
+    made = torch.optim.Adam if kind == "adam" else torch.optim.AdamW
+    return made(params, lr=rate, weight_decay=config.weight_decay, foreach=True)
 
 
 def _with_grads(params: Params, grads: Params) -> list[Tensor]:
