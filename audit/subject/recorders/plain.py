@@ -16,6 +16,7 @@ import hashlib
 import json
 import logging
 import os
+import re
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -35,7 +36,7 @@ class Inbox:
     def __init__(self, folder: str | os.PathLike[str], recorder: str = "plain") -> None:
         self.folder, self.recorder = Path(folder), recorder
         self._parties: dict[str, int] = {}  # node -> client
-        self._names: set[str] = set()
+        self._names: dict[str, int] = {}  # how often each was used; the second one is NAME.2
         self._sent: dict[tuple[int, str, str], set[str]] = {}  # what was sent by the server already
         self._read = 0  # bytes of the manifest that were read
         self._lock = threading.RLock()
@@ -109,7 +110,7 @@ class Inbox:
             return  # the same model, sent to the same clients to be evaluated and then to be trained
         base = f"r{round:05d}/{sender.replace('/', '-')}.{channel}"
         with self._manifest() as add:
-            number = 1 + sum(n == base or n.startswith(f"{base}.") for n in self._names)
+            number = self._names.get(base, 0) + 1
             name = base if number == 1 else f"{base}.{number}"
             path = self.folder / f"{name}.safetensors"
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -119,7 +120,7 @@ class Inbox:
             line = {"message": name, "round": round, "channel": channel, "sender": sender}
             line |= {"receivers": list(receivers), "seen_by": list(seen_by), "kinds": list(kinds)}
             line |= {"sha256": digest, "bytes": sum(a.nbytes for a in arrays.values())}
-            self._names.add(name)
+            self._names[base] = number
             add(line | {k: v for k, v in more.items() if v})
         sent |= set(receivers)
 
@@ -155,4 +156,5 @@ class Inbox:
         if "party" in line:
             self._parties[line["node"]] = int(line["party"].partition("/")[2])
         elif "message" in line:
-            self._names.add(line["message"])
+            base = re.sub(r"\.\d+$", "", line["message"])
+            self._names[base] = self._names.get(base, 0) + 1

@@ -113,3 +113,16 @@ def test_a_folder_of_another_version_gets_one_sentence(tmp_path: Path, head: dic
         read(tmp_path)
     (tmp_path / MANIFEST).write_text("\n".join(text[1:]) + "\n")  # as a simulated folder: no such line
     assert len(read(tmp_path)) == 10
+
+
+def test_a_message_costs_the_same_however_many_were_recorded(tmp_path: Path) -> None:
+    inbox = Inbox(tmp_path)
+    for t in range(3):
+        for _ in range(2):  # a client that sends twice in a round
+            inbox.message(t, "uplink", inbox.client("a"), ["server"], {"local_model": MODEL})
+    names = [x["message"] for x in manifest(tmp_path)]
+    assert names[:2] == ["r00000/client-0.uplink", "r00000/client-0.uplink.2"] and len(set(names)) == 6
+    again = Inbox(tmp_path)
+    again.message(2, "uplink", again.client("a"), ["server"], {"local_model": MODEL})
+    assert [x["message"] for x in manifest(tmp_path)][-1] == "r00002/client-0.uplink.3"
+    assert set(again._names) == {f"r0000{t}/client-0.uplink" for t in range(3)}  # looked up, never gone through
