@@ -9,6 +9,7 @@ correlations of messages together, which see noise of a low rank.
 """
 
 from collections.abc import Callable, Sequence
+from itertools import combinations
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +24,7 @@ ROWS, ROW = 200, 512  # messages whose pairs are looked at, and numbers of each
 COORDINATES = 60
 LAGS = 2_000_000  # numbers for the correlation of messages with themselves
 FEWEST = 20  # values in a row
+FEWEST_PRODUCTS = 200  # in a correlation, whose law is then nearly normal far out
 
 
 def repeats(noises: Sequence[Noise], name: str = "noise used twice") -> Check:
@@ -71,10 +73,46 @@ def unrelated(noise: Noise, rng: np.random.Generator, alpha: float) -> list[Chec
 
 
 def between_kinds(noises: Sequence[Noise], alpha: float) -> Check:
-    """Whether kinds of one message share noise, number by number."""
-    least = min(n.z.shape[1] for n in noises)
-    rows = np.stack([n.z[:, :least].ravel() for n in noises])
-    return independence(rows, "kinds", alpha)
+    """Whether kinds of one message share noise: correlations of every two, and of sizes, at any shift."""
+    from scipy import stats
+
+    scores = [np.zeros(0)]
+    for one, other in combinations(noises, 2):
+        a, b = _of_one_message(one, other)
+        scores += [_shifted(a, b), _shifted(np.abs(a) - np.abs(a).mean(), np.abs(b) - np.abs(b).mean())]
+    found = np.concatenate(scores)
+    largest = float(found.max()) if len(found) else 0.0
+    limit = float(stats.norm.isf(alpha / (2 * len(found)))) if len(found) else 0.0
+    return Check(
+        name="independence between kinds",
+        passed=largest <= limit,
+        statistic=largest,
+        limit=limit,
+        text=f"the largest of {len(found):,} correlations is {largest:.1f} standard errors"
+        if len(found)
+        else "not tested: too few numbers",
+        failure_rate=alpha if len(found) else 0.0,
+    )
+
+
+def _of_one_message(one: Noise, other: Noise) -> tuple[Floats, Floats]:
+    """The noise of two kinds [messages, numbers], of messages that had both."""
+    places = [n.rounds.astype(np.int64) * (1 << 32) + n.clients for n in (one, other)]
+    _, here, there = np.intersect1d(places[0], places[1], return_indices=True)
+    many = max(1, LAGS // (one.z.shape[1] + other.z.shape[1]))
+    return one.z[here[:many]], other.z[there[:many]]
+
+
+def _shifted(a: Floats, b: Floats) -> Floats:
+    """Correlations of [messages, m] with [messages, n] at every shift with enough numbers, in standard errors."""
+    size = a.shape[1] + b.shape[1]
+    cross = np.fft.irfft((np.conj(np.fft.rfft(a, size, axis=1)) * np.fft.rfft(b, size, axis=1)).sum(0), size)
+    ones = np.ones(a.shape[1]), np.ones(b.shape[1])
+    overlap = np.fft.irfft(np.conj(np.fft.rfft(ones[0], size)) * np.fft.rfft(ones[1], size), size).round()
+    products = overlap * len(a)
+    enough = products >= FEWEST_PRODUCTS
+    spread = float(a.std() * b.std()) if a.size and b.size else 0.0
+    return np.abs(cross[enough]) / (spread * np.sqrt(products[enough])) if spread else np.zeros(0)
 
 
 def _fine(noise: Noise) -> bool:

@@ -8,6 +8,7 @@ import torch
 from audit.canaries.payload import Shape
 from audit.canaries.residuals import Check
 from audit.canaries.run_payload import passed
+from fl.errors import UserError
 from fl.kinds import Kind
 from fl.protection import Protection, Sending
 from fl.protections.central_dp import CentralDP
@@ -16,7 +17,7 @@ from fl.protections.dp_gaussian import DPGaussian
 from fl.protections.prototype_threshold import PrototypeThreshold
 from fl.protections.quantise import Quantise
 from fl.streams import Streams
-from tests.audit.canaries.wrong import CLIP, KINDS, WRONG, WRONG_MEANS, Wrong, WrongMean, Z
+from tests.audit.canaries.wrong import CLIP, KINDS, WRONG, WRONG_MEANS, SendsItsSeed, Wrong, WrongMean, Z
 
 ALPHA = 0.05
 
@@ -66,6 +67,11 @@ def gaussian(cls: type[DPGaussian], **settings: object) -> DPGaussian:
 def test_wrong_noise_is_found(fault: type[Wrong]) -> None:
     failed = {c.name for checks in found(gaussian(fault)).values() for c in checks if not c.passed}
     assert WRONG[fault] in failed
+
+
+def test_an_array_beside_the_noise_is_refused() -> None:
+    with pytest.raises(UserError, match="added the array 'seed'"):
+        found(gaussian(SendsItsSeed))
 
 
 @pytest.mark.parametrize("cls", [DPGaussian, Wrong])

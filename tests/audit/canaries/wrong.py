@@ -174,6 +174,16 @@ class OneVectorForTwoKinds(Seeded):
         return self.sending.rng.initial_seed()
 
 
+class PartlySharedByKinds(Wrong):
+    """Two thirds of the variance of each kind are the same draws, of which no number comes out twice."""
+
+    def noised(self, arrays: Payload) -> Payload:
+        shared = torch.Generator().manual_seed(self.sending.rng.initial_seed() % 10**9 + 1)
+        rng, spread = self.generator(), CLIP * Z
+        both = {k: (self.draw(v, shared), self.draw(v, rng)) for k, v in arrays.items()}
+        return {k: arrays[k] + ((2 / 3) ** 0.5 * a + (1 / 3) ** 0.5 * b) * spread for k, (a, b) in both.items()}
+
+
 class SameInEveryRow(Wrong):
     def draw(self, v: Tensor, rng: torch.Generator) -> Tensor:
         row = torch.randn(v.shape[1:] if v.dim() > 1 else v.shape, generator=rng)
@@ -318,6 +328,7 @@ WRONG: dict[type[Wrong], str] = {
     EveryFifthRoundAgain: "noise used twice",
     NeighboursShare: "noise used twice",
     OneVectorForTwoKinds: "noise used twice",
+    PartlySharedByKinds: "independence between kinds",
     SameInEveryRow: "noise used twice",
     SmallerInLateRounds: "amount of noise in rounds",
     SmallerForOneClient: "amount of noise in clients",
@@ -336,7 +347,6 @@ WRONG: dict[type[Wrong], str] = {
     SensitivityHalved: "sensitivity in the run's own shape",
     AdjacencyMistaken: "sensitivity in the run's own shape",
     ListsOneKind: "everything sent is listed",
-    SendsItsSeed: "everything sent is listed",
 }
 
 
