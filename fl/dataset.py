@@ -7,6 +7,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from fl.errors import UserError
 from fl.plugin import Plugin
 
 
@@ -45,6 +46,50 @@ class Data:
     def shape(self) -> tuple[int, ...]:
         """Shape of one example."""
         return tuple(self.train.x.shape[1:])
+
+
+MOST_CHANNELS = 4  # of images; more in the first place and these in the last: the channels stand last
+
+
+def sound(data: Data, title: str) -> Data:
+    """The same data; raises UserError where arrays are not what the contract says, whoever wrote load()."""
+    for part, arrays in (("train", data.train), ("test", data.test)):
+        x, where = arrays.x, f"dataset {title!r}: {part}.x is"
+        shape = list(x.shape)
+        if x.ndim == 4 and x.dtype == np.float32:
+            if shape[1] > MOST_CHANNELS >= shape[3]:
+                raise UserError(
+                    f"{where} {shape}: images of {shape[1]} channels, expected [N, channels, height, width]",
+                    hint="the channels seem to stand last: return x.transpose(0, 3, 1, 2)",
+                )
+            if x.size and not (x.min() >= 0 and x.max() <= 1):
+                raise UserError(
+                    f"{where} from {x.min():g} to {x.max():g}, expected numbers in [0, 1]",
+                    hint="divide bytes by 255; give mean and std for what models see",
+                )
+        elif not (x.ndim == 2 and x.dtype == np.int64):
+            what = "a table" if x.ndim == 2 and x.dtype.kind == "f" else f"{x.dtype} {shape}"
+            raise UserError(
+                f"{where} {what}, expected float32 [N, channels, height, width] or tokens, int64 [N, T]",
+                hint="tabular data and raw text are not supported"
+                if x.ndim < 3
+                else "convert it in load(): x.astype(np.float32) in [0, 1]",
+            )
+        y = arrays.y
+        if (
+            y.shape != (len(x),)
+            or y.dtype != np.int64
+            or (y.size and not 0 <= y.min() <= y.max() < len(data.classes))
+        ):
+            span = f", {y.min()} to {y.max()}" if y.size and y.dtype.kind in "iuf" else ""
+            raise UserError(
+                f"dataset {title!r}: {part}.y is {y.dtype} {list(y.shape)}{span}, expected int64 [{len(x)}] in 0 "
+                f"to {len(data.classes) - 1}",
+                hint="regression is not supported: cut the numbers into classes"
+                if y.dtype.kind == "f"
+                else "one whole number an example, and a name in `classes` for each",
+            )
+    return data
 
 
 class Dataset(Plugin):

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from audit.cli.pace import training_seconds
 from audit.phases.choice import choose, duration, planned, refuse_impossible
 from audit.settings.config import Config
 from audit.settings.errors import located
@@ -45,7 +46,11 @@ def preflight(config: Config) -> Iterator[str]:
     yield (
         f"{len(tried)} of {found.applicable} applicable attacks will run, on {len(telling) - len(bare)} of "
         f"{len(telling)} artifacts (a kind and who could read it); about "
-        f"{duration(sum(seconds.values()))} of one core by the attacks' cards, and training"
+        f"{duration(sum(seconds.values()))} of one core by the attacks' cards"
+    )
+    yield (
+        f"training: about {duration(training_seconds(case))} of one core if everybody answers, by one batch that "
+        "was trained just now"
     )
     if not tried:
         yield "no attack will run: such an audit is inconclusive"

@@ -23,7 +23,7 @@ from audit.subject.sharing import shared
 from fl.adversary import Adversary
 from fl.aggregator import Aggregator
 from fl.compromise import Compromise
-from fl.dataset import Data, Dataset
+from fl.dataset import Data, Dataset, sound
 from fl.errors import UserError
 from fl.method import Card, LocalConfig, RoundMethod
 from fl.model import Net, State, adapt, initialise, state_of
@@ -87,7 +87,7 @@ class SimulatedCase:
     @cached_property
     def data(self) -> Data:
         limits = self.config.federation
-        data = shared(("data", repr(limits.dataset)), self.dataset.load)
+        data = shared(("data", repr(limits.dataset)), lambda: sound(self.dataset.load(), self.dataset.title))
         data = Data(
             train=_first(data.train, limits.train_limit, self.streams, "train_limit"),
             test=_first(data.test, limits.test_limit, self.streams, "test_limit"),
@@ -137,6 +137,12 @@ class SimulatedCase:
             server=holdout.server,
             own=(OWN if self.data.train.owner is not None else 0.0) if holdout.own is None else holdout.own,
         )
+        if not any(map(len, population.parts)):
+            raise UserError(
+                f"no client of {self.dataset.title!r} has an example left: what the test part has as well and what "
+                "is held out is not trained on",
+                hint="give test examples that are not training examples, or smaller federation.holdout shares",
+            )
         return self._unchanged("population", population, digests.of_population)
 
     def _unchanged(self, name: str, value: T, digest: Callable[[T], str]) -> T:

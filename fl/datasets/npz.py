@@ -2,9 +2,10 @@
 
     numpy.savez("mine.npz", x_train=..., y_train=..., x_test=..., y_test=...)
 
-x is uint8 in 0..255 or floating point in [0, 1], shaped [N, H, W] or [N, channels, H, W]; or tokens, whole
-numbers shaped [N, T]. y is whole numbers 0..classes-1, shaped [N]. Optional: `classes`, names as
-text; `owner_train` and `owner_test`, the natural client of each example. Nothing is unpickled.
+x is uint8 in 0..255 or floating point in [0, 1], shaped [N, H, W] or [N, channels, H, W], or with `layout: hwc`
+[N, H, W, channels]: which of them it is is declared, never guessed. Or x is tokens, whole numbers shaped [N, T].
+y is whole numbers 0..classes-1 or names as text, shaped [N]. Optional: `classes`, names as text; `owner_train`
+and `owner_test`, the natural client of each example. Nothing is unpickled.
 """
 
 import zipfile
@@ -12,13 +13,13 @@ import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from fl.dataset import Arrays, Data, Dataset
+from fl.dataset import MOST_CHANNELS, Arrays, Data, Dataset
 from fl.datasets._arrays import moments
 from fl.errors import UserError
 
@@ -32,14 +33,23 @@ class NPZ(Dataset):
     @dataclass(frozen=True, kw_only=True)
     class Config:
         path: Annotated[str, Field(description="the file that numpy.savez wrote")]
+        layout: Annotated[
+            Literal["chw", "hwc"] | None,
+            Field(description="where channels stand in images: chw or hwc; null: chw, if that can be"),
+        ] = None
 
     def load(self) -> Data:
         path = Path(self.config.path).expanduser()
         arrays = _read(path)
         names = tuple(map(str, arrays["classes"].tolist())) if "classes" in arrays else ()
+        if any(arrays[f"y_{part}"].dtype.kind == "U" for part in ("train", "test")):
+            names = _as_numbers(arrays, names)
         labels = [_labels(arrays, f"y_{part}", len(names)) for part in ("train", "test")]
         names = names or tuple(str(c) for c in range(max(int(y.max()) for y in labels) + 1))
-        train, test = (_part(arrays, part, y) for part, y in zip(("train", "test"), labels, strict=True))
+        if len(names) < 2:
+            raise _bad("y_train", f"one class, {names[0]!r}", "at least two, or there is nothing to learn")
+        layout = self.config.layout
+        train, test = (_part(arrays, part, y, layout) for part, y in zip(("train", "test"), labels, strict=True))
         if train.x.shape[1:] != test.x.shape[1:] or train.x.dtype != test.x.dtype:
             raise _bad(
                 "x_test",
@@ -73,8 +83,25 @@ def _read(path: Path) -> dict[str, NDArray[Any]]:
     return arrays
 
 
+def _as_numbers(arrays: dict[str, NDArray[Any]], names: tuple[str, ...]) -> tuple[str, ...]:
+    """Labels as text become numbers, in place: by their place in `classes`, else among all sorted names."""
+    texts = {part: arrays[f"y_{part}"].astype(str) for part in ("train", "test")}
+    names = names or tuple(sorted({str(t) for found in texts.values() for t in found.tolist()}))
+    place = {name: i for i, name in enumerate(names)}
+    for part, found in texts.items():
+        if unknown := [t for t in found.ravel().tolist() if t not in place]:
+            raise _bad(f"y_{part}", f"the label {unknown[0]!r}", f"one of `classes`: {', '.join(names[:9])}")
+        arrays[f"y_{part}"] = np.vectorize(place.__getitem__, otypes=[np.int64])(found)
+    return names
+
+
 def _labels(arrays: Mapping[str, NDArray[Any]], key: str, classes: int) -> NDArray[np.int64]:
     y = arrays[key]
+    if y.ndim == 2 and y.shape[1] > 1:
+        raise _bad(key, f"{list(y.shape)}, a column a class", "one number an example", f"use {key}.argmax(1)")
+    if y.dtype.kind == "f":
+        hint = "cut the numbers into classes"
+        raise _bad(key, f"real numbers ({y.dtype})", "classes: regression is not supported", hint)
     if y.ndim != 1 or y.dtype.kind not in "iu" or not len(y):
         raise _bad(key, f"{y.dtype} {list(y.shape)}", "whole numbers [N], at least one")
     if y.min() < 0 or y.max() >= (classes or _MOST_CLASSES):
@@ -82,21 +109,32 @@ def _labels(arrays: Mapping[str, NDArray[Any]], key: str, classes: int) -> NDArr
     return y.astype(np.int64)
 
 
-def _part(arrays: Mapping[str, NDArray[Any]], part: str, y: NDArray[np.int64]) -> Arrays:
+def _part(arrays: Mapping[str, NDArray[Any]], part: str, y: NDArray[np.int64], layout: str | None) -> Arrays:
     key, x = f"x_{part}", arrays[f"x_{part}"]
     if len(x) != len(y):
         raise _bad(key, f"{len(x)} examples", f"{len(y)} as in y_{part}")
     owner = arrays.get(f"owner_{part}")
     if owner is not None and (owner.shape != y.shape or owner.dtype.kind not in "iu"):
         raise _bad(f"owner_{part}", f"{owner.dtype} {list(owner.shape)}", f"whole numbers [{len(y)}]")
-    return Arrays(x=_examples(key, x), y=y, owner=None if owner is None else owner.astype(np.int64))
+    return Arrays(x=_examples(key, x, layout), y=y, owner=None if owner is None else owner.astype(np.int64))
 
 
-def _examples(key: str, x: NDArray[Any]) -> NDArray[Any]:
+def _examples(key: str, x: NDArray[Any], layout: str | None) -> NDArray[Any]:
     if x.ndim == 2 and x.dtype.kind in "iu" and x.size:
         if x.min() < 0:
             raise _bad(key, f"token {x.min()}", "tokens >= 0")
         return x.astype(np.int64)
+    if x.dtype.kind in "US":
+        raise _bad(
+            key, "text", "tokens: raw text is not supported", "give each word or sign a whole number, [N, T]"
+        )
+    if x.ndim == 2 and x.dtype.kind == "f":
+        raise _bad(
+            key,
+            f"a table of {x.shape[1]} columns",
+            "images or tokens: tabular data are not supported",
+            "a table that is printed as images would be graded by how alike bar codes look",
+        )
     if x.ndim not in (3, 4) or not (x.dtype == np.uint8 or x.dtype.kind == "f") or 0 in x.shape:
         raise _bad(
             key,
@@ -107,13 +145,33 @@ def _examples(key: str, x: NDArray[Any]) -> NDArray[Any]:
         if not np.isfinite(x).all():
             raise _bad(key, "NaN or infinite values", "finite ones")
         if x.min() < 0 or x.max() > 1:
-            raise _bad(key, f"values from {x.min():g} to {x.max():g}", "0 to 1")
-    x = x[:, None] if x.ndim == 3 else x
+            found = f"values from {x.min():g} to {x.max():g}"
+            raise _bad(
+                key, found, "0 to 1", f"divide {key} by {255 if x.max() > 1 else 'its range'} before saving it"
+            )
+    x = x[:, None] if x.ndim == 3 else _channels_first(key, x, layout)
     return x.astype(np.float32) / np.float32(255) if x.dtype == np.uint8 else x.astype(np.float32)
 
 
-def _bad(key: str, found: str, expected: str) -> UserError:
+def _channels_first(key: str, x: NDArray[Any], layout: str | None) -> NDArray[Any]:
+    """[N, C, H, W]; refuses to guess where the first axis cannot be channels."""
+    if layout == "hwc":
+        return np.ascontiguousarray(x.transpose(0, 3, 1, 2))
+    if layout is None and x.shape[1] > MOST_CHANNELS:
+        last = x.shape[3] <= MOST_CHANNELS
+        raise _bad(
+            key,
+            f"{list(x.shape)}, which would be images of {x.shape[1]} channels",
+            "[N, channels, H, W]",
+            "if the channels stand last, say layout: hwc in the config"
+            if last
+            else "if these are channels, say layout: chw in the config",
+        )
+    return x
+
+
+def _bad(key: str, found: str, expected: str, hint: str = "") -> UserError:
     return UserError(
         f"dataset npz: {key} has {found}, expected {expected}",
-        hint="the head of fl/datasets/npz.py says what each array must be",
+        hint=hint or "the head of fl/datasets/npz.py says what each array must be",
     )

@@ -1,0 +1,41 @@
+"""About how long training will take here: one batch is trained and timed, the rest is multiplied.
+
+Counts the plain step of local training. A method that does more in a step (two networks, a frozen pass, DP-SGD)
+takes longer; a number of answering clients below the average of the availability takes less.
+"""
+
+import time
+
+import torch
+
+from audit.subject.simulated import SimulatedCase
+from fl.model import initialise
+
+STEPS = 2  # that are timed, after one that is not
+
+
+def training_seconds(case: SimulatedCase) -> float:
+    """Seconds of one core for all rounds, were everybody to answer in each; 0 for a method without rounds."""
+    settings = case.training
+    if not settings.local_epochs or not settings.rounds:
+        return 0.0
+    net = initialise(case.make_net, case.streams)
+    mean, std = (torch.tensor(v).reshape(-1, 1, 1) for v in (case.data.mean, case.data.std))
+    batch = case.data.train.take(next(part for part in case.parts.values() if len(part))[: settings.batch_size])
+    x, y = torch.from_numpy(batch.x), torch.from_numpy(batch.y)
+    x = x if x.dtype == torch.int64 else (x - mean) / std
+    optimiser = torch.optim.SGD(net.parameters(), lr=0.0)
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        for i in range(1 + STEPS):
+            if i == 1:
+                began = time.perf_counter()
+            optimiser.zero_grad()
+            torch.nn.functional.cross_entropy(net(x), y).backward()
+            optimiser.step()
+        each = (time.perf_counter() - began) / STEPS / len(y)
+    finally:
+        torch.set_num_threads(threads)
+    examples = sum(map(len, case.parts.values()))
+    return each * examples * settings.local_epochs * settings.rounds

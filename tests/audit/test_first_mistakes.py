@@ -1,0 +1,229 @@
+"""Typical mistakes of a first user: each ends in one sentence that names it and a hint that solves it."""
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from audit.cli.main import app
+from fl.datasets.npz import NPZ
+
+RNG = np.random.default_rng(0)
+N = 24
+GREY, LABELS = RNG.random((N, 1, 8, 8), dtype=np.float32), np.arange(N) % 3
+CONFIG = """
+federation: {dataset: {name: npz, path: DATA}, clients: 3, model: MODEL}
+method: {name: fedavg, rounds: 1, local_epochs: 1}
+attacks: ATTACKS
+"""
+
+
+def saved(path: Path, x: Any = GREY, y: Any = LABELS, **more: Any) -> Path:
+    held = x[::-1, ..., ::-1] if x.ndim > 1 else x  # other images, of the same kind
+    np.savez(path, **({"x_train": x, "y_train": y, "x_test": held, "y_test": y} | more))
+    return path
+
+
+def said(*arguments: str) -> str:
+    """What a refused command prints: one sentence and a hint, exit code 2, no traceback."""
+    found = CliRunner().invoke(app, list(arguments))
+    assert found.exit_code == 2, found.output
+    lines = found.output.strip().splitlines()
+    assert lines[0].startswith("error: ") and lines[1].startswith("  hint: ") and len(lines) == 2, found.output
+    assert "unexpected" not in found.output
+    return found.output
+
+
+DATA = {  # what is brought: (arrays, a phrase of the sentence, a phrase of the hint)
+    "channels that stand last": (
+        {"x": RNG.random((N, 32, 32, 3), dtype=np.float32)},
+        "32 channels",
+        "layout: hwc",
+    ),
+    "a hyperspectral image": ({"x": RNG.random((N, 12, 8, 8), dtype=np.float32)}, "12 channels", "layout: chw"),
+    "bytes as floats": ({"x": GREY * 255}, "values from", "divide x_train by 255"),
+    "not a number": ({"x": GREY * np.nan}, "NaN", ""),
+    "a table": ({"x": RNG.random((N, 20))}, "tabular data are not supported", "bar codes"),
+    "raw text": ({"x": np.array(["a word"] * N)}, "raw text is not supported", "number"),
+    "regression": ({"y": RNG.random(N)}, "regression is not supported", "cut the numbers into classes"),
+    "one-hot labels": ({"y": np.eye(3)[LABELS]}, "a column a class", "y_train.argmax(1)"),
+    "labels from 1 beyond the names": (
+        {"y": LABELS + 1, "classes": np.array(["a", "b", "c"])},
+        "labels from 1 to 3",
+        "",
+    ),
+    "a label without a name": ({"y": np.array(["x"] * N), "classes": np.array(["a", "b"])}, "the label 'x'", ""),
+    "one class": ({"y": np.zeros(N, int)}, "one class", ""),
+    "fewer labels than images": ({"y": LABELS[:20]}, "24 examples, expected 20", ""),
+}
+
+
+@pytest.mark.parametrize("mistake", DATA)
+def test_data_of_ones_own_that_cannot_be_read_say_why(mistake: str, tmp_path: Path) -> None:
+    arrays, sentence, hint = DATA[mistake]
+    path = saved(tmp_path / "mine.npz", **arrays)  # type: ignore[arg-type]
+    config = tmp_path / "c.yaml"
+    config.write_text(CONFIG.replace("DATA", str(path)).replace("MODEL", "mlp").replace("ATTACKS", "[]"))
+    first, second = said("plan", str(config)).strip().splitlines()
+    assert sentence in first and hint in second
+
+
+def config_with(tmp_path: Path, **changes: str) -> Path:
+    path = tmp_path / "c.yaml"
+    words = {"DATA": str(saved(tmp_path / "mine.npz")), "MODEL": "mlp", "ATTACKS": "[]"} | changes
+    text = CONFIG
+    for key, value in words.items():
+        text = text.replace(key, value)
+    path.write_text(text)
+    return path
+
+
+def text_model(tmp_path: Path) -> list[str]:
+    return ["plan", str(config_with(tmp_path, MODEL="char_lstm"))]
+
+
+def other_names(tmp_path: Path) -> list[str]:
+    np.savez(tmp_path / "mine2.npz", images=GREY, labels=LABELS)
+    return ["plan", str(config_with(tmp_path, DATA=str(tmp_path / "mine2.npz")))]
+
+
+def one_array(tmp_path: Path) -> list[str]:
+    np.save(tmp_path / "mine.npy", GREY)
+    return ["plan", str(config_with(tmp_path, DATA=str(tmp_path / "mine.npy")))]
+
+
+def tested_on_what_was_trained(tmp_path: Path) -> list[str]:
+    return ["plan", str(config_with(tmp_path, DATA=str(saved(tmp_path / "same.npz", x_test=GREY))))]
+
+
+def impossible_attack(tmp_path: Path) -> list[str]:
+    return ["plan", str(config_with(tmp_path, ATTACKS="[upcnn]"))]
+
+
+def no_such_attack(tmp_path: Path) -> list[str]:
+    return ["plan", str(config_with(tmp_path, ATTACKS="[upcn]"))]
+
+
+def no_config(tmp_path: Path) -> list[str]:
+    return ["run", str(tmp_path / "nothing.yaml")]
+
+
+def a_config_for_a_run(tmp_path: Path) -> list[str]:
+    return ["check", str(config_with(tmp_path))]
+
+
+def nothing_to_explain(tmp_path: Path) -> list[str]:
+    return ["explain", "upcnn", "--run", str(tmp_path)]
+
+
+OTHERS: dict[Callable[[Path], list[str]], tuple[str, str]] = {
+    text_model: ("char_lstm", ""),
+    other_names: ("has no x_train; it has images, labels", "it needs x_train"),
+    one_array: ("use numpy.savez, not numpy.save", ""),
+    tested_on_what_was_trained: ("has an example left", "test examples that are not training examples"),
+    impossible_attack: ("upcnn", ""),
+    no_such_attack: ("no 'upcn'", "did you mean 'upcnn'?"),
+    no_config: ("no file", ""),
+    a_config_for_a_run: ("no run folder", "`fedaudit run CONFIG` makes one"),
+    nothing_to_explain: ("", ""),
+}
+
+
+@pytest.mark.parametrize("mistake", OTHERS, ids=lambda m: m.__name__)
+def test_other_mistakes_of_a_first_user_end_in_a_sentence(
+    mistake: Callable[[Path], list[str]], tmp_path: Path
+) -> None:
+    sentence, hint = OTHERS[mistake]
+    first, second = said(*mistake(tmp_path)).strip().splitlines()
+    assert sentence in first and hint in second
+
+
+def test_at_least_twenty_mistakes_are_tried() -> None:
+    assert len(DATA) + len(OTHERS) >= 20
+
+
+def test_a_declared_layout_gives_the_same_images_as_channels_first(tmp_path: Path) -> None:
+    colour = RNG.random((N, 3, 6, 5), dtype=np.float32)
+    first = NPZ(NPZ.Config(path=str(saved(tmp_path / "a.npz", x=colour)))).load()
+    last = saved(tmp_path / "b.npz", x=colour.transpose(0, 2, 3, 1))
+    declared = NPZ(NPZ.Config(path=str(last), layout="hwc")).load()
+    assert np.array_equal(first.train.x, declared.train.x) and declared.shape == (3, 6, 5)
+
+
+def test_labels_as_text_are_the_classes_in_order(tmp_path: Path) -> None:
+    names = np.array(["eel", "cat", "dog"])[LABELS]
+    data = NPZ(NPZ.Config(path=str(saved(tmp_path / "a.npz", y=names)))).load()
+    assert data.classes == ("cat", "dog", "eel")
+    assert [data.classes[i] for i in data.train.y] == names.tolist()
+    own = saved(tmp_path / "b.npz", y=names, classes=np.array(["eel", "dog", "cat", "ant"]))
+    assert NPZ(NPZ.Config(path=str(own))).load().classes == ("eel", "dog", "cat", "ant")
+
+
+OWN = """
+import numpy as np, torch
+from fl.dataset import Arrays, Data, Dataset
+
+class Mine(Dataset):
+    title = "Mine"
+    def load(self):
+        x, y = np.zeros(SHAPE, np.DTYPE) + VALUE, np.arange(12) % 2
+        a = Arrays(x=x, y=y.astype(np.LABEL))
+        b = Arrays(x=x[..., ::-1].copy(), y=a.y)
+        return Data(train=a, test=b, classes=("a", "b"))
+
+class Odd(torch.nn.Module):
+    def __init__(self, shape, classes):
+        super().__init__()
+        first, last = torch.nn.Linear(64, 7), torch.nn.Linear(7, classes)
+        self.module = torch.nn.ModuleDict({"weight": first, "état/1": last})
+        self.register_parameter("head-0", torch.nn.Parameter(torch.zeros(1)))
+    def forward(self, x):
+        return self.module["état/1"](self.module["weight"](x.flatten(1)).relu()) + getattr(self, "head-0")
+"""
+
+
+@pytest.mark.parametrize(
+    ("shape", "dtype", "value", "label", "sentence"),
+    [
+        ("(12, 32, 32, 3)", "float32", "0.5", "int64", "images of 32 channels"),
+        ("(12, 1, 8, 8)", "float32", "200", "int64", "from 200 to 200"),
+        ("(12, 1, 8, 8)", "float64", "0.5", "int64", "float64"),
+        ("(12, 20)", "float32", "0.5", "int64", "a table"),
+        ("(12, 1, 8, 8)", "float32", "0.5", "float64", "train.y is float64"),
+    ],
+)
+def test_a_data_set_class_of_ones_own_is_held_to_the_contract(
+    shape: str, dtype: str, value: str, label: str, sentence: str, tmp_path: Path
+) -> None:
+    text = OWN.replace("SHAPE", shape).replace("DTYPE", dtype).replace("VALUE", value).replace("LABEL", label)
+    name = "own_" + re.sub("[^a-z0-9]", "", f"{shape}{dtype}{value}{label}")
+    (tmp_path / f"{name}.py").write_text(text)
+    config = tmp_path / "c.yaml"
+    config.write_text(
+        f"federation: {{dataset: '{name}:Mine', clients: 2, model: mlp}}\nmethod: fedavg\nattacks: []\n"
+    )
+    assert sentence in said("plan", str(config))
+
+
+def test_a_model_of_ones_own_may_name_its_parameters_as_it_likes(tmp_path: Path) -> None:
+    text = OWN.replace("SHAPE", "(12, 1, 8, 8)").replace("DTYPE", "float32")
+    text = text.replace("VALUE", "np.random.default_rng(1).random((12, 1, 8, 8), np.float32)")
+    (tmp_path / "own_names.py").write_text(text.replace("LABEL", "int64"))
+    config = tmp_path / "c.yaml"
+    config.write_text(
+        "federation: {dataset: 'own_names:Mine', clients: 2, model: 'own_names:Odd'}\n"
+        "method: {name: fedavg, rounds: 1, local_epochs: 1}\nattacks: [loss_threshold]\nreport: [json]\n"
+        "workers: 0\n"
+    )
+    found = CliRunner().invoke(app, ["run", str(config), "--out", str(tmp_path / "out")])
+    assert found.exit_code in (0, 3), found.output
+    assert "error" not in found.output
+
+
+def test_a_plan_states_how_long_training_takes(tmp_path: Path) -> None:
+    found = CliRunner().invoke(app, ["plan", str(config_with(tmp_path))])
+    assert re.search(r"training: about .+ of one core", found.output), found.output
