@@ -103,7 +103,7 @@ class Lines:
             return
         self.began.setdefault(phase, now)
         if phase not in self.told:  # of all phases the first begins with a line, so that a log is not empty
-            self.told[phase] = "", now if self.told or self.ended else -math.inf
+            self.told[phase] = "", now if self.told or self.ended or not done else -math.inf
         step, last = self.told[phase]
         if (present and present != step) or now - last >= EVERY:
             self.told[phase] = present or step, now

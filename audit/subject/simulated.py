@@ -141,7 +141,7 @@ class SimulatedCase:
             raise UserError(
                 f"no client of {self.dataset.title!r} has an example left: what the test part has as well and what "
                 "is held out is not trained on",
-                hint="give test examples that are not training examples, or smaller federation.holdout shares",
+                hint="give test examples that are no training examples, or a smaller federation.holdout",
             )
         return self._unchanged("population", population, digests.of_population)
 

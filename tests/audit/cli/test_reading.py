@@ -83,7 +83,6 @@ def test_list_of_one_name_prints_its_whole_card_and_a_slip_gets_the_nearest() ->
 def test_a_log_has_a_line_a_step_with_the_name_of_the_attack_and_an_estimate() -> None:
     now, lines = 0.0, list[str]()
     log = Lines(lines.append, lambda: now)
-    log("simulate", 0, 100)
     for at in range(1, 100):
         now += 1
         log("simulate", at, 100)
@@ -94,11 +93,11 @@ def test_a_log_has_a_line_a_step_with_the_name_of_the_attack_and_an_estimate() -
     log("attack (ridge, about 2 s)", 1, 2)
     log("attack", 2, 2)
     assert [line.replace("\u00a0", " ") for line in lines] == [
-        "simulate: 0 of 100",
-        "simulate: 30 of 100, about 1 min 10 s left",
-        "simulate: 60 of 100, about 40 s left",
-        "simulate: 90 of 100",
-        "simulate: done, 1 min 39 s",
+        "simulate: 1 of 100",
+        "simulate: 31 of 100, about 1 min 7 s left",
+        "simulate: 61 of 100, about 38.4 s left",
+        "simulate: 91 of 100",
+        "simulate: done, 1 min 38 s",
         "attack: upcnn, about 40 s, 0 of 2",
         "attack: ridge, about 2 s, 1 of 2",
         "attack: done, 40 s",

@@ -200,7 +200,7 @@ def test_the_command_line_prints_through_one_function() -> None:
                     found.append(f"{module} {ast.unparse(node)}")
     assert found == [
         "audit.cli.cards print('\\n'.join((line for e in found for line in (*card(e, _margin(found), "
-        "width, bold=True), ''))))"
+        "width, bold=sys.stdout.isatty()), ''))))"
     ]  # our own cards, in bold
 
 
