@@ -139,8 +139,8 @@ class SimulatedCase:
         )
         if not any(map(len, population.parts)):
             raise UserError(
-                f"no client of {self.dataset.title!r} has an example left: what the test part has as well and what "
-                "is held out is not trained on",
+                f"no client of {self.dataset.title!r} has an example left: what the test part has as well and "
+                "what is held out is not trained on",
                 hint="give test examples that are no training examples, or a smaller federation.holdout",
             )
         return self._unchanged("population", population, digests.of_population)
