@@ -4,7 +4,7 @@ PYTHON ?= python3
 RUN := .venv/bin
 DONE := .venv/.installed
 
-.PHONY: help audit example-flower test quick check bench paper claims equivalence mechanisms dev clean
+.PHONY: help audit example-flower test quick check bench paper claims equivalence mechanisms dist fuzz dev clean
 help:  ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1  /p' $(MAKEFILE_LIST) | expand -t 10
 
@@ -48,6 +48,14 @@ example-flower: $(DONE)  ## a federation that really runs in Flower, recorded an
 
 dev: $(DONE)  ## the environment with the tools to work on it
 	@echo "activate it: . .venv/bin/activate"
+
+dist: $(DONE)  ## wheel, sdist and bill of materials; the same sources give the same bytes
+	$(RUN)/python -m pip install --quiet build
+	$(RUN)/python -m build --outdir dist .
+	$(RUN)/python release/sbom.py > dist/sbom.cdx.json
+
+fuzz: $(DONE)  ## changed folders, configs and data files: MINUTES=10 FOLDERS=2000 CONFIGS=600
+	$(RUN)/python -m tests.fuzz --minutes $(or $(MINUTES),60) --folders $(or $(FOLDERS),2000) --configs $(or $(CONFIGS),600)
 
 clean:  ## remove the environment and caches; run folders stay
 	rm -rf .venv .mypy_cache .ruff_cache *.egg-info

@@ -44,7 +44,7 @@ class Schema(StrEnum):
     CLAIMS = "claims"
 
 
-ConfigFile = Annotated[Path, typer.Argument(metavar="CONFIG", help="a YAML config")]
+ConfigFile = Annotated[Path, typer.Argument(metavar="CONFIG", help="a YAML config, or quickstart")]
 RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="a run folder")]
 Out = Annotated[Optional[Path], typer.Option(help="run folder; default runs/NAME of the config")]  # noqa: UP045
 Workers = Annotated[Optional[str], typer.Option(help="auto, or how many processes; 0: none")]  # noqa: UP045
@@ -55,8 +55,21 @@ Other = Annotated[
 Trust = Annotated[bool, typer.Option("--trust-plugins", help="run code that the folder's own config names")]
 
 
+def _version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version
+
+        say(f"fedaudit {version('fedaudit')}")
+        raise typer.Exit
+
+
 @app.callback()
-def _root(debug: Annotated[bool, typer.Option("--debug", help="show tracebacks")] = False) -> None:
+def _root(
+    debug: Annotated[bool, typer.Option("--debug", help="show tracebacks")] = False,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="print it")
+    ] = False,
+) -> None:
     if debug:
         os.environ["FEDAUDIT_DEBUG"] = "1"
 
@@ -192,18 +205,25 @@ def doctor(
 
 
 def _load(path: Path) -> "Config":
-    """A config of the user's own; plugins it names may lie beside it."""
+    """A config of the user's own, or one that comes with fedaudit; plugins it names may lie beside it."""
     from audit.claims.claim import load as load_claims
     from audit.settings.code import bring_code
     from audit.settings.config import load
     from audit.verdict.policy import load_policy
 
+    path = _shipped(path)
     config = load(path)
     load_policy(config.policy)  # now, not after an hour of training
     for claims in config.claims:
         load_claims(Path(claims))
     bring_code(config, [path.parent])
     return config
+
+
+def _shipped(path: Path) -> Path:
+    """`quickstart` is configs/quickstart.yaml of this installation, where the user has no file of that name."""
+    ours = Path(__file__).parents[1] / "configs" / f"{path}.yaml"
+    return ours if path.name == str(path) and not path.exists() and ours.is_file() else path
 
 
 def _phases(

@@ -2,6 +2,7 @@
 
 import os
 import platform
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
@@ -31,6 +32,11 @@ def environment() -> dict[str, dict[str, str]]:
 
 def versions() -> dict[str, str]:
     """Python and the libraries that can change a number."""
+    return dict(_versions())
+
+
+@cache
+def _versions() -> dict[str, str]:
     found = {"python": platform.python_version()}
     for name in LIBRARIES:
         try:

@@ -6,6 +6,7 @@ and why the threshold is where it is. Files lie in audit/policy/; a config may n
 
 import importlib.resources
 import math
+from functools import cache
 from pathlib import Path
 from typing import Literal
 
@@ -149,6 +150,12 @@ def load_policy(name: str) -> Policy:
     """A policy of audit/policy/ by name, or any by path; raises UserError where it is not one."""
     if "/" in name or name.endswith((".yaml", ".yml")):
         return _read(Path(name))
+    return _named(name)
+
+
+@cache
+def _named(name: str) -> Policy:
+    """One of ours, read once a process."""
     found = importlib.resources.files("audit") / "policy" / f"{name}.yaml"
     if not found.is_file():
         folder = importlib.resources.files("audit") / "policy"

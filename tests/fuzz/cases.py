@@ -1,0 +1,198 @@
+"""What is tried: a case is plain values, drawn by hypothesis or kept in corpus/, played in a forked process."""
+
+import gzip
+import json
+import shutil
+import struct
+from collections.abc import Callable, Mapping
+from contextlib import chdir, suppress
+from functools import cache
+from pathlib import Path
+from tempfile import mkdtemp
+from typing import Any
+
+import numpy as np
+import yaml
+from hypothesis import strategies as st
+from PIL import Image
+
+from audit.subject.received import survey
+from tests.fuzz.child import command, ended, guarded
+from tests.fuzz.mutate import apply
+from tests.test_house import ROOT
+
+PLACE = "/dev/shm" if Path("/dev/shm").is_dir() else None  # where flushing to the disk takes no time
+CONFIG = """
+title: A small run
+federation: {dataset: digits, clients: 3, partition: {name: iid}, model: logreg}
+method: {name: fedavg, rounds: 2, local_epochs: 1}
+protections: [{name: dp_gaussian, clip_norm: 1.0, noise_multiplier: 1.0}]
+workers: 0
+report: [json]
+record: {rounds: all}
+attacks: [example_numbers]
+dp_audit: {canaries: 0}
+"""
+COMMANDS = ("check", "verify", "score", "report", "account", "attack", "budget", "compare", "run", "simulate")
+CHANGES = (
+    *("value", "value", "value", "drop", "twice", "cut", "insert", "flip", "whole"),
+    *("swap", "copy", "more", "link", "pipe", "folder", "sparse", "delete"),
+)
+
+_fraction = st.floats(0, 1, exclude_max=True, width=32)
+_change = st.tuples(st.sampled_from(CHANGES), _fraction, _fraction, st.integers(0, 999))
+_changes = st.lists(_change, min_size=1, max_size=3)
+_content = st.lists(
+    st.tuples(
+        st.sampled_from(("value", "value", "value", "drop", "twice", "flip", "cut", "insert")), _fraction
+    ).flatmap(lambda t: st.tuples(st.just(t[0]), st.just(t[1]), _fraction, st.integers(0, 999))),
+    min_size=1,
+    max_size=4,
+)
+folders = st.fixed_dictionaries(
+    {
+        "kind": st.just("folder"),
+        "command": st.sampled_from(COMMANDS),
+        "sealed": st.booleans(),
+        "changes": _changes,
+    }
+)
+configs = st.fixed_dictionaries(
+    {"kind": st.just("config"), "command": st.sampled_from(("show", "plan")), "changes": _content}
+)
+claims = st.fixed_dictionaries({"kind": st.just("claims"), "changes": _content})
+FORMS = ("idx", "gzip", "leaf", "npz", "images")
+data = st.fixed_dictionaries({"kind": st.just("data"), "form": st.sampled_from(FORMS), "changes": _content})
+
+
+@cache
+def _bases() -> Path:
+    """A finished run, configs, claims and data files to change; made once a process."""
+    from audit.phases.plan import PHASES, execute
+    from audit.settings.config import load
+    from audit.subject.rundir import RunDir
+
+    base = Path(mkdtemp(prefix="fuzz-", dir=PLACE))
+    (base / "config").mkdir()
+    (base / "config" / "c.yaml").write_text(CONFIG)
+    with chdir(base):
+        run = RunDir.create(base / "folder")
+        names = [p.name for p in PHASES]
+        execute(run, load(base / "config" / "c.yaml"), names, lambda *_: None, skip_finished=False)
+    (base / "claims").mkdir()
+    shutil.copy(ROOT / "configs" / "claims" / "local_noise.yaml", base / "claims" / "c.yaml")
+    _data(base / "data")
+    return base
+
+
+def _data(folder: Path) -> None:
+    rng = np.random.default_rng(0)
+    x, y = rng.integers(0, 255, (20, 28, 28), np.uint8), (np.arange(20) % 10).astype(np.uint8)
+    for form, end in (("idx", ""), ("gzip", ".gz")):
+        (folder / form).mkdir(parents=True)
+        for part in ("train", "t10k"):
+            for what, array in (("images-idx3", x), ("labels-idx1", y)):
+                head = struct.pack(f">I{array.ndim}I", 0x800 + array.ndim, *array.shape)
+                raw = head + array.tobytes()
+                (folder / form / f"{part}-{what}-ubyte{end}").write_bytes(gzip.compress(raw) if end else raw)
+    for part in ("train", "test"):
+        (folder / "leaf" / "femnist" / "data" / part).mkdir(parents=True)
+        users = {u: {"x": rng.random((4, 784)).tolist(), "y": [0, 1, 2, 3]} for u in ("a", "b")}
+        content = {"users": list(users), "num_samples": [4, 4], "user_data": users}
+        (folder / "leaf" / "femnist" / "data" / part / "all.json").write_text(json.dumps(content))
+        for label in ("cat", "dog"):
+            (folder / "images" / part / label).mkdir(parents=True)
+            for i in range(2):
+                Image.fromarray(x[i]).save(folder / "images" / part / label / f"{i}.png")
+    (folder / "npz").mkdir()
+    np.savez(folder / "npz" / "d.npz", x_train=x, y_train=y, x_test=x, y_test=y)
+
+
+def sealed_again(folder: Path) -> None:
+    """What an owner does who knows of the chain: its digests fit what is there."""
+    from audit.phases import links
+    from audit.phases.plan import read_phases
+    from audit.subject.digests import of_value
+    from audit.subject.rundir import RunDir
+
+    run = RunDir(folder)
+    for name in ("simulate", "attack", "account", "score", "report"):
+        links.end(run, name)
+    chain, record = links.read_chain(run), read_phases(run)
+    for name, link in chain.links.items():
+        link.settings = of_value(record[name]["settings"])
+        link.read |= {other: chain.links[other].digest() for other in links.READS[name] if other in chain.links}
+    run.write_json(run.chain, chain.model_dump())
+
+
+def play(case: Mapping[str, Any]) -> str:
+    """What went wrong, as a phrase with what was said; empty where nothing did."""
+    sandbox = Path(mkdtemp(prefix="fuzz-case-", dir=PLACE))
+    try:
+        target = sandbox / "target"
+        source = _bases() / case["kind"]
+        shutil.copytree(source / case["form"] if case["kind"] == "data" else source, target)
+        apply(target, case["changes"])
+        with guarded(sandbox, "target") as outside:
+            outcome = ended(_act(case, target), sandbox)
+        if outside:
+            return f"wrote {outside[0]}"
+        return f"{fault}: {outcome.text[-600:]}" if (fault := outcome.fault()) else ""
+    finally:
+        shutil.rmtree(sandbox, ignore_errors=True)
+
+
+def _act(case: Mapping[str, Any], target: Path) -> Callable[[], None]:
+    if case["kind"] == "data":
+        return lambda: _load(case["form"], target)
+    if case["kind"] == "config":
+        return command(case["command"], "target/c.yaml")
+    if case["kind"] == "claims":
+        return lambda: _claims(target / "c.yaml")
+    name = case["command"]
+    arguments = [name, "target"]
+    if name in ("run", "simulate"):
+        arguments = [name, "target/config.yaml", "--out", "target"]
+    elif name == "compare":
+        arguments = [name, "target", "target"]
+
+    def act() -> None:
+        if case["sealed"]:
+            with suppress(Exception):
+                survey(target)  # of plain files only
+                sealed_again(target)
+        command(*arguments)()
+
+    return act
+
+
+def _claims(path: Path) -> None:
+    from audit.claims.claim import load
+    from fl.errors import UserError
+
+    with suppress(UserError):
+        load(path)
+
+
+def _load(form: str, folder: Path) -> None:
+    from audit.settings import catalog
+    from fl.errors import UserError
+    from fl.plugin import configure
+
+    files = sorted(folder.rglob("*.npz"))
+    settings = {
+        "idx": ("mnist", {"path": str(folder)}),
+        "gzip": ("mnist", {"path": str(folder)}),
+        "leaf": ("femnist", {"path": str(folder / "femnist" / "data")}),
+        "npz": ("npz", {"path": str(files[0]) if files else "absent.npz"}),
+        "images": ("image_folder", {"path": str(folder / "train"), "size": 8}),
+    }
+    name, given = settings[form]
+    with suppress(UserError):
+        configure(catalog.load("datasets", name), given, "federation.dataset").load()
+
+
+def readable(path: Path) -> list[dict[str, Any]]:
+    """The kept cases."""
+    found: list[dict[str, Any]] = yaml.safe_load(path.read_text())
+    return found

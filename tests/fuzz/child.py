@@ -1,0 +1,97 @@
+"""One command in a forked process that has all loaded, with 2 GiB and 60 seconds, and what became of it."""
+
+import contextlib
+import os
+import re
+import resource
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+SECONDS, MEMORY = 60, 2 << 30  # of resident memory, above which it is a fault
+CODES = (0, 1, 2, 3)
+BAD = re.compile(r"Traceback|unexpected [A-Z]\w+|Segmentation|[\x1b\u202e]")
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a command ended."""
+
+    code: int
+    text: str
+    seconds: float
+    peak: int  # bytes
+
+    def fault(self) -> str:
+        """What must never happen, as a phrase; empty where nothing of it did."""
+        if self.code not in CODES:
+            return f"exit code {self.code}"
+        if found := BAD.search(self.text):
+            return f"it says {found[0]!r}"
+        if self.peak > MEMORY:
+            return f"{self.peak >> 20} MiB"
+        return ""
+
+
+def ended(act: Callable[[], None], sandbox: Path) -> Outcome:
+    """Run `act` in a child whose working directory is `sandbox`."""
+    out = sandbox.parent / f"{sandbox.name}.out"
+    started = time.monotonic()
+    child = os.fork()
+    if not child:
+        handle = os.open(out, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+        os.dup2(handle, 1)
+        os.dup2(handle, 2)
+        sys.stdout, sys.stderr = os.fdopen(1, "w"), os.fdopen(2, "w")  # not what a test runner put there
+        os.chdir(sandbox)
+        resource.setrlimit(resource.RLIMIT_CPU, (SECONDS, SECONDS))
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 30, 1 << 30))
+        signal.alarm(SECONDS)
+        code = 1
+        try:
+            act()
+            code = 0
+        except SystemExit as left:
+            code = left.code if isinstance(left.code, int) else 1
+        except BaseException as error:
+            print(f"Traceback: {type(error).__name__}: {error}")
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+    _, status, used = os.wait4(child, 0)
+    text = out.read_text(errors="replace")
+    out.unlink()
+    return Outcome(os.waitstatus_to_exitcode(status), text, time.monotonic() - started, used.ru_maxrss << 10)
+
+
+def command(*arguments: str) -> Callable[[], None]:
+    """The command line, as it is started."""
+
+    def act() -> None:
+        from audit.cli.main import app
+
+        app(list(arguments))
+
+    return act
+
+
+@contextlib.contextmanager
+def guarded(sandbox: Path, inside: str) -> Iterator[list[str]]:
+    """A list that afterwards has what was written in the sandbox outside of `inside`."""
+    (sandbox / "mine.txt").write_text("mine")
+    before, found = _seen(sandbox, inside), list[str]()
+    yield found
+    after = _seen(sandbox, inside)
+    found += [str(p) for p in sorted(before.keys() | after.keys()) if before.get(p) != after.get(p)]
+
+
+def _seen(sandbox: Path, inside: str) -> dict[Path, bytes]:
+    found = {}
+    for top in sandbox.iterdir():
+        if top.name != inside:
+            for path in [top, *top.rglob("*")] if top.is_dir() else [top]:
+                found[path] = path.read_bytes() if path.is_file() else b""
+    return found

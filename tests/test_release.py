@@ -1,0 +1,99 @@
+"""The release: the same sources give the same bytes, with all that a user needs; dependencies by digest."""
+
+import hashlib
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tarfile
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from tests.contracts.test_published_schemas import cyclonedx
+from tests.test_house import PACKAGES, ROOT
+
+BUILD = "import backend, sys; print(backend.build_wheel(sys.argv[1])); print(backend.build_sdist(sys.argv[1]))"
+LEFT_OUT = shutil.ignore_patterns(
+    ".git", ".venv", "runs", "__pycache__", "*.egg-info", "build", "dist", ".*_cache"
+)
+
+
+def built(folder: Path, umask: int, out: Path) -> dict[str, bytes]:
+    """Wheel and sdist of a copy of the sources."""
+    shutil.copytree(ROOT, folder, ignore=LEFT_OUT, symlinks=True)
+    for path in folder.rglob("*.py"):
+        os.utime(path, (umask * 10**7, umask * 10**7))
+    out.mkdir()
+    subprocess.run(
+        [sys.executable, "-c", BUILD, str(out)],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(folder / "release")},
+        check=True,
+        capture_output=True,
+        umask=umask,
+    )
+    return {p.name: p.read_bytes() for p in sorted(out.iterdir())}
+
+
+@pytest.mark.slow
+def test_two_builds_have_the_same_bytes_and_all_that_a_user_needs(tmp_path: Path) -> None:
+    first = built(tmp_path / "a", 0o022, tmp_path / "out-a")
+    second = built(tmp_path / "elsewhere", 0o077, tmp_path / "out-b")
+    digests = [{n: hashlib.sha256(b).hexdigest() for n, b in one.items()} for one in (first, second)]
+    assert digests[0] == digests[1] and len(first) == 2
+    wheel, sdist = sorted(tmp_path.glob("out-a/*"), key=lambda p: p.suffix != ".whl")
+    names = set(zipfile.ZipFile(wheel).namelist())
+    assert {f"{p}/py.typed" for p in PACKAGES} <= names and not [n for n in names if n.startswith("tests")]
+    shipped = {n.rpartition("/")[2] for n in names if n.startswith("audit/configs/")}
+    assert {p.name for p in (ROOT / "configs").glob("*.yaml")} <= shipped
+    with tarfile.open(sdist) as archive:
+        packed = {n.partition("/")[2] for n in archive.getnames()}
+    wanted = {
+        "requirements.lock",
+        "constraints.txt",
+        "SECURITY.md",
+        "configs/quickstart.yaml",
+        "release/backend.py",
+    }
+    assert wanted <= packed and "tests/test_release.py" in packed and "tests/schemas/SOURCES.txt" in packed
+
+
+def test_every_dependency_is_locked_with_a_digest_in_the_version_that_is_tested() -> None:
+    text = (ROOT / "requirements.lock").read_text()
+    locked = dict(re.findall(r"^([A-Za-z0-9_.-]+)==(\S+) \\\n    --hash=sha256:\w{64}$", text, re.M))
+    assert len(locked) == text.count("--hash") > 40
+    pins = dict(line.split("==") for line in (ROOT / "constraints.txt").read_text().split("\n") if "==" in line)
+    same = {re.sub("[-_.]+", "-", k).lower(): v for k, v in pins.items()}
+    plain = {re.sub("[-_.]+", "-", k).lower(): v.partition("+")[0] for k, v in locked.items()}
+    assert {k: v for k, v in plain.items() if k in same} == {k: v for k, v in same.items() if k in plain}
+    project = (ROOT / "pyproject.toml").read_text()
+    direct = re.findall(r'^  "([a-z-]+)>=', project.split("optional-dependencies")[0], re.M)
+    assert set(direct) <= set(plain)
+
+
+def test_the_bill_of_materials_is_valid_and_lists_what_is_locked() -> None:
+    command = [sys.executable, str(ROOT / "release" / "sbom.py")]
+    bom = json.loads(subprocess.run(command, capture_output=True, check=True).stdout)
+    cyclonedx().validate(bom)
+    assert len(bom["components"]) == (ROOT / "requirements.lock").read_text().count("--hash")
+
+
+def test_the_build_backend_is_pinned_and_only_tested_pythons_are_declared() -> None:
+    text = (ROOT / "pyproject.toml").read_text()
+    assert 'requires = ["setuptools==' in text
+    assert re.findall(r"Programming Language :: Python :: (3\.\d+)", text) == ["3.11"]
+
+
+def test_an_example_runs_by_name_without_a_checkout_and_the_version_is_told(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "audit.cli.main"]
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    shown = subprocess.run(
+        [*command, "show", "quickstart"], cwd=tmp_path, env=env, capture_output=True, text=True
+    )
+    assert shown.returncode == 0 and "name: rebafl" in shown.stdout, shown.stderr
+    told = subprocess.run([*command, "--version"], cwd=tmp_path, env=env, capture_output=True, text=True)
+    assert told.returncode == 0 and re.fullmatch(r"fedaudit \d+\.\d+\.\d+\n", told.stdout)
