@@ -9,7 +9,7 @@ however little is kept. docs/artifact-format.md describes the format and a 15-li
 import hashlib
 import json
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -190,8 +190,12 @@ def lines(folder: Path) -> Iterator[dict[str, Any]]:
             yield record
 
 
-def read(folder: Path, wanted: Callable[[dict[str, Any]], bool] = lambda _: True) -> list[Artifact]:
-    """The recorded artifacts whose manifest line is `wanted`, with hashes and shapes checked.
+def read(
+    folder: Path, wanted: Callable[[dict[str, Any]], bool] = lambda _: True, kinds: Collection[Kind] = tuple(Kind)
+) -> list[Artifact]:
+    """The recorded artifacts of these kinds whose manifest line is `wanted`, with hashes and shapes checked.
+
+    No more than one message is in memory besides what is returned.
 
     Raises UserError where a file is missing, leads outside the folder, was changed, is damaged or
     holds NaN; the sentence names the file.
@@ -200,7 +204,7 @@ def read(folder: Path, wanted: Callable[[dict[str, Any]], bool] = lambda _: True
     names: set[str] = set()
     for line in manifest(folder):
         if "message" in line and wanted(line):
-            artifacts += read_message(folder, line)
+            artifacts += [a for a in read_message(folder, line) if a.kind in kinds]
             if line["message"] in names:
                 raise UserError(
                     f"{folder / MANIFEST} lists message {line['message']!r} twice",

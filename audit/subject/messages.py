@@ -30,7 +30,7 @@ def messages(folder: Path, kinds: Collection[Kind], rounds: Literal["latest", "a
         own = newest[(line["sender"], line["channel"])] == line["round"]
         return rounds == "all" or own or (line["sender"] == str(SERVER) and line["round"] in last)
 
-    return [a for a in read(folder, wanted) if a.kind in kinds]
+    return read(folder, wanted, kinds)
 
 
 def heard(folder: Path) -> dict[int, frozenset[int]] | None:
