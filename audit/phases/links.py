@@ -222,6 +222,8 @@ def _written(run: RunDir, name: str) -> Iterator[tuple[str, str]]:
     for pattern in WRITES[name]:
         for path in sorted(run.path.glob(pattern)):
             relative = path.relative_to(run.path).as_posix()
+            if not path.is_file():
+                raise UserError(f"{path} is a folder, not a file", hint="restore it, or run its phase again")
             yield relative, of_file(run.inside(path.absolute()), relative)
 
 
