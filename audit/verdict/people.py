@@ -20,8 +20,8 @@ def exposed(quoted: Evidence, found: Sequence[Evidence], held: NDArray[np.int64]
 
     A measure over n: those in groups (one client's examples of one class) up to the largest n at which the attack
     stays clear of every blind adversary, and how many of them it is expected to get right beyond guessing, at the
-    rate of the next larger n that was tried. A rate of recognised members: that share of all. None for a measure
-    that tells nothing of single examples.
+    rate of the next larger n that was tried; replays count where clients really sent that n, and they agree. A
+    rate of recognised members: that share of all. None for a measure that tells nothing of single examples.
     """
     total = int(held.sum())
     if not total:
@@ -56,7 +56,10 @@ def _in_groups(
     curve = {
         float(e.condition["n"]): e
         for e in found
-        if e.measure == quoted.measure and isinstance(e.condition.get("n"), int | float) and clear(e)
+        if e.measure == quoted.measure
+        and isinstance(e.condition.get("n"), int | float)
+        and clear(e)
+        and e.control == "none"
     }
     cells = held[held > 0]
     largest = max(curve, default=0.0)

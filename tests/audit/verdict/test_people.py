@@ -1,5 +1,7 @@
 """How many a finding concerns, and how often an accusation is right: known answers."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 
@@ -33,6 +35,12 @@ def test_groups_up_to_the_last_clear_n_are_counted_and_weighted_by_the_rate() ->
     assert found is not None and (found.examples, found.of) == (5, 200)
     assert found.expected == pytest.approx(1 * 0.8 + 4 * 0.4)
     assert found.text.startswith("5 of 200 examples") and "groups of at most 2" in found.text
+
+
+def test_what_the_auditor_sent_itself_exposes_nobody() -> None:
+    planted = dataclasses.replace(rank1(100, 0.9), control="positive")
+    curve = [rank1(1, 0.9), rank1(2, 0.5), planted]
+    assert exposed(curve[0], curve, HELD) == exposed(curve[0], curve[:2], HELD)
 
 
 def test_nobody_stands_in_groups_so_small_or_nobody_is_known() -> None:
