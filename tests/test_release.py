@@ -59,7 +59,7 @@ def test_two_builds_have_the_same_bytes_and_all_that_a_user_needs(tmp_path: Path
         "configs/quickstart.yaml",
         "release/backend.py",
     }
-    assert wanted <= packed and "tests/test_release.py" in packed and "tests/schemas/SOURCES.txt" in packed
+    assert wanted <= packed and "tests/test_release.py" in packed
 
 
 def test_every_dependency_is_locked_with_a_digest_in_the_version_that_is_tested() -> None:
@@ -78,7 +78,7 @@ def test_every_dependency_is_locked_with_a_digest_in_the_version_that_is_tested(
 def test_the_bill_of_materials_is_valid_and_lists_what_is_locked() -> None:
     command = [sys.executable, str(ROOT / "release" / "sbom.py")]
     bom = json.loads(subprocess.run(command, capture_output=True, check=True).stdout)
-    cyclonedx().validate(bom)
+    assert cyclonedx(bom) == ""
     assert len(bom["components"]) == (ROOT / "requirements.lock").read_text().count("--hash")
 
 

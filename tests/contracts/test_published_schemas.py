@@ -1,19 +1,19 @@
 """Every export is valid against its published schema, by a validator that is not ours.
 
-The schemas lie in tests/schemas/, byte for byte as at their source; SOURCES.txt has address and SHA-256.
+CycloneDX's comes with its Python library. Those of SARIF and JUnit are not ours to copy: put them into
+tests/schemas/ from the addresses below, and the tests that are skipped without them run.
 """
 
 import hashlib
 import json
-import re
 from functools import cache
 from typing import Any
 
 import jsonschema
 import pytest
-import referencing
 import xmlschema
-from referencing.jsonschema import DRAFT7
+from cyclonedx.schema import SchemaVersion
+from cyclonedx.validation.json import JsonStrictValidator
 
 from audit.settings import catalog
 from audit.settings.schema import result_schema
@@ -24,6 +24,19 @@ from tests.reports.sample import result
 from tests.test_house import ROOT
 
 FOLDER = ROOT / "tests" / "schemas"
+# file: where it is published, and its SHA-256
+PUBLISHED = {
+    "sarif-2.1.0.json": (
+        "https://github.com/oasis-tcs/sarif-spec/blob/e0583813964ec43cea53b6b531b402866095ed1f/"
+        "sarif-2.1/schema/sarif-schema-2.1.0.json",
+        "c3b4bb2d6093897483348925aaa73af03b3e3f4bd4ca38cef26dcb4212a2682e",
+    ),
+    "junit-10.xsd": (
+        "https://github.com/jenkinsci/xunit-plugin/blob/8c515de2804b3fd591a3b0f1ff8908a1b1a41887/"
+        "src/main/resources/org/jenkinsci/plugins/xunit/types/model/xsd/junit-10.xsd",
+        "a1a816f58d1bf95ebabf371994df0b9246dee66ea9572fbec4f9296f1b2c0ff6",
+    ),
+}
 SEAL = SealRecord(
     signer="ab" * 32,
     at="2026-01-01T00:00:00+00:00",
@@ -31,14 +44,6 @@ SEAL = SealRecord(
     digests={"audit.json": "01" * 32, "artifacts/x.safetensors": "23" * 32},
     model="artifacts/x.safetensors",
 )
-
-
-def test_every_schema_is_what_its_source_published() -> None:
-    found = re.findall(r"^(\S+)\n  (https://\S+)\n  sha256 (\w{64})", (FOLDER / "SOURCES.txt").read_text(), re.M)
-    assert {name for name, _, _ in found} == {p.name for p in FOLDER.iterdir()} - {"SOURCES.txt"}
-    for name, address, digest in found:
-        assert hashlib.sha256((FOLDER / name).read_bytes()).hexdigest() == digest, name
-        assert re.search("/blob/[0-9a-f]{40}/", address)
 
 
 def document(kind: str) -> Document:
@@ -68,26 +73,31 @@ def rendered(renderer: str, kind: str) -> bytes:
 KINDS = ("plain", "gated", "sealed", "empty")
 
 
-def schema(name: str) -> Any:
-    return json.loads((FOLDER / name).read_bytes())
+def published(name: str) -> bytes:
+    """A schema as its source published it; skips where nobody put it there."""
+    address, digest = PUBLISHED[name]
+    if not (FOLDER / name).is_file():
+        pytest.skip(f"no tests/schemas/{name}; it is published at {address}")
+    found = (FOLDER / name).read_bytes()
+    assert hashlib.sha256(found).hexdigest() == digest, f"tests/schemas/{name} is another version"
+    return found
 
 
 @cache
 def sarif() -> Any:
-    return jsonschema.Draft4Validator(schema("sarif-2.1.0.json"), format_checker=jsonschema.FormatChecker())
+    schema = json.loads(published("sarif-2.1.0.json"))
+    return jsonschema.Draft4Validator(schema, format_checker=jsonschema.FormatChecker())
 
 
 @cache
-def cyclonedx() -> Any:
-    names = ("bom-1.6.schema.json", "jsf-0.82.schema.json", "spdx.schema.json")
-    parts = {n: schema(n) for n in names}
-    resources = [
-        (p["$id"], referencing.Resource.from_contents(p, default_specification=DRAFT7)) for p in parts.values()
-    ]
-    registry: Any = referencing.Registry().with_resources(resources)
-    return jsonschema.Draft7Validator(
-        parts[names[0]], registry=registry, format_checker=jsonschema.FormatChecker()
-    )
+def junit() -> Any:
+    return xmlschema.XMLSchema(published("junit-10.xsd").decode())
+
+
+def cyclonedx(bom: Any) -> str:
+    """What is wrong with a bill of materials by CycloneDX 1.6, strictly read; empty where nothing is."""
+    flaw = JsonStrictValidator(SchemaVersion.V1_6).validate_str(json.dumps(bom))
+    return "" if flaw is None else str(flaw.data.message)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -97,13 +107,13 @@ def test_sarif_is_valid(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_junit_is_valid(kind: str) -> None:
-    xmlschema.XMLSchema(FOLDER / "junit-10.xsd").validate(rendered("junit", kind).decode())
+    junit().validate(rendered("junit", kind).decode())
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_cyclonedx_is_valid_and_has_a_card_and_declarations(kind: str) -> None:
     bom = json.loads(rendered("cyclonedx", kind))
-    cyclonedx().validate(bom)
+    assert cyclonedx(bom) == ""
     model = bom["metadata"]["component"]
     assert (
         model["type"] == "machine-learning-model" and model["modelCard"] and bom["declarations"]["attestations"]
@@ -118,13 +128,18 @@ def test_audit_json_is_valid_against_our_own(kind: str) -> None:
 
 
 def test_the_validators_refuse() -> None:
+    bom = json.loads(rendered("cyclonedx", "plain"))
+    bom["metadata"]["component"]["modelCard"]["colour"] = "red"
+    assert "colour" in cyclonedx(bom)
+
+
+def test_the_validator_of_sarif_refuses() -> None:
     log = json.loads(rendered("sarif", "plain"))
     log["runs"][0]["results"][0]["level"] = "severe"
     with pytest.raises(jsonschema.ValidationError):
         sarif().validate(log)
-    bom = json.loads(rendered("cyclonedx", "plain"))
-    bom["metadata"]["component"]["modelCard"]["colour"] = "red"
-    with pytest.raises(jsonschema.ValidationError):
-        cyclonedx().validate(bom)
+
+
+def test_the_validator_of_junit_refuses() -> None:
     with pytest.raises(xmlschema.XMLSchemaValidationError):
-        xmlschema.XMLSchema(FOLDER / "junit-10.xsd").validate("<testsuites><testcase/></testsuites>")
+        junit().validate("<testsuites><testcase/></testsuites>")

@@ -93,7 +93,7 @@ def test_the_statement_is_one_of_in_toto_and_the_bom_one_of_cyclonedx(sealed: Pa
     predicate = body["predicate"]
     assert set(predicate) == {"result", "configuration", "passedTests", "warnedTests", "failedTests"}
     assert predicate["result"] in ("PASSED", "WARNED", "FAILED") and predicate["failedTests"]
-    cyclonedx().validate(json.loads((sealed / "bom.cdx.json").read_text()))
+    assert cyclonedx(json.loads((sealed / "bom.cdx.json").read_text())) == ""
 
 
 def test_the_report_names_signer_and_digests(sealed: Path) -> None:
