@@ -20,6 +20,10 @@ quick: export OMP_NUM_THREADS = 1
 quick: $(DONE)  ## all tests but those marked slow
 	$(RUN)/python -m pytest -n 2 -m "not slow"
 
+faults: export FAULT_STRIDE = 1
+faults: $(DONE)  ## a fault at every write of a run, of four kinds; some tens of minutes
+	$(RUN)/python -m pytest -n 2 -m slow tests/audit/phases/test_faults.py
+
 check: $(DONE)  ## ruff, formatting and types
 	$(RUN)/ruff check .
 	$(RUN)/ruff format --check .
