@@ -24,6 +24,7 @@ FACTS = {
     "epsilon_upper": "No useful mathematical limit (differential privacy) on what a better attack learns",
     "accountants_disagree": "The mathematical limit that is stated may be wrong",
     "claim_refuted": "The mathematical limit that is stated does not hold",
+    "above_certified": "Malicious clients did more than the stated noise allows",
     "lint_R*": "The test of the defences leaves something out",
     "lint_L*": "The mathematical limit that is stated does not cover what ran",
 }

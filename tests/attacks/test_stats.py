@@ -274,7 +274,7 @@ def shifted(groups: int, effect: float, between: float, seed: int) -> tuple[np.n
 
 @pytest.mark.parametrize(("groups", "effect", "between"), [(3, 0, 0.7), (5, 1, 0.5), (8, 3, 0.5), (12, 0, 0.7)])
 def test_the_auc_of_few_groups_is_covered(groups: int, effect: float, between: float) -> None:
-    true, wrong = scipy_stats.scipy_stats.norm.cdf(effect / np.sqrt(2 + between**2)), 0
+    true, wrong = scipy_stats.norm.cdf(effect / np.sqrt(2 + between**2)), 0
     for seed in range(RUNS):
         x, y, gx, gy = shifted(groups, effect, between, seed)
         low, high = stats.auc(x, y, groups=(gx, gy)).interval

@@ -23,6 +23,6 @@ def test_attacks_run_on_one_thread_and_give_the_others_back(tmp_path: Path) -> N
         attack.run(
             RunDir(tmp_path / "out"), load(tmp_path / "c.yaml"), lambda *_: inside.append(torch.get_num_threads())
         )
-        assert inside == [1, 1] and torch.get_num_threads() == 3
+        assert set(inside) == {1} and torch.get_num_threads() == 3
     finally:
         torch.set_num_threads(before)
