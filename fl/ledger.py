@@ -9,7 +9,7 @@ import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args, get_origin
 
 from fl.errors import UserError
 
@@ -103,13 +103,37 @@ def read(path: Path) -> list[Release]:
     return releases
 
 
+_TYPES = {f.name: f.type for f in dataclasses.fields(Release)}
+
+
+def _fits(value: Any, wanted: Any) -> bool:
+    """Whether a value is of the type that a field states."""
+    if get_origin(wanted) is Literal:
+        return isinstance(value, str) and value in get_args(wanted)
+    if wanted == tuple[str, ...]:
+        return isinstance(value, tuple) and all(isinstance(v, str) for v in value)
+    if wanted is str:
+        return isinstance(value, str)
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    return number or (value is None and wanted == float | None)
+
+
 def from_fields(fields: dict[str, Any]) -> Release:
     """One line, parsed; raises ValueError, TypeError or KeyError where it is not one."""
     for name in ("observers", "participation_seen_by"):
         if not isinstance(fields.get(name, []), list):
             raise ValueError(f"{name} must be a list")
     seen = tuple(fields.get("participation_seen_by", EVERYONE))
-    return Release(**(fields | {"observers": tuple(fields["observers"]), "participation_seen_by": seen}))
+    made = Release(**(fields | {"observers": tuple(fields["observers"]), "participation_seen_by": seen}))
+    for name, wanted in _TYPES.items():
+        if not _fits(value := getattr(made, name), wanted):
+            words = (
+                "is"
+                if get_origin(wanted) is not Literal
+                else f"must be one of {', '.join(map(str, get_args(wanted)))}, not"
+            )
+            raise ValueError(f"{name} {words} {value!r:.60}")
+    return made
 
 
 def _lines(path: Path) -> Iterable[bytes]:

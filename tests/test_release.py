@@ -16,7 +16,10 @@ import pytest
 from tests.contracts.test_published_schemas import cyclonedx
 from tests.test_house import PACKAGES, ROOT
 
-BUILD = "import backend, sys; print(backend.build_wheel(sys.argv[1])); print(backend.build_sdist(sys.argv[1]))"
+BUILD = (
+    "import backend, sys; out = sys.argv[1]  # setuptools writes its own arguments there\n"
+    "print(backend.build_wheel(out)); print(backend.build_sdist(out))"
+)
 LEFT_OUT = shutil.ignore_patterns(
     ".git", ".venv", "runs", "__pycache__", "*.egg-info", "build", "dist", ".*_cache"
 )

@@ -14,7 +14,7 @@ from fl.availability.uniform import Uniform
 from fl.durable import Log
 from fl.errors import UserError
 from fl.kinds import Kind
-from fl.ledger import EVERYONE, Release, read, to_line
+from fl.ledger import EVERYONE, Release, from_fields, read, to_line
 from fl.participation import Drawn, drawn
 from fl.protections.dp_gaussian import DPGaussian
 from fl.streams import Streams
@@ -105,3 +105,27 @@ def test_two_messages_of_a_client_in_a_round_carry_different_noise(tmp_path: Pat
     (first, second), streams = sent(True)
     assert torch.equal(alone, first) and not torch.allclose(first, second)
     assert len(set(streams)) == 2 and all(streams)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"observers": [{}]},
+        {"participation_seen_by": [3]},
+        {"kind": {}},
+        {"sender": 4},
+        {"noise_std": "much"},
+        {"sensitivity": []},
+        {"count": None},
+        {"count": True},
+        {"sampling": "luck"},
+        {"unit": ["client"]},
+    ],
+)
+def test_a_field_of_another_type_is_named(wrong: dict[str, object]) -> None:
+    line = json.loads(
+        to_line(Release(round=0, kind="local_model", sender="client/*", observers=("server",), mechanism="none"))
+    )
+    assert from_fields(line).kind == "local_model"
+    with pytest.raises(ValueError, match=f"{next(iter(wrong))} (is|must be one of) "):
+        from_fields(line | wrong)
