@@ -22,6 +22,8 @@ Derived = Literal["clip", "declared", "measured"]
 Normaliser = Literal["public", "private"]
 Threshold = Literal["fixed", "noised_quantile", "from_data"]
 EVERYONE = ("server", "client", "public")
+MOST = 10**12  # of anything counted in a line
+RATES = ("sample_rate", "claimed_delta")
 EACH = "each"  # of `count` releases has a draw of its own
 
 
@@ -103,21 +105,6 @@ def read(path: Path) -> list[Release]:
     return releases
 
 
-_TYPES = {f.name: f.type for f in dataclasses.fields(Release)}
-
-
-def _fits(value: Any, wanted: Any) -> bool:
-    """Whether a value is of the type that a field states."""
-    if get_origin(wanted) is Literal:
-        return isinstance(value, str) and value in get_args(wanted)
-    if wanted == tuple[str, ...]:
-        return isinstance(value, tuple) and all(isinstance(v, str) for v in value)
-    if wanted is str:
-        return isinstance(value, str)
-    number = isinstance(value, int | float) and not isinstance(value, bool)
-    return number or (value is None and wanted == float | None)
-
-
 def from_fields(fields: dict[str, Any]) -> Release:
     """One line, parsed; raises ValueError, TypeError or KeyError where it is not one."""
     for name in ("observers", "participation_seen_by"):
@@ -125,15 +112,30 @@ def from_fields(fields: dict[str, Any]) -> Release:
             raise ValueError(f"{name} must be a list")
     seen = tuple(fields.get("participation_seen_by", EVERYONE))
     made = Release(**(fields | {"observers": tuple(fields["observers"]), "participation_seen_by": seen}))
-    for name, wanted in _TYPES.items():
-        if not _fits(value := getattr(made, name), wanted):
-            words = (
-                "is"
-                if get_origin(wanted) is not Literal
-                else f"must be one of {', '.join(map(str, get_args(wanted)))}, not"
-            )
-            raise ValueError(f"{name} {words} {value!r:.60}")
+    if reason := invalid(made):
+        raise ValueError(reason)
     return made
+
+
+def invalid(release: Release) -> str | None:
+    """What is wrong with a release's fields, which come from a file that anyone may have written; else None."""
+    for field in dataclasses.fields(Release):
+        name, wanted, value = field.name, field.type, getattr(release, field.name)
+        if get_origin(wanted) is Literal:
+            fits, words = value in get_args(wanted), f"one of {', '.join(get_args(wanted))}"
+        elif wanted is str:
+            fits, words = isinstance(value, str), "a text"
+        elif wanted == tuple[str, ...]:
+            fits, words = isinstance(value, tuple) and all(isinstance(v, str) for v in value), "a list of texts"
+        elif wanted is int:
+            fits, words = type(value) is int and 0 <= value <= MOST, "a whole number >= 0"
+        else:
+            most, words = (1, "a number from 0 to 1") if name in RATES else (1e300, "a finite number >= 0")
+            number = isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= most
+            fits = number or (value is None and wanted == float | None)
+        if not fits:
+            return f"{name} must be {words}, got {value!r:.60}"
+    return None
 
 
 def _lines(path: Path) -> Iterable[bytes]:

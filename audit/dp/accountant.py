@@ -8,14 +8,14 @@ import math
 from abc import abstractmethod
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated, get_args
+from typing import Annotated
 
 from pydantic import Field
 
 from audit.dp.child import Exceeded, call
 from audit.dp.terms import CREDITED, Terms, terms
 from fl.errors import UserError
-from fl.ledger import Adjacency, ClipOf, Derived, Mechanism, Normaliser, Release, Sampling, Threshold, Unit
+from fl.ledger import Adjacency, Release, Unit, invalid
 from fl.plugin import Plugin
 from fl.ranges import Positive
 
@@ -125,43 +125,6 @@ class Numerical(Accountant):
         except Exceeded as reason:
             note = f"{self.card.title} is inconclusive: {reason}."
             return Bound(epsilon=math.inf, inconclusive=True, note=note)
-
-
-def invalid(release: Release) -> str | None:
-    """What is wrong with a release's fields, which come from a file that anyone may have written."""
-    for name, known in (
-        ("mechanism", Mechanism),
-        ("unit", Unit),
-        ("adjacency", Adjacency),
-        ("sampling", Sampling),
-        ("clip_of", ClipOf),
-        ("derived", Derived),
-        ("normaliser", Normaliser),
-        ("threshold", Threshold),
-    ):
-        value = getattr(release, name)
-        if value not in get_args(known):
-            return f"{name} must be one of {', '.join(get_args(known))}, got {value!r}"
-    for name in ("count", "steps", "aggregated"):
-        value = getattr(release, name)
-        if type(value) is not int or not 0 <= value <= 10**12:
-            return f"{name} must be a whole number >= 0, got {value!r}"
-    for name, most in (
-        ("noise_std", math.inf),
-        ("sensitivity", math.inf),
-        ("sample_rate", 1.0),
-        ("clip_norm", math.inf),
-        ("resolution", math.inf),
-        ("claimed_epsilon", math.inf),
-        ("claimed_delta", 1.0),
-    ):
-        value = getattr(release, name)
-        if value is None and name not in ("noise_std", "sample_rate", "resolution"):
-            continue
-        number = isinstance(value, int | float) and not isinstance(value, bool)
-        if not (number and 0 <= value <= min(most, 1e300)):
-            return f"{name} must be a finite number >= 0{' and <= 1' if most == 1 else ''}, got {value!r}"
-    return None
 
 
 def seen_as(release: Release, unit: Unit, adjacency: Adjacency) -> Release:

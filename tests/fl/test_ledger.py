@@ -127,5 +127,5 @@ def test_a_field_of_another_type_is_named(wrong: dict[str, object]) -> None:
         to_line(Release(round=0, kind="local_model", sender="client/*", observers=("server",), mechanism="none"))
     )
     assert from_fields(line).kind == "local_model"
-    with pytest.raises(ValueError, match=f"{next(iter(wrong))} (is|must be one of) "):
+    with pytest.raises(ValueError, match=f"{next(iter(wrong))} must be "):
         from_fields(line | wrong)
