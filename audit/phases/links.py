@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from pydantic import BaseModel, ConfigDict
 
-from audit.settings.config import Config
+from audit.settings.config import SIMULATED, Config
 from audit.subject.digests import commit, named_plugins, of_file, of_value, packages
 from audit.subject.environment import versions
 from audit.subject.rundir import RunDir
@@ -42,7 +42,6 @@ READS: dict[str, tuple[str, ...]] = {  # of a recorded case "import" stands wher
     "score": ("simulate", "attack", "account", "matrix"),
     "report": ("score",),
 }
-SIMULATED = ("federation", "method", "aggregator", "prototype_aggregator", "adversary", "protections", "subject")
 
 
 class Aside(BaseModel):
@@ -233,7 +232,7 @@ def _made(run: RunDir, config: Config, name: str, settings: Mapping[str, Any], c
         read=_reads(config, name, chain),
         versions=versions(),
         packages=packages(),
-        plugins=named_plugins(config, (*SIMULATED, *settings)),
+        plugins=named_plugins(config, (*SIMULATED, "subject", *settings)),
         aside=Aside(started=now(), threads=torch.get_num_threads(), commit=commit()),
     )
 

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from audit.phases import links
-from audit.settings.config import Config
+from audit.settings.config import SIMULATED, Config
 from audit.settings.resolve import resolve
 from audit.subject.records import Phase as Entry
 from audit.subject.rundir import RunDir, difference
@@ -35,27 +35,14 @@ class Phase:
 
 
 PHASES = (
-    Phase(
-        "simulate",
-        (
-            "seed",
-            "federation",
-            "method",
-            "aggregator",
-            "prototype_aggregator",
-            "adversary",
-            "protections",
-            "record",
-            "evaluate_every",
-        ),
-    ),
+    Phase("simulate", ("seed", *SIMULATED, "record", "evaluate_every")),
     Phase("attack", ("attacks", "budget", "replay")),
     Phase("account", ("accountants", "delta", "dp_audit")),
     Phase("matrix", ("matrix",)),
     Phase("score", ("policy", "prior", "title", "claims", "variants")),
     Phase("report", ("report", "sections")),
 )
-SIMULATED = PHASES[0].keys  # what a run folder can never change
+FIXED = PHASES[0].keys  # what a run folder can never change
 IMPORT = Phase("import", ("seed", "case", "subject"), "import_")
 _OF_RECORDED = (IMPORT, *(p for p in PHASES if p.name not in ("simulate", "matrix")))
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from audit.phases.plan import SIMULATED, read_phases
+from audit.phases.plan import FIXED, read_phases
 from audit.reproduce.table import Table
 from audit.settings.resolve import resolve
 from audit.subject.rundir import RunDir, difference
@@ -96,7 +96,7 @@ def _current(table: Table, column: str, row: str, seed: int, rounds: int, settin
     found = settings["federation"]["dataset"]
     data = {found["name"]: {k: v for k, v in found.items() if k != "name"}}
     expected = resolve(table.cell(column, row, rounds=rounds, seed=seed, data=data))
-    return difference(settings, {k: expected[k] for k in SIMULATED}) is None
+    return difference(settings, {k: expected[k] for k in FIXED}) is None
 
 
 def blocks(table: Table, runs: Sequence[Finished], rows: Iterable[str] | None = None) -> list[Block]:

@@ -50,20 +50,9 @@ class Variant(Group):
     )
 
 
-# Keys that describe a simulation; a recorded case has `subject` in their place
-SIMULATION = (
-    "federation",
-    "method",
-    "aggregator",
-    "prototype_aggregator",
-    "adversary",
-    "protections",
-    "record",
-    "variants",
-    "matrix",
-    "evaluate_every",
-    "checkpoint_every",
-)
+# What is simulated, and all keys of a simulation; a recorded case has `subject` in their place
+SIMULATED = ("federation", "method", "aggregator", "prototype_aggregator", "adversary", "protections")
+SIMULATION = (*SIMULATED, "record", "variants", "matrix", "evaluate_every", "checkpoint_every")
 RECORDED = ("case", "subject")
 ABSENT: Any = None  # what the keys of the other case hold
 

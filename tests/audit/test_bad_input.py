@@ -158,7 +158,7 @@ def test_files_that_are_no_text_or_not_there(tmp_path: Path) -> None:
 def run_folder(tmp_path: Path, **changes: str) -> Path:
     """A folder as a finished simulation leaves it, with some of its files replaced."""
     from audit.phases import links
-    from audit.phases.plan import SIMULATED
+    from audit.phases.plan import FIXED
     from audit.settings.config import load
     from audit.settings.resolve import resolve
     from audit.subject.rundir import RunDir
@@ -167,8 +167,8 @@ def run_folder(tmp_path: Path, **changes: str) -> Path:
     source.write_text(TEXT)
     run = RunDir.create(tmp_path / "run")
     config = load(source)
-    run.adopt(config, SIMULATED)
-    settings = {k: resolve(config)[k] for k in SIMULATED}
+    run.adopt(config, FIXED)
+    settings = {k: resolve(config)[k] for k in FIXED}
     entry = {"started": "2026-01-01T00:00:00+00:00", "seconds": 1.0, "settings": settings}
     run.write_json(run.phases, {"simulate": entry})
     run.write(run.ledger, b"")

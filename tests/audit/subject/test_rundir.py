@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from audit.phases.plan import SIMULATED
+from audit.phases.plan import FIXED
 from audit.settings.config import load
 from audit.subject.rundir import Difference, RunDir, difference, sha256
 from fl.errors import UserError
@@ -21,7 +21,7 @@ def config(folder: Path, text: str = TEXT) -> Path:
 
 def adopted(folder: Path, text: str = TEXT) -> RunDir:
     run = RunDir.create(folder / "run")
-    run.adopt(load(config(folder, text)), SIMULATED)
+    run.adopt(load(config(folder, text)), FIXED)
     return run
 
 
