@@ -21,12 +21,13 @@ from fl.recorder import MANIFEST
 from reports.imported import Check, Imported
 
 FLOWER = Path(__file__).parent / "flower"
+EXAMPLE = Path(__file__).parents[3] / "examples/flower"
 ATTACKS = {"attacks": ["label_counts_from_update"], "report": ["json", "html"], "workers": 0}
 
 
 def config(**changes: Any) -> Config:
     """What the operator states, with some of it changed."""
-    subject = read_yaml(FLOWER / "subject.yaml") | changes
+    subject = read_yaml(EXAMPLE / "subject.yaml") | changes
     return validate(Config, ATTACKS | {"case": "recorded", "subject": subject}, "test")
 
 
@@ -38,7 +39,7 @@ def brought(
     **changes: Any,
 ) -> tuple[RunDir, Config, Imported]:
     run, stated = RunDir.create(folder / "run"), config(**changes)
-    found = bring(run, stated, inbox, truth, None, FLOWER, limits or Limits(), True, lambda *_: None)
+    found = bring(run, stated, inbox, truth, None, EXAMPLE, limits or Limits(), True, lambda *_: None)
     return run, stated, found
 
 
@@ -71,6 +72,6 @@ def changed(folder: Path, change: Callable[[dict[str, Any], dict[str, np.ndarray
 def written(folder: Path, **changes: Any) -> Path:
     """subject.yaml in a folder of its own, with the network beside it."""
     path = folder / "subject.yaml"
-    path.write_text(yaml.safe_dump(read_yaml(FLOWER / "subject.yaml") | changes))
-    shutil.copy(FLOWER / "net.py", folder / "net.py")
+    path.write_text(yaml.safe_dump(read_yaml(EXAMPLE / "subject.yaml") | changes))
+    shutil.copy(EXAMPLE / "net.py", folder / "net.py")
     return path

@@ -17,7 +17,8 @@ from fl.protections.dp_gaussian import DPGaussian
 from fl.protections.prototype_threshold import PrototypeThreshold
 from fl.protections.quantise import Quantise
 from fl.streams import Streams
-from tests.audit.canaries.wrong import CLIP, KINDS, WRONG, WRONG_MEANS, SendsItsSeed, Wrong, WrongMean, Z
+from tests.audit.canaries.wrong import CLIP, KINDS, WRONG, SendsItsSeed, Wrong, Z
+from tests.audit.canaries.wrong_means import WRONG_MEANS, WrongMean
 
 ALPHA = 0.05
 
