@@ -7,7 +7,8 @@
     rows: {NAME: {method: {name: ..., ...}, published: {COLUMN: 75.27}, note: ...}}
 
 A cell is base, then the column's overrides, then the row's overrides and method. `more_rounds` of a row
-are added to the rounds, where clients are to be visited as often as by a method with phases of its own.
+are added to the rounds, where clients are to be visited as often as by a method with phases of its own; a column
+with `more_rounds: false` leaves them out and compares at equal rounds.
 A published number belongs to the first statistic; {STATISTIC: number} gives several; nothing (`COLUMN:`)
 means that the paper prints none. A row without a column's name is not in that column. `relative_to: ROW`
 compares differences.
@@ -58,6 +59,7 @@ class Column(Group):
     """What one column changes in the base."""
 
     overrides: dict[str, Any] = Field(default={}, description="keys of a config")
+    more_rounds: bool = Field(default=True, description="whether the rows' more_rounds are added here")
     note: str = ""
 
 
@@ -107,6 +109,10 @@ class Table:
         """What all cells share; no valid config before a row adds its method."""
         return merged(FRAME, self.header.base)
 
+    def more_rounds(self, column: str, row: str) -> int:
+        """Rounds that a row runs beyond those asked for, to visit clients as often as others do."""
+        return self.rows[row].more_rounds if self.columns[column].more_rounds else 0
+
     def overrides(
         self,
         column: str,
@@ -128,7 +134,7 @@ class Table:
                 "title": f"{self.header.title}: {column}, {row}"[:500],
                 "seed": seed,
                 "workers": workers,
-                "method": {**self.rows[row].method, "rounds": rounds + self.rows[row].more_rounds},
+                "method": {**self.rows[row].method, "rounds": rounds + self.more_rounds(column, row)},
             },
         )
         federation = merged(self.base, found).get("federation", {})
