@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, Field
 
 from attacks.evidence import Evidence, Series
+from reports.absence import Absence
 from reports.covered import Coverage
 from reports.decision import Decision
 from reports.exposed import Exposure
@@ -376,6 +377,7 @@ class AuditResult(Record):
     dp_audits: list[DPAudit] = Field(default_factory=list)
     imported: Imported | None = None  # of a recorded federation
     robustness: Robustness | None = None  # the matrix of attacks on the model by rules of the server
+    absence: Absence | None = None  # what clients that do not answer cost
     alternatives: list[Alternative] = Field(default_factory=list)  # the audited run comes first
     history: list[History] = Field(default_factory=list)
     summary_metrics: dict[str, float] = Field(default_factory=dict)

@@ -4,12 +4,15 @@ from collections.abc import Iterator
 
 from audit.cli.pace import training_seconds
 from audit.phases.choice import choose, duration, planned, refuse_impossible
+from audit.robustness.away import overrides
+from audit.robustness.plan import places
 from audit.settings.config import Config
 from audit.settings.errors import located
 from audit.settings.resolve import resolve
 from audit.subject.simulated import SimulatedCase
 from audit.verdict.coverage import Tried, coverage
 from fl.errors import UserError
+from reports import format as fmt
 
 
 def preflight(config: Config) -> Iterator[str]:
@@ -52,8 +55,20 @@ def preflight(config: Config) -> Iterator[str]:
         f"training: about {duration(training_seconds(case))} of one core if everybody answers, by one batch that "
         "was trained just now"
     )
+    if runs := further(config):
+        each = training_seconds(case)
+        yield (
+            f"matrix and absence: {fmt.plural(runs, 'further run')}, about {duration(runs * each)} of one core if "
+            "each trains as long; those that an attack or a rule does not apply to end at once"
+        )
     if not tried:
         yield "no attack will run: such an audit is inconclusive"
+
+
+def further(config: Config) -> int:
+    """Runs of the matrix and of absence; raises UserError where one of them cannot be planned."""
+    matrix = places(config) if config.matrix else []
+    return len(matrix) + len(overrides(config) if config.absence else ())
 
 
 def _listed(title: str, rows: dict[str, str]) -> Iterator[str]:

@@ -29,7 +29,7 @@ WRITES = {
     ),
     "attack": ("evidence/[0-9]*.json",),
     "account": ("evidence/ledger.json", "evidence/budgets.json", "evidence/dp_audits.json"),
-    "matrix": ("evidence/matrix.json",),
+    "matrix": ("evidence/matrix.json", "evidence/absence.json"),
     "score": ("audit.json",),
     "report": ("report.*",),
 }

@@ -1,13 +1,14 @@
 """Phase: attacks on the model by rules of the server, each pair a run folder under matrix/.
 
-Leaves evidence/matrix.json. Cells continue after a kill, and finished ones are not run again; those that an
-attack or a rule does not apply to are named with the reason.
+Leaves evidence/matrix.json, and what audit/phases/absence.py leaves. Cells continue after a kill, and finished
+ones are not run again; those that an attack or a rule does not apply to are named with the reason.
 """
 
-from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
-from audit.phases.cells import Failure, cells_of, run_cells
+from audit.phases import absence
+from audit.phases.cells import cells_of, run_cells
+from audit.phases.failures import reasons
 from audit.robustness.outcome import Outcome
 from audit.robustness.plan import places
 from audit.robustness.table import table
@@ -15,7 +16,7 @@ from audit.settings.config import Config
 from audit.subject.rundir import RunDir
 from audit.subject.sharing import sharing
 from fl import durable, workers
-from reports.robustness import NotRun, Robustness
+from reports.robustness import Robustness
 
 Progress = Callable[[str, int, int], None]
 FILE = "matrix.json"
@@ -29,6 +30,7 @@ def run(run: RunDir, config: Config, progress: Progress) -> None:
         durable.remove(run.evidence / FILE)
     else:
         run.write(run.evidence / FILE, measured(run, config, progress).model_dump_json(indent=1).encode())
+    absence.run(run, config, progress)
     progress("matrix", 1, 1)
 
 
@@ -40,7 +42,7 @@ def measured(run: RunDir, config: Config, progress: Progress) -> Robustness:
     failed = {f.name for f in failures}
     ended = {wanted[c.name]: Outcome(c.config, c.folder) for c in cells if c.name not in failed}
     with workers.one_thread(), sharing():
-        return table(ended, _reasons(failures))
+        return table(ended, reasons(failures))
 
 
 def load(run: RunDir) -> Robustness | None:
@@ -48,11 +50,3 @@ def load(run: RunDir) -> Robustness | None:
     if not (run.evidence / FILE).is_file():
         return None
     return run.read(run.evidence / FILE, Robustness)
-
-
-def _reasons(failures: Sequence[Failure]) -> list[NotRun]:
-    """Cells that came to no end, by reason; a sentence for the user says that something does not apply."""
-    by_reason: dict[tuple[str, bool], list[str]] = defaultdict(list)
-    for f in failures:
-        by_reason[f.sentence, f.code != 2 or f.sentence.startswith("unexpected ")].append(f.name)
-    return [NotRun(cells=names, reason=reason, failed=bad) for (reason, bad), names in by_reason.items()]

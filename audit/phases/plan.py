@@ -38,7 +38,7 @@ PHASES = (
     Phase("simulate", ("seed", *SIMULATED, "record", "evaluate_every")),
     Phase("attack", ("attacks", "budget", "replay")),
     Phase("account", ("accountants", "delta", "dp_audit")),
-    Phase("matrix", ("matrix",)),
+    Phase("matrix", ("matrix", "absence")),
     Phase("score", ("policy", "prior", "title", "claims", "variants")),
     Phase("report", ("report", "sections")),
 )

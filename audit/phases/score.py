@@ -10,13 +10,15 @@ from audit.dp.lint import RunRecord
 from audit.dp.spending import over_rounds
 from audit.dp.verify import Issue
 from audit.observer.reach import observed
+from audit.phases import absence as absence_phase
 from audit.phases import links
 from audit.phases import matrix as matrix_phase
 from audit.phases.attack import load_evidence
 from audit.phases.choice import Choice, choose
 from audit.phases.plan import read_phases
 from audit.phases.variants import results
-from audit.robustness.figures import breakdown_curves
+from audit.robustness.absent import subjects as absent
+from audit.robustness.figures import absence_curves, breakdown_curves
 from audit.robustness.lints import pitfalls
 from audit.robustness.subjects import grade
 from audit.robustness.subjects import subjects as under_attack
@@ -105,6 +107,8 @@ def derive(run: RunDir, config: Config, policy: Policy) -> AuditResult:
     if matrix := matrix_phase.load(run):
         grade(matrix, policy)
         subjects += [*under_attack(matrix), *pitfalls(config, matrix)]
+    if absence := absence_phase.load(run):
+        subjects += absent(absence)
     imported = _imported(run) if config.case == "recorded" else None
     subjects += doubts(imported) if imported else []
     findings = [qualified(judged(subject, policy), imported) for subject in subjects]
@@ -120,6 +124,7 @@ def derive(run: RunDir, config: Config, policy: Policy) -> AuditResult:
     figures = [c for subject, finding in of_attacks for c in subject.figures(finding)]
     figures += over_rounds(releases, budgets, config.delta)
     figures += breakdown_curves(matrix) if matrix else []
+    figures += absence_curves(absence) if absence else []
     findings = worst_first(findings)
     result = AuditResult(
         title=config.title,
@@ -135,6 +140,7 @@ def derive(run: RunDir, config: Config, policy: Policy) -> AuditResult:
         dp_audits=audits,
         imported=imported,
         robustness=matrix,
+        absence=absence,
         history=[_history(r) for r in history],
         summary_metrics=summary(history),
         limits=LIMITS if case.simulated else LIMITS_OF_RECORDED,

@@ -32,6 +32,7 @@ def overrides_of(config: Config, variant: Variant) -> dict[str, Any]:
         "attacks": [a.model_dump() for a in repeated],
         "variants": [],
         "matrix": None,
+        "absence": None,
     }
 
 

@@ -1,8 +1,11 @@
-"""Figures of a matrix: accuracy under each rule's strongest attack, over the number of malicious clients."""
+"""Figures of a matrix and of absence: accuracy by the number of malicious clients, and by who answers."""
 
 from collections import defaultdict
+from collections.abc import Sequence
 
+from attacks import stats
 from attacks.evidence import Series
+from reports.absence import AXES, MEASURES, Absence
 from reports.result import Figure
 from reports.robustness import MatrixCell, Robustness
 
@@ -55,3 +58,58 @@ def _line(family: str, cells: dict[int, MatrixCell]) -> Series:
 def _chance(matrix: Robustness, setting: str) -> Series:
     most = max(c.malicious for c in matrix.cells if c.setting == setting)
     return Series(name="chance", x=[0.0, float(most)], y=[100 * matrix.chance] * 2, blind=True)
+
+
+def absence_curves(absence: Absence) -> list[Figure]:
+    """One figure an axis and measure, one line a method; and recall over rounds where holders leave."""
+    pairs = dict.fromkeys((c.axis, c.measure) for c in absence.curves if len(c.x) > 1)
+    figures = [
+        Figure(
+            id=f"absence-{axis}-{measure}",
+            title=f"{MEASURES[measure][:1].upper()}{MEASURES[measure][1:]}",
+            caption=f"By {AXES[axis]}."
+            + (" Bands are 95 % intervals over seeds." if len(absence.seeds) > 1 else ""),
+            alt=f"Line chart: {MEASURES[measure]} of each method, by {AXES[axis]}",
+            x_label=AXES[axis],
+            y_label="%",
+            series=[
+                _over_seeds(c.method, c.x, c.values)
+                for c in absence.curves
+                if (c.axis, c.measure) == (axis, measure)
+            ],
+        )
+        for axis, measure in pairs
+    ]
+    return figures + ([_recall(absence)] if absence.returns else [])
+
+
+def _recall(absence: Absence) -> Figure:
+    first = absence.returns[0]
+    return Figure(
+        id="absence-leaving",
+        title=f"Recall of class {first.label} while its holders are away",
+        caption=f"Its only holders are away from round {first.leave} to {first.back - 1}; mean over seeds.",
+        alt=f"Line chart: recall of class {first.label} by round, for each method",
+        x_label="round",
+        y_label="recall, %",
+        series=[
+            Series(
+                name=r.method,
+                x=[float(t) for t in range(len(r.recall[0]))],
+                y=[100 * sum(at) / len(at) for at in zip(*r.recall, strict=True)],
+            )
+            for r in absence.returns
+        ],
+    )
+
+
+def _over_seeds(name: str, x: Sequence[float], values: Sequence[Sequence[float]]) -> Series:
+    """Means, in percent, with Student's intervals where there are several seeds."""
+    ends = [stats.t_interval(v) for v in values] if len(values[0]) > 1 else []
+    return Series(
+        name=name,
+        x=list(x),
+        y=[100 * sum(v) / len(v) for v in values],
+        low=[100 * max(0.0, low) for low, _ in ends] or None,
+        high=[100 * min(1.0, high) for _, high in ends] or None,
+    )

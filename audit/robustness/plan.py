@@ -12,7 +12,7 @@ from typing import Any
 from audit.settings import catalog
 from audit.settings.config import MOST_ROUNDS, Config
 from audit.settings.matrix import Matrix
-from audit.settings.spec import AttackSpec
+from audit.settings.spec import AttackSpec, PluginSpec
 
 PLANTED = "_planted"  # ipm beyond what any mean survives: the fault that must be seen
 IDLE = "_idle"  # the same clients doing nothing: what is lost without any attack
@@ -59,6 +59,7 @@ class Place:
             "variants": [],
             "claims": [],
             "matrix": None,
+            "absence": None,
             "record": {"rounds": "last", "clients": 0, "kinds": ["global_model"]},
             "evaluate_every": MOST_ROUNDS,  # the last round is always measured
             **self.changes,
@@ -97,12 +98,19 @@ def _settings(config: Config, matrix: Matrix) -> dict[str, dict[str, Any]]:
     parts = matrix.partitions or (AttackSpec(name=split.name, settings=split.settings),)
     return {
         f"{_fit(method)}-{_fit(part)}": {
-            "method": {"name": method.name, **method.settings},
+            "method": laid_over(config.method, method),
             "federation.partition": {"name": part.name, **part.settings},
         }
         for method in matrix.methods or own
         for part in parts
     }
+
+
+def laid_over(own: PluginSpec, other: AttackSpec) -> dict[str, Any]:
+    """Another method with the audit's own settings, as far as it has them: as many rounds, as large steps."""
+    known = {f.name for f in dataclasses.fields(catalog.load("methods", other.name).Config)}
+    shared = {k: v for k, v in own.settings.items() if k in known}
+    return {"name": other.name, **shared, **other.settings}
 
 
 def _rules(matrix: Matrix, malicious: int) -> list[Rule]:

@@ -20,6 +20,7 @@ from pydantic import (
 )
 
 from audit.settings import catalog
+from audit.settings.absence import Absence
 from audit.settings.controls import Budget, DPAuditSettings, Replay
 from audit.settings.errors import located, validate
 from audit.settings.federation import Federation
@@ -52,7 +53,7 @@ class Variant(Group):
 
 # What is simulated, and all keys of a simulation; a recorded case has `subject` in their place
 SIMULATED = ("federation", "method", "aggregator", "prototype_aggregator", "adversary", "protections")
-SIMULATION = (*SIMULATED, "record", "variants", "matrix", "evaluate_every", "checkpoint_every")
+SIMULATION = (*SIMULATED, "record", "variants", "matrix", "absence", "evaluate_every", "checkpoint_every")
 RECORDED = ("case", "subject")
 ABSENT: Any = None  # what the keys of the other case hold
 
@@ -101,6 +102,9 @@ class Config(Group):
     )
     matrix: Matrix | None = Field(
         default=None, description="attacks on the model by rules of the server, each pair run; null: none"
+    )
+    absence: Absence | None = Field(
+        default=None, description="clients that do not answer, each case run; null: none"
     )
     replay: Replay = Field(default=Replay(), description="controls that the auditor recomputes")
     accountants: tuple[PluginSpec, ...] = Field(
@@ -304,6 +308,8 @@ def _of_simulation(config: Config) -> Iterator[Named]:
     for i, spec in enumerate(config.matrix.methods if config.matrix else ()):
         method = merged({"method": config.method.model_dump()}, {"method": spec.settings | {"name": spec.name}})
         yield Named("methods", f"matrix.methods[{i}]", PluginSpec.model_validate(method["method"]))
+    for i, spec in enumerate(config.absence.methods if config.absence else ()):
+        yield Named("methods", f"absence.methods[{i}]", PluginSpec(name=spec.name, settings=spec.settings))
 
 
 def load(path: Path) -> Config:

@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, WithJsonSchema, field_validator, model_validator
 
 from audit.settings.spec import AttackSpec, Group, Whole
 from fl.errors import UserError
@@ -13,6 +13,9 @@ AXES = {  # what entries of an axis are on the shelves of the catalogue
     "prototype_aggregators": "aggregators",
     "partitions": "partitions",
 }
+
+# YAML reads `true` as a truth value, and both are what a config may say
+Told = Annotated[Literal["true", "half"], WithJsonSchema({"enum": ["true", True, "half"]})]
 
 
 class Matrix(Group):
@@ -30,7 +33,7 @@ class Matrix(Group):
     malicious: tuple[Annotated[Whole, Field(ge=1)], ...] = Field(
         default=(1,), min_length=1, max_length=50, description="how many clients are; none is always tried"
     )
-    assumed: tuple[Literal["true", "half"] | Annotated[int, Field(ge=0)], ...] = Field(
+    assumed: tuple[Told | Annotated[int, Field(ge=0)], ...] = Field(
         default=("true",), min_length=1, max_length=10, description="what rules assume: true, half, or numbers"
     )
     seeds: tuple[Annotated[Whole, Field(ge=0)], ...] = Field(

@@ -20,8 +20,12 @@ def resolve(config: Config) -> dict[str, Any]:
     for kind, where, spec in plugins(config):
         with located(config.file):
             settings = catalog.settings(kind, spec.name, spec.settings, where)
-        if kind in ("sections", "renderers") or where.endswith("].method") or where.startswith("matrix."):
-            continue  # plain lists; variants and cells of a matrix keep what they change
+        if (
+            kind in ("sections", "renderers")
+            or where.endswith("].method")
+            or where.startswith(("matrix.", "absence."))
+        ):
+            continue  # plain lists; variants and cells keep what they change
         full = {k: v for k, v in spec.model_dump().items() if k not in spec.settings} | settings
         *path, last = [int(k) if k.isdigit() else k for k in re.findall(r"\w+", where)]
         reduce(lambda at, key: at[key], path, cast(Any, out))[last] = full

@@ -25,6 +25,8 @@ FACTS = {
     "accountants_disagree": "The mathematical limit that is stated may be wrong",
     "claim_refuted": "The mathematical limit that is stated does not hold",
     "above_certified": "Malicious clients did more than the stated noise allows",
+    "absence_drop": "Clients that do not answer make the model wrong",
+    "class_lost": "The model forgets a class while the clients that hold it are away",
     "lint_R*": "The test of the defences leaves something out",
     "lint_L*": "The mathematical limit that is stated does not cover what ran",
 }

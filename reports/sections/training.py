@@ -14,7 +14,11 @@ class Training(Section):
     card = Card(title="Training", order=60)
 
     def build(self, result: AuditResult) -> list[Block]:
-        figures = [f for f in result.figures if not f.finding and not f.id.startswith(("budget", "robustness"))]
+        figures = [
+            f
+            for f in result.figures
+            if not f.finding and not f.id.startswith(("budget", "robustness", "absence"))
+        ]
         blocks: list[Block] = []
         if result.history:
             told = "; ".join(f"{k.lower()}: {v}" for k, v in _facts(result.history).items())

@@ -14,6 +14,7 @@ from audit.robustness.lints import pitfalls
 from audit.robustness.plan import places
 from audit.settings.config import Config
 from audit.settings.errors import validate
+from audit.settings.overrides import overridden
 from audit.settings.resolve import dump, resolve
 from fl.errors import UserError
 from reports.result import AuditResult, Outcome
@@ -74,6 +75,15 @@ def test_a_rule_is_told_what_assumed_says() -> None:
     }
     fixed = places(config(matrix={"aggregators": [{"name": "krum", "f": 3}]}))
     assert {p.rule.assumed for p in fixed if p.rule.name == "krum"} == {3}
+
+
+def test_every_method_of_a_matrix_trains_as_long_and_in_as_large_steps_as_the_audits_own() -> None:
+    many = config(matrix={"methods": ["fedavg", "rebafl", {"name": "fedprox", "lr": 0.25}]})
+    methods = [overridden(many, p.overrides, where=p.folder).method for p in places(many)]
+    assert {m.name for m in methods} == {"fedavg", "rebafl", "fedprox"}
+    assert {(m.settings["rounds"], m.settings["local_epochs"]) for m in methods} == {(2, 1)}
+    assert {m.settings["lr"] for m in methods if m.name != "fedprox"} == {0.5}
+    assert {m.settings["lr"] for m in methods if m.name == "fedprox"} == {0.25}
 
 
 def test_a_resolved_config_needs_the_same_runs() -> None:

@@ -1,0 +1,15 @@
+"""Cells that came to no end, by reason."""
+
+from collections import defaultdict
+from collections.abc import Sequence
+
+from audit.phases.cells import Failure
+from reports.robustness import NotRun
+
+
+def reasons(failures: Sequence[Failure]) -> list[NotRun]:
+    """A sentence for the user says that something does not apply; anything else failed."""
+    by_reason: dict[tuple[str, bool], list[str]] = defaultdict(list)
+    for f in failures:
+        by_reason[f.sentence, f.code != 2 or f.sentence.startswith("unexpected ")].append(f.name)
+    return [NotRun(cells=names, reason=reason, failed=bad) for (reason, bad), names in by_reason.items()]

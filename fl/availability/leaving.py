@@ -1,0 +1,41 @@
+"""Leaving: some clients are away from one round to another; all others answer with probability p throughout.
+
+Of this project: what happens to a class whose only holders leave, and how soon it is learnt again. With the
+same p and seed, everybody else answers in the same rounds as under fl/availability/bernoulli.py.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated
+
+from pydantic import Field
+
+from fl.availability.bernoulli import Bernoulli
+from fl.participation import Participation
+from fl.ranges import AtLeastZero, Share
+from fl.streams import Streams
+
+
+class Leaving(Bernoulli):
+    title = "Clients that leave and return"
+    source = "ours"
+
+    @dataclass(frozen=True, kw_only=True)
+    class Config:
+        p: Annotated[Share, Field(description="probability that a client that is there answers")] = 1.0
+        clients: Annotated[tuple[AtLeastZero, ...], Field(description="those that leave, by number")] = ()
+        leave: Annotated[AtLeastZero, Field(description="first round without them")] = 0
+        back: Annotated[AtLeastZero, Field(description="first round with them again")] = 0
+
+    def draw(self, round: int, candidates: Sequence[int], streams: Streams, attempt: int = 0) -> Participation:
+        found = super().draw(round, candidates, streams, attempt)
+        if not self.config.leave <= round < self.config.back:
+            return found
+        return Participation(found.selected, tuple(k for k in found.answering if k not in self.config.clients))
+
+    def describe(self) -> str:
+        away = ", ".join(map(str, self.config.clients)) or "none"
+        return (
+            f"each client answers with probability {self.config.p:g}; clients {away} are away from round "
+            f"{self.config.leave} to {self.config.back - 1}"
+        )
