@@ -58,7 +58,7 @@ def preflight(config: Config) -> Iterator[str]:
     if runs := further(config):
         each = training_seconds(case)
         yield (
-            f"matrix and absence: {fmt.plural(runs, 'further run')}, about {duration(runs * each)} of one core if "
+            f"beside it: {fmt.plural(runs, 'further run')}, about {duration(runs * each)} of one core if "
             "each trains as long; those that an attack or a rule does not apply to end at once"
         )
     if not tried:
