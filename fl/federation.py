@@ -20,6 +20,7 @@ from fl.compromise import Compromise, Tampering
 from fl.dataset import Data
 from fl.durable import Log
 from fl.errors import UserError
+from fl.failures import FailureConfig, RandomFaults, Turn, turn
 from fl.kinds import Kind
 from fl.ledger import EVERYONE, Release
 from fl.model import State
@@ -59,6 +60,7 @@ class Tally:
     examples: int = 0
     stats: Measured = field(default_factory=Measured)  # sums, for the metrics
     times: dict[int, float] = field(default_factory=dict)  # simulated, of the clients heard
+    waited: float = 0.0  # simulated, for those who were not
     notes: dict[str, Any] = field(default_factory=dict)  # more for the round's line of the metrics
     _sum: Tensor | None = None  # of the delivered models, flat, double precision
     _squares: float = 0.0
@@ -110,6 +112,7 @@ class Federation:
     checkpoints: Checkpoints | None = None
     empty_round: Literal["redraw", "skip"] = "redraw"
     reply_loss: float = 0.0  # probability that a trained client's reply is lost
+    failures: FailureConfig = field(default_factory=FailureConfig)
     aggregator: Aggregator = field(default_factory=mean)  # what a method's server averages models by
     prototype_aggregator: Aggregator = field(default_factory=mean)  # and prototypes, class by class
     compromise: Compromise = field(default_factory=Compromise)
@@ -194,7 +197,7 @@ class Federation:
             averages,
             message.get(Kind.GLOBAL_MODEL, {}),
             before,
-            lambda k: self.loses_reply(averages.round, k),
+            lambda k: not self.hears(averages.round, k),
             weight,
         )
 
@@ -234,6 +237,25 @@ class Federation:
             return False
         return bool(self.streams.numpy("reply_loss", round, client).random() < self.reply_loss)
 
+    def turn(self, round: int, client: int) -> Turn:
+        """How often a client is asked in a round, by a server that asks all at once, and what comes of it."""
+        if not self.failures.any:
+            return Turn()
+        return turn(client, self.failures, RandomFaults(self.failures, self.streams, round))
+
+    def hears(self, round: int, client: int) -> bool:
+        """Whether a client that was asked with all others is heard in the end."""
+        return self.turn(round, client).heard and not self.loses_reply(round, client)
+
+    def fail(self, round: int, answering: Iterable[int], tally: Tally) -> None:
+        """Note who fails in a round, and how long the server waits for those it does not hear."""
+        if not self.failures.any:
+            return
+        turns = [self.turn(round, k) for k in answering]
+        tally.waited = max((t.time for t in turns if not t.heard), default=0.0)
+        events = sorted((dict(e) for t in turns for e in t.events), key=lambda e: (e["time"], e["client"]))
+        tally.notes |= {"requests": sum(t.requests for t in turns), "events": events}
+
     def task_time(
         self,
         round: int,
@@ -243,12 +265,13 @@ class Federation:
         examples: int,
         cost: Callable[[Workload], float],
     ) -> float:
-        """Simulated time of one client's download, training and upload; 0 without a time model.
+        """Simulated time of one client's download, training, upload and delays; without a clock, of delays alone.
 
         `cost` says how many seconds of the profile training on an example takes.
         """
+        delay = self.turn(round, client).time
         if self.time_model is None:
-            return 0.0
+            return delay
         taken = self.time_model.task_time(
             client,
             bytes_down=message_bytes(down),
@@ -256,7 +279,7 @@ class Federation:
             examples=examples,
             cost=cost(self.time_model.workload),
         )
-        return self.time_model.delayed(taken, round, client)
+        return self.time_model.delayed(taken, round, client) + delay
 
     def evaluate(self, model: State) -> dict[str, Any]:
         """Accuracy (fraction) and loss of a model on the whole test set, and accuracy by class."""
@@ -321,8 +344,10 @@ class Federation:
         }
         self._watch(round)
         record |= {k: v / max(1, tally.delivered) for k, v in dict.items(tally.stats)} | tally.notes
+        if self.time_model is not None or self.failures.any:
+            record["round_length"] = max(round_length(tally.times), tally.waited)
         if self.time_model is not None:
-            record |= {"round_length": round_length(tally.times)} | self.time_model.shares(tally.times)
+            record |= self.time_model.shares(tally.times)
         if self.compromise.clients:
             record["compromised"] = sorted(self.compromise.clients & self.wire.answering)
         last = round == rounds - 1

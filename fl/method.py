@@ -343,6 +343,7 @@ class RoundMethod(Method):
         if self.chooses("candidates") and not is_blind(type(self)):
             federation.wire.selects(t)
         tally = Tally(selected=len(selected))
+        federation.fail(t, answering, tally)
         message = federation.wire.broadcast(t, self.download(state), selected)
         federation.workers.everywhere("begin", t, message)
         chosen, learnt = self.select(state, answering, t, message, federation)
@@ -360,7 +361,7 @@ class RoundMethod(Method):
         def arriving() -> Iterator[Delivery]:
             replies: Iterator[Reply] = federation.workers.map("train", jobs)
             for k, reply in tampering.replies(zip(answering, replies, strict=True), base):
-                if federation.loses_reply(t, k):
+                if not federation.hears(t, k):
                     tally.lost += 1  # trained, never heard; its memory stays
                     continue
                 received = federation.wire.uplink(t, reply.message, k, base(k, reply.message))

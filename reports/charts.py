@@ -65,8 +65,8 @@ def svg(figure: Figure) -> bytes:
         axes = canvas.add_subplot()
         axes.set_xlabel(figure.x_label)
         axes.set_ylabel(figure.y_label)
-        if figure.kind == "bar":
-            handles = _bars(axes, figure)
+        if figure.kind in ("bar", "spans"):
+            handles = (_bars if figure.kind == "bar" else _spans)(axes, figure)
             _scale(axes, figure)
             if len(handles) > 1:
                 names = ["\n".join(textwrap.wrap(s.name, WIDE)) for s in figure.series]
@@ -216,6 +216,23 @@ def _bars(axes: "Axes", figure: Figure) -> list[Any]:
         handles.append(bars)
     axes.set_xticks(range(len(places)), [f"{x:g}" for x in places])
     axes.grid(False, axis="x")
+    return handles
+
+
+def _spans(axes: "Axes", figure: Figure) -> list[Any]:
+    """Bars from `low` to `high` in the row `x`: what went on when."""
+    handles = []
+    for i, s in enumerate(figure.series):
+        look: dict[str, Any] = {"color": COLOURS[i % len(COLOURS)], "edgecolor": "white"}
+        if s.blind:
+            look = {"color": "#f0f0f0", "edgecolor": "#777777", "hatch": HATCHES[0]}
+        lengths = [high - low for low, high in zip(s.low or s.y, s.high or s.y, strict=True)]
+        bars = axes.barh(s.x, lengths, 0.8, left=s.low or s.y, linewidth=0.4, **look)
+        for j, bar in enumerate(bars):
+            bar.set_gid(f"value-{i}-{j}")
+        handles.append(bars)
+    axes.set_yticks([])
+    axes.grid(False, axis="y")
     return handles
 
 

@@ -112,7 +112,7 @@ class Figure(Record):
 
     id: str
     finding: str = ""  # id of the finding it belongs to; empty: belongs to a section
-    kind: Literal["line", "points", "bar", "roc"] = "line"
+    kind: Literal["line", "points", "bar", "spans", "roc"] = "line"
     title: str
     caption: str
     alt: str
@@ -277,6 +277,8 @@ class Alternative(Record):
     epsilon: float = float("inf")  # upper bound towards the server; inf: none
     unit: str = ""
     trades: list[Trade] = Field(default_factory=list)
+    # what the run took: bytes, simulated time, who was heard, as the summary measures name it
+    measures: dict[str, float] = Field(default_factory=dict)
 
 
 class History(Record):

@@ -28,6 +28,7 @@ from audit.subject.open import open_case
 from audit.subject.records import Environment, IssueFile
 from audit.subject.rundir import RunDir, sha256
 from audit.verdict.accounts import NoiseAudit, bounds, contradictions, flaws, misstatements
+from audit.verdict.clock import by_device, by_time, compared, last_round
 from audit.verdict.coverage import coverage, tried
 from audit.verdict.decision import decide
 from audit.verdict.exposure import exposures
@@ -42,12 +43,13 @@ from audit.verdict.scope import scope
 from audit.verdict.taxonomy import placed, sort_of, taxa
 from audit.verdict.trade import advice, alternatives
 from fl import ledger
+from fl.kinds import Kind
 from fl.ledger import Release
-from fl.recorder import MANIFEST, manifest
+from fl.recorder import MANIFEST, manifest, read
 from fl.streams import GENERATOR
 from reports.covered import Coverage
 from reports.imported import Imported
-from reports.result import AuditResult, Budget, DPAudit, Finding, History, Reproduction, worst_first
+from reports.result import AuditResult, Budget, DPAudit, Figure, Finding, History, Reproduction, worst_first
 from reports.result import Policy as PolicyRecord
 
 Progress = Callable[[str, int, int], None]
@@ -133,7 +135,7 @@ def derive(run: RunDir, config: Config, policy: Policy) -> AuditResult:
         scope=scope(case, findings),
         exposures=exposures(manifest(run.artifacts)),
         findings=findings,
-        figures=[*figures, *timelines(history)],
+        figures=[*figures, *timelines(history), *_clock(run, case, history)],
         galleries=images,
         budgets=budgets,
         claims=score_files([Path(p) for p in config.claims]).claims,
@@ -147,12 +149,22 @@ def derive(run: RunDir, config: Config, policy: Policy) -> AuditResult:
         policy=_policy(run, policy),
         reproduction=_reproduction(run, config),
     )
-    result.alternatives = alternatives(result, results(run, config), len(case.data.test))
+    others = results(run, config)
+    result.alternatives = alternatives(result, others, len(case.data.test))
+    result.figures += compared({"as audited": result} | {v.name: r for v, r in others if r is not None})
     for finding in result.findings:
         if better := advice(finding, result.alternatives):
             finding.remedy = f"{finding.remedy.rstrip('.')}. {better}".removeprefix(". ")
     result.decision = decide(result, policy)
     return result
+
+
+def _clock(run: RunDir, case: Case, history: Sequence[Mapping[str, Any]]) -> list[Figure]:
+    """Figures of the simulated clock; none where there is none."""
+    if case.time_model is None:
+        return by_time(history)
+    seen = read(run.artifacts, kinds=(Kind.TASK_TIME,), wanted=lambda line: Kind.TASK_TIME in line["kinds"])
+    return [*by_time(history), *by_device(history, case.time_model), *last_round(seen, history, case.time_model)]
 
 
 def _coverage(run: RunDir, case: Case, findings: Sequence[Finding], choice: Choice) -> Coverage:

@@ -58,6 +58,7 @@ def run(run: RunDir, config: Config, progress: Progress) -> None:
             checkpoints=Checkpoints(run.checkpoint, logs, recorder.provenance),
             empty_round=settings.empty_round,
             reply_loss=settings.reply_loss,
+            failures=settings.failures,
             evaluate_every=config.evaluate_every,
             checkpoint_every=config.checkpoint_every,
             progress=progress,

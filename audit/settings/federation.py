@@ -6,6 +6,7 @@ from pydantic import Field, model_validator
 
 from audit.settings.controls import MOST_CLIENTS
 from audit.settings.spec import Group, Number, PluginSpec, Whole
+from fl.failures import FailureConfig
 
 
 class Holdout(Group):
@@ -50,5 +51,8 @@ class Federation(Group):
         default="none",
         description="the simulated clock, a class of devices; none: no clock, and `counted` for a method that "
         "decides by time",
+    )
+    failures: FailureConfig = Field(
+        default=FailureConfig(), description="how clients fail in a round: late, for once, or down"
     )
     reply_loss: Number = Field(default=0.0, ge=0, le=1, description="probability that a trained reply is lost")

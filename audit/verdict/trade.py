@@ -13,10 +13,20 @@ from attacks.evidence import Evidence
 from attacks.measure import named
 from attacks.measure import telling as most_telling
 from audit.settings.config import Variant
+from audit.verdict.clock import BY_TIME
 from reports import format as fmt
 from reports.result import Alternative, AuditResult, Finding, Outcome, Severity, Trade
 
 Interval = tuple[float, float]
+TAKEN = (
+    "bytes_up",
+    "bytes_down",
+    "simulated_time",
+    "round_length_mean",
+    "round_length_std",
+    "jain_index",
+    "slow_devices_heard",
+)
 
 
 def alternatives(
@@ -29,6 +39,7 @@ def alternatives(
     shared = [f.id for f in _attacks(main) if f.id in repeated]
     own = _alternative("as audited", main, main, shared, tests)
     rows = [own]
+    results = [main, *(r for _, r in found if r is not None)]
     for variant, result in found:
         if result is None:
             rows.append(
@@ -36,7 +47,20 @@ def alternatives(
             )
         else:
             rows.append(_alternative(variant.name, result, main, shared, tests))
+    level = min((r.summary_metrics.get("accuracy_best", 0.0) for r in results), default=0.0)
+    for row, result in zip([r for r in rows if r.finished], results, strict=True):
+        row.measures = _taken(result, level)
     return rows
+
+
+def _taken(result: AuditResult, level: float) -> dict[str, float]:
+    """What a run took, with the simulated time until it was as good as all alternatives were at their best."""
+    found = {k: v for k, v in result.summary_metrics.items() if k in TAKEN}
+    curve = next((f.series[0] for f in result.figures if f.id == BY_TIME), None)
+    if curve is not None and level:
+        good = [x for x, y in zip(curve.x, curve.y, strict=True) if y >= 100 * level]
+        found |= {"level": level} | ({"time_to_level": good[0]} if good else {})
+    return found
 
 
 def advice(finding: Finding, rows: Sequence[Alternative]) -> str:

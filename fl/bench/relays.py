@@ -10,10 +10,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fl.families.relay import FaultConfig, RandomFaults, plan
+from fl.failures import FailureConfig, RandomFaults
+from fl.families.relay import ToleranceConfig, plan
 from fl.streams import Streams
 
-KINDS = ("dropout", "transient", "crash")
+KINDS = ("delay", "transient", "crash")
 SHARES = (0.1, 0.4, 0.7)
 PAPER = {0.1: 1.44, 0.4: 2.88, 0.7: 4.39}
 CLIENTS, ROUNDS = 10, 400
@@ -31,8 +32,8 @@ class Working(RandomFaults):
 
 def cell(tolerance: bool, heartbeats: bool = True, **kind: float) -> tuple[float, float]:
     """Mean length and mean number of contributors of a round."""
-    config = FaultConfig(tolerance=tolerance, heartbeats=heartbeats, **kind)  # type: ignore[arg-type]
-    rounds = [plan(range(CLIENTS), {}, config, Working(config, Streams(7), t)) for t in range(ROUNDS)]
+    failures, rule = FailureConfig(heartbeats=heartbeats, **kind), ToleranceConfig(tolerance=tolerance)  # type: ignore[arg-type]
+    rounds = [plan(range(CLIENTS), {}, rule, failures, Working(failures, Streams(7), t)) for t in range(ROUNDS)]
     return float(np.mean([r.time for r in rounds])), float(np.mean([len(r.contributors) for r in rounds]))
 
 
@@ -40,7 +41,7 @@ def main() -> None:
     print("failure    share  seen   length with / without  factor  (paper)   contributors with / without")
     for kind in KINDS:
         for share in SHARES:
-            for heartbeats in (True, False) if kind != "dropout" else (True,):
+            for heartbeats in (True, False) if kind != "delay" else (True,):
                 (on, kept), (off, plain) = (cell(t, heartbeats, **{kind: share}) for t in (True, False))
                 print(
                     f"{kind:10} {share:4.1f}   {'yes' if heartbeats else 'no':4} {on:9.2f} / {off:7.2f} "

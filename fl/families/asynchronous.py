@@ -157,8 +157,8 @@ class Asynchronous(RoundMethod):
             version=t,
             places=places,
             waiting=order,
-            duration=lambda k: self.duration(federation, k, t),
-            loses=lambda k: federation.loses_reply(t, k),
+            duration=lambda k: self.duration(federation, k, t) + federation.turn(t, k).time,
+            loses=lambda k, started: federation.loses_reply(t, k) or not federation.turn(started, k).heard,
         )
 
     def _train(

@@ -32,7 +32,7 @@ class Clock:
         places: int,
         waiting: Sequence[int],
         duration: Callable[[int], float],
-        loses: Callable[[int], bool],
+        loses: Callable[[int, int], bool],
     ) -> None:
         self.now, self.flight = now, dict(flight)
         self._version, self._places, self._waiting = version, places, list(waiting)
@@ -63,7 +63,7 @@ class Clock:
         while count > 0 and self.flight:
             k, version = self.soonest()[0]
             self.now = self.flight.pop(str(k))["due"]
-            arrivals.append(Arrival(k, version, self.now, self._loses(k)))
+            arrivals.append(Arrival(k, version, self.now, self._loses(k, version)))
             count -= not arrivals[-1].lost
             self._fill()
         return arrivals

@@ -15,116 +15,40 @@ passes a model along its clients. With tolerance
               as without tolerance: going on early must not cost anybody's work
 
 and without it the order is fixed, every failure costs the whole timeout, and only its maker has a result.
-Delays do not depend on training, so a round is planned before anything is trained. `dropout` is the share of
-requests whose delay, drawn from an exponential, exceeds the timeout; `transient` and `crash` are shares of
-requests that come to nothing and of clients that go down. `heartbeats: false`: nobody notices silence.
+Delays do not depend on training, so a round is planned before anything is trained. How clients fail is the
+federation's (fl/failures.py).
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from math import log
-from typing import Annotated, Any, ClassVar, Protocol
+from typing import Annotated, Any, ClassVar
 
 from pydantic import Field
 
-from fl.ranges import Amount, AtLeastOne, AtLeastZero, BelowOne, Positive
-from fl.streams import Streams
+from fl.failures import FailureConfig, Faults
+from fl.ranges import AtLeastOne, AtLeastZero, Positive
 
 START = -1  # the source of a task that begins with the round's first model
 
 
 @dataclass(frozen=True, kw_only=True)
-class FaultConfig:
-    """How clients fail and how the mediators deal with it."""
+class ToleranceConfig:
+    """How mediators deal with clients that fail, which `federation.failures` says."""
 
     __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "forbid"}
 
     tolerance: Annotated[
         bool, Field(description="whether mediators go on without late or silent clients (GANDALF, Algorithm 2)")
     ] = True
-    dropout: Annotated[
-        BelowOne, Field(description="share of requests that take longer than `timeout`; 0 means no delays")
-    ] = 0.0
-    crash: Annotated[
-        BelowOne, Field(description="probability that a client goes down in a request or while it waits")
-    ] = 0.0
-    transient: Annotated[
-        BelowOne, Field(description="probability that a request comes to nothing, and may be repeated")
-    ] = 0.0
-    heartbeats: Annotated[
-        bool, Field(description="whether mediators notice by heartbeats that a client has failed")
-    ] = True
-    timeout: Annotated[Positive, Field(description="T_R: longest wait for a result, in simulated time")] = 1.0
     patience: Annotated[Positive, Field(description="with tolerance the wait is patience * timeout")] = 0.25
-    heartbeat: Annotated[
-        Amount,
-        Field(
-            description="T_HB: silence after which a client counts as down, in simulated time; 0 is a third of "
-            "the wait"
-        ),
-    ] = 0.0
     gap: Annotated[AtLeastZero, Field(description="requests to others between two to the same client")] = 1
     requests: Annotated[
         AtLeastOne, Field(description="most requests for one task before the patient one, with tolerance")
     ] = 3
 
-    @property
-    def wait(self) -> float:
-        """How long the mediator waits for a result."""
-        return self.timeout * self.patience if self.tolerance else self.timeout
-
-    @property
-    def silence(self) -> float:
-        return self.heartbeat or self.wait / 3
-
-
-class Faults(Protocol):
-    """What goes wrong in one relay."""
-
-    def delay(self, client: int, request: int) -> float:
-        """Simulated time of a client's task."""
-
-    def silent_after(self, client: int, request: int) -> float | None:
-        """When in the task the client goes down, as a share of it; None: not at all."""
-
-    def fails(self, client: int, request: int) -> bool:
-        """Whether a request comes to nothing for once."""
-
-    def answers(self, client: int, step: int) -> bool:
-        """Whether a client still holds and hands on what it has."""
-
-
-@dataclass(frozen=True)
-class RandomFaults:
-    """Faults drawn from streams of their own, by round and client; a lost reply is one of them."""
-
-    config: FaultConfig
-    streams: Streams
-    round: int
-    lost: frozenset[int] = frozenset()  # clients that train and are never heard
-
-    def delay(self, client: int, request: int) -> float:
-        if not self.config.dropout:
-            return 0.0
-        mean = self.config.timeout / log(1 / self.config.dropout)
-        rng = self.streams.numpy("relay_delay", self.round, client, request)
-        return float(rng.exponential(mean))
-
-    def silent_after(self, client: int, request: int) -> float | None:
-        if client in self.lost:
-            return 1.0
-        rng = self.streams.numpy("relay_crash", self.round, client, request)
-        return float(rng.random()) if rng.random() < self.config.crash else None
-
-    def fails(self, client: int, request: int) -> bool:
-        if not self.config.transient:
-            return False
-        rng = self.streams.numpy("relay_transient", self.round, client, request)
-        return bool(rng.random() < self.config.transient)
-
-    def answers(self, client: int, step: int) -> bool:
-        rng = self.streams.numpy("relay_holder", self.round, client, step)
-        return bool(rng.random() >= self.config.crash)
+    def wait(self, timeout: float) -> float:
+        """How long a mediator waits for a result."""
+        return timeout * self.patience if self.tolerance else timeout
 
 
 @dataclass(frozen=True)
@@ -157,7 +81,12 @@ class Relay:
 
 
 def plan(
-    members: Sequence[int], completed: Mapping[int, int], config: FaultConfig, faults: Faults, cap: int = 1
+    members: Sequence[int],
+    completed: Mapping[int, int],
+    config: ToleranceConfig,
+    failures: FailureConfig,
+    faults: Faults,
+    cap: int = 1,
 ) -> Relay:
     """The round of a mediator with these available `members`, each to work `cap` times.
 
@@ -211,10 +140,11 @@ def plan(
         k = able[0]
         source = holder(k)
         patient = config.tolerance and selected[k] >= cap * config.requests
-        wait = config.timeout if patient else config.wait
-        # who is waited for patiently is as slow as it was at first
+        wait = failures.timeout if patient else config.wait(failures.timeout)
+        # who is waited for patiently is as slow as it was at first, and does not fail if it did not then
         took = faults.delay(k, 0 if patient else selected[k])
-        crash, failed = faults.silent_after(k, selected[k]), faults.fails(k, selected[k])
+        failed = faults.fails(k, selected[k]) and (not patient or faults.fails(k, 0))
+        crash = faults.silent_after(k, selected[k])
         attempt, selected[k], last[k] = selected[k], selected[k] + 1, step
         heard = crash is None and not failed and took <= wait and k not in gone
         # the mediator keeps what it asks somebody again with: a second failure puts no holder at risk
@@ -225,14 +155,14 @@ def plan(
             relay.chain.append(step)
             continue
         stopped = float("inf")
-        if config.tolerance and config.heartbeats and (failed or crash is not None or k in gone):
-            stopped = (0.0 if crash is None else crash * took) + config.silence
+        if config.tolerance and failures.heartbeats and (failed or crash is not None or k in gone):
+            stopped = (0.0 if crash is None else crash * took) + failures.silence(config.wait(failures.timeout))
         quiet = stopped < wait
         relay.time += stopped if quiet else wait
         note(("failed" if failed and crash is None and k not in gone else "silent") if quiet else "late", k)
         if crash is not None:
             gone.add(k)
-        if k in gone and (quiet or not config.tolerance or config.heartbeats):
+        if k in gone and (quiet or not config.tolerance or failures.heartbeats):
             down.add(k)
     holder(None)  # somebody must still hold the result to send it
     return relay

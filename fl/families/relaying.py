@@ -20,7 +20,8 @@ import torch
 from pydantic import Field
 
 from fl.client import Client, Reply
-from fl.families.relay import START, FaultConfig, Faults, RandomFaults, Relay, Task, plan
+from fl.failures import Faults, RandomFaults
+from fl.families.relay import START, Relay, Task, ToleranceConfig, plan
 from fl.families.visit_noise import NoiseConfig, protected, release
 from fl.federation import Federation, Tally
 from fl.kinds import Kind
@@ -62,9 +63,9 @@ class Relaying(RoundMethod):
         mediator_epochs: Annotated[
             AtLeastOne, Field(description="E_m: times a group is gone through in a round")
         ] = 1
-        faults: Annotated[
-            FaultConfig, Field(description="how clients fail and how the mediators deal with it")
-        ] = field(default_factory=FaultConfig)
+        faults: Annotated[ToleranceConfig, Field(description="how the mediators deal with clients that fail")] = (
+            field(default_factory=ToleranceConfig)
+        )
         noise: Annotated[NoiseConfig, Field(description="noise on what a client hands on")] = field(
             default_factory=NoiseConfig
         )
@@ -78,7 +79,7 @@ class Relaying(RoundMethod):
 
     def faults(self, t: int, lost: Collection[int], federation: Federation) -> Faults:
         """What will go wrong this round."""
-        return RandomFaults(self.config.faults, federation.streams, t, frozenset(lost))
+        return RandomFaults(federation.failures, federation.streams, t, frozenset(lost))
 
     def schedule(
         self, t: int, groups: Groups, state: Tree, federation: Federation, cap: int = 1
@@ -90,7 +91,14 @@ class Relaying(RoundMethod):
         completed = {int(k): n for k, n in state["completed"].items()}
         faults = self.faults(t, lost, federation)
         relays = [
-            plan([k for k in group if k in answering], completed, self.config.faults, faults, cap)
+            plan(
+                [k for k in group if k in answering],
+                completed,
+                self.config.faults,
+                federation.failures,
+                faults,
+                cap,
+            )
             for group in groups
         ]
         tally = Tally(selected=len(selected), lost=sum(not x.done for r in relays for x in r.tasks))

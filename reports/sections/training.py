@@ -8,17 +8,14 @@ from reports.result import AuditResult, Figure, History
 from reports.section import Block, Card, Chart, Folded, KeyValues, Paragraph, Section, Table
 
 MOST_ROWS = 12
+OTHERS = ("absence", "alternatives", "budget", "robustness")  # figures of other sections
 
 
 class Training(Section):
     card = Card(title="Training", order=60)
 
     def build(self, result: AuditResult) -> list[Block]:
-        figures = [
-            f
-            for f in result.figures
-            if not f.finding and not f.id.startswith(("budget", "robustness", "absence"))
-        ]
+        figures = [f for f in result.figures if not f.finding and not f.id.startswith(OTHERS)]
         blocks: list[Block] = []
         if result.history:
             told = "; ".join(f"{k.lower()}: {v}" for k, v in _facts(result.history).items())

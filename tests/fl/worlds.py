@@ -27,6 +27,7 @@ from fl.devices.counted import Counted
 from fl.durable import Log
 from fl.execution.batched import Batched
 from fl.execution.site import build_site
+from fl.failures import FailureConfig
 from fl.federation import Federation, Holdings
 from fl.method import RoundMethod
 from fl.model import Net, State, initialise, state_of
@@ -130,6 +131,7 @@ def run(
     script: Sequence[tuple[Sequence[int], Sequence[int]]] = SCRIPT,
     empty_round: str = "redraw",
     reply_loss: float = 0.0,
+    failures: FailureConfig | None = None,
     protections: Sequence[Protection] = (),
     seed: int = 5,
     make: Any = TinyNet,
@@ -175,6 +177,7 @@ def run(
             checkpoints=checkpoints,
             empty_round=empty_round,  # type: ignore[arg-type]
             reply_loss=reply_loss,
+            failures=failures or FailureConfig(),
             progress=partial(_stop, stop_after),
             aggregator=aggregator or mean(),
             prototype_aggregator=prototype_aggregator or mean(),

@@ -3,7 +3,8 @@
 from typing import Any
 
 from audit.verdict.faults import timelines
-from fl.families.relay import FaultConfig, plan
+from fl.failures import FailureConfig
+from fl.families.relay import ToleranceConfig, plan
 from reports.charts import svg
 from reports.result import Figure
 
@@ -26,8 +27,7 @@ class Scripted:
 
 def history() -> list[dict[str, Any]]:
     quiet = {"round": 0, "clock": 0.4, "events": []}
-    config = FaultConfig(dropout=0.5, timeout=1.0)
-    relay = plan([0, 1, 2], {}, config, Scripted())
+    relay = plan([0, 1, 2], {}, ToleranceConfig(), FailureConfig(delay=0.5), Scripted())
     return [quiet, {"round": 1, "clock": 3.0, "events": [e | {"group": 0} for e in relay.events]}]
 
 

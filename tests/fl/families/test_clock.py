@@ -15,7 +15,7 @@ def clock(**settings: Any) -> Clock:
         "places": 2,
         "waiting": [0, 1, 2, 3],
         "duration": PACE.__getitem__,
-        "loses": lambda k: False,
+        "loses": lambda k, started: False,
     }
     usual |= settings
     return Clock(usual.pop("now"), usual.pop("flight"), **usual)
@@ -30,7 +30,7 @@ def test_places_are_filled_in_order_as_they_become_free() -> None:
 
 
 def test_lost_answers_take_time_and_do_not_count() -> None:
-    arrivals = clock(loses=lambda k: k == 0).next(1)
+    arrivals = clock(loses=lambda k, started: k == 0).next(1)
     assert arrivals == [Arrival(0, 7, 1.0, True), Arrival(2, 7, 2.0, False)]
 
 

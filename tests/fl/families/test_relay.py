@@ -1,13 +1,15 @@
 """Relays on the simulated clock: order, timeouts, silence, rollback, with a fault at every step."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from itertools import combinations
+from typing import Any
 
 import pytest
 
 from fl.errors import UserError
-from fl.families.relay import START, FaultConfig, RandomFaults, Relay, plan
+from fl.failures import FailureConfig, RandomFaults
+from fl.families.relay import START, Relay, ToleranceConfig, plan
 from fl.families.relaying import Relaying
 from fl.plugin import configure
 from fl.streams import Streams
@@ -38,6 +40,13 @@ class Script:
         return (client, step) not in self.gone and step < self.all_gone_from
 
 
+def settings(**given: Any) -> tuple[ToleranceConfig, FailureConfig]:
+    """What the mediators do and how clients fail, from keys of both."""
+    own = {f.name for f in fields(ToleranceConfig)}
+    rule = {k: v for k, v in given.items() if k in own}
+    return ToleranceConfig(**rule), FailureConfig(**{k: v for k, v in given.items() if k not in own})
+
+
 def run(
     script: Script,
     *,
@@ -46,7 +55,8 @@ def run(
     members: tuple[int, ...] = MEMBERS,
     **config: object,
 ) -> Relay:
-    return plan(members, completed or {}, FaultConfig(**config), script, cap)  # type: ignore[arg-type]
+    rule, failures = settings(**config)
+    return plan(members, completed or {}, rule, failures, script, cap)
 
 
 def clients(relay: Relay) -> list[int]:
@@ -131,19 +141,19 @@ def test_a_crash_that_nobody_notices_is_found_out_by_asking_again() -> None:
 
 @pytest.mark.parametrize("heartbeats", [True, False])
 @pytest.mark.parametrize("share", [0.1, 0.4, 0.7])
-@pytest.mark.parametrize("kind", ["dropout", "transient", "crash"])
+@pytest.mark.parametrize("kinds", ["delay", "transient", "crash", "delay transient", "delay transient crash"])
 def test_tolerance_never_ends_with_fewer_contributors_than_none(
-    kind: str, share: float, heartbeats: bool
+    kinds: str, share: float, heartbeats: bool
 ) -> None:
-    """Round by round, under the same failures; with delays and failures for once it ends with more."""
+    """Round by round, under the same failures of one kind or several; but for crashes it ends with more."""
     counts = []
     for t in range(60):
-        settings = {kind: share, "heartbeats": heartbeats}
-        both = (FaultConfig(tolerance=on, **settings) for on in (True, False))  # type: ignore[arg-type]
-        rounds = [plan(range(10), {}, c, RandomFaults(c, Streams(3), t)) for c in both]
+        failures = FailureConfig(**dict.fromkeys(kinds.split(), share), heartbeats=heartbeats)  # type: ignore[arg-type]
+        both = (ToleranceConfig(tolerance=on) for on in (True, False))
+        rounds = [plan(range(10), {}, c, failures, RandomFaults(failures, Streams(3), t)) for c in both]
         counts.append([len(r.contributors) for r in rounds])
     assert all(kept >= plain for kept, plain in counts)
-    assert kind == "crash" or sum(kept for kept, _ in counts) > sum(plain for _, plain in counts)
+    assert kinds == "crash" or sum(kept for kept, _ in counts) > sum(plain for _, plain in counts)
 
 
 def test_silence_is_noticed_after_the_heartbeat_and_the_client_is_not_asked_again() -> None:
@@ -215,7 +225,7 @@ def test_holders_lost_at_every_step(gone: set[int]) -> None:
 
 
 def test_random_faults_come_as_often_as_they_should_and_can_be_replayed() -> None:
-    config = FaultConfig(dropout=0.4, crash=0.2)
+    rule, config = settings(delay=0.4, crash=0.2)
     faults = [RandomFaults(config, Streams(1), t) for t in range(2000)]
     late = [f.delay(3, 0) > config.timeout for f in faults]
     assert abs(sum(late) / 2000 - 0.4) < 0.04
@@ -224,13 +234,11 @@ def test_random_faults_come_as_often_as_they_should_and_can_be_replayed() -> Non
     again = [RandomFaults(config, Streams(1), t).delay(3, 0) for t in range(2000)]
     assert again == [f.delay(3, 0) for f in faults]
     for t in range(200):
-        relay = plan(MEMBERS, {}, config, faults[t], 2)
+        relay = plan(MEMBERS, {}, rule, config, faults[t], 2)
         check(relay, 2)
-        assert relay == plan(MEMBERS, {}, config, RandomFaults(config, Streams(1), t), 2)
+        assert relay == plan(MEMBERS, {}, rule, config, RandomFaults(config, Streams(1), t), 2)
 
 
 def test_settings_that_mean_nothing_are_refused() -> None:
-    with pytest.raises(UserError, match=r"faults\.dropout must be < 1, got 1"):
-        configure(Relaying, {"faults": {"dropout": 1.0}}, "method")
     with pytest.raises(UserError, match=r"faults\.requests must be >= 1, got 0"):
         configure(Relaying, {"faults": {"requests": 0}}, "method")

@@ -10,8 +10,9 @@ import pytest
 
 from fl.artifact import Channel, Party
 from fl.errors import UserError
+from fl.failures import FailureConfig, Faults
 from fl.families.gan import GanConfig
-from fl.families.relay import FaultConfig, Faults
+from fl.families.relay import ToleranceConfig
 from fl.families.visit_noise import NoiseConfig
 from fl.federation import Federation
 from fl.kinds import Kind
@@ -144,11 +145,12 @@ def continues_after(after: int, folder: Path) -> bool:
     from tests.fl.worlds import Stopped
 
     def make() -> Gandalf:
-        return gandalf(**LIGHT | {"noise": NoiseConfig(), "faults": FaultConfig(dropout=0.5, crash=0.1)})
+        return gandalf(**LIGHT | {"noise": NoiseConfig()})
 
+    failing = WORLD | {"failures": FailureConfig(delay=0.5, crash=0.1)}
     with pytest.raises(Stopped):
-        run(make(), folder=folder, stop_after=after, **WORLD)
-    return same(run(make(), folder=folder, **WORLD), run(make(), **WORLD))
+        run(make(), folder=folder, stop_after=after, **failing)
+    return same(run(make(), folder=folder, **failing), run(make(), **failing))
 
 
 # Faults ---------------------------------------------------------------------------------------
@@ -191,10 +193,10 @@ def test_lost_work_is_no_part_of_the_average() -> None:
     assert [e["event"] for e in gone.history[0]["events"]] == ["silent", "holder_down", "rollback"]
 
 
-def test_dropout_with_and_without_tolerance_always_ends() -> None:
+def test_delays_with_and_without_tolerance_always_ends() -> None:
     for tolerance in (True, False):
-        faults = FaultConfig(dropout=0.7, crash=0.2, tolerance=tolerance)
-        world = run(gandalf(**LIGHT | {"faults": faults}), **WORLD)
+        rule, failures = ToleranceConfig(tolerance=tolerance), FailureConfig(delay=0.7, crash=0.2)
+        world = run(gandalf(**LIGHT | {"faults": rule}), **WORLD, failures=failures)
         assert len(world.history) == 3 + 2 + 1 + 3
         clocks = [h["clock"] for h in world.history if "clock" in h]
         assert clocks == sorted(clocks) and clocks[-1] > 0
@@ -267,8 +269,7 @@ def test_settings_that_mean_nothing_are_refused(tmp_path: Path) -> None:
 
 
 def test_events_in_the_metrics_are_json(tmp_path: Path) -> None:
-    faults = FaultConfig(dropout=0.6)
-    run(gandalf(**LIGHT | {"faults": faults}), **WORLD, folder=tmp_path)
+    run(gandalf(**LIGHT), **WORLD, failures=FailureConfig(delay=0.6), folder=tmp_path)
     found = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
     kinds = {e["event"] for line in found for e in line.get("events", [])}
     assert "late" in kinds and {"phase", "clock", "requests"} <= found[0].keys()
