@@ -4,7 +4,7 @@ PYTHON ?= python3
 RUN := .venv/bin
 DONE := .venv/.installed
 
-.PHONY: help audit example-flower test quick check bench paper claims equivalence mechanisms dist fuzz dev clean
+.PHONY: help audit example-flower test quick check bench paper claims equivalence mechanisms nulls dist fuzz dev clean
 help:  ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1  /p' $(MAKEFILE_LIST) | expand -t 10
 
@@ -46,6 +46,9 @@ claims: $(DONE)  ## published claims of privacy, re-scored: runs/claims.pdf
 
 mechanisms: $(DONE)  ## random mechanisms against certified lower values: COUNT=300 SEED=1
 	$(RUN)/python -m audit.reproduce.mechanisms --count $(or $(COUNT),300) --seed $(or $(SEED),1)
+
+nulls: $(DONE)  ## audits of federations with nothing to find: COUNT=200
+	$(RUN)/python -m audit.reproduce.nulls --count $(or $(COUNT),200) --out runs/nulls
 
 example-flower: $(DONE)  ## a federation that really runs in Flower, recorded and audited: runs/flower-example
 	FEDAUDIT=$(CURDIR)/$(RUN)/fedaudit examples/flower/run.sh

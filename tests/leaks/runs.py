@@ -1,0 +1,151 @@
+"""Planted leaks: each a federation that leaks, and the honest one beside it, under the same audit.
+
+A leak is found where an attack that `attacks: auto` chose has a finding of at least medium severity that the
+honest federation does not have as badly. Nothing here says by which attack.
+"""
+
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from audit.phases.plan import execute
+from audit.settings.config import Config
+from audit.subject.rundir import RunDir
+from reports.result import AuditResult, Outcome, Severity
+
+METHODS, WORLDS = "tests.leaks.methods", "tests.leaks.worlds"
+FEDERATION = {
+    "dataset": "digits",
+    "clients": 10,
+    "partition": {"name": "dirichlet", "alpha": 1.0},
+    "availability": "full",
+    "model": "small_cnn",
+    "holdout": {"auxiliary": 0.35, "reference": 0.25},
+}
+TRAINING = {"rounds": 2, "local_epochs": 1, "batch_size": 20, "lr": 0.05}
+GAN = {"cycles": 2, "least_cycles": 2, "unit": "step", "local": 300, "batch_size": 16, "width": 8, "latent": 16}
+GANS = {"gan": GAN, "rounds": 1, "labeler_rounds": 1, "groups": 0, "mediators": 2}
+CONDENSED = {"iterations": 20, "rounds": 1}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Leak:
+    method: str  # a class of methods.py, or a name of the house
+    honest: str  # the same without the leak
+    what: str
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    federation: Mapping[str, Any] = field(default_factory=dict)
+    plain: Mapping[str, Any] | None = None  # of the honest federation, where it differs
+    protections: tuple[str, ...] = ()
+
+
+LEAKS = {
+    "image in a bias": Leak(method="ImageInBias", honest="fedavg", what="images"),
+    "image in low bits": Leak(method="ImageInLowBits", honest="fedavg", what="images"),
+    "image in signs of zeros": Leak(method="ImageInSignsOfZeros", honest="fedavg", what="images"),
+    "image over rounds": Leak(method="ImageOverRounds", honest="fedavg", what="images", settings={"rounds": 8}),
+    "one step on one image": Leak(
+        method="OneStepOnOneImage", honest="fedavg", what="images", settings={"batch_size": 1}
+    ),
+    "features of one image": Leak(method="FirstFeatures", honest="rebafl", what="images"),
+    "outputs on one image": Leak(method="FirstLogits", honest="fd", what="membership"),
+    "images as condensed ones": Leak(
+        method="ImagesAsCondensed", honest="feddc_condense", what="images", settings=CONDENSED
+    ),
+    "images as means": Leak(method="ImagesAsMeans", honest="fedmix", what="images"),
+    "images as proxies": Leak(method="ImagesAsProxies", honest="fedavg", what="images"),
+    "raw samples": Leak(method="RawSamples", honest="fedavg", what="images"),
+    "memorising generators": Leak(method="Memorised", honest="gandalf", what="images", settings=GANS),
+    "memorising models": Leak(
+        method="MemorisedModel", honest="fedavg", what="membership", settings={"local_epochs": 60}
+    ),
+    "buffers of one image": Leak(
+        method="fedavg",
+        honest="fedavg",
+        what="images",
+        federation={"model": f"{WORLDS}:Normed", "partition": f"{WORLDS}:FewImages"},
+        plain={"model": f"{WORLDS}:Normed"},
+    ),
+    "clients of one class": Leak(
+        method="fedavg",
+        honest="fedavg",
+        what="labels",
+        federation={"partition": {"name": "n_class", "classes_per_client": 1}},
+        plain={"partition": "iid"},
+    ),
+    "label in a number": Leak(method="LabelInNumber", honest="fedavg", what="labels"),
+    "label in a loss": Leak(method="LabelInLoss", honest="fedavg", what="labels"),
+    "label as a cluster": Leak(method="LabelAsCluster", honest="fedavg", what="labels"),
+    "counts in a scale": Leak(method="CountsInScale", honest="rebafl", what="counts"),
+    "counts by order": Leak(method="CountsByOrder", honest="rebafl", what="counts"),
+    "sums that differ by one": Leak(
+        method="CountsUnderSums",
+        honest="CountsUnderSums",
+        what="counts",
+        settings={"rounds": 11},
+        federation={"availability": f"{WORLDS}:AllButOne"},
+        plain={},
+        protections=("secure_aggregation",),
+    ),
+}
+
+
+class Seen(NamedTuple):
+    """What one audit said: the severity of each of its attacks' findings, and the worst of them."""
+
+    severities: dict[str, Severity]
+    worst: dict[str, str]  # headlines
+
+
+def _method(name: str, settings: Mapping[str, Any]) -> dict[str, Any]:
+    own = f"{METHODS}:{name}" if name[0].isupper() else name
+    return {"name": own, **TRAINING, **settings}
+
+
+def config(leak: Leak, honest: bool, minutes: float) -> Config:
+    """The audit of the federation with the leak, or of the honest one."""
+    changes = leak.plain if honest and leak.plain is not None else leak.federation
+    return Config.model_validate(
+        {
+            "device": "cpu",
+            "workers": 0,
+            "federation": {**FEDERATION, **changes},
+            "method": _method(leak.honest if honest else leak.method, leak.settings),
+            "protections": leak.protections,
+            "record": {"rounds": "all"},
+            "replay": {"sizes": [1, 2, 5, 20], "clients": 6, "groups": 60, "update_groups": 6},
+            "budget": {"minutes": minutes},
+            "dp_audit": {"canaries": 0},
+            "evaluate_every": 100,
+        }
+    )
+
+
+def audited(config: Config) -> Seen:
+    """A whole audit, but for the report."""
+    with tempfile.TemporaryDirectory() as folder:
+        run = RunDir.create(Path(folder) / "run")
+        execute(run, config, ("simulate", "attack", "account", "score"), lambda *_: None, skip_finished=True)
+        result = AuditResult.model_validate_json(run.audit.read_text(encoding="utf-8"))
+    shown = [f for f in result.findings if f.outcome == Outcome.DEMONSTRATED and f.rule not in ("no-bound",)]
+    return Seen({f.id: f.severity for f in shown}, {f.id: f"{f.rule}: {f.summary}" for f in shown})
+
+
+@cache
+def _honest(text: str) -> Seen:
+    return audited(Config.model_validate_json(text))
+
+
+def found(name: str, minutes: float) -> dict[str, tuple[str, str]]:
+    """Findings of the leaking federation that the honest one has not, or less badly: severity and words."""
+    leak = LEAKS[name]
+    seen = audited(config(leak, False, minutes))
+    plain = _honest(config(leak, True, minutes).model_dump_json())
+    return {
+        id: (severity.value, seen.worst[id])
+        for id, severity in seen.severities.items()
+        if severity.rank >= Severity.MEDIUM.rank and severity.rank > plain.severities.get(id, Severity.NONE).rank
+    }
