@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attacks import stats
-from attacks.attack import Attack, Card, Claim, Images, Knowledge, Truth
+from attacks.attack import Attack, Card, Claim, Effort, Images, Knowledge, Truth
 from attacks.condensed._images import AIDS, REAL_START, REQUIRES, condensed, none_here, shown
 from attacks.evidence import Baseline, Evidence
 from attacks.prototypes._trials import group
@@ -52,6 +52,7 @@ class CondensedClass(Attack):
         learns="what the class of a condensed image is, without reading its label",
         does_not_show="whether anything of a single image can be seen",
         remedy="do not count on condensed images being unreadable",
+        effort=Effort(seconds=2.0, grows=("pixels",)),
     )
 
     def run(self, view: Sequence[Artifact], knowledge: Knowledge, rng: np.random.Generator) -> Claim:

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from attacks.attack import Attack, Card, Claim, Knowledge, Truth
+from attacks.attack import Attack, Card, Claim, Effort, Knowledge, Truth
 from attacks.condensed._images import AIDS, REQUIRES, condensed, in_our_words, none_here, standardised
 from attacks.evidence import Evidence, Series
 from attacks.prototypes._tracing import OTHER, Bucket, traced
@@ -50,6 +50,7 @@ class CondensedMembership(Attack):
         learns="whether a given image was in a client's training data",
         does_not_show="what models trained on the condensed images tell of single images",
         remedy="send no condensed image of a class with few images, and add calibrated noise",
+        effort=Effort(seconds=1.0, grows=("pixels",)),
     )
 
     @dataclass(frozen=True, kw_only=True)

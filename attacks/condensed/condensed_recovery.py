@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from attacks import stats
-from attacks.attack import Attack, Card, Claim, Knowledge, Truth
+from attacks.attack import Attack, Card, Claim, Effort, Knowledge, Truth
 from attacks.condensed._images import AIDS, REQUIRES, condensed, in_our_words, none_here, shown, standardised
 from attacks.evidence import Baseline, Evidence, Gallery
 from attacks.prototypes import _evidence as prototype_evidence
@@ -49,6 +49,7 @@ class CondensedRecovery(Attack):
         does_not_show="what an attacker who repeats the condensation on candidates would find",
         remedy="send no condensed image of a class with few images, never start it from a real one, and "
         "add calibrated noise",
+        effort=Effort(seconds=3.0, grows=("pixels",)),
     )
 
     @dataclass(frozen=True, kw_only=True)

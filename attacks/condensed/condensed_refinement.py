@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from attacks import stats
-from attacks.attack import Claim, Extractor, Images, Knowledge, Truth
+from attacks.attack import Claim, Effort, Extractor, Images, Knowledge, Truth
 from attacks.condensed._images import condensed, in_our_words, shown, standardised
 from attacks.condensed._model import CondensationModel, filtered, share
 from attacks.condensed.condensed_recovery import CondensedRecovery
@@ -60,6 +60,7 @@ class CondensedRefinement(CondensedRecovery):
             position=CondensedRecovery.card.threat.position, knows=frozenset({"architecture", "auxiliary_data"})
         ),
         does_not_show="what a decoder trained on thousands of condensations, or of groups, would find",
+        effort=Effort(seconds=30.0, grows=("pixels", "auxiliary")),
     )
 
     @dataclass(frozen=True, kw_only=True)

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from attacks.attack import Attack, Card, Claim, Knowledge, Truth
+from attacks.attack import Attack, Card, Claim, Effort, Knowledge, Truth
 from attacks.condensed._images import standardised
 from attacks.evidence import Evidence, Series
 from attacks.trials import membership
@@ -71,6 +71,7 @@ class MashedMembership(Attack):
         "of a group",
         control="",  # planted in measure()
         remedy="average larger groups, and add calibrated noise to the averages",
+        effort=Effort(seconds=0.2, grows=("pixels",)),
     )
 
     @dataclass(frozen=True, kw_only=True)

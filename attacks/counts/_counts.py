@@ -36,6 +36,16 @@ def overlap(claimed: Counts, true: Counts) -> NDArray[np.float64]:
     return np.asarray(np.minimum(claimed, true).sum(axis=1) / larger)
 
 
+def interchanged(hits: Callable[[Counts], int], claimed: Counts, trials: int) -> Baseline:
+    """What the claims are worth as claims about other clients, on average over all ways to pass them round.
+
+    Claims that say much of everybody hit by chance, and these say as much.
+    """
+    shifts = range(1, len(claimed))
+    found = [hits(np.roll(claimed, s, axis=0)) / trials for s in shifts]
+    return Baseline(name="claims about another client", value=float(np.mean(found)) if found else 0.0)
+
+
 def exact_match(
     claimed: Counts,
     true: Counts,
@@ -122,7 +132,10 @@ def revealed(
             unit="fraction",
             trials=n,
             interval=stats.clopper_pearson(hits(claimed), n),
-            baselines=tuple(Baseline(name=k, value=v, interval=i) for k, (v, i) in ends.items()),
+            baselines=(
+                *(Baseline(name=k, value=v, interval=i) for k, (v, i) in ends.items()),
+                interchanged(hits, claimed, n),
+            ),
             condition=condition,
             note=note,
         )

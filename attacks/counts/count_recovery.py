@@ -34,6 +34,7 @@ from attacks.counts._counts import (
     blind_counts,
     count_error,
     exact_match,
+    interchanged,
     overlap_evidence,
     possible_values,
     revealed,
@@ -145,10 +146,6 @@ class CountRecovery(Attack):
         prior = np.bincount(truth.auxiliary.y, minlength=true.shape[1]).astype(np.float64)
         blind = blind_counts(true, prior)
         here: Condition = {"kind": kind}
-        small = (true > 0) & (true <= self.config.small)
-        found_small = small & (claimed > 0) & (claimed <= self.config.small)
-        listed = [f"client {clients[k]} class {c}: {claimed[k, c]}" for k, c in np.argwhere(found_small)]
-        more = f" and {len(listed) - LISTED} more" if len(listed) > LISTED else ""
         result = [
             exact_match(claimed, true, blind, here),
             overlap_evidence(claimed, true, blind, here, rng),
@@ -176,22 +173,36 @@ class CountRecovery(Attack):
         if known.any():
             read, noise = claim["read"][rows][known], claim["deviation"][rows][known]
             result.append(possible_values(read, noise, true[known], here, rng))
-        if small.any():
-            k, n = int(found_small.sum()), int(small.sum())
-            result.append(
-                Evidence(
-                    measure="small_cells_found",
-                    value=k / n,
-                    unit="fraction",
-                    trials=n,
-                    interval=stats.clopper_pearson(k, n),
-                    condition=here,
-                    note=f"classes with {self.config.small} examples or fewer: "
-                    + ", ".join(listed[:LISTED])
-                    + more,
-                )
-            )
+        result += self._small(claimed, true, clients, here)
         return [*result, *_controls(claimed, true, blind, kind)]
+
+    def _small(
+        self, claimed: Counts, true: Counts, clients: NDArray[np.int64], here: Condition
+    ) -> list[Evidence]:
+        """How many classes of a few examples are named as such; nothing where no client has one."""
+        few = (true > 0) & (true <= self.config.small)
+        n = int(few.sum())
+        if not n:
+            return []
+
+        def named(guess: Counts) -> NDArray[np.bool_]:
+            return few & (guess > 0) & (guess <= self.config.small)
+
+        listed = [f"client {clients[k]} class {c}: {claimed[k, c]}" for k, c in np.argwhere(named(claimed))]
+        more = f" and {len(listed) - LISTED} more" if len(listed) > LISTED else ""
+        hits = named(claimed)[few]
+        return [
+            Evidence(
+                measure="small_cells_found",
+                value=float(hits.mean()),
+                unit="fraction",
+                trials=n,
+                interval=stats.clopper_pearson(int(hits.sum()), n),
+                baselines=(interchanged(lambda guess: int(named(guess).sum()), claimed, n),),
+                condition=here,
+                note=f"classes with {self.config.small} examples or fewer: " + ", ".join(listed[:LISTED]) + more,
+            )
+        ]
 
 
 def decode(artifact: Artifact, classes: int) -> NDArray[np.float64]:

@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from attacks.attack import Attack, Card, Claim, Images, Knowledge, Truth
+from attacks.attack import Attack, Card, Claim, Effort, Images, Knowledge, Truth
 from attacks.evidence import Evidence, Series
 from attacks.generators._controls import controls, memorised
 from attacks.generators._handed import newest, objects, relayed
@@ -53,6 +53,7 @@ class CriticScore(Attack):
         remedy="keep critics at home and hand on generators only, or clip and noise what is handed on "
         "with a stated epsilon (noise: {mode: accounted})",
         rounds="all",
+        effort=Effort(seconds=1.0, grows=("pixels",)),
     )
 
     @dataclass(frozen=True, kw_only=True)

@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from attacks.attack import Attack, Card, Claim, Floats, Knowledge, Truth
+from attacks.attack import Attack, Card, Claim, Effort, Floats, Knowledge, Truth
 from attacks.evidence import Evidence, Series
 from attacks.prototypes._weights import global_model, moved, sent_with, uploads
 from attacks.trials import membership
@@ -52,6 +52,7 @@ class BufferMembership(Attack):
         does_not_show="what running variances and statistics of later layers tell",
         control="",  # planted in measure()
         remedy="normalise by group or layer, which keep no statistics, or keep the buffers with the clients",
+        effort=Effort(seconds=1.0, grows=("parameters", "clients")),
     )
 
     @dataclass(frozen=True, kw_only=True)

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from attacks.attack import Attack, Card, Claim, Knowledge, Truth
+from attacks.attack import Attack, Card, Claim, Effort, Knowledge, Truth
 from attacks.evidence import Evidence
 from attacks.updates._label_sets import set_evidence, wrong_client
 from fl.artifact import Artifact, Role
@@ -43,6 +43,7 @@ class ClassList(Attack):
         does_not_show="how many examples of each it owns, nor what the numbers beside the classes tell of them",
         control="",  # planted in measure()
         remedy="send a row for every class, noise in those that a client does not own; or aggregate securely",
+        effort=Effort(seconds=0.1, grows=("clients",)),
     )
 
     def run(self, view: Sequence[Artifact], knowledge: Knowledge, rng: np.random.Generator) -> Claim:

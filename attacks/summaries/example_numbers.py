@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attacks import stats
-from attacks.attack import Attack, Card, Claim, Knowledge, Truth
+from attacks.attack import Attack, Card, Claim, Effort, Knowledge, Truth
 from attacks.evidence import Baseline, Evidence
 from attacks.trials.membership import CONFIDENCE, CONTROL_CONFIDENCE
 from fl.artifact import Artifact, Role
@@ -39,6 +39,7 @@ class ExampleNumbers(Attack):
         does_not_show="which examples came or went: for that, compare what else it sent in these rounds",
         control="",  # planted in measure()
         remedy="weigh clients alike, aggregate securely, or send the number with calibrated noise",
+        effort=Effort(seconds=0.1, grows=("clients",)),
     )
 
     def run(self, view: Sequence[Artifact], knowledge: Knowledge, rng: np.random.Generator) -> Claim:

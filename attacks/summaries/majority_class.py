@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attacks import stats
-from attacks.attack import Attack, Card, Claim, Floats, Knowledge, Truth
+from attacks.attack import Attack, Card, Claim, Effort, Floats, Knowledge, Truth
 from attacks.evidence import Baseline, Evidence
 from attacks.prototypes._weights import broadcast, several
 from attacks.trials.membership import CONFIDENCE, CONTROL_CONFIDENCE
@@ -46,6 +46,7 @@ class MajorityClass(Attack):
         control="",  # planted in measure()
         remedy="aggregate losses securely, release choices and losses with calibrated noise, or select clients "
         "without asking for them",
+        effort=Effort(seconds=0.2, grows=("clients",)),
     )
 
     def run(self, view: Sequence[Artifact], knowledge: Knowledge, rng: np.random.Generator) -> Claim:

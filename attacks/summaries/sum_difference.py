@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attacks import stats
-from attacks.attack import Attack, Card, Claim, Knowledge, Truth
+from attacks.attack import Attack, Card, Claim, Effort, Knowledge, Truth
 from attacks.evidence import Baseline, Evidence
 from attacks.trials.membership import CONFIDENCE, CONTROL_CONFIDENCE
 from fl.artifact import Artifact
@@ -44,6 +44,7 @@ class SumDifference(Attack):
         does_not_show="what differences of summed models tell, which change from round to round",
         control="",  # planted in measure()
         remedy="let the same clients answer in every round, sum over many, and add noise to what is summed",
+        effort=Effort(seconds=0.1, grows=("clients",)),
     )
 
     def run(self, view: Sequence[Artifact], knowledge: Knowledge, rng: np.random.Generator) -> Claim:

@@ -154,7 +154,7 @@ def audited(name: str, number: int, folder: Path) -> list[Found]:
 
 
 def results(runs: Iterable[tuple[str, int]], out: Path) -> Iterator[Found]:
-    """What each run found: the name of its federation and its number; one whose file is in `out` is not run again."""
+    """What each run (federation, number) found; one whose file is in `out` is not run again."""
     for name, number in runs:
         file = out / f"{name.replace(' ', '-')}-{number:04d}.json"
         if not file.exists():

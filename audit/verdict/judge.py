@@ -163,12 +163,14 @@ def _held(rule: Rule, place: str, met: Sequence[Sequence[Evidence | Fact]], poli
         where=place,
         reason=f"Rule {rule.id} of policy {policy.name} {policy.version}{at}: "
         f"{rule.words()}. {' '.join(rule.reason.split())}",
-        by=tuple(
-            most_telling([e for e in one if isinstance(e, Evidence)])
-            for one in met
-            if any(isinstance(e, Evidence) for e in one)
-        ),
+        by=_quoted([e for e in one if isinstance(e, Evidence)] for one in met),
     )
+
+
+def _quoted(met: Iterable[Sequence[Evidence]]) -> tuple[Evidence, ...]:
+    """The most telling of what met each condition; one that met several is quoted once."""
+    told = [most_telling(one) for one in met if one]
+    return tuple({id(e): e for e in told}.values())
 
 
 def most_telling(evidence: Sequence[Evidence]) -> Evidence:

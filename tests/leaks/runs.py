@@ -116,7 +116,7 @@ def config(leak: Leak, honest: bool, minutes: float) -> Config:
             "method": _method(leak.honest if honest else leak.method, leak.settings),
             "protections": leak.protections,
             "record": {"rounds": "all"},
-            "replay": {"sizes": [1, 2, 5, 20], "clients": 6, "groups": 60, "update_groups": 6},
+            "replay": {"sizes": [1, 5], "clients": 6, "groups": 30, "updates": [1, 4], "update_groups": 4},
             "budget": {"minutes": minutes},
             "dp_audit": {"canaries": 0},
             "evaluate_every": 100,

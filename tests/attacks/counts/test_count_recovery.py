@@ -8,9 +8,12 @@ import pytest
 from attacks.counts._counts import overlap, spread
 from attacks.counts.count_recovery import CountRecovery, decode
 from attacks.evidence import Evidence
+from audit.verdict.judge import judge
+from audit.verdict.policy import load_policy
 from fl.artifact import Artifact, Channel, Party
 from fl.errors import UserError
 from fl.kinds import Kind
+from reports.result import Severity
 from tests.attacks.world import World
 
 WORLD = World(sizes=(), clients=6)
@@ -84,6 +87,16 @@ def test_classes_of_few_examples_are_named() -> None:
     assert small.value == 1
     k, c = np.argwhere((counts > 0) & (counts <= 60))[0]
     assert f"client {k} class {c}: {counts[k, c]}" in small.note
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_classes_said_of_other_clients_are_no_finding(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    true, said = (rng.choice([0, 1, 3, 5, 30], (20, 10)) for _ in range(2))
+    found = CountRecovery()._small(said, true, np.arange(20), {})
+    assert found[0].value > 0.2  # many are named by chance
+    assert judge(found, load_policy("default")).severity == Severity.NONE
+    assert judge(CountRecovery()._small(true, true, np.arange(20), {}), load_policy("default")).rule
 
 
 def test_totals_are_spread_by_largest_remainders() -> None:

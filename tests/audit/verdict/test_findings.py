@@ -103,7 +103,8 @@ GRADED = [
 def test_the_sentence_quotes_what_the_rule_read_whatever_else_was_measured(
     rule: Rule, names: tuple[str, ...]
 ) -> None:
-    shifts = {n: threshold(c) + 1e-6 for n, c in zip(names, rule.all, strict=True)}
+    asked = [(n, threshold(c) + 1e-6) for n, c in zip(names, rule.all, strict=True)]
+    shifts = {n: max(shift for other, shift in asked if other == n) for n, _ in asked}
     graded = [beyond(n, shift) for n, shift in shifts.items()]
     nothing = [beyond(n, 0.0) for n in MEASURES if n not in names]
     finding = judged(attacked(*nothing, *graded, *nothing), POLICY)

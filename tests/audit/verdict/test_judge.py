@@ -46,7 +46,7 @@ GRADES = [  # (evidence beside good controls, severity, rule)
     ([evidence("tpr_at_fpr_0.01", 0.05, half=0.01)], "medium", "membership-some-1"),
     ([evidence("count_exact_match", 0.97)], "low", "above-chance"),  # exact counts of evenly spread data
     ([evidence("examples_in_small_cells", 0.08)], "high", "small-groups-high"),
-    ([evidence("examples_in_small_cells", 0.02, half=0.005)], "medium", "small-groups-medium"),
+    ([evidence("examples_in_small_cells", 0.03, half=0.005)], "medium", "small-groups-medium"),
     ([evidence("rare_class_holders", 0.3)], "high", "rare-class-high"),
     ([evidence("count_overlap", 0.9)], "high", "counts-unlike-the-public-share-high"),
     ([evidence("count_overlap", 0.4)], "medium", "counts-unlike-the-public-share-medium"),

@@ -32,6 +32,19 @@ def test_descriptions_are_measures() -> None:
     assert set(DESCRIPTIONS) <= set(MEASURES)
 
 
+FACTS = {"raw_examples_sent"}  # seen, not guessed
+
+
+def test_what_an_attack_gets_right_is_graded_beside_what_a_blind_adversary_does() -> None:
+    alone = [
+        r.id
+        for r in POLICY.rules
+        if any(fnmatchcase(m, c.measure) for c in r.all for m in EMITTED if c.measure != "*" and m not in FACTS)
+        and all(c.statistic == "value" for c in r.all)
+    ]
+    assert alone == []
+
+
 def shares(value: float, interval: tuple[float, float], control: str = "none") -> Evidence:
     return Evidence(
         measure="label_share_l1",
