@@ -1,4 +1,4 @@
-"""What leaks need beside a method: clients of one image, a network with batch statistics, rounds that differ by one."""
+"""What leaks need beside a method: clients of one image, batch statistics, rounds that differ by one client."""
 
 from collections.abc import Sequence
 from typing import Any

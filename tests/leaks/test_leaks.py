@@ -1,0 +1,47 @@
+"""Methods that leak do leak, and a whole audit finds it; `python -m tests.leaks` has them all."""
+
+import pytest
+import torch
+
+from audit.subject.simulated import SimulatedCase
+from fl.execution.site import build_site
+from fl.federation import Holdings
+from fl.kinds import Kind
+from fl.protection import Message
+from tests.leaks.runs import LEAKS, config, found
+
+
+def sent(name: str, index: int = 0) -> tuple[Message, torch.Tensor]:
+    """What a client of a leaking federation sends in its first round, and its first image as pixels."""
+    case = SimulatedCase(config(LEAKS[name], False, 1))
+    holdings = Holdings(case.data, case.population.parts, case.streams)
+    site = build_site(case.method, holdings, case.make_net, "cpu")
+    site.begin(0, {Kind.GLOBAL_MODEL: case.initial()})
+    image = torch.from_numpy(case.data.train.x[case.population.parts[index][0]]).flatten()
+    return site.train((index, {}, {})).message, image
+
+
+def test_there_are_at_least_fifteen_and_each_has_an_honest_relative() -> None:
+    assert len(LEAKS) >= 15
+    for leak in LEAKS.values():
+        leaking, honest = (SimulatedCase(config(leak, plain, 1)) for plain in (False, True))
+        assert leaking.method is not None and honest.method is not None
+
+
+def test_the_image_is_in_what_is_sent() -> None:
+    message, image = sent("image in a bias")
+    assert torch.allclose(message[Kind.LOCAL_MODEL]["fc.bias"], image, atol=1e-6)
+    message, image = sent("image in low bits")
+    grey = message[Kind.LOCAL_MODEL]["fc.weight"].flatten()[:64].view(torch.int32) & 31
+    assert torch.equal(grey, (image * 16).round().int())
+    message, image = sent("image in signs of zeros")
+    bias = message[Kind.LOCAL_MODEL]["fc.bias"]
+    assert not bias.any() and torch.equal(torch.signbit(bias), image > 0.5)
+    message, image = sent("image over rounds")
+    assert torch.allclose(message[Kind.LOCAL_MODEL]["fc.bias"][:8], image[:8], atol=1e-6)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["raw samples", "sums that differ by one"])
+def test_a_whole_audit_finds_it(name: str) -> None:
+    assert found(name, 0.2)
