@@ -186,7 +186,7 @@ class CountRecovery(Attack):
             return []
 
         def named(guess: Counts) -> NDArray[np.bool_]:
-            return few & (guess > 0) & (guess <= self.config.small)
+            return np.asarray(few & (guess > 0) & (guess <= self.config.small))
 
         listed = [f"client {clients[k]} class {c}: {claimed[k, c]}" for k, c in np.argwhere(named(claimed))]
         more = f" and {len(listed) - LISTED} more" if len(listed) > LISTED else ""
