@@ -71,6 +71,15 @@ class Certificate(Record):
         return None if self.interval is None or self.seeds < LEAST_SEEDS else self.interval[0] - self.ceiling
 
 
+class Triggered(Record):
+    """Test images as they are and with a trigger, and what the attacked model answers."""
+
+    title: str
+    caption: str
+    columns: list[str]  # the class, and what it is taken for with the trigger
+    rows: dict[str, list[str]]  # PNG, base64
+
+
 class NotRun(Record):
     """Runs of the matrix that came to no end, for one reason."""
 
@@ -105,4 +114,5 @@ class Robustness(Record):
     uncertified: str = ""  # why there are none, as a phrase
     not_run: list[NotRun] = Field(default_factory=list)
     adversaries: dict[str, Adversary] = Field(default_factory=dict)  # by label
+    triggered: list[Triggered] = Field(default_factory=list)
     advice: list[str] = Field(default_factory=list)  # sentences, from cells that ran

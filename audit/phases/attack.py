@@ -3,17 +3,12 @@
 One JSON file an attack under evidence/. An attack that cannot run leaves a file that says why.
 """
 
-import base64
 import dataclasses
 import importlib
-import io
 import json
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
-
-import numpy as np
-from PIL import Image
 
 from attacks.attack import Attack, Card
 from attacks.evidence import Gallery
@@ -27,6 +22,7 @@ from audit.settings.controls import Replay
 from audit.subject.case import Case
 from audit.subject.messages import messages
 from audit.subject.open import open_case
+from audit.subject.png import png
 from audit.subject.records import AttackFile
 from audit.subject.rundir import RunDir
 from audit.subject.simulated import plugin
@@ -156,15 +152,6 @@ def card_fields(card: Card) -> dict[str, Any]:
 def _encode(gallery: Gallery) -> dict[str, Any]:
     rows = {name: [png(p) for p in images] for name, images in gallery.rows.items()}
     return {"title": gallery.title, "caption": gallery.caption, "columns": list(gallery.columns), "rows": rows}
-
-
-def png(pixels: np.ndarray[Any, Any]) -> str:
-    """An image [C, H, W] in [0, 1] as base64 PNG."""
-    values = (np.clip(pixels, 0, 1) * 255).round().astype(np.uint8)
-    image = Image.fromarray(values[0] if len(values) == 1 else values.transpose(1, 2, 0))
-    buffer = io.BytesIO()
-    image.save(buffer, format="PNG")
-    return base64.b64encode(buffer.getvalue()).decode()
 
 
 def load_evidence(run: RunDir) -> list[dict[str, Any]]:

@@ -14,8 +14,12 @@ from attacks import stats
 from attacks.evidence import Baseline, Evidence
 from attacks.poisoning._backdoors import Backdoors
 from audit.robustness.outcome import Labels, Outcome, by_class
+from fl.streams import Streams
 
 Answers = NDArray[np.bool_]
+Counts = NDArray[np.int64]
+TENTH = 10  # percentile
+DRAWS = 2000
 ONE_SEED = "one seed; the interval is over test images alone"
 
 
@@ -37,21 +41,32 @@ def worst_class_drop(before: Sequence[Outcome], after: Sequence[Outcome], looks:
     return _over_seeds("worst_class_drop", found, len(before[0].labels), looks, [nothing])
 
 
+def worst_client_drop(before: Sequence[Outcome], after: Sequence[Outcome], looks: int) -> Evidence:
+    """How much lower the tenth percentile of honest clients' accuracy is, each on its own mix of classes.
+
+    With one seed the interval is a paired bootstrap of the test images, class by class.
+    """
+    alpha = stats.corrected(stats.ALPHA, looks)
+    found = [
+        _worst_client(b.right, a.right, b.labels, a.mixes, alpha) for b, a in zip(before, after, strict=True)
+    ]
+    nothing = Baseline(name="nobody malicious", value=0.0)
+    return _over_seeds("worst_client_drop", found, len(before[0].labels), looks, [nothing])
+
+
 def asr(adversary: Backdoors, before: Sequence[Outcome], after: Sequence[Outcome], looks: int) -> Evidence:
     """Triggered test images of other classes that are taken for the target.
 
     Beside it: what the clean model answers to them, and what the attacked one does to a trigger that nobody
     trained on.
     """
-    alpha, target = stats.corrected(stats.ALPHA, looks), int(adversary.config.target)
-
-    def hits(runs: Sequence[Outcome], elsewhere: bool) -> list[Answers]:
-        return [(r.triggered(adversary, elsewhere) == target)[r.labels != target] for r in runs]
+    alpha = stats.corrected(stats.ALPHA, looks)
 
     def exact(found: Sequence[Answers]) -> stats.Interval:
         return stats.clopper_pearson(float(sum(f.sum() for f in found)), sum(map(len, found)), alpha)
 
-    own, clean, other = hits(after, False), hits(before, False), hits(after, True)
+    own, clean = ([_hits(adversary, r) for r in runs] for runs in (after, before))
+    other = [_hits(adversary, r, elsewhere=True) for r in after]
     single = len(own) == 1
     interval = exact(own) if single else _clipped(stats.t_interval([f.mean() for f in own], alpha))
     named = (("clean model, same trigger", clean), ("trigger never trained on", other))
@@ -73,8 +88,14 @@ def asr(adversary: Backdoors, before: Sequence[Outcome], after: Sequence[Outcome
 
 def success(adversary: Backdoors, run: Outcome) -> float:
     """Share of triggered test images of other classes that this model takes for the target."""
+    return float(_hits(adversary, run).mean())
+
+
+def _hits(adversary: Backdoors, run: Outcome, elsewhere: bool = False) -> Answers:
+    """Of test images of other classes, with the trigger, which are taken for the target."""
     target = int(adversary.config.target)
-    return float((run.triggered(adversary) == target)[run.labels != target].mean())
+    found: Answers = (run.triggered(adversary, elsewhere) == target)[run.labels != target]
+    return found
 
 
 def changed_by_counts(before: Sequence[Outcome], after: Sequence[Outcome], looks: int) -> Evidence:
@@ -138,6 +159,33 @@ def _worst(before: Answers, after: Answers, labels: Labels, alpha: float) -> sta
         return _paired(before[first], after[first], alpha)
     hits = int(before[first].sum()), int(first.sum()), int(after[second].sum()), int(second.sum())
     return stats.difference(*hits, alpha)
+
+
+def _worst_client(
+    before: Answers, after: Answers, labels: Labels, mixes: NDArray[np.float64], alpha: float
+) -> stats.Estimate:
+    """mixes [K, C]: each client's share of every class."""
+    classes = np.unique(labels)
+    own = mixes[:, classes] / mixes[:, classes].sum(1, keepdims=True)
+    here = [labels == c for c in classes]
+    both, first, second = (
+        np.array([(m & x).sum() for m in here]) for x in (before & after, before & ~after, after & ~before)
+    )
+    total = np.array([m.sum() for m in here])
+
+    def drop(both: Counts, first: Counts, second: Counts) -> NDArray[np.float64]:
+        """[..., C] to [...]"""
+        low, high = (np.percentile((x / total) @ own.T, TENTH, axis=-1) for x in (both + second, both + first))
+        return np.asarray(high - low)
+
+    rng, shares = (
+        Streams(0).numpy("bootstrap", "worst_client"),
+        np.stack([both, first, second], 1) / total[:, None],
+    )
+    chances = np.column_stack([shares, 1 - shares.sum(1)]).clip(0, 1)
+    drawn = np.stack([rng.multinomial(n, p, DRAWS) for n, p in zip(total, chances, strict=True)], 1)
+    low, high = np.quantile(drop(*np.moveaxis(drawn[..., :3], -1, 0)), [alpha / 2, 1 - alpha / 2])
+    return stats.Estimate(value=float(drop(both, first, second)), interval=(float(low), float(high)))
 
 
 def _over_seeds(

@@ -57,15 +57,33 @@ class Outcome:
     def worst_class(self) -> float:
         return float(min(by_class(self.right, self.labels)))
 
+    @cached_property
+    def mixes(self) -> NDArray[np.float64]:
+        """[K, C] shares of classes of every honest client with data."""
+        counts = self.case.population.counts.astype(np.float64)
+        counts = np.delete(counts, sorted(self.case.compromise.clients), axis=0)
+        counts = counts[counts.sum(1) > 0]
+        return np.asarray(counts / counts.sum(1, keepdims=True))
+
+    @cached_property
+    def _seen(self) -> dict[tuple[str, bool], Labels]:
+        """Answers to images with a trigger, by the trigger and whether it stands elsewhere."""
+        return {}
+
     def triggered(self, adversary: Backdoors, elsewhere: bool = False) -> Labels:
         """[N] answers to the same images with the adversary's trigger, or with one that nobody trained on:
         of the same size, at the opposite corner."""
+        seen = (str(adversary.config.trigger), elsewhere)
+        if seen not in self._seen:
+            self._seen[seen] = self._answers(self.images(adversary, elsewhere))
+        return self._seen[seen]
+
+    def images(self, adversary: Backdoors, elsewhere: bool = False) -> NDArray[np.float32]:
+        """[N, C, H, W] test images with the trigger."""
         images = torch.from_numpy(np.ascontiguousarray(self.case.data.test.x))
         if elsewhere:
-            changed = stamped(images.flip(-1, -2), adversary.config.trigger).flip(-1, -2)
-        else:
-            changed = stamped(images, adversary.config.trigger)
-        return self._answers(changed.numpy())
+            return stamped(images.flip(-1, -2), adversary.config.trigger).flip(-1, -2).numpy()
+        return stamped(images, adversary.config.trigger).numpy()
 
     def sorted_out(self) -> tuple[int, int, int, int] | None:
         """(malicious found, malicious heard, honest dropped, honest heard) over all rounds; None where the rule

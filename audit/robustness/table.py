@@ -11,6 +11,7 @@ from attacks.poisoning._backdoors import Backdoors
 from audit.robustness import measures
 from audit.robustness.advice import advice, breakdown
 from audit.robustness.certificate import certificate
+from audit.robustness.gallery import triggered
 from audit.robustness.outcome import Outcome
 from audit.robustness.plan import CONTROLS, IDLE, PLANTED, Place, title
 from audit.settings import catalog
@@ -58,6 +59,7 @@ def table(outcomes: Mapping[Place, Outcome], not_run: Sequence[NotRun]) -> Robus
                 made.certificates += _certificates(outcomes, runs, clean, cell)
             spec = next(iter(runs.values())).changes["adversary"]
             made.adversaries.setdefault(adversary, _card(spec))
+    made.triggered = triggered(outcomes)
     made.breakdown, made.advice = breakdown(made.cells), advice(made)
     made.uncertified = "" if made.certificates else first.uncertified
     return made
@@ -98,6 +100,7 @@ def _cell(
     found = [
         measures.difference("accuracy_drop", before, after, looks, blind),
         measures.worst_class_drop(before, after, looks),
+        measures.worst_client_drop(before, after, looks),
         *measures.detected(after, looks),
         measures.exactly("honest_share", 1 - place.malicious / clients),
     ]

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 
 from attacks.evidence import Evidence
 from reports import format as fmt
-from reports.result import AuditResult, Finding
+from reports.result import AuditResult, Finding, Gallery
 from reports.robustness import LEAST_SEEDS, DefenceCost, MatrixCell, Robustness
-from reports.section import Block, Bullets, Card, Chart, Code, Heading, Paragraph, Section, Table
+from reports.section import Block, Bullets, Card, Chart, Code, Heading, Images, Paragraph, Section, Table
 
 MOST_COLUMNS = 6
 MARK = "\u25b6 "  # before the worst cell of a rule
@@ -27,6 +27,7 @@ class RobustnessSection(Section):
                 blocks += _attacks(setting, [c for c in here if c.malicious == malicious], matrix)
             figures = [f for f in result.figures if f.id == f"robustness-breakdown-{setting}"]
             blocks += [Chart(f) for f in figures]
+        blocks += _triggered(matrix)
         blocks += [Heading("Where rules break"), _breakdown(matrix)]
         if found := _sorted_out(matrix.cells):
             blocks.append(found)
@@ -141,6 +142,16 @@ def _sorted_out(cells: Sequence[MatrixCell]) -> Block | None:
         caption="Whom a rule drops or weighs below half, of all that were heard in all rounds; rules that never "
         "say whom they kept are missing.",
     )
+
+
+def _triggered(matrix: Robustness) -> list[Block]:
+    if not matrix.triggered:
+        return []
+    shown = [
+        Gallery(finding="", alt=f"{t.title}: rows of images, {', '.join(t.rows)}", **dict(t))
+        for t in matrix.triggered
+    ]
+    return [Heading("What a backdoor does"), *map(Images, shown)]
 
 
 def _certificates(matrix: Robustness) -> list[Block]:

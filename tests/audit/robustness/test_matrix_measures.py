@@ -1,11 +1,13 @@
 """Measures of a matrix: known answers, identity, and what two seeds that disagree come to."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
 
 from attacks import stats
+from attacks.poisoning._backdoors import Backdoors
+from attacks.poisoning.backdoor import Backdoor
 from audit.robustness import measures
 from audit.robustness.outcome import Outcome
 
@@ -16,6 +18,7 @@ class Answered:
 
     labels: np.ndarray
     answers: np.ndarray
+    mixes: np.ndarray | None = None
 
     @property
     def right(self) -> np.ndarray:
@@ -77,3 +80,37 @@ def test_two_seeds_that_disagree_decide_nothing() -> None:
 def test_one_repetition_has_no_interval_over_repetitions() -> None:
     with pytest.raises(ValueError, match="at least two, got 1"):
         stats.t_interval([0.1])
+
+
+def test_who_holds_only_the_lost_class_loses_everything_where_the_mean_loses_a_tenth() -> None:
+    before, after = of([9] * 10), of([0, *[9] * 9])
+    every = np.full((10, 10), 0.1)
+    spread = replace(after, mixes=every)  # type: ignore[type-var]
+    found = measures.worst_client_drop([before], [spread], 1)
+    assert found.value == pytest.approx(0.09) and found.interval is not None and found.interval[0] > 0.03
+    alone = replace(after, mixes=np.vstack([every[:8], np.eye(10)[:1], np.eye(10)[:1]]))  # type: ignore[type-var]
+    found = measures.worst_client_drop([before], [alone], 1)
+    assert found.value == pytest.approx(0.9) and found.interval is not None and found.interval[0] > 0.6
+    nothing = measures.worst_client_drop([before], [replace(before, mixes=every)], 1)  # type: ignore[type-var]
+    assert nothing.value == 0 and nothing.interval is not None and nothing.interval[0] <= 0 <= nothing.interval[1]
+
+
+class Counted(Outcome):
+    """Counts how often images are answered, every one as class 0 but the last."""
+
+    labels = np.array([0, 1, 2, 3])
+    times = 0
+
+    def images(self, adversary: Backdoors, elsewhere: bool = False) -> np.ndarray:
+        return np.zeros((4, 1, 8, 8), dtype=np.float32)
+
+    def _answers(self, images: np.ndarray) -> np.ndarray:
+        Counted.times += 1
+        return np.array([0, 0, 0, 1])
+
+
+def test_triggered_images_are_answered_once_however_often_they_are_counted() -> None:
+    run, backdoor = Counted(None, None), Backdoor(Backdoor.Config(clients=1))  # type: ignore[arg-type]
+    found = measures.asr(backdoor, [run], [run], 1)
+    assert found.value == measures.success(backdoor, run) == pytest.approx(2 / 3)
+    assert Counted.times == 2  # the trigger, and the one that nobody trained on
