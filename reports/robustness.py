@@ -100,6 +100,13 @@ class Adversary(Record):
     taxonomy: list[Taxon]
 
 
+class Needs(Record):
+    """What a rule must read of every single client, which sums alone would hide."""
+
+    rule: str
+    kinds: list[str] = Field(default_factory=list)  # none: it works on sums, and so under secure aggregation
+
+
 class Robustness(Record):
     """The whole matrix; controls are cells of `planted`."""
 
@@ -109,6 +116,7 @@ class Robustness(Record):
     cells: list[MatrixCell] = Field(default_factory=list)
     costs: list[DefenceCost] = Field(default_factory=list)
     planted: list[MatrixCell] = Field(default_factory=list)
+    needs: list[Needs] = Field(default_factory=list)  # of every rule
     breakdown: list[Breakdown] = Field(default_factory=list)
     certificates: list[Certificate] = Field(default_factory=list)
     uncertified: str = ""  # why there are none, as a phrase

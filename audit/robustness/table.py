@@ -12,6 +12,7 @@ from audit.robustness import measures
 from audit.robustness.advice import advice, breakdown
 from audit.robustness.certificate import certificate
 from audit.robustness.gallery import triggered
+from audit.robustness.needs import needs
 from audit.robustness.outcome import Outcome
 from audit.robustness.plan import CONTROLS, IDLE, PLANTED, Place, title
 from audit.settings import catalog
@@ -59,6 +60,7 @@ def table(outcomes: Mapping[Place, Outcome], not_run: Sequence[NotRun]) -> Robus
                 made.certificates += _certificates(outcomes, runs, clean, cell)
             spec = next(iter(runs.values())).changes["adversary"]
             made.adversaries.setdefault(adversary, _card(spec))
+    made.needs = needs([p.rule for p in outcomes])
     made.triggered = triggered(outcomes)
     made.breakdown, made.advice = breakdown(made.cells), advice(made)
     made.uncertified = "" if made.certificates else first.uncertified

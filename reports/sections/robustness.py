@@ -4,11 +4,16 @@ from collections.abc import Sequence
 
 from attacks.evidence import Evidence
 from reports import format as fmt
-from reports.result import AuditResult, Finding, Gallery
+from reports.result import AuditResult, Finding, Gallery, Outcome
 from reports.robustness import LEAST_SEEDS, DefenceCost, MatrixCell, Robustness
 from reports.section import Block, Bullets, Card, Chart, Code, Heading, Images, Paragraph, Section, Table
 
 MOST_COLUMNS = 6
+MEASURES = {  # measure -> its words, a table each
+    "accuracy_drop": "Accuracy drop, points",
+    "worst_client_drop": "Drop of the honest clients served worst (tenth percentile, own classes), points",
+    "asr": "Attack success, percent",
+}
 MARK = "\u25b6 "  # before the worst cell of a rule
 
 
@@ -21,6 +26,7 @@ class RobustnessSection(Section):
             return []
         blocks: list[Block] = [Paragraph(_introduction(matrix)), Heading("What a rule costs without any attack")]
         blocks.append(_costs(matrix.costs))
+        blocks += _price(matrix, result)
         for setting in dict.fromkeys(c.setting for c in matrix.cells):
             here = [c for c in matrix.cells if c.setting == setting]
             for malicious in dict.fromkeys(c.malicious for c in here):
@@ -70,13 +76,47 @@ def _costs(costs: Sequence[DefenceCost]) -> Block:
     )
 
 
+def _price(matrix: Robustness, result: AuditResult) -> list[Block]:
+    """What a defence costs in privacy: what it must read, and what was found in just that."""
+    if not any(n.kinds for n in matrix.needs):
+        return []
+    rows = []
+    for needed in matrix.needs:
+        found = [f for f in result.findings if f.source == "attack" and _by_server(f, needed.kinds)]
+        shown = [f"{f.id} ({f.severity.value})" for f in found if f.outcome is Outcome.DEMONSTRATED]
+        told = ", ".join(shown) or (f"nothing by {fmt.plural(len(found), 'attack')}" if found else "not attacked")
+        kinds = ", ".join(k.replace("_", " ") for k in needed.kinds)
+        rows.append([needed.rule, kinds or "sums alone", "no" if kinds else "yes", told if kinds else ""])
+    return [
+        Heading("What a rule costs in privacy"),
+        Table(
+            header=[
+                "Rule",
+                "Must read of each client",
+                "Secure aggregation",
+                "What the server learned from that",
+            ],
+            rows=rows,
+            align="llll",
+            widths=[1.6, 2.2, 1.3, 3.2],
+            caption="A rule that reads single uploads rules out secure aggregation, and with it the server keeps "
+            "whatever the attacks of this audit found in them, by the ids of their findings.",
+        ),
+    ]
+
+
+def _by_server(finding: Finding, kinds: Sequence[str]) -> bool:
+    at_server = finding.threat is not None and finding.threat.position == "server"
+    return at_server and bool(set(finding.artifacts) & set(kinds))
+
+
 def _attacks(setting: str, cells: Sequence[MatrixCell], matrix: Robustness) -> list[Block]:
     """Attacks down, rules across; some rules at a time, so that the cells keep their intervals."""
     rules = list(dict.fromkeys(c.rule for c in cells))
     titles = list(dict.fromkeys(c.title for c in cells))
     who = f"{cells[0].malicious} of {fmt.plural(matrix.clients, 'client')} malicious"
     blocks: list[Block] = [Heading(f"{setting}, {who}")]
-    for measure, words in (("accuracy_drop", "Accuracy drop, points"), ("asr", "Attack success, percent")):
+    for measure, words in MEASURES.items():
         rows = [t for t in titles if any(c.title == t and c.find(measure) for c in cells)]
         for start in range(0, len(rules), MOST_COLUMNS) if rows else ():
             part = rules[start : start + MOST_COLUMNS]
