@@ -38,7 +38,7 @@ paper: $(DONE)  ## a published table: TABLE=rebafl-1 ROUNDS=200 SEEDS=7,8 COLUMN
 	  $(if $(SEEDS),--seeds $(SEEDS)) $(if $(COLUMN),--column $(COLUMN)) $(if $(ROWS),--rows $(ROWS)) \
 	  $(foreach entry,$(DATA),--data $(entry)) $(if $(DOWNLOAD),--download)
 
-equivalence: $(DONE)  ## methods beside public implementations, batch by batch
+equivalence: $(DONE)  ## methods beside public implementations and second programs, batch by batch
 	$(RUN)/python -m tests.fl.equivalence.table
 
 claims: $(DONE)  ## published claims of privacy, re-scored: runs/claims.pdf

@@ -1,0 +1,20 @@
+"""The second programs, by the names of their methods."""
+
+from collections.abc import Callable
+
+from tests.fl.equivalence import second_rounds as rounds
+from tests.fl.equivalence import second_visits as visits
+from tests.fl.equivalence.second import Pair
+
+PROGRAMS: dict[str, Callable[[], Pair]] = {
+    "flda": rounds.flda,
+    "fd": rounds.fd,
+    "fedavg_fd": rounds.fedavg_fd,
+    "ifca": rounds.ifca,
+    "power_of_choice": rounds.power_of_choice,
+    "seol_kim": rounds.seol_kim,
+    "fedasync": visits.fedasync,
+    "fedbuff": visits.fedbuff,
+    "astraea": visits.astraea,
+    "faug": visits.faug,
+}
