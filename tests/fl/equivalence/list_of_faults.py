@@ -1,0 +1,342 @@
+"""The faults that tests/fl/equivalence/faults.py puts in: one changed piece of source each."""
+
+from typing import NamedTuple
+
+
+class Fault(NamedTuple):
+    """`methods` are those whose comparisons are made; none: all."""
+
+    name: str
+    file: str
+    old: str
+    new: str
+    methods: tuple[str, ...] = ()
+
+
+def _of(method: str, name: str, old: str, new: str, *others: str) -> Fault:
+    return Fault(f"{method}: {name}", f"fl/methods/{method}.py", old, new, (method, *others))
+
+
+FAULTS = [
+    # the loop, the mean and the round, which all methods share
+    Fault(
+        "momentum twice",
+        "fl/training/local.py",
+        "momentum, decay = config.momentum, config.weight_decay",
+        "momentum, decay = min(.9, 2 * config.momentum), config.weight_decay",
+    ),
+    Fault(
+        "no weight decay",
+        "fl/training/local.py",
+        "momentum, decay = config.momentum, config.weight_decay",
+        "momentum, decay = config.momentum, 0.0",
+    ),
+    Fault(
+        "one epoch too few",
+        "fl/training/local.py",
+        "for epoch in range(1, method.epochs(len(y)) + 1):",
+        "for epoch in range(1, max(2, method.epochs(len(y)))):",
+    ),
+    Fault(
+        "the last partial batch is dropped",
+        "fl/training/local.py",
+        "for batch in torch.split(permutation, config.batch_size):",
+        "for batch in torch.split(permutation[: max(1, len(y) // config.batch_size) * config.batch_size],"
+        " config.batch_size):",
+    ),
+    Fault(
+        "clients weighted alike where sizes count",
+        "fl/method.py",
+        "mean.add(d.client, d.message[Kind.LOCAL_MODEL], d.weight(self.config.weighting), start)",
+        "mean.add(d.client, d.message[Kind.LOCAL_MODEL], 1.0, start)",
+    ),
+    Fault(
+        "a lost answer advances the client's memory",
+        "fl/method.py",
+        "                    tally.lost += 1  # trained, never heard; its memory stays\n",
+        "                    tally.lost += 1\n                    memory[k] = reply.memory or {}\n",
+    ),
+    Fault(
+        "a lost answer is averaged all the same", "fl/method.py", "if federation.loses_reply(t, k):", "if False:"
+    ),
+    Fault(
+        "memory is never kept",
+        "fl/method.py",
+        "                    memory[k] = reply.memory\n",
+        "                    pass\n",
+    ),
+    Fault(
+        "stacked: the pull is towards nothing",
+        "fl/execution/batched.py",
+        "anchor = {k: v.clone() for k, v in params.items()}",
+        "anchor = {k: 0 * v for k, v in params.items()}",
+    ),
+    Fault(
+        "stacked: the first client's constants for all",
+        "fl/execution/batched.py",
+        "torch.stack([v.to(site.device) for v in leaves])",
+        "torch.stack([leaves[0].to(site.device) for v in leaves])",
+    ),
+    # methods with public code
+    _of("scaffold", "the sign of the correction", "return {k: g + const", "return {k: g - const", "scaffold_rs"),
+    _of("scaffold", "the server's control moves at full size", "control.total / state[", "1.0 + 0 / state["),
+    _of("scaffold", "c is not taken off c_k", "c - common[k].cpu() - change", "c - change", "scaffold_rs"),
+    _of("scaffold", "the length forgets the rate", "length = rate * step_weight", "length = step_weight"),
+    _of(
+        "scaffold",
+        "public code's correction goes through the momentum",
+        "literal_public_code:\n            return grads",
+        "lr < 0:\n            return grads",
+    ),
+    _of("feddyn", "the dual's sign", "g - dual[k] + alpha", "g + dual[k] + alpha"),
+    _of("feddyn", "the share of clients is forgotten", "mean.total / state[", "1.0 + 0 / state["),
+    _of("feddyn", "the dual starts anew in every round", 'client.memory.get("dual", zero)', "zero"),
+    _of("fedprox", "mu / 2 in the gradient", "g + mu * (params", "g + mu / 2 * (params"),
+    _of("moon", "near and far exchanged", "softplus((far - near)", "softplus((near - far)"),
+    _of(
+        "moon",
+        "the previous model is the initial one",
+        'client.memory.get("previous") or client.initial',
+        "client.initial",
+    ),
+    _of("moon", "the temperature multiplies", "/ self.config.temperature", "* self.config.temperature"),
+    _of("fedbabu", "the head is trained", "return name not in self.head", "return True"),
+    _of("fedlc", "the exponent is -1/2", ".pow(-0.25)", ".pow(-0.5)"),
+    _of("fednova", "the momentum's weight is forgotten", "self.config.momentum, rate * self", "0.0, rate * self"),
+    _of(
+        "fednova",
+        "effective steps not weighted",
+        "effective += weight * float(",
+        "effective += mean.total * 0 + float(",
+    ),
+    _of("fednova", "the server's buffer starts anew", "m + gamma * before[k] if before else m", "m"),
+    _of(
+        "fedrs",
+        "observed classes are scaled too",
+        "torch.where(counts < missing_below, alpha, 1.0)",
+        "torch.full(counts.shape, alpha)",
+        "scaffold_rs",
+    ),
+    _of(
+        "fedrs",
+        "classes with one example are missing",
+        "missing_below, alpha, 1.0)",
+        "missing_below + 1, alpha, 1.0)",
+    ),
+    _of("fedaws", "the margin counts twice", "(margin - (1 - unit", "(2 * margin - (1 - unit"),
+    _of("fedaws", "the diagonal counts", "near.sum() - near.diagonal().sum()", "near.sum()"),
+    _of("fedaws", "no momentum in spreading", "lr=lr, momentum=0.9", "lr=lr, momentum=0.0"),
+    _of(
+        "rebafl",
+        "the prior is not mixed",
+        "(1 - epsilon) * counts.double() / counts.sum() + epsilon / len(counts)",
+        "counts.double().clamp(min=1e-9) / counts.sum()",
+    ),
+    _of("rebafl", "augmented features train the extractor", "h.detach(), y, const", "h, y, const"),
+    _of(
+        "rebafl",
+        "the residual is not moved",
+        "table[target] + strength * (h - table[y])",
+        "table[target] + 0 * h",
+    ),
+    _of(
+        "rebafl",
+        "prototypes of the model before training",
+        "client_prototypes(client, trained.state)",
+        "client_prototypes(client, client.start)",
+    ),
+    _of(
+        "rebafl",
+        "the target is one further",
+        "target = position % len(have)",
+        "target = (position + 1) % len(have)",
+    ),
+    _of(
+        "rebafl",
+        "prototypes are averaged without counts",
+        '{"features": row}, n, {})',
+        '{"features": row}, 1, {})',
+    ),
+    _of("qffl", "q instead of q - 1 in the curvature", "loss ** (q - 1)", "loss ** q"),
+    _of(
+        "qffl",
+        "the loss after training",
+        'client.run("forward", client.start)',
+        'client.run("forward", trained.state)',
+    ),
+    _of(
+        "fedrep", "the body is trained with its head untrained", "start = client.train(head", "client.train(head"
+    ),
+    _of(
+        "lg_fedavg",
+        "the private part does not come back",
+        "client if self.private(client.start) else super().receive(client)",
+        "super().receive(client) if client.round < 1 else client",
+    ),
+    _of("fedyogi", "the sign is the other way", "(v - squared).sign()", "(squared - v).sign()"),
+    Fault(
+        "server moments: v starts at 0",
+        "fl/families/server_optimiser.py",
+        "z + self.config.kappa**2",
+        "z + 0",
+        ("fedadam", "fedyogi", "fedadagrad", "server"),
+    ),
+    Fault(
+        "server moments: bias is corrected",
+        "fl/families/server_optimiser.py",
+        "m / (second[k].sqrt() + kappa)",
+        "m / (1 - beta1) / (second[k].sqrt() + kappa)",
+        ("fedadam", "fedyogi", "fedadagrad", "server"),
+    ),
+    _of(
+        "fedavgm",
+        "the velocity is damped",
+        'keep * moments["velocity"][k] + d',
+        'keep * moments["velocity"][k] + (1 - keep) * d',
+        "server",
+    ),
+    _of(
+        "fedmmd",
+        "the diagonal's bandwidth",
+        "pairs = len(joined) * (len(joined) - 1)",
+        "pairs = len(joined) ** 2",
+    ),
+    _of(
+        "fedmix", "the slope is divided by the batch", "mix * (slope * mean).sum()", "mix * (slope * mean).mean()"
+    ),
+    # methods with a second program
+    _of(
+        "flda",
+        "the gate is the other way",
+        "shared + logsigmoid(a), private + logsigmoid(-a)",
+        "shared + logsigmoid(-a), private + logsigmoid(a)",
+    ),
+    _of("flda", "the private model starts anew", 'client.memory.get("own") or self._first', "self._first"),
+    Fault(
+        "distillation: a client's own table is not taken out",
+        "fl/families/distillation.py",
+        "if own is not None:",
+        "if False:",
+        ("fd", "fedavg_fd"),
+    ),
+    Fault(
+        "distillation: tables of the rounds before are kept",
+        "fl/families/distillation.py",
+        "tables: dict[str, Payload] = {}",
+        'tables: dict[str, Payload] = dict(state["tables"])',
+        ("fd", "fedavg_fd"),
+    ),
+    Fault(
+        "distillation: examples without a row make the mean smaller sets",
+        "fl/families/distillation.py",
+        "(each * present[y]).mean()",
+        "(each * present[y]).sum() / present[y].sum().clamp(min=1)",
+        ("fd", "fedavg_fd"),
+    ),
+    _of(
+        "fd",
+        "clients start from the initial model",
+        'client.memory.get("own") or client.initial',
+        "client.initial",
+    ),
+    _of("ifca", "the largest loss is chosen", "torch.stack(losses).argmin()", "torch.stack(losses).argmax()"),
+    _of("ifca", "everybody's model in every mean", "means[chosen].add(", "means[0].add("),
+    _of("power_of_choice", "the smallest losses train", "(-losses[k], k)", "(losses[k], k)"),
+    _of("power_of_choice", "weighted by examples", '] = "uniform"', '] = "samples"'),
+    _of(
+        "seol_kim",
+        "the bounded rate in place of the printed",
+        '2 / np.pi if rule == "bounded"',
+        "2 / np.pi if rule",
+    ),
+    _of("seol_kim", "delta is never raised", 'if state["rate"] > self.config.theta_over', "if False"),
+    _of(
+        "seol_kim",
+        "batch by epochs times beta",
+        "len(client.y) // self.config.updates",
+        "len(client.y) // (2 * self.config.updates)",
+    ),
+    Fault(
+        "selection: the most frequent class first",
+        "fl/families/balanced_selection.py",
+        'np.argsort(total, kind="stable")',
+        'np.argsort(-total, kind="stable")',
+        ("seol_kim",),
+    ),
+    Fault(
+        "selection: allocations as printed",
+        "fl/families/balanced_selection.py",
+        "if printed else share",
+        "if True else share",
+        ("seol_kim",),
+    ),
+    Fault(
+        "oversampling: decay one round late",
+        "fl/families/balanced_selection.py",
+        "np.exp(-decay * round)",
+        "np.exp(-decay * max(0, round - 1))",
+        ("seol_kim",),
+    ),
+    _of("fedasync", "age is forgotten", "(x + 1) ** -c.exponent", "1.0"),
+    _of("fedasync", "no pull", "g + rho * (params", "g + 0 * (params"),
+    _of(
+        "fedasync",
+        "the mixing weight is the old model's",
+        "(1 - alpha) * w.double() + alpha * answer",
+        "alpha * w.double() + (1 - alpha) * answer",
+    ),
+    _of(
+        "fedbuff",
+        "divided by the weights",
+        "self.config.server_lr * answers.total / count",
+        "self.config.server_lr",
+    ),
+    _of(
+        "fedbuff",
+        "change counted from the newest model",
+        "starts.add(start, weight)",
+        'starts.add(state["model"], weight)',
+    ),
+    Fault(
+        "asynchronous: clients train the newest model",
+        "fl/families/asynchronous.py",
+        "{Kind.GLOBAL_MODEL: versions[str(v)],",
+        "{Kind.GLOBAL_MODEL: versions[max(versions, key=int)],",
+        ("fedasync", "fedbuff"),
+    ),
+    _of("astraea", "only filled, never thinned", "np.clip(have, low, high)", "np.maximum(have, low)"),
+    Fault(
+        "grouping: sizes are forgotten",
+        "fl/families/grouping.py",
+        "weights[left, None] * rows[left]",
+        "rows[left]",
+        ("astraea", "gandalf-grouping"),
+    ),
+    Fault(
+        "relays: the second client starts from the server's model",
+        "fl/families/relaying.py",
+        "message, sender = content[task.source], relay",
+        "message, sender = first(g, task, 0), relay",
+        ("astraea",),
+    ),
+    Fault(
+        "relays: groups weighted alike",
+        "fl/families/relaying.py",
+        "sum(each.values())\n            mean",
+        "1.0\n            mean",
+        ("astraea",),
+    ),
+    _of(
+        "faug",
+        "sizes before filling",
+        "sizes[str(k)], memory[k] = _size(heard), reply",
+        "_, memory[k] = _size(heard), reply",
+    ),
+    Fault(
+        "filling: all of the gap",
+        "fl/families/augmentation_plan.py",
+        "np.floor(share * h + _ROUNDING)",
+        "np.floor(h + _ROUNDING)",
+        ("faug",),
+    ),
+]
