@@ -36,10 +36,11 @@ bench: $(DONE)  ## speed, as ratios to a plain loop, to the hardware's limit and
 paper: $(DONE)  ## a published table: TABLE=rebafl-1 ROUNDS=200 SEEDS=7,8 COLUMN=fmnist-m20
 	$(RUN)/python -m audit.reproduce.main $(or $(TABLE),--list) $(if $(ROUNDS),--rounds $(ROUNDS)) \
 	  $(if $(SEEDS),--seeds $(SEEDS)) $(if $(COLUMN),--column $(COLUMN)) $(if $(ROWS),--rows $(ROWS)) \
-	  $(foreach entry,$(DATA),--data $(entry)) $(if $(DOWNLOAD),--download)
+	  $(foreach entry,$(DATA),--data $(entry)) $(if $(DOWNLOAD),--download) $(if $(KEEP),--keep) \
+	  $(if $(CLAIMS),--claims)
 
-equivalence: $(DONE)  ## methods beside public implementations and second programs, batch by batch
-	$(RUN)/python -m tests.fl.equivalence.table
+equivalence: $(DONE)  ## methods beside public implementations and second programs, batch by batch; FAULTS=1: which faults they notice
+	$(RUN)/python -m tests.fl.equivalence.$(if $(FAULTS),faults,table)
 
 claims: $(DONE)  ## published claims of privacy, re-scored: runs/claims.pdf
 	$(RUN)/fedaudit claims configs/claims/*.yaml --out runs/claims.pdf

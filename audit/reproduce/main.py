@@ -6,7 +6,8 @@
 Only the simulate phase runs, into runs/papers/TABLE/COLUMN/ROW/seed-S-rN; what is finished is not run
 again, what was killed continues, and many cells run side by side. All rows of a column share, seed by
 seed, the partition, the first model, who takes part and the batches. runs/papers/TABLE/table.md holds
-everything finished so far, at any number of rounds.
+everything finished so far, at any number of rounds. Cells that come with the project (configs/papers/finished)
+are not run again; `--keep` adds to them, and `--claims` prints what they decide.
 """
 
 import os
@@ -60,24 +61,31 @@ class Selection:
         return found
 
 
-def reproduce(table: Table, chosen: Selection, root: Path = ROOT) -> Path:
-    """Run the chosen cells below root/TABLE and keep table.md there; returns its path.
+def reproduce(table: Table, chosen: Selection, root: Path = ROOT, keep: bool = False) -> Path:
+    """Run the chosen cells below root/TABLE and write table.md there; returns its path.
+
+    Cells that come with the table are not run. `keep` adds those that went to their end to them.
 
     Every config is checked and every data set read once before the first run starts. Raises UserError
     that names the cells which failed, after all others went to their end.
     """
     from audit.cli.show import progress
     from audit.phases.cells import Cell, cells_of, complaint, run_cells
+    from audit.reproduce import finished
     from audit.reproduce.report import blocks, collect, markdown
     from audit.subject.sharing import sharing
     from audit.subject.simulated import SimulatedCase
 
     page = root / table.name / "table.md"
+    todo = {
+        f"{column}/{row}/seed-{seed}-r{chosen.rounds}": (column, row, seed)
+        for column, row, seed in finished.missing(table, chosen.cells(table), chosen.rounds)
+    }
     overrides = {
-        f"{column}/{row}/seed-{seed}-r{chosen.rounds}": table.overrides(
+        name: table.overrides(
             column, row, rounds=chosen.rounds, seed=seed, data=chosen.data, workers=chosen.workers
         )
-        for column, row, seed in chosen.cells(table)
+        for name, (column, row, seed) in todo.items()
     }
     cells = cells_of(table.base, overrides, page.parent, ("simulate",))
 
@@ -92,6 +100,11 @@ def reproduce(table: Table, chosen: Selection, root: Path = ROOT) -> Path:
             SimulatedCase(config).data  # noqa: B018  (read once, before the first run)
         failures = run_cells(cells, report, after=write)
     write()
+    failed = {f.name for f in failures}
+    for cell in cells if keep else ():
+        if cell.name not in failed:
+            column, row, seed = todo[cell.name]
+            finished.keep(table, cell.folder, column, row, rounds=chosen.rounds, seed=seed)
     if failures:
         raise complaint(failures, len(cells))
     return page
@@ -123,6 +136,17 @@ def listing() -> None:
         typer.echo(f"{name}: {table.header.title} ({table.rounds} rounds)")
         typer.echo(f"  columns: {', '.join(table.columns)}")
         typer.echo(f"  rows: {', '.join(table.rows)}")
+
+
+def verdicts(names: Sequence[str], root: Path = ROOT) -> None:
+    """Print, as Markdown, what finished cells say of the claims of these tables."""
+    from audit.reproduce.claims import section
+    from audit.reproduce.report import collect
+
+    for table in map(load_table, names):
+        runs = collect(table, root / table.name).runs
+        for claim in table.header.claims:
+            typer.echo(section(table, claim, runs))
 
 
 def _words(text: str) -> list[str]:
@@ -166,10 +190,15 @@ def main(
     download: Annotated[bool, typer.Option("--download", help="let data sets be fetched")] = False,
     workers: Annotated[str, typer.Option(help="auto, or how many processes")] = "auto",
     out: Annotated[Path, typer.Option(help="where run folders lie")] = ROOT,
+    keep: Annotated[bool, typer.Option("--keep", help="add finished cells to those beside the table")] = False,
+    claims: Annotated[bool, typer.Option("--claims", help="print verdicts of the claims and stop")] = False,
     list_: Annotated[bool, typer.Option("--list", help="list the tables and stop")] = False,
 ) -> None:
     """Run the cells of a published table and print ours beside theirs."""
     try:
+        if claims:
+            verdicts([name] if name else tables(), out)
+            return
         if list_ or name is None:
             listing()
             return
@@ -182,7 +211,7 @@ def main(
             data=_data(data or [], download, table),
             workers=int(workers) if workers.isdecimal() else workers,
         )
-        page = reproduce(table, chosen, out)
+        page = reproduce(table, chosen, out, keep)
         show(table, chosen, out)
         typer.echo(f"table: {page}", err=True)
     except KeyboardInterrupt:

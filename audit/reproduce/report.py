@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from audit.phases.plan import FIXED, read_phases
+from audit.reproduce import finished
 from audit.reproduce.table import Table
 from audit.settings.resolve import resolve
 from audit.subject.rundir import RunDir, difference
@@ -29,6 +30,10 @@ class Finished:
     seed: int
     rounds: int
     history: list[dict[str, Any]]
+
+    @property
+    def key(self) -> tuple[str, str, int, int]:
+        return self.column, self.row, self.seed, self.rounds
 
     def value(self, statistic: str) -> float | None:
         """A statistic in the unit papers print; "NAME@N" looks at the first N rounds only.
@@ -71,7 +76,7 @@ class Block:
 
 
 def collect(table: Table, folder: Path) -> Collected:
-    """All finished runs of a table below `folder`, in the order of columns, rows, seeds."""
+    """All finished runs of a table: below `folder`, and those that come with the table."""
     runs, outdated = [], []
     for column in table.columns:
         for row in table.rows_of(column):
@@ -88,7 +93,17 @@ def collect(table: Table, folder: Path) -> Collected:
                 lines = run.inside(run.metrics.absolute()).read_text().splitlines()
                 history = [json.loads(line) for line in lines]
                 runs.append(Finished(column=column, row=row, seed=seed, rounds=rounds, history=history))
+    here = {r.key for r in runs}
+    runs += [found for found in kept(table) if found.key not in here]
     return Collected(runs, outdated)
+
+
+def kept(table: Table) -> list[Finished]:
+    """The finished cells that come with a table."""
+    return [
+        Finished(column=k.column, row=k.row, seed=k.seed, rounds=k.rounds, history=k.history)
+        for k in finished.read(table)
+    ]
 
 
 def _current(table: Table, column: str, row: str, seed: int, rounds: int, settings: dict[str, Any]) -> bool:

@@ -1,6 +1,7 @@
 """A published table: the runs it describes and the numbers its paper prints, from one YAML file.
 
     title: ...            source: ...            note: ...
+    claims: [{says: ..., column: NAME, above: ROW, below: ROW}]
     statistics: [accuracy_best]                  # names of audit/verdict/metrics.py; NAME@N: over N rounds
     base: {federation: ..., method: ...}         # a config; method.rounds is the paper's number
     columns: {NAME: {overrides: {...}, note: ...}}
@@ -43,6 +44,20 @@ FRAME: dict[str, Any] = {
 Printed = Number | dict[str, Number] | None
 
 
+class Claim(Group):
+    """That a row is above another, by more than `least` of a statistic."""
+
+    says: Text = Field(description="what is claimed, in a sentence")
+    column: Text = Field(description="where it is looked at")
+    above: Text = Field(description="the row that is said to be higher")
+    below: Text = Field(description="the row it is compared with")
+    statistic: Text = Field(default="accuracy_best", description="of which the difference is taken")
+    least: Number = Field(default=0, description="the largest difference that would not bear the claim out")
+    rounds: int | None = Field(default=None, ge=1, description="of the cells looked at; default: the paper's")
+    printed: Number | None = Field(default=None, description="the difference that the paper prints")
+    setting: str = Field(default="", description="what is not the paper's in these cells")
+
+
 class Header(Group):
     """The file's own keys."""
 
@@ -50,6 +65,7 @@ class Header(Group):
     source: Text = Field(description="the paper and its table")
     note: str = Field(default="", description="what the paper leaves open, and what was assumed")
     statistics: tuple[Text, ...] = Field(default=("accuracy_best",), min_length=1)
+    claims: tuple[Claim, ...] = Field(default=(), description="differences that are claimed")
     base: dict[str, Any] = Field(description="a config that all cells share")
     columns: dict[str, Any] = Field(description="NAME: {overrides, note}")
     rows: dict[str, Any] = Field(description="NAME: {method, published, relative_to, note}")
@@ -82,6 +98,7 @@ class Table:
     header: Header
     columns: Mapping[str, Column]
     rows: Mapping[str, Row]
+    kept: Path  # where the finished cells lie that come with it
 
     @property
     def rounds(self) -> int:
@@ -140,7 +157,7 @@ class Table:
         federation = merged(self.base, found).get("federation", {})
         spec = PluginSpec.model_validate(federation.get("dataset"))
         settings = (data or {}).get(spec.name, {})
-        if "path" not in {**spec.settings, **settings} and spec.name in _wanting_a_path():
+        if "path" not in {**spec.settings, **settings} and spec.name in wanting_a_path():
             raise UserError(
                 f"{self.where(column, row)}: {spec.name} is read from a folder of yours",
                 hint=f"--data {spec.name}=FOLDER",
@@ -178,7 +195,12 @@ def load_table(name: str) -> Table:
     method = header.base.get("method")
     if not isinstance(method, Mapping) or type(method.get("rounds")) is not int:
         raise UserError(f"{path}: base.method.rounds is missing", hint="write the paper's number of rounds")
-    return Table(name=path.stem, header=header, columns=columns, rows=rows)
+    for claim in header.claims:
+        known(claim.column, columns, "column (claims)")
+        for name in (claim.above, claim.below):
+            known(name, [r for r in rows if claim.column in rows[r].published], f"row of {claim.column} (claims)")
+    kept = path.parent / "finished" / path.stem
+    return Table(name=path.stem, header=header, columns=columns, rows=rows, kept=kept)
 
 
 def tables() -> list[str]:
@@ -197,7 +219,7 @@ def known(name: str, names: Iterable[str], what: str) -> str:
     return name
 
 
-def _wanting_a_path() -> list[str]:
+def wanting_a_path() -> list[str]:
     """Data sets that cannot be found or downloaded without being told where they lie."""
     found = []
     for name in catalog.names("datasets"):

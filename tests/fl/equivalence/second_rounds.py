@@ -4,10 +4,12 @@ from collections.abc import Iterator
 from math import atan, ceil, exp, log
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy, log_softmax
 
+from fl.families.balanced_selection import allocate
 from tests.fl.equivalence.second import (
     CHANGING,
     CLIENTS,
@@ -162,14 +164,51 @@ def power_of_choice() -> Pair:
                 losses[k] = float(cross_entropy(logits(w, x), y))
             answers = {}
             for k in sorted(losses, key=lambda k: -losses[k])[:2]:
-                if not is_lost(t, k):
-                    x, y = images_of(k)
-                    answers[k] = descend(w, x, y, order(t, k, len(y)))
-            w = mean_of(answers, dict.fromkeys(answers, 1.0)) if answers else w
+                x, y = images_of(k)
+                answers[k] = descend(w, x, y, order(t, k, len(y)))
+            w = mean_of(answers, dict.fromkeys(answers, 1.0))
         return {"global": w}
 
     method = method_of("power_of_choice", {"candidates": candidates}, candidates=3, chosen=2)
-    return pair(method, STEADY | {"reply_loss": CHANGING["reply_loss"]}, second, served)
+    return pair(method, STEADY, second, served)
+
+
+def _kl(v: list[int]) -> float:
+    shares = [c / sum(v) for c in v if c]
+    return sum(p * log(p * len(v)) for p in shares)
+
+
+def _chosen(n: dict[int, list[int]], h: int, least: float) -> dict[int, list[int]]:
+    """Algorithm 2: whom the server chooses, in that order, and what each is to train on."""
+    order = sorted(n, key=lambda k: -sum(n[k]))
+    assert len({sum(c) for c in n.values()}) == len(n), "ties are drawn"
+    first = order[0]
+    given, v, room = {first: n[first]}, list(n[first]), max(n[first])
+    while len(given) < h and _kl(v) >= least:
+        fits = [
+            (k, [min(room - have, c) for have, c in zip(v, n[k], strict=True)])
+            for f in sorted(range(len(v)), key=lambda f: v[f])
+            for k in order
+            if k not in given and n[k][f] > 0
+        ]
+        fits = [(k, a) for k, a in fits if sum(a) > 0]
+        if not fits:
+            break
+        k, a = fits[0]
+        given[k], v = a, [x + y for x, y in zip(v, a, strict=True)]
+    return given
+
+
+def _agrees_on_choices() -> None:
+    """Ours chooses and hands out the same for many clients with counts of any kind."""
+    for seed in range(40):
+        rng = np.random.default_rng(seed)
+        drawn = rng.integers(0, 60, (12, 5)) * (rng.random((12, 5)) < 0.4)
+        n = {k: row.tolist() for k, row in enumerate(drawn) if row.any()}
+        if len({sum(c) for c in n.values()}) == len(n):
+            volumes = {k: np.array(c) for k, c in n.items()}
+            ours = allocate(volumes, 6, 0.05, np.random.default_rng(0))
+            assert [(k, s.tolist()) for k, s in ours.items()] == list(_chosen(n, 6, 0.05).items())
 
 
 def seol_kim() -> Pair:
@@ -190,34 +229,11 @@ def seol_kim() -> Pair:
             found[k] = [max(c, target) if c else 0 for c in n]
         return found
 
-    def kl(v: list[int]) -> float:
-        shares = [c / sum(v) for c in v if c]
-        return sum(p * log(p * len(v)) for p in shares)
-
-    def chosen(n: dict[int, list[int]]) -> dict[int, list[int]]:
-        order = sorted(n, key=lambda k: -sum(n[k]))
-        assert len({sum(c) for c in n.values()}) == len(n), "ties are drawn"
-        first = order[0]
-        given, v, room = {first: n[first]}, list(n[first]), max(n[first])
-        while len(given) < h and kl(v) >= least:
-            fits = [
-                (k, [min(room - have, c) for have, c in zip(v, n[k], strict=True)])
-                for f in sorted(range(len(v)), key=lambda f: v[f])
-                for k in order
-                if k not in given and n[k][f] > 0
-            ]
-            fits = [(k, a) for k, a in fits if sum(a) > 0]
-            if not fits:
-                break
-            k, a = fits[0]
-            given[k], v = a, [x + y for x, y in zip(v, a, strict=True)]
-        return given
-
     def second(w: Tensor) -> Vectors:
         delta = 0.01
         for t in range(ROUNDS):
             n = volumes(delta, t)
-            given, answers, used = chosen(n), {}, {}
+            given, answers, used = _chosen(n, h, least), {}, {}
             for k, share in given.items():
                 x, y = drawn[t, k]
                 assert counts_of(y).tolist() == share
@@ -233,6 +249,7 @@ def seol_kim() -> Pair:
                 delta += 0.1
         return {"global": w}
 
+    _agrees_on_choices()
     settings = {"chosen": h, "theta_kld": least, "updates": beta, "eta_max": most, "lr_rule": "printed"}
     method = method_of("seol_kim", {"_sampled": sampled}, theta_over=0.02, **settings)
     return pair(method, STEADY | {"reply_loss": CHANGING["reply_loss"]}, second, served)

@@ -1,0 +1,69 @@
+"""Claims of papers and what finished cells decide of them, by one rule.
+
+A claim says that a row is above another by more than `least` (0 if nothing is said). From the differences of the
+two rows at the same seed, and the 95 % interval of their mean by Student's t:
+
+    reproduced           the interval lies above `least`
+    not reproduced       the interval lies at or below it
+    cannot be decided    it holds `least`, or there are fewer than three seeds
+
+Intervals are of single claims, over seeds; the verdict is on the setting that was run, which stands beside it.
+"""
+
+import statistics
+from collections.abc import Sequence
+
+from attacks.stats import t_interval
+from audit.reproduce.report import Finished
+from audit.reproduce.table import Claim, Table
+
+LEAST_SEEDS = 3
+REPRODUCED, NOT, OPEN = "reproduced", "not reproduced", "cannot be decided"
+
+
+def differences(claim: Claim, runs: Sequence[Finished], rounds: int) -> dict[int, float]:
+    """Seed -> above minus below, of seeds at which both rows went to their end."""
+    rows: dict[str, dict[int, float]] = {claim.above: {}, claim.below: {}}
+    for run in runs:
+        if (run.column, run.rounds) == (claim.column, rounds) and run.row in rows:
+            value = run.value(claim.statistic)
+            if value is not None:
+                rows[run.row][run.seed] = value
+    above, below = rows[claim.above], rows[claim.below]
+    return {seed: above[seed] - below[seed] for seed in sorted(above.keys() & below.keys())}
+
+
+def verdict(found: Sequence[float], least: float = 0.0) -> str:
+    """By the rule above."""
+    if len(found) < LEAST_SEEDS:
+        return OPEN
+    low, high = t_interval(found)
+    return REPRODUCED if low > least else NOT if high <= least else OPEN
+
+
+def section(table: Table, claim: Claim, runs: Sequence[Finished]) -> str:
+    """One claim as Markdown: the sentence, a table with its verdict, and the command."""
+    rounds = claim.rounds or table.rounds
+    found = differences(claim, runs, rounds)
+    values = list(found.values())
+    mean = "–" if not values else f"{statistics.fmean(values):+.2f}"
+    if len(values) > 1:
+        low, high = t_interval(values)
+        mean += f" [{low:+.2f}, {high:+.2f}]"
+    cells = {
+        "difference": f"{claim.above} minus {claim.below}",
+        "statistic": claim.statistic,
+        "rounds": f"{rounds} of {table.rounds}",
+        "seeds": ", ".join(map(str, found)) or "none",
+        "each seed": ", ".join(f"{v:+.2f}" for v in values) or "–",
+        "mean [95 %]": mean,
+        "printed": "–" if claim.printed is None else f"{claim.printed:+g}",
+        "verdict": f"**{verdict(values, claim.least)}**",
+    }
+    seeds = ",".join(map(str, found)) or "7,8,9"
+    where = f"TABLE={table.name} COLUMN={claim.column} ROWS={claim.below},{claim.above}"
+    lines = [f"#### {claim.says}", ""]
+    lines += [f"| {' | '.join(line)} |" for line in (cells, ["---"] * len(cells), cells.values())]
+    lines += ["", f"`make paper {where} ROUNDS={rounds} SEEDS={seeds}`", ""]
+    lines += [f"Setting: {claim.setting}", ""] if claim.setting else []
+    return "\n".join(lines)
