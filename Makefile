@@ -33,11 +33,15 @@ bench: $(DONE)  ## speed, as ratios to a plain loop, to the hardware's limit and
 	$(RUN)/python -m fl.bench.training
 	$(RUN)/python -m audit.reproduce.planner_bench
 
-paper: $(DONE)  ## a published table: TABLE=rebafl-1 ROUNDS=200 SEEDS=7,8 COLUMN=fmnist-m20
+paper: $(DONE)  ## a published table: TABLE=rebafl-1 ROUNDS=200 SEEDS=7,8 COLUMN=fmnist-m20; TABLE=freezefl-times CHARGE=probe
+ifeq ($(TABLE),freezefl-times)
+	$(RUN)/python -m fl.bench.round_lengths $(if $(CHARGE),--charge $(CHARGE))
+else
 	$(RUN)/python -m audit.reproduce.main $(or $(TABLE),--list) $(if $(ROUNDS),--rounds $(ROUNDS)) \
 	  $(if $(SEEDS),--seeds $(SEEDS)) $(if $(COLUMN),--column $(COLUMN)) $(if $(ROWS),--rows $(ROWS)) \
 	  $(foreach entry,$(DATA),--data $(entry)) $(if $(DOWNLOAD),--download) $(if $(KEEP),--keep) \
 	  $(if $(CLAIMS),--claims)
+endif
 
 equivalence: $(DONE)  ## methods beside public implementations and second programs, batch by batch; FAULTS=1: which faults they notice
 	$(RUN)/python -m tests.fl.equivalence.$(if $(FAULTS),faults,table)

@@ -63,7 +63,9 @@ def by_device(history: Sequence[Record], times: TimeModel | None) -> list[Figure
             alt=f"Bar chart: mean turns of {len(classes)} classes of devices.",
             x_label="capability of the device (1: the profile's own)",
             y_label="rounds heard, a client",
-            series=[Series(name="rounds heard", x=classes.tolist(), y=[float(np.mean(t)) for t in turns])],
+            series=[
+                Series(name="rounds heard", x=classes.round(2).tolist(), y=[float(np.mean(t)) for t in turns])
+            ],
         )
     ]
 

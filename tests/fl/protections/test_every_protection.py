@@ -20,6 +20,7 @@ OFF: dict[str, dict[str, Any]] = {
     "prototype_mixing": {"most": 0},
     "quantise": {"bits": 32},
     "secure_aggregation": {},
+    "top_k": {"share": 1.0},
 }
 ON: dict[str, dict[str, Any]] = {
     "dp_gaussian": {"clip_norm": 0.5, "noise_multiplier": 0.1},
@@ -28,6 +29,7 @@ ON: dict[str, dict[str, Any]] = {
     "prototype_threshold": {"least": 9},
     "prototype_mixing": {"most": 0.9},
     "quantise": {"bits": 3},
+    "top_k": {"share": 0.1},
 }
 METHODS = ("fedavg", "fedprox", "scaffold", "fednova", "feddyn", "rebafl", "fd")
 
