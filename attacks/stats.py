@@ -19,6 +19,7 @@ Floats = NDArray[np.float64]
 
 ALPHA = 0.05
 FEW_GROUPS = 3  # below, nothing can be said of other groups like these
+UNLIKE = 0.1  # of a group, that may be unlike all those seen
 MANY_GROUPS = 40  # up to here, intervals are Student's t over groups left out in turn
 
 
@@ -239,9 +240,28 @@ def _grouped_area(x: Floats, y: Floats, index: NDArray[np.int64], area: float, a
         return (near, 1.0) if area else (0.0, 1 - near)
     least = 0.5 / (len(x) * len(y))  # without a group the others may be apart
     areas = np.array([auc(x[gx != g], y[gy != g]).value for g in names])
-    reach = _left_out(special.logit(areas.clip(least, 1 - least)), alpha)
-    middle = special.logit(area)
-    return float(special.expit(middle - reach)), float(special.expit(middle + reach))
+    reach, middle = _left_out(special.logit(areas.clip(least, 1 - least)), alpha), special.logit(area)
+    low, high = float(special.expit(middle - reach)), float(special.expit(middle + reach))
+    return _with_unlike_group(area, (low, high), _left_out(areas, alpha), len(names), alpha)
+
+
+def _with_unlike_group(area: float, found: Interval, reach: float, groups: int, alpha: float) -> Interval:
+    """The same interval, as far towards 1/2 as it would go with a small part of a group more that is at chance.
+
+    Near 0 and 1 a sample of groups without the rare one that is unlike them has both too extreme an area and too
+    small a variance. Simulated, AUC .927 to .985, a normal effect of deviation 1.5, 4 to 30 groups: without it 8 to
+    12 % of lower ends are above the truth, with it at most 6. The weight, a tenth of a group or a hundredth of
+    all, is the smallest round one that does; it adds little where groups differ anyway. `reach` is that of areas.
+    """
+    weight = max(UNLIKE, groups * UNLIKE / 10)
+    share = weight / (groups + weight)
+    shrunk = area + share * (0.5 - area)
+    further = share * abs(area - 0.5) * float(stats.t.isf(alpha / 2, groups - 1))
+    wide = math.hypot(reach, further) / (shrunk * (1 - shrunk))
+    middle, (low, high) = special.logit(shrunk), found
+    if area > 0.5:
+        return min(low, float(special.expit(middle - wide))), high
+    return low, max(high, float(special.expit(middle + wide)))
 
 
 def roc(members: ArrayLike, others: ArrayLike) -> Roc:

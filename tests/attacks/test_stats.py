@@ -282,6 +282,24 @@ def test_the_auc_of_few_groups_is_covered(groups: int, effect: float, between: f
     assert wrong / RUNS <= MOST
 
 
+@pytest.mark.parametrize(("groups", "effect", "between"), [(4, 4.5, 1.5), (6, 3, 1.5), (12, 4.5, 1.5)])
+def test_the_lower_end_of_a_high_auc_of_few_groups_is_not_above_the_truth(
+    groups: int, effect: float, between: float
+) -> None:
+    true, above = scipy_stats.norm.cdf(effect / np.sqrt(2 + between**2)), 0
+    for seed in range(RUNS):
+        x, y, gx, gy = shifted(groups, effect, between, seed)
+        above += stats.auc(x, y, groups=(gx, gy)).interval[0] > true
+    assert above / RUNS <= MOST / 2 + 0.02
+
+
+def test_a_part_of_an_unlike_group_moves_the_far_end_towards_a_half_and_no_other() -> None:
+    for area in (0.9, 0.1):
+        low, high = stats._with_unlike_group(area, (area - 1e-9, area + 1e-9), 0.0, 5, 0.05)
+        assert (low < area - 0.01) == (area > 0.5) and (high > area + 0.01) == (area < 0.5)
+    assert stats._with_unlike_group(0.5, (0.3, 0.7), 0.3, 5, 0.05) == pytest.approx((0.3, 0.7), abs=0.12)
+
+
 def test_four_clients_with_strong_effects_alarm_as_often_as_promised() -> None:
     alarms, naive = 0, 0
     for seed in range(RUNS):

@@ -19,7 +19,7 @@ from reports.result import AuditResult, Outcome, Severity
 METHODS, WORLDS = "tests.leaks.methods", "tests.leaks.worlds"
 FEDERATION = {
     "dataset": "digits",
-    "clients": 10,
+    "clients": 6,
     "partition": {"name": "dirichlet", "alpha": 1.0},
     "availability": "full",
     "model": "small_cnn",
@@ -85,7 +85,7 @@ LEAKS = {
         method="CountsUnderSums",
         honest="CountsUnderSums",
         what="counts",
-        settings={"rounds": 11},
+        settings={"rounds": 7},
         federation={"availability": f"{WORLDS}:AllButOne"},
         plain={},
         protections=("secure_aggregation",),
@@ -116,7 +116,14 @@ def config(leak: Leak, honest: bool, minutes: float) -> Config:
             "method": _method(leak.honest if honest else leak.method, leak.settings),
             "protections": leak.protections,
             "record": {"rounds": "all"},
-            "replay": {"sizes": [1, 5], "clients": 6, "groups": 30, "updates": [1, 4], "update_groups": 4},
+            "replay": {
+                "sizes": [1, 5],
+                "clients": 6,
+                "groups": 30,
+                "updates": [1],
+                "update_steps": [1],
+                "update_groups": 3,
+            },
             "budget": {"minutes": minutes},
             "dp_audit": {"canaries": 0},
             "evaluate_every": 100,
