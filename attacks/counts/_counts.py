@@ -8,7 +8,8 @@ from numpy.typing import NDArray
 
 from attacks import stats
 from attacks.evidence import Baseline, Evidence
-from attacks.trials.membership import CONFIDENCE, CONTROL_CONFIDENCE
+from attacks.trials.hits import hits_evidence
+from attacks.trials.membership import CONFIDENCE
 
 Counts = NDArray[np.int64]
 Values = NDArray[np.float64]
@@ -61,20 +62,16 @@ def exact_match(
         return int((guess == true).all(axis=1).sum())
 
     n = len(true)
-    confidence = CONTROL_CONFIDENCE if control == "negative" else CONFIDENCE
-    return Evidence(
-        measure="count_exact_match",
-        value=hits(claimed) / n,
-        unit="fraction",
-        trials=n,
-        interval=stats.clopper_pearson(hits(claimed), n, stats.corrected(1 - confidence, looks)),
-        baselines=tuple(
-            Baseline(name=k, value=hits(g) / n, interval=stats.clopper_pearson(hits(g), n))
-            for k, g in blind.items()
-        ),
-        confidence=confidence,
-        looks=looks,
+    others = [
+        Baseline(name=k, value=hits(g) / n, interval=stats.clopper_pearson(hits(g), n)) for k, g in blind.items()
+    ]
+    return hits_evidence(
+        "count_exact_match",
+        hits(claimed),
+        n,
+        others,
         control=control,
+        looks=looks,
         condition=condition,
         note=note,
     )
@@ -126,19 +123,9 @@ def revealed(
 
     def share(measure: str, hits: Callable[[Counts], int], n: int, note: str) -> Evidence:
         ends = {name: (hits(g) / n, stats.clopper_pearson(hits(g), n)) for name, g in blind.items()}
-        return Evidence(
-            measure=measure,
-            value=hits(claimed) / n,
-            unit="fraction",
-            trials=n,
-            interval=stats.clopper_pearson(hits(claimed), n),
-            baselines=(
-                *(Baseline(name=k, value=v, interval=i) for k, (v, i) in ends.items()),
-                interchanged(hits, claimed, n),
-            ),
-            condition=condition,
-            note=note,
-        )
+        others = [Baseline(name=k, value=v, interval=i) for k, (v, i) in ends.items()]
+        others.append(interchanged(hits, claimed, n))
+        return hits_evidence(measure, hits(claimed), n, others, condition=condition, note=note)
 
     found = [share("examples_in_small_cells", in_groups, int(true.sum()), f"groups of at most {small}")]
     if rare.any():

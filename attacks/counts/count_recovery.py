@@ -26,7 +26,6 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from attacks import stats
 from attacks.attack import Attack, Card, Claim, Effort, Knowledge, Truth
 from attacks.counts._counts import (
     Condition,
@@ -40,6 +39,7 @@ from attacks.counts._counts import (
     revealed,
 )
 from attacks.evidence import Evidence
+from attacks.trials.hits import hits_evidence
 from fl.artifact import Artifact, Channel, Party, Role
 from fl.errors import UserError
 from fl.kinds import Kind
@@ -192,13 +192,11 @@ class CountRecovery(Attack):
         more = f" and {len(listed) - LISTED} more" if len(listed) > LISTED else ""
         hits = named(claimed)[few]
         return [
-            Evidence(
-                measure="small_cells_found",
-                value=float(hits.mean()),
-                unit="fraction",
-                trials=n,
-                interval=stats.clopper_pearson(int(hits.sum()), n),
-                baselines=(interchanged(lambda guess: int(named(guess).sum()), claimed, n),),
+            hits_evidence(
+                "small_cells_found",
+                int(hits.sum()),
+                n,
+                [interchanged(lambda guess: int(named(guess).sum()), claimed, n)],
                 condition=here,
                 note=f"classes with {self.config.small} examples or fewer: " + ", ".join(listed[:LISTED]) + more,
             )

@@ -16,10 +16,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from attacks import stats
 from attacks.attack import Attack, Card, Claim, Effort, Knowledge, Truth
 from attacks.evidence import Baseline, Evidence
-from attacks.trials.membership import CONFIDENCE, CONTROL_CONFIDENCE
+from attacks.trials.hits import hits_evidence
 from fl.artifact import Artifact, Role
 from fl.kinds import Kind
 from fl.threat import Goal, Position, ThreatModel
@@ -79,16 +78,5 @@ def _numbers(view: Sequence[Artifact]) -> list[Artifact]:
 
 
 def _known(said: NDArray[np.int64], true: NDArray[np.int64], control: Any, note: str) -> Evidence:
-    n, hits = len(true), int((said == true).sum())
-    confidence = CONTROL_CONFIDENCE if control == "negative" else CONFIDENCE
-    return Evidence(
-        measure="size_known",
-        value=hits / n,
-        unit="fraction",
-        trials=n,
-        interval=stats.clopper_pearson(hits, n, 1 - confidence),
-        baselines=(Baseline(name="the median client", value=float((true == int(np.median(true))).mean())),),
-        confidence=confidence,
-        control=control,
-        note=note,
-    )
+    median = Baseline(name="the median client", value=float((true == int(np.median(true))).mean()))
+    return hits_evidence("size_known", int((said == true).sum()), len(true), [median], control=control, note=note)

@@ -19,11 +19,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from attacks import stats
 from attacks.attack import Attack, Card, Claim, Effort, Floats, Knowledge, Truth
 from attacks.evidence import Baseline, Evidence
 from attacks.prototypes._weights import broadcast, several
-from attacks.trials.membership import CONFIDENCE, CONTROL_CONFIDENCE
+from attacks.trials.hits import hits_evidence
 from fl.artifact import Artifact, Role
 from fl.kinds import Kind
 from fl.threat import Goal, Position, ThreatModel
@@ -131,21 +130,17 @@ class _Say:
     def __call__(
         self, said: NDArray[np.int64], true: NDArray[np.int64], control: Any = "none", note: str = ""
     ) -> Evidence:
-        hits, n = int((said == true).sum()), len(true)
-        confidence = CONTROL_CONFIDENCE if control == "negative" else CONFIDENCE
-        return Evidence(
-            measure="majority_class",
-            value=hits / n,
-            unit="fraction",
-            trials=n,
-            interval=stats.clopper_pearson(hits, n, stats.corrected(1 - confidence, self._looks)),
-            baselines=(
-                Baseline(name="chance", value=1 / self._classes),
-                Baseline(name="most frequent class", value=float((true == self._usual).mean())),
-            ),
-            confidence=confidence,
-            looks=self._looks,
+        blind = (
+            Baseline(name="chance", value=1 / self._classes),
+            Baseline(name="most frequent class", value=float((true == self._usual).mean())),
+        )
+        return hits_evidence(
+            "majority_class",
+            int((said == true).sum()),
+            len(true),
+            blind,
             control=control,
+            looks=self._looks,
             condition={"kind": self._kind},
             note=note,
         )

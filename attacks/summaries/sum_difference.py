@@ -20,10 +20,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from attacks import stats
 from attacks.attack import Attack, Card, Claim, Effort, Knowledge, Truth
 from attacks.evidence import Baseline, Evidence
-from attacks.trials.membership import CONFIDENCE, CONTROL_CONFIDENCE
+from attacks.trials.hits import hits_evidence
 from fl.artifact import Artifact
 from fl.kinds import Kind
 from fl.threat import Goal, Position, ThreatModel
@@ -125,18 +124,10 @@ def _exact(
     said: NDArray[Any], true: NDArray[Any], blind: NDArray[Any], kind: str, control: Any, note: str, looks: int
 ) -> Evidence:
     """How many clients' numbers are exactly right; one number, or one for each class."""
-    n, hits = len(true), int((said == true).all(axis=1).sum())
-    confidence = CONTROL_CONFIDENCE if control == "negative" else CONFIDENCE
-    return Evidence(
-        measure="size_known" if kind == Kind.NUM_EXAMPLES else "count_exact_match",
-        value=hits / n,
-        unit="fraction",
-        trials=n,
-        interval=stats.clopper_pearson(hits, n, stats.corrected(1 - confidence, looks)),
-        baselines=(Baseline(name="the mean client", value=float((blind == true).all(axis=1).mean())),),
-        confidence=confidence,
-        looks=looks,
-        control=control,
-        condition={"kind": kind},
-        note=note,
+    measure = "size_known" if kind == Kind.NUM_EXAMPLES else "count_exact_match"
+    mean = Baseline(name="the mean client", value=float((blind == true).all(axis=1).mean()))
+    hits = int((said == true).all(axis=1).sum())
+    here = {"kind": kind}
+    return hits_evidence(
+        measure, hits, len(true), [mean], control=control, looks=looks, condition=here, note=note
     )

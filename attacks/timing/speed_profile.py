@@ -25,11 +25,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from attacks import stats
 from attacks.attack import Attack, Card, Claim, Effort, Knowledge, Timing, Truth
 from attacks.evidence import Baseline, Evidence
 from attacks.prototypes._weights import sent_with
-from attacks.trials.membership import CONFIDENCE, CONTROL_CONFIDENCE
+from attacks.trials.hits import hits_evidence
 from fl.artifact import Artifact, Role
 from fl.kinds import Kind
 from fl.threat import Goal, Position, ThreatModel
@@ -203,24 +202,13 @@ def _planted(
 def _devices(
     said: NDArray[np.int64], true: NDArray[np.int64], control: Any, note: str, shuffled: Any = None
 ) -> Evidence:
-    n, hits = len(true), int((said == true).sum())
+    n = len(true)
     shares = np.bincount(true, minlength=int(max(true.max(), said.max())) + 1) / n
     blind = Baseline(name="the commonest class of devices", value=float(shares.max()))
     if shuffled is not None:
         of = np.bincount(shuffled[shuffled >= 0], minlength=len(shares)) / n
         blind = Baseline(name="chance", value=float((shares * of).sum()))
-    confidence = CONTROL_CONFIDENCE if control == "negative" else CONFIDENCE
-    return Evidence(
-        measure="device_class",
-        value=hits / n,
-        unit="fraction",
-        trials=n,
-        interval=stats.clopper_pearson(hits, n, 1 - confidence),
-        baselines=(blind,),
-        confidence=confidence,
-        control=control,
-        note=note,
-    )
+    return hits_evidence("device_class", int((said == true).sum()), n, [blind], control=control, note=note)
 
 
 def _sizes(said: Values, true: Values) -> list[Evidence]:
@@ -233,13 +221,11 @@ def _sizes(said: Values, true: Values) -> list[Evidence]:
     error = np.abs(said[known] - true[known]) / true[known]
     guess = np.abs(np.median(true) - true[known]) / true[known]
     return [
-        Evidence(
-            measure="size_known",
-            value=hits / n,
-            unit="fraction",
-            trials=n,
-            interval=stats.clopper_pearson(hits, n),
-            baselines=(blind,),
+        hits_evidence(
+            "size_known",
+            hits,
+            n,
+            [blind],
             note=f"numbers of examples that were not sent, of {n} clients whose answers differed in work",
         ),
         Evidence(

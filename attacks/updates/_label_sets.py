@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 
 from attacks import stats
 from attacks.evidence import Baseline, Evidence
-from attacks.trials.membership import CONFIDENCE, CONTROL_CONFIDENCE
+from attacks.trials.hits import hits_evidence
+from attacks.trials.membership import CONFIDENCE
 
 Sets = NDArray[np.bool_]  # [k, C]
 Condition = Mapping[str, float | str]
@@ -37,19 +38,16 @@ def set_evidence(
     frequent = np.argsort(np.argsort(-prior, kind="stable"))[None] < size[:, None]
     hits, scores = (claimed == true).all(axis=1), f1(claimed, true)
     return [
-        Evidence(
-            measure="label_set_exact_match",
-            value=float(hits.mean()),
-            unit="fraction",
-            trials=n,
-            interval=stats.clopper_pearson(int(hits.sum()), n, alpha),
-            baselines=(
+        hits_evidence(
+            "label_set_exact_match",
+            int(hits.sum()),
+            n,
+            (
                 Baseline(name="random set of the same size", value=chance(size, true.shape[1])),
                 Baseline(name="most frequent classes", value=float((frequent == true).all(axis=1).mean())),
             ),
-            confidence=CONFIDENCE,
             looks=looks,
-            condition=condition or {},
+            condition=condition,
             control=control,
             note=note,
         ),
@@ -82,18 +80,13 @@ def wrong_client(claimed: Sets, true: Sets, condition: Condition | None = None) 
     other = true[different[have].argmax(axis=1)]
     hits = int((claimed[have] == other).all(axis=1).sum())
     return [
-        Evidence(
-            measure="label_set_exact_match",
-            value=hits / len(have),
-            unit="fraction",
-            trials=len(have),
-            confidence=CONTROL_CONFIDENCE,
+        hits_evidence(
+            "label_set_exact_match",
+            hits,
+            len(have),
+            [Baseline(name="random set of the same size", value=chance(other.sum(axis=1), true.shape[1]))],
             control="negative",
-            interval=stats.clopper_pearson(hits, len(have), 1 - CONTROL_CONFIDENCE),
-            baselines=(
-                Baseline(name="random set of the same size", value=chance(other.sum(axis=1), true.shape[1])),
-            ),
-            condition=condition or {},
+            condition=condition,
             note="claims against the classes of another client",
         )
     ]
