@@ -246,22 +246,19 @@ def _grouped_area(x: Floats, y: Floats, index: NDArray[np.int64], area: float, a
 
 
 def _with_unlike_group(area: float, found: Interval, reach: float, groups: int, alpha: float) -> Interval:
-    """The same interval, as far towards 1/2 as it would go with a small part of a group more that is at chance.
+    """The same interval, as far towards 1/2 as with a part of a group more that is at chance.
 
-    Near 0 and 1 a sample without the rare group that is unlike the others has both too extreme an area and too
-    small a variance. Simulated (AUC .93 and .985, effects of deviation 1.5, 4 to 40 groups) the lower end lies
-    above the truth in 6 to 13 % without it, in 0 to 6 with it. The weight is a tenth of a group or a hundredth of
-    all, which adds little where groups differ anyway. `reach` is that of areas.
+    A sample without the rare group that is unlike the others has too extreme an area and too small a variance.
+    Simulated (AUC .93 and .985, effects of deviation 1.5, 4 to 40 groups) the lower end lies above the truth in 6
+    to 13 % without this, in 0 to 6 with it. `reach` is that of areas; the part a tenth, or a hundredth of all.
     """
     weight = max(UNLIKE, groups * UNLIKE / 10)
     share = weight / (groups + weight)
     shrunk = area + share * (0.5 - area)
     further = share * abs(area - 0.5) * float(stats.t.isf(alpha / 2, groups - 1))
-    wide = math.hypot(reach, further) / (shrunk * (1 - shrunk))
-    middle, (low, high) = special.logit(shrunk), found
-    if area > 0.5:
-        return min(low, float(special.expit(middle - wide))), high
-    return low, max(high, float(special.expit(middle + wide)))
+    wide, (low, high) = math.hypot(reach, further) / (shrunk * (1 - shrunk)), found
+    far = float(special.expit(special.logit(shrunk) + (wide if area < 0.5 else -wide)))
+    return (min(low, far), high) if area > 0.5 else (low, max(high, far))
 
 
 def roc(members: ArrayLike, others: ArrayLike) -> Roc:
