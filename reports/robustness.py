@@ -116,6 +116,7 @@ class Robustness(Record):
     cells: list[MatrixCell] = Field(default_factory=list)
     costs: list[DefenceCost] = Field(default_factory=list)
     planted: list[MatrixCell] = Field(default_factory=list)
+    bypassed: dict[str, list[str]] = Field(default_factory=dict)  # setting -> what malicious clients leave out
     needs: list[Needs] = Field(default_factory=list)  # of every rule
     breakdown: list[Breakdown] = Field(default_factory=list)
     certificates: list[Certificate] = Field(default_factory=list)

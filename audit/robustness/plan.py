@@ -92,17 +92,20 @@ def places(config: Config) -> list[Place]:
 
 
 def _settings(config: Config, matrix: Matrix) -> dict[str, dict[str, Any]]:
-    """Methods by partitions."""
+    """Methods by partitions by protections."""
     own = (AttackSpec(name=config.method.name, settings=config.method.settings),)
     split = config.federation.partition
+    protections = [p.model_dump() for p in config.protections]
     parts = matrix.partitions or (AttackSpec(name=split.name, settings=split.settings),)
     return {
-        f"{_fit(method)}-{_fit(part)}": {
+        "-".join([_fit(method), _fit(part), *map(_fit, more)]): {
             "method": laid_over(config.method, method),
             "federation.partition": {"name": part.name, **part.settings},
+            "protections": [*protections, *({"name": p.name, **p.settings} for p in more)],
         }
         for method in matrix.methods or own
         for part in parts
+        for more in ((), *((p,) for p in matrix.protections))
     }
 
 

@@ -60,6 +60,7 @@ def table(outcomes: Mapping[Place, Outcome], not_run: Sequence[NotRun]) -> Robus
                 made.certificates += _certificates(outcomes, runs, clean, cell)
             spec = next(iter(runs.values())).changes["adversary"]
             made.adversaries.setdefault(adversary, _card(spec))
+    made.bypassed = _bypassed(outcomes)
     made.needs = needs([p.rule for p in outcomes])
     made.triggered = triggered(outcomes)
     made.breakdown, made.advice = breakdown(made.cells), advice(made)
@@ -152,6 +153,16 @@ def _certificates(
         certificate(*values, after[0].releases, cell.malicious, score=score, **words)
         for score, values in scores.items()
     ]
+
+
+def _bypassed(outcomes: Mapping[Place, Outcome]) -> dict[str, list[str]]:
+    """Setting -> titles of the protections that clients apply themselves, and so malicious ones do not."""
+    found = {
+        place.setting: [p.title for p in run.case.protections if p.enforced_by == "client"]
+        for place, run in outcomes.items()
+        if place.adversary
+    }
+    return {setting: titles for setting, titles in found.items() if titles}
 
 
 def _attacker(spec: Mapping[str, Any]) -> Attacker:

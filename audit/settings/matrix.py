@@ -12,6 +12,7 @@ AXES = {  # what entries of an axis are on the shelves of the catalogue
     "aggregators": "aggregators",
     "prototype_aggregators": "aggregators",
     "partitions": "partitions",
+    "protections": "protections",
 }
 
 # YAML reads `true` as a truth value, and both are what a config may say
@@ -42,6 +43,9 @@ class Matrix(Group):
     partitions: tuple[AttackSpec, ...] = Field(
         default=(), max_length=20, description="who holds which examples; none: the audit's own"
     )
+    protections: tuple[AttackSpec, ...] = Field(
+        default=(), max_length=20, description="each beside the audit's own; those are tried alone as well"
+    )
     methods: tuple[AttackSpec, ...] = Field(
         default=(), max_length=20, description="laid over the audit's own; none: that alone"
     )
@@ -59,7 +63,7 @@ class Matrix(Group):
 
     @model_validator(mode="after")
     def _labels_differ(self) -> "Matrix":
-        for axis in ("adversaries", "aggregators", "prototype_aggregators", "partitions", "methods"):
+        for axis in (*AXES, "methods"):
             seen = {"mean"} if "aggregators" in axis else set[str]()  # which is always there
             for spec in getattr(self, axis):
                 if spec.label in seen:

@@ -28,7 +28,7 @@ PLACES = {  # key of a config -> the kind of plugin it names
     "aggregator": "aggregators",
     "prototype_aggregator": "aggregators",
     "adversary": "adversaries",
-    "adversaries": "adversaries",  # of a matrix, as the four that follow
+    "adversaries": "adversaries",  # of a matrix, as the five that follow
     "aggregators": "aggregators",
     "prototype_aggregators": "aggregators",
     "partitions": "partitions",
@@ -37,6 +37,7 @@ PLACES = {  # key of a config -> the kind of plugin it names
     "attacks": "attacks",
     "accountants": "accountants",
 }
+BY_ID = "protections-by-id"  # of a matrix, where one may stand more than once
 FOREIGN = {"type": "string", "pattern": ":", "description": "module:Class, of your own"}
 
 
@@ -78,18 +79,21 @@ def _name_plugins(schema: Schema) -> Iterator[str]:
         for key, value in node.get("properties", {}).items():
             for inner in _nodes(value):
                 if inner.get("$ref") in ("#/$defs/PluginSpec", "#/$defs/AttackSpec"):
-                    inner["$ref"] = f"#/$defs/{PLACES[key]}"
-                    yield PLACES[key]
+                    by_id = key == "protections" and inner["$ref"].endswith("AttackSpec")
+                    kind = BY_ID if by_id else PLACES[key]
+                    inner["$ref"] = f"#/$defs/{kind}"
+                    yield kind
 
 
 def _plugins(kind: str, definitions: Schema, attack: Schema) -> Schema:
     """A plugin of a kind: its name, or a group of keys with the settings that the name decides."""
-    name = {"anyOf": [{"enum": catalog.names(kind)}, FOREIGN]}
-    listed = kind in ("attacks", "adversaries", "aggregators", "partitions", "methods")  # somewhere in a config
+    shelf = "protections" if kind == BY_ID else kind
+    name = {"anyOf": [{"enum": catalog.names(shelf)}, FOREIGN]}
+    listed = kind in ("attacks", "adversaries", "aggregators", "partitions", "methods", BY_ID)  # somewhere
     own = {"name": name} | ({"id": attack["id"]} if listed else {})
     cases = []
-    for each in catalog.names(kind):
-        definitions[f"{kind}.{each}"] = _settings(kind, each, own, definitions)
+    for each in catalog.names(shelf):
+        definitions[f"{kind}.{each}"] = _settings(shelf, each, own, definitions)
         chosen = {"properties": {"name": {"const": each}}, "required": ["name"]}
         cases.append({"if": chosen, "then": {"$ref": f"#/$defs/{kind}.{each}"}})
     group = {"type": "object", "properties": own, "required": ["name"], "allOf": cases}

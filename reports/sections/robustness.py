@@ -26,6 +26,14 @@ class RobustnessSection(Section):
             return []
         blocks: list[Block] = [Paragraph(_introduction(matrix)), Heading("What a rule costs without any attack")]
         blocks.append(_costs(matrix.costs))
+        if matrix.bypassed:
+            listed = "; ".join(f"{', '.join(titles)} in {s}" for s, titles in matrix.bypassed.items())
+            blocks.append(
+                Paragraph(
+                    "What clients apply themselves binds honest ones alone. Malicious clients left out, in all "
+                    f"cells: {listed}. What the server applies binds everybody."
+                )
+            )
         blocks += _price(matrix, result)
         for setting in dict.fromkeys(c.setting for c in matrix.cells):
             here = [c for c in matrix.cells if c.setting == setting]

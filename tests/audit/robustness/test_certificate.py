@@ -128,3 +128,27 @@ def test_a_clip_that_malicious_clients_escape_is_critical_and_ends_with_one(tmp_
     code, result = audited(tmp_path, f"{__name__}:Unclipped", NOISE)
     [found] = [f for f in result.findings if f.rule == "above-certificate"]
     assert found.severity is Severity.CRITICAL and code == 1
+
+
+@pytest.mark.slow
+def test_a_clip_of_the_clients_stops_no_attacker_and_one_of_the_server_does(tmp_path: Path) -> None:
+    clip = {"clip_norm": 0.1, "noise_multiplier": 1e-6}
+    plain = yaml.safe_load(TEXT) | {"report": ["json"]}
+    plain["matrix"] = {
+        "adversaries": [{"name": "sign_flip", "scale": 1000}],
+        "protections": [
+            {"name": "dp_gaussian", "id": "clients", **clip},
+            {"name": "central_dp", "id": "servers", **clip},
+        ],
+        "malicious": [1],
+    }
+    plain["method"] |= {"weighting": "uniform", "rounds": 15}
+    plain["federation"] |= {"dataset": f"{__name__}:Bright", "clients": 20}
+    (tmp_path / "c.yaml").write_text(yaml.safe_dump(plain))
+    CliRunner().invoke(app, ["run", str(tmp_path / "c.yaml"), "--out", str(tmp_path / "out")])
+    matrix = AuditResult.model_validate_json((tmp_path / "out" / "audit.json").read_bytes()).robustness
+    assert matrix is not None
+    moved = {c.setting: abs(c.evidence[0].value) for c in matrix.cells}
+    assert moved["fedavg-iid-servers"] == 0
+    assert moved["fedavg-iid-clients"] > 0 and moved["fedavg-iid"] > 0
+    assert list(matrix.bypassed) == ["fedavg-iid-clients"]

@@ -86,6 +86,16 @@ def test_every_method_of_a_matrix_trains_as_long_and_in_as_large_steps_as_the_au
     assert {m.settings["lr"] for m in methods if m.name == "fedprox"} == {0.25}
 
 
+def test_each_protection_stands_beside_the_audits_own_which_are_tried_by_themselves() -> None:
+    clip = {"name": "dp_gaussian", "id": "client-clip", "clip_norm": 1.0, "noise_multiplier": 0.0}
+    many = config(protections=["quantise"], matrix={"protections": [clip]})
+    found = {p.setting: overridden(many, p.overrides, where=p.folder).protections for p in places(many)}
+    assert {s: [p.name for p in ps] for s, ps in found.items()} == {
+        "fedavg-iid": ["quantise"],
+        "fedavg-iid-client-clip": ["quantise", "dp_gaussian"],
+    }
+
+
 def test_a_resolved_config_needs_the_same_runs() -> None:
     again = validate(Config, yaml.safe_load(dump(resolve(config()))), "again")
     assert [(p.folder, p.rule) for p in places(again)] == [(p.folder, p.rule) for p in places(config())]
