@@ -1,6 +1,7 @@
 """Nested dictionaries of tensors and plain values, as one safetensors file and back.
 
-Server state, client memory and checkpoints are such trees. Nothing is pickled.
+Server state, client memory and checkpoints are such trees. Nothing is pickled. What is read back has its keys
+in the order in which they were, so that a run that goes on adds, iterates and writes as one that never stopped.
 """
 
 import json
@@ -19,6 +20,7 @@ from fl.errors import UserError
 
 Tree = dict[str, Any]  # values: Tensor, Tree, or what JSON holds
 _SEPARATOR = "\x1f"  # a character no parameter name contains
+_ORDER = _SEPARATOR  # which is no path
 
 
 def leaves(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
@@ -43,7 +45,9 @@ def save(path: Path, tree: Mapping[str, Any]) -> None:
             tensors[key] = own.clone() if place in stored else own
             stored.add(place)
     plain = {k: v for k, v in flat if not isinstance(v, Tensor)}
-    durable.write(path, to_bytes(tensors, metadata={"plain": json.dumps(plain)}))
+    # safetensors sorts its keys, and writes more than one entry of metadata in any order
+    metadata = {"plain": json.dumps(plain | {_ORDER: [k for k, _ in flat]})}
+    durable.write(path, to_bytes(tensors, metadata=metadata))
 
 
 def load(path: Path) -> Tree:
@@ -52,8 +56,10 @@ def load(path: Path) -> Tree:
     try:
         with safe_open(path, framework="pt") as file:
             plain = json.loads((file.metadata() or {}).get("plain", "{}"))
+            order = plain.pop(_ORDER, ())
             flat = {k: file.get_tensor(k) for k in file.keys()} | plain  # noqa: SIM118
-    except (SafetensorError, OSError, ValueError) as error:
+            flat = {k: flat[k] for k in order if k in flat} | flat
+    except (SafetensorError, OSError, ValueError, TypeError, AttributeError) as error:
         raise UserError(
             f"{path} cannot be read: {error}", hint="delete it to start the simulation again"
         ) from error

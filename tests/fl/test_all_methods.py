@@ -18,7 +18,7 @@ from fl.kinds import Kind
 from fl.method import LocalConfig, Method
 from fl.recorder import manifest
 from tests.fl.test_kinds import mismatch
-from tests.fl.worlds import Watched, World, close, data, parts, run, same
+from tests.fl.worlds import Stopped, Watched, World, close, data, parts, run, same
 
 NAMES = plugin.names("fl.methods")
 COMMON = {
@@ -55,7 +55,13 @@ def world(name: str, folder: Path | None = None, workers: int | str = 0) -> Worl
     return over(method(name), folder, workers)
 
 
-def over(found: Method, folder: Path | None = None, workers: int | str = 0, changed: int | None = None) -> World:
+def over(
+    found: Method,
+    folder: Path | None = None,
+    workers: int | str = 0,
+    changed: int | None = None,
+    stop_after: int | None = None,
+) -> World:
     """Where a client is `changed`, its images are others by a hair."""
     d, index = data(n=100), parts(data(n=80), skew=False)
     if changed is not None:
@@ -71,6 +77,7 @@ def over(found: Method, folder: Path | None = None, workers: int | str = 0, chan
         empty_round="skip",
         d=d,
         index=index,
+        stop_after=stop_after,
     )
 
 
@@ -91,6 +98,21 @@ def ran(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 
 def test_rounds_leave_the_method_object_as_it_was_opened(ran: Ran) -> None:
     assert not ran.watched.changed()
+
+
+@pytest.mark.parametrize("after", [0, 1])
+def test_a_run_that_was_stopped_leaves_every_file_as_one_that_was_not(
+    ran: Ran, after: int, tmp_path: Path
+) -> None:
+    with pytest.raises(Stopped):
+        over(method(ran.name), tmp_path, stop_after=after)
+    over(method(ran.name), tmp_path)
+    whole, continued = (
+        {p.relative_to(f).as_posix(): p.read_bytes() for p in f.rglob("*") if p.is_file()}
+        for f in (ran.folder, tmp_path)
+    )
+    assert "checkpoint/state.safetensors" in whole
+    assert [name for name in whole.keys() | continued.keys() if whole.get(name) != continued.get(name)] == []
 
 
 def test_only_declared_kinds_cross_the_wire_and_all_are_finite(ran: Ran) -> None:

@@ -46,6 +46,16 @@ def test_a_tree_comes_back_as_it_was(tmp_path: Path) -> None:
     assert equal(tree.load(tmp_path / "t.safetensors"), STATE)
 
 
+def test_a_tree_comes_back_in_its_order_and_is_written_again_to_the_same_bytes(tmp_path: Path) -> None:
+    mixed = {"z": torch.ones(1), "round": 1, "a": {"w": torch.zeros(2), "n": 3, "b": torch.ones(2)}, "m": {}}
+    once, twice = tmp_path / "1.safetensors", tmp_path / "2.safetensors"
+    tree.save(once, mixed)
+    found = tree.load(once)
+    assert (list(found), list(found["a"])) == (["z", "round", "a", "m"], ["w", "n", "b"])
+    tree.save(twice, found)
+    assert once.read_bytes() == twice.read_bytes()
+
+
 def test_one_tensor_under_two_names_comes_back_twice(tmp_path: Path) -> None:
     model = torch.arange(6.0).reshape(2, 3)
     twice = {"now": model, "before": {"w": model}, "row": model[1], "turned": model.t()}

@@ -5,7 +5,6 @@ that step and all later ones. After a power cut it takes back what was not flush
 """
 
 import errno
-import json
 import os
 import shutil
 import sys
@@ -17,13 +16,12 @@ from typing import Any
 
 import pytest
 
-from audit.phases import links
 from audit.phases.plan import PHASES, execute
 from audit.settings.config import Config, load
-from audit.subject.digests import TIMES, of_file, of_value, timeless
 from audit.subject.rundir import RunDir
 from fl import durable
 from fl.errors import UserError
+from tests.audit.phases.left import left
 from tests.audit.tiny import TEXT
 
 MORE = """
@@ -121,23 +119,6 @@ def installed(disk: Disk) -> Iterator[None]:
 def run(folder: Path, config: Config) -> None:
     names = [p.name for p in PHASES]
     execute(RunDir.create(folder), config, names, lambda *_: None, skip_finished=True)
-
-
-def left(folder: Path) -> dict[str, str]:
-    """Every file with its digest; of those that hold times, of the rest."""
-    found = {}
-    for path in sorted(p for p in folder.rglob("*") if p.is_file() and ".partial" not in p.name):
-        name = path.relative_to(folder).as_posix()
-        if name == "chain.json":
-            chain = links.read_chain(RunDir(folder))
-            found[name] = of_value([chain.root(), chain.registrations[-1].policy, chain.registrations[-1].plan])
-        elif name == "phases.json":
-            found[name] = of_value({k: v["settings"] for k, v in json.loads(path.read_bytes()).items()})
-        elif name == "report.json":
-            found[name] = of_value(timeless(json.loads(path.read_bytes()), TIMES["audit.json"]))
-        else:
-            found[name] = of_file(path, name)
-    return found
 
 
 @pytest.fixture(scope="module")
