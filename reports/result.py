@@ -182,9 +182,9 @@ class ClaimRecord(Record):
     verdict: str  # the outcome and what it rests on, one sentence
     severity: Severity
     claimed: str  # "(3, 0.01)"
-    claimed_epsilon: float | None
-    exact: float  # one release under what holds, at most
-    composed: float  # all releases, at most
+    claimed_epsilon: float | None = None
+    exact: float | None = None  # one release under what holds, at most; None: not about differential privacy
+    composed: float | None = None  # all releases, at most
     lower: float = 0.0  # all releases, at least; computed where the claim is above or below
     empirical: float | None = None  # a lower bound shown by measurement
     empirical_text: str = ""
@@ -193,6 +193,7 @@ class ClaimRecord(Record):
     rows: list[ClaimRow] = Field(default_factory=list)
     sampled: list[ClaimRow] = Field(default_factory=list)
     needed: list[list[str]] = Field(default_factory=list)  # target, setting, noise
+    table: list[list[str]] = Field(default_factory=list)  # of a claim about something else; the header first
     notes: list[str] = Field(default_factory=list)
 
 

@@ -110,11 +110,38 @@ class Claim(Group):
         return s.releases or max(self.releases.values())
 
 
+class TimedClaim(Group):
+    """A claim about devices and their times, which the simulated clock decides (audit/claims/clock.py)."""
+
+    id: str = Field(description="short, for tables")
+    title: str = Field(description="one line")
+    source: str = Field(description="the document and place")
+    words: str = Field(description="what is claimed")
+    says: Literal["oblivious", "shorter"] = Field(
+        description="that the server learns nothing of devices, or that freezing makes rounds shorter"
+    )
+    cut: Number | None = Field(default=None, gt=0, lt=1, description="with says: shorter, by which share")
+    notes: tuple[str, ...] = Field(default=(), description="further sentences")
+
+    @model_validator(mode="after")
+    def _says_by_how_much(self) -> "TimedClaim":
+        if (self.cut is None) == (self.says == "shorter"):
+            raise ValueError("must have a cut with says: shorter, and only then")
+        return self
+
+
 class Claims(Group):
     """A file of claims."""
 
     title: str = Field(description="of the report")
-    claims: tuple[Claim, ...] = Field(min_length=1, max_length=200, description="a list of claims")
+    claims: tuple[Claim, ...] = Field(default=(), max_length=200, description="claims about differential privacy")
+    timed: tuple[TimedClaim, ...] = Field(default=(), max_length=20, description="claims about devices' times")
+
+    @model_validator(mode="after")
+    def _claims_something(self) -> "Claims":
+        if not self.claims and not self.timed:
+            raise ValueError("must have claims")
+        return self
 
 
 def load(path: Path) -> Claims:

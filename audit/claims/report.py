@@ -6,7 +6,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import NamedTuple
 
-from audit.claims.claim import Claim, load
+from audit.claims.claim import Claim, TimedClaim, load
+from audit.claims.clock import timed
 from audit.claims.scores import not_computed, rescored
 from audit.dp.child import Exceeded, call
 from reports.covered import Coverage
@@ -34,7 +35,8 @@ class ClaimsDocument(Document):
 
     @property
     def subject(self) -> str:
-        return f"{plural(len(self.result.claims), 'claim')} about differential privacy"
+        private = all(c.exact is not None for c in self.result.claims)
+        return plural(len(self.result.claims), "claim") + (" about differential privacy" if private else "")
 
 
 class Overview(Section):
@@ -71,7 +73,9 @@ class Scored(NamedTuple):
 def score_files(paths: Sequence[Path], progress: Callable[[str, int, int], None] = lambda *_: None) -> Scored:
     """Every claim in these files, re-scored. Raises UserError for a bad file."""
     files = [load(p) for p in paths]
-    claims = [c for f in files for c in f.claims]
+    claims: list[Claim | TimedClaim] = []
+    for file in files:
+        claims += [*file.claims, *file.timed]
     progress("claims", 0, len(claims))
     try:
         found = call(_all, SECONDS * len(claims), GIGABYTES, claims)
@@ -82,11 +86,17 @@ def score_files(paths: Sequence[Path], progress: Callable[[str, int, int], None]
     return Scored(title, found)
 
 
-def _all(claims: Sequence[Claim]) -> list[ClaimRecord]:
-    return [rescored(c) for c in claims]
+def _all(claims: Sequence[Claim | TimedClaim]) -> list[ClaimRecord]:
+    return [_one(c) for c in claims]
 
 
-def _alone(claim: Claim) -> ClaimRecord:
+def _one(claim: Claim | TimedClaim) -> ClaimRecord:
+    return timed(claim) if isinstance(claim, TimedClaim) else rescored(claim)
+
+
+def _alone(claim: Claim | TimedClaim) -> ClaimRecord:
+    if isinstance(claim, TimedClaim):  # arithmetic of some seconds
+        return timed(claim)
     try:
         return call(rescored, SECONDS, GIGABYTES, claim)
     except Exceeded as reason:

@@ -48,14 +48,31 @@ def page(claim: ClaimRecord) -> list[Block]:
         Paragraph(claim.words),
         Callout(title="Verdict", text=claim.verdict, severity=claim.severity),
         KeyValues(items={"Source": claim.source, "Claimed": claim.claimed}),
-        Table(
-            header=["Assumption", "Status", "Because"],
-            rows=[[c.text, c.status, c.because] for c in claim.conditions],
-            align="lll",
-            widths=[3, 1.2, 4],
-            caption="What the claim needs. Assumed: taken for granted here.",
-        ),
     ]
+    if claim.conditions:
+        blocks.append(
+            Table(
+                header=["Assumption", "Status", "Because"],
+                rows=[[c.text, c.status, c.because] for c in claim.conditions],
+                align="lll",
+                widths=[3, 1.2, 4],
+                caption="What the claim needs. Assumed: taken for granted here.",
+            )
+        )
+    if claim.table:
+        header, *rows = claim.table
+        caption = (
+            "Computed from the simulated clock; where two numbers stand, for two laws of the clients' sizes."
+        )
+        blocks.append(
+            Table(
+                header=header,
+                rows=rows,
+                align="l" + "r" * (len(header) - 1),
+                widths=[3, *[1.5] * (len(header) - 1)],
+                caption=caption,
+            )
+        )
     if claim.rows:
         blocks.append(_numbers(claim))
     if claim.sampled:
@@ -120,8 +137,10 @@ def _sampled(rows: Sequence[ClaimRow]) -> Table:
     )
 
 
-def digits(value: float) -> str:
-    """Six significant digits, trailing zeros dropped; eight and a power of ten beyond ten million."""
+def digits(value: float | None) -> str:
+    """Six significant digits, no trailing zeros; eight and a power of ten beyond ten million. None: a dash."""
+    if value is None:
+        return "–"
     if math.isinf(value):
         return "infinite"
     if value >= 1e7:
