@@ -1,4 +1,4 @@
-"""Commands that read a folder somebody handed over run in a child process with little memory and time.
+"""Commands that read a run folder or an inbox of others run in a child process with little memory and time.
 
 The parent does nothing but wait. A child that asks for more ends with a sentence and exit code 2, whatever it was
 reading. FEDAUDIT_MEMORY (GiB) and FEDAUDIT_SECONDS allow more: `verify --replay` of a long run may need it.
@@ -10,7 +10,10 @@ import sys
 from collections.abc import Callable, Sequence
 from types import FrameType
 
-READERS = ("check", "verify", "report", "score", "compare", "budget", "seal")
+READERS = (
+    *("check", "verify", "report", "score", "compare", "budget", "seal", "explain"),
+    *("doctor", "import", "init"),  # an inbox
+)
 MEMORY, SECONDS = 8, 3600  # GiB of address space, and seconds
 
 

@@ -18,21 +18,25 @@ from fl.datasets._arrays import images
 from fl.errors import UserError
 
 PARTS = ("train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte")
+MOST = 4 << 30  # bytes of one array; the largest of the family has half a gigabyte
 
 
 def read_idx(path: Path) -> NDArray[np.uint8]:
     """The array in one file; raises UserError where the file is not what its header says."""
     try:
-        raw = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
+            start = file.read(4)
+            dims = start[3] if start[:3] == b"\0\0\x08" and len(start) > 3 else 0
+            sizes = file.read(4 * dims)
+            shape = tuple(int.from_bytes(sizes[4 * i : 4 * i + 4], "big") for i in range(dims))
+            raw = file.read(min(prod(shape), MOST) + 1)  # never more than it says, however far a file unfolds
     except (OSError, EOFError, zlib.error) as error:
         raise UserError(f"cannot read {path}: {error}", hint="get the file again") from error
-    dims = raw[3] if raw[:3] == b"\0\0\x08" and len(raw) > 3 else 0
-    shape = tuple(int.from_bytes(raw[4 + 4 * i : 8 + 4 * i], "big") for i in range(dims))
-    if not dims or len(raw) != 4 + 4 * dims + prod(shape):
+    if not dims or len(sizes) != 4 * dims or len(raw) != prod(shape):
         raise UserError(
-            f"{path} is not an IDX file of bytes, or is cut short ({len(raw)} bytes)", hint="get the file again"
+            f"{path} is not an IDX file of bytes, or is cut short or too long", hint="get the file again"
         )
-    return np.frombuffer(raw, dtype=np.uint8, offset=4 + 4 * dims).reshape(shape)
+    return np.frombuffer(raw, dtype=np.uint8).reshape(shape)
 
 
 def read_pair(images_path: Path, labels_path: Path, classes: int) -> Arrays:

@@ -12,8 +12,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import typer
 
 from audit.cli.limits import reads_a_folder
+from audit.cli.main import app
 from audit.subject.received import parse, survey
 from audit.subject.records import AttackFile, Measured
 from fl.errors import UserError
@@ -168,6 +170,15 @@ def test_a_reader_has_little_memory_and_time(act: str, settings: dict[str, str],
         [sys.executable, "-c", USES.format(act)], capture_output=True, text=True, env={**os.environ, **settings}
     )
     assert done.returncode == code and phrase in done.stderr, done.stderr
+
+
+# They compute on what this machine made, or what its owner imported, and may take hours and all memory
+UNLIMITED = {*("run", "plan", "simulate", "attack", "account"), *("list", "show", "recorder", "claims")}
+
+
+def test_every_command_is_limited_or_reads_nothing_that_others_wrote() -> None:
+    for command in typer.main.get_command(app).commands:  # type: ignore[attr-defined]
+        assert reads_a_folder([command, "x"]) is (command not in UNLIMITED), command
 
 
 def test_the_commands_that_read_a_folder_are_limited(tmp_path: Path) -> None:

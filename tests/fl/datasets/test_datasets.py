@@ -2,6 +2,7 @@
 
 import gzip
 import struct
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -116,6 +117,17 @@ def test_broken_idx_files_are_refused(tmp_path: Path, break_it: Any, message: st
     file.write_bytes(break_it(file.read_bytes()))
     with pytest.raises(UserError, match=message):
         read("fashion_mnist", path=str(tmp_path))
+
+
+def test_a_file_that_unfolds_without_end_is_read_no_further_than_it_says(tmp_path: Path) -> None:
+    mnist_files(tmp_path, zipped=True)
+    file = tmp_path / "train-images-idx3-ubyte.gz"
+    file.write_bytes(gzip.compress(gzip.decompress(file.read_bytes()) + bytes(200_000_000)))
+    tracemalloc.start()
+    with pytest.raises(UserError, match="or too long"):
+        read("fashion_mnist", path=str(tmp_path))
+    assert tracemalloc.get_traced_memory()[1] < 20_000_000
+    tracemalloc.stop()
 
 
 def test_a_broken_zip_and_labels_beyond_the_classes_are_refused(tmp_path: Path) -> None:
