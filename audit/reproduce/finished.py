@@ -1,21 +1,25 @@
 """Finished cells as small files beside their tables, so that the next run, and a reader, go on from there.
 
-configs/papers/finished/TABLE/COLUMN/ROW/seed-S-rN.json holds a cell's metrics round by round, the digest of the
-settings it ran with (not where its data lay), the digest of its data, and the commit and libraries that ran it.
-It counts while the table's settings are still those; `--keep` writes what a run folder has finished.
+configs/papers/finished/TABLE/COLUMN/ROW/seed-S-rN.json holds a cell's metrics round by round, what its table
+wrote and the settings that were simulated (not where the data lay) with their digest, the digest of the data, and
+the commit and libraries that ran it. `--keep` writes what a run folder has finished. It counts while the table
+writes the same and those settings are the same; one that nobody writes and that came or went since stood at a
+default.
 """
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
 from audit.phases.links import read_chain
+from audit.phases.plan import read_phases
 from audit.reproduce.table import Table, wanting_a_path
 from audit.settings.config import SIMULATED
 from audit.settings.errors import validate
+from audit.settings.merge import merged
 from audit.settings.resolve import resolve
 from audit.subject.digests import of_value
 from audit.subject.rundir import RunDir
@@ -48,20 +52,49 @@ class Kept(BaseModel):
     row: str
     seed: int
     rounds: int
-    settings: str  # digest of what was simulated, as `digest` takes it
+    config: str  # digest of the next two
+    written: dict[str, Any]  # by the table
+    settings: dict[str, Any]  # what was simulated, every default written out
     data: str  # digest of the data set
     commit: str
     versions: dict[str, str]
     history: list[dict[str, Any]]
 
 
-def digest(table: Table, column: str, row: str, *, rounds: int, seed: int) -> str:
-    """Of the settings that a cell is simulated with, wherever its data lie."""
+def _portable(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings without where the data lie."""
+    federation = settings["federation"]
+    source = {k: v for k, v in federation["dataset"].items() if k not in ("path", "download")}
+    found = {k: settings[k] for k in ("seed", *SIMULATED) if k in settings}
+    return found | {"federation": federation | {"dataset": source}}
+
+
+def _written(
+    table: Table, column: str, row: str, rounds: int, seed: int
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """What a table writes for a cell, and with every default written out."""
     aside = {name: {"path": "anywhere"} for name in wanting_a_path()}
-    resolved = resolve(table.cell(column, row, rounds=rounds, seed=seed, data=aside))
-    found = {k: resolved[k] for k in ("seed", *SIMULATED)}
-    source = {k: v for k, v in found["federation"]["dataset"].items() if k not in ("path", "download")}
-    return of_value(found | {"federation": found["federation"] | {"dataset": source}})
+    written = merged(table.base, table.overrides(column, row, rounds=rounds, seed=seed, data=aside))
+    whole = resolve(table.cell(column, row, rounds=rounds, seed=seed, data=aside))
+    return [_portable(written), _portable(whole)]
+
+
+def _counts(found: Kept, table: Table) -> bool:
+    """Whether its table still asks for what it ran."""
+    written, now = _written(table, found.column, found.row, found.rounds, found.seed)
+    whole = found.config == of_value([found.written, found.settings])
+    return whole and found.written == written and _same(found.settings, now, written)
+
+
+def _same(then: Any, now: Any, written: Any) -> bool:
+    """Equal, but for settings that are only on one side and that nobody wrote."""
+    if not isinstance(then, Mapping) or not isinstance(now, Mapping):
+        return bool(then == now)
+    named = written if isinstance(written, Mapping) else {}
+    return all(
+        _same(then[k], now[k], named.get(k)) if k in then and k in now else k not in named
+        for k in then.keys() | now.keys()
+    )
 
 
 def keep(table: Table, folder: Path, column: str, row: str, *, rounds: int, seed: int) -> Path:
@@ -69,12 +102,16 @@ def keep(table: Table, folder: Path, column: str, row: str, *, rounds: int, seed
     run = RunDir(folder)
     link = read_chain(run).links["simulate"]
     history = [{k: _short(record[k]) for k in KEYS if k in record} for record in run.history()]
+    settings = _portable(read_phases(run)["simulate"]["settings"])
+    written, _ = _written(table, column, row, rounds, seed)
     found = Kept(
         column=column,
         row=row,
         seed=seed,
         rounds=rounds,
-        settings=digest(table, column, row, rounds=rounds, seed=seed),
+        config=of_value([written, settings]),
+        written=written,
+        settings=settings,
         data=run.read_json(folder / "data.json")["data"],
         commit=link.aside.commit,
         versions=link.versions,
@@ -82,8 +119,8 @@ def keep(table: Table, folder: Path, column: str, row: str, *, rounds: int, seed
     )
     path = table.kept / column / row / f"seed-{seed}-r{rounds}.json"
     lines = ",\n  ".join(json.dumps(record) for record in found.history)
-    head = found.model_dump_json(indent=1, exclude={"history"}).rstrip("}\n")
-    durable.write(path, f'{head},\n "history": [\n  {lines}\n ]\n}}\n'.encode())
+    head = found.model_dump_json(exclude={"history"}).removesuffix("}")
+    durable.write(path, f'{head},\n "history": [\n  {lines}\n ]}}\n'.encode())
     return path
 
 
@@ -108,7 +145,7 @@ def read(table: Table) -> Iterator[Kept]:
                     raise UserError(
                         f"{path}: holds the cell {'/'.join(cell)}", hint="give the file the name of its cell"
                     )
-                if found.settings == digest(table, column, row, rounds=found.rounds, seed=found.seed):
+                if _counts(found, table):
                     yield found
 
 

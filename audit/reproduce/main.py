@@ -145,6 +145,8 @@ def verdicts(names: Sequence[str], root: Path = ROOT) -> None:
 
     for table in map(load_table, names):
         runs = collect(table, root / table.name).runs
+        if table.header.claims:
+            typer.echo(f"### {table.header.title} (`{table.name}`)\n")
         for claim in table.header.claims:
             typer.echo(section(table, claim, runs))
 

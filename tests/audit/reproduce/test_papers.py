@@ -138,6 +138,11 @@ def test_rows_run_the_rules_they_are_named_after() -> None:
     assert len(rates) == 6 and all((rule == "bounded") == ("bounded" in row) for row, rule in rates.items())
     split = resolve(table.cell("case2", "Seol-Kim", rounds=3, seed=7))["federation"]["partition"]
     assert (split["name"], split["alpha"]) == ("dirichlet_client", [0.0] * 9 + [0.2])
+    for name, column in (("rebafl-1", "fmnist-m20"), ("rebafl-3", "m200")):
+        public = resolve(load_table(name).cell(column, "Scaffold-public-code", rounds=3, seed=7))["method"]
+        rule = {k: public[k] for k in ("literal_public_code", "grad_clip", "momentum", "weighting", "option")}
+        theirs = {"literal_public_code": True, "grad_clip": 10.0, "momentum": 0.5, "weighting": "uniform"}
+        assert rule == theirs | {"option": "II"}  # as in the trajectory scaffold-public-rebafl
     for name in ("fedrs-tfcnn", "fedrs-vgg11"):
         ran = resolve(load_table(name).cell("c10-100-2-code", "FedRS-code-0.5", rounds=3, seed=7))
         rule = {k: ran["method"][k] for k in ("soft", "least_steps", "grad_clip", "weighting")}

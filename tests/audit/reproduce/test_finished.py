@@ -1,0 +1,163 @@
+"""Finished cells beside a table are not run again while its settings stand, and decide claims by one rule."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from audit.reproduce.claims import NOT, OPEN, REPRODUCED, section, verdict
+from audit.reproduce.finished import read
+from audit.reproduce.main import Selection, reproduce
+from audit.reproduce.report import collect, kept
+from audit.reproduce.table import load_table, tables
+from audit.subject.digests import of_value
+from fl.errors import UserError
+from tests.audit.reproduce.test_papers import TINY
+
+ROOT = Path(__file__).parents[3]
+CHOSEN = Selection(rounds=2, seeds=(7, 8), columns=("even",), workers=0)
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Path:
+    """A tiny table, its cells run and kept beside it, the run folders out of reach."""
+    path = tmp_path / "tiny.yaml"
+    path.write_text(TINY)
+    reproduce(load_table(str(path)), CHOSEN, tmp_path / "first", keep=True)
+    return path
+
+
+def test_kept_cells_are_not_run_again_and_count_as_those_run(table: Path, tmp_path: Path) -> None:
+    page = reproduce(load_table(str(table)), CHOSEN, tmp_path / "second")
+    assert page.read_text() == (tmp_path / "first" / "tiny" / "table.md").read_text()
+    assert not list((tmp_path / "second").rglob("metrics.jsonl"))
+    more = Selection(rounds=2, seeds=(7, 9), columns=("even",), rows=("FedAvg",), workers=0)
+    reproduce(load_table(str(table)), more, tmp_path / "second")
+    assert [p.parent.name for p in (tmp_path / "second").rglob("metrics.jsonl")] == ["seed-9-r2"]
+
+
+def test_a_file_says_what_ran_and_where_its_numbers_come_from(table: Path) -> None:
+    one = next(iter(read(load_table(str(table)))))
+    assert (one.column, one.row, one.seed, one.rounds, len(one.history)) == ("even", "FedAvg", 7, 2, 2)
+    assert len(one.config) == len(one.data) == 64 and one.versions["torch"]
+    assert (one.settings["seed"], one.settings["method"]["lr"], "path" in one.settings["federation"]) == (
+        7,
+        0.1,
+        False,
+    )
+    assert all(0 <= r["accuracy"] <= 1 and len(r["class_accuracy"]) == 10 for r in one.history)
+
+
+def test_cells_of_other_settings_do_not_count(table: Path) -> None:
+    table.write_text(TINY.replace("alpha: 0.5", "alpha: 0.9"))
+    assert {r.row for r in kept(load_table(str(table)))} == {"FedAvg"}
+    table.write_text(TINY.replace("lr: 0.1", "lr: 0.2"))
+    assert kept(load_table(str(table))) == []
+
+
+def _changed(table: Path, part: str, key: str, value: object = None) -> list[str]:
+    """The rows that count when one file has another setting of the federation; None: it lacks it."""
+    path = table.parent / "finished" / "tiny" / "even" / "FedAvg" / "seed-7-r2.json"
+    before = path.read_text()
+    held = json.loads(before)
+    held[part]["federation"] = {k: v for k, v in held[part]["federation"].items() if k != key}
+    held[part]["federation"] |= {} if value is None else {key: value}
+    held["config"] = of_value([held["written"], held["settings"]])
+    path.write_text(json.dumps(held))
+    found = [f"{r.row}-{r.seed}" for r in kept(load_table(str(table)))]
+    path.write_text(before)
+    return found
+
+
+def test_a_setting_that_came_or_went_stood_at_its_default_unless_somebody_wrote_it(table: Path) -> None:
+    others = ["FedAvg-8", "FedRS-7", "FedRS-8"]
+    assert _changed(table, "settings", "reply_loss") == ["FedAvg-7", *others]  # it came later
+    assert _changed(table, "settings", "gone", 1) == ["FedAvg-7", *others]
+    assert _changed(table, "settings", "reply_loss", 0.5) == others  # another default
+    assert _changed(table, "settings", "clients") == others  # the table writes it
+    assert _changed(table, "written", "gone", 1) == others  # a table wrote it then
+
+
+def test_settings_that_were_edited_do_not_count(table: Path) -> None:
+    path = table.parent / "finished" / "tiny" / "even" / "FedAvg" / "seed-7-r2.json"
+    path.write_text(path.read_text().replace('"config":"', '"config":"0', 1))
+    assert len(kept(load_table(str(table)))) == 3
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"column": "even"}'])
+def test_a_file_that_is_no_cell_is_refused_by_name(text: str, table: Path) -> None:
+    path = table.parent / "finished" / "tiny" / "even" / "FedAvg" / "seed-7-r2.json"
+    path.write_text(text)
+    with pytest.raises(UserError, match=r"seed-7-r2\.json"):
+        kept(load_table(str(table)))
+
+
+def test_a_cell_under_anothers_name_is_refused(table: Path) -> None:
+    path = table.parent / "finished" / "tiny" / "even" / "FedAvg" / "seed-7-r2.json"
+    path.rename(path.with_name("seed-17-r2.json"))
+    with pytest.raises(UserError, match=r"holds the cell even/FedAvg/seed-7-r2"):
+        kept(load_table(str(table)))
+
+
+# Claims ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("found", "least", "expected"),
+    [
+        ([], 0.0, OPEN),
+        ([5.0, 5.0], 0.0, OPEN),  # two seeds decide nothing
+        ([0.9, 1.0, 1.1], 0.0, REPRODUCED),  # [.75, 1.25]
+        ([0.9, 1.0, 1.1], 0.7, REPRODUCED),
+        ([0.9, 1.0, 1.1], 0.8, OPEN),
+        ([0.9, 1.0, 1.1], 1.3, NOT),
+        ([-0.9, -1.0, -1.1], 0.0, NOT),
+        ([0.0, 0.0, 0.0], 0.0, NOT),
+        ([0.0, 1.0, 2.0], 0.0, OPEN),  # [-1.48, 3.48]
+    ],
+)
+def test_verdicts_by_hand(found: list[float], least: float, expected: str) -> None:
+    assert verdict(found, least) == expected
+
+
+CLAIM = "claims: [{says: FedRS is higher, column: even, above: FedRS, below: FedAvg, rounds: 2, printed: 3}]\n"
+
+
+def test_a_claim_takes_differences_at_the_same_seed(table: Path) -> None:
+    table.write_text(TINY + CLAIM)
+    loaded = load_table(str(table))
+    runs = collect(loaded, table.parent / "none").runs
+    best = {(r.row, r.seed): 100 * max(h["accuracy"] for h in r.history) for r in runs}
+    text = section(loaded, loaded.header.claims[0], runs)
+    gaps = [best["FedRS", s] - best["FedAvg", s] for s in (7, 8)]
+    assert f"| 2 of 4 | 7, 8 | {gaps[0]:+.2f}, {gaps[1]:+.2f} | {sum(gaps) / 2:+.2f} [" in text
+    assert "| +3 | **cannot be decided** |" in text
+    assert "make paper TABLE=tiny COLUMN=even ROWS=FedAvg,FedRS ROUNDS=2 SEEDS=7,8" in text
+
+
+@pytest.mark.parametrize("old", ["column: even", "above: FedRS", "below: FedAvg"])
+def test_a_claim_on_what_the_table_does_not_have_is_refused(old: str, table: Path) -> None:
+    table.write_text(TINY + CLAIM.replace(old, old + "x"))
+    with pytest.raises(UserError, match="did you mean"):
+        load_table(str(table))
+
+
+@pytest.mark.parametrize("name", tables())
+def test_every_cell_that_comes_with_the_project_still_counts(name: str) -> None:
+    table = load_table(name)
+    assert len(list(read(table))) == len(list(table.kept.rglob("*.json")))
+
+
+def test_the_document_says_of_every_claim_what_its_cells_decide() -> None:
+    said = (ROOT / "docs" / "reproduction.md").read_text()
+    for name in tables():
+        table = load_table(name)
+        for claim in table.header.claims:
+            assert section(table, claim, kept(table)) in said
+
+
+def test_numbers_are_kept_to_the_precision_they_have(table: Path) -> None:
+    path = table.parent / "finished" / "tiny" / "even" / "FedAvg" / "seed-7-r2.json"
+    ran = table.parent / "first" / "tiny" / "even" / "FedAvg" / "seed-7-r2" / "metrics.jsonl"
+    for a, line in zip(json.loads(path.read_text())["history"], ran.read_text().splitlines(), strict=True):
+        assert a["accuracy"] == pytest.approx(json.loads(line)["accuracy"], abs=1e-7)
