@@ -76,7 +76,7 @@ def _written(
     aside = {name: {"path": "anywhere"} for name in wanting_a_path()}
     written = merged(table.base, table.overrides(column, row, rounds=rounds, seed=seed, data=aside))
     whole = resolve(table.cell(column, row, rounds=rounds, seed=seed, data=aside))
-    return [_portable(written), _portable(whole)]
+    return _portable(written), _portable(whole)
 
 
 def _counts(found: Kept, table: Table) -> bool:
