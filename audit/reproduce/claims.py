@@ -10,6 +10,7 @@ two rows at the same seed, and the 95 % interval of their mean by Student's t:
 Intervals are of single claims, over seeds; the verdict is on the setting that was run, which stands beside it.
 """
 
+import itertools
 import statistics
 from collections.abc import Sequence
 
@@ -60,7 +61,8 @@ def section(table: Table, claim: Claim, runs: Sequence[Finished]) -> str:
         "printed": "–" if claim.printed is None else f"{claim.printed:+g}",
         "verdict": f"**{verdict(values, claim.least)}**",
     }
-    seeds = ",".join(map(str, found)) or "7,8,9"
+    others = (s for s in itertools.count(7) if s not in found)
+    seeds = ",".join(map(str, [*found, *itertools.islice(others, max(0, LEAST_SEEDS - len(found)))]))
     where = f"TABLE={table.name} COLUMN={claim.column} ROWS={claim.below},{claim.above}"
     lines = [f"#### {claim.says}", ""]
     lines += [f"| {' | '.join(line)} |" for line in (cells, ["---"] * len(cells), cells.values())]
