@@ -80,7 +80,7 @@ class Null:
         )
 
 
-MODELS = ("loss_threshold", "entropy", "gradient_cosine", "update_norm")
+MODELS = ("loss_threshold", "entropy", "gradient_cosine", "update_norm", "hidden_images")
 NULLS = {
     "noise for prototypes": Null(
         method="NoisePrototypes", attacks=PROTOTYPES, seldom=("upcnn", "prototype_difference", "vae", "grnn")

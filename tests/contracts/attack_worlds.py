@@ -23,6 +23,7 @@ from tests.attacks.condensed.test_mashed_membership import means
 from tests.attacks.generators import test_generators as generators
 from tests.attacks.models.overfit import overfit
 from tests.attacks.prototypes import test_prototype_collusion, test_prototype_difference
+from tests.attacks.summaries import test_hidden_images
 from tests.attacks.summaries import worlds as summaries
 from tests.attacks.timing.timed import Timed
 from tests.attacks.updates.gradients import Planted
@@ -150,6 +151,7 @@ WORLDS: dict[str, Callable[[], Stage]] = {
     "gradient_cosine": lambda: memorised(UPDATE),
     "grnn": lambda: of(groups((1, 20), 2, 20), steps=500, per_size=16),
     "grnn_updates": lambda: of(gradients(), iterations=60, per_size=5, gallery=20, lr=1e-3, momentum=0.5),
+    "hidden_images": lambda: of(test_hidden_images.WORLD, test_hidden_images.sent(None)),
     "idlg": lambda: of(gradients(), iterations=20, gallery=20),
     "imprint_recovery": lambda: of(fished(), iterations=30, gallery=20, per_size=6),
     "inverting_gradients": lambda: of(gradients(), iterations=50, per_size=6, gallery=20),

@@ -1,7 +1,7 @@
 """Planted leaks: each a federation that leaks, and the honest one beside it, under the same audit.
 
-A leak is found where an attack that `attacks: auto` chose has a finding of at least medium severity that the
-honest federation does not have as badly. Nothing here says by which attack.
+A leak is found where an attack that `attacks: auto` chose has a finding of at least medium severity, about what
+leaks, that the honest federation does not have as badly. Nothing here says by which attack.
 """
 
 import tempfile
@@ -12,8 +12,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from audit.phases.plan import execute
+from audit.settings import catalog
 from audit.settings.config import Config
 from audit.subject.rundir import RunDir
+from fl.threat import Goal
 from reports.result import AuditResult, Outcome, Severity
 
 METHODS, WORLDS = "tests.leaks.methods", "tests.leaks.worlds"
@@ -35,7 +37,7 @@ CONDENSED = {"iterations": 20, "rounds": 1}
 class Leak:
     method: str  # a class of methods.py, or a name of the house
     honest: str  # the same without the leak
-    what: str
+    what: str  # it tells: a key of GOALS
     settings: Mapping[str, Any] = field(default_factory=dict)
     federation: Mapping[str, Any] = field(default_factory=dict)
     plain: Mapping[str, Any] | None = None  # of the honest federation, where it differs
@@ -73,8 +75,8 @@ LEAKS = {
         method="fedavg",
         honest="fedavg",
         what="labels",
-        federation={"partition": {"name": "n_class", "classes_per_client": 1}},
-        plain={"partition": "iid"},
+        federation={"clients": 10, "partition": {"name": "shards", "shards_per_client": 1}},
+        plain={"clients": 10, "partition": "iid"},
     ),
     "label in a number": Leak(method="LabelInNumber", honest="fedavg", what="labels"),
     "label in a loss": Leak(method="LabelInLoss", honest="fedavg", what="labels"),
@@ -90,6 +92,14 @@ LEAKS = {
         plain={},
         protections=("secure_aggregation",),
     ),
+}
+
+
+GOALS = {
+    "images": (Goal.RECONSTRUCTION, Goal.MEMBERSHIP),
+    "membership": (Goal.RECONSTRUCTION, Goal.MEMBERSHIP),
+    "labels": (Goal.INFERENCE,),
+    "counts": (Goal.INFERENCE,),
 }
 
 
@@ -137,13 +147,20 @@ def audited(config: Config) -> Seen:
         run = RunDir.create(Path(folder) / "run")
         execute(run, config, ("simulate", "attack", "account", "score"), lambda *_: None, skip_finished=True)
         result = AuditResult.model_validate_json(run.audit.read_text(encoding="utf-8"))
-    shown = [f for f in result.findings if f.outcome == Outcome.DEMONSTRATED and f.rule not in ("no-bound",)]
+    shown = [
+        f for f in result.findings if f.outcome == Outcome.DEMONSTRATED and f.source in ("attack", "disclosure")
+    ]
     return Seen({f.id: f.severity for f in shown}, {f.id: f"{f.rule}: {f.summary}" for f in shown})
 
 
 @cache
 def _honest(text: str) -> Seen:
     return audited(Config.model_validate_json(text))
+
+
+def _goal(id: str) -> Goal:
+    names = catalog.names("attacks")
+    return catalog.load("attacks", id).card.goal if id in names else Goal.RECONSTRUCTION  # examples as they are
 
 
 def found(name: str, minutes: float) -> dict[str, tuple[str, str]]:

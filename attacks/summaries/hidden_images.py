@@ -1,0 +1,200 @@
+"""Hidden images: does an image of the client's stand somewhere among the numbers that it sends?
+
+A client's code may write an image into what is called a bias, a row of the last layer, a mean, or into the
+last bits or the signs of weights; nothing of what the numbers are called says so. So all that a client sends in
+a round is read as one row of numbers, in several ways: as they are, their last 2 to 8 bits, their signs. A
+candidate image is held against every stretch of as many numbers by the normalised correlation (Lewis. Fast
+normalized cross-correlation. Vision Interface 1995; here of rows), whatever its scale, offset and sign. The
+candidate that fits a stretch best is a member, or it is one of the non-members of the same classes: in a message
+that holds no image as often as there are members among the candidates of its class.
+
+That gradients and prototypes resemble images counts too: it is a leak all the same. The planted leak is the
+client's own message with one of its images written over some of it; the negative control takes half of the
+non-members for members.
+
+Claim: numbers float32 [N], all messages one after the other; client, begin, end [k].
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field
+
+from attacks.attack import Attack, Card, Claim, Effort, Floats, Images, Knowledge, Truth
+from attacks.evidence import Baseline, Evidence
+from attacks.trials.anyone import MEASURE
+from attacks.trials.hits import hits_evidence
+from fl.artifact import Artifact, Channel, Role
+from fl.kinds import Kind
+from fl.ranges import AtLeastOne
+from fl.threat import Goal, Position, ThreatModel
+
+Values = NDArray[np.float64]
+BITS = (2, 3, 4, 5, 8)  # of a float32's 23 that hold what it is worth
+RATIO = 4  # non-members for each member
+CHUNK = 4096  # stretches at a time
+FLAT = 1e-9  # of the variance of all numbers: a stretch with less holds no image
+READ = (
+    *(Kind.LOCAL_MODEL, Kind.UNFROZEN_LAYERS, Kind.MODEL_DELTA, Kind.NORMALIZED_DELTA, Kind.GRADIENT),
+    *(Kind.CONTROL_DELTA, Kind.LOCAL_PROTOTYPES, Kind.PROXIES, Kind.MEAN_LOGIT_TABLE),
+    *(Kind.CONDENSED_IMAGES, Kind.MASHED_BATCH, Kind.SEED_SAMPLES, Kind.GAN_G, Kind.GAN_D),
+)
+
+
+class HiddenImages(Attack):
+    card = Card(
+        title="Images hidden in numbers",
+        source="Lewis, Vision Interface 1995, eq. 2 and 5, over all stretches and readings of a message",
+        goal=Goal.RECONSTRUCTION,
+        threat=ThreatModel(position=Position.SERVER),
+        requires=(),
+        also_reads=READ,
+        learns="one of the images behind a message, which stands among its numbers",
+        does_not_show="images that are spread over several rounds, enciphered, or written in another order",
+        control="",  # planted in measure()
+        remedy="look at what the client's code writes there; noise and rounding destroy what is hidden",
+        effort=Effort(seconds=10.0, grows=("parameters", "clients")),
+    )
+
+    @dataclass(frozen=True, kw_only=True)
+    class Config:
+        clients: Annotated[AtLeastOne, Field(description="whose messages are read, at most")] = 20
+        members: Annotated[AtLeastOne, Field(description="images of a client that are looked for, at most")] = 100
+
+    def run(self, view: Sequence[Artifact], knowledge: Knowledge, rng: np.random.Generator) -> Claim:
+        last = max(a.round for a in _messages(view))
+        rows: dict[int, list[NDArray[np.float32]]] = {}
+        for a in sorted((a for a in _messages(view) if a.round == last), key=lambda a: (str(a.sender), a.kind)):
+            assert a.sender.index is not None
+            arrays = [np.asarray(a.payload[name]).ravel() for name in sorted(a.payload)]
+            floats = [x.astype(np.float32) for x in arrays if x.dtype.kind == "f"]
+            if len(rows) < self.config.clients or a.sender.index in rows:
+                rows.setdefault(a.sender.index, []).extend(floats)
+        whole = {k: np.concatenate(of) for k, of in rows.items()}
+        ends = np.cumsum([len(v) for v in whole.values()])
+        return {
+            "client": np.array(list(whole)),
+            "begin": np.concatenate([[0], ends[:-1]]).astype(np.int64),
+            "end": ends.astype(np.int64),
+            "numbers": np.concatenate(list(whole.values())),
+        }
+
+    def measure(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[Evidence]:
+        messages = [claim["numbers"][i:j] for i, j in zip(claim["begin"], claim["end"], strict=True)]
+        trials: list[_Trial] = []
+        for own, client in zip(messages, claim["client"].tolist(), strict=True):
+            members = _some(truth.client_images(client), self.config.members, rng)
+            unseen = truth.unseen([client]).images
+            like = np.isin(unseen.y, members.y)
+            others = _some(Images(x=unseen.x[like], y=unseen.y[like]), RATIO * len(members), rng)
+            if len(members) and len(others) > 1 and members.x[0].size <= len(own):
+                trials.append(_trial(own, members, others, rng))
+        if not trials:
+            return []
+        return [
+            _evidence([t.own for t in trials], "none", "clients of whom a member came first"),
+            _evidence([t.planted for t in trials], "positive", "one of their images written over some"),
+            _evidence([t.silent for t in trials], "negative", "half of the non-members for members"),
+        ]
+
+    def not_applicable(self, view: Sequence[Artifact], knowledge: Knowledge) -> str:
+        if not _messages(view):
+            return "no client sends numbers that an image could stand in"
+        return ""
+
+
+class _First(NamedTuple):
+    """Whether the first candidate is a member, and how often it is by chance: among those of its class."""
+
+    hit: bool
+    chance: float
+
+
+class _Trial(NamedTuple):
+    """One client: its own message, the same with an image of its own, and halves of the non-members."""
+
+    own: _First
+    planted: _First
+    silent: _First
+
+
+def _some(images: Images, most: int, rng: np.random.Generator) -> Images:
+    rows = rng.permutation(len(images))[:most]
+    return Images(x=images.x[rows], y=images.y[rows])
+
+
+def _trial(own: Floats, members: Images, others: Images, rng: np.random.Generator) -> _Trial:
+    image = members.x[0].ravel()
+    at = int(rng.integers(0, len(own) - len(image) + 1))
+    written = np.concatenate([own[:at], image, own[at + len(image) :]])
+    y, inside = np.concatenate([members.y, others.y]), np.arange(len(members) + len(others)) < len(members)
+    x = np.concatenate([members.x, others.x])
+    scores = fits(own, x)
+    half = np.arange(len(others)) < len(others) // 2  # they come in random order
+    return _Trial(
+        own=_first(scores, y, inside),
+        planted=_first(fits(written, x), y, inside),
+        silent=_first(scores[~inside], others.y, half),
+    )
+
+
+def _first(scores: Values, y: NDArray[np.int64], inside: NDArray[np.bool_]) -> _First:
+    best = int(scores.argmax())
+    return _First(bool(inside[best]), float(inside[y == y[best]].mean()))
+
+
+def fits(numbers: Floats, images: Floats) -> Values:
+    """How well each image [n, ...] fits the stretch that it fits best, in any reading: 0 to 1, [n]."""
+    rows = np.asarray(images, np.float64).reshape(len(images), -1)
+    rows = rows - rows.mean(axis=1, keepdims=True)
+    rows /= np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-12)
+    best = np.zeros(len(rows))
+    for reading in readings(numbers):
+        best = np.maximum(best, _correlation(reading, rows))
+    return best
+
+
+def readings(numbers: Floats) -> Iterator[Values]:
+    """The numbers as they are, what their last bits count, and their signs; those of zeros too."""
+    exact = np.ascontiguousarray(numbers, np.float32)
+    yield np.nan_to_num(exact.astype(np.float64), posinf=0.0, neginf=0.0)
+    for width in BITS:
+        yield (exact.view(np.uint32) & np.uint32(2**width - 1)).astype(np.float64)
+    yield np.signbit(exact).astype(np.float64)
+
+
+def _correlation(values: Values, rows: Values) -> Values:
+    """The largest absolute correlation of `rows` [n, d], centred and of length 1, with d values in turn."""
+    d = rows.shape[1]
+    spread = float(values.var())
+    best = np.zeros(len(rows))
+    if len(values) < d or spread == 0:
+        return best
+    stretches = np.lib.stride_tricks.sliding_window_view(values - values.mean(), d)
+    for start in range(0, len(stretches), CHUNK):
+        some = stretches[start : start + CHUNK]
+        some = some[some.var(axis=1) > FLAT * spread]
+        if len(some):
+            length = np.sqrt(some.var(axis=1) * d)
+            best = np.maximum(best, np.abs((some @ rows.T) / length[:, None]).max(axis=0))
+    return np.minimum(best, 1.0)
+
+
+def _messages(view: Sequence[Artifact]) -> list[Artifact]:
+    return [
+        a
+        for a in view
+        if a.kind in READ
+        and a.channel == Channel.UPLINK
+        and a.sender.role == Role.CLIENT
+        and a.sender.index is not None
+        and a.origin == "recorded"
+    ]
+
+
+def _evidence(found: Sequence[_First], control: Any, note: str) -> Evidence:
+    blind = Baseline(name="chance", value=float(np.mean([f.chance for f in found])))
+    return hits_evidence(MEASURE, sum(f.hit for f in found), len(found), [blind], control=control, note=note)

@@ -1,0 +1,85 @@
+"""An image that stands among numbers is found whatever its scale, place and writing; among noise nobody's is."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from attacks.evidence import Evidence
+from attacks.summaries.hidden_images import HiddenImages, fits
+from fl.artifact import Artifact, Channel, Party
+from fl.kinds import Kind
+from tests.attacks.world import World
+
+WORLD = World(sizes=(), clients=10)
+IMAGES = WORLD.client_images(0).x[:20]
+
+
+def noise(seed: int, n: int = 1000) -> NDArray[np.float32]:
+    return np.random.default_rng(seed).normal(0, 0.1, n).astype(np.float32)
+
+
+def in_values(numbers: NDArray[np.float32], image: NDArray[np.float32]) -> None:
+    numbers[500 : 500 + image.size] = 2 - 0.3 * image.ravel()
+
+
+def in_low_bits(numbers: NDArray[np.float32], image: NDArray[np.float32]) -> None:
+    grey, bits = np.rint(16 * image.ravel()).astype(np.uint32), numbers.view(np.uint32)
+    bits[70 : 70 + len(grey)] = (bits[70 : 70 + len(grey)] & ~np.uint32(31)) | grey
+
+
+def in_signs(numbers: NDArray[np.float32], image: NDArray[np.float32]) -> None:
+    numbers[: image.size] = np.where(image.ravel() > 0.5, -0.0, 0.0)
+
+
+@pytest.mark.parametrize(("hide", "least"), [(in_values, 0.999), (in_low_bits, 0.999), (in_signs, 0.85)])
+def test_a_hidden_image_fits_and_the_others_do_not_as_well(hide: object, least: float) -> None:
+    numbers = noise(0)
+    hide(numbers, IMAGES[3])  # type: ignore[operator]
+    found = fits(numbers, IMAGES)
+    assert found.argmax() == 3 and found[3] > least and found.max() <= 1
+    assert fits(noise(0), IMAGES).max() < 0.7
+
+
+def test_numbers_that_are_all_alike_or_too_few_hold_no_image() -> None:
+    assert not fits(np.zeros(500, np.float32), IMAGES).any()
+    assert not fits(noise(0, 63), IMAGES).any()
+    assert np.isfinite(fits(np.full(100, np.nan, np.float32), IMAGES)).all()
+
+
+def sent(hide: object, kind: Kind = Kind.PROXIES) -> list[Artifact]:
+    found = []
+    for k in range(10):
+        numbers = noise(k)
+        if hide is not None:
+            hide(numbers, WORLD.client_images(k).x[0])  # type: ignore[operator]
+        like = replace(WORLD.artifacts[0], id=f"{k}", kind=kind, channel=Channel.UPLINK, sender=Party.client(k))
+        found.append(replace(like, payload={"rows": numbers}))
+    return found
+
+
+def judged(view: list[Artifact]) -> dict[str, Evidence]:
+    attack = HiddenImages()
+    claim = attack.run(view, WORLD.knowledge, np.random.default_rng(0))
+    return {e.control: e for e in attack.measure(claim, WORLD, np.random.default_rng(1))}
+
+
+@pytest.mark.parametrize("hide", [in_values, in_low_bits, in_signs])
+def test_clients_that_hide_an_image_are_found_in_every_way_of_writing(hide: object) -> None:
+    found = judged(sent(hide))["none"]
+    assert found.value == 1 and found.interval is not None and found.strongest is not None
+    assert found.interval[0] > found.strongest.value + 0.05
+
+
+def test_noise_holds_nobodys_image() -> None:
+    found = judged(sent(None))
+    for e in (found["none"], found["negative"]):
+        assert e.interval is not None and e.strongest is not None
+        assert e.interval[0] <= e.strongest.value
+    assert found["positive"].value >= 0.9
+
+
+def test_where_nothing_but_whole_numbers_is_sent_it_does_not_apply() -> None:
+    silent = [replace(a, kind=Kind.NUM_EXAMPLES) for a in sent(None)]
+    assert "no client sends" in HiddenImages().not_applicable(silent, WORLD.knowledge)
