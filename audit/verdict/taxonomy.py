@@ -109,6 +109,7 @@ SORTS: dict[str, str] = {
         ("inverting_gradients", "imprint_recovery", "imprint", "condensed_recovery", "condensed_refinement"),
         "reconstruction",
     ),
+    "hidden_images": "reconstruction",
     **dict.fromkeys(("prototype_difference", "prototype_collusion", "sum_difference"), "differencing"),
     **dict.fromkeys(
         ("lira", "rmia", "loss_threshold", "entropy", "gradient_cosine", "update_norm", "relayed_model"),
