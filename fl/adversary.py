@@ -150,6 +150,10 @@ class Adversary(Plugin):
         """The gradient it steps along, after the method's own correction."""
         return grads
 
+    def late(self) -> float:
+        """Simulated time for which a compromised client holds its answer back."""
+        return 0.0
+
     def craft(self, client: Client, reply: Reply, received: Message) -> Reply:
         """What it sends; `received` is what its update is a change from."""
         return reply

@@ -60,6 +60,10 @@ class Compromise:
                 hint="choose an adversary that works alone, such as sign_flip, or another method",
             )
 
+    def late(self, client: int) -> float:
+        """Simulated time for which a client holds its answer back."""
+        return self.adversary.late() if self.adversary is not None and client in self.clients else 0.0
+
     def entered(self, client: Client) -> Client:
         """A client before it works: what it holds, and how it trains."""
         if self.adversary is None or client.index not in self.clients:

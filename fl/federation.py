@@ -269,7 +269,7 @@ class Federation:
 
         `cost` says how many seconds of the profile training on an example takes.
         """
-        delay = self.turn(round, client).time
+        delay = self.turn(round, client).time + self.compromise.late(client)
         if self.time_model is None:
             return delay
         taken = self.time_model.task_time(
