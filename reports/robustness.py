@@ -21,6 +21,7 @@ class MatrixCell(Record):
     accuracy: float  # mean over seeds, fraction of the test set
     clean: float
     by_seed: list[tuple[float, float]]  # attacked, clean
+    bisected: bool = False  # run to learn how few malicious clients break the rule; no finding is about it
     severity: str = ""  # of this cell alone, by the policy; empty: no rule held
     evidence: list[Evidence] = Field(default_factory=list)
     folders: list[str] = Field(default_factory=list)  # of its runs, inside the run folder

@@ -7,10 +7,11 @@ ones are not run again; those that an attack or a rule does not apply to are nam
 from collections.abc import Callable
 
 from audit.phases import absence
-from audit.phases.cells import cells_of, run_cells
+from audit.phases.cells import Failure, cells_of, run_cells
 from audit.phases.failures import reasons
+from audit.robustness.bisect import further
 from audit.robustness.outcome import Outcome
-from audit.robustness.plan import places
+from audit.robustness.plan import Place, places
 from audit.robustness.table import table
 from audit.settings.config import Config
 from audit.subject.rundir import RunDir
@@ -36,13 +37,20 @@ def run(run: RunDir, config: Config, progress: Progress) -> None:
 
 def measured(run: RunDir, config: Config, progress: Progress) -> Robustness:
     """The whole matrix of a run; raises UserError where none of its runs came to an end."""
-    wanted = {p.folder: p for p in places(config)}
-    cells = cells_of(config, {n: p.overrides for n, p in wanted.items()}, run.inside("matrix"), PHASES)
-    failures = run_cells(cells, progress)
-    failed = {f.name for f in failures}
-    ended = {wanted[c.name]: Outcome(c.config, c.folder) for c in cells if c.name not in failed}
-    with workers.one_thread(), sharing():
-        return table(ended, reasons(failures))
+    todo, ended, failures = places(config), dict[Place, Outcome](), list[Failure]()
+    ran = dict[str, Place]()
+    while True:
+        wanted = {p.folder: p for p in todo}
+        cells = cells_of(config, {n: p.overrides for n, p in wanted.items()}, run.inside("matrix"), PHASES)
+        ran |= wanted
+        failures += run_cells(cells, progress)
+        failed = {f.name for f in failures}
+        ended |= {wanted[c.name]: Outcome(c.config, c.folder) for c in cells if c.name not in failed}
+        with workers.one_thread(), sharing():
+            made = table(ended, reasons(failures))
+        todo = further(config, made.cells, ran) if config.matrix and config.matrix.breakdown else []
+        if not todo:
+            return made
 
 
 def load(run: RunDir) -> Robustness | None:

@@ -43,6 +43,7 @@ class Place:
     malicious: int
     seed: int
     changes: Mapping[str, Any]  # what the setting and the adversary override
+    bisected: bool = False  # run to learn how few malicious clients break the rule, and for nothing else
 
     @property
     def folder(self) -> str:
@@ -98,7 +99,7 @@ def _settings(config: Config, matrix: Matrix) -> dict[str, dict[str, Any]]:
     protections = [p.model_dump() for p in config.protections]
     parts = matrix.partitions or (AttackSpec(name=split.name, settings=split.settings),)
     return {
-        "-".join([_fit(method), _fit(part), *map(_fit, more)]): {
+        "-".join([fit(method), fit(part), *map(fit, more)]): {
             "method": laid_over(config.method, method),
             "federation.partition": {"name": part.name, **part.settings},
             "protections": [*protections, *({"name": p.name, **p.settings} for p in more)],
@@ -121,23 +122,21 @@ def _rules(matrix: Matrix, malicious: int) -> list[Rule]:
     for spec in matrix.aggregators:
         plain = {"name": spec.name, **spec.settings}
         if not _assumes(spec):
-            rules.append(
-                Rule(name=_fit(spec), family=_fit(spec), aggregator=plain, assumed=spec.settings.get("f"))
-            )
+            rules.append(Rule(name=fit(spec), family=fit(spec), aggregator=plain, assumed=spec.settings.get("f")))
             continue
         told = {"true": (malicious, "m"), "half": (malicious // 2, "m / 2")}
         for f, words in (told.get(str(a), (int(a) if isinstance(a, int) else 0, str(a))) for a in matrix.assumed):
-            name, family = f"{_fit(spec)}-f{f}", f"{_fit(spec)} (f = {words})"
+            name, family = f"{fit(spec)}-f{f}", f"{fit(spec)} (f = {words})"
             rules.append(Rule(name=name, family=family, aggregator={**plain, "f": f}, assumed=f))
     for spec in matrix.prototype_aggregators:
-        name = f"prototypes-{_fit(spec)}"
+        name = f"prototypes-{fit(spec)}"
         rules.append(Rule(name=name, family=name, prototypes={"name": spec.name, **spec.settings}))
     return rules
 
 
 def _attackers(matrix: Matrix, rule: Rule, ratio: float) -> dict[str, Mapping[str, Any] | None]:
     """Who attacks under a rule, by label; `ratio` clients are there for each malicious one."""
-    own = {_fit(s): {"name": s.name, **s.settings} for s in matrix.adversaries}
+    own = {fit(s): {"name": s.name, **s.settings} for s in matrix.adversaries}
     controls: dict[str, Mapping[str, Any]] = {IDLE: {"name": "free_rider", "mode": "zero"}}
     if rule.name == "mean":
         controls[PLANTED] = {"name": "ipm", "tau": MARGIN * (ratio + 1)}
@@ -150,7 +149,8 @@ def _assumes(spec: AttackSpec) -> bool:
     return "f" not in spec.settings and any(f.name == "f" for f in dataclasses.fields(declared))
 
 
-def _fit(spec: AttackSpec) -> str:
+def fit(spec: AttackSpec) -> str:
+    """What an entry is called in names of folders."""
     return spec.id or spec.fit_id
 
 

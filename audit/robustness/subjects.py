@@ -187,7 +187,7 @@ class Missing(Subject):
 def subjects(matrix: Robustness) -> list[Subject]:
     """Rules by their order in the config, then costs, then what was not run."""
     rules: dict[tuple[str, str], list[MatrixCell]] = {}
-    for cell in matrix.cells:
+    for cell in (c for c in matrix.cells if not c.bisected):
         rules.setdefault((cell.setting, cell.rule), []).append(cell)
     return [
         *(Defended(matrix, cells, planted(matrix, setting)) for (setting, _), cells in rules.items()),

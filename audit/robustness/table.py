@@ -48,7 +48,8 @@ def table(outcomes: Mapping[Place, Outcome], not_run: Sequence[NotRun]) -> Robus
         if not clean:
             continue
         costs = _cost(outcomes, clean, mean if rule != "mean" else {}, len(by_rule))
-        made.costs.append(costs)
+        if not next(iter(clean.values())).bisected:
+            made.costs.append(costs)
         looks = sum(adversary not in ("", *CONTROLS) for adversary, _ in columns) or 1
         for (adversary, malicious), runs in columns.items():
             if set(runs) - set(clean) or adversary in ("", IDLE):
@@ -56,7 +57,7 @@ def table(outcomes: Mapping[Place, Outcome], not_run: Sequence[NotRun]) -> Robus
             idle = columns.get((IDLE, malicious), {})
             cell = _cell(outcomes, runs, clean, idle, made.clients, looks)
             (made.planted if adversary == PLANTED else made.cells).append(cell)
-            if adversary != PLANTED:
+            if not (adversary == PLANTED or cell.bisected):
                 made.certificates += _certificates(outcomes, runs, clean, cell)
             spec = next(iter(runs.values())).changes["adversary"]
             made.adversaries.setdefault(adversary, _card(spec))
@@ -127,6 +128,7 @@ def _cell(
         clean=float(np.mean([r.accuracy for r in before])),
         by_seed=[(a.accuracy, b.accuracy) for a, b in zip(after, before, strict=True)],
         evidence=found,
+        bisected=place.bisected,
         folders=[f"matrix/{p.folder}" for p in runs.values()],
     )
 

@@ -37,6 +37,9 @@ class Matrix(Group):
     assumed: tuple[Told | Annotated[int, Field(ge=0)], ...] = Field(
         default=("true",), min_length=1, max_length=10, description="what rules assume: true, half, or numbers"
     )
+    breakdown: bool = Field(
+        default=False, description="whether to look for the fewest malicious clients that break each rule"
+    )
     seeds: tuple[Annotated[Whole, Field(ge=0)], ...] = Field(
         default=(), max_length=100, description="one run of each pair for each; none: the audit's own"
     )

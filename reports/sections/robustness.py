@@ -36,7 +36,7 @@ class RobustnessSection(Section):
             )
         blocks += _price(matrix, result)
         for setting in dict.fromkeys(c.setting for c in matrix.cells):
-            here = [c for c in matrix.cells if c.setting == setting]
+            here = [c for c in matrix.cells if c.setting == setting and not c.bisected]
             for malicious in dict.fromkeys(c.malicious for c in here):
                 blocks += _attacks(setting, [c for c in here if c.malicious == malicious], matrix)
             figures = [f for f in result.figures if f.id == f"robustness-breakdown-{setting}"]
@@ -170,7 +170,8 @@ def _breakdown(matrix: Robustness) -> Block:
         rows=rows,
         align="llll",
         caption="The fewest malicious clients, of those tried, that leave less than nine tenths of the clean "
-        "accuracy, with the strongest attack on the rule.",
+        "accuracy, with the strongest attack on the rule. `breakdown: true` looks for them by halves, up to the "
+        "largest minority.",
     )
 
 

@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 
 from audit.cli.main import app
 from audit.phases import matrix as phase
+from audit.robustness.bisect import next_number
 from audit.robustness.lints import pitfalls
 from audit.robustness.plan import places
 from audit.settings.config import Config
@@ -175,3 +176,37 @@ def test_a_tiny_matrix_from_config_to_report_and_again_to_the_same_bytes(tmp_pat
     found = CliRunner().invoke(app, ["run", str(tmp_path / "c.yaml"), "--out", str(out)])
     assert found.exit_code == 0, found.output
     assert (out / "evidence" / phase.FILE).read_bytes() == before
+
+
+@pytest.mark.parametrize(("least", "tried"), [(3, [4, 2, 3]), (1, [4, 2, 1]), (7, [4, 9, 6, 7]), (99, [4, 9])])
+def test_the_fewest_that_break_a_rule_are_found_by_halves(least: int, tried: list[int]) -> None:
+    broken, order = {4: least <= 4}, [4]
+    while number := next_number(broken, 9):
+        order.append(number)
+        broken[number] = number >= least
+    assert order == tried
+    assert min((m for m, yes in broken.items() if yes), default=99) == least
+
+
+@pytest.mark.slow
+def test_a_matrix_looks_for_the_fewest_and_grades_what_the_config_names_alone(tmp_path: Path) -> None:
+    plain = yaml.safe_load(TEXT) | {"report": ["json"]}
+    plain["federation"] |= {"dataset": "tests.audit.robustness.test_certificate:Bright", "clients": 7}
+    plain["method"] |= {"rounds": 15}
+    plain["matrix"] = {
+        "adversaries": [{"name": "sign_flip", "scale": 1000}],
+        "aggregators": ["median"],
+        "malicious": [1],
+        "breakdown": True,
+    }
+    (tmp_path / "c.yaml").write_text(yaml.safe_dump(plain))
+    CliRunner().invoke(app, ["run", str(tmp_path / "c.yaml"), "--out", str(tmp_path / "out")])
+    result = AuditResult.model_validate_json((tmp_path / "out" / "audit.json").read_bytes())
+    assert result.robustness is not None
+    mean, median = result.robustness.breakdown
+    assert mean.least == [1] and mean.tried == [1]
+    assert median.tried == [1, 3] and median.least == [None]
+    assert {f.id for f in result.findings if f.id.startswith("robustness-")} == {
+        "robustness-fedavg-iid-mean",
+        "robustness-fedavg-iid-median",
+    }
