@@ -90,7 +90,8 @@ def _price(matrix: Robustness, result: AuditResult) -> list[Block]:
         return []
     rows = []
     for needed in matrix.needs:
-        found = [f for f in result.findings if f.source == "attack" and _by_server(f, needed.kinds)]
+        against = _against(result, needed.kinds)
+        found = [f for f in result.findings if f.id in against]
         shown = [f"{f.id} ({f.severity.value})" for f in found if f.outcome is Outcome.DEMONSTRATED]
         told = ", ".join(shown) or (f"nothing by {fmt.plural(len(found), 'attack')}" if found else "not attacked")
         kinds = ", ".join(k.replace("_", " ") for k in needed.kinds)
@@ -113,9 +114,10 @@ def _price(matrix: Robustness, result: AuditResult) -> list[Block]:
     ]
 
 
-def _by_server(finding: Finding, kinds: Sequence[str]) -> bool:
-    at_server = finding.threat is not None and finding.threat.position == "server"
-    return at_server and bool(set(finding.artifacts) & set(kinds))
+def _against(result: AuditResult, kinds: Sequence[str]) -> set[str]:
+    """Ids of findings by attacks on these kinds, as the server reads them."""
+    covered = result.headline.coverage.artifacts
+    return {name for a in covered if a.party == "server" and a.kind in kinds for name in a.attacks}
 
 
 def _attacks(setting: str, cells: Sequence[MatrixCell], matrix: Robustness) -> list[Block]:
@@ -170,8 +172,8 @@ def _breakdown(matrix: Robustness) -> Block:
         rows=rows,
         align="llll",
         caption="The fewest malicious clients, of those tried, that leave less than nine tenths of the clean "
-        "accuracy, with the strongest attack on the rule. `breakdown: true` looks for them by halves, up to the "
-        "largest minority.",
+        "accuracy, with the strongest attack on the rule. With breakdown: true they are looked for by halves, "
+        "up to the largest minority.",
     )
 
 
