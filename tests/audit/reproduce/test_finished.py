@@ -1,6 +1,7 @@
 """Finished cells beside a table are not run again while its settings stand, and decide claims by one rule."""
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -18,13 +19,20 @@ ROOT = Path(__file__).parents[3]
 CHOSEN = Selection(rounds=2, seeds=(7, 8), columns=("even",), workers=0)
 
 
+@pytest.fixture(scope="module")
+def once(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A tiny table, its cells run below `first` and kept beside it."""
+    folder = tmp_path_factory.mktemp("tables")
+    (folder / "tiny.yaml").write_text(TINY)
+    reproduce(load_table(str(folder / "tiny.yaml")), CHOSEN, folder / "first", keep=True)
+    return folder
+
+
 @pytest.fixture
-def table(tmp_path: Path) -> Path:
-    """A tiny table, its cells run and kept beside it, the run folders out of reach."""
-    path = tmp_path / "tiny.yaml"
-    path.write_text(TINY)
-    reproduce(load_table(str(path)), CHOSEN, tmp_path / "first", keep=True)
-    return path
+def table(once: Path, tmp_path: Path) -> Path:
+    """A copy of it to change."""
+    shutil.copytree(once, tmp_path, dirs_exist_ok=True)
+    return tmp_path / "tiny.yaml"
 
 
 def test_kept_cells_are_not_run_again_and_count_as_those_run(table: Path, tmp_path: Path) -> None:

@@ -37,7 +37,13 @@ def _second(name: str) -> tuple[list[str], bool]:
     found, card = PROGRAMS[name](), catalog.load("methods", name).card
     good = found.difference() <= TOLERANCE
     gaps = [f"{found.difference():.1e}", f"{found.effect():.1e}"]
-    return [f"second-{name}", name, f"second program after {card.source}", *gaps, _word(good)], good
+    return [
+        f"second-{name}",
+        name,
+        f"second program after {card.source.removeprefix('after ')}",
+        *gaps,
+        _word(good),
+    ], good
 
 
 def _word(good: bool) -> str:
