@@ -56,7 +56,7 @@ class HiddenImages(Attack):
         does_not_show="images that are spread over several rounds, enciphered, or written in another order",
         control="",  # planted in measure()
         remedy="look at what the client's code writes there; noise and rounding destroy what is hidden",
-        effort=Effort(seconds=10.0, grows=("parameters", "clients")),
+        effort=Effort(seconds=4.0, grows=("parameters", "clients")),
     )
 
     @dataclass(frozen=True, kw_only=True)

@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attacks.attack import Attack, Card, Claim, Effort, Knowledge, Truth
+from attacks.counts._counts import blind_counts, overlap_evidence, revealed
 from attacks.evidence import Baseline, Evidence
 from attacks.trials.hits import hits_evidence
 from fl.artifact import Artifact
@@ -28,6 +29,7 @@ from fl.kinds import Kind
 from fl.threat import Goal, Position, ThreatModel
 
 Values = NDArray[np.float64]
+SMALL = 5  # examples of a class, of which a count tells of few people
 COUNTS = (Kind.PROTO_COUNTS, Kind.LABEL_COUNTS, Kind.NUM_EXAMPLES)  # what does not change from round to round
 
 
@@ -71,6 +73,11 @@ class SumDifference(Attack):
             alone = int(claim["known"][rows].sum())
             note = f"of {len(true)} clients {alone} stand alone in some combination of rounds"
             found.append(_exact(said, true, mean, kind, "none", note, len(kinds)))
+            if kind != Kind.NUM_EXAMPLES:  # graded by what they tell of people, as counts that are sent
+                blind = blind_counts(true, np.bincount(truth.auxiliary.y, minlength=true.shape[1]).astype(float))
+                told, here = np.maximum(said, 0), {"kind": str(kind)}
+                found.append(overlap_evidence(told, true, blind, here, rng, len(kinds)))
+                found += revealed(told, true, blind, SMALL, here)
             if len(true) > 1:
                 left_out = np.vstack([np.ones(len(true)), 1 - np.eye(len(true))])
                 planted, known = solved(left_out, left_out @ true)

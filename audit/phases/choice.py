@@ -69,8 +69,10 @@ def refuse_impossible(config: Config, case: Case) -> None:
     would be printed as if it protected something. What protections hide is no mistake: that is what they are for.
     """
     bare, title = planned(config, case, protected=False), case.card.title
+    really = planned(config, case)  # what protections send instead, a sum, is there as well
     for i, spec in enumerate(config.attacks or ()):
-        if reason := bare.missing(catalog.load("attacks", spec.name).card, title):
+        card = catalog.load("attacks", spec.name).card
+        if (reason := bare.missing(card, title)) and really.missing(card, title):
             raise UserError(
                 f"attacks[{i}]: {spec.name} can never apply: {reason}",
                 hint="leave it out, or write `attacks: auto`; `fedaudit plan CONFIG` says what applies",

@@ -101,6 +101,13 @@ def test_an_attack_that_a_protection_blinds_is_not_refused() -> None:
     refuse_impossible(made, SimulatedCase(made))
 
 
+def test_an_attack_on_what_a_protection_makes_of_messages_is_not_refused() -> None:
+    made = config("rebafl", attacks=["sum_difference"], protections=["secure_aggregation"])
+    refuse_impossible(made, SimulatedCase(made))
+    with pytest.raises(UserError, match="sum_difference can never apply"):
+        refuse_impossible(config("rebafl", attacks=["sum_difference"]), SimulatedCase(config("rebafl")))
+
+
 def test_plan_says_what_runs_what_cannot_and_what_nothing_reads_and_trains_nothing(tmp_path: Path) -> None:
     (tmp_path / "c.yaml").write_text(
         "federation: {dataset: digits, clients: 4}\nmethod: rebafl\nattacks: [ridge]\n"
