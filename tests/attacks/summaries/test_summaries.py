@@ -14,8 +14,11 @@ from attacks.summaries.class_list import ClassList
 from attacks.summaries.example_numbers import ExampleNumbers
 from attacks.summaries.majority_class import MajorityClass
 from attacks.summaries.sum_difference import SumDifference, solved
+from audit.verdict.judge import judge
+from audit.verdict.policy import load_policy
 from fl.artifact import Artifact
 from fl.kinds import Kind
+from reports.result import Severity
 from tests.attacks.summaries.worlds import Buffers, choices, losses, numbers, sums, world
 from tests.attacks.updates.updates import artifact
 from tests.attacks.world import CLASSES
@@ -94,6 +97,13 @@ def test_enough_different_rounds_give_everybody_away(kind: Kind) -> None:
     view, knowledge = sums([(0, 1, 2), (0, 1), (1, 2), (3, 4, 5), (3, 5), (4, 5)], kind)
     found = measured(SumDifference(), view, knowledge)
     assert real(found, "size_known" if kind == Kind.NUM_EXAMPLES else "count_exact_match").value == 1
+
+
+def test_counts_that_sums_give_away_are_graded_as_counts_that_are_sent() -> None:
+    view, knowledge = sums([(0, 1, 2), (0, 1), (1, 2), (3, 4, 5), (3, 5), (4, 5)], Kind.LABEL_COUNTS)
+    found = measured(SumDifference(), view, knowledge)
+    assert real(found, "count_overlap").value == 1
+    assert judge(found, load_policy("default")).severity.rank >= Severity.MEDIUM.rank
 
 
 def test_the_same_clients_in_every_round_hide_each_other() -> None:
