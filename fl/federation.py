@@ -59,6 +59,7 @@ class Tally:
     delivered: int = 0
     examples: int = 0
     stats: Measured = field(default_factory=Measured)  # sums, for the metrics
+    heard: set[int] = field(default_factory=set)  # clients whose work arrived
     times: dict[int, float] = field(default_factory=dict)  # simulated, of the clients heard
     waited: float = 0.0  # simulated, for those who were not
     notes: dict[str, Any] = field(default_factory=dict)  # more for the round's line of the metrics
@@ -349,7 +350,7 @@ class Federation:
         if self.time_model is not None:
             record |= self.time_model.shares(tally.times)
         if self.compromise.clients:
-            record["compromised"] = sorted(self.compromise.clients & self.wire.answering)
+            record["compromised"] = sorted(self.compromise.clients & tally.heard)
         last = round == rounds - 1
         if last or (round + 1) % self.evaluate_every == 0:
             record |= self.evaluate(model) if model else {}

@@ -370,6 +370,7 @@ class RoundMethod(Method):
                     continue
                 if reply.memory is not None:
                     memory[k] = reply.memory
+                tally.heard.add(k)
                 tally.add(received, reply.examples, reply.stats)
                 down = message | personal.get(k, {})
                 cost = partial(self.cost, k, received, reply.examples)

@@ -125,6 +125,7 @@ class Asynchronous(RoundMethod):
                         tally.rejected += 1
                         continue
                     stats = {"staleness": float(t - a.version), "clock": a.time}
+                    tally.heard.add(a.client)
                     tally.add(received, reply.examples, reply.stats | stats)
                     missing -= 1
                     yield Delivery(client=a.client, message=received, examples=reply.examples)

@@ -220,6 +220,7 @@ class Relaying(RoundMethod):
                 tally.rejected += 1
                 continue
             each = {r: sizes[r] for r in outcome.contributors}
+            tally.heard |= set(outcome.contributors)
             tally.add(received, int(sum(each.values())), outcome.mean_stats())
             uniform = self.config.weighting == "uniform"
             weight = float(len(each)) if uniform else sum(each.values())

@@ -72,6 +72,7 @@ class FedDPGAN(Gandalf):
             for kind, mean in means.items():
                 mean.add(outcome.sender, received[kind], size, message[kind])
             losses.add({k: torch.tensor(v) for k, v in stats.items()}, 1.0)
+            tally.heard |= set(outcome.contributors)
             tally.add({}, int(size), stats)
         federation.tally = tally
         pairs, found = state["pairs"], dict(state["losses"])

@@ -208,3 +208,13 @@ def test_the_ledger_has_no_line_of_a_client_that_left_its_protection_out(tmp_pat
     lines = [r for r in read(tmp_path / "ledger.jsonl") if r.kind == "local_model"]
     assert {r.sender for r in lines} == {"client/0", "client/2", "client/4"}
     assert {r.mechanism for r in lines} == {"gaussian"}
+
+
+@pytest.mark.parametrize("name", ["fedavg", "fedbuff", "seol_kim", "power_of_choice", "qffl"])
+def test_only_who_was_heard_counts_as_a_compromised_client_of_the_round(name: str) -> None:
+    # whom the server left out, or whose reply was lost, no rule has dropped: Seol and Kim's listed both
+    bad = adversary("sign_flip", clients=tuple(range(len(parts(data(n=80))))))
+    found = small(name, adversary=bad)
+    rounds = [r for r in found.history if not r.get("phase")]
+    assert [len(r["compromised"]) for r in rounds] == [r["delivered"] for r in rounds]
+    assert any(r["delivered"] < r["selected"] for r in rounds) or name == "fedbuff"
