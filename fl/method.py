@@ -34,6 +34,8 @@ from fl.time_model import Workload
 from fl.training.local import Constants, Handle, Params, Trained
 from fl.tree import Tree
 
+Owned = Iterator[tuple[int, State]]  # models with their owners
+
 
 @dataclass(frozen=True, kw_only=True)
 class Card:
@@ -187,12 +189,16 @@ class RoundMethod(Method):
         model: State = state["model"]
         return model
 
-    def own_models(self, state: Tree, memory: Mapping[int, Tree]) -> Iterator[tuple[int, State]]:
+    def own_models(self, state: Tree, memory: Mapping[int, Tree]) -> Owned:
         """The models clients use themselves, with their owners, where these are not the served one.
 
         States of the federation's model, or of `network`.
         """
         return iter(())
+
+    def evaluated(self, t: int, state: Tree, memory: dict[int, Tree], on: Federation) -> Owned:
+        """The models that are scored as clients' own at the end of a round."""
+        return self.own_models(state, memory)
 
     # What a client does -------------------------------------------------------------------
 
@@ -331,9 +337,8 @@ class RoundMethod(Method):
             if t == self.config.rounds - 1:
                 federation.wire.milestone(t)
             state = self.round(t, state, memory, federation)
-            federation.end_round(
-                t, self.config.rounds, self.served(state), state, memory, partial(self.own_models, state, memory)
-            )
+            own = partial(self.evaluated, t, state, memory, federation)
+            federation.end_round(t, self.config.rounds, self.served(state), state, memory, own)
         return federation.finish(self.config.rounds, self.card, self.served(state), state, memory)
 
     def round(self, t: int, state: Tree, memory: dict[int, Tree], federation: Federation) -> Tree:

@@ -5,13 +5,15 @@ from Decentralized Data. AISTATS 2017. arXiv:1602.05629, Algorithm 1.
 
     w <- sum_k p_k w_k,    p_k = n_k / sum of n_j over the clients heard
 
-It is RoundMethod with its defaults; everything else is described by how it differs from this.
+It is RoundMethod with its defaults; everything else is described by how it differs from this. What fine-tuning on
+own examples makes of the model may be evaluated at the end (fl/families/fine_tuning.py).
 """
 
-from fl.method import Card, RoundMethod
+from fl.families.fine_tuning import FineTuning
+from fl.method import Card
 
 
-class FedAvg(RoundMethod):
+class FedAvg(FineTuning):
     card = Card(
         title="FedAvg",
         source="arXiv:1602.05629, Alg. 1",

@@ -3,7 +3,8 @@
 Oh, Kim, Yun. FedBABU: Toward Enhanced Representation for Federated Image Classification. ICLR 2022.
 arXiv:2106.06042, Algorithm 1. Clients train all parameters but the head's (no weight decay on it
 either) and send the body alone, so that nothing of the head can tell which classes a client owns.
-`head_init: orthogonal` starts with orthonormal rows. Left out: fine-tuning for personal evaluation.
+`head_init: orthogonal` starts with orthonormal rows. With `fine_tune_epochs` each client trains all
+layers, the head too, on its own examples before it is evaluated, as the paper does.
 """
 
 from dataclasses import dataclass, replace
@@ -16,7 +17,6 @@ from fl.client import Client, Reply
 from fl.delivery import Deliveries
 from fl.federation import Federation
 from fl.kinds import Kind
-from fl.method import LocalConfig
 from fl.methods.fedavg import FedAvg
 from fl.model import State
 from fl.training.local import Trained
@@ -33,7 +33,7 @@ class FedBABU(FedAvg):
     )
 
     @dataclass(frozen=True, kw_only=True)
-    class Config(LocalConfig):
+    class Config(FedAvg.Config):
         head_init: Annotated[
             Literal["default", "orthogonal"],
             Field(description="how the head, which is never trained, starts: at random or with orthonormal rows"),

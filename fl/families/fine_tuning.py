@@ -1,0 +1,68 @@
+"""Fine-tuned evaluation: what the shared model is worth to each client after a few passes over its own examples.
+
+Personal evaluation of FedAvg and FedBABU (Oh, Kim, Yun, arXiv:2106.06042, sec. 4.2: all layers are trained, the
+head too). After the last round every client that has data trains the served model for `fine_tune_epochs` passes
+with the run's own optimiser and the plain loss, and its model is scored as its own: the metrics have
+`client_accuracy` on the whole test set, and `personal_accuracy` by the owner's mix of classes. Nothing of it is
+sent or kept, so nobody else sees it and the run's messages are the same to the last bit. Epochs 0, the default,
+evaluate nothing.
+"""
+
+from dataclasses import dataclass, replace
+from typing import Annotated, Any
+
+from pydantic import Field
+from torch import Tensor
+from torch.nn.functional import cross_entropy
+
+from fl.client import Client, Reply
+from fl.federation import Federation
+from fl.kinds import Kind
+from fl.method import LocalConfig, Owned, RoundMethod
+from fl.ranges import AtLeastZero
+from fl.training.local import Constants, Handle, Params, Training
+from fl.tree import Tree
+
+
+class FineTuning(RoundMethod):
+    """A method whose served model may be evaluated so; one that derives from it needs the setting as well."""
+
+    @dataclass(frozen=True, kw_only=True)
+    class Config(LocalConfig):
+        fine_tune_epochs: Annotated[
+            AtLeastZero,
+            Field(
+                description="passes of each client over its own examples after which the last model is evaluated "
+                "as its own; 0 does not"
+            ),
+        ] = 0
+
+    def evaluated(self, t: int, state: Tree, memory: dict[int, Tree], on: Federation) -> Owned:
+        if not getattr(self.config, "fine_tune_epochs", 0) or t < self.config.rounds - 1:
+            yield from super().evaluated(t, state, memory, on)
+            return
+        model = self.served(state)
+        for k in on.members:  # one at a time: each is scored before the next is trained
+            [reply] = on.workers.map("pooled", [("fine_tuned", t, model, on.holdings.parts[k])])
+            yield k, reply.message[Kind.LOCAL_MODEL]
+
+    def fine_tuned(self, client: Client) -> Reply:
+        """The model it was given after training on its examples, all layers."""
+        trained = client.train(_Plain(self.config), {}, stream="fine_tuning")
+        return Reply(message={Kind.LOCAL_MODEL: trained.state}, examples=len(client.y))
+
+
+class _Plain(Training):
+    """Training with the plain loss, as the local loop wants it."""
+
+    def __init__(self, config: Any) -> None:
+        self.config = replace(config, local_epochs=config.fine_tune_epochs)
+
+    def loss(self, net: Handle, x: Tensor, y: Tensor, const: Constants) -> Tensor:
+        return cross_entropy(net(x), y)
+
+    def correct(self, grads: Params, params: Params, start: Params, const: Constants) -> Params:
+        return grads
+
+    def trains(self, name: str) -> bool:
+        return True
