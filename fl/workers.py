@@ -123,7 +123,7 @@ class Pool(Workers):
         for _ in range(count):
             ours, theirs = context.Pipe()
             process = context.Process(
-                target=_serve, args=(theirs, foreign.Carried(make_site), [*self._ends, ours]), daemon=True
+                target=serve, args=(theirs, foreign.Carried(make_site), [*self._ends, ours]), daemon=True
             )
             process.start()
             theirs.close()
@@ -211,11 +211,12 @@ def _value(answer: tuple[bool, Any]) -> Any:
 def _ended() -> UserError:
     return UserError(
         "a worker process ended unexpectedly, probably for lack of memory",
-        hint="use fewer workers (workers: 1), or workers: 0 to run in this process",
+        hint="the same command goes on from the last checkpoint; use fewer workers, or none (workers: 0)",
     )
 
 
-def _serve(end: Connection, make_site: foreign.Carried, inherited: list[Connection]) -> None:
+def serve(end: Connection, make_site: foreign.Carried, inherited: list[Connection]) -> None:
+    """Answers calls of a site's methods until the other end is closed; computes on one thread."""
     for other in inherited:  # a forked child holds the parent's ends: nobody would ever see them close
         other.close()
     die_with_parent()

@@ -231,18 +231,26 @@ def _phases(
 ) -> "RunDir":
     """Phases of a config, or of a run folder's own, into the run folder; finished ones are skipped."""
     from audit.cli.show import progress
+    from audit.phases import simulate
     from audit.phases.plan import phases
     from audit.phases.variants import execute_all
     from audit.settings.config import with_workers
     from audit.subject.rundir import RunDir
+    from fl import torchrun
 
     own = RunDir.open(path) if path.is_dir() else None
     config = own.load_config(trust_plugins=trust) if own else _load(path)
     if workers is not None:
         config = with_workers(config, workers)
+    many = config.workers == "torchrun"
+    if many and torchrun.rank():
+        simulate.lend(config)
+        raise typer.Exit
     folder = own or RunDir.create(out or Path("runs") / path.stem)
     with progress() as report_progress:
         execute_all(folder, config, names or [p.name for p in phases(config)], report_progress)
+    if many:
+        torchrun.over()
     return folder
 
 

@@ -102,9 +102,11 @@ def run_cells(
     if 1 < count <= len(left):
         side_by_side(left, count, _run_alone, progress, end)
     else:
+        # Ranks of a torchrun job answer the audit's own simulation, not those of its cells
+        as_stated = workers is None and not (left and left[0].config.workers == "torchrun")
         with sharing():
             for cell in left:
-                end(cell, _run(cell, progress, workers=None if workers is None else count))
+                end(cell, _run(cell, progress, workers=None if as_stated else count))
     return [failures[c.name] for c in todo if c.name in failures]
 
 

@@ -11,12 +11,13 @@ from audit.settings.errors import located
 from audit.subject.digests import of_data, of_population
 from audit.subject.rundir import RunDir
 from audit.subject.simulated import SimulatedCase
+from fl import torchrun
 from fl import workers as worker_kinds
 from fl.checkpoint import Checkpoints, is_finished
 from fl.durable import Log
 from fl.errors import UserError
 from fl.execution.batched import Batched
-from fl.execution.site import build_site
+from fl.execution.site import Site, build_site
 from fl.federation import Federation, Holdings
 from fl.kinds import Kind
 from fl.recorder import Choice, Recorder
@@ -38,13 +39,8 @@ def run(run: RunDir, config: Config, progress: Progress) -> None:
     recorder = Recorder(run.artifacts, _choice(config, case))
     metrics, ledger = Log(run.metrics), Log(run.ledger)
     logs = {"manifest": recorder.manifest, "metrics": metrics, "ledger": ledger}
-    settings, device = config.federation, device_of(config)
-    population = case.population
-    holdings = Holdings(case.data, population.parts, case.streams, population.server, case.time_model)
-    site = partial(build_site, case.method, holdings, case.make_net, device, case.private, case.compromise)
-    count = config.workers if isinstance(config.workers, int) else worker_kinds.auto_count(device)
-    pool = Batched(site) if device == "cuda" else worker_kinds.start(count, site)
-    with pool as workers:
+    settings, (holdings, site) = config.federation, _site(config, case)
+    with _pool(config, site) as workers:
         federation = Federation(
             holdings=holdings,
             initial=case.initial(),
@@ -66,6 +62,32 @@ def run(run: RunDir, config: Config, progress: Progress) -> None:
         case.method.run(federation)
     for log in logs.values():
         log.close()
+
+
+def lend(config: Config) -> None:
+    """This rank's processes to the rank of a torchrun job that runs the simulation."""
+    torchrun.lend(_site(config, SimulatedCase(config))[1])
+
+
+def _site(config: Config, case: SimulatedCase) -> tuple[Holdings, Callable[[], Site]]:
+    """Who holds what, and what makes a worker's side of it."""
+    population = case.population
+    holdings = Holdings(case.data, population.parts, case.streams, population.server, case.time_model)
+    device = device_of(config)
+    make = partial(build_site, case.method, holdings, case.make_net, device, case.private, case.compromise)
+    return holdings, make
+
+
+def _pool(config: Config, site: Callable[[], Site]) -> worker_kinds.Workers:
+    device = device_of(config)
+    if config.workers == "torchrun":
+        if device != "cpu":
+            raise UserError("workers: torchrun is for processors", hint="set device: cpu, or workers: auto")
+        return torchrun.Torchrun(site)
+    if device == "cuda":
+        return Batched(site)
+    count = config.workers if isinstance(config.workers, int) else worker_kinds.auto_count(device)
+    return worker_kinds.start(count, site)
 
 
 def device_of(config: Config) -> str:

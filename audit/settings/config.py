@@ -69,8 +69,8 @@ class Config(Group):
     title: Text = Field(default="Federated learning audit", min_length=1, description="of the report")
     seed: Whole = Field(default=7, ge=0, description="of every random draw, 0 to 2^63")
     device: Literal["auto", "cpu", "cuda"] = Field(default="auto", description="auto, cpu or cuda")
-    workers: Literal["auto"] | Annotated[int, Field(ge=0, le=1024)] = Field(
-        default="auto", description="worker processes; 0 runs everything in this process"
+    workers: Literal["auto", "torchrun"] | Annotated[int, Field(ge=0, le=1024)] = Field(
+        default="auto", description="worker processes; 0: all in this process; torchrun: those of its ranks"
     )
     case: Literal["simulated", "recorded"] = Field(
         default="simulated", description="whether fedaudit runs the federation, or somebody recorded it"
@@ -137,9 +137,9 @@ class Config(Group):
     @field_validator("workers", mode="before")
     @classmethod
     def _workers(cls, value: Any) -> Any:
-        if value == "auto" or (type(value) is int and 0 <= value <= 1024):
+        if value in ("auto", "torchrun") or (type(value) is int and 0 <= value <= 1024):
             return value
-        raise ValueError("must be auto or a whole number from 0 to 1024")
+        raise ValueError("must be auto, torchrun or a whole number from 0 to 1024")
 
     @field_validator("attacks", mode="before")
     @classmethod

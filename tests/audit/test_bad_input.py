@@ -93,7 +93,7 @@ CONFIGS = {  # what is wrong: (text, a phrase of the sentence, a phrase of the h
     "infinity": (TEXT + "delta: .inf\n", "delta must be", ""),
     "delta 1": (TEXT + "delta: 1\n", "delta must be < 1", ""),
     "unknown device": (TEXT + "device: tpu\n", "device must be 'auto', 'cpu' or 'cuda'", ""),
-    "negative workers": (TEXT + "workers: -1\n", "workers must be auto or a whole number", ""),
+    "negative workers": (TEXT + "workers: -1\n", "workers must be auto, torchrun or a whole number", ""),
     "no data left": (
         TEXT.replace("clients: 4", "holdout: {auxiliary: 0.6, reference: 0.5}"),
         "must leave data for the clients",
