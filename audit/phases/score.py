@@ -65,6 +65,8 @@ LIMITS = [
     "tables and figures mark them.",
     "Availability is simulated. Timing, traffic analysis, side channels of the machines and the security "
     "of the transport are outside the audit.",
+    "What a client's code hides in its messages is looked for as images among the numbers of one round, and not as "
+    "labels or counts in the digits of a number, in a loss, in a cluster or in an order, nor over several rounds.",
 ]
 
 
@@ -75,6 +77,7 @@ LIMITS_OF_RECORDED = [
     *LIMITS[3:4],
     "Timing, traffic analysis, side channels of the machines and the security of the transport are outside the "
     "audit, and so is whether the recorder and the files were left alone before they were taken in.",
+    *LIMITS[5:],
 ]
 
 
