@@ -65,8 +65,8 @@ LIMITS = [
     "tables and figures mark them.",
     "Availability is simulated. Timing, traffic analysis, side channels of the machines and the security "
     "of the transport are outside the audit.",
-    "What a client's code hides in its messages is looked for as images among the numbers of one round, and not as "
-    "labels or counts in the digits of a number, in a loss, in a cluster or in an order, nor over several rounds.",
+    "What a client's code hides in its messages is looked for as images among the numbers of one round, not as "
+    "labels or counts in the digits of a number, in a loss, a cluster or an order, nor over several rounds.",
 ]
 
 
