@@ -13,7 +13,7 @@ from typing import Any, Literal, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from attacks.evidence import Evidence, Gallery, Series
+from attacks.evidence import Assertion, Evidence, Gallery, Series
 from fl.artifact import Artifact
 from fl.kinds import Kind
 from fl.plugin import Plugin
@@ -258,6 +258,11 @@ class Attack(Plugin):
     @abstractmethod
     def measure(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[Evidence]:
         """The claim against the truth and against every blind baseline, with intervals."""
+
+    def assertions(self, claim: Claim, classes: Sequence[str]) -> list[Assertion]:
+        """The claim in words, client by client; `classes` are their names. None by default: images and rules that
+        score images have no words."""
+        return []
 
     def galleries(self, claim: Claim, truth: Truth) -> list[Gallery]:
         """Images worth showing; none by default."""

@@ -66,6 +66,15 @@ class Evidence:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Assertion:
+    """What an adversary asserts of one client, in words, for who may look where the auditor may not."""
+
+    client: int
+    says: str  # "classes two and five"
+    check: str  # what has to be seen to check it: "how many examples of each class it owns"
+
+
+@dataclass(frozen=True, kw_only=True)
 class Gallery:
     """Images for the report: equal-length rows, each [k, C, H, W] in [0, 1]."""
 

@@ -18,6 +18,23 @@ class Check(Record):
     names: list[str] = Field(default_factory=list)  # of its rows and columns
 
 
+class Asserted(Record):
+    """What an adversary asserts of one client, for its operator to check."""
+
+    client: int
+    says: str
+    check: str
+
+
+class Unverified(Record):
+    """An attack that ran on messages whose senders' examples nobody told of: what it asserts, never a finding."""
+
+    attack: str  # id of its finding
+    title: str
+    observer: str  # who reads: "server"
+    claims: list[Asserted] = Field(default_factory=list)  # empty: images or scores, which have no words
+
+
 class Imported(Record):
     """How a recorded federation came in, and what of its operator's statements the messages bear out."""
 

@@ -14,7 +14,7 @@ from reports.absence import Absence
 from reports.covered import Coverage
 from reports.decision import Decision
 from reports.exposed import Exposure
-from reports.imported import Imported
+from reports.imported import Imported, Unverified
 from reports.record import Record, SealRecord, Taxon, Threat
 from reports.robustness import Robustness
 
@@ -379,6 +379,7 @@ class AuditResult(Record):
     claims: list[ClaimRecord] = Field(default_factory=list)
     dp_audits: list[DPAudit] = Field(default_factory=list)
     imported: Imported | None = None  # of a recorded federation
+    unverified: list[Unverified] = Field(default_factory=list)  # what attacks assert and nobody could check
     robustness: Robustness | None = None  # the matrix of attacks on the model by rules of the server
     absence: Absence | None = None  # what clients that do not answer cost
     alternatives: list[Alternative] = Field(default_factory=list)  # the audited run comes first

@@ -38,7 +38,8 @@ from attacks.counts._counts import (
     possible_values,
     revealed,
 )
-from attacks.evidence import Evidence
+from attacks.evidence import Assertion, Evidence
+from attacks.trials.asserted import OF_COUNTS, by_client, counted
 from attacks.trials.hits import hits_evidence
 from fl.artifact import Artifact, Channel, Party, Role
 from fl.errors import UserError
@@ -109,6 +110,9 @@ class CountRecovery(Attack):
             "client": np.array([client for _, client in heard]),
             "kind": np.array([kind for kind, _ in heard]),
         }
+
+    def assertions(self, claim: Claim, classes: Sequence[str]) -> list[Assertion]:
+        return by_client(claim["client"], claim["counts"], lambda n: counted(n, classes), OF_COUNTS)
 
     def measure(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[Evidence]:
         found: list[Evidence] = []

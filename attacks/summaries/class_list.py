@@ -17,7 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attacks.attack import Attack, Card, Claim, Effort, Knowledge, Truth
-from attacks.evidence import Evidence
+from attacks.evidence import Assertion, Evidence
+from attacks.trials.asserted import OF_CLASSES, by_client, owned
 from attacks.updates._label_sets import set_evidence, wrong_client
 from fl.artifact import Artifact, Role
 from fl.kinds import Kind
@@ -53,6 +54,9 @@ class ClassList(Attack):
             "client": np.array([a.sender.index for a, _ in found]),
             "kind": np.array([a.kind.value for a, _ in found]),
         }
+
+    def assertions(self, claim: Claim, classes: Sequence[str]) -> list[Assertion]:
+        return by_client(claim["client"], claim["present"], lambda p: owned(p, classes), OF_CLASSES)
 
     def measure(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[Evidence]:
         kinds = list(dict.fromkeys(claim["kind"].tolist()))

@@ -17,7 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attacks.attack import Attack, Card, Claim, Effort, Knowledge, Truth
-from attacks.evidence import Baseline, Evidence
+from attacks.evidence import Assertion, Baseline, Evidence
+from attacks.trials.asserted import by_client
 from attacks.trials.hits import hits_evidence
 from fl.artifact import Artifact, Role
 from fl.kinds import Kind
@@ -51,6 +52,14 @@ class ExampleNumbers(Attack):
             "count": np.array([said[-1] for said in heard.values()]),
             "changes": np.array([np.count_nonzero(np.diff(said)) for said in heard.values()]),
         }
+
+    def assertions(self, claim: Claim, classes: Sequence[str]) -> list[Assertion]:
+        def said(row: tuple[int, int]) -> str:
+            often = f", a number that changed in {row[1]:,} rounds" if row[1] else ""
+            return f"{row[0]:,} examples{often}"
+
+        rows = zip(claim["count"].tolist(), claim["changes"].tolist(), strict=True)
+        return by_client(claim["client"], rows, said, "how many examples it owns, and whether some came or went")
 
     def measure(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[Evidence]:
         true = np.array([truth.label_counts(int(k)).sum() for k in claim["client"]])

@@ -20,8 +20,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attacks.attack import Attack, Card, Claim, Effort, Floats, Knowledge, Truth
-from attacks.evidence import Baseline, Evidence
+from attacks.evidence import Assertion, Baseline, Evidence
 from attacks.prototypes._weights import broadcast, several
+from attacks.trials.asserted import OF_COUNTS, by_client
 from attacks.trials.hits import hits_evidence
 from fl.artifact import Artifact, Role
 from fl.kinds import Kind
@@ -62,6 +63,9 @@ class MajorityClass(Attack):
             "rule": np.array([keys.index((a.round, a.kind)) for a, _ in sent]),
             "rules": rules,
         }
+
+    def assertions(self, claim: Claim, classes: Sequence[str]) -> list[Assertion]:
+        return by_client(claim["client"], claim["guess"], lambda c: f"mostly class {classes[int(c)]}", OF_COUNTS)
 
     def measure(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[Evidence]:
         found: list[Evidence] = []

@@ -66,7 +66,7 @@ class LabelCountsFromGradient(Attack):
             by_bias = by_rows
             if u.examples == 1 and bias in u.gradient:  # iDLG, under any softmax
                 by_bias = np.eye(len(by_rows), dtype=np.int64)[u.gradient[bias].argmin()]
-            elif bias in u.gradient and aux is not None:
+            elif bias in u.gradient and aux is not None and len(aux):
                 if id(u.start) not in outputs:  # many uploads start from one model
                     model = knowledge.architecture(u.start)
                     outputs[id(u.start)] = confusion(model, aux.x, aux.y, knowledge.classes)

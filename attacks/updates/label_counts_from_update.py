@@ -27,8 +27,9 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from attacks.attack import Attack, Card, Claim, Effort, Knowledge, Truth
-from attacks.evidence import Evidence
+from attacks.evidence import Assertion, Evidence
 from attacks.prototypes._weights import SAID_WITH
+from attacks.trials.asserted import OF_CLASSES, by_client, owned
 from attacks.updates._head import (
     UPLOADS,
     HeadUpdate,
@@ -102,6 +103,9 @@ class LabelCountsFromUpdate(Attack):
         far = far_moved(norms) if number is None else present(norms, number)
         return np.stack([no_bias if bias is None else present(bias, number), present(rows, number), far])
 
+    def assertions(self, claim: Claim, classes: Sequence[str]) -> list[Assertion]:
+        return by_client(claim["client"], claim["present"], lambda p: owned(_agreed(p), classes), OF_CLASSES)
+
     def measure(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[Evidence]:
         counts = np.stack([truth.label_counts(int(k)) for k in claim["client"]])
         classes = counts.shape[1]
@@ -159,3 +163,11 @@ class LabelCountsFromUpdate(Attack):
             said.append(self.present(bias, rows, norms))
             labels.append(np.arange(len(bias)) == own.y[i])
         return np.stack(said), np.stack(labels)
+
+
+def _agreed(present: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """[C] what the rules that say anything agree on; [R, C]. The loss decides which rule works, so none is right
+    by itself; where they have nothing in common, what the first says."""
+    told = present[present.any(axis=1)]
+    both = told.all(axis=0)
+    return both if both.any() or not len(told) else told[0]

@@ -14,6 +14,7 @@ from reports.sections.decision import TITLES
 GATE = Severity.HIGH  # as `fedaudit check` has it where nothing else is asked for
 OPEN = (Outcome.INCONCLUSIVE, Outcome.FAILED)
 WIDTH = 100
+MOST_CLAIMS = 20  # unverified, of one attack
 
 
 def last_words(result: AuditResult, folder: Path, report: Path) -> Iterator[str]:
@@ -54,6 +55,11 @@ def explained(result: AuditResult, name: str) -> Iterator[str]:
     yield from _part("Who", fmt.threat(finding.threat) if finding.threat else "")
     yield from _part("How many", finding.exposed.text if finding.exposed else "")
     yield from _part("Why this grade", finding.reason)
+    for one in (u for u in result.unverified if u.attack == name):
+        for a in one.claims[:MOST_CLAIMS]:
+            yield from _part("Unverified claim", f"client {a.client}: {a.says}; to check it, see {a.check}")
+        if len(one.claims) > MOST_CLAIMS:
+            yield from _part("Unverified claims", f"{len(one.claims):,} in all, in audit.json")
     for e in _graded(finding):
         yield from _part("Measured", e)
     yield from _part("What it does not show", finding.does_not_show)

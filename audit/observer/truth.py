@@ -10,15 +10,19 @@ from numpy.typing import NDArray
 from attacks.attack import Images, Unseen
 from audit.subject.case import Case
 from audit.subject.messages import behind
-from fl.artifact import Artifact
+from fl.artifact import Artifact, Role
 from fl.dataset import Arrays, Data
 from fl.errors import UserError
+
+
+class Untold(UserError):
+    """What a claim is about was never told to the auditor."""
 
 
 class KnownTruth:
     """Truth as far as the case has it. `groups` gives the rows of data.train behind each replayed artifact.
 
-    All methods raise UserError where nobody told what a client holds.
+    All methods raise Untold where nobody told what a client holds.
     """
 
     def __init__(
@@ -39,12 +43,17 @@ class KnownTruth:
         chosen = index[train.y[index] == label]
         return np.asarray(train.x[chosen])
 
+    def told(self, artifact: Artifact) -> bool:
+        """Whether what its sender holds is known; what the server sent is nobody's own."""
+        known = artifact.sender.role != Role.CLIENT or artifact.sender.index in self._parts
+        return known or artifact.id in self._groups
+
     def heard(self, artifact: str) -> frozenset[int]:
         """Clients whose examples a recorded artifact is made of; nobody behind a replayed one."""
         if artifact in self._groups:
             return frozenset()
         if artifact not in self._behind:
-            raise UserError(
+            raise Untold(
                 f"nobody knows whose examples are behind {artifact}: not all uploads before it were recorded",
                 hint='name the clients under "behind" in its line of the manifest (docs/artifact-format.md)',
             )
@@ -74,7 +83,7 @@ class KnownTruth:
     def capability(self, client: int) -> float:
         """How fast a client's device is."""
         if self._times is None:
-            raise UserError(
+            raise Untold(
                 "how fast clients are is not known, so no claim about it can be checked",
                 hint="times are the simulated clock's: set federation.time_model",
             )
@@ -82,7 +91,7 @@ class KnownTruth:
 
     def _part(self, client: int) -> NDArray[np.int64]:
         if client not in self._parts:
-            raise UserError(
+            raise Untold(
                 f"what client {client} holds is not known, so no claim about it can be checked",
                 hint="give the client's own examples as truth",
             )
@@ -94,11 +103,24 @@ class KnownTruth:
             return self._part(*clients)
         known = [self._parts[k] for k in sorted(clients) if k in self._parts]
         if clients and not known:
-            raise UserError(
+            raise Untold(
                 "what the clients hold is not known, so no claim about them can be checked",
                 hint="give some clients' own examples as truth",
             )
         return np.concatenate([np.zeros(0, np.int64), *known])
+
+
+class ToldTruth(KnownTruth):
+    """The same, but of messages whose clients nobody told of there are no members: nothing is tried on those."""
+
+    def heard(self, artifact: str) -> frozenset[int]:
+        try:
+            return super().heard(artifact)
+        except Untold:
+            return frozenset()
+
+    def _rows(self, clients: frozenset[int]) -> NDArray[np.int64]:
+        return super()._rows(clients) if clients & self._parts.keys() else np.zeros(0, np.int64)
 
 
 def images(data: Data, index: NDArray[np.int64]) -> Images:

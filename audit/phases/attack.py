@@ -10,11 +10,13 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from attacks.attack import Attack, Card
-from attacks.evidence import Gallery
+import numpy as np
+
+from attacks.attack import Attack, Card, Claim, Knowledge
+from attacks.evidence import Evidence, Gallery
 from audit.controls.lab import Replays
 from audit.observer.reading import watched
-from audit.observer.truth import KnownTruth
+from audit.observer.truth import KnownTruth, ToldTruth, Untold
 from audit.observer.view import absent, granted, observer, seen
 from audit.phases.choice import choose, duration
 from audit.settings.config import Config
@@ -26,6 +28,7 @@ from audit.subject.png import png
 from audit.subject.records import AttackFile
 from audit.subject.rundir import RunDir
 from audit.subject.simulated import plugin
+from audit.verdict.replays import replayed
 from fl import durable, workers
 from fl.artifact import Artifact
 from fl.errors import UserError
@@ -71,7 +74,7 @@ class Bench:
                 self._unplanted[name, r] = error
         artifacts = {a.id: a for found in self._recorded.values() for a in found}
         groups = {id: rows for planted in self._planted.values() for id, rows in planted.groups.items()}
-        self.truth = KnownTruth(case, artifacts, groups)
+        self.truth, self.told = KnownTruth(case, artifacts, groups), ToldTruth(case, artifacts, groups)
 
     def artifacts(self, card: Card) -> list[Artifact]:
         """Recorded in the rounds that the card wants, and planted for it; raises what its control raised."""
@@ -131,14 +134,49 @@ def _carried_out(attack: Attack, name: str, bench: Bench, opened: set[Kind]) -> 
         opened.clear()
         return {"observer": str(who), "status": "not_applicable", "reason": reason}
     claim = attack.run(view, knowledge, case.streams.numpy("attack", name))
-    evidence = attack.measure(claim, bench.truth, case.streams.numpy("measure", name))
-    found = {
-        "observer": str(who),
-        "evidence": [dataclasses.asdict(e) for e in evidence],
-        "galleries": [_encode(g) for g in attack.galleries(claim, bench.truth)],
-        "curves": [dataclasses.asdict(c) for c in attack.curves(claim, bench.truth)],
-    }
+    try:
+        found = _measured(attack, claim, bench.truth, case.streams.numpy("measure", name))
+    except Untold as untold:
+        found = _unverified(attack, name, bench, claim, view, knowledge, str(untold.args[0]))
+    found["observer"] = str(who)
     json.dumps(found)  # raises here, where it is this attack's failure, what the file could not hold
+    return found
+
+
+def _measured(attack: Attack, claim: Claim, truth: KnownTruth, rng: np.random.Generator) -> dict[str, Any]:
+    evidence = attack.measure(claim, truth, rng)
+    return {
+        "evidence": [dataclasses.asdict(e) for e in evidence],
+        "galleries": [_encode(g) for g in attack.galleries(claim, truth)],
+        "curves": [dataclasses.asdict(c) for c in attack.curves(claim, truth)],
+    }
+
+
+def _unverified(
+    attack: Attack,
+    name: str,
+    bench: Bench,
+    claim: Claim,
+    view: Sequence[Artifact],
+    knowledge: Knowledge,
+    reason: str,
+) -> dict[str, Any]:
+    """The claim in words; then the attack once more, on what clients sent of whom the auditor was told and on
+    what the auditor planted, which can be measured."""
+    case, card = bench.case, attack.card
+    said = [a for a in attack.assertions(claim, case.data.classes) if a.client not in case.parts]
+    found: dict[str, Any] = {"status": "unverified", "reason": reason}
+    found["assertions"] = [dataclasses.asdict(a) for a in said]
+    told = [a for a in view if a.kind not in card.targets or bench.truth.told(a)]
+    if not any(a.kind in card.targets for a in told) or attack.not_applicable(told, knowledge):
+        return found
+    try:
+        claim = attack.run(told, knowledge, case.streams.numpy("attack", name))
+        found |= _measured(attack, claim, bench.told, case.streams.numpy("measure", name))
+    except UserError:  # what is left cannot be measured
+        return found
+    if any(e["control"] == "none" and not replayed(Evidence(**e)) for e in found["evidence"]):
+        found |= {"status": "ran", "reason": ""}
     return found
 
 

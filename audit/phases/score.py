@@ -33,7 +33,7 @@ from audit.verdict.coverage import coverage, tried
 from audit.verdict.decision import decide
 from audit.verdict.exposure import exposures
 from audit.verdict.faults import timelines
-from audit.verdict.findings import Attacked, headline
+from audit.verdict.findings import Attacked, headline, unverified
 from audit.verdict.imported import doubts, qualified
 from audit.verdict.judge import judged
 from audit.verdict.metrics import summary
@@ -130,11 +130,11 @@ def derive(run: RunDir, config: Config, policy: Policy) -> AuditResult:
     figures += over_rounds(releases, budgets, config.delta)
     figures += breakdown_curves(matrix) if matrix else []
     figures += absence_curves(absence) if absence else []
-    findings = worst_first(findings)
+    findings, open_claims = worst_first(findings), unverified(attacked)
     result = AuditResult(
         title=config.title,
         created=datetime.now(UTC).isoformat(timespec="seconds"),
-        headline=headline(findings, _coverage(run, case, findings, chosen)),
+        headline=headline(findings, _coverage(run, case, findings, chosen), open_claims),
         scope=scope(case, findings),
         exposures=exposures(manifest(run.artifacts)),
         findings=findings,
@@ -144,6 +144,7 @@ def derive(run: RunDir, config: Config, policy: Policy) -> AuditResult:
         claims=score_files([Path(p) for p in config.claims]).claims,
         dp_audits=audits,
         imported=imported,
+        unverified=open_claims,
         robustness=matrix,
         absence=absence,
         history=[_history(r) for r in history],

@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 from annotated_types import Ge
 from pydantic import BaseModel, ConfigDict, FiniteFloat
 
-from attacks.evidence import Evidence, Series
+from attacks.evidence import Assertion, Evidence, Series
 
 Count = Annotated[int, Ge(0)]
 
@@ -66,8 +66,9 @@ class AttackFile(Form):
     name: str
     card: AttackCard
     observer: str
-    status: Literal["ran", "not_applicable", "failed"]
+    status: Literal["ran", "unverified", "not_applicable", "failed"]
     reason: str
+    assertions: list[Assertion] = []
     evidence: list[Evidence] = []
     galleries: list[Images] = []
     curves: list[Series] = []

@@ -19,8 +19,10 @@ from audit.verdict.statistics import clear
 from fl.errors import UserError
 from reports import format as fmt
 from reports.covered import Coverage
+from reports.imported import Asserted, Unverified
 from reports.result import Figure, Finding, Gallery, Headline, Outcome, Severity, worst_first
 
+NOBODY_TOLD = "What the attack claims could not be held against the truth"
 _READ = TypeAdapter(list[Evidence], config=ConfigDict(extra="forbid"))
 
 
@@ -49,17 +51,26 @@ class Attacked(Subject):
     def unsettled(self) -> Verdict | None:
         if self.file["status"] == "ran":
             return None
+        if self.unverified:
+            return Verdict(outcome=Outcome.INCONCLUSIVE, reason=f"{NOBODY_TOLD}: {self.file['reason']}.")
         return Verdict(outcome=Outcome(self.file["status"]), reason=self.file["reason"])
+
+    @property
+    def unverified(self) -> bool:
+        """It ran, and of no message that it read is known whose examples are behind it."""
+        return bool(self.file["status"] == "unverified")
 
     def words(self, verdict: Verdict) -> Mapping[str, Any]:
         card = self.file["card"]
         return {
             "id": self.file["name"].replace(":", "."),
-            "title": _title(verdict.outcome, card["title"], card["learns"]),
+            "title": f"{card['title']}: what it claims could not be verified"
+            if self.unverified
+            else _title(verdict.outcome, card["title"], card["learns"]),
             "source": "attack",
             "method": card["title"],
             "reference": card["source"],
-            "summary": self.file["reason"] if self.unsettled else _summary(self.found, verdict),
+            "summary": self._summary(verdict),
             "threat": card["threat"],
             "artifacts": [str(kind) for kind in self.file.get("read", [])],
             "evidence": self.found,
@@ -69,6 +80,13 @@ class Attacked(Subject):
             "remedy": card["remedy"],
             "seconds": self.file.get("seconds", 0.0),
         }
+
+    def _summary(self, verdict: Verdict) -> str:
+        if self.unverified:
+            many = fmt.plural(len(self.file["assertions"]), "client")
+            told = f"It claims something of {many}" if self.file["assertions"] else "Its claims have no words"
+            return f"The attack ran on the recorded messages. {told}; nobody told the auditor what clients hold."
+        return self.file["reason"] if self.unsettled else _summary(self.found, verdict)
 
     def figures(self, finding: Finding) -> list[Figure]:
         """The curves over n and the ROC."""
@@ -142,8 +160,24 @@ def _where_it_ends(real: Sequence[Evidence], measure: str) -> str:
     return text + "."
 
 
-def headline(findings: Sequence[Finding], coverage: Coverage) -> Headline:
-    """The worst demonstrated finding, and how much of what applies was really looked at."""
+def headline(findings: Sequence[Finding], coverage: Coverage, unverified: Sequence[Unverified] = ()) -> Headline:
+    """The worst demonstrated finding, and how much of what applies was really looked at; before all, where it is
+    so, that of what attacks claim nothing could be verified."""
+    told = _worst(findings, coverage)
+    if not unverified or any(f.source == "attack" and f.outcome in _MEASURED for f in findings):
+        return told
+    ran = fmt.plural(len(unverified), "attack")
+    text = (
+        f"Nothing that attacks claim could be verified: {ran} ran on the recorded messages, and nobody told the "
+        f"auditor what clients hold. {told.sentence}"
+    )
+    return told.model_copy(update={"sentence": text})
+
+
+_MEASURED = (Outcome.DEMONSTRATED, Outcome.NOT_DEMONSTRATED)
+
+
+def _worst(findings: Sequence[Finding], coverage: Coverage) -> Headline:
     harm = [f for f in findings if f.source == "robustness" and f.threat]  # a rule under attack, not its cost
     coverage = _with(coverage, [f.outcome for f in harm])
     worst = next((f for f in worst_first(findings) if f.outcome == Outcome.DEMONSTRATED), None)
@@ -180,3 +214,17 @@ def _with(coverage: Coverage, harm: Sequence[Outcome]) -> Coverage:
             "failed": coverage.failed + tally[Outcome.FAILED],
         }
     )
+
+
+def unverified(attacked: Sequence[Attacked]) -> list[Unverified]:
+    """What attacks assert of clients of whom nobody told the auditor, attack by attack."""
+    return [
+        Unverified(
+            attack=subject.file["name"].replace(":", "."),
+            title=subject.file["card"]["title"],
+            observer=subject.file["observer"],
+            claims=[Asserted(**a) for a in subject.file.get("assertions", [])],
+        )
+        for subject in attacked
+        if subject.unverified or subject.file.get("assertions")
+    ]
