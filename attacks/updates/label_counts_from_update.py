@@ -169,5 +169,6 @@ def _agreed(present: NDArray[np.bool_]) -> NDArray[np.bool_]:
     """[C] what the rules that say anything agree on; [R, C]. The loss decides which rule works, so none is right
     by itself; where they have nothing in common, what the first says."""
     told = present[present.any(axis=1)]
-    both = told.all(axis=0)
-    return both if both.any() or not len(told) else told[0]
+    both: NDArray[np.bool_] = np.asarray(told.all(axis=0) & told.any(axis=0))
+    first: NDArray[np.bool_] = np.asarray(told[0]) if len(told) else both
+    return both if both.any() else first
