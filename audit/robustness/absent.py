@@ -12,6 +12,7 @@ from reports import format as fmt
 from reports.absence import AXES, Absence, Beside, Difference, Return
 from reports.result import Outcome
 
+LITTLE = 0.05  # a loss surely below this is called none; the policy grades what is surely above
 LIMIT = "What other rounds, data or patterns of absence would cost: clients here are absent whatever they hold."
 
 
@@ -33,13 +34,11 @@ class Resilience(Subject):
 
     @property
     def unsettled(self) -> Verdict | None:
-        return _one_seed(self.worst.drop)
+        return _open(self.worst.drop)
 
     def words(self, verdict: Verdict) -> Mapping[str, Any]:
         worst = self.worst
-        loses = (
-            "loses accuracy" if verdict.outcome is Outcome.DEMONSTRATED else "was not seen to lose much accuracy"
-        )
+        loses = "loses accuracy" if verdict.outcome is Outcome.DEMONSTRATED else "not shown to lose accuracy"
         beside = " ".join(compared(b) for b in self.places if b.over_fedavg)
         return {
             "id": f"absence-{self.method}-{self.axis}",
@@ -66,11 +65,11 @@ class Forgetting(Subject):
 
     @property
     def unsettled(self) -> Verdict | None:
-        return _one_seed(self.found_return.drop)
+        return _open(self.found_return.drop)
 
     def words(self, verdict: Verdict) -> Mapping[str, Any]:
         r = self.found_return
-        forgets = "forgets" if verdict.outcome is Outcome.DEMONSTRATED else "was not seen to forget"
+        forgets = "forgets" if verdict.outcome is Outcome.DEMONSTRATED else "not shown to forget"
         return {
             "id": f"absence-{r.method}-leaving",
             "title": f"{r.method}: {forgets} class {r.label} when its only holders leave",
@@ -127,7 +126,12 @@ def _lower(measure: str, d: Difference) -> list[Fact]:
     return [Fact(measure=measure, value=d.interval[0])] if d.interval else []
 
 
-def _one_seed(d: Difference) -> Verdict | None:
-    if d.interval:
+def _open(d: Difference) -> Verdict | None:
+    """Inconclusive where the seeds leave open whether anything, or much, is lost."""
+    if d.interval is None:
+        return Verdict(outcome=Outcome.INCONCLUSIVE, reason="One seed has no interval over seeds: run three.")
+    low, high = d.interval
+    if low >= LITTLE or high < LITTLE:
         return None
-    return Verdict(outcome=Outcome.INCONCLUSIVE, reason="One seed has no interval over seeds: run three.")
+    reason = f"The seeds disagree: the loss may be anything from {100 * low:.1f} to {100 * high:.1f} points."
+    return Verdict(outcome=Outcome.INCONCLUSIVE, reason=reason)

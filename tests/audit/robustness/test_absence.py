@@ -75,7 +75,8 @@ def test_seeds_that_disagree_and_one_seed_alone_decide_nothing() -> None:
     apart = {("fedavg", 1.0): [0.9, 0.9, 0.9], ("fedavg", 0.5): [0.5, 0.9, 0.95]}
     own = config(absence={"methods": []})
     [subject] = subjects(table(own, histories(apart), []))
-    assert judged(subject, load_policy("default")).outcome is Outcome.NOT_DEMONSTRATED
+    # a mean loss of 12 points whose sign the seeds leave open is not "none"
+    assert judged(subject, load_policy("default")).outcome is Outcome.INCONCLUSIVE
     single = {k: v for k, v in histories(apart).items() if k.seed == 7}
     [subject] = subjects(table(config(absence={"methods": [], "seeds": [7]}), single, []))
     assert judged(subject, load_policy("default")).outcome is Outcome.INCONCLUSIVE
