@@ -260,7 +260,7 @@ def _scale(axes: "Axes", figure: Figure) -> None:
             axis.set_major_formatter(FuncFormatter(lambda v, _: number(v)))
             axis.set_minor_formatter(NullFormatter())
             if roc:
-                axes.set(**{f"{which}lim": (min(positive), 1.0)})
+                axes.set(**{f"{which}lim": (min(*positive, 0.1), 1.0)})
         elif (which, figure.kind) in (("x", "line"), ("y", "points")) and all(map(_whole, values)):
             axis = axes.xaxis if which == "x" else axes.yaxis
             axis.set_major_locator(MaxNLocator(integer=True))

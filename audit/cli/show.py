@@ -25,6 +25,7 @@ from audit.settings import catalog
 from audit.subject.environment import versions
 from fl.errors import UserError
 from fl.machine import cores
+from fl.plugin import configure
 from reports.format import duration
 from reports.visible import visible
 
@@ -129,7 +130,7 @@ def doctor() -> list[list[str]]:
 
 def _dataset(name: str) -> str:
     try:
-        data = catalog.load("datasets", name)().load()
+        data = configure(catalog.load("datasets", name), {}, name).load()
     except UserError as error:
         return f"not ready: {error.args[0]}"
     except Exception as error:

@@ -3,6 +3,7 @@
 import base64
 import io
 import math
+import warnings
 import xml.etree.ElementTree as ET
 
 import numpy as np
@@ -14,7 +15,7 @@ from reports import charts
 from reports import format as fmt
 from reports.gallery import enlarge, strips
 from reports.markup import spans
-from reports.result import Gallery
+from reports.result import Gallery, Series
 from reports.typeset import breakable, printable
 from tests.reports.sample import result
 from tests.reports.sample_figures import png
@@ -97,6 +98,13 @@ def test_a_chart_is_the_same_bytes_each_time_and_valid_xml(figure):
     assert image == charts.svg(figure)
     assert ET.fromstring(image).tag.endswith("svg")
     assert b"<dc:date>" not in image and b"<text" not in image
+
+
+def test_a_curve_of_nothing_but_certainty_is_drawn_without_a_warning():
+    sure = Series(name="label set", x=[1.0, 1.0], y=[1.0, 1.0])
+    figure = next(f for f in result().figures if f.kind == "roc").model_copy(update={"series": [sure]})
+    with warnings.catch_warnings(action="error"):
+        assert b"label set" in charts.svg(figure)
 
 
 def test_charts_leave_the_users_matplotlib_settings_alone():

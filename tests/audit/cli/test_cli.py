@@ -84,6 +84,8 @@ def test_the_doctor_names_versions_device_and_cores() -> None:
     assert done.exit_code == 0, done.output
     rows = dict(line.split("\t", 1) for line in done.stdout.splitlines())
     assert rows["python"].startswith("3.") and rows["device"] and int(rows["cores"]) >= 1
+    assert not [row for row in rows.items() if row[1].startswith("failed")]
+    assert rows["dataset npz"] == "not ready: npz.path is missing"
 
 
 def test_a_users_own_plugin_beside_the_config_is_found(tmp_path: Path) -> None:
