@@ -76,6 +76,7 @@ class Finding(Record):
     reason: str = ""
     rule: str = ""  # id of the policy's rule that held; empty: none
     where: str = ""  # the place of a curve that it held at
+    extrapolated: bool = False  # graded by what the auditor planted, at the n that clients recorded
     threat: Threat | None = None
     artifacts: list[str] = Field(default_factory=list)  # the kinds that an attack opened in this run
     evidence: list[Evidence] = Field(default_factory=list)

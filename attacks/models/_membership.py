@@ -79,6 +79,7 @@ class ModelMembership(Attack):
             "origin": np.array([t.origin for t in queried]),
             "model": np.array([t.model for t in queried]),
             "sender": np.array([t.sender for t in queried]),
+            "n": np.array([t.n for t in queried]),
             "classes": np.array(knowledge.classes),
             "seed": np.array(rng.integers(2**62)),
         }

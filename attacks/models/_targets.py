@@ -24,6 +24,7 @@ class Target:
     sender: int  # -1: the server
     weights: Arrays  # all of the model's
     start: Arrays  # what an update started from; empty for the others
+    n: int = 0  # examples that a replayed one was trained on, where replays make a curve
 
     def change(self) -> Arrays:
         """What local training did to the floating weights that it started from, float64."""
@@ -95,6 +96,7 @@ def _upload(a: Artifact, view: Sequence[Artifact], training: Mapping[str, float]
         sender=a.sender.index,
         weights={**before, **sent},
         start=before,
+        n=int(a.note["n"]) if "curve" in a.note else 0,
     )
 
 

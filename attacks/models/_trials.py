@@ -43,6 +43,7 @@ class Bucket:
     blind: dict[str, Scores]
     models: int
     against: str  # what the non-members are
+    n: int = 0  # examples behind each model, where that is a curve
 
     @property
     def planted(self) -> bool:
@@ -51,11 +52,12 @@ class Bucket:
 
     @property
     def name(self) -> str:
-        return f"{self.model}, {self.origin}"
+        return f"{self.model}, {self.origin}" + (f", n = {self.n}" if self.n else "")
 
     @property
     def condition(self) -> Mapping[str, float | str]:
-        return {"model": self.model, "origin": self.origin}
+        curve: Mapping[str, float | str] = {"n": self.n} if self.n else {}
+        return {**curve, "model": self.model, "origin": self.origin}
 
     @property
     def note(self) -> str:
@@ -86,20 +88,22 @@ def buckets(claim: Claim, truth: Truth, limits: tuple[int, int], rng: np.random.
     if not cases:
         return []
     table = _scaled(claim["scorer"][0](candidates))
-    groups: dict[tuple[str, str], list[_Case]] = defaultdict(list)
+    groups: dict[tuple[str, str, int], list[_Case]] = defaultdict(list)
     for case in cases:
-        groups[str(claim["model"][case.row]), str(claim["origin"][case.row])].append(case)
+        key = str(claim["model"][case.row]), str(claim["origin"][case.row]), int(claim["n"][case.row])
+        groups[key].append(case)
     return [
         Bucket(
             model=model,
             origin=origin,
+            n=n,
             models=len(some),
             against=" or ".join(sorted({c.against for c in some})),
             scores=_scores([(table[c.row], c) for c in some]),
             non_members=_scores([(table[c.row], c.halved()) for c in some]),
             blind=_blind(claim, table, some),
         )
-        for (model, origin), some in sorted(groups.items())
+        for (model, origin, n), some in sorted(groups.items())
     ]
 
 

@@ -50,6 +50,7 @@ def explained(result: AuditResult, name: str) -> Iterator[str]:
         )
     finding = found[name]
     grade = finding.severity if finding.outcome is Outcome.DEMONSTRATED else fmt.OUTCOMES[finding.outcome].lower()
+    grade = f"{finding.severity}, extrapolated" if finding.extrapolated else grade
     yield from _part("", f"{finding.title} ({grade})")
     yield from _part("What", finding.summary)
     yield from _part("Who", fmt.threat(finding.threat) if finding.threat else "")

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from audit.controls.lab import Lab, Replays, received
+from audit.controls.lab import Lab, Replays, owned, received
 from audit.settings.controls import Replay
 from audit.subject.case import Case
 from fl.artifact import Artifact
@@ -37,7 +37,7 @@ def plant(case: Case, recorded: Sequence[Artifact], settings: Replay) -> Replays
     latest = {
         a.sender.index: a
         for a in sorted(recorded, key=lambda a: a.round)
-        if a.kind == Kind.CONDENSED_IMAGES and a.origin == "recorded" and a.sender.index in case.parts
+        if a.kind == Kind.CONDENSED_IMAGES and a.origin == "recorded" and a.sender.index in owned(case)
     }
     if lab is None or not latest:
         return made
@@ -81,7 +81,7 @@ def _visits(
     labels = case.data.train.y
     cells = {
         k: {int(c): rows for c in np.unique(labels[own]) if len(rows := own[labels[own] == c]) >= n}
-        for k, own in ((k, case.parts[k]) for k in clients)
+        for k, own in ((k, owned(case)[k]) for k in clients)
     }
     cells = {k: own for k, own in cells.items() if own}
     possible = [rows for own in cells.values() for rows in own.values()]

@@ -37,6 +37,11 @@ from fl.tree import to_numpy
 from fl.wire import Wire
 
 
+def owned(case: Case) -> Mapping[int, Index]:
+    """Client -> examples that it is played with: its own; where nobody told of any client's, the auditor's."""
+    return case.parts or {k: case.planted for k in range(case.clients) if len(case.planted)}
+
+
 @dataclass(frozen=True)
 class Replays:
     """Messages that a control made; never mixed up with recorded ones: `origin` is "replayed"."""

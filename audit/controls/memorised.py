@@ -25,7 +25,8 @@ import torch
 
 from attacks.models._trials import taught
 from attacks.trials.reidentification import fingerprints
-from audit.controls.lab import Lab, Replays, received
+from audit.controls.lab import Lab, Replays, owned, received
+from audit.controls.sizes import sizes
 from audit.settings.controls import Replay
 from audit.subject.case import Case
 from fl.artifact import Artifact
@@ -47,6 +48,7 @@ class Plant:
     chosen: Index
     epochs: int
     batch: int
+    curve: bool = False  # one n of a curve
 
 
 def plant(case: Case, recorded: Sequence[Artifact], settings: Replay) -> Replays:
@@ -69,16 +71,22 @@ def plant(case: Case, recorded: Sequence[Artifact], settings: Replay) -> Replays
             for a in sorted(recorded, key=lambda a: a.round)
             if a.kind in kinds and a.origin == "recorded" and Kind.GLOBAL_MODEL in _begun(recorded, a)
         }
-        clients = rng.permutation(sorted(k for k in newest if k is not None and k in case.parts))
+        clients = rng.permutation(sorted(k for k in newest if k is not None and k in owned(case)))
         for client in sorted(clients[: settings.clients].tolist()):
-            model, own = newest[client], case.parts[client]
+            model, own = newest[client], owned(case)[client]
             plants = _plants(own, lab.method.config, rng)
+            if not case.parts:
+                plants += _curve(
+                    own, lab.method.config, {*settings.sizes, *sizes(case.artifacts, "memorised")[:1]}, rng
+                )
             for i, p in enumerate(plants if model.kind != Kind.RELAY_MODEL else plants[:1]):
                 streams = Streams(case.streams.key("replay_models", client, i))
                 data = case.data if p.name else _mislabelled(case.data, p.chosen)
                 alone = lab.alone(client, p.chosen, streams, epochs=p.epochs, batch=p.batch, data=data)
                 sent = alone.replayed(model, _begun(recorded, model))
-                note = {"n": len(p.chosen)} | ({"plant": p.name} if p.name else {})
+                note: dict[str, float | str] = {"n": len(p.chosen)}
+                note |= {"plant": p.name} if p.name else {}
+                note |= {"curve": 1} if p.curve else {}
                 made.add(f"{prefix}/{client}" + (f".{i}" if i else ""), model, sent, p.chosen, note)
     return made
 
@@ -92,6 +100,21 @@ def _plants(own: Index, config: LocalConfig, rng: np.random.Generator) -> list[P
         Plant("", memorised, EPOCHS, min(BATCH, len(memorised))),
         Plant("a few images, seen once", few, 1, len(few)),
         Plant("trained as the run trains", half, config.local_epochs, min(config.batch_size, len(half))),
+    ]
+
+
+def _curve(own: Index, config: LocalConfig, wanted: set[int], rng: np.random.Generator) -> list[Plant]:
+    """Plants of every size wanted, as far as there are examples, each trained on as the run trains."""
+    return [
+        Plant(
+            "trained as the run trains",
+            np.sort(rng.choice(own, n, replace=False)),
+            config.local_epochs,
+            min(config.batch_size, n),
+            curve=True,
+        )
+        for n in sorted(wanted)
+        if n <= len(own)
     ]
 
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from audit.controls.lab import Lab, Replays, received
+from audit.controls.lab import Lab, Replays, owned, received
 from audit.settings.controls import Replay
 from audit.subject.case import Case
 from fl.artifact import Artifact
@@ -58,7 +58,7 @@ def plant(case: Case, recorded: Sequence[Artifact], settings: Replay) -> Replays
             group = np.sort(rng.choice(cell.members, n, replace=False))
             sent = sent_prototype(lab, cell, group, recorded, Streams(case.streams.key("replay", n, i)))
             made.add(f"replay/n{n}/{i}", cell.sent, sent, group, {"n": n})
-    for k in sorted(latest):
+    for k in sorted(latest.keys() & case.parts.keys()):
         whole(case, lab, latest[k], recorded, made)
     return made
 
@@ -66,7 +66,7 @@ def plant(case: Case, recorded: Sequence[Artifact], settings: Replay) -> Replays
 def senders(case: Case, recorded: Sequence[Artifact]) -> dict[int, Artifact]:
     """The latest prototypes of each client that holds something and whose model of that round is known."""
     found = [a for a in recorded if a.kind == Kind.LOCAL_PROTOTYPES and a.origin == "recorded"]
-    found = [a for a in found if a.sender.index in case.parts and begun(recorded, a) is not None]
+    found = [a for a in found if a.sender.index in owned(case) and begun(recorded, a) is not None]
     return {a.sender.index: a for a in sorted(found, key=lambda a: a.round) if a.sender.index is not None}
 
 
@@ -92,7 +92,7 @@ def begun(recorded: Sequence[Artifact], sent: Artifact) -> Message | None:
 def cells(case: Case, sent: Artifact) -> list[Cell]:
     """The classes of a sender, in order."""
     assert sent.sender.index is not None, f"{sent.id}: no client sent it"
-    own, labels = case.parts[sent.sender.index], case.data.train.y
+    own, labels = owned(case)[sent.sender.index], case.data.train.y
     classes, first = np.unique(labels[own], return_index=True)
     return [Cell(sent, int(c), own[labels[own] == c], own[first[classes != c]]) for c in classes]
 
@@ -113,7 +113,7 @@ def whole(case: Case, lab: Lab, like: Artifact, recorded: Sequence[Artifact], ma
     """Adds a message for each class of all that `like`'s sender owns, as its own streams make it."""
     client = like.sender.index
     assert client is not None
-    sent = _sent(lab, like, case.parts[client], recorded, case.streams)
+    sent = _sent(lab, like, owned(case)[client], recorded, case.streams)
     for cell in cells(case, like):
         id, note = f"replay/whole/{client}/{cell.label}", {"n": len(cell.members), "whole": 1}
         made.add(id, like, _of_class(sent, cell.label), cell.members, note)

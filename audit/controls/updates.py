@@ -13,7 +13,7 @@ import numpy as np
 
 from attacks.prototypes._weights import uploads as read
 from attacks.updates._gradients import KINDS
-from audit.controls.lab import Lab, Replays, received
+from audit.controls.lab import Lab, Replays, owned, received
 from audit.settings.controls import Replay
 from audit.subject.case import Case
 from fl.artifact import Artifact
@@ -38,7 +38,7 @@ def plant(case: Case, recorded: Sequence[Artifact], settings: Replay) -> Replays
     if lab is None:
         return made
     rng = case.streams.numpy("replay_updates")
-    parts = case.parts
+    parts = owned(case)
     latest = {a.sender.index: a for a in sorted(uploads, key=lambda a: a.round)}
     clients = sorted(rng.permutation(sorted(k for k in latest if k is not None and k in parts)).tolist())
     clients = clients[: settings.clients]

@@ -15,6 +15,7 @@ import numpy as np
 from attacks.attack import Attack, Card, Claim, Knowledge
 from attacks.evidence import Evidence, Gallery
 from audit.controls.lab import Replays
+from audit.controls.sizes import sizes, steps
 from audit.observer.reading import watched
 from audit.observer.truth import KnownTruth, ToldTruth, Untold
 from audit.observer.view import absent, granted, observer, seen
@@ -167,6 +168,8 @@ def _unverified(
     said = [a for a in attack.assertions(claim, case.data.classes) if a.client not in case.parts]
     found: dict[str, Any] = {"status": "unverified", "reason": reason}
     found["assertions"] = [dataclasses.asdict(a) for a in said]
+    found["sizes"] = sizes(case.artifacts, card.control)
+    found["steps"] = steps(case, min(found["sizes"], default=0))
     told = [a for a in view if a.kind not in card.targets or bench.truth.told(a)]
     if not any(a.kind in card.targets for a in told) or attack.not_applicable(told, knowledge):
         return found

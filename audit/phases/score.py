@@ -32,6 +32,7 @@ from audit.verdict.clock import by_device, by_time, compared, last_round
 from audit.verdict.coverage import coverage, tried
 from audit.verdict.decision import decide
 from audit.verdict.exposure import exposures
+from audit.verdict.extrapolated import extrapolated
 from audit.verdict.faults import timelines
 from audit.verdict.findings import Attacked, headline, unverified
 from audit.verdict.imported import doubts, qualified
@@ -117,6 +118,7 @@ def derive(run: RunDir, config: Config, policy: Policy) -> AuditResult:
     imported = _imported(run) if config.case == "recorded" else None
     subjects += doubts(imported) if imported else []
     findings = [qualified(judged(subject, policy), imported) for subject in subjects]
+    findings[: len(attacked)] = [extrapolated(f, a, policy) for a, f in zip(attacked, findings, strict=False)]
     of_attacks = list(zip(attacked, findings, strict=False))  # they come first
     chosen = choose(config, case)
     names = {spec.label: spec.name for spec in chosen.specs}

@@ -108,6 +108,10 @@ class Case(Protocol):
         """Rows that nobody trained on and no adversary has; may be empty."""
 
     @property
+    def planted(self) -> Index:
+        """Rows of the auditor's own that clients are played with where nobody told what any of them holds."""
+
+    @property
     def spare(self) -> Index:
         """Rows the server trains on; may be empty."""
 

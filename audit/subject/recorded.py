@@ -170,8 +170,9 @@ class RecordedCase:
         return {int(k): np.flatnonzero(owner == k) for k in np.unique(owner) if k != NOBODY}
 
     @cached_property
-    def _own(self) -> tuple[Index, Index]:
-        """The auditor's own examples, evenly of their classes: an adversary's, and those nobody sees.
+    def _own(self) -> tuple[Index, Index, Index]:
+        """The auditor's own examples, evenly of their classes: an adversary's, those nobody sees, and, where no
+        client's are known, half of the latter for clients to be played with.
 
         None that a client holds, and none twice.
         """
@@ -187,7 +188,9 @@ class RecordedCase:
         rows = rows[np.argsort(self._known.examples.y[rows], kind="stable")]
         share = self.subject.auxiliary
         mine = np.diff(np.floor(np.arange(len(rows) + 1) * share + 1e-9)) > 0
-        return np.sort(rows[mine]), np.sort(rows[~mine])
+        rest = rows[~mine]
+        planted = rest[1::2] if not self.parts else rest[:0]
+        return np.sort(rows[mine]), np.sort(rest[::2] if not self.parts else rest), np.sort(planted)
 
     @property
     def unseen(self) -> Mapping[int, Index]:
@@ -200,6 +203,10 @@ class RecordedCase:
     @property
     def reference(self) -> Index:
         return self._own[1]
+
+    @property
+    def planted(self) -> Index:
+        return self._own[2]
 
     @property
     def spare(self) -> Index:

@@ -69,6 +69,8 @@ class AttackFile(Form):
     status: Literal["ran", "unverified", "not_applicable", "failed"]
     reason: str
     assertions: list[Assertion] = []
+    sizes: list[Count] = []  # examples behind each recorded message, in order, where messages say so
+    steps: Count = 0  # of training on the fewest of them
     evidence: list[Evidence] = []
     galleries: list[Images] = []
     curves: list[Series] = []

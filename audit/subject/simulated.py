@@ -10,6 +10,7 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
+import numpy as np
 from torch import nn
 from torch.random import fork_rng
 
@@ -174,6 +175,10 @@ class SimulatedCase:
     @cached_property
     def unseen(self) -> Mapping[int, Index]:
         return {k: rows for k, rows in enumerate(self.population.own) if len(rows)}
+
+    @property
+    def planted(self) -> Index:
+        return np.zeros(0, np.int64)
 
     @property
     def spare(self) -> Index:

@@ -17,11 +17,13 @@ def by_samples(finding: str, evidence: Sequence[Evidence]) -> list[Figure]:
         if len({e.condition["n"] for e in found}) < 2:
             continue
         series = []
-        for origin in ("replayed", "recorded"):
+        for origin in sorted({str(e.condition.get("origin", "recorded")) for e in found} - {WHOLE}, reverse=True):
             points = _sorted([e for e in found if e.condition.get("origin", "recorded") == origin])
             if points:
                 series.append(_series(f"attack ({origin} artifacts)", points))
-        curve = _sorted([e for e in found if e.condition.get("origin") == "replayed"]) or _sorted(found)
+        curve = _sorted(
+            [e for e in found if str(e.condition.get("origin", "")).startswith("replayed")]
+        ) or _sorted(found)
         for name in dict.fromkeys(b.name for e in curve for b in e.baselines):
             pairs = [(e, b) for e in curve for b in e.baselines if b.name == name]
             series.append(

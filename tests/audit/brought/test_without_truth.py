@@ -1,5 +1,6 @@
 """The audit of a recorded federation whose clients' examples the auditor was not given, or of one client only."""
 
+import dataclasses
 import shutil
 from pathlib import Path
 from typing import Any
@@ -8,24 +9,32 @@ import numpy as np
 import pytest
 
 from attacks.attack import Attack
+from attacks.evidence import Baseline, Evidence
 from audit.cli.ending import explained
 from audit.phases.plan import execute
 from audit.phases.report import read_result
 from audit.settings import catalog
+from audit.settings.config import Config
+from audit.settings.errors import validate
+from audit.subject.open import recorded
+from audit.verdict.extrapolated import below, extrapolated
+from audit.verdict.findings import Attacked
+from audit.verdict.judge import judge, judged
+from audit.verdict.policy import load_policy
 from reports.result import AuditResult, Outcome, Severity
 from tests.audit.brought.theirs import FLOWER, brought, nodes
 
 PHASES = ["attack", "account", "score", "report"]
+REPLAY = {"sizes": [1, 5, 20, 100], "clients": 3}
 READERS = ["label_counts_from_update", "example_numbers", "loss_threshold"]
 
 
-def audited(folder: Path, truth: Path | None, attacks: list[Any] | None = None) -> AuditResult:
+def audited(
+    folder: Path, truth: Path | None, attacks: list[Any] | None = None, replay: dict[str, Any] | None = None
+) -> AuditResult:
     run, config, _ = brought(folder, truth)
-    config = config.model_copy(
-        update={
-            "attacks": type(config).model_validate(config.model_dump() | {"attacks": attacks or READERS}).attacks
-        }
-    )
+    given = {"attacks": attacks or READERS, "replay": replay or {}}
+    config = validate(Config, config.model_dump(mode="json", exclude_defaults=True) | given, "test")
     execute(run, config, PHASES, lambda *_: None, skip_finished=False)
     return read_result(run)
 
@@ -101,3 +110,89 @@ def test_no_attack_fails_for_want_of_truth(tmp_path: Path) -> None:
     result = audited(tmp_path, None, [*quick, "label_counts_from_gradient"])
     assert [f"{f.id}: {f.summary}" for f in result.findings if f.outcome is Outcome.FAILED] == []
     assert not [f for f in result.findings if f.source == "attack" and f.outcome is Outcome.NOT_DEMONSTRATED]
+
+
+@pytest.fixture(scope="module")
+def planted(tmp_path_factory: pytest.TempPathFactory) -> AuditResult:
+    """Nobody's truth; examples of the auditor's own."""
+    folder = tmp_path_factory.mktemp("planted")
+    return audited(folder, of(folder, "own"), ["loss_threshold"], REPLAY)
+
+
+def test_planted_messages_give_a_curve_with_the_recorded_models_up_to_the_recorded_n(
+    planted: AuditResult,
+) -> None:
+    (one,) = [f for f in planted.findings if f.id == "loss_threshold"]
+    curve = {int(e.condition["n"]): e.value for e in one.evidence if e.measure == "auc" and "n" in e.condition}
+    assert sorted(curve) == [1, 5, 20, 100, 106]
+    assert "made of 106 to 170 examples; planted were up to 106" in one.summary
+    assert any(f.finding == one.id and f.kind == "line" for f in planted.figures)
+    assert not [e for e in one.evidence if e.control == "none"]
+
+
+def test_the_auditors_own_examples_are_planted_and_known_to_no_adversary(tmp_path: Path) -> None:
+    run, config, _ = brought(tmp_path, of(tmp_path, "own"))
+    case = recorded(run, config)
+    pools = [case.auxiliary, case.reference, case.planted]
+    assert all(len(p) > 150 for p in pools) and len(np.unique(np.concatenate(pools))) == sum(map(len, pools))
+    assert set(np.unique(case.data.train.y[case.planted])) == set(range(10))
+    run, config, _ = brought(tmp_path / "told", FLOWER / "truth")
+    assert len(recorded(run, config).planted) == 0
+
+
+def subject(n: float, value: float, sizes: list[int]) -> Attacked:
+    """A finding nobody could verify: the planted curve at one n, and the sizes that were recorded."""
+    condition = {"n": n, "origin": "replayed"}
+    interval = (value - 0.02, min(1.0, value + 0.02))
+    auc = Evidence(
+        measure="auc",
+        value=value,
+        unit="fraction",
+        trials=2000,
+        interval=interval,
+        condition=condition,
+        control="positive",
+        baselines=(Baseline(name="chance", value=0.5),),
+    )
+    card = {
+        "title": "An attack",
+        "source": "",
+        "learns": "members",
+        "does_not_show": "",
+        "remedy": "",
+        "threat": {"position": "server", "knows": []},
+    }
+    return Attacked(
+        {
+            "name": "a",
+            "card": card,
+            "status": "unverified",
+            "reason": "nobody told",
+            "sizes": sizes,
+            "assertions": [],
+            "evidence": [dataclasses.asdict(auc)],
+        }
+    )
+
+
+@pytest.mark.parametrize(
+    ("n", "value", "named"), [(20, 0.99, True), (20, 0.5, False), (5, 0.99, False), (6, 0.99, True)]
+)
+def test_a_leak_at_the_recorded_n_or_beyond_is_extrapolated_one_level_lower_and_never_demonstrated(
+    n: float, value: float, named: bool
+) -> None:
+    policy = load_policy("default")
+    one = subject(n, value, [6, 30])
+    finding = extrapolated(judged(one, policy), one, policy)
+    assert finding.outcome is Outcome.INCONCLUSIVE and finding.extrapolated is named
+    if named:
+        there = dataclasses.replace(one.found[0], control="none", condition={"n": n})
+        truth = judge([there], policy)
+        assert finding.severity.rank == truth.severity.rank - 1 > 0
+        assert "extrapolated" in finding.title and "Extrapolated from planted messages" in finding.reason
+    else:
+        assert finding.severity is Severity.NONE
+
+
+def test_one_level_below() -> None:
+    assert [below(s).value for s in Severity] == ["high", "medium", "low", "none", "none"]
