@@ -142,7 +142,7 @@ def test_the_auditors_own_examples_are_planted_and_known_to_no_adversary(tmp_pat
 
 def subject(n: float, value: float, sizes: list[int]) -> Attacked:
     """A finding nobody could verify: the planted curve at one n, and the sizes that were recorded."""
-    condition = {"n": n, "origin": "replayed"}
+    condition: dict[str, float | str] = {"n": n, "origin": "replayed"}
     interval = (value - 0.02, min(1.0, value + 0.02))
     auc = Evidence(
         measure="auc",
