@@ -43,6 +43,8 @@ class Imported(Record):
     bytes: int
     nodes: dict[str, str] = Field(default_factory=dict)  # client/3 -> node
     truth: int = 0  # clients whose examples were given
+    clients: int = 0  # of how many
+    canaries: list[str] = Field(default_factory=list)  # parties of the auditor's own: "client/3"
     sha256: str = ""  # of the inbox's manifest
     errors: list[str] = Field(default_factory=list)  # what the recorder could not keep
     left_out: list[str] = Field(default_factory=list)  # messages that were not finite

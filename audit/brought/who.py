@@ -38,12 +38,12 @@ def who(case: RecordedCase, latest: list[Artifact]) -> Check:
     held = {k: len(rows) for k, rows in case.parts.items()}
     told = {k: n for k, n in counts.items() if k in held}
     wrong = [k for k, n in told.items() if n != held[k]]
-    alone = {k for k, n in told.items() if list(told.values()).count(n) == 1}
+    alone = {k for k, n in told.items() if list(counts.values()).count(n) == 1}  # of all clients that were heard
     by_counts = (
         f"{len(told) - len(wrong)} of {len(told)} clients sent the number of examples that their truth has"
     )
     if told and len(wrong) == 0 and len(alone) == len(held):
-        text = f"{by_counts}, and no two clients have the same number."
+        text = f"{by_counts}, and no other client has that number."
         return _with_matrix(case, latest, Check(id="who", title=TITLE, status="holds", text=text))
     found = _with_matrix(case, latest, _by_loss(case, latest))
     if wrong:

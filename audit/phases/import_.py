@@ -9,6 +9,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable
 from typing import Any
 
+from audit.brought.canaries import canaries
 from audit.brought.filters import filters
 from audit.brought.ledger import stated_ledger
 from audit.brought.what import aggregate, clips, meaning, shapes
@@ -55,7 +56,14 @@ def run(run: RunDir, config: Config, progress: Progress) -> None:
             checks += step()
     named = Counter(f for line in manifest(run.artifacts) for f in line.get("filters", ()))
     checks += filters(named, case)
-    found = Imported(**taken, truth=len(case.parts), filters=dict(named), checks=checks)
+    found = Imported(
+        **taken,
+        truth=len(case.parts),
+        clients=case.clients,
+        canaries=canaries(case, taken["nodes"]),
+        filters=dict(named),
+        checks=checks,
+    )
     _write_lines(run, run.ledger, [to_line(r) for r in stated_ledger(run, case)])
     _write_lines(run, run.metrics, _metrics(case))
     truth = of_file(run.truth, "") if run.truth.is_file() else "none was given"

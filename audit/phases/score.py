@@ -132,11 +132,11 @@ def derive(run: RunDir, config: Config, policy: Policy) -> AuditResult:
     figures += over_rounds(releases, budgets, config.delta)
     figures += breakdown_curves(matrix) if matrix else []
     figures += absence_curves(absence) if absence else []
-    findings, open_claims = worst_first(findings), unverified(attacked)
+    findings = worst_first(findings)
     result = AuditResult(
         title=config.title,
         created=datetime.now(UTC).isoformat(timespec="seconds"),
-        headline=headline(findings, _coverage(run, case, findings, chosen), open_claims),
+        headline=headline(findings, _coverage(run, case, findings, chosen), attacked),
         scope=scope(case, findings),
         exposures=exposures(manifest(run.artifacts)),
         findings=findings,
@@ -146,7 +146,7 @@ def derive(run: RunDir, config: Config, policy: Policy) -> AuditResult:
         claims=score_files([Path(p) for p in config.claims]).claims,
         dp_audits=audits,
         imported=imported,
-        unverified=open_claims,
+        unverified=unverified(attacked),
         robustness=matrix,
         absence=absence,
         history=[_history(r) for r in history],

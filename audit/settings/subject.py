@@ -44,6 +44,9 @@ class Subject(Group):
     identities: Annotated[dict[Text, Text], Field(max_length=MOST_NODES)] = Field(
         default={}, description="node in the inbox -> name of its truth; a node left out has its own name"
     )
+    canaries: Annotated[tuple[Text, ...], Field(max_length=1000)] = Field(
+        default=(), description="nodes of the auditor's own that took part, whose examples are given as truth"
+    )
     model: PluginSpec | None = Field(
         default=None, description="the network: a name of ours, or yours as module:Class; null: not stated"
     )

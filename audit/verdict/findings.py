@@ -160,21 +160,19 @@ def _where_it_ends(real: Sequence[Evidence], measure: str) -> str:
     return text + "."
 
 
-def headline(findings: Sequence[Finding], coverage: Coverage, unverified: Sequence[Unverified] = ()) -> Headline:
+def headline(findings: Sequence[Finding], coverage: Coverage, attacked: Sequence[Attacked] = ()) -> Headline:
     """The worst demonstrated finding, and how much of what applies was really looked at; before all, where it is
     so, that of what attacks claim nothing could be verified."""
     told = _worst(findings, coverage)
-    if not unverified or any(f.source == "attack" and f.outcome in _MEASURED for f in findings):
+    unverified = sum(a.unverified for a in attacked)
+    if not unverified or any(a.file["status"] == "ran" for a in attacked):
         return told
-    ran = fmt.plural(len(unverified), "attack")
+    ran = fmt.plural(unverified, "attack")
     text = (
         f"Nothing that attacks claim could be verified: {ran} ran on the recorded messages, and nobody told the "
         f"auditor what clients hold. {told.sentence}"
     )
     return told.model_copy(update={"sentence": text})
-
-
-_MEASURED = (Outcome.DEMONSTRATED, Outcome.NOT_DEMONSTRATED)
 
 
 def _worst(findings: Sequence[Finding], coverage: Coverage) -> Headline:

@@ -53,12 +53,23 @@ def qualified(finding: Finding, imported: Imported | None) -> Finding:
     who = next((c for c in imported.checks if c.id == "who"), None) if imported else None
     if who is None or finding.source != "attack" or finding.outcome not in MEASURED:
         return finding
-    if imported is None or who.status == "holds" or not imported.truth:
+    if imported is None or not imported.truth:
         return finding
+    if who.status == "holds":
+        return _of_some(finding, imported)
     reason = f"Whose examples are whose is not established, so what was measured on them says nothing: {who.text}"
     return finding.model_copy(
         update={"outcome": Outcome.INCONCLUSIVE, "severity": Severity.NONE, "reason": reason}
     )
+
+
+def _of_some(finding: Finding, imported: Imported) -> Finding:
+    """Says so where it was measured on some clients only."""
+    if imported.truth >= imported.clients:
+        return finding
+    own = f", {len(imported.canaries)} of them the auditor's own" if imported.canaries else ""
+    text = f"Measured on {imported.truth:,} of {imported.clients:,} clients, whose examples were given{own}."
+    return finding.model_copy(update={"summary": f"{finding.summary} {text}"})
 
 
 def _open(imported: Imported, check: Check) -> bool:

@@ -43,7 +43,9 @@ def _facts(found: ImportedRecord) -> dict[str, str]:
     return {
         "Recorder": found.recorder or "not said",
         "Messages": f"{found.messages:,}, {found.bytes / 1e6:,.1f} MB",
-        "Clients whose examples were given": f"{found.truth:,}",
+        "Clients whose examples were given": f"{found.truth:,}"
+        + (f" of {found.clients:,}" if found.clients else ""),
+        **({"Canary clients, the auditor's own": ", ".join(found.canaries)} if found.canaries else {}),
         "Messages not finite, left out": f"{len(found.left_out):,}",
         "Messages the recorder could not keep": f"{len(found.errors):,}",
         **({"Privacy filters named": filters} if filters else {}),

@@ -21,8 +21,9 @@ from audit.verdict.extrapolated import below, extrapolated
 from audit.verdict.findings import Attacked
 from audit.verdict.judge import judge, judged
 from audit.verdict.policy import load_policy
+from fl.errors import UserError
 from reports.result import AuditResult, Outcome, Severity
-from tests.audit.brought.theirs import FLOWER, brought, nodes
+from tests.audit.brought.theirs import FLOWER, brought, changed, check, nodes
 
 PHASES = ["attack", "account", "score", "report"]
 REPLAY = {"sizes": [1, 5, 20, 100], "clients": 3}
@@ -30,9 +31,13 @@ READERS = ["label_counts_from_update", "example_numbers", "loss_threshold"]
 
 
 def audited(
-    folder: Path, truth: Path | None, attacks: list[Any] | None = None, replay: dict[str, Any] | None = None
+    folder: Path,
+    truth: Path | None,
+    attacks: list[Any] | None = None,
+    replay: dict[str, Any] | None = None,
+    **subject: Any,
 ) -> AuditResult:
-    run, config, _ = brought(folder, truth)
+    run, config, _ = brought(folder, truth, **subject)
     given = {"attacks": attacks or READERS, "replay": replay or {}}
     config = validate(Config, config.model_dump(mode="json", exclude_defaults=True) | given, "test")
     execute(run, config, PHASES, lambda *_: None, skip_finished=False)
@@ -196,3 +201,53 @@ def test_a_leak_at_the_recorded_n_or_beyond_is_extrapolated_one_level_lower_and_
 
 def test_one_level_below() -> None:
     assert [below(s).value for s in Severity] == ["high", "medium", "low", "none", "none"]
+
+
+@pytest.fixture(scope="module")
+def canary(tmp_path_factory: pytest.TempPathFactory) -> AuditResult:
+    """Truth of one client, which is the auditor's own, and examples of the auditor's own."""
+    folder, attacks = tmp_path_factory.mktemp("canary"), [*READERS, "update_norm"]
+    return audited(folder, of(folder, nodes()[2], "own"), attacks, REPLAY, canaries=[nodes()[2]])
+
+
+def test_of_a_canary_client_there_are_findings_and_of_the_others_unverified_claims(canary: AuditResult) -> None:
+    found = {f.id: f for f in canary.findings if f.source == "attack"}
+    exact = [e for e in found["example_numbers"].evidence if e.measure == "size_known" and e.control == "none"]
+    assert [(e.value, e.trials) for e in exact] == [(1.0, 1)]
+    uploads = [e for e in found["loss_threshold"].evidence if e.condition.get("model") == "update"]
+    assert {e.condition["origin"] for e in uploads if e.control == "none"} == {"recorded"}
+    assert (
+        "could not be verified" not in found["loss_threshold"].title
+        and "verified" not in canary.headline.sentence
+    )
+    assert not any(f.extrapolated for f in found.values())
+    claims = {u.attack: [c.client for c in u.claims] for u in canary.unverified}
+    assert claims["label_counts_from_update"] == [0, 1, 3, 4, 5, 6, 7] == claims["example_numbers"]
+
+
+def test_the_report_counts_the_canary_and_says_of_whom_it_was_measured(canary: AuditResult) -> None:
+    assert canary.imported is not None
+    assert (canary.imported.truth, canary.imported.clients, canary.imported.canaries) == (1, 8, ["client/2"])
+    own = next(f for f in canary.findings if f.id == "loss_threshold")
+    assert own.summary.endswith(
+        "Measured on 1 of 8 clients, whose examples were given, 1 of them the auditor's own."
+    )
+
+
+def test_a_canary_that_shares_its_number_of_examples_is_not_known_by_it(tmp_path: Path) -> None:
+    def alike(line: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
+        if "num_examples/count" in arrays:
+            arrays["num_examples/count"] = np.full_like(arrays["num_examples/count"], 107)
+
+    node = next(n for n in nodes() if len(np.load(FLOWER / "truth" / f"{n}.npz")["y"]) == 107)
+    inbox = changed(tmp_path, alike)
+    _, _, found = brought(tmp_path, of(tmp_path, node, "own"), inbox=inbox, aggregation="other")
+    assert check(found, "who").status == "open"
+
+
+@pytest.mark.parametrize(
+    ("named", "phrase"), [("12", "which the inbox does not know"), ("NODE", "no truth of it was given")]
+)
+def test_a_canary_that_cannot_be_one_is_refused(named: str, phrase: str, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=phrase):
+        brought(tmp_path, of(tmp_path, nodes()[2], "own"), canaries=[named.replace("NODE", nodes()[0])])
