@@ -133,6 +133,7 @@ def test_planted_messages_give_a_curve_with_the_recorded_models_up_to_the_record
     assert "made of 106 to 170 examples; planted were up to 106" in one.summary
     assert any(f.finding == one.id and f.kind == "line" for f in planted.figures)
     assert not [e for e in one.evidence if e.control == "none"]
+    assert not one.extrapolated and one.severity is Severity.NONE and "one level below is none" in one.reason
 
 
 def test_the_auditors_own_examples_are_planted_and_known_to_no_adversary(tmp_path: Path) -> None:
