@@ -38,12 +38,12 @@ def extrapolated(finding: Finding, subject: Attacked, policy: Policy) -> Finding
         return finding
     severity = below(verdict.severity)
     if severity is Severity.NONE:
-        text = f"Planted messages of that size leak so little ({verdict.rule}, {verdict.severity}) that one level below"
-        return finding.model_copy(update={"reason": f"{finding.reason} {text} is none."})
+        text = f"Planted messages of that size leak little ({verdict.rule}, {severity} one level below)."
+        return finding.model_copy(update={"reason": f"{finding.reason} {text}"})
     card = subject.file["card"]
     return finding.model_copy(
         update={
-            "title": f"{card['title']}: planted messages of as many examples show {card['learns']} (extrapolated)",
+            "title": f"{card['title']}: as many planted examples tell {card['learns']} (extrapolated)",
             "severity": severity,
             "extrapolated": True,
             "reason": f"Extrapolated from planted messages, so {severity} and not {verdict.severity}, one level "

@@ -133,7 +133,6 @@ def test_planted_messages_give_a_curve_with_the_recorded_models_up_to_the_record
     assert "made of 106 to 170 examples; planted were up to 106" in one.summary
     assert any(f.finding == one.id and f.kind == "line" for f in planted.figures)
     assert not [e for e in one.evidence if e.control == "none"]
-    assert not one.extrapolated and one.severity is Severity.NONE and "one level below is none" in one.reason
 
 
 def test_the_auditors_own_examples_are_planted_and_known_to_no_adversary(tmp_path: Path) -> None:
@@ -198,6 +197,13 @@ def test_a_leak_at_the_recorded_n_or_beyond_is_extrapolated_one_level_lower_and_
         assert "extrapolated" in finding.title and "Extrapolated from planted messages" in finding.reason
     else:
         assert finding.severity is Severity.NONE
+
+
+def test_a_leak_that_would_grade_as_none_is_told_and_not_named_extrapolated() -> None:
+    policy, one = load_policy("default"), subject(20, 0.55, [6, 30])
+    finding = extrapolated(judged(one, policy), one, policy)
+    assert not finding.extrapolated and finding.severity is Severity.NONE
+    assert "leak little (above-chance, none one level below)" in finding.reason
 
 
 def test_one_level_below() -> None:
