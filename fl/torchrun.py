@@ -13,7 +13,8 @@ import secrets
 import signal
 import time
 from collections.abc import Callable
-from multiprocessing import get_context
+from contextlib import suppress
+from multiprocessing import AuthenticationError, get_context
 from multiprocessing.connection import Client, Connection, Listener
 from typing import Any
 
@@ -42,8 +43,8 @@ class Torchrun(Pool):
     """The worker processes of every rank, as one pool; for rank 0."""
 
     def __init__(self, make_site: Callable[[], Any]) -> None:
-        super().__init__(_share(), make_site)
         store, key = _store(), secrets.token_bytes(32)
+        super().__init__(_share(), make_site)
         host, ranks = os.environ["MASTER_ADDR"], int(os.environ["WORLD_SIZE"])
         alone = ranks == int(os.environ["LOCAL_WORLD_SIZE"])  # nobody else's machine is asked
         with Listener((host if alone else "0.0.0.0", 0), authkey=key, backlog=1024) as listener:
@@ -51,7 +52,7 @@ class Torchrun(Pool):
             store.set(_ADDRESS, f"{host} {port} {key.hex()}")
             for other in range(1, ranks):
                 for _ in range(int(store.get(f"fedaudit/lent/{other}"))):
-                    self._ends.append(listener.accept())
+                    self._ends.append(_accepted(listener))
         self.count = len(self._ends)
         self._before = signal.signal(signal.SIGTERM, _lost)
 
@@ -81,6 +82,13 @@ def lend(make_site: Callable[[], Any]) -> None:
         process.join()
     if any(process.exitcode for process in lent):
         raise UserError(f"a worker process of rank {rank()} ended unexpectedly", hint="look for its memory")
+
+
+def _accepted(listener: Listener) -> Connection:
+    """The next process that knows the key; who does not is turned away."""
+    while True:
+        with suppress(AuthenticationError, EOFError, ConnectionError):
+            return listener.accept()
 
 
 def _answer(address: tuple[str, int], key: bytes, make_site: foreign.Carried) -> None:

@@ -19,7 +19,7 @@ from reports.result import AuditResult, Figure, Finding, Outcome, Severity
 
 ROOT = Path(__file__).parents[2]
 # Functions that take a measure's name first, beside Evidence(measure=...)
-SAYING = {"say", "share", "_say", "_mean", "_proportion", "count_error"}
+SAYING = {"say", "share", "_say", "_mean", "_proportion", "count_error", "hits_evidence"}
 
 
 def emitted() -> set[str]:

@@ -282,7 +282,9 @@ def test_the_auc_of_few_groups_is_covered(groups: int, effect: float, between: f
     assert wrong / RUNS <= MOST
 
 
-@pytest.mark.parametrize(("groups", "effect", "between"), [(4, 4.5, 1.5), (6, 3, 1.5), (12, 4.5, 1.5)])
+@pytest.mark.parametrize(
+    ("groups", "effect", "between"), [(3, 4.5, 1.5), (3, 4.5, 0.3), (4, 4.5, 1.5), (6, 3, 1.5), (12, 4.5, 1.5)]
+)
 def test_the_lower_end_of_a_high_auc_of_few_groups_is_not_above_the_truth(
     groups: int, effect: float, between: float
 ) -> None:

@@ -2,10 +2,14 @@
 
 import os
 import signal
+import socket
+import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from multiprocessing import AuthenticationError
+from multiprocessing.connection import Client, Listener
 
 import numpy as np
 import pytest
@@ -16,6 +20,7 @@ from fl.delivery import Deliveries
 from fl.errors import UserError
 from fl.methods.fedavg import FedAvg
 from fl.model import Net
+from fl.torchrun import _accepted
 from fl.tree import Tree
 from fl.workers import Pool, Workers
 from tests.fl.worlds import CLASSES, run, same
@@ -324,3 +329,18 @@ def test_cuda_keeps_its_work_in_this_process() -> None:
     assert workers.auto_count("cuda") == 0
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     assert workers.auto_count("cpu") == (cores if (cores or 1) > 1 else 0)
+
+
+def test_who_does_not_know_the_key_lends_nothing() -> None:
+    with Listener(("127.0.0.1", 0), authkey=b"key") as listener:
+
+        def strangers() -> None:
+            with suppress(AuthenticationError):
+                Client(listener.address, authkey=b"another")
+            socket.create_connection(listener.address).close()
+            Client(listener.address, authkey=b"key").send("hello")
+
+        caller = threading.Thread(target=strangers)
+        caller.start()
+        assert _accepted(listener).recv() == "hello"
+        caller.join()

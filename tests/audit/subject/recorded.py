@@ -41,6 +41,7 @@ class Recorded:
     auxiliary: Index = field(default_factory=lambda: NONE)
     unseen: Mapping[int, Index] = field(default_factory=dict)
     reference: Index = field(default_factory=lambda: NONE)
+    planted: Index = field(default_factory=lambda: NONE)
     spare: Index = field(default_factory=lambda: NONE)
     auxiliary_kind: Literal["same", "shifted"] = "same"
     heard: Mapping[int, frozenset[int]] | None = None
