@@ -242,7 +242,7 @@ def _grouped_area(x: Floats, y: Floats, index: NDArray[np.int64], area: float, a
     areas = np.array([auc(x[gx != g], y[gy != g]).value for g in names])
     reach, middle = _left_out(special.logit(areas.clip(least, 1 - least)), alpha), special.logit(area)
     low, high = float(special.expit(middle - reach)), float(special.expit(middle + reach))
-    if len(names) == FEW_GROUPS:  # so few that Student's t is wide enough as it is: .5 to 1.5 % above the truth
+    if len(names) == FEW_GROUPS:  # Student's t of so few is wide enough
         return low, high
     return _with_unlike_group(area, (low, high), _left_out(areas, alpha), len(names), alpha)
 
@@ -252,10 +252,10 @@ def _with_unlike_group(area: float, found: Interval, reach: float, groups: int, 
 
     A sample without the rare group that is unlike the others has too extreme an area and too small a variance.
     Simulated (AUC .93 and .985, effects of deviation 1.5, 4 to 40 groups) the lower end lies above the truth in 6
-    to 13 % without this, in 0 to 6 with it. `reach` is that of areas; the part a tenth, or a hundredth of all.
+    to 13 % without this, in 0 to 6 with it; of 3 groups in 1. `reach` is that of areas; the part a tenth, or a
+    hundredth of all.
     """
-    weight = max(UNLIKE, groups * UNLIKE / 10)
-    share = weight / (groups + weight)
+    share = max(UNLIKE / (groups + UNLIKE), UNLIKE / (10 + UNLIKE))
     shrunk = area + share * (0.5 - area)
     further = share * abs(area - 0.5) * float(stats.t.isf(alpha / 2, groups - 1))
     wide, (low, high) = math.hypot(reach, further) / (shrunk * (1 - shrunk)), found
