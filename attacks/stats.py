@@ -250,8 +250,8 @@ def _grouped_area(x: Floats, y: Floats, index: NDArray[np.int64], area: float, a
 def _with_unlike_group(area: float, found: Interval, reach: float, groups: int, alpha: float) -> Interval:
     """The same interval, as far towards 1/2 as with a part of a group more that is at chance.
 
-    Without the rare group unlike the others a sample has too extreme an area and too small a variance: of simulated
-    lower ends (AUC .93 and .985, deviation 1.5, 4 to 40 groups) 6 to 13 % lie above the truth without this, 0 to 6
+    Without the rare group unlike the others a sample has too extreme an area, too small a variance: of simulated
+    lower ends (AUC .93, .985, deviation 1.5, 4 to 40 groups) 6 to 13 % lie above the truth without this, 0 to 6
     with it; of 3 groups 1 %. `reach` is that of areas; the part a tenth, or a hundredth of all.
     """
     share = max(UNLIKE / (groups + UNLIKE), UNLIKE / (10 + UNLIKE))
