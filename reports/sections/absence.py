@@ -3,9 +3,10 @@
 from collections.abc import Sequence
 
 from reports import format as fmt
-from reports.absence import AXES, Absence, Beside, Difference, Return
+from reports.absence import AXES, Beside, Difference, Return
 from reports.result import AuditResult
 from reports.section import Block, Card, Chart, Heading, Paragraph, Section, Table
+from reports.sections._not_run import unfinished
 
 
 class AbsenceSection(Section):
@@ -32,7 +33,9 @@ class AbsenceSection(Section):
         if absence.returns:
             blocks += [Heading("The only holders of a class leave and return"), _returns(absence.returns)]
             blocks += [Chart(f) for f in result.figures if f.id == "absence-leaving"]
-        return [*blocks, *_not_run(absence)]
+        if absence.not_run:
+            blocks.append(unfinished(absence.not_run, "Runs", "Runs that came to no end."))
+        return blocks
 
 
 def _compared(rows: Sequence[Beside]) -> Table:
@@ -83,17 +86,3 @@ def _returns(returns: Sequence[Return]) -> Table:
         caption="By seed: rounds until a tenth of the class's recall is left, and rounds after the return until "
         "nine tenths of it are there again.",
     )
-
-
-def _not_run(absence: Absence) -> list[Block]:
-    if not absence.not_run:
-        return []
-    return [
-        Table(
-            header=["Runs", "Why"],
-            rows=[[f"{n.cells[0]} and {len(n.cells) - 1} more", n.reason] for n in absence.not_run],
-            align="ll",
-            widths=[1, 1.6],
-            caption="Runs that came to no end.",
-        )
-    ]

@@ -7,6 +7,7 @@ from reports import format as fmt
 from reports.result import AuditResult, Finding, Gallery, Outcome
 from reports.robustness import LEAST_SEEDS, DefenceCost, MatrixCell, Robustness
 from reports.section import Block, Bullets, Card, Chart, Code, Heading, Images, Paragraph, Section, Table
+from reports.sections._not_run import unfinished
 
 MOST_COLUMNS = 6
 MEASURES = {  # measure -> its words, a table each
@@ -245,13 +246,7 @@ def _rest(matrix: Robustness) -> list[Block]:
     if matrix.not_run:
         blocks += [
             Heading("Not run"),
-            Table(
-                header=["Cells", "Why"],
-                rows=[[f"{n.cells[0]} and {len(n.cells) - 1} more", n.reason] for n in matrix.not_run],
-                align="ll",
-                widths=[1, 1.6],
-                caption="Cells that came to no end. They count neither for nor against.",
-            ),
+            unfinished(matrix.not_run, "Cells", "Cells that came to no end. They count neither for nor against."),
         ]
     folders = [c.folders[0] for c in matrix.cells]
     if folders:
