@@ -96,7 +96,7 @@ def one_array(tmp_path: Path) -> list[str]:
     return ["plan", str(config_with(tmp_path, DATA=str(tmp_path / "mine.npy")))]
 
 
-def tested_on_what_was_trained(tmp_path: Path) -> list[str]:
+def training_images_as_test_images(tmp_path: Path) -> list[str]:
     return ["plan", str(config_with(tmp_path, DATA=str(saved(tmp_path / "same.npz", x_test=GREY))))]
 
 
@@ -124,7 +124,7 @@ OTHERS: dict[Callable[[Path], list[str]], tuple[str, str]] = {
     text_model: ("char_lstm", ""),
     other_names: ("has no x_train; it has images, labels", "it needs x_train"),
     one_array: ("use numpy.savez, not numpy.save", ""),
-    tested_on_what_was_trained: ("has an example left", "test examples that are no training examples"),
+    training_images_as_test_images: ("has an example left", "test examples that are no training examples"),
     impossible_attack: ("upcnn", ""),
     no_such_attack: ("no 'upcn'", "did you mean 'upcnn'?"),
     no_config: ("no file", ""),
