@@ -17,7 +17,7 @@ from tests.audit.phases.kills import config
 ROOT = Path(__file__).parents[3]
 SIMULATE = ("-m", "audit.cli.main", "simulate")
 JOB = (sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
-# torchrun shows a traceback of its own; ours would name a file of ours (an environment may lie in the same folder).
+# torchrun shows a traceback of its own; ours would name a file of ours (.venv may lie in the same folder).
 OURS = re.compile(rf'File "{re.escape(str(ROOT))}/(attacks|audit|fl|reports)/')
 LEFT = ("metrics.jsonl", "ledger.jsonl", "artifacts/manifest.jsonl", "checkpoint/state.safetensors")
 
