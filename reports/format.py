@@ -106,7 +106,9 @@ def volume(size: int) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Seconds as 0.52 s, 3 min 20 s, 2 h 5 min."""
+    """Seconds as 0.52 s, 3 min 20 s, 2 h 5 min; what nobody would wait for as "under 0.1 s"."""
+    if 0 < seconds < 0.1:
+        return f"under 0.1{NBSP}s"
     if seconds < 59.95:
         return f"{number(seconds)}{NBSP}s"
     whole = round(seconds)
@@ -122,8 +124,11 @@ def moment(text: str) -> datetime:
 
 
 def date(text: str) -> str:
-    """ISO 8601 as "5 March 2026, 14:07 UTC"."""
-    when = moment(text)
+    """ISO 8601 as "5 March 2026, 14:07 UTC"; what is no time, as it stands."""
+    try:
+        when = moment(text)
+    except ValueError:
+        return text
     return f"{when.day} {when:%B %Y, %H:%M} UTC"
 
 

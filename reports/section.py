@@ -44,12 +44,13 @@ class Bar:
 
 @dataclass(frozen=True, kw_only=True)
 class Cell:
-    """A cell with more than words: from top to bottom its badge, its first words, bars and a small note."""
+    """A cell with more than words: from top to bottom badge, first words, bars, a small note, links."""
 
     lead: str = ""  # heavy
     text: str = ""
     bars: tuple[Bar, ...] = ()
     note: str = ""
+    links: tuple[str, ...] = ()  # ids of findings; each leads to where it is told
     badge: Severity | None = None
 
 
@@ -57,7 +58,7 @@ def words(cell: str | Cell) -> str:
     """All that a cell says."""
     if isinstance(cell, str):
         return cell
-    parts = (cell.badge or "", cell.lead, cell.text, *(b.text for b in cell.bars), cell.note)
+    parts = (cell.badge or "", cell.lead, cell.text, *(b.text for b in cell.bars), cell.note, *cell.links)
     return " ".join(p for p in parts if p)
 
 

@@ -60,7 +60,8 @@ def _untried(result: AuditResult) -> str:
     coverage = result.headline.coverage
     left = sum(u.applies for u in coverage.untried)
     bare = [a for a in coverage.artifacts if a.status not in ("attacked", "elsewhere", "tells_nothing")]
-    kinds = ", ".join(dict.fromkeys(a.kind.replace("_", " ") for a in bare))
+    words = {e.kind: e.description for e in result.exposures}
+    kinds = "; ".join(dict.fromkeys(words.get(a.kind) or a.kind.replace("_", " ") for a in bare))
     text = f"{fmt.plural(left, 'attack')} that would apply." if left else "Every attack that applies was tried."
     text += f" Nothing attacked: {kinds}." if kinds else ""
     return text if result.robustness else f"{text} No client tried to harm the model."

@@ -192,11 +192,11 @@ def _numbers(result: AuditResult, found: Sequence[Risk]) -> list[KeyNumber]:
     sure = next((r for r in found if r.odds), None)
     if sure:
         best = next((o for o in sure.odds if o.graded), sure.odds[0])
-        guess = "" if best.guess is None else f"; guessing: {fmt.percent(best.guess)}"
+        where = "" if best.group is None else f" in groups of {best.group:,.0f}"
         span = f" ({fmt.interval(best.interval, 'fraction')})" if best.interval else ""
-        numbers.append(
-            KeyNumber(shown=fmt.percent(best.value), text=f"is how often it works at best{span}{guess}")
-        )
+        guess = "" if best.guess is None else f"; guessing: {fmt.percent(best.guess)}"
+        text = f"of tries{where} succeed{span}{guess}: {_lower(sure.what)}"
+        numbers.append(KeyNumber(shown=fmt.percent(best.value), text=text))
     parties = [r.who for r in found if r.who]
     top = max(dict.fromkeys(parties), key=parties.count, default="")
     if top:

@@ -69,6 +69,7 @@ class Html(Renderer):
             document=document,
             result=document.result,
             findings=shown,
+            anchors=linked,
             style=style,
             script=Markup(script),
             policy=Markup(_policy(script)),

@@ -11,6 +11,7 @@ import itertools
 import json
 import tempfile
 import textwrap
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, assert_never
@@ -47,48 +48,63 @@ class Pdf(Renderer):
     suffix: ClassVar[str] = "pdf"
 
     def render(self, document: Document) -> bytes:
-        import typst
-
-        files: dict[str, bytes] = {}
-        chapters = []
-        for chapter in document.chapters:
-            blocks = [_encode(b, files) for b in _unfolded(chapter.blocks)]
-            for block, following in itertools.pairwise(blocks):
-                # a paragraph that leads to a table must not stay behind on the page before
-                block["leads"] = following["kind"] in ("table", "bullets", "code")
-            blocks = list(_paired(blocks))
-            card = chapter.card
-            chapters.append(
-                {"title": card.title, "new_page": card.new_page, "front": card.front, "blocks": blocks}
-            )
-        content = {
-            "title": document.result.title,
-            "running_title": textwrap.shorten(document.result.title, 80, placeholder=" …"),
-            "running_subject": textwrap.shorten(document.subject, 110, placeholder=" …"),
-            "subject": document.subject,
-            "date": document.date,
-            "time": document.created.timetuple()[:6],
-            "policy": _policy(document),
-            "labels": {s.value: label for s, label in SEVERITIES.items()},
-            "chapters": chapters,
-        }
-        template = importlib.resources.files("reports") / "templates" / "report.typ"
-        files["report.typ"] = template.read_bytes()
-        files["document.json"] = json.dumps(printable(content)).encode()
-        fonts = typst.Fonts(include_system_fonts=False, font_paths=[font_folder()])
-        with tempfile.TemporaryDirectory() as folder:
-            for name, text in files.items():
-                Path(folder, name).write_bytes(text)
-            try:
-                out: bytes = typst.compile(
-                    str(Path(folder, "report.typ")),
-                    root=folder,  # typst reads nothing outside it
-                    font_paths=fonts,
-                    pdf_standards=["ua-1", "a-2b"],
-                )
-            except typst.TypstError as error:
-                raise ReportError(f"typst cannot set the PDF: {error.message}") from error
+        out: bytes = _set(document, pdf_standards=["ua-1", "a-2b"])
         return out
+
+
+def pages(document: Document, dots: float) -> list[bytes]:
+    """Each page of the PDF as a PNG, at `dots` per inch."""
+    found: bytes | list[bytes] = _set(document, format="png", ppi=dots)
+    return [found] if isinstance(found, bytes) else found
+
+
+def _set(document: Document, **options: Any) -> Any:
+    import typst
+
+    files: dict[str, bytes] = {}
+    chapters = []
+    for chapter in document.chapters:
+        blocks = [_encode(b, files) for b in _unfolded(chapter.blocks)]
+        for block, following in itertools.pairwise(blocks):
+            # a paragraph that leads to a table must not stay behind on the page before
+            block["leads"] = following["kind"] in ("table", "bullets", "code")
+        blocks = list(_paired(blocks))
+        card = chapter.card
+        chapters.append({"title": card.title, "new_page": card.new_page, "front": card.front, "blocks": blocks})
+    content = {
+        "title": document.result.title,
+        "running_title": textwrap.shorten(document.result.title, 80, placeholder=" …"),
+        "running_subject": textwrap.shorten(document.subject, 110, placeholder=" …"),
+        "subject": document.subject,
+        "date": document.date,
+        "time": document.created.timetuple()[:6],
+        "policy": _policy(document),
+        "anchors": _anchors(document),
+        "labels": {s.value: label for s, label in SEVERITIES.items()},
+        "chapters": chapters,
+    }
+    template = importlib.resources.files("reports") / "templates" / "report.typ"
+    files["report.typ"] = template.read_bytes()
+    files["document.json"] = json.dumps(printable(content)).encode()
+    fonts = typst.Fonts(include_system_fonts=False, font_paths=[font_folder()])
+    with tempfile.TemporaryDirectory() as folder:
+        for name, text in files.items():
+            Path(folder, name).write_bytes(text)
+        try:
+            return typst.compile(
+                str(Path(folder, "report.typ")),
+                root=folder,  # typst reads nothing outside it
+                font_paths=fonts,
+                **options,
+            )
+        except typst.TypstError as error:
+            raise ReportError(f"typst cannot set the PDF: {error.message}") from error
+
+
+def _anchors(document: Document) -> list[str]:
+    """What can be linked to: ids that one heading has, and one alone."""
+    found = Counter(b.anchor for c in document.chapters for b in c.blocks if isinstance(b, Heading))
+    return [name for name, times in found.items() if name and times == 1]
 
 
 def _encode(block: Block, files: dict[str, bytes]) -> dict[str, Any]:
@@ -137,8 +153,8 @@ def _encode(block: Block, files: dict[str, bytes]) -> dict[str, Any]:
             return {"kind": kind, **_words(gallery), "strips": parts}
         case KeyValues(items=facts):
             return {"kind": kind, "items": {k: breakable(v) for k, v in facts.items()}}
-        case Heading(text=text, level=level, badge=badge):
-            return {"kind": kind, "text": breakable(text, LONG_WORD), "level": level, "badge": badge}
+        case Heading(text=text):
+            return {**dataclasses.asdict(block), "kind": kind, "text": breakable(text, LONG_WORD)}
         case _:
             assert_never(block)
 
@@ -180,6 +196,7 @@ def _cell(cell: str | Cell) -> str | dict[str, Any]:
         "text": breakable(cell.text),
         "bars": [{"share": b.share, "text": b.text} for b in cell.bars],
         "note": breakable(cell.note),
+        "links": [[name, breakable(name)] for name in cell.links],
         "badge": cell.badge,
     }
 

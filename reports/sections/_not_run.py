@@ -10,8 +10,12 @@ def unfinished(runs: Sequence[NotRun], called: str, caption: str) -> Table:
     """A row a reason: the first run that came to no end for it, and how many more."""
     return Table(
         header=[called, "Why"],
-        rows=[[f"{n.cells[0]} and {len(n.cells) - 1} more", n.reason] for n in runs],
+        rows=[[_first(n.cells), n.reason] for n in runs],
         align="ll",
         widths=[1, 1.6],
         caption=caption,
     )
+
+
+def _first(cells: Sequence[str]) -> str:
+    return f"{cells[0]} and {len(cells) - 1:,} more" if len(cells) > 1 else cells[0]

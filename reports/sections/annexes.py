@@ -73,16 +73,24 @@ def _observer(position: str, result: AuditResult) -> list[str]:
     return [
         OBSERVERS.get(position, position.replace("_", " ")),
         ", ".join(f.id for f in ran) or "none",
-        _strongest(ran),
+        _strongest(ran, result),
         ", ".join(dict.fromkeys(bare)) or "nothing that was sent",
         _residual(ran, bool(bare)),
     ]
 
 
-def _strongest(ran: Sequence[Finding]) -> str:
+def _strongest(ran: Sequence[Finding], result: AuditResult) -> str:
+    """The worst finding, by the measure that page 1 quotes of it."""
     found = next((f for f in ran if f.outcome is Outcome.DEMONSTRATED), None)
     if found is None:
         return "none demonstrated" if ran else "not known"
+    risks = result.decision.risks if result.decision else []
+    row = next((r for r in risks if r.finding == found.id), None)
+    if row and (quoted := next((o for o in row.odds if o.graded), None)):
+        where = "" if quoted.group is None else f" in groups of {quoted.group:,.0f}"
+        guess = "" if quoted.guess is None else f"; guessing {fmt.percent(quoted.guess)}"
+        shown = fmt.estimate(quoted.value, quoted.interval, "fraction")
+        return f"{found.id}: {row.what[:1].lower()}{row.what[1:]}, {shown}{where}{guess}"
     here = [e for e in found.evidence if e.control == "none" and found.where in ("", e.place)]
     if not here:
         return found.id
@@ -112,16 +120,20 @@ def _technical(result: AuditResult) -> dict[str, str]:
         "Metrics": ", ".join(words) or "none measured",
         "Results": result.decision.sentence if result.decision else "",
         "Cybersecurity": "; ".join(result.scope.protections) or "no protection of messages was configured",
-        "Dates": f"tests began {r.started}, report of {fmt.date(result.created)}",
+        "Dates": f"tests began on {fmt.date(r.started)}, report of {fmt.date(result.created)}",
         "Test report": "this document; digests of its files are under How to reproduce",
     }
     if result.policy.fixed:
         facts["Thresholds"] = (
-            f"fixed {result.policy.fixed}, first evidence {result.policy.first_evidence or 'no time'}"
+            f"fixed on {fmt.date(result.policy.fixed)}, first evidence {_on(result.policy.first_evidence)}"
         )
     if named_by := _catalogues(result.findings):
         facts["Catalogues"] = "; ".join(f"{name}: {', '.join(ids)}" for name, ids in named_by.items())
     return facts
+
+
+def _on(time: str) -> str:
+    return f"on {fmt.date(time)}" if time else "at no time"
 
 
 def _catalogues(findings: Sequence[Finding]) -> dict[str, list[str]]:

@@ -2,6 +2,7 @@
 
 from reports import format as fmt
 from reports.covered import Covered
+from reports.exposed import Exposure
 from reports.result import AuditResult
 from reports.section import Block, Bullets, Card, Cell, Heading, Paragraph, Section, Table
 
@@ -16,6 +17,7 @@ WORDS = {
     "Inconclusive": "the attack missed a leak that was planted for it, or had too few trials: no good news.",
     "Epsilon": "a mathematical limit on what any attack can learn; below 1 is strong, above 10 says little.",
 }
+MOST_SEEN = 12  # rows that fit the page
 
 
 class Behind(Section):
@@ -53,40 +55,44 @@ class Behind(Section):
 
 
 def _seen(result: AuditResult) -> list[Block]:
-    """A row a party: what told it of single clients, what else it saw, and what of that was attacked."""
-    if not result.exposures:
+    """A row a party and kind of message, in words; those of single clients first."""
+    seen = sorted(result.exposures, key=lambda e: not e.single_client)
+    if not seen:
         return [Paragraph("No message was recorded, so no party is known to have seen anything.")]
-    rows = []
-    for party in dict.fromkeys(e.party for e in result.exposures):
-        seen = [e for e in result.exposures if e.party == party]
-        single = ", ".join(_plain(e.kind) for e in seen if e.single_client) or "nothing"
-        other = ", ".join(_plain(e.kind) for e in seen if not e.single_client) or "nothing else"
-        rows.append(
-            [fmt.sentence_case(party), single, other, _attacked(party, result.headline.coverage.artifacts)]
-        )
-    return [
+    shown = seen[:MOST_SEEN]
+    blocks: list[Block] = [
         Table(
-            header=["Party", "Of single clients", "Of all together", "Attacked"],
-            rows=rows,
+            header=["Who", "Could read", "Of one client alone", "Attacked"],
+            rows=[
+                [
+                    fmt.sentence_case(e.party),
+                    fmt.sentence_case(e.description or _plain(e.kind)),
+                    "yes" if e.single_client else "no",
+                    _attacked(e, result.headline.coverage.artifacts),
+                ]
+                for e in shown
+            ],
             align="llll",
-            widths=[1.6, 2.6, 2.0, 3.2],
-            caption="Who could read what, and what of it was attacked.",
+            widths=[2.2, 4.8, 1.3, 1.9],
+            caption="Who could read what, and whether it was attacked.",
             numbered=False,
         )
     ]
+    if more := len(seen) - len(shown):
+        blocks.append(Paragraph(f"{more:,} more, each in the appendix Who saw what."))
+    return blocks
 
 
 POSITIONS = {"server": "server", "every selected client": "client", "mediators": "mediator"}
+STATUS = {"attacked": "yes", "elsewhere": "yes, at another reader", "failed": "the attack failed"}
 
 
-def _attacked(party: str, artifacts: list[Covered]) -> str | Cell:
-    position = POSITIONS.get(party, "public" if party.startswith("whoever") else party)
-    here = [a for a in artifacts if a.party == position and a.status != "tells_nothing"]
-    done = [_plain(a.kind) for a in here if a.status in ("attacked", "elsewhere")]
-    bare = [_plain(a.kind) for a in here if a.status not in ("attacked", "elsewhere")]
-    if not bare:
-        return ", ".join(done) or "tells nothing"
-    return Cell(text=", ".join(done), lead=f"not {', '.join(bare)}")
+def _attacked(e: Exposure, artifacts: list[Covered]) -> str | Cell:
+    position = POSITIONS.get(e.party, "public" if e.party.startswith("whoever") else e.party)
+    found = {a.status for a in artifacts if a.kind == e.kind and a.party == position}
+    if "tells_nothing" in found:
+        return "tells nothing"
+    return next((STATUS[s] for s in STATUS if s in found), Cell(lead="no"))
 
 
 def _plain(kind: str) -> str:

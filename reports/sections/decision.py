@@ -48,7 +48,7 @@ def _risks(decision: Record) -> list[Block]:
             header=["Finding", "Whom it touches", "How often it succeeds", "Severity"],
             rows=[
                 [
-                    Cell(lead=f"{r.what}{f', by {r.who}' if r.who else ''}.", note=_ids(r)),
+                    Cell(lead=f"{r.what}{f', by {r.who}' if r.who else ''}.", links=(r.finding, *r.also)),
                     r.whom,
                     Cell(bars=tuple(_bar(o) for o in r.odds), note=_beside(r)),
                     Cell(badge=Severity(r.severity)),
@@ -65,10 +65,6 @@ def _risks(decision: Record) -> list[Block]:
         text = "; ".join(f"{r.what.lower()} ({r.severity})" for r in more)
         blocks.append(Paragraph(f"{len(more)} more, each in the appendix: {text}."))
     return blocks
-
-
-def _ids(risk: Risk) -> str:
-    return ", ".join([risk.finding, *risk.also])
 
 
 def _bar(odds: Odds) -> Bar:

@@ -15,7 +15,7 @@ class Imported(Section):
     def build(self, result: AuditResult) -> list[Block]:
         found = result.imported
         if found is None:
-            return [Paragraph("This federation was simulated; nothing was brought from elsewhere.")]
+            return []  # the scope says that it was simulated
         blocks: list[Block] = [
             Paragraph(
                 "This federation was not simulated. It ran elsewhere; a recorder kept its messages, and its "

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from reports.format import SEVERITIES, plural
+from reports.format import SEVERITIES, date, plural
 from reports.result import AuditResult, PolicyRule
 from reports.result import Policy as Record
 from reports.section import Block, Card, Folded, Paragraph, Section, Table
@@ -52,5 +52,5 @@ def _fixed(policy: Record) -> str:
     pinned = f"Its SHA-256 is {policy.sha256}."
     if not policy.fixed:
         return f"{pinned} It is not pre-registered: the attacks ran before it was chosen."
-    evidence = f", the first evidence was there at {policy.first_evidence}" if policy.first_evidence else ""
-    return f"{pinned} Its thresholds were fixed at {policy.fixed}{evidence}."
+    evidence = f", the first evidence was there on {date(policy.first_evidence)}" if policy.first_evidence else ""
+    return f"{pinned} Its thresholds were fixed on {date(policy.fixed)}{evidence}."

@@ -13,7 +13,7 @@ class Reproduction(Section):
 
     def build(self, result: AuditResult) -> list[Block]:
         r = result.reproduction
-        facts = {"Seed": str(r.seed), "Started": r.started}
+        facts = {"Seed": str(r.seed), "Started": fmt.date(r.started)}
         facts |= {"Commit": r.commit} if r.commit else {}
         facts |= {"Threads": r.threads} if r.threads else {}
         facts |= {"Time": "; ".join(f"{phase} {fmt.duration(s)}" for phase, s in r.seconds.items())}
@@ -39,7 +39,13 @@ def _seal(seal: SealRecord | None) -> list[Block]:
         return [Heading("Seal"), Paragraph(text)]
     return [
         Heading("Seal"),
-        KeyValues(items={"Signed by": f"the key with SHA-256 {seal.signer}", "At": seal.at, "Chain": seal.root}),
+        KeyValues(
+            items={
+                "Signed by": f"the key with SHA-256 {seal.signer}",
+                "At": fmt.date(seal.at),
+                "Chain": seal.root,
+            }
+        ),
         _digests(seal.digests, "Sealed file", "`fedaudit verify RUN --key KEY.pub.pem` checks the signature."),
     ]
 

@@ -19,6 +19,9 @@ class Scope(Section):
             "Data": s.dataset,
             "Clients": fmt.plural(s.clients, "client"),
             "Rounds": f"{s.rounds:,}",
+            "Origin": "recorded elsewhere; see Where it came from"
+            if result.imported
+            else "simulated by fedaudit",
             "Model": f"{s.model}, {fmt.plural(s.parameters, 'parameter')}",
         }
         if s.training:

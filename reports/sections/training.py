@@ -77,8 +77,7 @@ def _curves(result: AuditResult) -> list[Block]:
             Table(
                 header=["Class", "Accuracy", "Class", "Accuracy"],
                 rows=[[*a, *b] for a, b in pairs],
-                align="lrlr",
-                widths=[2, 1, 2, 1],
+                align="llll",
                 caption=f"Accuracy by class, round {last.round}. Look for classes few clients hold.",
             )
         )

@@ -1,10 +1,16 @@
 """The pages to decide by and the annexes: what a person who signs reads."""
 
+import io
+import re
+
 import pytest
 
 from reports.decision import Word
+from reports.document import Document
 from reports.result import Alternative, AuditResult, Outcome, Severity, Trade
-from reports.section import Banner, Block, Cell, Heading, Table, words
+from reports.robustness import NotRun
+from reports.section import Banner, Block, Cell, Heading, Paragraph, Table, words
+from reports.sections._not_run import unfinished
 from reports.sections.annexes import Annexes
 from reports.sections.behind import Behind
 from reports.sections.decision import Decision
@@ -74,9 +80,43 @@ def cells(blocks: list[Block]) -> list[list[str]]:
 
 
 def test_who_saw_what_names_what_nothing_attacked() -> None:
-    rows = {row[0]: row for row in cells(Behind().build(result()))}
-    assert "not proto counts" in rows["Server"][3] and "local prototypes" in rows["Server"][3]
-    assert rows["Public"][1] == "nothing"
+    rows = {(row[0], row[1]): row[2:] for row in cells(Behind().build(result())) if len(row) == 4}
+    assert rows["Server", "Class-mean features of one client"] == ["yes", "yes"]
+    assert rows["Server", "How many examples each prototype averages"] == ["yes", "no"]
+
+
+def test_page_2_has_no_name_of_a_kind_where_words_are_known() -> None:
+    audited = result()
+    said = " ".join(" ".join(row) for row in cells(Behind().build(audited)) if len(row) == 4)
+    for e in audited.exposures:
+        assert e.description and e.kind not in said and e.kind.replace("_", " ") not in said
+
+
+def test_more_messages_than_fit_page_2_are_counted_and_those_of_single_clients_stay() -> None:
+    audited = result()
+    single, other = (next(e for e in audited.exposures if e.single_client == one) for one in (True, False))
+    audited.exposures = [other] * 20 + [single]
+    shown = [row for row in cells(Behind().build(audited)) if len(row) == 4]
+    assert len(shown) == 12 and shown[0][2] == "yes"
+    assert any("9 more" in b.text for b in Behind().build(audited) if isinstance(b, Paragraph))
+
+
+def test_the_annex_quotes_the_number_that_page_1_quotes() -> None:
+    audited = result()
+    assert audited.decision is not None
+    graded = audited.decision.risks[0].odds[0]
+    audited.decision.risks[0].odds[0] = graded.model_copy(update={"value": 0.613})
+    rows = {row[0]: row for row in cells(Annexes().build(audited))}
+    assert "61.3" in rows["The server's operator"][2]
+
+
+def test_a_run_that_stands_alone_in_the_table_of_the_unfinished_is_not_called_one_of_more() -> None:
+    runs = [
+        NotRun(cells=["median"], reason="too few", failed=False),
+        NotRun(cells=["krum", "bulyan", "none"], reason="an error", failed=True),
+    ]
+    rows = cells([unfinished(runs, "Run", "c")])
+    assert [row[0] for row in rows] == ["median", "krum and 2 more"]
 
 
 def test_the_annex_has_a_row_an_observer_and_never_calls_the_untested_safe() -> None:
@@ -88,3 +128,36 @@ def test_the_annex_has_a_row_an_observer_and_never_calls_the_untested_safe() -> 
 
 def test_a_cell_says_all_it_has() -> None:
     assert words(Cell(lead="a", text="b", note="c", badge=Severity.LOW)) == "low a b c"
+
+
+STAMP = re.compile(r"\d{4}-\d\d-\d\dT")
+
+
+def test_every_time_of_the_report_is_written_in_the_one_way(document: Document) -> None:
+    for chapter in document.chapters:
+        for block in chapter.blocks:
+            assert not STAMP.search(repr(block)), chapter.card.title
+
+
+def test_a_simulated_federation_has_no_section_on_where_it_came_from(document: Document) -> None:
+    assert document.result.imported is None
+    assert "Where it came from" not in [c.card.title for c in document.chapters]
+    scope = next(c for c in document.chapters if c.card.title == "What was audited")
+    assert "simulated by fedaudit" in repr(scope.blocks)
+
+
+def test_a_row_of_page_1_leads_to_each_of_its_findings_in_both_formats(
+    document: Document, rendered: dict[str, bytes]
+) -> None:
+    pypdf = pytest.importorskip("pypdf")
+    assert document.result.decision is not None
+    told = {b.anchor for c in document.chapters for b in c.blocks if isinstance(b, Heading)}
+    wanted = [i for r in document.result.decision.risks for i in (r.finding, *r.also) if i in told]
+    page = rendered["html"].decode()
+    table = page[page.index("What could happen") : page.index("What must be decided")]
+    assert wanted
+    for name in wanted:
+        assert f'href="#finding-{name}"' in table and f'id="finding-{name}"' in page
+    first = pypdf.PdfReader(io.BytesIO(rendered["pdf"])).pages[0]
+    links = [a.get_object() for a in first.get("/Annots", [])]
+    assert sum(a.get("/Subtype") == "/Link" for a in links) >= len(wanted)

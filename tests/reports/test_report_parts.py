@@ -74,6 +74,8 @@ def test_measures_and_intervals_read_as_words():
     assert fmt.interval((0.064, 0.14), "fraction").replace("\u00a0", " ") == "6.4 to 14.0 %"
     assert fmt.interval(None, "dB") == "no interval"
     assert fmt.date("2026-03-05T15:07:00+01:00") == "5 March 2026, 14:07 UTC"
+    assert fmt.date("on Tuesday") == "on Tuesday"
+    assert fmt.duration(0.0627).replace("\u00a0", " ") == "under 0.1 s" and fmt.duration(0).startswith("0")
     assert fmt.duration(3725).replace("\u00a0", " ") == "1 h 2 min"
 
 
@@ -148,6 +150,17 @@ def test_long_words_may_break_and_lose_nothing():
     assert breakable("short words stay") == "short words stay"
     assert "\u200b" in breakable(path)
     assert breakable(path).replace("\u200b", "") == path
+
+
+@pytest.mark.parametrize("name", ["prototype_membership,", "label_counts/class", "count_recovery"])
+def test_a_name_longer_than_the_narrowest_column_may_break_after_a_sign_and_nowhere_else(name):
+    parts = breakable(name).split("\u200b")
+    assert len(parts) > 1 and "".join(parts) == name
+    assert all(part[-1] in "_/" for part in parts[:-1])
+
+
+def test_a_long_word_of_the_language_is_not_broken():
+    assert breakable("differentially-private reconstruction hyperparameters").count("\u200b") == 0
 
 
 def test_signs_no_font_has_are_written_as_code_points():
