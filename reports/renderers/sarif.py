@@ -74,6 +74,9 @@ def _result(finding: Finding, result: AuditResult, index: int) -> dict[str, Any]
         "partialFingerprints": {"finding/v1": key},
         "properties": {"severity": str(finding.severity), "reason": finding.reason},
     }
-    if result.gate is not None and (why := result.gate.waived.get(finding.id)):
-        found["suppressions"] = [{"kind": "external", "status": "accepted", "justification": why}]
+    # Section 3.27.23: every result of a run has the list, empty or not, or none has it. A suppression without a
+    # status is an accepted one, and is valid in the editions that call it status and in those that call it state.
+    if result.gate is not None:
+        why = result.gate.waived.get(finding.id)
+        found["suppressions"] = [{"kind": "external", "justification": why}] if why else []
     return found
