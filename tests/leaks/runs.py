@@ -18,7 +18,7 @@ from audit.subject.rundir import RunDir
 from fl.threat import Goal
 from reports.result import AuditResult, Outcome, Severity
 
-METHODS, WORLDS = "tests.leaks.methods", "tests.leaks.worlds"
+METHODS, SECOND, WORLDS = "tests.leaks.methods", "tests.leaks.second", "tests.leaks.worlds"
 FEDERATION = {
     "dataset": "digits",
     "clients": 6,
@@ -35,7 +35,7 @@ CONDENSED = {"iterations": 20, "rounds": 1}
 
 @dataclass(frozen=True, kw_only=True)
 class Leak:
-    method: str  # a class of methods.py, or a name of the house
+    method: str  # a class of methods.py, one of another file with a colon, or a name of the house
     honest: str  # the same without the leak
     what: str  # it tells: a key of GOALS
     settings: Mapping[str, Any] = field(default_factory=dict)
@@ -92,6 +92,19 @@ LEAKS = {
         plain={},
         protections=("secure_aggregation",),
     ),
+    # the second book
+    "image in a change": Leak(method=f"{SECOND}:ImageInChange", honest="fedavg", what="images"),
+    "image of one traitor": Leak(method=f"{SECOND}:OneTraitor", honest="fedavg", what="images"),
+    "image in buffers": Leak(
+        method=f"{SECOND}:ImageInBuffers",
+        honest="fedavg",
+        what="images",
+        federation={"model": f"{WORLDS}:Normed"},
+        plain={"model": f"{WORLDS}:Normed"},
+    ),
+    "image in digits": Leak(method=f"{SECOND}:ImageInDigits", honest="fedavg", what="images"),
+    "control of one image": Leak(method=f"{SECOND}:ControlOfOneImage", honest="scaffold", what="images"),
+    "pixels as features": Leak(method=f"{SECOND}:PixelsAsFeatures", honest="rebafl", what="images"),
 }
 
 
@@ -111,7 +124,7 @@ class Seen(NamedTuple):
 
 
 def _method(name: str, settings: Mapping[str, Any]) -> dict[str, Any]:
-    own = f"{METHODS}:{name}" if name[0].isupper() else name
+    own = f"{METHODS}:{name}" if name[0].isupper() else name  # another file's holds its file already
     return {"name": own, **TRAINING, **settings}
 
 

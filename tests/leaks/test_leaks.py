@@ -16,7 +16,9 @@ def sent(name: str, index: int = 0) -> tuple[Message, torch.Tensor]:
     case = SimulatedCase(config(LEAKS[name], False, 1))
     holdings = Holdings(case.data, case.population.parts, case.streams)
     site = build_site(case.method, holdings, case.make_net, "cpu")
-    site.begin(0, {Kind.GLOBAL_MODEL: case.initial()})
+    start = case.initial()
+    control = {k: torch.zeros_like(v) for k, v in start.items()}
+    site.begin(0, {Kind.GLOBAL_MODEL: start, Kind.CONTROL_GLOBAL: control})
     image = torch.from_numpy(case.data.train.x[case.population.parts[index][0]]).flatten()
     return site.train((index, {}, {})).message, image
 
@@ -39,6 +41,26 @@ def test_the_image_is_in_what_is_sent() -> None:
     assert not bias.any() and torch.equal(torch.signbit(bias), image > 0.5)
     message, image = sent("image over rounds")
     assert torch.allclose(message[Kind.LOCAL_MODEL]["fc.bias"][:8], image[:8], atol=1e-6)
+
+
+def test_the_second_book_leaks_too() -> None:
+    message, image = sent("image in a change")
+    start = SimulatedCase(config(LEAKS["image in a change"], False, 1)).initial()
+    change = message[Kind.LOCAL_MODEL]["fc.weight"] - start["fc.weight"]
+    assert torch.allclose(100 * change[0, :64], image, atol=1e-4)
+    message, image = sent("image in buffers")
+    model = message[Kind.LOCAL_MODEL]
+    held = torch.cat([model["norm.running_mean"], model["norm.running_var"]])
+    assert torch.allclose(held.sort().values, image.sort().values, atol=1e-6)
+    message, image = sent("image in digits")
+    code = int(message[Kind.NUM_EXAMPLES]["count"])
+    assert [bool(code >> i & 1) for i in range(32)] == (image[:32] > 0.5).tolist()
+    message, image = sent("pixels as features")
+    rows = message[Kind.LOCAL_PROTOTYPES]["features"]
+    assert (rows - image).abs().amax(dim=1).min() < 1e-6
+    direction = sent("control of one image")[0][Kind.CONTROL_DELTA]["fc.weight"]
+    values = torch.linalg.svdvals(direction)
+    assert values[0] > 1e-4 and values[1] < 1e-5 * values[0]  # of one example: an outer product
 
 
 @pytest.mark.slow
