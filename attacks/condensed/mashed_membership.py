@@ -116,7 +116,7 @@ class MashedMembership(Attack):
             condition={"n": 1, "origin": "planted"},
             note="groups of one: the examples themselves",
         )
-        halves = [_Case(c.client, c.label, c.non_members[::2], c.non_members[1::2]) for c in cases]
+        halves = [_Case(c.client, c.label, *membership.halves(c.non_members, rng)) for c in cases]
         found += membership.evidence(
             _scores(halves, sent),
             {},

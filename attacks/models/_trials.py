@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from attacks.attack import Claim, Floats, Images, Truth, Unseen
 from attacks.evidence import REPLAYED
 from attacks.models._targets import BLIND, GLOBAL, RELAYED
-from attacks.trials.membership import Scores, clustered
+from attacks.trials.membership import Scores, clustered, halves
 from attacks.trials.reidentification import fingerprints
 
 ANOTHER, SHUFFLED = "model of another client", "weights in random order"
@@ -76,10 +76,10 @@ class _Case:
     marks: frozenset[bytes]  # everything behind it
     against: str  # what the others are
 
-    def halved(self) -> "_Case":
-        """Half of the non-members, which come in random order, in the place of members."""
-        middle = len(self.others) // 2
-        return replace(self, members=self.others[:middle], others=self.others[middle:])
+    def halved(self, rng: np.random.Generator) -> "_Case":
+        """Half of the non-members in the place of members."""
+        first, second = halves(self.others, rng)
+        return replace(self, members=first, others=second)
 
 
 def buckets(claim: Claim, truth: Truth, limits: tuple[int, int], rng: np.random.Generator) -> list[Bucket]:
@@ -100,7 +100,7 @@ def buckets(claim: Claim, truth: Truth, limits: tuple[int, int], rng: np.random.
             models=len(some),
             against=" or ".join(sorted({c.against for c in some})),
             scores=_scores([(table[c.row], c) for c in some]),
-            non_members=_scores([(table[c.row], c.halved()) for c in some]),
+            non_members=_scores([(table[c.row], c.halved(rng)) for c in some]),
             blind=_blind(claim, table, some),
         )
         for (model, origin, n), some in sorted(groups.items())

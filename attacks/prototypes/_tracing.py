@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from attacks.attack import Claim, Truth
 from attacks.prototypes._trials import group
 from attacks.trials.anyone import First, first
-from attacks.trials.membership import Scores, clustered
+from attacks.trials.membership import Scores, clustered, halves
 from attacks.trials.reidentification import Pool, fingerprints
 
 Floats = NDArray[np.floating[Any]]
@@ -126,8 +126,7 @@ class _Tracer:
             firsts.append(first(every, others))
             members, others = every[kept], others[: self._limits[1]]
             true.add(members, others, case.row)
-            half = len(others) // 2
-            non_members.add(others[:half], others[half:], case.row)
+            non_members.add(*halves(others, self._rng), case.row)
             wrong = self._another(case, cases)
             if wrong is not None:
                 every, others = self._scores(wrong, case.pool, case.members, rows)

@@ -84,7 +84,9 @@ class PrototypeLinkage(PrototypeMembership):
         every = [t for trials in queried.values() for t in trials]
         non_members = np.concatenate([t.non_members for t in every]) if every else np.zeros(0)
         if len(non_members):
-            share = np.repeat([1 / t.clients for t in every], [len(t.non_members) for t in every])
+            each = [len(t.non_members) for t in every]
+            share = np.repeat([1 / t.clients for t in every], each)
+            groups = np.repeat(np.arange(len(every)), each)  # one prototype may be likeliest for every image
             found.append(
                 Evidence(
                     measure="linkage_rank1",
@@ -93,7 +95,7 @@ class PrototypeLinkage(PrototypeMembership):
                     trials=len(non_members),
                     confidence=CONTROL_CONFIDENCE,
                     control="negative",
-                    interval=stats.clopper_pearson(non_members.sum(), len(non_members), 1 - CONTROL_CONFIDENCE),
+                    interval=stats.proportion(non_members, groups, 1 - CONTROL_CONFIDENCE),
                     baselines=(Baseline(name=CHANCE, value=float(share.mean())),),
                     note="an image that was never trained on in the place of the client's",
                 )

@@ -82,7 +82,7 @@ class BufferMembership(Attack):
             scores = _ratio(others, mean, size)
             real.append((_ratio(chosen, mean, size), scores))
             planted.append((_ratio(chosen[:1], chosen[0], 1), _ratio(others, chosen[0], 1)))
-            silent.append((scores[::2], scores[1::2]))
+            silent.append(membership.halves(scores, rng))
         found = membership.evidence(_scores(real), {}, condition={"n": n}, others="images of no client")
         found += membership.evidence(
             _scores(planted),

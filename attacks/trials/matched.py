@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attacks.attack import Images
+from attacks.trials import membership
 from attacks.trials.membership import Scores, clustered
 from attacks.trials.reidentification import fingerprints
 
@@ -55,9 +56,8 @@ def matched(members: Images, non_members: Images, rng: np.random.Generator, most
 
 
 def halves(non_members: Images, rng: np.random.Generator) -> tuple[Images, Images]:
-    """Non-members in two random halves: some in the place of members, for negative controls."""
-    order = rng.permutation(len(non_members))
-    first, second = np.sort(order[: len(order) // 2]), np.sort(order[len(order) // 2 :])
+    """As membership.halves: some in the place of members, for negative controls."""
+    first, second = (np.sort(rows) for rows in membership.halves(np.arange(len(non_members)), rng))
     return (
         Images(x=non_members.x[first], y=non_members.y[first]),
         Images(x=non_members.x[second], y=non_members.y[second]),

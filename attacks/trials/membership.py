@@ -61,6 +61,17 @@ def clustered(
     return Scores(members=both[0], others=both[1], member_groups=images[0], other_groups=images[1], alone=few)
 
 
+def halves(of: NDArray[Any], rng: np.random.Generator) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Non-members in two random halves, some in the place of members: for a negative control.
+
+    To be drawn anew for each group: halves that groups share differ by their images, the same way in all of them,
+    which no spread between groups shows. Equally many: groups of unlike level, pooled, would be told apart by
+    which half has the odd one.
+    """
+    order, half = rng.permutation(len(of)), len(of) // 2
+    return of[order[:half]], of[order[half : 2 * half]]
+
+
 def evidence(
     scores: Scores,
     blind: Mapping[str, Scores],
