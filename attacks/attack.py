@@ -81,6 +81,7 @@ class Card:
     # who makes its planted leak and dose response: a file of audit/controls/; "": measure() itself
     control: str = ""
     rounds: Literal["latest", "all"] = "latest"  # "all": every recorded round
+    any_numbers: bool = False  # reads a message as numbers, whatever its kind says that they are
     effort: Effort = field(default_factory=Effort)  # about how long it takes, for planning
 
     @property

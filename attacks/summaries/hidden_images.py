@@ -55,6 +55,7 @@ class HiddenImages(Attack):
         learns="one of the images behind a message, which stands among its numbers",
         does_not_show="images that are spread over several rounds, enciphered, or written in another order",
         control="",  # planted in measure()
+        any_numbers=True,
         remedy="look at what the client's code writes there; noise and rounding destroy what is hidden",
         effort=Effort(seconds=4.0, grows=("parameters", "clients")),
     )

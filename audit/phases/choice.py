@@ -1,12 +1,14 @@
 """Choice: which attacks an audit runs: those its config lists, or with `attacks: auto` all that apply and fit.
 
-`auto` first gives every artifact that anybody could read the cheapest attack on it, then adds the others from
-the cheapest up, as far as the budget goes. Efforts come from the cards and sizes from the config, so the choice
-is the same on every machine.
+`auto` first gives every artifact that anybody could read the cheapest attack on it; then the cheapest of each
+goal, and the cheapest that reads it as mere numbers, whatever it is called: a second attack that looks for the
+same never takes the time of the only one that could find something else. The others follow from the cheapest up,
+as far as the budget goes. Efforts come from the cards and sizes from the config, so the choice is the same on
+every machine.
 """
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
 
 from attacks.attack import Card, Sizes
@@ -16,9 +18,7 @@ from audit.settings.config import Config
 from audit.settings.spec import AttackSpec
 from audit.subject.case import Case
 from fl.errors import UserError
-from fl.kinds import Kind
 from fl.model import count
-from fl.threat import Position
 
 
 @dataclass(frozen=True)
@@ -102,20 +102,28 @@ def _within(
 ) -> list[str]:
     """Names that fit, in the order they run: cheapest first."""
     cheapest = sorted(applicable, key=lambda n: (cost(applicable[n]), n))
-    first: list[str] = []
-    covered: set[tuple[Position, Kind]] = set()
-    for name in cheapest:
-        card = applicable[name]
-        new = {(card.threat.position, k) for k in card.targets if k in traffic.visible(card.threat.position)}
-        if new - covered:
-            first.append(name)
-            covered |= new
+    first = only_readers({n: applicable[n] for n in cheapest}, traffic)
     chosen, spent = set(), 0.0
     for name in (*first, *(n for n in cheapest if n not in first)):
         if spent + cost(applicable[name]) <= seconds:
             chosen.add(name)
             spent += cost(applicable[name])
     return [n for n in cheapest if n in chosen]
+
+
+def only_readers(cards: Mapping[str, Card], traffic: Traffic) -> list[str]:
+    """The first of `cards` to read each artifact; then the first of each goal, and to read it as mere numbers."""
+    found: list[str] = []
+    for kinds_alone in (True, False):
+        covered: set[Hashable] = set()
+        for name in [*found, *(n for n in cards if n not in found)]:
+            card, position = cards[name], cards[name].threat.position
+            what = "" if kinds_alone else "numbers" if card.any_numbers else card.goal
+            new = {(position, k, what) for k in card.targets if k in traffic.visible(position)}
+            if new - covered and name not in found:
+                found.append(name)
+            covered |= new
+    return found
 
 
 def _sizes(config: Config, case: Case) -> Sizes:

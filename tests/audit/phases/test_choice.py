@@ -6,13 +6,18 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from attacks.attack import DIGITS
 from audit.cli.main import app
-from audit.phases.choice import Choice, choose, refuse_impossible
+from audit.observer.reach import Traffic
+from audit.phases.choice import Choice, _within, choose, only_readers, refuse_impossible
+from audit.settings import catalog
 from audit.settings.config import Config, load
 from audit.settings.errors import validate
 from audit.settings.resolve import dump, resolve
 from audit.subject.simulated import SimulatedCase
+from fl.artifact import Channel
 from fl.errors import UserError
+from fl.kinds import Kind
 
 FEDERATION = {"dataset": "digits", "clients": 4}
 
@@ -54,6 +59,25 @@ def test_what_does_not_fit_is_left_out_with_the_reason_and_each_artifact_comes_f
     assert set(names(half)) | set(half.left) == set(names(whole)) and not set(names(half)) & set(half.left)
     assert all("minutes has no room" in why for why in half.left.values())
     assert {"count_recovery", "prototype_collusion"} <= set(names(half))  # alone on what they read
+
+
+CARDS = {name: catalog.load("attacks", name).card for name in catalog.names("attacks")}
+
+
+@pytest.mark.parametrize("kind", list(Kind), ids=str)
+def test_the_only_attack_of_a_goal_on_a_kind_comes_before_a_second_one_on_another(kind: Kind) -> None:
+    # beside the kind a method sends models, which most attacks read, as most methods do
+    traffic = Traffic(kinds={Channel.UPLINK: (Kind.LOCAL_MODEL, kind), Channel.DOWNLINK: (Kind.GLOBAL_MODEL,)})
+    cards = {n: c for n, c in CARDS.items() if not traffic.missing(c, "this")}
+    cheapest = dict(sorted(cards.items(), key=lambda item: (item[1].effort.at(DIGITS), item[0])))
+    first = only_readers(cheapest, traffic)
+    room = sum(cards[n].effort.at(DIGITS) for n in first)
+    assert set(_within(cards, traffic, lambda card: card.effort.at(DIGITS), room + 1e-6)) == set(first)
+    for at in traffic.reaches:
+        readers = [c for c in cards.values() if c.threat.position == at.position and at.kind in c.targets]
+        chosen = [c for c in readers if c in [cards[n] for n in first]]
+        assert {c.goal for c in chosen} == {c.goal for c in readers}
+        assert any(c.any_numbers for c in chosen) == any(c.any_numbers for c in readers)
 
 
 def test_no_time_at_all_plans_nothing() -> None:
