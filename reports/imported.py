@@ -6,13 +6,16 @@ from pydantic import Field
 
 from reports.record import Record
 
+# open: this record could not tell; declared: taken from its operator, since nothing recorded can
+Status = Literal["holds", "contradicted", "open", "declared"]
+
 
 class Check(Record):
     """One statement about a recorded federation, held against its messages."""
 
     id: str  # "who", "aggregate"
     title: str
-    status: Literal["holds", "contradicted", "open"]  # open: nothing recorded could tell
+    status: Status
     text: str
     matrix: list[list[float]] = Field(default_factory=list)  # with who: loss of upload by row on data by column
     names: list[str] = Field(default_factory=list)  # of its rows and columns

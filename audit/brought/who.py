@@ -15,6 +15,7 @@ import torch
 from numpy.typing import NDArray
 from scipy.optimize import linear_sum_assignment
 
+from audit.brought.protected import acts_on
 from audit.observer.models import KnownArchitecture
 from audit.subject.messages import messages
 from audit.subject.recorded import RecordedCase
@@ -35,6 +36,8 @@ def who(case: RecordedCase, latest: list[Artifact]) -> Check:
             id="who", title=TITLE, status="open", text="No client's examples were given: nothing to mix up."
         )
     counts = {int(str(a.sender.index)): int(a.payload["count"]) for a in latest if a.kind == Kind.NUM_EXAMPLES}
+    if acts_on(case.protections, latest, Kind.NUM_EXAMPLES):  # said to be noised
+        counts = {}
     held = {k: len(rows) for k, rows in case.parts.items()}
     told = {k: n for k, n in counts.items() if k in held}
     wrong = [k for k, n in told.items() if n != held[k]]
@@ -66,7 +69,7 @@ def matches(hits: int, clients: int) -> float:
 
 def losses(case: RecordedCase, latest: list[Artifact]) -> tuple[list[int], NDArray[np.float64]]:
     """Clients with truth and an upload, and [upload, data] mean loss; empty where no network is known."""
-    models = _models(case, latest)
+    models = client_models(latest)
     clients = sorted(models.keys() & case.parts.keys())[:MOST_CLIENTS]
     if case.make_net is None or len(clients) < 2:
         return [], np.zeros((0, 0))
@@ -109,7 +112,7 @@ def _with_matrix(case: RecordedCase, latest: list[Artifact], check: Check) -> Ch
     return check.model_copy(update={"matrix": table.round(4).tolist(), "names": [f"client/{k}" for k in clients]})
 
 
-def _models(case: RecordedCase, latest: list[Artifact]) -> dict[int, Mapping[str, NDArray[np.generic]]]:
+def client_models(latest: list[Artifact]) -> dict[int, Mapping[str, NDArray[np.generic]]]:
     """Client -> its latest model; a change is added to what the round began with."""
     start = {a.round: a.payload for a in latest if a.kind == Kind.GLOBAL_MODEL}
     found: dict[int, Mapping[str, NDArray[np.generic]]] = {}

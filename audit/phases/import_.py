@@ -11,8 +11,12 @@ from typing import Any
 
 from audit.brought.canaries import canaries
 from audit.brought.filters import filters
-from audit.brought.ledger import stated_ledger
-from audit.brought.what import aggregate, clips, meaning, shapes
+from audit.brought.fits import fits
+from audit.brought.ledger import BROUGHT, stated_ledger
+from audit.brought.played import played
+from audit.brought.protected import every_upload, protected
+from audit.brought.stated import declared, rounds
+from audit.brought.what import aggregate, meaning, shapes
 from audit.brought.who import latest_uploads, who
 from audit.settings.config import Config
 from audit.settings.errors import located
@@ -20,7 +24,7 @@ from audit.subject.digests import of_file, of_value
 from audit.subject.open import recorded
 from audit.subject.recorded import RecordedCase
 from audit.subject.rundir import RunDir
-from fl import durable, workers
+from fl import durable, ledger, workers
 from fl.artifact import Channel
 from fl.errors import UserError
 from fl.ledger import to_line
@@ -40,6 +44,7 @@ def run(run: RunDir, config: Config, progress: Progress) -> None:
             hint=f"fedaudit import INBOX --subject subject.yaml --out {run.path}",
         )
     case, taken = recorded(run, config), run.read_json(run.path / TAKEN)
+    own = ledger.read(run.path / BROUGHT) if (run.path / BROUGHT).is_file() else []
     steps: list[Callable[[], list[Check]]] = []
     with located(config.file):
         _ = case.clients
@@ -47,8 +52,10 @@ def run(run: RunDir, config: Config, progress: Progress) -> None:
         latest = latest_uploads(case)
         steps = [
             lambda: [who(case, latest)],
-            lambda: [meaning(latest), *clips(case, latest)],
+            lambda: [meaning(latest), fits(case, latest), *rounds(case)],
+            lambda: [played(case)],
             lambda: aggregate(case),
+            lambda: protected(case, every_upload(case), own),
         ]
         checks: list[Check] = []
         for i, step in enumerate(steps):
@@ -56,6 +63,7 @@ def run(run: RunDir, config: Config, progress: Progress) -> None:
             checks += step()
     named = Counter(f for line in manifest(run.artifacts) for f in line.get("filters", ()))
     checks += filters(named, case)
+    checks.append(declared(case, checks, len(taken["nodes"]) or case.clients))
     found = Imported(
         **taken,
         truth=len(case.parts),

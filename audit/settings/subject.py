@@ -4,9 +4,9 @@ Everything here is a statement of the federation's operator. What the recorded m
 when they are imported (audit/brought/); the rest is said to be stated.
 """
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import Field, field_validator
+from pydantic import Field, field_validator, model_validator
 
 from audit.settings.spec import Group, Number, PluginSpec, Text, Whole
 
@@ -30,6 +30,14 @@ class Examples(Group):
     std: Annotated[tuple[Annotated[Number, Field(gt=0)], ...], Field(min_length=1)] = Field(
         default=(1.0,), description="of each channel"
     )
+
+    @model_validator(mode="after")
+    def _by_channel(self) -> Self:
+        for name, value in (("mean", self.mean), ("std", self.std)):
+            if len(value) not in (1, self.shape[0]):
+                raise ValueError(f"{name} has {len(value)} numbers, and examples have {self.shape[0]} channels")
+        return self
+
     about: Text = Field(default="", description="one sentence for the report: what the examples are")
 
 
@@ -67,8 +75,8 @@ class Subject(Group):
         Literal["uplink", "downlink", "relay", "release"], Annotated[tuple[Text, ...], Field(max_length=100)]
     ] = Field(
         default={},
-        description="channel -> who could read its messages, where the recorder does not know; uplink: [] is "
-        "secure aggregation",
+        description="channel -> who could read its messages, where the recorder sat at clients and cannot "
+        "know; uplink: [] is secure aggregation",
     )
     auxiliary: Annotated[Number, Field(gt=0, lt=1)] = Field(
         default=0.5,

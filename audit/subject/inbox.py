@@ -32,6 +32,7 @@ NUMBERED = re.compile(r"client/\d{1,7}")
 NODE = re.compile(r"[\w.:@-]{1,200}", re.ASCII)
 BYTES = {"F64": 8, "F32": 4, "F16": 2, "I64": 8, "I32": 4, "I16": 2, "I8": 1}
 BYTES |= {"U64": 8, "U32": 4, "U16": 2, "U8": 1, "BOOL": 1}
+AT_CLIENTS = ("flower-client", "nvflare-client")  # recorders that cannot know who reads what they send
 MOST_OF_A_HEADER = 10_000_000
 FORBIDDEN = (b"PK\x03\x04", b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05", b"\x93NUMPY")
 RECIPE = (
@@ -86,6 +87,7 @@ def take_in(
                 taken.left_out.append(f"{line['message']}: {broken} holds NaN or infinity")
                 continue
             if sees and line["channel"] in sees:
+                _admitted(line, sees[line["channel"]], taken.recorder)
                 line = line | {"seen_by": list(sees[line["channel"]])}
             log.attach(out / f"{line['message']}.safetensors", data)
             traffic.add(line, arrays)
@@ -107,6 +109,18 @@ def take_in(
     durable.sync([log])
     log.close()
     return taken
+
+
+def _admitted(line: Mapping[str, Any], stated: Sequence[str], recorder: str) -> None:
+    """Raises UserError where a statement takes away a reader that the recorder itself saw reading."""
+    read, told = ({p.partition("/")[0] for p in some} for some in (line["seen_by"], stated))
+    if recorder not in AT_CLIENTS and (hidden := sorted(read - told)):
+        raise UserError(
+            f"subject.sees takes {hidden[0]} from who reads the {line['channel']}, and the recorder "
+            f"{recorder or 'of this inbox'} noted that it read {line['message']}",
+            hint="leave it out; a server that aggregates securely has no single upload to record",
+            key="subject.sees",
+        )
 
 
 def inspect(inbox: Path, limits: Limits | None = None) -> Iterator[dict[str, Any]]:

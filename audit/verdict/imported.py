@@ -8,7 +8,12 @@ from audit.verdict.judge import Fact, Subject, Verdict
 from reports.imported import Check, Imported
 from reports.result import Finding, Outcome, Severity
 
-REFUTES = ("central", "clip")  # checks whose contradiction refutes a claim of privacy; the others make doubtful
+REFUTES = (
+    "central",
+    "protection",
+    "ledger",
+)  # contradicted, these refute a claim of privacy; others make doubtful
+HINGES = ("training", "fit")  # contradicted, these leave open whether examples are what was trained on
 MEASURED = (Outcome.DEMONSTRATED, Outcome.NOT_DEMONSTRATED, Outcome.INCONCLUSIVE)
 
 
@@ -24,7 +29,7 @@ class Stated(Subject):
 
     @property
     def unsettled(self) -> Verdict | None:
-        if self.check.id in REFUTES and self.check.status == "contradicted":
+        if self.check.id.partition("-")[0] in REFUTES and self.check.status == "contradicted":
             return None
         return Verdict(outcome=Outcome.INCONCLUSIVE, reason="What follows from a wrong statement says nothing.")
 
@@ -56,11 +61,22 @@ def qualified(finding: Finding, imported: Imported | None) -> Finding:
     if imported is None or not imported.truth:
         return finding
     if who.status == "holds":
-        return _of_some(finding, imported)
+        return _hinged(_of_some(finding, imported), imported)
     reason = f"Whose examples are whose is not established, so what was measured on them says nothing: {who.text}"
     return finding.model_copy(
         update={"outcome": Outcome.INCONCLUSIVE, "severity": Severity.NONE, "reason": reason}
     )
+
+
+def _hinged(finding: Finding, imported: Imported) -> Finding:
+    """Inconclusive where little was found with examples that may not be those that were trained on."""
+    wrong = next((c for c in imported.checks if c.id in HINGES and c.status == "contradicted"), None)
+    if wrong is None or finding.outcome is Outcome.DEMONSTRATED:
+        return finding
+    reason = (
+        f"What was stated of training or examples is contradicted, so finding little says nothing: {wrong.text}"
+    )
+    return finding.model_copy(update={"outcome": Outcome.INCONCLUSIVE, "reason": reason})
 
 
 def _of_some(finding: Finding, imported: Imported) -> Finding:

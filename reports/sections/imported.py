@@ -27,7 +27,8 @@ class Imported(Section):
                 rows=[[c.title, c.status, c.text] for c in found.checks],
                 align="lll",
                 widths=[1.2, 0.8, 4],
-                caption="A statement holds, is contradicted, or is open where nothing recorded could tell.",
+                caption="A statement holds, is contradicted, is open where this record could not tell, or is "
+                "declared: taken from its operator, since nothing recorded can.",
             ),
         ]
         for check in found.checks:

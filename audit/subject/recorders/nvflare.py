@@ -42,7 +42,8 @@ class Tap(Filter):  # type: ignore[misc]
 
     def process(self, shareable: Any, fl_ctx: Any) -> Any:
         if self._inbox is None:
-            self._inbox = Inbox(self.folder, "nvflare")
+            server = "server" in str(fl_ctx.get_identity_name())
+            self._inbox = Inbox(self.folder, "nvflare" if server else "nvflare-client")
         inbox = self._inbox
         inbox.safely("a message", lambda: self._record(inbox, shareable, fl_ctx))
         return shareable

@@ -23,7 +23,7 @@ from audit.verdict.judge import judge, judged
 from audit.verdict.policy import load_policy
 from fl.errors import UserError
 from reports.result import AuditResult, Outcome, Severity
-from tests.audit.brought.theirs import FLOWER, brought, changed, check, nodes
+from tests.audit.brought.theirs import FLOWER, METHOD, brought, changed, check, nodes
 
 PHASES = ["attack", "account", "score", "report"]
 REPLAY = {"sizes": [1, 5, 20, 100], "clients": 3}
@@ -121,7 +121,7 @@ def test_no_attack_fails_for_want_of_truth(tmp_path: Path) -> None:
 def planted(tmp_path_factory: pytest.TempPathFactory) -> AuditResult:
     """Nobody's truth; examples of the auditor's own."""
     folder = tmp_path_factory.mktemp("planted")
-    return audited(folder, of(folder, "own"), ["loss_threshold"], REPLAY)
+    return audited(folder, of(folder, "own"), ["loss_threshold"], REPLAY, method=METHOD)
 
 
 def test_planted_messages_give_a_curve_with_the_recorded_models_up_to_the_recorded_n(
@@ -214,7 +214,7 @@ def test_one_level_below() -> None:
 def canary(tmp_path_factory: pytest.TempPathFactory) -> AuditResult:
     """Truth of one client, which is the auditor's own, and examples of the auditor's own."""
     folder, attacks = tmp_path_factory.mktemp("canary"), [*READERS, "update_norm"]
-    return audited(folder, of(folder, nodes()[2], "own"), attacks, REPLAY, canaries=[nodes()[2]])
+    return audited(folder, of(folder, nodes()[2], "own"), attacks, REPLAY, method=METHOD, canaries=[nodes()[2]])
 
 
 def test_of_a_canary_client_there_are_findings_and_of_the_others_unverified_claims(canary: AuditResult) -> None:

@@ -22,12 +22,13 @@ from reports.imported import Check, Imported
 
 FLOWER = Path(__file__).parent / "flower"
 EXAMPLE = Path(__file__).parents[3] / "examples/flower"
+METHOD = read_yaml(EXAMPLE / "subject.yaml")["method"]  # stated where clients are played, which takes seconds
 ATTACKS = {"attacks": ["label_counts_from_update"], "report": ["json", "html"], "workers": 0}
 
 
 def config(**changes: Any) -> Config:
     """What the operator states, with some of it changed."""
-    subject = read_yaml(EXAMPLE / "subject.yaml") | changes
+    subject = read_yaml(EXAMPLE / "subject.yaml") | {"method": None} | changes
     return validate(Config, ATTACKS | {"case": "recorded", "subject": subject}, "test")
 
 
