@@ -4,7 +4,7 @@ PYTHON ?= python3
 RUN := .venv/bin
 DONE := .venv/.installed
 
-.PHONY: help audit example-flower test quick faults kills check bench paper claims equivalence mechanisms nulls dist fuzz dev clean
+.PHONY: help audit example-flower test quick faults kills browser check bench paper claims equivalence mechanisms nulls dist fuzz dev clean
 help:  ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1  /p' $(MAKEFILE_LIST) | expand -t 10
 
@@ -32,6 +32,11 @@ check: $(DONE)  ## ruff, formatting and types
 	$(RUN)/ruff check .
 	$(RUN)/ruff format --check .
 	$(RUN)/mypy
+
+# npm brings Chromium, a driver and axe-core; nothing of them is part of the project.
+browser: $(DONE)  ## the HTML report in a headless Chromium, with axe-core, from npm: SCREENSHOTS=folder
+	npm install --silent --no-fund --no-audit --prefix .browser axe-core@4 puppeteer-core@24 @sparticuz/chromium@147
+	$(RUN)/python -m pytest -rs tests/reports/test_browser.py
 
 bench: $(DONE)  ## speed, as ratios to a plain loop, to the hardware's limit and to dp-accounting
 	$(RUN)/python -m fl.bench.training

@@ -7,7 +7,7 @@ from typing import Any
 from reports.section import Table, words
 
 LONG_TOKEN = 22  # characters; a longer one in a table cell may break inside a word
-LONG_NAME = 12  # and one longer than this after a sign: the narrowest column takes no more
+LONG_NAME = 12  # and one longer than this after a sign: the narrowest columns take no more
 LONG_WORD = 40  # in running text
 LONG_LINE = 88  # of code: what fits the page
 NO_SPACE = "\u200b"  # takes no room and lets a line end
@@ -25,8 +25,10 @@ def column_widths(table: Table) -> list[float]:
     return [3.0 + max(n, len(h)) for n, h in zip(longest, table.header, strict=True)]
 
 
-def breakable(text: str, limit: int = LONG_TOKEN) -> str:
-    """Text whose long tokens (paths, hashes) carry invisible places to break a line."""
+def breakable(text: str, limit: int = LONG_TOKEN, names: int | None = None) -> str:
+    """Text whose long tokens (paths, hashes) carry invisible places to break a line; those above `names` after
+    a sign alone.
+    """
 
     def split(match: re.Match[str]) -> str:
         token = match[0]
@@ -34,7 +36,7 @@ def breakable(text: str, limit: int = LONG_TOKEN) -> str:
             return re.sub(r"([/_.\-=:,;]|\w{12})(?=.)", rf"\1{NO_SPACE}", token)
         return re.sub(r"(?<=\w)([/_])(?=\w)", rf"\1{NO_SPACE}", token)
 
-    return re.sub(rf"\S{{{min(limit, LONG_NAME) + 1},}}", split, text)
+    return re.sub(rf"\S{{{min(limit, names or limit) + 1},}}", split, text)
 
 
 def printable(value: Any) -> Any:

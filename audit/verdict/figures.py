@@ -13,21 +13,26 @@ def by_samples(finding: str, evidence: Sequence[Evidence]) -> list[Figure]:
     """Leakage against the number of samples behind an artifact, with every blind baseline."""
     figures = []
     for row in (m for m in MEASURES.values() if m.curve):
-        found = [e for e in evidence if e.measure == row.name and e.control != "negative" and "n" in e.condition]
+        found = [
+            e
+            for e in evidence
+            if e.measure == row.name and e.control != "negative" and "n" in e.condition and not _whole(e)
+        ]
+        scale = 100 if row.unit == "fraction" else 1
         if len({e.condition["n"] for e in found}) < 2:
             continue
         series = []
-        for origin in sorted({str(e.condition.get("origin", "recorded")) for e in found} - {WHOLE}, reverse=True):
+        for origin in sorted({str(e.condition.get("origin", "recorded")) for e in found}, reverse=True):
             points = _sorted([e for e in found if e.condition.get("origin", "recorded") == origin])
             if points:
-                series.append(_series(f"attack ({origin} artifacts)", points))
+                series.append(_series(f"attack ({origin})", points, scale))
         curve = _sorted(
             [e for e in found if str(e.condition.get("origin", "")).startswith("replayed")]
         ) or _sorted(found)
         for name in dict.fromkeys(b.name for e in curve for b in e.baselines):
             pairs = [(e, b) for e in curve for b in e.baselines if b.name == name]
             series.append(
-                Series(name=name, x=[_n(e) for e, _ in pairs], y=[b.value for _, b in pairs], blind=True)
+                Series(name=name, x=[_n(e) for e, _ in pairs], y=[scale * b.value for _, b in pairs], blind=True)
             )
         words = row.words
         figures.append(
@@ -37,9 +42,9 @@ def by_samples(finding: str, evidence: Sequence[Evidence]) -> list[Figure]:
                 title=f"{fmt.sentence_case(words)} by number of samples",
                 caption=f"{fmt.sentence_case(words)} against the number of samples behind the artifact. "
                 "Where the attack's line meets the grey ones, it does no better than a blind adversary.",
-                alt=_alt(words, series),
+                alt=_alt(words, series, row.unit),
                 x_label="samples behind the artifact",
-                y_label=words,
+                y_label=f"{words} (%)" if row.unit == "fraction" else words,
                 x_log=True,
                 series=series,
             )
@@ -88,17 +93,26 @@ def _sorted(evidence: Sequence[Evidence]) -> list[Evidence]:
     return sorted(evidence, key=_n)
 
 
-def _series(name: str, points: Sequence[Evidence]) -> Series:
+def _whole(evidence: Evidence) -> bool:
+    """A replay of all that stands behind one recorded message; the tables have those."""
+    return evidence.condition.get("origin") == WHOLE
+
+
+def _series(name: str, points: Sequence[Evidence], scale: int) -> Series:
     bounded = all(e.interval for e in points)
     return Series(
         name=name,
         x=[_n(e) for e in points],
-        y=[e.value for e in points],
-        low=[e.interval[0] for e in points if e.interval] if bounded else None,
-        high=[e.interval[1] for e in points if e.interval] if bounded else None,
+        y=[scale * e.value for e in points],
+        low=[scale * e.interval[0] for e in points if e.interval] if bounded else None,
+        high=[scale * e.interval[1] for e in points if e.interval] if bounded else None,
     )
 
 
-def _alt(words: str, series: Sequence[Series]) -> str:
-    parts = [f"{s.name}: from {s.y[0]:.3g} at n = {s.x[0]:g} to {s.y[-1]:.3g} at n = {s.x[-1]:g}" for s in series]
+def _alt(words: str, series: Sequence[Series], unit: str) -> str:
+    sign = f"{fmt.NBSP}%" if unit == "fraction" else ""
+    parts = [
+        f"{s.name}: from {s.y[0]:.3g}{sign} at n = {s.x[0]:g} to {s.y[-1]:.3g}{sign} at n = {s.x[-1]:g}"
+        for s in series
+    ]
     return f"{words}. " + "; ".join(parts)

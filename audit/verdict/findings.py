@@ -156,7 +156,7 @@ def _where_it_ends(real: Sequence[Evidence], measure: str) -> str:
     )
     if beyond:
         first = beyond[0]
-        text += f"; at n = {first.condition['n']:g} the {named(measure).words} no longer is"
+        text += f", no longer at n = {first.condition['n']:g}"
     return text + "."
 
 

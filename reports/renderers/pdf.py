@@ -41,7 +41,7 @@ from reports.section import (
     Table,
     words,
 )
-from reports.typeset import LONG_LINE, LONG_WORD, breakable, column_widths, font_folder, printable
+from reports.typeset import LONG_LINE, LONG_NAME, LONG_WORD, breakable, column_widths, font_folder, printable
 
 
 class Pdf(Renderer):
@@ -190,10 +190,10 @@ def _paired(blocks: Sequence[dict[str, Any]]) -> Iterator[dict[str, Any]]:
 
 def _cell(cell: str | Cell) -> str | dict[str, Any]:
     if isinstance(cell, str):
-        return breakable(cell)
+        return breakable(cell, names=LONG_NAME)
     return {
-        "lead": breakable(cell.lead),
-        "text": breakable(cell.text),
+        "lead": breakable(cell.lead, names=LONG_NAME),
+        "text": breakable(cell.text, names=LONG_NAME),
         "bars": [{"share": b.share, "text": b.text} for b in cell.bars],
         "note": breakable(cell.note),
         "links": [[name, breakable(name)] for name in cell.links],

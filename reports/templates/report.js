@@ -31,6 +31,7 @@ const unfold = () => {
   if (target) target.scrollIntoView();
 };
 addEventListener("hashchange", unfold);
+if (location.hash) unfold();
 // The overview closes when something in it was chosen.
 const overview = document.querySelector(".overview");
 overview.addEventListener("click", (event) => {
