@@ -56,7 +56,9 @@ class _Drawn(NamedTuple):
 
 
 def svg(figure: Figure) -> bytes:
-    """Draw a figure at the size it has on paper, 135 mm by 53 mm. Elements named `value-SERIES-POINT` stand where a value is."""
+    """Draw a figure at the size it has on paper, 135 mm by 53 mm. Where a value is stands an element named
+    `value-SERIES-POINT`.
+    """
     import matplotlib
     from matplotlib.figure import Figure as Canvas
 
