@@ -52,6 +52,62 @@ def by_samples(finding: str, evidence: Sequence[Evidence]) -> list[Figure]:
     return figures
 
 
+def by_frozen(finding: str, evidence: Sequence[Evidence]) -> list[Figure]:
+    """What attacks on updates get where the first layers are not sent, against how many of them."""
+    found = [e for e in evidence if "frozen" in e.condition and e.control != "negative"]
+    found = [e for e in found if e.measure in ("auc", "label_set_exact_match", "rank1")]
+    if len({e.condition["frozen"] for e in found}) < 2:
+        return []
+    lines: dict[str, list[Evidence]] = {}
+    for e in found:
+        by = str(e.condition.get("by", ""))
+        words = {"auc": "membership (AUC)", "label_set_exact_match": "class known"}.get(
+            e.measure, f"image, by {by}"
+        )
+        lines.setdefault(f"{words}, {e.condition['origin']}", []).append(e)
+    series, guessing = [], dict[str, Series]()
+    for name, points in lines.items():
+        points = sorted(points, key=_frozen)
+        bounds = [e.interval or (e.value, e.value) for e in points]
+        series.append(
+            Series(
+                name=name,
+                x=[_frozen(e) for e in points],
+                y=[e.value for e in points],
+                low=[low for low, _ in bounds],
+                high=[high for _, high in bounds],
+            )
+        )
+        # one line of guessing for each height
+        guess = [e.strongest.value if e.strongest else float("nan") for e in points]
+        height = f"guessing: {fmt.percent(guess[0])}"
+        if len(points) > len(guessing.get(height, Series(name="", x=[], y=[])).x):
+            guessing[height] = Series(name=height, x=[_frozen(e) for e in points], y=guess, blind=True)
+    return [
+        Figure(
+            id=f"{finding}-frozen",
+            finding=finding,
+            title="What frozen layers hide of an update",
+            caption="Success of attacks on one step over one image, of which so many first layers are not sent, "
+            "and of the attack on membership on what clients sent. Bars are intervals. Where a line stays clear "
+            "of the grey ones, freezing hides nothing.",
+            alt=_alt_frozen(series),
+            x_label="first layers that are not sent",
+            y_label="share of updates, or AUC",
+            series=[*series, *guessing.values()],
+        )
+    ]
+
+
+def _frozen(evidence: Evidence) -> float:
+    return float(evidence.condition["frozen"])
+
+
+def _alt_frozen(series: Sequence[Series]) -> str:
+    parts = [f"{s.name}: {s.y[0]:.3g} with {s.x[0]:g} left out, {s.y[-1]:.3g} with {s.x[-1]:g}" for s in series]
+    return "Success of attacks on updates. " + "; ".join(parts)
+
+
 def roc(finding: str, curves: Sequence[Mapping[str, Any]]) -> list[Figure]:
     """ROC curves on log axes, from what the attack returned."""
     curves = [c for c in curves if WHOLE not in c["name"]]  # the tables have those

@@ -90,7 +90,8 @@ class Attacked(Subject):
 
     def figures(self, finding: Finding) -> list[Figure]:
         """The curves over n and the ROC."""
-        return figures.by_samples(finding.id, self.found) + figures.roc(finding.id, self.file.get("curves", []))
+        curves = figures.by_samples(finding.id, self.found) + figures.by_frozen(finding.id, self.found)
+        return curves + figures.roc(finding.id, self.file.get("curves", []))
 
     def galleries(self, finding: Finding) -> list[Gallery]:
         return [

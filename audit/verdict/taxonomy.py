@@ -116,7 +116,14 @@ SORTS: dict[str, str] = {
         "membership",
     ),
     **dict.fromkeys(
-        ("prototype_membership", "condensed_membership", "mashed_membership", "buffer_membership"), "membership"
+        (
+            "prototype_membership",
+            "condensed_membership",
+            "mashed_membership",
+            "buffer_membership",
+            "frozen_layers",
+        ),
+        "membership",
     ),
     **dict.fromkeys(
         ("critic_score", "uploaded_critic", "generator_distance", "latent_inversion", "relayed_generator"),

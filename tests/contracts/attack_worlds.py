@@ -107,6 +107,14 @@ def relayed() -> Stage:
     return of(world, handed, leak={"model": RELAYED})
 
 
+def unfrozen() -> Stage:
+    """Replayed and recorded layers; the last client keeps the first one."""
+    world = Planted(groups=8, kind=Kind.UNFROZEN_LAYERS, recorded=5)
+    view = [replace(a, kind=Kind.UNFROZEN_LAYERS) if a.kind == Kind.LOCAL_MODEL else a for a in world.artifacts]
+    left = {k: v for k, v in view[-1].payload.items() if not k.startswith("conv")}
+    return of(world, [*view[:-1], replace(view[-1], payload=left)], iterations=50, inverted=3, gallery=20)
+
+
 def refined() -> Stage:
     world = NoisyWorld(sizes=(1, 10))
     known = replace(world.knowledge, condenser=MeanCondenser(world))
@@ -146,6 +154,7 @@ WORLDS: dict[str, Callable[[], Stage]] = {
     "dlg": lambda: of(gradients(), iterations=40, gallery=20, optimiser="adam", lr=0.1),
     "entropy": lambda: memorised(GLOBAL),
     "example_numbers": lambda: of(summaries.world(), summaries.numbers()),
+    "frozen_layers": unfrozen,
     "generator_distance": lambda: trained(Kind.GAN_G, Channel.UPLINK, "server", **GAN, images=2000),
     "generator_extraction": lambda: trained(Kind.GAN_G, Channel.UPLINK, "server", **GAN, images=2000),
     "gradient_cosine": lambda: memorised(UPDATE),

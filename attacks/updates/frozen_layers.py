@@ -1,0 +1,295 @@
+"""Frozen layers: what an update still tells where its first layers are not sent, layer by layer.
+
+FreezeFL's late clients send the last layers only. Of replayed updates, one step on one image each, the first
+n = 0 to L - 1 layers are left out, as if their clients had frozen so many, and the rest is attacked in four ways:
+
+    class        iDLG's rule on the last layer, which is always sent          (_gradients.py)
+    membership   cosine of the update and an image's gradient, over the layers sent, against other images of the
+                 class                                                        (models/gradient_cosine.py)
+    division     the image fitted to what entered the first dense layer       (analytic.py)
+    inversion    the image whose gradient points the same way                 (inverting_gradients.py)
+
+Recorded uploads are attacked for membership, by how many layers their clients froze; only these are graded. The
+negative control has non-members in the place of members.
+
+Claim: artifact, origin, client and frozen (layers that are not there) [k]; scorer [k], objects: images to the
+products of their gradients with the update, layer by layer; of the first r, which are replayed, label int [r, L]
+and, of the first i of them, images [i, L, 2, C, H, W]: by division, and by inversion.
+"""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Annotated, Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field
+
+from attacks.attack import Attack, Card, Claim, Effort, Images, Knowledge, Truth
+from attacks.evidence import REPLAYED, Baseline, Evidence
+from attacks.trials import membership
+from attacks.trials.hits import hits_evidence
+from attacks.trials.reidentification import Pool, fingerprints
+from attacks.updates._gradients import Imitation, Update, labels, updates
+from attacks.updates._trials import rank1
+from attacks.updates.analytic import Analytic
+from attacks.updates.inverting_gradients import InvertingGradients
+from fl.artifact import Artifact
+from fl.kinds import Kind
+from fl.ranges import AtLeastOne, AtLeastZero
+from fl.threat import Goal, Position, ThreatModel
+
+Values = NDArray[np.float64]
+WAYS = ("division", "inversion")
+READ = (Kind.GLOBAL_MODEL, Kind.NUM_EXAMPLES)
+
+
+class FrozenLayers(Attack):
+    card = Card(
+        title="What frozen layers hide of an update",
+        source="FreezeFL; arXiv:2001.02610; arXiv:2302.05301; arXiv:2003.14053",
+        goal=Goal.MEMBERSHIP,
+        threat=ThreatModel(position=Position.SERVER, knows=frozenset({"architecture"})),
+        requires=(Kind.UNFROZEN_LAYERS,),
+        also_reads=READ,
+        aids=READ,
+        control="updates",
+        rounds="all",
+        learns="whether an image was trained on, its class and the image, from the last layers of an update",
+        does_not_show="what several rounds of one client tell together, nor a stronger inversion",
+        remedy="do not count frozen layers as protection: aggregate uploads securely, or noise them "
+        "(dp_gaussian, dp_sgd) with a stated epsilon",
+        effort=Effort(seconds=30, grows=("parameters",)),
+    )
+
+    @dataclass(frozen=True, kw_only=True)
+    class Config:
+        replays: Annotated[AtLeastOne, Field(description="replayed updates of which layers are left out")] = 12
+        recorded: Annotated[AtLeastZero, Field(description="uploads that crossed the wire, at most")] = 30
+        members: Annotated[AtLeastOne, Field(description="training images scored for one upload, at most")] = 20
+        others: Annotated[AtLeastOne, Field(description="other images of the class beside a replayed one")] = 20
+        inverted: Annotated[AtLeastZero, Field(description="replayed updates that are turned into images")] = 4
+        iterations: Annotated[AtLeastOne, Field(description="steps on an image; the paper takes 4,800")] = 150
+        gallery: Annotated[
+            int, Field(ge=3, description="images of a class among which the right one is looked for")
+        ] = 10
+
+    def run(self, view: Sequence[Artifact], knowledge: Knowledge, rng: np.random.Generator) -> Claim:
+        c, found = self.config, self._updates(view, knowledge)
+        count = len(of_layers(found[0], knowledge)) if found else 0
+        whole = [u for u in found if _single(u) and _missing(u, knowledge) == 0][: c.replays]
+        sent = [u for u in found if u.origin == "recorded"]
+        some = sorted(rng.permutation(len(sent))[: c.recorded].tolist())
+        chosen = [*whole, *(sent[i] for i in some)]
+        scorers = np.empty(len(chosen), object)
+        scorers[:] = [Scorer(u, knowledge) for u in chosen]
+        label = np.full((len(whole), count), -1)
+        images = np.zeros((min(len(whole), c.inverted), count, len(WAYS), *knowledge.image_shape), np.float32)
+        inversion = InvertingGradients(InvertingGradients.Config(iterations=c.iterations, restarts=2))
+        division = Analytic(Analytic.Config(iterations=c.iterations))
+        for i, update in enumerate(whole):
+            for n in range(count):
+                left = withheld(update, n, knowledge)
+                said = labels(left, knowledge, 1)
+                label[i, n] = -1 if said is None else said[0]
+                for way, attack in enumerate((division, inversion) if i < len(images) else ()):
+                    images[i, n, way] = attack.invert(left, 1, knowledge, rng)[0][0]
+        return {
+            "artifact": np.array([u.artifact for u in chosen]),
+            "origin": np.array([u.origin for u in chosen]),
+            "client": np.array([u.client for u in chosen]),
+            "frozen": np.array([_missing(u, knowledge) for u in chosen], np.int64),
+            "scorer": scorers,
+            "label": label,
+            "images": np.clip(np.nan_to_num(images), 0, 1),
+        }
+
+    def measure(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[Evidence]:
+        silent: list[Values] = []  # scores of non-members, update by update
+        found = [*self._replayed(claim, truth, rng, silent), *self._recorded(claim, truth, rng, silent)]
+        halves = [(o[::2], o[1::2]) for o in map(rng.permutation, silent) if len(o) > 1]
+        if halves:
+            none = membership.clustered([a for a, _ in halves], [b for _, b in halves])
+            note = "images that were never trained on in the place of members"
+            found += membership.evidence(none, {}, control="negative", note=note)[:1]
+        return found
+
+    def not_applicable(self, view: Sequence[Artifact], knowledge: Knowledge) -> str:
+        if not any(a.kind == Kind.UNFROZEN_LAYERS for a in view):
+            return "no client sends layers of its model"
+        if len(knowledge.image_shape) != 3:
+            return "the clients' examples are no images, and this attack searches for pixels"
+        found = self._updates(view, knowledge)
+        if not found:
+            return "no upload differs from the very model it started from, as far as that was recorded"
+        if len(of_layers(found[0], knowledge)) < 2:
+            return "the network has a single layer, which is always sent"
+        return ""
+
+    def _updates(self, view: Sequence[Artifact], knowledge: Knowledge) -> list[Update]:
+        return updates([a for a in view if a.kind in self.card.reads], knowledge)
+
+    def _replayed(
+        self, claim: Claim, truth: Truth, rng: np.random.Generator, silent: list[Values]
+    ) -> list[Evidence]:
+        """What each number of layers left out leaves of the four attacks."""
+        label, images = claim["label"], claim["images"]
+        count = label.shape[1]
+        found: list[Evidence] = []
+        products, true, hits = [], [], list[Values]()
+        for i in range(len(label)):
+            own = [truth.members(str(claim["artifact"][i]), k) for k in range(classes_of(truth))]
+            true.append(next((k for k, x in enumerate(own) if len(x)), -1))
+            member = own[true[-1]]
+            free = Pool(truth.reference.of_class(true[-1])).without(fingerprints(member))
+            others = free[rng.permutation(len(free))[: max(self.config.others, self.config.gallery)]]
+            both = np.concatenate([member[:1], others[: self.config.others]])
+            products.append(claim["scorer"][i](Images(x=both, y=np.full(len(both), true[-1]))))
+            decoys = others[: self.config.gallery - 1, None]
+            if i < len(images) and len(decoys):
+                each = [[rank1(x[None], member[:1], decoys) for x in ways] for ways in images[i]]
+                hits.append(np.array(each))
+        prior = np.bincount(truth.reference.y).max() / max(1, len(truth.reference))
+        for n in range(count if len(label) else 0):
+            at: Mapping[str, float | str] = {"frozen": float(n), "origin": REPLAYED}
+            planted: Literal["none", "positive"] = "none" if n else "positive"  # all of it is the planted leak
+            scores = [scaled(p.cosines(n)) for p in products]
+            silent += [s[1:] for s in scores] if not n else []
+            of = membership.clustered([s[:1] for s in scores], [s[1:] for s in scores])
+            # the first is the AUC
+            found += membership.evidence(of, {}, looks=count, control=planted, condition=at)[:1]
+            right = int((label[:, n] == np.array(true)).sum())
+            guess = [Baseline(name="the commonest class", value=float(prior))]
+            found.append(
+                hits_evidence(
+                    "label_set_exact_match", right, len(label), guess, control=planted, looks=count, condition=at
+                )
+            )
+            for way, name in enumerate(WAYS if hits else ()):
+                first = round(float(np.sum([h[n, way] for h in hits])))
+                chance = [Baseline(name="chance", value=1 / self.config.gallery)]
+                found.append(
+                    hits_evidence(
+                        "rank1",
+                        first,
+                        len(hits),
+                        chance,
+                        control=planted,
+                        looks=count,
+                        condition={**at, "by": name},
+                    )
+                )
+        return found
+
+    def _recorded(
+        self, claim: Claim, truth: Truth, rng: np.random.Generator, silent: list[Values]
+    ) -> list[Evidence]:
+        """Membership from what clients sent, by how many layers they froze."""
+        pairs: dict[int, list[tuple[Values, Values]]] = defaultdict(list)
+        for i in np.flatnonzero(claim["origin"] == "recorded"):
+            own, n = truth.client_images(int(claim["client"][i])), int(claim["frozen"][i])
+            unseen = truth.unseen(frozenset({int(claim["client"][i])})).images
+            marks = set(fingerprints(own.x))
+            ins, outs = list[int](), list[int]()
+            for k in np.unique(own.y):
+                inside, outside = np.flatnonzero(own.y == k), np.flatnonzero(unseen.y == k)
+                outside = np.array([j for j in outside if fingerprints(unseen.x[j : j + 1])[0] not in marks], int)
+                many = min(round(self.config.members * len(inside) / len(own)), len(outside), len(inside))
+                ins += rng.permutation(inside)[:many].tolist()
+                outs += rng.permutation(outside)[:many].tolist()
+            if ins:
+                x, y = np.concatenate([own.x[ins], unseen.x[outs]]), np.concatenate([own.y[ins], unseen.y[outs]])
+                score = scaled(claim["scorer"][i](Images(x=x, y=y)).cosines(n))
+                pairs[n].append((score[: len(ins)], score[len(ins) :]))
+        found: list[Evidence] = []
+        for n, some in sorted(pairs.items()):
+            at: Mapping[str, float | str] = {"frozen": float(n), "origin": "recorded"}
+            of = membership.clustered([m for m, _ in some], [o for _, o in some])
+            found += membership.evidence(of, {}, looks=len(pairs), condition=at, note=f"{len(some)} uploads")
+        silent += [o for some in pairs.values() for _, o in some]
+        return found
+
+
+@dataclass(frozen=True)
+class Products:
+    """Of some images, layer by layer [N, L]: products of gradient and update, and squared lengths of gradients;
+    squared lengths of the update's layers [L]."""
+
+    products: Values
+    gradients: Values
+    update: Values
+
+    def cosines(self, first: int) -> Values:
+        """[N] over the layers from that one on."""
+        size = self.gradients[:, first:].sum(axis=1) * self.update[first:].sum()
+        return np.asarray(self.products[:, first:].sum(axis=1) / np.sqrt(size + 1e-24))
+
+
+class Scorer:
+    """How images' gradients lie to one update."""
+
+    def __init__(self, update: Update, knowledge: Knowledge) -> None:
+        self._update, self._knowledge = update, knowledge
+
+    def __call__(self, images: Images) -> Products:
+        import torch
+
+        copy = Imitation(self._update, self._knowledge)
+        layer = {k: i for i, names in enumerate(of_layers(self._update, self._knowledge)) for k in names}
+        place = [layer[copy.keys[n]] for n in copy.names]
+        count = max(layer.values()) + 1
+        sums = np.zeros((len(images), 2, count))
+        lengths = np.zeros(count)
+        for at, t in zip(place, copy.target, strict=True):
+            lengths[at] += float(t.double().square().sum())
+        for i in range(len(images)):
+            x, y = (
+                torch.from_numpy(np.ascontiguousarray(images.x[i : i + 1])),
+                torch.from_numpy(images.y[i : i + 1]),
+            )
+            for at, g, t in zip(place, copy.gradient(x, y), copy.target, strict=True):
+                sums[i, :, at] += float((g * t).sum().detach()), float(g.detach().square().sum())
+        return Products(sums[:, 0], sums[:, 1], lengths)
+
+
+def of_layers(update: Update, knowledge: Knowledge) -> list[list[str]]:
+    """Names of the parameters of each layer, input side first; a normalisation is part of the layer before."""
+    copy = Imitation(update, knowledge)
+    modules: dict[str, list[str]] = {}
+    for name in copy.weights:
+        modules.setdefault(name.rpartition(".")[0], []).append(name)
+    found: list[list[str]] = []
+    for names in modules.values():
+        keys = [copy.keys[n] for n in names]
+        if found and all(copy.weights[n].dim() < 2 for n in names):
+            found[-1] += keys
+        else:
+            found.append(keys)
+    return found
+
+
+def withheld(update: Update, count: int, knowledge: Knowledge) -> Update:
+    """The update without its first layers."""
+    gone = {k for names in of_layers(update, knowledge)[:count] for k in names}
+    return replace(update, gradient={k: v for k, v in update.gradient.items() if k not in gone})
+
+
+def scaled(scores: Values) -> Values:
+    """Around their median, in units of their interquartile range: models have scales of their own."""
+    low, middle, high = np.quantile(scores, (0.25, 0.5, 0.75))
+    return np.asarray((scores - middle) / (high - low if high > low else 1.0))
+
+
+def classes_of(truth: Truth) -> int:
+    return int(max(truth.reference.y.max(initial=0), truth.auxiliary.y.max(initial=0))) + 1
+
+
+def _single(update: Update) -> bool:
+    return update.origin == REPLAYED and (update.batch, update.steps) == (1, 1)
+
+
+def _missing(update: Update, knowledge: Knowledge) -> int:
+    """How many layers are missing at the input side."""
+    gone: list[Any] = [not set(names) & set(update.gradient) for names in of_layers(update, knowledge)]
+    return gone.index(False) if False in gone else len(gone)
