@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from fl.artifact import Party
+from fl.coded import Coded
 from fl.errors import UserError
 from fl.kinds import Kind
 from fl.ledger import Release
@@ -118,4 +119,5 @@ def in_order(kind: Kind, before: Payload, payload: Payload) -> Payload:
             f"a protection added the array {added[0]!r} to {kind.value}, which the method did not send",
             hint="a protection changes arrays or leaves them out; send nothing besides",
         )
-    return {name: payload[name] for name in before if name in payload}
+    found = {name: payload[name] for name in before if name in payload}
+    return Coded(found, payload.size, payload.masks) if isinstance(payload, Coded) else found

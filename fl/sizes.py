@@ -1,27 +1,17 @@
-"""How many bytes a message takes as it is sent.
-
-A part of a network is held as the whole network with zeros outside the part, so that everybody can run it; what
-is sent is the part. The message's `width` says how many numbers that are.
-"""
+"""How many bytes a message takes as it is sent, for the wire's account, the clock and the record."""
 
 from collections.abc import Mapping
 
 import torch
 from torch import Tensor
 
+from fl.coded import size_of
 from fl.kinds import Kind
-from fl.tree import size_bytes
-
-CUT = (Kind.GLOBAL_MODEL, Kind.LOCAL_MODEL)
 
 
 def sizes(message: Mapping[Kind, Mapping[str, Tensor]]) -> dict[Kind, int]:
     """Bytes of each kind."""
-    found = {kind: size_bytes(payload) for kind, payload in message.items()}
-    if Kind.WIDTH in message:
-        values = int(message[Kind.WIDTH]["values"])
-        found |= {kind: 4 * values for kind in CUT if kind in message}
-    return found
+    return {kind: size_of(payload) for kind, payload in message.items()}
 
 
 def observation(

@@ -11,7 +11,10 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
+import torch
+
 from fl.artifact import PUBLIC, SERVER, Channel, Party, Role
+from fl.coded import flat, masks_of, spread
 from fl.durable import Log
 from fl.errors import UserError
 from fl.kinds import Kind
@@ -267,15 +270,10 @@ class Wire:
         # What a client uploads reaches other clients and the public through the global model, so
         # by post-processing they are observers of the release as well.
         observers = tuple(dict.fromkeys((*seen, "client", "public")))
-        sending = Sending(
-            round,
-            sender,
-            observers,
-            dict(message),
-            reference,
-            rng=None,  # type: ignore[arg-type]
-            protected=set(settled),
-        )
+        masks = masks_of(message)  # of a part of a network nothing but its numbers is protected
+        message, reference = flat(message, masks), flat(reference, masks)
+        nothing: torch.Generator = None  # type: ignore[assignment]  # until a protection is at work
+        sending = Sending(round, sender, observers, dict(message), reference, nothing, protected=set(settled))
         # a second message of a sender in a round must not carry the noise of the first once more
         again = self._sent.get((round, str(sender)), 0)
         self._sent[round, str(sender)] = again + 1
@@ -306,7 +304,7 @@ class Wire:
                 self._shares.append(release)  # what they add up to is known when the round ends
             else:
                 self.enter(release)
-        return sending.message
+        return spread(sending.message, masks)
 
     def _skips(self, protection: Protection) -> bool:
         """Whether a compromised client goes without it: what the server does to sums it cannot do to one."""

@@ -17,6 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from fl.coded import part
 from fl.errors import UserError
 from fl.families.layers import NORMALISATION, layers
 from fl.model import State
@@ -102,9 +103,8 @@ class Widths:
         return cls(tuple(shares), tuple(masks(net, p) for p in shares))
 
     def cut(self, state: Mapping[str, Tensor], width: int) -> State:
-        """The narrow network in the wide one."""
-        own = self.masks[width]
-        return {k: v * own[k].to(v.device) if k in own else v for k, v in state.items()}
+        """The narrow network in the wide one, sent without what is around it."""
+        return part(state, self.masks[width])
 
     def values(self, width: int) -> int:
         """How many numbers of it are sent."""

@@ -30,6 +30,7 @@ from pydantic import Field
 from torch import Tensor
 
 from fl.client import Client, Reply, count_of
+from fl.coded import size_of
 from fl.delivery import Deliveries
 from fl.families.freezing import decide, drawn, importances, restarted, utility
 from fl.families.layers import Layers, layers
@@ -39,9 +40,10 @@ from fl.method import Card, LocalConfig, RoundMethod
 from fl.model import Net, State
 from fl.protection import Message
 from fl.ranges import Amount, AtLeastOne, AtLeastZero, Positive, Share
+from fl.sizes import message_bytes
 from fl.time_model import Workload
 from fl.training.local import Constants, Handle, Params, Training
-from fl.tree import Tree, size_bytes
+from fl.tree import Tree
 
 
 class FreezeFL(RoundMethod):
@@ -141,11 +143,11 @@ class FreezeFL(RoundMethod):
         worth = importances(client.start, weights, self.blocks, self.parameters)
         if self.config.importance == "public_code":
             worth = [sqrt(p) for p in worth]
-        down = sum(size_bytes(p) for p in client.message.values())
-        times = []
+        down, times = message_bytes(client.message), list[float]()
+        said = 8 * (2 if self.config.weighting == "samples" else 1)  # how many layers, and how many examples
         for n in range(len(self.blocks)):
             sent = self.blocks[n:] if self.config.layerwise else self.blocks
-            up = size_bytes({k: client.start[k] for names in sent for k in names}) + 8 * len(self.card.uplink[1:])
+            up = size_of({k: client.start[k] for names in sent for k in names}) + said
             times.append(client.clock(down, up, self.charged(n, client.workload)))
         deadline = float(client.message[Kind.SOFT_DEADLINE]["deadline"])
         return decide(worth, times, deadline, self.config.beta)

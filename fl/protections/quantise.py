@@ -4,8 +4,8 @@ Suresh, Yu, Kumar, McMahan. Distributed Mean Estimation with Limited Communicati
 arXiv:1611.00429, sec. 2.2 (stochastic k-level quantisation). With l and h the smallest and largest value
 of an array and step = (h - l) / (2^bits - 1), a value x is sent as l + step * round((x - l) / step), where
 round goes up with the probability of the remainder (unbiased), or to the nearer of the two. A model is
-quantised as its change from the model received. Whole-number arrays stay. What arrives is what the server
-computes with, still as floating-point numbers: the counted bytes does not shrink.
+quantised as its change from the model received. Whole-number arrays stay. What arrives are the floating-point
+numbers that the server computes with; the bytes are those of the levels (fl/coded.py).
 
 Rounding is no noise with a known bound: it promises no differential privacy, and the ledger lists
 what it touched as released in clear. After a protection that adds noise it costs nothing and loses
@@ -21,6 +21,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
+from fl.coded import Coded, levels
 from fl.kinds import Kind
 from fl.noising import base_of, change, rebuilt
 from fl.protection import Protection, Sending
@@ -59,7 +60,8 @@ class Quantise(Protection):
             moving = change(payload, base)
             steps = {k: _step(v, self.config.bits) for k, v in moving.items()}
             moved = {k: self._rounded(v, steps[k], sending.rng) for k, v in moving.items()}
-            sending.message[kind] = rebuilt(payload, base, moved)
+            sent = rebuilt(payload, base, moved)
+            sending.message[kind] = Coded(sent, levels(payload, self.config.bits))
             largest = max(steps.values(), default=0.0)
             sending.releases[:] = [
                 replace(r, resolution=max(r.resolution, largest)) if r.kind == kind else r

@@ -6,9 +6,9 @@ arrays together, the ceil(share * size) of largest magnitude are kept and the ot
 each kept number becomes sign(v) times their mean magnitude. A model counts as its change from the model received.
 Ties keep the first. Whole-number arrays stay.
 
-Left out: the residual that a client adds to its next update (protections remember nothing from round to round),
-the server's own compression of what it sends down, and Golomb coding: what arrives is counted with its zeros. By
-the paper's count (eq. 15 to 17) a kept number takes `describe()`'s bits.
+A protection remembers nothing from round to round and does not act on what the server sends: the residual that a
+client adds to its next update and the compression of the server's own are in the method `stc`. Bytes are those of
+the Golomb-Rice code (fl/coded.py); by the paper's count (eq. 15 to 17) a kept number takes `describe()`'s bits.
 
 Leaving out is no noise: it promises no differential privacy, and the ledger lists what it touched as released in
 clear; which numbers are left tells of the data as well. After a protection that adds noise it loses nothing of
@@ -16,15 +16,14 @@ its promise. share 1 with exact values changes nothing.
 """
 
 from dataclasses import dataclass
-from math import ceil, floor, log, log2, sqrt
 from typing import Annotated, Literal
 
-import torch
 from pydantic import Field
 
+from fl.coded import Coded, largest, rice, size_of
 from fl.kinds import Kind
 from fl.noising import base_of, change, rebuilt
-from fl.protection import Payload, Protection, Sending
+from fl.protection import Protection, Sending
 from fl.ranges import PositiveShare
 
 
@@ -58,13 +57,8 @@ class TopK(Protection):
 
     def bits(self) -> float:
         """Bits of a number that is sent: its Golomb-coded distance to the one before, and its value."""
-        value = 32.0 if self.config.values == "exact" else 1.0
-        share = self.config.share
-        if share == 1:
-            return value
-        golden = (sqrt(5) - 1) / 2
-        best = max(0, 1 + floor(log2(log(golden) / log(1 - share))))
-        return float(value + best + 1 / (1 - (1 - share) ** (2**best)))
+        value, share = 32.0 if self.config.values == "exact" else 1.0, self.config.share
+        return float(value + rice(share) + 1 / (1 - (1 - share) ** (2 ** rice(share))))
 
     def apply(self, sending: Sending) -> None:
         if self.config.share == 1 and self.config.values == "exact":
@@ -72,20 +66,7 @@ class TopK(Protection):
         for kind in self.config.kinds:
             if kind in sending.message:
                 payload, base = sending.message[kind], base_of(kind, sending)
-                sending.message[kind] = rebuilt(payload, base, self._kept(change(payload, base)))
-
-    def _kept(self, moving: Payload) -> Payload:
-        if not sum(v.numel() for v in moving.values()):
-            return moving
-        flat = torch.cat([v.flatten().double() for v in moving.values()])
-        kept = flat.abs().argsort(descending=True, stable=True)[: ceil(self.config.share * len(flat))]
-        sent = torch.zeros_like(flat)
-        if self.config.values == "exact":
-            sent[kept] = flat[kept]
-        else:
-            sent[kept] = flat[kept].sign() * flat[kept].abs().mean()
-        found, at = {}, 0
-        for name, value in moving.items():
-            found[name] = sent[at : at + value.numel()].reshape(value.shape).to(value.dtype)
-            at += value.numel()
-        return found
+                kept = largest(change(payload, base), self.config.share, self.config.values == "ternary")
+                whole = {k: v for k, v in payload.items() if k not in kept}
+                sent = rebuilt(payload, base, kept)
+                sending.message[kind] = Coded(sent, size_of(kept) + size_of(whole))
