@@ -162,6 +162,11 @@ class Adversary(Plugin):
         """What a malicious server broadcasts instead; only called where the card's position is the server."""
         return message
 
+    def aim(self, x: Tensor, mean: tuple[float, ...], std: tuple[float, ...]) -> tuple[Tensor, int] | None:
+        """Test examples x [n, ...], (pixels - mean) / std, changed so that the model takes them for a class, and
+        that class; None: its aim is no such answer."""
+        return None
+
     def collude(self, meeting: Meeting) -> Colluded:
         """What all of them send, knowing each other's replies. Needs the whole round in memory."""
         raise NotImplementedError

@@ -283,7 +283,8 @@ class Federation:
         return self.time_model.delayed(taken, round, client) + delay
 
     def evaluate(self, model: State) -> dict[str, Any]:
-        """Accuracy (fraction) and loss of a model on the whole test set, and accuracy by class."""
+        """Accuracy (fraction) and loss of a model on the whole test set, and accuracy by class; `asr`, the share
+        of examples that a backdoor turns into its class, where one was put in."""
         self.workers.everywhere("serve", model)
         total = np.arange(len(self.holdings.data.test))
         chunks = [total[i : i + _CHUNK] for i in range(0, len(total), _CHUNK)]
@@ -291,7 +292,8 @@ class Federation:
         correct = torch.stack([s[0] for s in scores]).sum(0)
         seen = torch.stack([s[1] for s in scores]).sum(0)
         by_class = (correct.double() / seen.clamp(min=1)).tolist()
-        return {
+        turned, of = (sum(s[3][i] for s in scores) for i in (0, 1))
+        return ({"asr": turned / of} if of else {}) | {
             "accuracy": float(correct.sum() / seen.sum()),
             "test_loss": sum(s[2] for s in scores) / len(total),
             "class_accuracy": by_class,

@@ -29,6 +29,9 @@ class Backdoors(Adversary):
         part = client.rank % len(PARTS) if self.config.trigger == "dba" else None
         return stamped_normalised(x, client.mean, client.std, self.config.trigger, part)
 
+    def aim(self, x: Tensor, mean: tuple[float, ...], std: tuple[float, ...]) -> tuple[Tensor, int]:
+        return stamped_normalised(x, mean, std, self.config.trigger), int(self.config.target)
+
     def data(self, client: Client) -> Client:
         if client.x.dim() != 4 or not client.x.is_floating_point():
             raise UserError(

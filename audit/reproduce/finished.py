@@ -30,6 +30,7 @@ from fl.errors import UserError
 KEYS = (
     "accuracy",
     "class_accuracy",
+    "asr",
     "phase",
     "selected",
     "delivered",

@@ -13,11 +13,11 @@ from audit.reproduce import finished
 from audit.reproduce.table import Table
 from audit.settings.resolve import resolve
 from audit.subject.rundir import RunDir, difference
-from audit.verdict.metrics import reached, summary
+from audit.verdict.metrics import last_mean, reached, summary
 from fl.errors import UserError
 
 # Papers print these in percent or points; we measure fractions
-PERCENT = ("accuracy_", "personal_", "class_std", "max_drop", "avg_drop", "avg_increase")
+PERCENT = ("accuracy_", "personal_", "class_std", "worst_class_", "asr_", "max_drop", "avg_drop", "avg_increase")
 NONE = "–"
 
 
@@ -51,6 +51,8 @@ class Finished:
         if target := re.fullmatch(r"(rounds|time)_to_(\d+)", name):
             hit = reached(history, int(target[2]) / 100)
             return None if hit is None else hit[target[1] == "time"]
+        if last := re.fullmatch(r"accuracy_last(\d+)_mean", name):
+            return 100 * last_mean(history, int(last[1]))
         found = summary(history)
         if name not in found:
             return None

@@ -40,11 +40,20 @@ def summary(history: Sequence[Mapping[str, Any]]) -> dict[str, float]:
         "accuracy_last50_mean": statistics.fmean(last),
         "accuracy_last50_std": statistics.pstdev(last),
     } | round_variance(accuracy)
+    if by_class := [r["class_accuracy"] for r in measured if r.get("class_accuracy")]:
+        found["worst_class_final"] = float(min(by_class[-1]))
+    if "asr" in measured[-1]:
+        found["asr_final"] = float(measured[-1]["asr"])
     spreads = [statistics.stdev(r["class_accuracy"]) for r in measured if len(r.get("class_accuracy", [])) > 1]
     if spreads:
         found["class_std"] = statistics.fmean(spreads)
         found["class_var"] = statistics.fmean(s * s for s in spreads)
     return found
+
+
+def last_mean(history: Sequence[Mapping[str, Any]], count: int) -> float:
+    """Mean accuracy of the last `count` rounds that were measured."""
+    return statistics.fmean([float(r["accuracy"]) for r in history if r.get("accuracy") is not None][-count:])
 
 
 def participation(history: Sequence[Mapping[str, Any]]) -> dict[str, float]:

@@ -207,15 +207,29 @@ class Site:
         """The model to evaluate next."""
         self.model = {k: v.to(self.device) for k, v in state.items()}
 
-    def score(self, index: Index) -> tuple[Tensor, Tensor, float]:
-        """[C] correct and [C] seen per class, and the summed loss, on test examples `index`.
+    def score(self, index: Index) -> tuple[Tensor, Tensor, float, tuple[int, int]]:
+        """[C] correct and [C] seen per class, the summed loss, and how many the adversary turned, of how many it
+        would turn, on test examples `index`.
 
         A client's own model may be of the network that clients train instead of the federation's.
         """
         x, y = self.examples(self.data.test, index)
         shared = self.model.keys() == self.net.state_dict().keys()
-        logits = evaluate(self.net if shared else self.trained, "forward", self.model, x)
+        net = self.net if shared else self.trained
+        logits = evaluate(net, "forward", self.model, x)
         hit = logits.argmax(1) == y
         classes = self.classes
         loss = cross_entropy(logits, y, reduction="sum")
-        return (torch.bincount(y[hit], minlength=classes), torch.bincount(y, minlength=classes), float(loss))
+        right, seen = (torch.bincount(v, minlength=classes) for v in (y[hit], y))
+        return right, seen, float(loss), self._turned(net, x, y)
+
+    def _turned(self, net: Net, x: Tensor, y: Tensor) -> tuple[int, int]:
+        """Of other classes than the adversary's, the test examples it turns into that class, and all of them."""
+        bad = self.compromise
+        aim = bad.adversary.aim(x, self.data.mean, self.data.std) if bad.adversary and bad.clients else None
+        if aim is None:
+            return 0, 0
+        changed, target = aim
+        other = y != target
+        answers = evaluate(net, "forward", self.model, changed[other]).argmax(1) if other.any() else y[other]
+        return int((answers == target).sum()), int(other.sum())

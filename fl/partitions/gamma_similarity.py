@@ -1,0 +1,64 @@
+"""Gamma-similarity: a share gamma of the examples is dealt out at random, the rest sorted by label and cut.
+
+Karimireddy, Kale, Mohri, Reddi, Stich, Suresh. SCAFFOLD. ICML 2020. arXiv:1910.06378, sec. 7 (s % similarity);
+ByzFL's gamma_similarity_niid. gamma = 0 is a data set sorted by label (arXiv:2006.09365, sec. 6). Studies of
+malicious clients give such clients an even draw of the data and split the rest over the honest: the last `mixed`
+clients hold as many examples as the others, drawn at random. There those clients' examples are others' as well;
+here nobody shares any.
+"""
+
+from dataclasses import dataclass
+from typing import Annotated
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field
+
+from fl.errors import UserError
+from fl.partition import Index, Partition
+from fl.ranges import AtLeastZero, Share
+
+
+class GammaSimilarity(Partition):
+    title = "Gamma-similarity"
+    source = "arXiv:1910.06378, sec. 7"
+
+    @dataclass(frozen=True, kw_only=True)
+    class Config:
+        gamma: Annotated[Share, Field(description="share of the examples that is dealt out at random")] = 0.0
+        mixed: Annotated[
+            AtLeastZero, Field(description="the last clients, so many, hold random examples alone")
+        ] = 0
+
+    def split(
+        self,
+        labels: NDArray[np.int64],
+        classes: int,
+        clients: int,
+        rng: np.random.Generator,
+        owner: NDArray[np.int64] | None = None,
+    ) -> list[Index]:
+        mixed, n = self.config.mixed, len(labels)
+        if mixed >= clients:
+            raise UserError(
+                f"partition.mixed must be below {clients}, the number of clients, got {mixed}",
+                hint="the others hold the examples that are sorted by label",
+                key="federation.partition.mixed",
+            )
+        order = rng.permutation(n)
+        own, order = np.split(order, [n * mixed // clients])
+        alike, rest = np.split(order, [round(len(order) * self.config.gamma)])
+        rest = rest[np.argsort(labels[rest], kind="stable")]
+        others = clients - mixed
+        sorted_by_label = zip(np.array_split(alike, others), np.array_split(rest, others), strict=True)
+        return [
+            *(np.sort(np.concatenate(pair)) for pair in sorted_by_label),
+            *(np.sort(part) for part in (np.array_split(own, mixed) if mixed else ())),
+        ]
+
+    def describe(self) -> str:
+        last = f"; the last {self.config.mixed} clients hold random examples alone" if self.config.mixed else ""
+        return (
+            f"{100 * self.config.gamma:g} % of the examples are dealt out at random, the rest is sorted by label "
+            f"and cut (gamma_similarity){last}"
+        )
