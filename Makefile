@@ -40,6 +40,7 @@ browser: $(DONE)  ## the HTML report in a headless Chromium, with axe-core, from
 
 bench: $(DONE)  ## speed, as ratios to a plain loop, to the hardware's limit and to dp-accounting
 	$(RUN)/python -m fl.bench.training
+	$(RUN)/python -m fl.bench.aggregators
 	$(RUN)/python -m audit.reproduce.planner_bench
 
 paper: $(DONE)  ## a published table: TABLE=rebafl-1 ROUNDS=200 SEEDS=7,8 COLUMN=fmnist-m20; TABLE=freezefl-times CHARGE=probe

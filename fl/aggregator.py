@@ -105,43 +105,64 @@ class _Rows(Aggregation):
     def __init__(self, rule: RowRule, context: Context) -> None:
         super().__init__(context)
         self._rule = rule
-        self._rows: list[Tensor] = []
+        self._rows = torch.empty(0, 0)  # with room for more than have come, which takes no memory yet
         self._rest: list[Mapping[str, Tensor]] = []  # the uploads' buffers
         self._clients: list[int] = []
         self._weights: list[float] = []
         self._starts = WeightedMean()
+        self._start: Mapping[str, Tensor] = {}  # of the last uploads, of this weight together
+        self._together = 0.0
         self._like: Mapping[str, Tensor] = {}  # the parameters of an upload, for names, shapes and precision
 
     def add(self, client: int, upload: Mapping[str, Tensor], weight: float, start: Mapping[str, Tensor]) -> None:
         known = self.context.parameters
         own = {k: v for k, v in upload.items() if v.is_floating_point() and (not known or k in known)}
         size = 4 * sum(v.numel() for v in own.values())
-        if (len(self._rows) + 1) * size > MOST_BYTES:
+        if (len(self._clients) + 1) * size > MOST_BYTES:
             raise UserError(
-                f"{self._rule.title} needs all uploads of a round at once: {len(self._rows) + 1} of "
+                f"{self._rule.title} needs all uploads of a round at once: {len(self._clients) + 1} of "
                 f"{size / 2**20:.0f} MiB are more than {MOST_BYTES >> 30} GiB",
                 hint="use aggregator: mean, a smaller model, or fewer clients a round",
             )
         self.total += weight
-        changes = [v.double() - start[k].double() if start else v.double() for k, v in own.items()]
-        self._rows.append(torch.cat([c.flatten() for c in changes]).float().cpu())
-        self._starts.add({k: start[k] for k in own} if start else {}, weight)
+        row, at = self._next(size // 4), 0
+        for k, v in own.items():
+            base = start[k] if start else None
+            if base is None or v.dtype == base.dtype == torch.float32:  # whose difference rounds as in double
+                change = v if base is None else v - base
+            else:
+                change = v.double() - base.double()
+            row[at : at + v.numel()] = change.flatten()
+            at += v.numel()
+        self._begin({k: start[k] for k in own} if start else {}, weight)
         self._rest.append({k: v for k, v in upload.items() if k not in own})
         self._clients.append(client)
         self._weights.append(weight)
         self._like = own
 
-    def _stacked(self) -> Tensor:
-        """[n, P], each row given back as soon as it is copied."""
-        rows = torch.empty(len(self._rows), len(self._rows[0]))
-        for i in range(len(rows)):
-            rows[i], self._rows[i] = self._rows[i], rows[i, :0]
-        return rows
+    def _begin(self, start: Mapping[str, Tensor], weight: float) -> None:
+        """Note what an upload is a change from; most often it is what the one before is."""
+        same = start.keys() == self._start.keys() and all(v is self._start[k] for k, v in start.items())
+        if not same:
+            self._starts.add(self._start, self._together)
+        self._start, self._together = start, weight + (self._together if same else 0.0)
+
+    def _next(self, size: int) -> Tensor:
+        """The row of the next upload, of `size` numbers."""
+        n = len(self._clients)
+        if n and size != self._rows.shape[1]:
+            raise ValueError(f"uploads of one model have {self._rows.shape[1]} and {size} weights")
+        if n == len(self._rows):
+            grown = torch.empty(max(8, 2 * n), size)
+            if n:
+                grown[:n] = self._rows
+            self._rows = grown
+        return self._rows[n]
 
     def value(self) -> State:
         if not self.total:
             raise ZeroDivisionError("no uploads, or only such of weight zero")
-        rule, heard, least = self._rule, len(self._rows), self._rule.needs()
+        rule, heard, least = self._rule, len(self._clients), self._rule.needs()
         if heard < least and not self.context.few:
             raise UserError(
                 f"{rule.title} as set needs {least} uploads a round, round {self.context.round} has {heard}",
@@ -156,8 +177,9 @@ class _Rows(Aggregation):
         columns = {k: slice(*ab) for k, ab in zip(self._like, zip(starts, ends, strict=True), strict=True)}
         root = {k: self.context.root[k] for k in self._like if self.context.root}
         context = replace(self.context, root=root, columns=columns)
-        combined = rule.combine(self._stacked(), weights, tuple(self._clients), context)
+        combined = rule.combine(self._rows[:heard], weights, tuple(self._clients), context)
         self.state, self.kept = combined.state, dict(combined.kept)
+        self._starts.add(self._start, self._together)
         before, buffers, model = self._starts.value(), WeightedMean(), {}
         for name, like in self._like.items():
             change = combined.change[columns[name]].reshape(like.shape).double()

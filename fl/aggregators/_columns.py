@@ -6,46 +6,39 @@ let go of the interpreter while they compute.
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
+from fl.aggregators._sorted import Block, middle
 from fl.machine import cores
 
 T = TypeVar("T")
-Block = NDArray[np.floating[Any]]  # [columns, n], a copy
 BLOCK = 1 << 14  # columns; with 100 rows a few megabytes
+FEW = 64  # fewer blocks are done before a second thread has begun
+NARROW = 1 << 12  # columns that are sorted together: they stay near the core
 
 
 def in_blocks(work: Callable[[slice], T], columns: int, size: int = BLOCK) -> list[T]:
     """work(columns of a block) of every block, in their order."""
     blocks = [slice(start, min(start + size, columns)) for start in range(0, columns, size)]
-    if len(blocks) < 2:
+    if len(blocks) < FEW:
         return [work(b) for b in blocks]
     with ThreadPoolExecutor(cores()) as pool:
         return list(pool.map(work, blocks))
 
 
 def by_columns(rows: Tensor, work: Callable[[Block], Block]) -> Tensor:
-    """work([columns, n]) -> [columns], of all columns of rows [n, P]; gives [P] float64."""
+    """work([n, columns]) -> [columns], of all columns of rows [n, P]; gives [P] float64."""
     array, out = rows.numpy(), np.empty(rows.shape[1])
 
     def block(columns: slice) -> None:
-        out[columns] = work(np.ascontiguousarray(array[:, columns].T))
+        out[columns] = work(array[:, columns].copy())
 
-    in_blocks(block, rows.shape[1])
+    in_blocks(block, rows.shape[1], NARROW)
     return torch.from_numpy(out)
-
-
-def middle(block: Block) -> Block:
-    """[columns, n] -> the median of each, the mean of the two middle ones where n is even; sorts in place."""
-    n = block.shape[1]
-    low, high = (n - 1) // 2, n // 2
-    block.partition((low, high) if low < high else low, axis=1)
-    return (block[:, low].astype(np.float64) + block[:, high]) / 2
 
 
 def median(rows: Tensor) -> Tensor:

@@ -16,8 +16,9 @@ from pydantic import Field
 from torch import Tensor
 
 from fl.aggregator import Combined, Context, RowRule
-from fl.aggregators._columns import Block, by_columns, middle
+from fl.aggregators._columns import by_columns
 from fl.aggregators._distances import scores, squared
+from fl.aggregators._sorted import Block, ordered, total
 from fl.ranges import AtLeastZero
 
 
@@ -38,13 +39,31 @@ class Bulyan(RowRule):
         most = n - 4 * f
 
         def near(block: Block) -> Block:
-            block = block[:, chosen]
-            centre = middle(block.copy())[:, None]
-            order = np.abs(block - centre).argsort(axis=1, kind="stable")[:, :most]
-            found: Block = np.take_along_axis(block, order, axis=1).mean(axis=1, dtype=np.float64)
-            return found
+            return nearest(block[chosen], most)
 
         return Combined(change=by_columns(rows, near), kept={clients[i]: 1.0 for i in chosen})
+
+
+def nearest(block: Block, most: int) -> Block:
+    """[m, columns] -> the mean of the `most` values of each column that are nearest to its median.
+
+    In order of size these stand side by side, and the window moves up while that takes in a nearer value than it
+    leaves out.
+    """
+    m = len(block)
+    values = [row.astype(np.float64) for row in ordered(block.copy(), range(m))]
+    twice = values[(m - 1) // 2] + values[m // 2]
+    found, tied = total(values[:most]), np.zeros(block.shape[1], dtype=bool)
+    for lowest, entering in zip(values, values[most:], strict=False):
+        gain = twice - (lowest + entering)  # of distance to the median, were one replaced by the other
+        found += (gain > 0) * (entering - lowest)
+        tied |= (gain == 0) & (entering != lowest)
+    found /= most
+    if tied.any():  # of two values equally near the first chosen counts
+        some = block[:, tied]
+        order = np.abs(some - twice[tied] / 2).argsort(axis=0, kind="stable")[:most]
+        found[tied] = np.take_along_axis(some, order, axis=0).mean(axis=0, dtype=np.float64)
+    return found
 
 
 def picks(distances: Tensor, f: int) -> list[int]:

@@ -15,7 +15,8 @@ from pydantic import Field
 from torch import Tensor
 
 from fl.aggregator import Combined, Context, RowRule
-from fl.aggregators._columns import by_columns, middle
+from fl.aggregators._columns import by_columns
+from fl.aggregators._sorted import middle
 from fl.ranges import Positive
 
 
@@ -33,7 +34,7 @@ class SignMajority(RowRule):
         ] = None
 
     def combine(self, rows: Tensor, weights: Tensor, clients: Sequence[int], context: Context) -> Combined:
-        signs = by_columns(rows, lambda block: np.sign(np.sign(block).sum(axis=1, dtype=np.float64)))
+        signs = by_columns(rows, lambda block: np.sign(np.sign(block).sum(axis=0, dtype=np.float64)))
         step = self.config.step
         if step is None:
             step = float(by_columns(rows, lambda block: middle(np.abs(block))).mean())

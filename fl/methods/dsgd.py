@@ -6,8 +6,9 @@ Algorithm 1; ByzFL). With the gradient g_k of a batch drawn from the client's ow
     m_k <- worker_momentum * m_k + (1 - worker_momentum) * g_k,    w <- w - lr * rule(m_1 .. m_K)
 
 The momentum is the client's: it stays there while others change the model, and rules see differences between
-clients that hold from round to round. Sends what FedAvg sends. Changed: a batch is drawn anew in each round, without
-replacement within it, where code of the papers goes through the examples in passes; `local_epochs` are steps on it.
+clients that hold from round to round. Sends what FedAvg sends. Changed: a batch is drawn anew in each round,
+without replacement within it, where the papers' code goes through the examples in passes; `local_epochs` are
+steps with it.
 """
 
 from dataclasses import dataclass, replace

@@ -20,6 +20,7 @@ from fl.errors import UserError
 from fl.kinds import Kind
 from fl.protection import Message
 from fl.streams import Streams
+from fl.training.local import normalise
 from tests.fl.test_all_methods import method
 from tests.fl.worlds import EVERYONE, TinyNet, World, data, parts, run, same
 
@@ -395,3 +396,19 @@ def test_a_count_a_thousand_times_too_large_makes_the_model_one_clients() -> Non
 def test_the_adaptive_attacker_knows_rules_with_state_and_of_rows() -> None:
     found = small("fedavg", "adaptive", Krum(Krum.Config(f=1)))
     assert not same(found, small("fedavg", None, Krum(Krum.Config(f=1))))
+
+
+@pytest.mark.parametrize("name", ["backdoor", "neurotoxin", "model_replacement"])
+def test_rounds_say_how_many_test_images_of_other_classes_the_trigger_turns(name: str) -> None:
+    world = small("fedavg", name, target=1)
+    d, net = data(n=100), TinyNet()
+    net.load_state_dict(world.model)
+    images = stamped(torch.from_numpy(d.test.x), "patch")
+    others = torch.from_numpy(d.test.y) != 1
+    net.eval()
+    turned = (net(normalise(images, d)[others]).argmax(1) == 1).double().mean()
+    assert world.history[-1]["asr"] == pytest.approx(float(turned), abs=1e-9)
+
+
+def test_rounds_of_others_have_no_such_share() -> None:
+    assert all("asr" not in r for w in (clean("fedavg"), small("fedavg", "sign_flip")) for r in w.history)

@@ -1,0 +1,42 @@
+"""Clipping: every upload is scaled down to a largest norm, then a rule follows.
+
+What ByzFL (arXiv:2505.24802) puts before nearest-neighbour mixing. Without a `norm` it is the median norm of the
+round. With the mean behind it, norm_bound is the same and takes weights.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from fl.aggregator import Combined, Context, RowRule
+from fl.aggregators._distances import lengths
+from fl.aggregators._wrapped import Inner, inner
+from fl.ranges import Positive
+
+
+class Clipping(RowRule):
+    title = "Clipping"
+    source = "arXiv:2505.24802"
+
+    @dataclass(frozen=True, kw_only=True)
+    class Config:
+        norm: Annotated[
+            Positive | None, Field(description="largest norm of a change; null is the round's median norm")
+        ] = None
+        rule: Inner = "trimmed_mean"
+
+        def __post_init__(self) -> None:
+            inner(self.rule)
+
+    def needs(self) -> int:
+        return inner(self.config.rule).needs()
+
+    def combine(self, rows: Tensor, weights: Tensor, clients: Sequence[int], context: Context) -> Combined:
+        long = lengths(rows)
+        bound = float(long.quantile(0.5)) if self.config.norm is None else self.config.norm
+        factors = torch.where(long > bound, bound / long.clamp(min=1e-300), 1.0)
+        return inner(self.config.rule).combine(rows * factors[:, None].float(), weights, clients, context)
