@@ -283,14 +283,12 @@ class Federation:
         return self.time_model.delayed(taken, round, client) + delay
 
     def evaluate(self, model: State) -> dict[str, Any]:
-        """Accuracy (fraction) and loss of a model on the whole test set, and accuracy by class; `asr`, the share
-        of examples that a backdoor turns into its class, where one was put in."""
+        """Accuracy (fraction) and loss on the whole test set, by class, and a backdoor's success as `asr`."""
         self.workers.everywhere("serve", model)
         total = np.arange(len(self.holdings.data.test))
         chunks = [total[i : i + _CHUNK] for i in range(0, len(total), _CHUNK)]
         scores = list(self.workers.map("score", chunks))
-        correct = torch.stack([s[0] for s in scores]).sum(0)
-        seen = torch.stack([s[1] for s in scores]).sum(0)
+        correct, seen = (torch.stack([s[i] for s in scores]).sum(0) for i in (0, 1))
         by_class = (correct.double() / seen.clamp(min=1)).tolist()
         turned, of = (sum(s[3][i] for s in scores) for i in (0, 1))
         return ({"asr": turned / of} if of else {}) | {
