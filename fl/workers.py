@@ -81,8 +81,13 @@ def start(count: int, make_site: Callable[[], Any]) -> Workers:
     return Pool(count, make_site) if count > 0 else InProcess(make_site)
 
 
-def auto_count(device: str) -> int:
-    """One process a usable core on the CPU; none for CUDA, which one process keeps busy."""
+def processes(wanted: int | str, device: str) -> int:
+    """How many worker processes: as many as wanted, or, where that is left open, one a usable core; 0: none.
+
+    CUDA gets none, since one process keeps it busy. Decided here for training, attacks and cells alike.
+    """
+    if isinstance(wanted, int):
+        return wanted
     if device != "cpu":
         return 0
     return cores() if cores() > 1 else 0

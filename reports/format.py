@@ -95,6 +95,12 @@ def estimate(value: float, bounds: tuple[float, float] | None, unit: str) -> str
     return shown if bounds is None else f"{shown} ({interval(bounds, unit)})"
 
 
+def points(value: float, bounds: tuple[float, float] | None) -> str:
+    """A fraction or a difference of two in percentage points, its interval behind it: 1.2 (0.3 to 2.0)."""
+    shown = f"{100 * value:.1f}"
+    return shown if bounds is None else f"{shown} ({100 * bounds[0]:.1f} to {100 * bounds[1]:.1f})"
+
+
 def volume(size: int) -> str:
     """Bytes in decimal units: 1 kB is 1000 B."""
     scaled = float(size)

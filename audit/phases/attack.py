@@ -48,7 +48,7 @@ def run(run: RunDir, config: Config, progress: Progress) -> None:
     attacks = [(plugin("attacks", spec, f"attacks[{i}]"), spec.label) for i, spec in enumerate(specs)]
     for stale in run.evidence.glob("[0-9]*.json"):  # of a longer or differently ordered list
         durable.remove(stale)
-    count = config.workers if isinstance(config.workers, int) else workers.auto_count("cpu")
+    count = workers.processes(config.workers, "cpu")
     bench = Bench(case, [a.card for a, _ in attacks], config.replay, count)
     progress("attack", 0, len(attacks))
     for number, (attack, name) in enumerate(attacks):

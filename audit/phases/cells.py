@@ -22,7 +22,7 @@ from audit.settings.overrides import overridden
 from audit.subject.rundir import RunDir
 from audit.subject.sharing import sharing
 from fl.errors import UserError
-from fl.workers import auto_count
+from fl.workers import processes
 
 ALL = tuple(p.name for p in PHASES)
 
@@ -119,8 +119,7 @@ def complaint(failures: Sequence[Failure], total: int) -> UserError:
 
 
 def _count(config: Config, workers: str | int | None) -> int:
-    wanted = config.workers if workers is None else workers
-    return wanted if isinstance(wanted, int) else auto_count(device_of(config))
+    return processes(config.workers if workers is None else workers, device_of(config))
 
 
 def _is_done(cell: Cell) -> bool:

@@ -86,8 +86,7 @@ def _pool(config: Config, site: Callable[[], Site]) -> worker_kinds.Workers:
         return torchrun.Torchrun(site)
     if device == "cuda":
         return Batched(site)
-    count = config.workers if isinstance(config.workers, int) else worker_kinds.auto_count(device)
-    return worker_kinds.start(count, site)
+    return worker_kinds.start(worker_kinds.processes(config.workers, device), site)
 
 
 def device_of(config: Config) -> str:

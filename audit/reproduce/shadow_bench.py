@@ -28,7 +28,7 @@ from attacks.attack import Images
 from attacks.models._scores import lira_online, scaled_logit
 from fl.errors import UserError
 from fl.machine import cores
-from fl.workers import auto_count
+from fl.workers import processes
 
 EPOCHS, BATCH = 10, 128  # what PyTorchClassifier.fit does when it is not told otherwise
 RATE, MOMENTUM = (0.1, 0.9)  # memorises digits in ten epochs, so that the AUC has something to show
@@ -175,7 +175,7 @@ def main() -> int:
     parser.add_argument("--model", default="small_cnn")
     parser.add_argument("--images", type=int, default=1500)
     parser.add_argument("--models", type=int, default=16)
-    parser.add_argument("--workers", type=int, default=auto_count("cpu"))
+    parser.add_argument("--workers", type=int, default=processes("auto", "cpu"))
     parser.add_argument("--repeats", type=int, default=3)
     arguments = parser.parse_args()
     try:

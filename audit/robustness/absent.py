@@ -46,7 +46,7 @@ class Resilience(Subject):
             "source": "robustness",
             "method": f"Absence, {AXES[self.axis]}",
             "summary": f"With {_place(worst)} accuracy is {fmt.percent(worst.accuracy)}, "
-            f"{points(worst.drop)} points less than with everybody there "
+            f"{_points(worst.drop)} points less than with everybody there "
             f"({fmt.plural(worst.drop.seeds, 'seed')}). {beside}".strip(),
             "does_not_show": LIMIT,
             "remedy": "Ask more clients a round, train longer, or choose the method that keeps most here.",
@@ -76,7 +76,7 @@ class Forgetting(Subject):
             "source": "robustness",
             "method": "Absence, holders of a class leave and return",
             "summary": f"The holders of {r.label} ({', '.join(str(len(h)) for h in r.holders)} clients) "
-            f"are away from round {r.leave} to {r.back - 1}. Of its images {points(r.drop)} points fewer are "
+            f"are away from round {r.leave} to {r.back - 1}. Of its images {_points(r.drop)} points fewer are "
             f"recognised then. Rounds until a tenth is left: {counted(r.lost)}; after the return until "
             f"nine tenths are there again: {counted(r.regained)} ({fmt.plural(len(r.lost), 'seed')}).",
             "does_not_show": LIMIT,
@@ -102,12 +102,7 @@ def compared(b: Beside) -> str:
     assert b.over_fedavg is not None
     low, high = b.over_fedavg.interval or (-1.0, 1.0)
     verdict = "more than" if low > 0 else "less than" if high < 0 else "not to be told from"
-    return f"With {_place(b)} it keeps {points(b.over_fedavg)} points beside fedavg: {verdict} it."
-
-
-def points(d: Difference) -> str:
-    low, high = d.interval or (d.value, d.value)
-    return f"{100 * d.value:.1f} [{100 * low:.1f}, {100 * high:.1f}]"
+    return f"With {_place(b)} it keeps {_points(b.over_fedavg)} points beside fedavg: {verdict} it."
 
 
 def counted(rounds: Sequence[int | None]) -> str:
@@ -135,3 +130,7 @@ def _open(d: Difference) -> Verdict | None:
         return None
     reason = f"The seeds disagree: the loss may be anything from {100 * low:.1f} to {100 * high:.1f} points."
     return Verdict(outcome=Outcome.INCONCLUSIVE, reason=reason)
+
+
+def _points(d: Difference) -> str:
+    return fmt.points(d.value, d.interval)

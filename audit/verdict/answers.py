@@ -7,6 +7,7 @@ from reports import format as fmt
 from reports.decision import Answer
 from reports.result import AuditResult, Finding, Outcome
 
+MOST_NAMES = 5  # of one answer
 EVIDENCE, COVERAGE, SCOPE = "Evidence by finding", "What was attacked", "What was audited"
 
 
@@ -53,7 +54,9 @@ def _blind(ran: Sequence[Finding]) -> str:
 
 def _open(findings: Sequence[Finding]) -> str:
     left = [f.id for f in findings if f.outcome in (Outcome.INCONCLUSIVE, Outcome.FAILED)]
-    return f"{fmt.plural(len(left), 'question')}: {', '.join(left)}." if left else "No question that was asked."
+    names = ", ".join(left[:MOST_NAMES])
+    names += f" and {len(left) - MOST_NAMES:,} more" if len(left) > MOST_NAMES else ""
+    return f"{fmt.plural(len(left), 'question')}: {names}." if left else "No question that was asked."
 
 
 def _untried(result: AuditResult) -> str:
@@ -61,7 +64,9 @@ def _untried(result: AuditResult) -> str:
     left = sum(u.applies for u in coverage.untried)
     bare = [a for a in coverage.artifacts if a.status not in ("attacked", "elsewhere", "tells_nothing")]
     words = {e.kind: e.description for e in result.exposures}
-    kinds = "; ".join(dict.fromkeys(words.get(a.kind) or a.kind.replace("_", " ") for a in bare))
+    names = list(dict.fromkeys(words.get(a.kind) or a.kind.replace("_", " ") for a in bare))
+    kinds = "; ".join(names[:MOST_NAMES])
+    kinds += f"; and {len(names) - MOST_NAMES:,} more" if len(names) > MOST_NAMES else ""
     text = f"{fmt.plural(left, 'attack')} that would apply." if left else "Every attack that applies was tried."
     text += f" Nothing attacked: {kinds}." if kinds else ""
     return text if result.robustness else f"{text} No client tried to harm the model."

@@ -151,10 +151,10 @@ def _who(finding: Finding) -> str:
     if finding.threat is None:
         return ""
     position = finding.threat.position.replace("_", " ")
-    acts = "" if finding.threat.conduct == "honest_but_curious" else ", by not keeping to the protocol"
-    return {"server": "the server", "client": "another client", "public": "whoever gets the model"}.get(
-        position, position
-    ) + acts
+    if finding.threat.conduct != "honest_but_curious":
+        return f"a malicious {position}"
+    known = {"server": "the server", "client": "another client", "public": "whoever gets the model"}
+    return known.get(position, position)
 
 
 def _whom(finding: Finding, quoted: Evidence | None, result: AuditResult) -> str:

@@ -71,9 +71,9 @@ def _in_groups(
         e = curve[min(n for n in curve if n >= size)]
         expected += int(size) * max(0.0, e.value - (e.strongest.value if e.strongest else 0.0))
     share = fmt.quantity(inside.sum() / total, "fraction")
-    text = f"{inside.sum():,} of {total:,} examples ({share}) stand in groups of at most {largest:g}"
+    text = f"{inside.sum():,} of {total:,} examples ({share}) stand in groups of at most {int(largest):,}"
     if named(quoted.measure).unit == "fraction":
-        text += f"; of these about {expected:,.0f} are expected to be told beyond guessing"
+        text += f"; about {expected:,.0f} of them are told beyond guessing"
     return Exposed(examples=int(inside.sum()), of=total, expected=expected, text=text)
 
 

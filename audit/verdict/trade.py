@@ -74,11 +74,11 @@ def advice(finding: Finding, rows: Sequence[Alternative]) -> str:
             after = trade.why if trade.value is None else fmt.quantity(trade.value, trade.unit)
             cost = ""
             if rows[0].accuracy is not None and row.accuracy is not None:
-                cost = f" at an accuracy of {fmt.percent(rows[0].accuracy)} -> {fmt.percent(row.accuracy)}"
+                cost = f" at an accuracy of {fmt.percent(rows[0].accuracy)} → {fmt.percent(row.accuracy)}"
             sentences.append(
                 f"With {row.name} in this plan: {named(trade.measure).words}"
                 f"{f' ({trade.place})' if trade.place else ''} "
-                f"{fmt.quantity(before.value, before.unit)} -> {after}{cost}."
+                f"{fmt.quantity(before.value, before.unit)} → {after}{cost}."
             )
             break  # the most telling measure is enough here; the table has the rest
     return " ".join(sentences)

@@ -204,7 +204,7 @@ def main() -> None:
     parser.add_argument("--methods", nargs="+", default=["fedavg", "rebafl"])
     parser.add_argument("--rounds", type=int, default=3, help="rounds measured of each")
     parser.add_argument("--epochs", type=int, default=1)
-    parser.add_argument("--workers", type=int, default=worker_kinds.auto_count("cpu"))
+    parser.add_argument("--workers", type=int, default=worker_kinds.processes("auto", "cpu"))
     options = parser.parse_args()
     work = workload()
     runs: dict[str, Iterator[float]] = {}

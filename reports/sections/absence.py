@@ -46,8 +46,8 @@ def _compared(rows: Sequence[Beside]) -> Table:
                 b.method,
                 f"{b.x:g}",
                 fmt.percent(b.accuracy),
-                _points(b.drop),
-                _points(b.over_fedavg) if b.over_fedavg else "",
+                fmt.points(b.drop.value, b.drop.interval),
+                fmt.points(b.over_fedavg.value, b.over_fedavg.interval) if b.over_fedavg else "",
                 _verdict(b.over_fedavg) if b.over_fedavg else "",
             ]
             for b in rows
@@ -65,12 +65,6 @@ def _verdict(d: Difference) -> str:
     return "keeps more" if d.interval[0] > 0 else "keeps less" if d.interval[1] < 0 else "cannot tell"
 
 
-def _points(d: Difference) -> str:
-    if d.interval is None:
-        return f"{100 * d.value:.1f}"
-    return f"{100 * d.value:.1f} [{100 * d.interval[0]:.1f}, {100 * d.interval[1]:.1f}]"
-
-
 def _returns(returns: Sequence[Return]) -> Table:
     def counts(rounds: Sequence[int | None]) -> str:
         return ", ".join("never" if n is None else str(n) for n in rounds)
@@ -78,7 +72,14 @@ def _returns(returns: Sequence[Return]) -> Table:
     return Table(
         header=["Method", "Class", "Away", "Recall lost, points", "Rounds to lose it", "Rounds to regain it"],
         rows=[
-            [r.method, r.label, f"{r.leave} to {r.back - 1}", _points(r.drop), counts(r.lost), counts(r.regained)]
+            [
+                r.method,
+                r.label,
+                f"{r.leave} to {r.back - 1}",
+                fmt.points(r.drop.value, r.drop.interval),
+                counts(r.lost),
+                counts(r.regained),
+            ]
             for r in returns
         ],
         align="llllll",

@@ -17,7 +17,7 @@ WORDS = {
     "Inconclusive": "the attack missed a leak that was planted for it, or had too few trials: no good news.",
     "Epsilon": "a mathematical limit on what any attack can learn; below 1 is strong, above 10 says little.",
 }
-MOST_SEEN = 12  # rows that fit the page
+MOST_SEEN = 9  # rows that fit the page
 
 
 class Behind(Section):

@@ -1,13 +1,28 @@
 """Decision: the word, three numbers, what could happen to whom, the options, and a place to sign."""
 
 import math
+from collections.abc import Sequence
+from itertools import accumulate
 
 from attacks.measure import named
 from reports import format as fmt
 from reports.decision import Decision as Record
 from reports.decision import Odds, Risk, Word
 from reports.result import Alternative, AuditResult, Finding, Outcome, Severity, Trade
-from reports.section import Banner, Bar, Blanks, Block, Card, Cell, Heading, Numbers, Paragraph, Section, Table
+from reports.section import (
+    Banner,
+    Bar,
+    Blanks,
+    Block,
+    Card,
+    Cell,
+    Heading,
+    Numbers,
+    Paragraph,
+    Section,
+    Table,
+    words,
+)
 
 TITLES = {
     Word.READY: ("Ready: nothing was demonstrated", "go"),
@@ -15,8 +30,10 @@ TITLES = {
     Word.NOT_READY: ("Not ready to deploy as configured", "stop"),
     Word.CANNOT_TELL: ("Cannot tell: too little is known", "wait"),
 }
-MOST_RISKS = 7  # that fit the page
 MOST_OPTIONS = 4
+ROOM, LINE, GAP = 124.0, 3.4, 1.4  # mm of page 1 for the rows of both tables; a line's height; a row's own
+LONG_TITLE, SECOND_LINE = 44, 11.0  # signs that fit the title's line; mm of one more
+SIGNS = {"what": 30, "whom": 27, "option": 42, "effect": 34}  # on a line of these columns
 BOX = "\u2610"
 
 
@@ -28,21 +45,41 @@ class Decision(Section):
         if decision is None:
             return []
         title, tone = TITLES[decision.word]
+        options = _options(result)
         return [
             Banner(title=title, text=decision.sentence, tone=tone),  # type: ignore[arg-type]
             Numbers([(n.shown, n.text) for n in decision.numbers]),
             Heading("What could happen, and to whom"),
-            *_risks(decision),
+            *_risks(decision, _room(result) - sum(_tall(o[0], "option", o[1], "effect") for o in options.rows)),
             Heading("What must be decided"),
-            _options(result),
+            options,
             Blanks(["Decided by", "Role", "Date", "Review by"]),
         ]
 
 
-def _risks(decision: Record) -> list[Block]:
+def _tall(left: str | Cell, one: str, right: str | Cell, other: str, least: int = 1) -> float:
+    """About how high a row is, by the two cells that decide it."""
+    lines = max(-(-len(words(left)) // SIGNS[one]), -(-len(words(right)) // SIGNS[other]), least)
+    return lines * LINE + GAP
+
+
+def _room(result: AuditResult) -> float:
+    return ROOM - SECOND_LINE * (-(-len(result.title) // LONG_TITLE) - 1)
+
+
+def _fitting(risks: Sequence[Risk], room: float) -> int:
+    """How many of the rows fit; never none."""
+    tall = [
+        _tall(f"{r.what} {r.who} {', '.join([r.finding, *r.also])}", "what", r.whom, "whom", len(r.odds) + 1)
+        for r in risks
+    ]
+    return max(1, sum(total <= room for total in accumulate(tall)))
+
+
+def _risks(decision: Record, room: float) -> list[Block]:
     if not decision.risks:
         return [Paragraph("Nothing was demonstrated by what ran. That is not a proof of privacy.")]
-    shown = decision.risks[:MOST_RISKS]
+    shown = decision.risks[: _fitting(decision.risks, room)]
     blocks: list[Block] = [
         Table(
             header=["Finding", "Whom it touches", "How often it succeeds", "Severity"],
@@ -56,12 +93,12 @@ def _risks(decision: Record) -> list[Block]:
                 for r in shown
             ],
             align="llll",
-            widths=[3.0, 1.8, 3.8, 1.35],
+            widths=[2.7, 2.3, 3.7, 1.3],
             caption="What was demonstrated, worst first; findings of the same harm share a row.",
             numbered=False,
         )
     ]
-    if more := decision.risks[MOST_RISKS:]:
+    if more := decision.risks[len(shown) :]:
         text = "; ".join(f"{r.what.lower()} ({r.severity})" for r in more)
         blocks.append(Paragraph(f"{len(more)} more, each in the appendix: {text}."))
     return blocks
@@ -112,7 +149,8 @@ def _effect(row: Alternative, audited: Alternative, result: AuditResult) -> str 
         return "not run to the end"
     after = "none demonstrated" if row.severity is Severity.NONE else row.severity.value
     worst = next((f for f in result.findings if any(t.finding == f.id for t in row.trades)), None)
-    parts = _change(worst, row, audited) if worst else []
+    parts = [f"of {fmt.plural(len(row.attacks), 'attack')} tried again"] if row.attacks else []
+    parts += _change(worst, row, audited) if worst else []
     parts += [f"{fmt.plural(row.inconclusive, 'attack')} could not tell"] if row.inconclusive else []
     parts += [f"{fmt.plural(row.unreadable, 'attack')} found nothing left to read"] if row.unreadable else []
     parts += [] if math.isinf(row.epsilon) else [f"epsilon {fmt.number(row.epsilon)} per {row.unit}"]

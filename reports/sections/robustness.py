@@ -158,8 +158,7 @@ def _cell(cells: Sequence[MatrixCell], title: str, rule: str, measure: str) -> s
 
 
 def _points(e: Evidence) -> str:
-    low, high = e.interval or (e.value, e.value)
-    return f"{100 * e.value:.1f} [{100 * low:.1f}, {100 * high:.1f}]"
+    return fmt.points(e.value, e.interval)
 
 
 def _breakdown(matrix: Robustness) -> Block:
@@ -213,9 +212,8 @@ def _certificates(matrix: Robustness) -> list[Block]:
         return [heading, Paragraph(f"Nothing is certified{why}.")]
     rows = []
     for c in matrix.certificates:
-        low, high = c.interval or (c.measured, c.measured)
         verdict = "too few seeds to say" if c.above is None else "above: broken" if c.above > 0 else "within"
-        measured = f"{100 * c.measured:.1f} [{100 * low:.1f}, {100 * high:.1f}]"
+        measured = fmt.points(c.measured, c.interval)
         row = [c.setting, f"{c.title}, {c.malicious}", c.score, f"{100 * c.clean:.1f}", measured]
         rows.append([*row, f"{100 * c.ceiling:.1f}", verdict])
     return [

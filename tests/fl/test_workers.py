@@ -326,9 +326,9 @@ def test_closing_ends_the_processes() -> None:
 
 
 def test_cuda_keeps_its_work_in_this_process() -> None:
-    assert workers.auto_count("cuda") == 0
+    assert workers.processes("auto", "cuda") == 0
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    assert workers.auto_count("cpu") == (cores if (cores or 1) > 1 else 0)
+    assert workers.processes("auto", "cpu") == (cores if (cores or 1) > 1 else 0)
 
 
 def test_who_does_not_know_the_key_lends_nothing() -> None:

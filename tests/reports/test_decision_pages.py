@@ -2,11 +2,14 @@
 
 import io
 import re
+from pathlib import Path
 
 import pytest
 
+from reports import format as fmt
 from reports.decision import Word
-from reports.document import Document
+from reports.document import Document, compose
+from reports.renderers.pdf import Pdf
 from reports.result import Alternative, AuditResult, Outcome, Severity, Trade
 from reports.robustness import NotRun
 from reports.section import Banner, Block, Cell, Heading, Paragraph, Table, words
@@ -14,6 +17,7 @@ from reports.sections._not_run import unfinished
 from reports.sections.annexes import Annexes
 from reports.sections.behind import Behind
 from reports.sections.decision import Decision
+from reports.sections.limits import Limits
 from tests.reports.sample import result
 
 
@@ -97,8 +101,8 @@ def test_more_messages_than_fit_page_2_are_counted_and_those_of_single_clients_s
     single, other = (next(e for e in audited.exposures if e.single_client == one) for one in (True, False))
     audited.exposures = [other] * 20 + [single]
     shown = [row for row in cells(Behind().build(audited)) if len(row) == 4]
-    assert len(shown) == 12 and shown[0][2] == "yes"
-    assert any("9 more" in b.text for b in Behind().build(audited) if isinstance(b, Paragraph))
+    assert len(shown) == 9 and shown[0][2] == "yes"
+    assert any("12 more" in b.text for b in Behind().build(audited) if isinstance(b, Paragraph))
 
 
 def test_the_annex_quotes_the_number_that_page_1_quotes() -> None:
@@ -161,3 +165,65 @@ def test_a_row_of_page_1_leads_to_each_of_its_findings_in_both_formats(
     first = pypdf.PdfReader(io.BytesIO(rendered["pdf"])).pages[0]
     links = [a.get_object() for a in first.get("/Annots", [])]
     assert sum(a.get("/Subtype") == "/Link" for a in links) >= len(wanted)
+
+
+def crowded(audited: AuditResult, risks: int, options: int, title: str) -> AuditResult:
+    """As much on the pages to decide by as real audits have had, and more."""
+    assert audited.decision is not None
+    worst = audited.findings[0]
+    row = audited.decision.risks[0]
+    odds = [o.model_copy(update={"group": g}) for o, g in zip(row.odds * 3, (3, 11, 166), strict=False)]
+    audited.decision.risks = [
+        row.model_copy(
+            update={
+                "also": ["robustness-rebafl-dirichlet-prototypes-capped_mean"] * (i % 2),
+                "what": "An attacker's own answer is planted in the model",
+                "who": "a malicious client",
+                "whom": "763 of 3,001 examples (25.4 %) stand in groups of at most 43; about 351 of them are "
+                "told beyond guessing",
+                "odds": odds,
+            }
+        )
+        for i in range(risks)
+    ]
+    trade = Trade(finding=worst.id, measure="rank1", place="n = 1", unit="fraction", value=0.784)
+    audited.alternatives = [
+        Alternative(
+            name="clipped-and-noised",
+            protections=["Gaussian noise on the mean feature vectors alone, standard deviation 2.5"],
+            accuracy=0.9,
+            severity=Severity.LOW,
+            attacks=["a", "b", "c"],
+            inconclusive=1,
+            unreadable=1,
+            trades=[trade],
+        )
+    ] * (options + 1)
+    audited.title = title
+    audited.exposures = audited.exposures * 6
+    audited.decision.answers = audited.decision.answers * 5
+    for answer in audited.decision.answers[:2]:
+        answer.answer = "22 attacks that would apply. " + "Nothing attacked: how many examples one holds. " * 4
+    return audited
+
+
+@pytest.mark.parametrize("risks", [1, 4, 12])
+@pytest.mark.parametrize("options", [0, 4])
+def test_the_pages_to_decide_by_are_two_however_much_was_found(risks: int, options: int) -> None:
+    pypdf = pytest.importorskip("pypdf")
+    title = "Prototypes on handwritten digits of ten clinics: privacy and robustness"
+    audited = crowded(result(), risks, options, title)
+    document = compose(audited, [Decision, Behind, Limits])
+    sheets = [p.extract_text() for p in pypdf.PdfReader(io.BytesIO(Pdf().render(document))).pages]
+    first, second, third = (re.sub(r"\s+", " ", s).lower() for s in sheets)
+    assert "review by" in first and "what stands behind page 1" in second
+    assert "appendices" in second and "limits of this audit" in third
+
+
+def test_no_interval_is_written_in_brackets() -> None:
+    assert fmt.points(0.012, (0.003, 0.02)) == "1.2 (0.3 to 2.0)" and fmt.points(-0.5, None) == "-50.0"
+    sources = [
+        p for folder in ("reports", "audit") for p in Path(folder).rglob("*.py") if "reproduce" not in p.parts
+    ]
+    bracketed = re.compile(r"\[\{[^}]*\}, \{[^}]*\}\]")
+    assert [str(p) for p in sources if bracketed.search(p.read_text())] == []

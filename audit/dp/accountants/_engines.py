@@ -73,7 +73,7 @@ def cross_check(bound: Bound, counts: Terms, delta: float, config: Numerical.Con
         return bound
     said = [f"RDP {others.renyi.epsilon:.4g}"]
     if others.interval is not None and others.interval.lower is not None:
-        said.append(f"PRV [{others.interval.lower:.4g}, {others.interval.epsilon:.4g}]")
+        said.append(f"PRV {others.interval.lower:.4g} to {others.interval.epsilon:.4g}")
     note = f"{bound.note} Cross-check: {', '.join(said)}.".strip()
     checked = replace(bound, note=note, disagrees=contradiction(bound, others))
     if others.renyi.epsilon < bound.epsilon:
@@ -102,7 +102,7 @@ def contradiction(bound: Bound, others: Others) -> str:
     if others.interval is not None and others.interval.lower is not None:
         low, high = others.interval.lower, others.interval.epsilon
         if not low - slack <= bound.epsilon <= high + slack:
-            against.append(f"PRV puts it into [{low:.6g}, {high:.6g}]")
+            against.append(f"PRV puts it at {low:.6g} to {high:.6g}")
     if not against:
         return ""
     return f"{bound.engine} gives {bound.epsilon:.6g}, while {' and '.join(against)}."
