@@ -72,7 +72,7 @@ def test_the_audited_run_comes_first_and_each_variant_says_what_it_changed(
 
 def test_a_findings_advice_cites_the_protections_that_were_tried(audited: tuple[AuditResult, Path]) -> None:
     counts = next(f for f in audited[0].findings if f.id == "count_recovery")
-    assert "With threshold in this plan" in counts.remedy and "-> not readable" in counts.remedy
+    assert "With threshold in this plan" in counts.remedy and "\u2192 not readable" in counts.remedy
     assert "accuracy of" in counts.remedy
 
 
