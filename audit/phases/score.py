@@ -43,6 +43,7 @@ from audit.verdict.raw import disclosed
 from audit.verdict.scope import scope
 from audit.verdict.taxonomy import placed, sort_of, taxa
 from audit.verdict.trade import advice, alternatives
+from audit.verdict.untrue import untrue
 from fl import ledger
 from fl.kinds import Kind
 from fl.ledger import Release
@@ -66,8 +67,9 @@ LIMITS = [
     "tables and figures mark them.",
     "Availability is simulated. Timing, traffic analysis, side channels of the machines and the security "
     "of the transport are outside the audit.",
-    "What a client's code hides in its messages is looked for as images among the numbers of one round, not as "
-    "labels or counts in the digits of a number, in a loss, a cluster or an order, nor over several rounds.",
+    "What a client's code hides in its messages is looked for as images among the numbers of one round, in their "
+    "own order, and as counts that are not what their sender holds; not as labels or counts in a loss, a cluster or "
+    "an order, nor over several rounds.",
 ]
 
 
@@ -104,6 +106,7 @@ def derive(run: RunDir, config: Config, policy: Policy) -> AuditResult:
     subjects = [
         *attacked,
         *disclosed(case),
+        *untrue(case),
         *bounds(budgets),
         *contradictions(budgets),
         *wrong,

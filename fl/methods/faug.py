@@ -52,6 +52,7 @@ class FAug(Balancing):
         downlink=(Kind.GLOBAL_MODEL, Kind.GAN_G, Kind.ALLOCATION),
         uplink=(Kind.LOCAL_MODEL, Kind.NUM_EXAMPLES, Kind.SEED_SAMPLES),
         relay=(Kind.RELAY_MODEL,),  # between a client and itself: never sent
+        counts_made=True,
     )
 
     @dataclass(frozen=True, kw_only=True)

@@ -62,6 +62,7 @@ class Gandalf(Balancing):
         downlink=(Kind.GLOBAL_MODEL, Kind.GAN_G, Kind.GAN_D, Kind.NOISED_LABEL_DIST, Kind.GROUP_MAP),
         uplink=(Kind.LOCAL_MODEL, Kind.NUM_EXAMPLES, Kind.NOISED_LABEL_DIST, Kind.GAN_G, Kind.LOCAL_LOSS),
         relay=(Kind.RELAY_MODEL, Kind.GAN_G, Kind.GAN_D),
+        counts_made=True,
     )
 
     @dataclass(frozen=True, kw_only=True)

@@ -52,6 +52,7 @@ class SeolKim(RoundMethod):
         "can choose clients, and parts of their data, that together hold all classes equally.",
         downlink=(Kind.GLOBAL_MODEL, Kind.OVERSAMPLE_DECAY, Kind.ALLOCATION),
         uplink=(Kind.LOCAL_MODEL, Kind.NUM_EXAMPLES, Kind.CLASS_VOLUME),
+        counts_made=True,
     )
 
     @dataclass(frozen=True, kw_only=True)

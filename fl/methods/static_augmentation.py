@@ -25,6 +25,7 @@ class StaticAugmentation(Balancing):
         "groups of them train the model one after the other.",
         uplink=(Kind.LOCAL_MODEL, Kind.NUM_EXAMPLES, Kind.NOISED_LABEL_DIST),
         relay=(Kind.RELAY_MODEL,),
+        counts_made=True,
     )
 
     @dataclass(frozen=True, kw_only=True)

@@ -1,0 +1,91 @@
+"""Numbers that are not those of their sender: what is called a count of examples may carry anything.
+
+A kind whose row says `counted` tells how many examples its sender holds, in all or of a class. The auditor knows
+how many it does hold. A number that differs is a label, a part of an image or a claim to more weight; no attack
+reads such codes, and none is needed to see that the number is not what it is called. Left out are kinds that a
+protection changes, and compromised clients, whose lies are the auditor's.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from audit.subject.case import Case
+from audit.subject.messages import messages
+from audit.subject.simulated import SimulatedCase
+from audit.verdict.judge import Fact, Subject, Verdict
+from fl.artifact import Artifact, Channel, Role
+from fl.kinds import Kind
+from fl.threat import Position, ThreatModel
+
+
+@dataclass(frozen=True, kw_only=True)
+class Untrue(Subject):
+    """One kind of count that some clients' messages have wrong."""
+
+    kind: Kind
+    clients: int  # with a number that is not theirs
+    compared: int  # clients whose numbers were compared
+    example: str  # the first of them, in words
+
+    @property
+    def found(self) -> Sequence[Fact]:
+        return [Fact(measure="untrue_counts", value=self.clients)]
+
+    def words(self, verdict: Verdict) -> Mapping[str, Any]:
+        return {
+            "id": f"untrue-{self.kind}",
+            "title": "What clients send as a number of examples is another number",
+            "source": "disclosure",
+            "summary": f"{self.clients} of {self.compared} clients sent something else as {self.kind}, "
+            f"which is {self.kind.words}: {self.example}.",
+            "threat": ThreatModel(position=Position.SERVER),
+            "artifacts": [str(self.kind)],
+            "does_not_show": "what the numbers stand for: a label, a part of an image, or a claim to more weight",
+            "remedy": "look at what the client's code writes there; let the server bound what it believes",
+        }
+
+
+def untrue(case: Case) -> list[Untrue]:
+    """One subject for every kind of count with a message that is wrong."""
+    if case.artifacts is None or not isinstance(case, SimulatedCase):
+        return []
+    compromised, changed = (
+        case.compromise.clients,
+        [getattr(p.config, "kinds", p.kinds) for p in case.protections],
+    )
+    kinds = {k for k in Kind if k.counted}.difference(*changed)
+    if case.card.counts_made:
+        kinds.discard(Kind.NUM_EXAMPLES)
+    wrong: dict[Kind, dict[int, str]] = {}
+    compared: dict[Kind, set[int]] = {}
+    for a in messages(case.artifacts, kinds, "all"):
+        k = a.sender.index
+        if a.sender.role != Role.CLIENT or k is None or k not in case.parts or k in compromised:
+            continue
+        if a.channel not in (Channel.UPLINK, Channel.RELAY) or not len(case.parts[k]):
+            continue
+        compared.setdefault(a.kind, set()).add(k)
+        own = np.bincount(case.data.train.y[case.parts[k]], minlength=len(case.data.classes))
+        if words := _differs(a, own):
+            wrong.setdefault(a.kind, {}).setdefault(k, f"client {k} sends {words} in round {a.round}")
+    return [
+        Untrue(kind=kind, clients=len(some), compared=len(compared[kind]), example=next(iter(some.values())))
+        for kind, some in sorted(wrong.items())
+    ]
+
+
+def _differs(sent: Artifact, own: NDArray[np.int64]) -> str:
+    """What a message says and what it would have to say; empty where that is the same. `own` [C]: counts held."""
+    assert sent.kind.counted, f"{sent.kind} counts nothing"
+    said = np.asarray(sent.payload[sent.kind.counted], np.float64)
+    if said.ndim == 0:
+        return "" if said == own.sum() else f"{float(said):,.0f} for {own.sum():,} examples"
+    classes = np.asarray(sent.payload.get("classes", np.arange(len(said))), np.int64)
+    for c, n in zip(classes.tolist(), said.tolist(), strict=True):
+        if n != own[c]:
+            return f"{n:,.0f} for {own[c]:,} examples of class {c}"
+    return ""
