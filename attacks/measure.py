@@ -52,6 +52,11 @@ MEASURES = {
             harm="Single images are redrawn from what a client sends",
         ),
         Measure(
+            name="image_present",
+            words="image present",
+            harm="An image of a client's stands as it is in what the client sends",
+        ),
+        Measure(
             name="property_auc", words="property AUC", harm="A trait is revealed that the classes do not name"
         ),
         Measure(

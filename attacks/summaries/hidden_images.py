@@ -2,11 +2,14 @@
 
 A client's code may write an image into what is called a bias, a row of the last layer, a mean, or into the
 last bits or the signs of weights; nothing of what the numbers are called says so. So all that a client sends in
-a round is read as one row of numbers, in several ways: as they are, their last 2 to 8 bits, their signs. A
+a round is read as one row of numbers, in several ways: as they are, their last 2 to 8 bits, their signs; of a
+model also what the client changed in it. A
 candidate image is held against every stretch of as many numbers by the normalised correlation (Lewis. Fast
 normalized cross-correlation. Vision Interface 1995; here of rows), whatever its scale, offset and sign. The
 candidate that fits a stretch best is a member, or it is one of the non-members of the same classes: in a message
-that holds no image as often as there are members among the candidates of its class.
+that holds no image as often as there are members among the candidates of its class. Where one client alone
+hides an image, such a share tells nothing; but no image of nobody's fits all but exactly (EXACT), so that a
+member that does stands there.
 
 That gradients and prototypes resemble images counts too: it is a leak all the same. The planted leak is the
 client's own message with one of its images written over some of it; the negative control takes half of the
@@ -15,7 +18,7 @@ non-members for members.
 Claim: numbers float32 [N], all messages one after the other; client, begin, end [k].
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, NamedTuple
 
@@ -25,6 +28,7 @@ from pydantic import Field
 
 from attacks.attack import Attack, Card, Claim, Effort, Floats, Images, Knowledge, Truth
 from attacks.evidence import Baseline, Evidence
+from attacks.prototypes._weights import global_model
 from attacks.trials.anyone import MEASURE
 from attacks.trials.hits import hits_evidence
 from fl.artifact import Artifact, Channel, Role
@@ -36,6 +40,7 @@ Values = NDArray[np.float64]
 BITS = (2, 3, 4, 5, 8)  # of a float32's 23 that hold what it is worth
 RATIO = 4  # non-members for each member
 CHUNK = 4096  # stretches at a time
+EXACT = 0.999  # correlation from which on a stretch is the image; gradients are like images up to .95 or so
 FLAT = 1e-9  # of the variance of all numbers: a stretch with less holds no image
 READ = (
     *(Kind.LOCAL_MODEL, Kind.UNFROZEN_LAYERS, Kind.MODEL_DELTA, Kind.NORMALIZED_DELTA, Kind.GRADIENT),
@@ -51,13 +56,15 @@ class HiddenImages(Attack):
         goal=Goal.RECONSTRUCTION,
         threat=ThreatModel(position=Position.SERVER),
         requires=(),
-        also_reads=READ,
+        also_reads=(*READ, Kind.GLOBAL_MODEL),
+        aids=(Kind.GLOBAL_MODEL,),
         learns="one of the images behind a message, which stands among its numbers",
-        does_not_show="images that are spread over several rounds, enciphered, or written in another order",
+        does_not_show="images in earlier rounds than the last, spread over several rounds, enciphered, or "
+        "written in another order",
         control="",  # planted in measure()
         any_numbers=True,
         remedy="look at what the client's code writes there; noise and rounding destroy what is hidden",
-        effort=Effort(seconds=4.0, grows=("parameters", "clients")),
+        effort=Effort(seconds=6.0, grows=("parameters", "clients")),
     )
 
     @dataclass(frozen=True, kw_only=True)
@@ -70,7 +77,7 @@ class HiddenImages(Attack):
         rows: dict[int, list[NDArray[np.float32]]] = {}
         for a in sorted((a for a in _messages(view) if a.round == last), key=lambda a: (str(a.sender), a.kind)):
             assert a.sender.index is not None
-            arrays = [np.asarray(a.payload[name]).ravel() for name in sorted(a.payload)]
+            arrays = [*_arrays(a.payload), *_arrays(_change(a, view))]
             floats = [x.astype(np.float32) for x in arrays if x.dtype.kind == "f"]
             if len(rows) < self.config.clients or a.sender.index in rows:
                 rows.setdefault(a.sender.index, []).extend(floats)
@@ -99,6 +106,8 @@ class HiddenImages(Attack):
             _evidence([t.own for t in trials], "none", "clients of whom a member came first"),
             _evidence([t.planted for t in trials], "positive", "one of their images written over some"),
             _evidence([t.silent for t in trials], "negative", "half of the non-members for members"),
+            _present([t.own for t in trials], "none", "clients of whom a member stands there"),
+            _present([t.planted for t in trials], "positive", "one of their images written over some"),
         ]
 
     def not_applicable(self, view: Sequence[Artifact], knowledge: Knowledge) -> str:
@@ -112,6 +121,8 @@ class _First(NamedTuple):
 
     hit: bool
     chance: float
+    present: bool  # whether a member fits all but exactly
+    stranger: bool  # whether a non-member does
 
 
 class _Trial(NamedTuple):
@@ -144,7 +155,13 @@ def _trial(own: Floats, members: Images, others: Images, rng: np.random.Generato
 
 def _first(scores: Values, y: NDArray[np.int64], inside: NDArray[np.bool_]) -> _First:
     best = int(scores.argmax())
-    return _First(bool(inside[best]), float(inside[y == y[best]].mean()))
+    exact = scores >= EXACT
+    return _First(
+        hit=bool(inside[best]),
+        chance=float(inside[y == y[best]].mean()),
+        present=bool(exact[inside].any()),
+        stranger=bool(exact[~inside].any()),
+    )
 
 
 def fits(numbers: Floats, images: Floats) -> Values:
@@ -196,6 +213,25 @@ def _messages(view: Sequence[Artifact]) -> list[Artifact]:
     ]
 
 
+def _arrays(payload: Mapping[str, Any]) -> list[Floats]:
+    return [np.asarray(payload[name]).ravel() for name in sorted(payload)]
+
+
+def _change(sent: Artifact, view: Sequence[Artifact]) -> Mapping[str, Any]:
+    """What a client changed in the model that it received; empty where it sends none or that is not known."""
+    start = global_model(view, sent.round, sent) if sent.kind == Kind.LOCAL_MODEL else None
+    if start is None or start.round != sent.round:
+        return {}
+    known = {k: np.asarray(v) for k, v in start.payload.items() if np.asarray(v).dtype.kind == "f"}
+    return {k: np.asarray(v) - known[k] for k, v in sent.payload.items() if k in known}
+
+
 def _evidence(found: Sequence[_First], control: Any, note: str) -> Evidence:
     blind = Baseline(name="chance", value=float(np.mean([f.chance for f in found])))
     return hits_evidence(MEASURE, sum(f.hit for f in found), len(found), [blind], control=control, note=note)
+
+
+def _present(found: Sequence[_First], control: Any, note: str) -> Evidence:
+    blind = Baseline(name="an image of nobody's", value=float(np.mean([f.stranger for f in found])))
+    hits = sum(f.present for f in found)
+    return hits_evidence("image_present", hits, len(found), [blind], control=control, note=note)

@@ -68,8 +68,8 @@ LIMITS = [
     "Availability is simulated. Timing, traffic analysis, side channels of the machines and the security "
     "of the transport are outside the audit.",
     "What a client's code hides in its messages is looked for as images among the numbers of one round, in their "
-    "own order, and as counts that are not what their sender holds; not as labels or counts in a loss, a cluster or "
-    "an order, nor over several rounds.",
+    "own order, and as counts that are not what their sender holds; not as labels or counts in a loss, a cluster "
+    "or an order, nor over several rounds.",
 ]
 
 

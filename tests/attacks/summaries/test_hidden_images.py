@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from attacks.evidence import Evidence
 from attacks.summaries.hidden_images import HiddenImages, fits
+from attacks.trials.anyone import MEASURE
 from fl.artifact import Artifact, Channel, Party
 from fl.kinds import Kind
 from tests.attacks.world import World
@@ -59,10 +60,11 @@ def sent(hide: object, kind: Kind = Kind.PROXIES) -> list[Artifact]:
     return found
 
 
-def judged(view: list[Artifact]) -> dict[str, Evidence]:
+def judged(view: list[Artifact], measure: str = MEASURE) -> dict[str, Evidence]:
     attack = HiddenImages()
     claim = attack.run(view, WORLD.knowledge, np.random.default_rng(0))
-    return {e.control: e for e in attack.measure(claim, WORLD, np.random.default_rng(1))}
+    found = attack.measure(claim, WORLD, np.random.default_rng(1))
+    return {e.control: e for e in found if e.measure == measure}
 
 
 @pytest.mark.parametrize("hide", [in_values, in_low_bits, in_signs])
@@ -70,6 +72,27 @@ def test_clients_that_hide_an_image_are_found_in_every_way_of_writing(hide: obje
     found = judged(sent(hide))["none"]
     assert found.value == 1 and found.interval is not None and found.strongest is not None
     assert found.interval[0] > found.strongest.value + 0.05
+
+
+def test_one_client_that_hides_one_is_enough_where_it_stands_all_but_exactly() -> None:
+    silent, loud = sent(None), sent(in_values)
+    found = judged([*loud[:1], *silent[1:]], "image_present")["none"]
+    assert found.value == 0.1 and found.interval is not None and found.strongest is not None
+    assert found.interval[0] > found.strongest.value == 0
+    assert judged(silent, "image_present")["none"].value == 0
+    assert judged(silent, "image_present")["positive"].value == 1
+
+
+def test_an_image_in_what_a_model_changed_by_is_read_as_one_in_the_model() -> None:
+    # the model that was sent out hides it from who looks at the model alone
+    received = replace(WORLD.artifacts[0], payload={"rows": 10 * noise(99)})
+    assert received.kind == Kind.GLOBAL_MODEL
+    hidden = [
+        replace(a, kind=Kind.LOCAL_MODEL, payload={"rows": 10 * noise(99) + a.payload["rows"]})
+        for a in sent(in_values)
+    ]
+    assert judged([received, *hidden], "image_present")["none"].value == 1
+    assert judged(hidden, "image_present")["none"].value == 0
 
 
 def test_noise_holds_nobodys_image() -> None:
