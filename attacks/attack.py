@@ -36,12 +36,12 @@ class Sizes:
     parameters: int  # numbers in the model
     auxiliary: int  # examples that an adversary may have
     replays: int  # replayed prototypes, of all sizes together
-    updates: int  # replayed updates, of all sizes and steps together
+    updates: int  # images that are redrawn from uploads, replayed and recorded ones together
     clients: int
 
 
 DIGITS = Sizes(  # of the quickstart
-    pixels=64, parameters=13_706, auxiliary=503, replays=600, updates=80, clients=10
+    pixels=64, parameters=13_706, auxiliary=503, replays=600, updates=114, clients=10
 )
 
 

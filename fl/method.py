@@ -1,8 +1,7 @@
 """The contracts of a federated-learning method.
 
-Most algorithms are rounds: derive from RoundMethod and override two or three hooks. Those with
-phases, mediators or an event queue derive from Method, write run(federation), and still send
-through the wire.
+Most algorithms are rounds: derive from RoundMethod and override two or three hooks. Those with phases, mediators
+or an event queue derive from Method, write run(federation), and still send through the wire.
 
 Two rules keep audits honest. What a client's function returns is all that leaves it; and a client
 returns its new memory instead of storing it, so that memory advances only if the message was

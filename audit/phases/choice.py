@@ -12,9 +12,11 @@ from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
 
 from attacks.attack import Card, Sizes
+from attacks.updates._inversion import UpdateInversion
 from audit.observer.reach import Traffic, declared
 from audit.settings import catalog
 from audit.settings.config import Config
+from audit.settings.controls import Replay
 from audit.settings.spec import AttackSpec
 from audit.subject.case import Case
 from fl.errors import UserError
@@ -133,6 +135,18 @@ def _sizes(config: Config, case: Case) -> Sizes:
         parameters=count(first) if first else 0,
         auxiliary=len(case.auxiliary),
         replays=replay.groups * len(replay.sizes),
-        updates=replay.update_groups * len(replay.updates) * len(replay.update_steps),
+        updates=_redrawn(replay, case.clients),
         clients=case.clients,
     )
+
+
+def _redrawn(replay: Replay, clients: int) -> int:
+    """Images that an attack on updates redraws at its own settings: of replays and of one upload a client."""
+    c = UpdateInversion.Config()
+    replayed = sum(
+        min(replay.update_groups, max(2, c.per_size // (n * steps))) * min(n, c.most)
+        for n in replay.updates
+        for steps in replay.update_steps
+        if steps <= c.most_steps
+    )
+    return replayed + min(clients, c.recorded) * c.most_recorded

@@ -80,6 +80,14 @@ def test_the_only_attack_of_a_goal_on_a_kind_comes_before_a_second_one_on_anothe
         assert any(c.any_numbers for c in chosen) == any(c.any_numbers for c in readers)
 
 
+def test_uploads_that_clients_send_take_time_without_any_replay() -> None:
+    none, one, ten = (
+        sum(chosen("fedavg", attacks=["analytic"], replay={"update_groups": n}).seconds.values())
+        for n in (0, 1, 10)
+    )
+    assert 0 < none < one < ten < 10 * one
+
+
 def test_no_time_at_all_plans_nothing() -> None:
     assert names(chosen("rebafl", budget={"minutes": 0})) == []
 
