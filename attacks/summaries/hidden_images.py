@@ -222,8 +222,8 @@ def _change(sent: Artifact, view: Sequence[Artifact]) -> Mapping[str, Any]:
     start = global_model(view, sent.round, sent) if sent.kind == Kind.LOCAL_MODEL else None
     if start is None or start.round != sent.round:
         return {}
-    known = {k: np.asarray(v) for k, v in start.payload.items() if np.asarray(v).dtype.kind == "f"}
-    return {k: np.asarray(v) - known[k] for k, v in sent.payload.items() if k in known}
+    known = {k: v for k, v in start.payload.items() if v.dtype.kind == "f"}
+    return {k: np.subtract(v, known[k]) for k, v in sent.payload.items() if k in known}
 
 
 def _evidence(found: Sequence[_First], control: Any, note: str) -> Evidence:
