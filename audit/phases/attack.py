@@ -23,6 +23,7 @@ from audit.phases.choice import choose, duration
 from audit.settings.config import Config
 from audit.settings.controls import Replay
 from audit.subject.case import Case
+from audit.subject.messages import kinds as kinds_of
 from audit.subject.messages import messages
 from audit.subject.open import open_case
 from audit.subject.png import png
@@ -86,8 +87,15 @@ class Bench:
 
 
 def _recorded(case: Case, cards: Sequence[Card]) -> list[Artifact]:
-    """What these attacks read, and what clients received, from which controls train them once more."""
-    if case.artifacts is None or not cards:
+    """What these attacks read, and what clients received, from which controls train them once more.
+
+    An attack that needs a kind which nobody sent runs on nothing, so nothing is read for it.
+    """
+    if case.artifacts is None:
+        return []
+    sent = kinds_of(case.artifacts)
+    cards = [c for c in cards if sent.issuperset(c.requires)]
+    if not cards:
         return []
     kinds = {k for c in cards for k in c.reads}
     if any(c.control for c in cards):

@@ -2,20 +2,21 @@
 
     python -m audit.reproduce.inbox_bench FOLDER --clients 1000 --rounds 20 --weights 50000
 
-An inbox of as many uploads of one model with that many weights, and its import without truth. Prints seconds
-and the largest resident set of this process in each step. 1,000 x 20 x 50,000 is 4 GB, twice that with the run's
-own copy.
+An inbox of as many uploads of one network with about that many weights, and its import with examples of the
+auditor's own alone. Some attacks read all rounds, others every client's latest model. Prints seconds and the
+largest resident set up to each step. 1,000 x 20 x 50,000 is 4 GB, and as much again with the run's own copy.
 """
 
 import argparse
 import resource
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from audit.phases.bring import bring
 from audit.phases.plan import execute
@@ -25,25 +26,41 @@ from audit.subject.inbox import Limits
 from audit.subject.recorders.plain import Inbox
 from audit.subject.rundir import RunDir
 
-CLASSES, SIDE = 10, 28
+CLASSES, SIDE, OWN = 10, 28, 1000
+ATTACKS = ("example_numbers", "label_counts_from_update", "rare_class", "update_norm", "loss_threshold")
+NEEDLESS = ("prototype_difference",)  # would read models of all rounds, had clients sent prototypes as well
+Model = Mapping[str, NDArray[np.float32]]
 
 
-def make(folder: Path, clients: int, rounds: int, weights: int) -> None:
+def make(folder: Path, clients: int, rounds: int, hidden: int) -> None:
     """Every upload is the round's model with noise; the next model is their mean."""
     inbox, rng = Inbox(folder, "made up"), np.random.default_rng(7)
-    model = rng.normal(size=weights).astype(np.float32)
+    shapes = {"layers.0.weight": (hidden, SIDE * SIDE), "layers.0.bias": (hidden,)}
+    shapes |= {"head.weight": (CLASSES, hidden), "head.bias": (CLASSES,)}
+
+    def noise(scale: float) -> Model:
+        return {k: np.float32(scale) * rng.standard_normal(s, np.float32) for k, s in shapes.items()}
+
+    model = noise(0.1)
     for t in range(rounds + 1):
-        inbox.message(t, "downlink", "server", ["client"], {"global_model": {"w": model}})
-        total = np.zeros(weights)
+        inbox.message(t, "downlink", "server", ["client"], {"global_model": model})
+        total = {k: np.zeros(s) for k, s in shapes.items()}
         for k in range(clients if t < rounds else 0):
-            upload = model + np.float32(0.01) * rng.normal(size=weights).astype(np.float32)
-            kinds: dict[str, dict[str, Any]] = {
-                "local_model": {"w": upload},
-                "num_examples": {"count": np.int64(50)},
-            }
+            upload = {name: model[name] + v for name, v in noise(0.01).items()}
+            kinds: dict[str, dict[str, Any]] = {"local_model": upload, "num_examples": {"count": np.int64(50)}}
             inbox.message(t, "uplink", inbox.client(f"node-{k}"), ["server"], kinds)
-            total += upload
-        model = (total / max(1, clients)).astype(np.float32)
+            for name, v in upload.items():
+                total[name] += v
+        model = {name: (v / max(1, clients)).astype(np.float32) for name, v in total.items()}
+
+
+def own(folder: Path) -> Path:
+    """Examples of the auditor's own, random."""
+    folder.mkdir(exist_ok=True)
+    rng = np.random.default_rng(7)
+    x = rng.random((OWN, 1, SIDE, SIDE), np.float32)
+    np.savez(folder / "own.npz", x=x, y=rng.integers(0, CLASSES, OWN))
+    return folder
 
 
 def _silent(phase: str, done: int, total: int) -> None:
@@ -58,11 +75,14 @@ def main() -> None:
     parser.add_argument("--weights", type=int, default=50_000)
     wanted = parser.parse_args()
     inbox, run = wanted.folder / "inbox", RunDir.create(wanted.folder / "run")
+    hidden = max(1, round(wanted.weights / (SIDE * SIDE + CLASSES + 1)))
     subject = {
         "title": "made up",
         "examples": {"classes": [f"class {c}" for c in range(CLASSES)], "shape": [1, SIDE, SIDE]},
+        "model": {"name": "mlp", "hidden": [hidden]},
+        "method": {"name": "fedavg", "rounds": wanted.rounds},
     }
-    settings = {"case": "recorded", "subject": subject, "attacks": ["example_numbers"], "report": ["json"]}
+    settings = {"case": "recorded", "subject": subject, "attacks": [*ATTACKS, *NEEDLESS], "report": ["json"]}
     config = validate(Config, settings, "inbox_bench")
 
     def step(name: str, work: Callable[[], object]) -> None:
@@ -72,8 +92,9 @@ def main() -> None:
         print(f"{name}: {time.perf_counter() - began:.0f} s, at most {most:.2f} GiB so far", flush=True)
 
     if not inbox.exists():
-        step("make", lambda: make(inbox, wanted.clients, wanted.rounds, wanted.weights))
-    step("import", lambda: bring(run, config, inbox, None, None, inbox, Limits(), False, _silent))
+        step("make", lambda: make(inbox, wanted.clients, wanted.rounds, hidden))
+    truth = own(wanted.folder / "truth")
+    step("import", lambda: bring(run, config, inbox, truth, None, inbox, Limits(), False, _silent))
     for phase in ("attack", "account", "score", "report"):
         step(phase, partial(execute, run, config, [phase], _silent, skip_finished=False))
 

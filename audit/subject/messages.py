@@ -11,7 +11,7 @@ from fl.provenance import Provenance
 from fl.recorder import manifest, read
 
 
-def messages(folder: Path, kinds: Collection[Kind], rounds: Literal["latest", "all"]) -> list[Artifact]:
+def messages(folder: Path, wanted: Collection[Kind], rounds: Literal["latest", "all"]) -> list[Artifact]:
     """Recorded artifacts of these kinds, in the order of the manifest.
 
     Latest: every sender's latest message of each channel, and the broadcasts of those rounds. Raises UserError
@@ -24,13 +24,18 @@ def messages(folder: Path, kinds: Collection[Kind], rounds: Literal["latest", "a
             newest[key] = max(newest.get(key, -1), line["round"])
     last = {r for (sender, _), r in newest.items() if sender != str(SERVER)}
 
-    def wanted(line: Mapping[str, Any]) -> bool:
-        if not set(kinds) & set(line["kinds"]):
+    def reads(line: Mapping[str, Any]) -> bool:
+        if not set(wanted) & set(line["kinds"]):
             return False
         own = newest[(line["sender"], line["channel"])] == line["round"]
         return rounds == "all" or own or (line["sender"] == str(SERVER) and line["round"] in last)
 
-    return read(folder, wanted, kinds)
+    return read(folder, reads, wanted)
+
+
+def kinds(folder: Path) -> set[Kind]:
+    """Of all recorded messages."""
+    return {Kind(k) for line in manifest(folder) if "message" in line for k in line["kinds"]}
 
 
 def heard(folder: Path) -> dict[int, frozenset[int]] | None:
