@@ -26,8 +26,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attacks.attack import Attack, Card, Claim, Effort, Knowledge, Timing, Truth
-from attacks.evidence import Baseline, Evidence
+from attacks.evidence import Assertion, Baseline, Evidence
 from attacks.prototypes._weights import sent_with
+from attacks.trials.asserted import by_client
 from attacks.trials.hits import hits_evidence
 from fl.artifact import Artifact, Role
 from fl.kinds import Kind
@@ -88,6 +89,20 @@ class SpeedProfile(Attack):
             "tiers": tiers,
             "work": _two([a for found in heard.values() for a in found]),
         }
+
+    def assertions(self, claim: Claim, classes: Sequence[str]) -> list[Assertion]:
+        """What it says of each device: its speed among those published, or its place among all, and examples."""
+        rank = (-claim["speed"]).argsort().argsort() + 1
+
+        def said(row: tuple[int, float, int]) -> str:
+            device, size, place = row
+            words = f"number {place} of {len(rank)} in speed"
+            if device >= 0:
+                words = f"a device of published speed {claim['tiers'][device]:g}"
+            return words + (f", about {round(size):,} examples" if np.isfinite(size) else "")
+
+        rows = zip(claim["device"].tolist(), claim["size"].tolist(), rank.tolist(), strict=True)
+        return by_client(claim["client"], rows, said, "how fast its device is, and how many examples it owns")
 
     def measure(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[Evidence]:
         clients, tiers = claim["client"], claim["tiers"]

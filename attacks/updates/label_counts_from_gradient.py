@@ -13,7 +13,7 @@ negative. Replayed uploads of few steps on a single batch are the planted leaks;
 read as if one step had been made on all of the client's examples, which label_counts_from_update does
 better.
 
-Claim: counts int64 [k, R, C] in the order of RULES, n, steps [k], and as text artifact, origin [k].
+Claim: counts int64 [k, R, C] in the order of RULES, n, steps, client [k], and as text artifact, origin [k].
 """
 
 from collections import defaultdict
@@ -26,8 +26,9 @@ from numpy.typing import NDArray
 
 from attacks.attack import Attack, Card, Claim, Effort, Knowledge, Truth
 from attacks.counts._counts import Condition, Counts, blind_counts, exact_match, overlap_evidence, spread
-from attacks.evidence import Evidence
+from attacks.evidence import Assertion, Evidence
 from attacks.prototypes._weights import SAID_WITH
+from attacks.trials.asserted import OF_COUNTS, by_client, counted
 from attacks.updates._gradients import UPLOADS, Update, updates
 from attacks.updates._head import confusion, head_names
 from attacks.updates._label_rules import llg, proportions
@@ -79,7 +80,14 @@ class LabelCountsFromGradient(Attack):
             "steps": np.array([u.steps for u, _, _ in found]),
             "artifact": np.array([u.artifact for u, _, _ in found]),
             "origin": np.array([u.origin for u, _, _ in found]),
+            "client": np.array([u.client for u, _, _ in found]),
         }
+
+    def assertions(self, claim: Claim, classes: Sequence[str]) -> list[Assertion]:
+        """Of recorded uploads, by the first rule."""
+        rows = np.flatnonzero(claim["origin"] == "recorded")
+        said = claim["counts"][rows, 0]
+        return by_client(claim["client"][rows], said, lambda n: counted(n, classes), OF_COUNTS)
 
     def measure(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[Evidence]:
         classes = claim["counts"].shape[2]

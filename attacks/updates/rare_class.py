@@ -24,10 +24,11 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from attacks.attack import Attack, Card, Claim, Effort, Knowledge, Truth
-from attacks.evidence import Evidence, Series
+from attacks.evidence import Assertion, Evidence, Series
 from attacks.prototypes._trials import RANGES
 from attacks.prototypes._weights import SAID_WITH
 from attacks.trials import membership
+from attacks.trials.asserted import by_client
 from attacks.trials.membership import Scores, curve
 from attacks.updates._head import UPLOADS, head_non_members, head_updates, one_step, starting_models
 from fl.artifact import Artifact
@@ -87,6 +88,16 @@ class RareClass(Attack):
             "extractors": extractors,
             "rare": np.array([rare]),
         }
+
+    def assertions(self, claim: Claim, classes: Sequence[str]) -> list[Assertion]:
+        """A rank by row sums, for the class that is queried by itself: the score has no threshold."""
+        rare = int(claim["rare"][0])
+        rank = (-claim["score"][:, 0, rare]).argsort().argsort() + 1
+
+        def said(place: int) -> str:
+            return f"number {place} of {len(rank)} in how likely it owns any example of {classes[rare]}"
+
+        return by_client(claim["client"], rank.tolist(), said, f"whether it owns an example of {classes[rare]}")
 
     def measure(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[Evidence]:
         counts = np.stack([truth.label_counts(int(k)) for k in claim["client"]])

@@ -119,7 +119,7 @@ class _Round:
     before: Values
     after: Values
     uploads: Values  # [clients, parameters], models
-    weights: Values  # [clients] numbers of examples; ones where they were not sent
+    weights: Values  # [clients] numbers of examples, or of steps; ones where neither was sent
 
     def residual(self, weights: Values) -> Values:
         return np.asarray(self.after - weights @ self.uploads / weights.sum())
@@ -212,9 +212,16 @@ def _rounds(case: RecordedCase) -> Iterator[_Round]:
             kind = Kind.LOCAL_MODEL if Kind.LOCAL_MODEL in own else Kind.MODEL_DELTA
             row = _flat(own[kind], before)
             rows.append(row if kind == Kind.LOCAL_MODEL else row + _flat(before, own[kind]))
-            weights.append(float(own[Kind.NUM_EXAMPLES]["count"]) if Kind.NUM_EXAMPLES in own else 1.0)
+            weights.append(_weight(own))
         if len({len(r) for r in rows}) == 1 and len(rows[0]) == len(_flat(before, after)):
             yield _Round(t, _flat(before, after), _flat(after, before), np.stack(rows), np.array(weights))
+
+
+def _weight(own: Mapping[Kind, Mapping[str, NDArray[np.generic]]]) -> float:
+    """The number that a client sends to be weighted by: its examples, or with NVFlare its steps."""
+    if Kind.NUM_EXAMPLES in own:
+        return float(own[Kind.NUM_EXAMPLES]["count"])
+    return float(own[Kind.NUM_STEPS]["steps"]) if Kind.NUM_STEPS in own else 1.0
 
 
 def _of(case: RecordedCase, line: Mapping[str, object]) -> list[Artifact]:

@@ -1,5 +1,7 @@
 """Comparing finished runs: the settings that differ, and what came out, side by side.
 
+Of two runs the last column says whether the intervals of an estimate overlap or lie apart.
+
 Only audit.json, phases.json and config.yaml of each folder are read; nothing is computed anew, and code that a
 folder's config names is not run.
 """
@@ -8,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from attacks.evidence import Evidence
 from attacks.measure import named
 from audit.phases.plan import PHASES, read_phases
 from audit.phases.report import read_result
@@ -23,7 +26,7 @@ ABSENT = "-"
 
 
 def compare(folders: Sequence[Path]) -> tuple[Row, list[Row]]:
-    """Header and rows: a column a run, first the settings that differ, then the results.
+    """Header and rows: a column a run and one for intervals, first the settings that differ, then the results.
 
     Raises UserError for fewer than two folders and for one that holds no finished run.
     """
@@ -35,7 +38,8 @@ def compare(folders: Sequence[Path]) -> tuple[Row, list[Row]]:
     runs = [_finished(folder) for folder in folders]
     results = [read_result(run) for run in runs]
     rows = _settings([flat(_config(run)) for run in runs])
-    return ["", *_names(folders)], rows + _overall(results) + _attacks(results) + _bounds(results)
+    rows += _overall(results) + _attacks(results) + _bounds(results)
+    return ["", *_names(folders), "intervals"], [[*row, *[""] * (len(runs) + 2 - len(row))] for row in rows]
 
 
 def _finished(folder: Path) -> RunDir:
@@ -108,14 +112,24 @@ def _attacks(results: Sequence[AuditResult]) -> list[Row]:
     for name in dict.fromkeys(i for f in found for i in f):
         here = [f.get(name) for f in found]
         rows.append([name, *(_verdict(f) for f in here)])
-        cells: dict[str, dict[int, str]] = {}
+        cells: dict[str, dict[int, Evidence]] = {}
         for column, finding in enumerate(here):
             for e in telling(finding.evidence) if finding else ():
                 where = f" ({e.place})" if e.condition else ""
-                text = fmt.estimate(e.value, e.interval, e.unit)
-                cells.setdefault(f"  {named(e.measure).words}{where}", {})[column] = text
-        rows += [[k, *(c.get(i, ABSENT) for i in range(len(found)))] for k, c in cells.items()]
+                cells.setdefault(f"  {named(e.measure).words}{where}", {})[column] = e
+        for words, estimates in cells.items():
+            texts = {i: fmt.estimate(e.value, e.interval, e.unit) for i, e in estimates.items()}
+            rows.append([words, *(texts.get(i, ABSENT) for i in range(len(found))), _meet(estimates, len(found))])
     return rows
+
+
+def _meet(estimates: Mapping[int, Evidence], runs: int) -> str:
+    """Whether the intervals of two runs' estimates overlap; empty where there are none, or more runs."""
+    intervals = [e.interval for e in estimates.values() if e.interval is not None]
+    if runs != 2 or len(intervals) != 2:
+        return ""
+    (low, high), (other_low, other_high) = intervals
+    return "overlap" if low <= other_high and other_low <= high else "apart"
 
 
 def _verdict(finding: Finding | None) -> str:

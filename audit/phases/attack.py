@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from attacks.attack import Attack, Card, Claim, Knowledge
-from attacks.evidence import Evidence, Gallery
+from attacks.evidence import Assertion, Evidence, Gallery
 from audit.controls.lab import Replays
 from audit.controls.sizes import sizes, steps
 from audit.observer.reading import watched
@@ -37,6 +37,7 @@ from fl.errors import UserError
 from fl.kinds import Kind
 
 Progress = Callable[[str, int, int], None]
+UNTOLD = "what these clients hold is not known, so no claim about it can be checked"
 
 
 @workers.one_thread()  # evidence is the same on any number of threads
@@ -142,11 +143,16 @@ def _carried_out(attack: Attack, name: str, bench: Bench, opened: set[Kind]) -> 
     if reason := absent(case, artifacts, view, card) or attack.not_applicable(view, knowledge):
         opened.clear()
         return {"observer": str(who), "status": "not_applicable", "reason": reason}
-    claim = attack.run(view, knowledge, case.streams.numpy("attack", name))
-    try:
-        found = _measured(attack, claim, bench.truth, case.streams.numpy("measure", name))
-    except Untold as untold:
-        found = _unverified(attack, name, bench, claim, view, knowledge, str(untold.args[0]))
+    told = _told(attack, view, knowledge, bench)
+    if 0 < len(told) < len(view) and type(attack).assertions is Attack.assertions:
+        found = _unverified(attack, name, bench, [], told, knowledge, UNTOLD)  # without words: measured alone
+    else:
+        claim = attack.run(view, knowledge, case.streams.numpy("attack", name))
+        try:
+            found = _measured(attack, claim, bench.truth, case.streams.numpy("measure", name))
+        except Untold as untold:
+            said = attack.assertions(claim, case.data.classes)
+            found = _unverified(attack, name, bench, said, told, knowledge, str(untold.args[0]))
     found["observer"] = str(who)
     json.dumps(found)  # raises here, where it is this attack's failure, what the file could not hold
     return found
@@ -161,25 +167,31 @@ def _measured(attack: Attack, claim: Claim, truth: KnownTruth, rng: np.random.Ge
     }
 
 
+def _told(attack: Attack, view: Sequence[Artifact], knowledge: Knowledge, bench: Bench) -> list[Artifact]:
+    """What clients sent of whom the auditor was told, and what the auditor planted; empty where the attack cannot
+    run on that."""
+    targets = attack.card.targets
+    told = [a for a in view if a.kind not in targets or bench.truth.told(a)]
+    able = any(a.kind in targets for a in told) and not attack.not_applicable(told, knowledge)
+    return told if able else []
+
+
 def _unverified(
     attack: Attack,
     name: str,
     bench: Bench,
-    claim: Claim,
-    view: Sequence[Artifact],
+    said: Sequence[Assertion],
+    told: Sequence[Artifact],
     knowledge: Knowledge,
     reason: str,
 ) -> dict[str, Any]:
-    """The claim in words; then the attack once more, on what clients sent of whom the auditor was told and on
-    what the auditor planted, which can be measured."""
+    """What was said, and what the attack comes to on `told`, which can be measured."""
     case, card = bench.case, attack.card
-    said = [a for a in attack.assertions(claim, case.data.classes) if a.client not in case.parts]
     found: dict[str, Any] = {"status": "unverified", "reason": reason}
-    found["assertions"] = [dataclasses.asdict(a) for a in said]
+    found["assertions"] = [dataclasses.asdict(a) for a in said if a.client not in case.parts]
     found["sizes"] = sizes(case.artifacts, card.control)
     found["steps"] = steps(case, min(found["sizes"], default=0))
-    told = [a for a in view if a.kind not in card.targets or bench.truth.told(a)]
-    if not any(a.kind in card.targets for a in told) or attack.not_applicable(told, knowledge):
+    if not told:
         return found
     try:
         claim = attack.run(told, knowledge, case.streams.numpy("attack", name))

@@ -25,8 +25,13 @@ class Unverified(Section):
         for one in found:
             blocks += _claims(one)
         if silent := [f"{u.title} (`{u.attack}`)" for u in found if not u.claims]:
-            text = "What these claim are images, or scores of images, and has no words. To check it, give the "
-            text += "examples of some clients as truth, or let a client of the auditor's own take part."
+            text = (
+                "What these claim are images, or scores of images, and has no words. Where the auditor planted "
+            )
+            text += (
+                "messages, they ran on those alone. To check them, give the examples of some clients as truth, "
+            )
+            text += "or let a client of the auditor's own take part."
             blocks += [Heading("Claims without words"), Paragraph(text), Bullets(silent)]
         return blocks
 

@@ -53,7 +53,7 @@ class Tap(Filter):  # type: ignore[misc]
             raise ValueError(f"a client answered {shareable.get_return_code()}")
         kinds: dict[str, dict[str, Any]] = {}
         filters: list[str] = []
-        round = fl_ctx.get_prop("current_round")
+        round = shareable.get_header("current_round", fl_ctx.get_prop("current_round"))
         up = self.get_prop(FilterContextKey.CHAIN_TYPE) == FilterChainType.TASK_RESULT_CHAIN
         for prefix, dxo in parts(from_shareable(shareable)):
             if dxo.data_kind not in KINDS:

@@ -8,6 +8,7 @@ from flwr.serverapp import Grid, ServerApp
 from flwr.serverapp.strategy import FedAvg
 from net import Net
 
+from digits_app.client import keep
 from digits_app.data import split
 
 app = ServerApp()
@@ -15,14 +16,20 @@ app = ServerApp()
 
 @app.main()
 def main(grid: Grid, context: Context) -> None:
-    torch.manual_seed(7)
     settings = context.run_config
-    strategy = FedAvg(fraction_train=1.0, fraction_evaluate=1.0, min_available_nodes=8)
+    strategy = FedAvg(fraction_train=1.0, fraction_evaluate=1.0, min_available_nodes=int(settings["nodes"]))
     strategy.start(
         grid=GridTap(grid, str(settings["record-dir"])),  # the one line
-        initial_arrays=ArrayRecord(Net().state_dict()),
+        initial_arrays=ArrayRecord(first(str(settings["initial"]))),
         num_rounds=int(settings["num-server-rounds"]),
     )
-    if settings["truth-dir"]:
-        x, y = split()[1]
-        np.savez(f"{settings['truth-dir']}/own.npz", x=x, y=y)
+    keep(str(settings["truth-dir"]), "own", split(str(settings["split"]))[1])
+
+
+def first(path: str) -> dict[str, torch.Tensor]:
+    """The weights before the first round, from a file where one is named."""
+    if path:
+        with np.load(path) as file:
+            return {k: torch.from_numpy(file[k]) for k in file.files}
+    torch.manual_seed(7)
+    return Net().state_dict()

@@ -40,10 +40,10 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_settings_that_differ_come_first_and_results_stand_side_by_side(runs: Path) -> None:
     header, rows = compare([runs / "plain", runs / "hidden"])
-    assert header == ["", "plain", "hidden"]
+    assert header == ["", "plain", "hidden", "intervals"]
     found = {row[0]: row[1:] for row in rows}
-    assert found["method.rounds"] == ["1", "2"]
-    assert found["protections[0].name"] == ["-", "secure_aggregation"]
+    assert found["method.rounds"] == ["1", "2", ""]
+    assert found["protections[0].name"] == ["-", "secure_aggregation", ""]
     assert not {"seed", "method.lr", "federation.clients"} & set(found)  # equal in both
     assert found["count_recovery"][1] == "Not applicable" != found["count_recovery"][0]
     assert "accuracy final" in found and "worst finding" in found
@@ -53,13 +53,14 @@ def test_settings_that_differ_come_first_and_results_stand_side_by_side(runs: Pa
 
 def test_a_run_beside_itself_differs_in_nothing(runs: Path) -> None:
     header, rows = compare([runs / "plain", runs / "plain"])
-    assert header[1:] == [str(runs / "plain")] * 2
+    assert header[1:] == [str(runs / "plain"), str(runs / "plain"), "intervals"]
+    assert {row[3] for row in rows} == {"", "overlap"}
     assert all(row[1] == row[2] for row in rows) and rows[0][0] == "worst finding"
 
 
 def test_the_command_prints_one_line_a_row(runs: Path) -> None:
     code, output = fedaudit("compare", runs / "plain", runs / "hidden")
-    assert code == 0 and "method.rounds\t1\t2" in output.splitlines()
+    assert code == 0 and "method.rounds\t1\t2\t" in output.splitlines()
 
 
 def test_what_is_no_finished_run_is_refused_in_one_sentence_with_a_hint(runs: Path) -> None:

@@ -1,0 +1,35 @@
+#!/usr/bin/env bash
+# Runs the example app in Flower 1.42, in an environment of its own, since Flower wants older typer and rich than
+# fedaudit: app.sh WORK NODES CLIENTAPP RUN_CONFIG... leaves what the run config says. Exit status 3: Flower does not
+# install here. FEDAUDIT is the command to audit with, FLOWER an environment that has Flower already.
+set -eu
+here=$(cd "$(dirname "$0")" && pwd)
+work=$1 nodes=$2 clientapp=$3
+shift 3
+env=${FLOWER:-$work/env}
+
+mkdir -p "$work"
+if [ ! -x "$env/bin/flwr" ]; then
+  python3 -m venv "$env"
+  # Its requirements are installed beside it: some indexes have no certifi as new as it asks for
+  if ! { "$env/bin/pip" install --quiet --no-deps "flwr==1.42.0" &&
+    "$env/bin/python" "$here/requirements.py" > "$work/requirements.txt" &&
+    "$env/bin/pip" install --quiet -r "$work/requirements.txt" torch numpy safetensors scikit-learn; }; then
+    rm -rf "$env"
+    exit 3
+  fi
+fi
+
+rm -rf "$work/app"
+cp -r "$here" "$work/app"
+sed -i "s/^clientapp = .*/clientapp = \"$clientapp\"/" "$work/app/pyproject.toml"
+${FEDAUDIT:-fedaudit} recorder flower --out "$work/app/fedaudit_recorder.py"
+export FLWR_HOME="$work/home" FLWR_TELEMETRY_ENABLED=0 FLWR_DISABLE_UPDATE_CHECK=1 RAY_USAGE_STATS_ENABLED=0
+export FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION=1 PATH="$env/bin:$PATH"
+mkdir -p "$FLWR_HOME"
+# `flwr run` leaves its server behind
+trap 'for pid in $(pgrep -f "$env/bin/flower-super"); do kill "$pid"; done' EXIT
+cd "$work/app"
+env -u PYTHONPATH flwr run . --stream \
+  --federation-config "num-supernodes=$nodes client-resources-num-cpus=1 init-args-num-cpus=2" \
+  --run-config "nodes=$nodes $*"
