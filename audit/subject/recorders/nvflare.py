@@ -53,7 +53,8 @@ class Tap(Filter):  # type: ignore[misc]
             raise ValueError(f"a client answered {shareable.get_return_code()}")
         kinds: dict[str, dict[str, Any]] = {}
         filters: list[str] = []
-        round = shareable.get_header("current_round", fl_ctx.get_prop("current_round"))
+        said = shareable.get_header("current_round")  # a model's own metadata may be those of the round before
+        round = fl_ctx.get_prop("current_round")
         up = self.get_prop(FilterContextKey.CHAIN_TYPE) == FilterChainType.TASK_RESULT_CHAIN
         for prefix, dxo in parts(from_shareable(shareable)):
             if dxo.data_kind not in KINDS:
@@ -67,6 +68,7 @@ class Tap(Filter):  # type: ignore[misc]
             filters += [f for f in dxo.get_filter_history() or [] if f not in filters]
         if not kinds:
             return
+        round = round if said is None else said
         node = inbox.client(_node(fl_ctx))
         sender, to = (node, "server") if up else ("server", node)
         channel = "uplink" if up else "downlink"
