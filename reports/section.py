@@ -52,6 +52,8 @@ class Cell:
     note: str = ""
     links: tuple[str, ...] = ()  # ids of findings; each leads to where it is told
     badge: Severity | None = None
+    tint: Literal[0, 1, 2, 3, 4, 5] = 0  # how strongly coloured; the words say the same
+    ring: bool = False  # framed; the words say so as well
 
 
 def words(cell: str | Cell) -> str:

@@ -198,6 +198,8 @@ def _cell(cell: str | Cell) -> str | dict[str, Any]:
         "note": breakable(cell.note),
         "links": [[name, breakable(name)] for name in cell.links],
         "badge": cell.badge,
+        "tint": cell.tint,
+        "ring": cell.ring,
     }
 
 

@@ -1,21 +1,37 @@
 """Robustness: what compromised clients do to the model under each rule, and what the rules cost."""
 
+from bisect import bisect_right
 from collections.abc import Sequence
 
 from attacks.evidence import Evidence
 from reports import format as fmt
 from reports.result import AuditResult, Finding, Gallery, Outcome
 from reports.robustness import LEAST_SEEDS, DefenceCost, MatrixCell, Robustness
-from reports.section import Block, Bullets, Card, Chart, Code, Heading, Images, Paragraph, Section, Table
+from reports.section import (
+    Block,
+    Bullets,
+    Card,
+    Cell,
+    Chart,
+    Code,
+    Folded,
+    Heading,
+    Images,
+    Paragraph,
+    Section,
+    Table,
+)
 from reports.sections._not_run import unfinished
 
 MOST_COLUMNS = 6
+ON_PAPER = 100  # cells whose folders are printed
 MEASURES = {  # measure -> its words, a table each
     "accuracy_drop": "Accuracy drop, points",
     "worst_client_drop": "Drop of the honest clients served worst (tenth percentile, own classes), points",
     "asr": "Attack success, percent",
 }
-MARK = "\u25b6 "  # before the worst cell of a rule
+MARK = "\u25b6 "  # before the worst cell of a rule, which is framed
+TINTS = (0.02, 0.05, 0.1, 0.2, 0.5)  # drops, and shares beyond the control, from which a cell is one shade darker
 
 
 class RobustnessSection(Section):
@@ -138,23 +154,28 @@ def _attacks(setting: str, cells: Sequence[MatrixCell], matrix: Robustness) -> l
                     align="l" * (1 + len(part)),
                     widths=[2.2, *([2.0] * len(part))],
                     caption=f"{words}, with its interval, and the severity that the cell has by itself. "
-                    f"{MARK.strip()} marks what hurt a rule most."
+                    f"A frame and {MARK.strip()} mark what hurt a rule most; shades are darker from "
+                    f"{', '.join(f'{100 * t:g}' for t in TINTS)} on."
                     + (" After it the strongest control." if measure == "asr" else ""),
                 )
             )
     return blocks
 
 
-def _cell(cells: Sequence[MatrixCell], title: str, rule: str, measure: str) -> str:
+def _cell(cells: Sequence[MatrixCell], title: str, rule: str, measure: str) -> str | Cell:
     own = [(c, e) for c in cells if c.rule == rule and (e := c.find(measure))]
     found = next(((c, e) for c, e in own if c.title == title), None)
     if found is None:
         return "not run"
     cell, e = found
-    mark = MARK if len(own) > 1 and e.value == max(other.value for _, other in own) else ""
+    worst = len(own) > 1 and e.value == max(other.value for _, other in own)
     control = f"; control {100 * e.strongest.value:.1f}" if measure == "asr" and e.strongest else ""
-    severity = f" {cell.severity.lower()}" if cell.severity else ""
-    return f"{mark}{_points(e)}{control}{severity}"
+    beyond = e.value - (e.strongest.value if measure == "asr" and e.strongest else 0.0)
+    return Cell(
+        text=f"{MARK if worst else ''}{_points(e)}{control} {cell.severity.lower()}".strip(),
+        tint=bisect_right(TINTS, beyond),  # type: ignore[arg-type]  # there are five
+        ring=worst,
+    )
 
 
 def _points(e: Evidence) -> str:
@@ -165,7 +186,9 @@ def _breakdown(matrix: Robustness) -> Block:
     rows = []
     for b in matrix.breakdown:
         least = sorted({-1 if x is None else x for x in b.least})
-        words = " to ".join("none tried" if x < 0 else str(x) for x in (least if len(least) < 3 else least[::2]))
+        words = " to ".join(
+            "none of these" if x < 0 else str(x) for x in (least if len(least) < 3 else least[::2])
+        )
         rows.append([b.setting, b.family, ", ".join(map(str, b.tried)), words])
     return Table(
         header=["Setting", "Rule", "Malicious clients tried", "Fewest that break it"],
@@ -246,10 +269,22 @@ def _rest(matrix: Robustness) -> list[Block]:
             Heading("Not run"),
             unfinished(matrix.not_run, "Cells", "Cells that came to no end. They count neither for nor against."),
         ]
-    folders = [c.folders[0] for c in matrix.cells]
-    if folders:
+    if matrix.cells:
         blocks += [
-            Paragraph("Each cell is a run folder of its own inside this run's; the first:"),
-            Code(f"fedaudit show {folders[0]}/config.yaml"),
+            Paragraph("Each cell is a run folder of its own inside this run's; what the first was set to:"),
+            Code(f"fedaudit show {matrix.cells[0].folders[0]}/config.yaml"),
+            Folded("The folder of every cell", [_folders(matrix)], on_paper=len(matrix.cells) <= ON_PAPER),
         ]
     return blocks
+
+
+def _folders(matrix: Robustness) -> Table:
+    return Table(
+        header=["Setting", "Rule", "Attack", "Malicious", "Folder"],
+        rows=[
+            [c.setting, c.rule, c.title, str(c.malicious), Cell(note=", ".join(c.folders))] for c in matrix.cells
+        ],
+        align="lllrl",
+        widths=[1.3, 1.3, 1.8, 0.9, 4],
+        caption="Where the runs of each cell lie.",
+    )
