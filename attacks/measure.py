@@ -124,6 +124,7 @@ MEASURES = {
             harm="A false number of examples changes the model",
         ),
         Measure(name="worst_client_drop", words="drop of the clients that are served worst"),
+        Measure(name="durability", words="rounds in which a backdoor halves", unit="rounds"),
         Measure(name="malicious_found", words="malicious clients found", higher_is_worse=False),
         Measure(name="honest_dropped", words="honest clients dropped"),
         Measure(name="honest_share", words="share of honest clients"),

@@ -21,7 +21,7 @@ from fl.errors import UserError
 from fl.kinds import Kind
 from fl.plugin import Plugin
 from fl.protection import Message, Payload
-from fl.ranges import AtLeastZero, Share
+from fl.ranges import AtLeastOne, AtLeastZero, Share
 from fl.streams import Streams
 from fl.threat import Conduct, Goal, Position, ThreatModel
 from fl.training.local import Constants, Handle, Params, Training
@@ -101,6 +101,10 @@ class Adversary(Plugin):
         share: Annotated[
             Share | None, Field(description="share of the clients that are compromised, in place of `clients`")
         ] = None
+        leaves: Annotated[
+            AtLeastOne | None,
+            Field(description="round from which compromised clients follow the protocol again; null: none"),
+        ] = None
 
         def __post_init__(self) -> None:
             if self.clients is not None and self.share is not None:
@@ -115,10 +119,10 @@ class Adversary(Plugin):
         """
         wanted, share = self.config.clients, self.config.share
         if self.card.threat.position == Position.SERVER:
-            if wanted is not None or share is not None:
+            if wanted is not None or share is not None or self.config.leaves is not None:
                 raise UserError(
                     f"{self.card.title} is done by the server, and adversary says which clients are compromised",
-                    hint="leave out clients and share",
+                    hint="leave out clients, share and leaves",
                     key="adversary.clients",
                 )
             return frozenset()

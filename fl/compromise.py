@@ -60,13 +60,18 @@ class Compromise:
                 hint="choose an adversary that works alone, such as sign_flip, or another method",
             )
 
-    def late(self, client: int) -> float:
+    def acting(self, round: int) -> frozenset[int]:
+        """Who does not follow the protocol in a round."""
+        leaves = self.adversary.config.leaves if self.adversary is not None and self.clients else None
+        return self.clients if leaves is None or round < leaves else frozenset()
+
+    def late(self, round: int, client: int) -> float:
         """Simulated time for which a client holds its answer back."""
-        return self.adversary.late() if self.adversary is not None and client in self.clients else 0.0
+        return self.adversary.late() if self.adversary is not None and client in self.acting(round) else 0.0
 
     def entered(self, client: Client) -> Client:
         """A client before it works: what it holds, and how it trains."""
-        if self.adversary is None or client.index not in self.clients:
+        if self.adversary is None or client.index not in self.acting(client.round):
             return client
         return self.adversary.data(
             replace(client, private=None, twist=self._twist, rank=sorted(self.clients).index(client.index))
@@ -78,7 +83,7 @@ class Compromise:
 
     def left(self, client: Client, reply: Reply, received: Message) -> Reply:
         """What it sends after its work; `received` is what its update is a change from."""
-        if self.adversary is None or client.index not in self.clients:
+        if self.adversary is None or client.index not in self.acting(client.round):
             return reply
         here = {k: {n: v.cpu() for n, v in p.items()} for k, p in received.items()}
         return self.adversary.craft(client, reply, here)
@@ -100,9 +105,9 @@ class Tampering:
         self, answered: Iterable[tuple[int, Reply]], base: Callable[[int, Message], Message]
     ) -> Iterator[tuple[int, Reply]]:
         """The replies as they leave for the wire; `base` says what a client's message is a change from."""
-        adversary = self.compromise.adversary
+        adversary, acting = self.compromise.adversary, self.compromise.acting(self.averages.round)
         self._state = self.before.get("state", {})
-        if adversary is None or not adversary.colludes or not self.compromise.clients:
+        if adversary is None or not adversary.colludes or not acting:
             yield from answered
             return
         held, size = list[tuple[int, Reply]](), 0
@@ -116,7 +121,7 @@ class Tampering:
                 )
             held.append((k, reply))
         heard = {k: reply for k, reply in held if not self.lost(k)}
-        own = {k: r.message for k, r in heard.items() if k in self.compromise.clients}
+        own = {k: r.message for k, r in heard.items() if k in acting}
         sent: Mapping[int, Message] = {}
         if own:
             knows = adversary.card.threat.knows

@@ -129,7 +129,7 @@ class Federation:
 
     def __post_init__(self) -> None:
         self.parts = Rows(self.holdings.parts)
-        self.wire.compromised = self.compromise.clients
+        self.wire.compromised = self.compromise.acting
         if self.compromise.server is not None:
             self.wire.tamper = self.compromise.server.tamper
         if not self.prototype_aggregator.by_class:
@@ -270,7 +270,7 @@ class Federation:
 
         `cost` says how many seconds of the profile training on an example takes.
         """
-        delay = self.turn(round, client).time + self.compromise.late(client)
+        delay = self.turn(round, client).time + self.compromise.late(round, client)
         if self.time_model is None:
             return delay
         taken = self.time_model.task_time(
@@ -350,7 +350,7 @@ class Federation:
         if self.time_model is not None:
             record |= self.time_model.shares(tally.times)
         if self.compromise.clients:
-            record["compromised"] = sorted(self.compromise.clients & tally.heard)
+            record["compromised"] = sorted(self.compromise.acting(round) & tally.heard)
         last = round == rounds - 1
         if last or (round + 1) % self.evaluate_every == 0:
             record |= self.evaluate(model) if model else {}

@@ -45,7 +45,8 @@ class Wire:
     recorder: Recorder | None = None
     ledger: Log | None = None
     sampling: Callable[[int | None], Drawn] = lambda _: Drawn()  # law of the draw: see drew()
-    compromised: frozenset[int] = frozenset()  # clients whom no protection of the client's side binds
+    # round -> clients whom no protection of the client's side binds
+    compromised: Callable[[int], frozenset[int]] = lambda round: frozenset()
     # what a malicious server broadcasts instead (fl/adversary.py)
     tamper: Callable[[int, Message, Sequence[int]], Message] = lambda _, message, __: message
     sent: dict[Channel, int] = field(default_factory=lambda: dict.fromkeys(Channel, 0))  # bytes
@@ -277,7 +278,7 @@ class Wire:
         # a second message of a sender in a round must not carry the noise of the first once more
         again = self._sent.get((round, str(sender)), 0)
         self._sent[round, str(sender)] = again + 1
-        bad = sender.index in self.compromised
+        bad = sender.index in self.compromised(round)
         skipped = bad and any(map(self._skips, self.protections))
         for number, protection in enumerate(self.protections):
             if bad and self._skips(protection):

@@ -5,7 +5,7 @@ cover the choice of the seed. With several they are Student's over the seeds. `l
 comparisons of one finding share its confidence.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -84,6 +84,40 @@ def asr(adversary: Backdoors, before: Sequence[Outcome], after: Sequence[Outcome
         ),
         note=ONE_SEED if single else "trials are seeds",
     )
+
+
+def durability(after: Sequence[Outcome], leaves: int | None) -> list[Evidence]:
+    """Rounds after the attackers left until the backdoor works half as often as when they did.
+
+    A run that ends before counts with the rounds it had, and the note says how many of them did. Nothing where
+    nobody leaves, or where it never worked.
+    """
+    found = [halved(r.successes, leaves) for r in after] if leaves else []
+    known = [f for f in found if f is not None]
+    if not known or len(known) < len(after):
+        return []
+    rounds, ended = [float(n) for n, _ in known], sum(over for _, over in known)
+    return [
+        Evidence(
+            measure="durability",
+            value=float(np.mean(rounds)),
+            unit="rounds",
+            trials=len(rounds),
+            interval=(min(rounds), max(rounds)),
+            note=f"attackers leave in round {leaves}; "
+            + (f"still above half at the end in {ended} of {len(rounds)}" if ended else "lowest to highest seed"),
+        )
+    ]
+
+
+def halved(successes: Mapping[int, float], leaves: int) -> tuple[int, bool] | None:
+    """(rounds until half of the success at leaving, whether the run ended before); None where there was none."""
+    last = successes.get(leaves - 1, 0.0)
+    later = sorted(t for t in successes if t >= leaves)
+    if not last or not later:
+        return None
+    gone = next((t for t in later if successes[t] <= last / 2), None)
+    return (later[-1] - leaves + 1, True) if gone is None else (gone - leaves + 1, False)
 
 
 def success(adversary: Backdoors, run: Outcome) -> float:

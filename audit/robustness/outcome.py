@@ -85,6 +85,12 @@ class Outcome:
             return stamped(images.flip(-1, -2), adversary.config.trigger).flip(-1, -2).numpy()
         return stamped(images, adversary.config.trigger).numpy()
 
+    @property
+    def successes(self) -> dict[int, float]:
+        """Round -> how often the backdoor worked, of rounds that were measured."""
+        history = RunDir(self.folder).history()
+        return {int(r["round"]): float(r["asr"]) for r in history if r.get("asr") is not None}
+
     def sorted_out(self) -> tuple[int, int, int, int] | None:
         """(malicious found, malicious heard, honest dropped, honest heard) over all rounds; None where the rule
         never says whom it kept, or keeps everybody alike. Found or dropped: not kept, or with less than half the

@@ -62,7 +62,8 @@ class Place:
             "matrix": None,
             "absence": None,
             "record": {"rounds": "last", "clients": 0, "kinds": ["global_model"]},
-            "evaluate_every": MOST_ROUNDS,  # the last round is always measured
+            # the last round is always measured; all are where the clients that attacked leave
+            "evaluate_every": 1 if (self.changes.get("adversary") or {}).get("leaves") else MOST_ROUNDS,
             **self.changes,
         }
 

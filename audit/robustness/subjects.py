@@ -18,7 +18,12 @@ from reports import format as fmt
 from reports.result import Outcome
 from reports.robustness import Certificate, DefenceCost, MatrixCell, NotRun, Robustness
 
-UNGRADED = ("malicious_found", "honest_dropped", "worst_client_drop")  # described, and no rule is about them
+UNGRADED = (
+    "malicious_found",
+    "honest_dropped",
+    "worst_client_drop",
+    "durability",
+)  # described, and no rule is about them
 SILENT = ("honest_share", "sole_attacker")  # known numbers, for conditions alone
 HARM = Words(
     fired="harm is seen where nobody attacks",

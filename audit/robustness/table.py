@@ -112,6 +112,7 @@ def _cell(
     attacker = _attacker(spec)
     if isinstance(attacker, Backdoors):
         found.append(measures.asr(attacker, before, after, looks))
+        found += measures.durability(after, attacker.config.leaves)
     if spec["name"] == COUNTS:
         found.append(measures.changed_by_counts(before, after, looks))
     if place.malicious == 1:

@@ -8,6 +8,7 @@ from reports import format as fmt
 from reports.result import AuditResult, Finding, Gallery, Outcome
 from reports.robustness import LEAST_SEEDS, DefenceCost, MatrixCell, Robustness
 from reports.section import (
+    Bar,
     Block,
     Bullets,
     Card,
@@ -29,6 +30,8 @@ MEASURES = {  # measure -> its words, a table each
     "accuracy_drop": "Accuracy drop, points",
     "worst_client_drop": "Drop of the honest clients served worst (tenth percentile, own classes), points",
     "asr": "Attack success, percent",
+    "durability": "Rounds after the attackers left until the backdoor works half as often; + where it still did "
+    "at the end",
 }
 MARK = "\u25b6 "  # before the worst cell of a rule, which is framed
 TINTS = (0.02, 0.05, 0.1, 0.2, 0.5)  # drops, and shares beyond the control, from which a cell is one shade darker
@@ -153,13 +156,18 @@ def _attacks(setting: str, cells: Sequence[MatrixCell], matrix: Robustness) -> l
                     rows=[[t, *(_cell(cells, t, rule, measure) for rule in part)] for t in rows],
                     align="l" * (1 + len(part)),
                     widths=[2.2, *([2.0] * len(part))],
-                    caption=f"{words}, with its interval, and the severity that the cell has by itself. "
-                    f"A frame and {MARK.strip()} mark what hurt a rule most; shades are darker from "
-                    f"{', '.join(f'{100 * t:g}' for t in TINTS)} on."
-                    + (" After it the strongest control." if measure == "asr" else ""),
+                    caption=words if measure == "durability" else _caption(words, measure),
                 )
             )
     return blocks
+
+
+def _caption(words: str, measure: str) -> str:
+    return (
+        f"{words}, with its interval, and the severity that the cell has by itself. A frame and {MARK.strip()} "
+        f"mark what hurt a rule most; shades are darker from {', '.join(f'{100 * t:g}' for t in TINTS)} on."
+        + (" After it the strongest control." if measure == "asr" else "")
+    )
 
 
 def _cell(cells: Sequence[MatrixCell], title: str, rule: str, measure: str) -> str | Cell:
@@ -168,6 +176,8 @@ def _cell(cells: Sequence[MatrixCell], title: str, rule: str, measure: str) -> s
     if found is None:
         return "not run"
     cell, e = found
+    if measure == "durability":
+        return Cell(text=f"{e.value:g}{'+' if 'still' in e.note else ''}")
     worst = len(own) > 1 and e.value == max(other.value for _, other in own)
     control = f"; control {100 * e.strongest.value:.1f}" if measure == "asr" and e.strongest else ""
     beyond = e.value - (e.strongest.value if measure == "asr" and e.strongest else 0.0)
@@ -233,19 +243,22 @@ def _certificates(matrix: Robustness) -> list[Block]:
     if not matrix.certificates:
         why = f": {matrix.uncertified}" if matrix.uncertified else ""
         return [heading, Paragraph(f"Nothing is certified{why}.")]
-    rows = []
+    rows: list[list[str | Cell]] = []
     for c in matrix.certificates:
         verdict = "too few seeds to say" if c.above is None else "above: broken" if c.above > 0 else "within"
-        measured = fmt.points(c.measured, c.interval)
-        row = [c.setting, f"{c.title}, {c.malicious}", c.score, f"{100 * c.clean:.1f}", measured]
-        rows.append([*row, f"{100 * c.ceiling:.1f}", verdict])
+        bars = (
+            Bar(c.clean, f"honest {100 * c.clean:.1f} %"),
+            Bar(c.measured, f"measured {fmt.points(c.measured, c.interval)} %"),
+            Bar(c.ceiling, f"at most {100 * c.ceiling:.1f} %"),
+        )
+        rows.append([c.setting, f"{c.title}, {c.malicious}", c.score, Cell(bars=bars), verdict])
     return [
         heading,
         Table(
-            header=["Setting", "Attack, malicious", "Score", "Honest, %", "Measured, %", "At most, %", "Verdict"],
+            header=["Setting", "Attack, malicious", "Score", "Honest, measured, certified", "Verdict"],
             rows=rows,
-            align="lllrrrl",
-            widths=[1.5, 2.2, 1.2, 1, 2, 1, 1.3],
+            align="lllll",
+            widths=[1.5, 1.8, 1, 3.2, 1.1],
             caption="The most that any attack of so many clients can reach on average over trainings, by the "
             "noise that the ledger lists, from the upper end of what was measured with the same clients honest. "
             f"A measured score is held against it from {LEAST_SEEDS} seeds on.",

@@ -11,6 +11,7 @@ import torch
 from audit.settings import catalog
 from fl.adversary import Adversary, Card, Colluded, Meeting, Message
 from fl.client import Client, Reply, count_of
+from fl.compromise import Compromise
 from fl.errors import UserError
 from fl.kinds import Kind
 from fl.ledger import read
@@ -171,12 +172,13 @@ def test_forging_what_nobody_sends_is_refused() -> None:
 # Protections ------------------------------------------------------------------------------
 
 
-def uploaded(protections: list[Protection], client: int) -> float:
-    """The norm of a change of norm 5 as it arrives from a client; client 1 is compromised."""
-    wire = Wire(method("fedavg").card, Streams(3), protections, compromised=frozenset({1}))
+def uploaded(protections: list[Protection], client: int, round: int = 0) -> float:
+    """The norm of a change of norm 5 as it arrives from a client; client 1 is compromised until round 2."""
+    bad = Compromise(adversary("sign_flip", leaves=2), frozenset({1}))
+    wire = Wire(method("fedavg").card, Streams(3), protections, compromised=bad.acting)
     start = {"w": torch.tensor([1.0, 1.0])}
     sent = {Kind.LOCAL_MODEL: {"w": torch.tensor([4.0, 5.0])}}
-    received = wire.uplink(0, sent, client, {Kind.GLOBAL_MODEL: start})
+    received = wire.uplink(round, sent, client, {Kind.GLOBAL_MODEL: start})
     assert received is not None
     return float((received[Kind.LOCAL_MODEL]["w"] - start["w"]).norm())
 
@@ -186,6 +188,7 @@ def test_protections_of_the_client_do_not_bind_an_attacker_and_those_of_the_serv
     assert (uploaded([own], 0), uploaded([own], 1)) == pytest.approx((1, 5))
     central = CentralDP(CentralDP.Config(clip_norm=1.0))
     assert (uploaded([central], 0), uploaded([central], 1)) == pytest.approx((1, 1))
+    assert (uploaded([own], 1, round=1), uploaded([own], 1, round=2)) == pytest.approx((5, 1))
     # a server that reads sums alone cannot clip one upload
     assert uploaded([central, SecureAggregation()], 1) == pytest.approx(5)
 

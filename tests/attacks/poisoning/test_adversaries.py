@@ -412,3 +412,19 @@ def test_rounds_say_how_many_test_images_of_other_classes_the_trigger_turns(name
 
 def test_rounds_of_others_have_no_such_share() -> None:
     assert all("asr" not in r for w in (clean("fedavg"), small("fedavg", "sign_flip")) for r in w.history)
+
+
+def test_clients_that_leave_follow_the_protocol_from_then_on() -> None:
+    whole, none = small("fedavg", "sign_flip", scale=5), clean("fedavg")
+    rounds = len(whole.history)
+    assert same(small("fedavg", "sign_flip", scale=5, leaves=rounds), whole)
+    left = small("fedavg", "sign_flip", scale=5, leaves=1)
+    assert [r["compromised"] for r in left.history] == [[1, 2], *[[]] * (rounds - 1)]
+    assert left.history[0]["accuracy"] == whole.history[0]["accuracy"]
+    assert not same(left, whole) and not same(left, none)
+
+
+def test_who_colludes_and_leaves_sends_what_it_trained() -> None:
+    left = small("fedavg", "ipm", tau=50, leaves=1)
+    assert left.history[0]["compromised"] == [1, 2] and left.history[-1]["compromised"] == []
+    assert not same(left, small("fedavg", "ipm", tau=50)) and not same(left, clean("fedavg"))
