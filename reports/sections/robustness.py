@@ -247,15 +247,15 @@ def _certificates(matrix: Robustness) -> list[Block]:
     for c in matrix.certificates:
         verdict = "too few seeds to say" if c.above is None else "above: broken" if c.above > 0 else "within"
         bars = (
-            Bar(c.clean, f"honest {100 * c.clean:.1f} %"),
-            Bar(c.measured, f"measured {fmt.points(c.measured, c.interval)} %"),
-            Bar(c.ceiling, f"at most {100 * c.ceiling:.1f} %"),
+            Bar(c.clean, f"honest {100 * c.clean:.1f}"),
+            Bar(c.measured, f"measured {fmt.points(c.measured, c.interval)}"),
+            Bar(c.ceiling, f"at most {100 * c.ceiling:.1f}"),
         )
         rows.append([c.setting, f"{c.title}, {c.malicious}", c.score, Cell(bars=bars), verdict])
     return [
         heading,
         Table(
-            header=["Setting", "Attack, malicious", "Score", "Honest, measured, certified", "Verdict"],
+            header=["Setting", "Attack, malicious", "Score", "Honest, measured, certified, %", "Verdict"],
             rows=rows,
             align="lllll",
             widths=[1.5, 1.8, 1, 3.2, 1.1],

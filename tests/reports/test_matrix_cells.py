@@ -40,10 +40,10 @@ def shown(cells: list[MatrixCell]) -> list[list[str | Cell]]:
 
 def test_darker_cells_lost_more_and_the_worst_of_a_rule_is_framed_and_marked() -> None:
     (_, *flip), (_, *adaptive) = shown(CELLS)
-    assert flip == [Cell(text="3.0 [2.0, 4.0] medium", tint=1), Cell(text="\u25b6 1.9 [0.9, 2.9]", ring=True)]
+    assert flip == [Cell(text="3.0 (2.0 to 4.0) medium", tint=1), Cell(text="\u25b6 1.9 (0.9 to 2.9)", ring=True)]
     assert adaptive == [
-        Cell(text="\u25b6 66.0 [65.0, 67.0] critical", tint=5, ring=True),
-        Cell(text="-1.0 [-2.0, 0.0]"),
+        Cell(text="\u25b6 66.0 (65.0 to 67.0) critical", tint=5, ring=True),
+        Cell(text="-1.0 (-2.0 to 0.0)"),
     ]
 
 
@@ -57,7 +57,7 @@ def test_success_of_a_backdoor_is_shaded_by_what_is_beyond_its_control() -> None
         baselines=(Baseline(name="clean model, same trigger", value=0.14),),
     )
     [[_, found]] = shown([cell("mean", "backdoor", 0.0, evidence=[asr])])
-    assert found == Cell(text="15.0 [10.0, 20.0]; control 14.0")
+    assert found == Cell(text="15.0 (10.0 to 20.0); control 14.0")
 
 
 def test_the_folder_of_every_cell_is_named() -> None:
