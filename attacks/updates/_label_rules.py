@@ -78,7 +78,7 @@ def proportions(drift: Values, outputs: Sequence[Values], rounds: int = 10) -> V
     q = np.full(len(drift), 1 / len(drift))
     for _ in range(rounds if len(outputs) > 1 else 1):
         left = np.array([np.linalg.norm(q - m.T @ q) for m in outputs])
-        time = 1 / np.maximum(left, 0.05 * left.max())
+        time = 1 / np.maximum(left, 0.05 * left.max() or 1.0)  # nothing left anywhere: all models alike
         mean = np.tensordot(time / time.sum(), np.stack(outputs), axes=1)
         q = _simplex(np.eye(len(drift)) - mean.T, drift)
     return q

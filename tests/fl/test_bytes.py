@@ -198,11 +198,15 @@ def test_charged_bytes_are_those_of_what_crosses(name: str, protection: str, tmp
         own = [b.payload for b in sent if b.round == a.round and to_it & set(b.seen_by)]
         # an asynchronous client began with an older model, one of IFCA's with one of several
         bases = (every if name in ("fedasync", "ifca") else own) if a.kind in MODELS else []
+        if name == "stc" and a.kind == Kind.MODEL_DELTA and not touched:
+            last = "top_k", {"share": 0.01}  # its own code
         key = (a.round, str(a.channel), str(a.kind), str(a.sender.role))
         counted[key] = counted.get(key, 0) + copies[message] * written(
             a, bases if a.kind in MODELS else [], width, last
         )
     charged = traffic(tmp_path / "artifacts")
+    if name == "stc":  # what a client missed is not the model that it then has (tests/fl/methods/test_stc.py)
+        counted = {k: v for k, v in counted.items() if k[1:3] != ("downlink", str(Kind.GLOBAL_MODEL))}
     assert charged and {k: v for k, v in counted.items() if charged[k] != v} == {}
     uplinks = sum(v for k, v in charged.items() if k[1] == "uplink")
     assert uplinks == sum(h["bytes_up"] for h in world.history)

@@ -99,3 +99,9 @@ def test_proportions_are_proportions_whatever_the_bias_does(seed: int) -> None:
     rng = np.random.default_rng(seed)
     q = proportions(rng.normal(size=5), [rng.dirichlet(np.ones(5), size=5)] * 3)
     assert q.min() >= 0 and q.sum() == pytest.approx(1)
+
+
+def test_a_bias_that_stood_still_at_models_without_an_opinion_is_explained_by_equal_shares() -> None:
+    """A sparse update leaves it out; there is then nothing left to learn, and no division by it."""
+    indifferent = np.full((4, 4), 0.25)
+    assert proportions(np.zeros(4), [indifferent] * 3).tolist() == pytest.approx([0.25] * 4)
