@@ -45,8 +45,8 @@ class Workload:
             )
 
     def frozen(self, layers: int) -> float:
-        """Seconds an example with that many layers frozen; beyond the profile what its last entry says."""
-        return self.profile[min(layers, len(self.profile) - 1)]
+        """Seconds an example with that many layers frozen; beyond the profile what its nearest entry says."""
+        return self.profile[min(max(layers, 0), len(self.profile) - 1)]
 
     def at_width(self, width: float) -> float:
         """Seconds an example of the network of which each layer is cut to this share."""
@@ -68,7 +68,8 @@ class TimeModel:
     def task_time(self, client: int, *, bytes_down: int, bytes_up: int, examples: int, cost: float) -> float:
         """t_k without jitter; `cost` is c, in seconds of training an example."""
         exchange = (bytes_down + bytes_up) / MEGABYTE / self.workload.bandwidth
-        return float((exchange + cost * examples / self.workload.compute) / self.capability[client])
+        found = (exchange + cost * examples / self.workload.compute) / float(self.capability[client] or np.nan)
+        return _finite(found, client)
 
     def shares(self, heard: Collection[int]) -> dict[str, Any]:
         """Who was heard in a round, and how many of them are of the slower half of the devices."""
@@ -84,7 +85,18 @@ class TimeModel:
         """The time really taken: times a log-normal factor of this round and client."""
         if not self.jitter or self.streams is None:
             return seconds
-        return float(seconds * self.streams.numpy("time", round, client).lognormal(0.0, self.jitter))
+        return _finite(seconds * self.streams.numpy("time", round, client).lognormal(0.0, self.jitter), client)
+
+
+def _finite(time: float, client: int) -> float:
+    """No round ends where a client takes for ever, and no mean of times is one."""
+    if not np.isfinite(time):
+        raise UserError(
+            f"time model: client {client} would take for ever ({time})",
+            hint="give every device some speed (tiers, bandwidth, compute), and less jitter",
+            key="federation.time_model",
+        )
+    return float(time)
 
 
 # What one client knows of its own clock: (bytes down, bytes up, cost an example) -> tau, without jitter

@@ -4,7 +4,7 @@ Pure functions; fl/methods/freezefl.py has the method and the sources.
 """
 
 from collections.abc import Mapping, Sequence
-from math import inf, log, sqrt
+from math import inf, log, sqrt, ulp
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,7 +39,8 @@ def decide(importance: Sequence[float], times: Sequence[float], deadline: float,
     scores = []
     for n, tau in enumerate(np.minimum.accumulate(times)):  # freezing more never takes longer
         left = sum(importance[n:])
-        late = beta * log(deadline / tau) if beta and deadline < tau else 0.0
+        # a deadline that nobody could keep orders the choices as a very short one does
+        late = beta * (log(max(deadline, ulp(0.0))) - log(tau)) if beta and deadline < tau else 0.0
         scores.append(log(left) + late if left > 0 else -inf)
     return int(np.argmax(scores))
 

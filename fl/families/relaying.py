@@ -101,7 +101,8 @@ class Relaying(RoundMethod):
             )
             for group in groups
         ]
-        tally = Tally(selected=len(selected), lost=sum(not x.done for r in relays for x in r.tasks))
+        asked = {x.client for r in relays for x in r.tasks}
+        tally = Tally(selected=len(selected), lost=len(asked.difference(*(r.contributors for r in relays))))
         clock = state["clock"] + max((r.time for r in relays), default=0.0)
         events = [e | {"group": g} for g, r in enumerate(relays) for e in r.events]
         tally.notes = {"clock": clock, "requests": sum(len(r.tasks) for r in relays), "events": events}

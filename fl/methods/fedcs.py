@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
+from fl.errors import UserError
 from fl.families.expected import expected_times
 from fl.federation import Federation
 from fl.method import LocalConfig
@@ -56,6 +57,13 @@ class FedCS(FedAvg):
         upload = np.zeros_like(times)
         if self.config.channel == "shared" and (clock := federation.time_model) is not None:
             upload = size_bytes(state["model"]) / MEGABYTE / clock.workload.bandwidth / clock.capability
+        if not times.min() < self.config.deadline:
+            raise UserError(
+                f"FedCS asks nobody: the fastest client takes {times.min():.3g}, and the deadline is "
+                f"{self.config.deadline:g}",
+                hint="set a longer method.deadline",
+                key="method.deadline",
+            )
         return greedy(times - upload, upload, self.config.deadline)
 
 

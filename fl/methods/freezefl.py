@@ -16,7 +16,8 @@ mean. `beta: 0, selection: false` is FedAvg, bit for bit. The decision is taken 
 power underflows. The paper leaves a and b open (these are the public code's). That code differs from the paper:
 importance is the root of the mean change, and after the first epoch it restores all layers and trains E more
 (`public_code`); its server multiplies the whole average by L - n in every round and uses weights where eq. 6 has
-their changes, which is left out. No utility falls below `utility_floor`, so that everybody may be drawn.
+their changes, which is left out. A client expects to send plain numbers, also where a protection on the wire makes
+them fewer bytes. No utility falls below `utility_floor`, so that everybody may be drawn.
 """
 
 from collections.abc import Sequence
@@ -115,7 +116,7 @@ class FreezeFL(RoundMethod):
             frozen.append(self.decided(client, {k: p.detach() for k, p in net.named_parameters()}))
             return self.first_layers(frozen[0])
 
-        if self.config.probe == "continue":
+        if self.config.probe == "continue" or not self.config.local_epochs:
             trained = client.train(self, const, after_epoch=first)
         else:
             client.train(_Part(self, (), 1), const, after_epoch=first)
@@ -155,6 +156,8 @@ class FreezeFL(RoundMethod):
     def charged(self, frozen: int, workload: Workload) -> float:
         """Seconds of the profile an example, over all epochs."""
         epochs: int = self.config.local_epochs
+        if not epochs:
+            return 0.0
         all_layers, few = workload.profile[0], workload.frozen(frozen)
         if self.config.charge == "epochs":
             return epochs * few
@@ -202,7 +205,7 @@ class FreezeFL(RoundMethod):
                 means[i].add(d.client, layer, weight, {k: before[k] for k in layer})
             times.append(d.time)
             if self.config.selection:
-                n = int(d.message[Kind.FROZEN_COUNT]["count"])
+                n = min(max(0, int(d.message[Kind.FROZEN_COUNT]["count"])), len(self.blocks))  # as clients say
                 heard[d.client] = n, {i: self._moved(layer, before) for i, layer in own.items() if i >= n}
         model = dict(before)
         for mean in means:

@@ -110,6 +110,9 @@ def test_every_method_meets_failures_and_tolerance_never_ends_with_fewer(name: s
         assert lost[0] > lost[1]
         return
     assert all(a <= b for a, b in zip(*used, strict=True))
+    # whoever is asked is heard, rejected or lost, and once, however often it was asked
+    for h in (*plain.history, *kept.history):
+        assert h["delivered"] + h["lost"] + h["rejected"] <= h["selected"]
     if name != "datacenter":  # where the examples are at the server already
         assert any(h.get("events") for h in plain.history)
         assert sum(used[0]) < sum(used[1])

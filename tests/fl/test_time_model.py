@@ -193,3 +193,22 @@ def test_the_server_sees_when_each_answer_came_and_nobody_sent_it(tmp_path: Any)
     assert timed.history[0]["heard"] == [0, 1, 2, 4] and timed.history[0]["heard_slow"] == 1
     for name in ("ledger.jsonl",):
         assert (tmp_path / "timed" / name).read_bytes() == (tmp_path / "bare" / name).read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("capability", "jitter"),
+    [((0.0, 1.0), 0.0), ((1e-320, 1.0), 0.0), ((float("nan"), 1.0), 0.0), ((1.0, 1.0), 1e6)],
+)
+def test_a_client_that_would_take_for_ever_ends_the_run_in_a_sentence(
+    capability: tuple[float, float], jitter: float
+) -> None:
+    """Round lengths, means and deadlines would be infinite from then on."""
+    times = TimeModel(capability=np.array(capability), workload=FEMNIST, jitter=jitter, streams=Streams(3))
+    with pytest.raises(UserError, match="client 0 would take for ever"):
+        for r in range(50):
+            times.delayed(times.task_time(0, bytes_down=CNN, bytes_up=CNN, examples=50, cost=5e-4), r, 0)
+
+
+@pytest.mark.parametrize(("said", "charged"), [(-9, 0), (-1, 0), (3, 3), (4, 4), (10**9, 4)])
+def test_any_number_of_frozen_layers_that_a_client_says_has_a_price(said: int, charged: int) -> None:
+    assert FEMNIST.frozen(said) == FEMNIST.profile[charged]

@@ -33,6 +33,13 @@ def test_a_model_that_did_not_move_freezes_nothing_and_times_are_made_to_fall() 
     assert decide((1, 1, 0), (4, 3, 1), 1.0, 1e6) == 1  # the layer that did not move is not all that is sent
 
 
+@pytest.mark.parametrize("deadline", [1e-300, 0.0, -1.0])
+def test_a_deadline_that_nobody_could_keep_orders_the_choices_as_a_very_short_one(deadline: float) -> None:
+    """Log P - beta log tau, whatever the deadline: a server may send any number."""
+    assert [decide(WORTH, TIMES, deadline, beta) for beta in (0, 1, 4, 1e5)] == [0, 2, 3, 3]
+    assert decide(WORTH, (np.inf, 3.2, 2.6, 2.2), deadline, 1.0) == 2
+
+
 def test_utility_of_two_clients() -> None:
     """F5."""
     together = [torch.tensor([0.2, 0.0]), torch.tensor([0.3, 0.1])]

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from fl.devices.counted import Counted
+from fl.errors import UserError
 from fl.methods.fedavg import FedAvg
 from fl.methods.fedcs import FedCS, greedy
 from fl.methods.rbcs_f import RBCSF, choose
@@ -51,6 +52,13 @@ def test_everybody_asked_is_fedavg() -> None:
     assert same(theirs, run(FedCS(FedCS.Config(deadline=np.inf, **COMMON)), time_model=TIMES))
     assert same(theirs, run(FedCS(FedCS.Config(deadline=1e9, **COMMON)), time_model=TIMES))
     assert not same(theirs, run(FedCS(FedCS.Config(deadline=2e-5, **COMMON)), time_model=TIMES))
+
+
+def test_a_deadline_that_nobody_keeps_is_refused_and_trains_no_empty_rounds() -> None:
+    with pytest.raises(
+        UserError, match=r"FedCS asks nobody: the fastest client takes .*, and the deadline is 1e-12"
+    ):
+        run(FedCS(FedCS.Config(deadline=1e-12, **COMMON)), script=EVERYONE, time_model=TIMES)
 
 
 def test_the_client_that_lengthens_the_round_least_comes_next() -> None:

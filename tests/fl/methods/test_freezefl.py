@@ -147,3 +147,19 @@ def test_charges_of_an_epoch_more_or_less(probe: Any) -> None:
 def test_training_with_differential_privacy_is_refused() -> None:
     with pytest.raises(UserError, match="counts steps, and this method decides after an epoch"):
         run(freeze(selection=False), time_model=TIMES, protections=[DPSGD(DPSGD.Config(noise_multiplier=1.0))])
+
+
+@pytest.mark.parametrize("said", [-7, 99])
+def test_a_client_that_says_an_impossible_number_of_frozen_layers_is_taken_at_the_nearest(said: int) -> None:
+    heard = [delivery(0, said, 1.0, 10, b=[0.4, 0.0]), delivery(1, 0, 1.0, 10, a=[0.2, 0.0], b=[0.0, 0.4])]
+    after = of_two_layers(utility_weight=0.9).server(before(), as_delivered(heard), 0)
+    assert torch.isfinite(after["utilities"]).all() and (after["utilities"] >= 1e-5).all()
+    assert freeze().cost(0, heard[0].message, 10, WORKLOAD) in {freeze().charged(n, WORKLOAD) for n in range(5)}
+
+
+@pytest.mark.parametrize("probe", ["continue", "public_code"])
+@pytest.mark.parametrize("charge", ["epochs", "probe", "really"])
+def test_no_epochs_train_nothing_and_take_no_time_but_the_exchange(probe: Any, charge: Any) -> None:
+    idle = freeze(local_epochs=0, selection=False, probe=probe, charge=charge)
+    world = run(idle, time_model=TIMES)
+    assert same(world.model, world.initial) and idle.charged(0, WORKLOAD) == 0
