@@ -16,8 +16,8 @@ mean. `beta: 0, selection: false` is FedAvg, bit for bit. The decision is taken 
 power underflows. The paper leaves a and b open (these are the public code's). That code differs from the paper:
 importance is the root of the mean change, and after the first epoch it restores all layers and trains E more
 (`public_code`); its server multiplies the whole average by L - n in every round and uses weights where eq. 6 has
-their changes, which is left out. A client expects to send plain numbers, also where a protection on the wire makes
-them fewer bytes. No utility falls below `utility_floor`, so that everybody may be drawn.
+their changes, which is left out. A client expects to send plain numbers, also where a protection on the wire
+makes them fewer bytes. No utility falls below `utility_floor`, so that everybody may be drawn.
 """
 
 from collections.abc import Sequence
