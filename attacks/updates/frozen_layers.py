@@ -69,7 +69,7 @@ class FrozenLayers(Attack):
         recorded: Annotated[AtLeastZero, Field(description="uploads that crossed the wire, at most")] = 30
         members: Annotated[AtLeastOne, Field(description="training images scored for one upload, at most")] = 20
         others: Annotated[AtLeastOne, Field(description="other images of the class beside a replayed one")] = 20
-        inverted: Annotated[AtLeastZero, Field(description="replayed updates that are turned into images")] = 4
+        inverted: Annotated[AtLeastZero, Field(description="replayed updates that are turned into images")] = 8
         iterations: Annotated[AtLeastOne, Field(description="steps on an image; the paper takes 4,800")] = 150
         gallery: Annotated[
             int, Field(ge=3, description="images of a class among which the right one is looked for")
@@ -86,7 +86,7 @@ class FrozenLayers(Attack):
         scorers[:] = [Scorer(u, knowledge) for u in chosen]
         label = np.full((len(whole), count), -1)
         images = np.zeros((min(len(whole), c.inverted), count, len(WAYS), *knowledge.image_shape), np.float32)
-        inversion = InvertingGradients(InvertingGradients.Config(iterations=c.iterations, restarts=2))
+        inversion = InvertingGradients(InvertingGradients.Config(iterations=c.iterations, restarts=1))
         division = Analytic(Analytic.Config(iterations=c.iterations))
         for i, update in enumerate(whole):
             for n in range(count):

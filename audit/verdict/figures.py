@@ -68,16 +68,7 @@ def by_frozen(finding: str, evidence: Sequence[Evidence]) -> list[Figure]:
     series, guessing = [], dict[str, Series]()
     for name, points in lines.items():
         points = sorted(points, key=_frozen)
-        bounds = [e.interval or (e.value, e.value) for e in points]
-        series.append(
-            Series(
-                name=name,
-                x=[_frozen(e) for e in points],
-                y=[e.value for e in points],
-                low=[low for low, _ in bounds],
-                high=[high for _, high in bounds],
-            )
-        )
+        series.append(Series(name=name, x=[_frozen(e) for e in points], y=[e.value for e in points]))
         # one line of guessing for each height
         guess = [e.strongest.value if e.strongest else float("nan") for e in points]
         height = f"guessing: {fmt.percent(guess[0])}"
@@ -89,8 +80,8 @@ def by_frozen(finding: str, evidence: Sequence[Evidence]) -> list[Figure]:
             finding=finding,
             title="What frozen layers hide of an update",
             caption="Success of attacks on one step over one image, of which so many first layers are not sent, "
-            "and of the attack on membership on what clients sent. Bars are intervals. Where a line stays clear "
-            "of the grey ones, freezing hides nothing.",
+            "and of the attack on membership on what clients sent. Where a line stays above guessing, freezing "
+            "hides nothing of that.",
             alt=_alt_frozen(series),
             x_label="first layers that are not sent",
             y_label="share of updates, or AUC",
