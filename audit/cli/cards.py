@@ -36,7 +36,7 @@ def cards_of(what: str, kinds: Sequence[str]) -> tuple[list[Entry], bool]:
     if found:
         return found, True
     near = difflib.get_close_matches(what, [*kinds, *(e.name for k in kinds for e in known[k])], n=1)
-    hint = f"did you mean {near[0]!r}?" if near else f"kinds: {', '.join(kinds)}"
+    hint = f"did you mean {str(near[0])!r}?" if near else f"kinds: {', '.join(kinds)}"
     raise UserError(f"{what!r} is neither a kind nor the name of a plugin", hint=hint)
 
 

@@ -29,7 +29,9 @@ def preflight(config: Config) -> Iterator[str]:
     reasons = {label: traffic.missing(card, title) for label, card in choice.cards.items()}
     tried = [Tried(finding=k, card=card, outcome=None) for k, card in choice.cards.items() if not reasons[k]]
     found = coverage(traffic, title, tried, choice.others, choice.left)
-    yield f"{title} on {case.about.dataset}, {case.clients} clients"
+    yield f"{title} on {case.about.dataset}, {fmt.plural(case.clients, 'client')}"
+    if empty := sum(not len(part) for part in case.parts.values()):
+        yield f"{fmt.plural(empty, 'client holds', 'clients hold')} no example: take fewer, or another partition"
     yield from _listed("protections", {f"{i + 1}": p.describe() for i, p in enumerate(case.protections)})
     seconds = {t.finding: choice.seconds[t.finding] for t in tried}
     rows = {t.finding: f"{t.card.title}, about {duration(seconds[t.finding])}" for t in tried}

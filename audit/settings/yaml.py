@@ -51,7 +51,9 @@ def read_yaml(path: Path) -> Any:
     try:
         data = yaml.load(path.read_text(encoding="utf-8"), Loader=_Loader)
     except UnicodeDecodeError as error:
-        raise UserError(f"{path} is not text: {error}", hint="save it as UTF-8") from error
+        raise UserError(
+            f"{path} is not text: {error}", hint="name a YAML config saved as UTF-8; `fedaudit init` writes one"
+        ) from error
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         where = f":{mark.line + 1}" if mark else ""

@@ -42,9 +42,19 @@ class NPZ(Dataset):
         path = Path(self.config.path).expanduser()
         arrays = _read(path)
         names = tuple(map(str, arrays["classes"].tolist())) if "classes" in arrays else ()
-        if any(arrays[f"y_{part}"].dtype.kind == "U" for part in ("train", "test")):
+        text = [part for part in ("train", "test") if arrays[f"y_{part}"].dtype.kind == "U"]
+        if len(text) == 1:
+            other = "test" if text == ["train"] else "train"
+            raise _bad(
+                f"y_{other}", "numbers", f"names as in y_{text[0]}", "write the labels of both parts alike"
+            )
+        if text:
             names = _as_numbers(arrays, names)
         labels = [_labels(arrays, f"y_{part}", len(names)) for part in ("train", "test")]
+        if unseen := sorted(set(labels[1].tolist()) - set(labels[0].tolist())):
+            shown = names[unseen[0]] if names else unseen[0]
+            hint = "number the classes of both parts alike, or leave out of the test what nobody trains on"
+            raise _bad("y_test", f"the class {shown!r}", "classes that y_train has", hint)
         names = names or tuple(str(c) for c in range(max(int(y.max()) for y in labels) + 1))
         if len(names) < 2:
             raise _bad("y_train", f"one class, {names[0]!r}", "at least two, or there is nothing to learn")
@@ -55,6 +65,7 @@ class NPZ(Dataset):
                 "x_test",
                 f"{test.x.dtype} {list(test.x.shape[1:])} an example",
                 f"{train.x.dtype} {list(train.x.shape[1:])} as in x_train",
+                "bring both parts to one size and one number of channels",
             )
         about = f"The arrays of {path.name}."
         if train.x.ndim == 2:
@@ -71,9 +82,13 @@ def _read(path: Path) -> dict[str, NDArray[Any]]:
         with file:
             arrays = {k: file[k] for k in file.files}
     except (OSError, ValueError, EOFError, zlib.error, zipfile.BadZipFile) as error:
-        raise UserError(
-            f"cannot read {path}: {error}", hint="write it with numpy.savez; arrays of Python objects are refused"
-        ) from error
+        what, hint = str(error), "write it with numpy.savez; arrays of Python objects are refused"
+        if "pickled" in what:  # what numpy says of every file that it does not know
+            what = "it is no archive of arrays, or a damaged one"
+        elif "Object arrays" in what:
+            what = "it holds an array of Python objects, as numpy makes of images or labels of unequal length"
+            hint = "bring all images to one size, then make one array of them: numpy.stack(images)"
+        raise UserError(f"cannot read {path}: {what}", hint=hint) from error
     missing = [k for k in ("x_train", "y_train", "x_test", "y_test") if k not in arrays]
     if missing:
         raise UserError(
@@ -103,7 +118,8 @@ def _labels(arrays: Mapping[str, NDArray[Any]], key: str, classes: int) -> NDArr
         hint = "cut the numbers into classes"
         raise _bad(key, f"real numbers ({y.dtype})", "classes: regression is not supported", hint)
     if y.ndim != 1 or y.dtype.kind not in "iu" or not len(y):
-        raise _bad(key, f"{y.dtype} {list(y.shape)}", "whole numbers [N], at least one")
+        hint = f"use {key}.ravel()" if y.ndim > 1 else "keep some examples of each part" if not len(y) else ""
+        raise _bad(key, f"{y.dtype} {list(y.shape)}", "whole numbers [N], at least one", hint)
     if y.min() < 0 or y.max() >= (classes or _MOST_CLASSES):
         raise _bad(key, f"labels from {y.min()} to {y.max()}", f"0 to {(classes or _MOST_CLASSES) - 1}")
     return y.astype(np.int64)
@@ -135,6 +151,10 @@ def _examples(key: str, x: NDArray[Any], layout: str | None) -> NDArray[Any]:
             "images or tokens: tabular data are not supported",
             "a table that is printed as images would be graded by how alike bar codes look",
         )
+    if x.ndim in (3, 4) and x.dtype.kind in "iu" and x.dtype != np.uint8:
+        raise _bad(
+            key, f"{x.dtype} {list(x.shape)}", "uint8 or floats", f"save {key}.astype('uint8') if it is 0..255"
+        )
     if x.ndim not in (3, 4) or not (x.dtype == np.uint8 or x.dtype.kind == "f") or 0 in x.shape:
         raise _bad(
             key,
@@ -146,9 +166,11 @@ def _examples(key: str, x: NDArray[Any], layout: str | None) -> NDArray[Any]:
             raise _bad(key, "NaN or infinite values", "finite ones")
         if x.min() < 0 or x.max() > 1:
             found = f"values from {x.min():g} to {x.max():g}"
-            raise _bad(
-                key, found, "0 to 1", f"divide {key} by {255 if x.max() > 1 else 'its range'} before saving it"
-            )
+            low, high = f"{key}.min()", f"{key}.max()"
+            hint = f"divide {key} by 255 before saving it"
+            if x.min() < 0:
+                hint = f"save images before they are normalised, or ({key} - {low}) / ({high} - {low})"
+            raise _bad(key, found, "0 to 1", hint)
     x = x[:, None] if x.ndim == 3 else _channels_first(key, x, layout)
     return x.astype(np.float32) / np.float32(255) if x.dtype == np.uint8 else x.astype(np.float32)
 
@@ -156,6 +178,9 @@ def _examples(key: str, x: NDArray[Any], layout: str | None) -> NDArray[Any]:
 def _channels_first(key: str, x: NDArray[Any], layout: str | None) -> NDArray[Any]:
     """[N, C, H, W]; refuses to guess where the first axis cannot be channels."""
     if layout == "hwc":
+        if x.shape[3] > MOST_CHANNELS >= x.shape[1]:
+            found = f"{list(x.shape)}, which with layout: hwc would be images of {x.shape[3]} channels"
+            raise _bad(key, found, "[N, H, W, channels]", "leave layout out: the channels stand first")
         return np.ascontiguousarray(x.transpose(0, 3, 1, 2))
     if layout is None and x.shape[1] > MOST_CHANNELS:
         last = x.shape[3] <= MOST_CHANNELS

@@ -31,7 +31,8 @@ TITLES = {
     Word.CANNOT_TELL: ("Cannot tell: too little is known", "wait"),
 }
 MOST_OPTIONS = 4
-ROOM, LINE, GAP = 124.0, 3.4, 1.4  # mm of page 1 for the rows of both tables; a line's height; a row's own
+MOST_NAMED = 4  # of the findings that do not fit
+ROOM, LINE, GAP = 131.0, 3.4, 1.4  # mm of page 1 for the rows of both tables; a line's height; a row's own
 LONG_TITLE, SECOND_LINE = 44, 11.0  # signs that fit the title's line; mm of one more
 SIGNS = {"what": 30, "whom": 27, "option": 42, "effect": 34}  # on a line of these columns
 BOX = "\u2610"
@@ -99,7 +100,8 @@ def _risks(decision: Record, room: float) -> list[Block]:
         )
     ]
     if more := decision.risks[len(shown) :]:
-        text = "; ".join(f"{r.what.lower()} ({r.severity})" for r in more)
+        text = "; ".join(f"{r.what[:1].lower()}{r.what[1:]} ({r.severity})" for r in more[:MOST_NAMED])
+        text += f"; and {len(more) - MOST_NAMED} others" if len(more) > MOST_NAMED else ""
         blocks.append(Paragraph(f"{len(more)} more, each in the appendix: {text}."))
     return blocks
 

@@ -59,15 +59,49 @@ DATA = {  # what is brought: (arrays, a phrase of the sentence, a phrase of the 
     "a label without a name": ({"y": np.array(["x"] * N), "classes": np.array(["a", "b"])}, "the label 'x'", ""),
     "one class": ({"y": np.zeros(N, int)}, "one class", ""),
     "fewer labels than images": ({"y": LABELS[:20]}, "24 examples, expected 20", ""),
+    "test images in colour": ({"x_test": RNG.random((N, 3, 8, 8), dtype=np.float32)}, "[3, 8, 8]", "both parts"),
+    "test images of another size": (
+        {"x_test": RNG.random((N, 1, 9, 9), dtype=np.float32)},
+        "[1, 9, 9]",
+        "both parts",
+    ),
+    "names in one part, numbers in the other": (
+        {"y_test": np.array(["a", "b", "c"])[LABELS]},
+        "y_train has numbers, expected names",
+        "both parts alike",
+    ),
+    "test labels from 1": ({"y_test": LABELS + 1}, "y_test has the class 3", "number the classes"),
+    "a class in the test alone": (
+        {"y": np.array(["a", "b", "c"])[LABELS], "y_test": np.array(["a", "b", "d"])[LABELS]},
+        "y_test has the class 'd'",
+        "leave out",
+    ),
+    "labels as a column": ({"y": LABELS[:, None]}, "[24, 1]", "y_train.ravel()"),
+    "no test example": ({"x_test": GREY[:0], "y_test": LABELS[:0]}, "y_test has int64 [0]", "keep some examples"),
+    "images of unequal size": (
+        {"x_test": np.array([None, GREY[0]], dtype=object)},
+        "of unequal length",
+        "numpy.stack",
+    ),
+    "bytes as wide whole numbers": ({"x": (GREY * 255).astype(np.int64)}, "int64", "x_train.astype('uint8')"),
+    "images normalised around 0": ({"x": GREY - 0.5}, "values from -0", "before they are normalised"),
+    "channels first declared as last": (
+        {"x": RNG.random((N, 3, 32, 32), dtype=np.float32), "layout": "hwc"},
+        "with layout: hwc would be images of 32 channels",
+        "leave layout out",
+    ),
+    "a table of whole numbers": ({"x": np.arange(N * 20).reshape(N, 20)}, "[20]", "choose a model"),
 }
 
 
 @pytest.mark.parametrize("mistake", DATA)
 def test_data_of_ones_own_that_cannot_be_read_say_why(mistake: str, tmp_path: Path) -> None:
     arrays, sentence, hint = DATA[mistake]
-    path = saved(tmp_path / "mine.npz", **arrays)  # type: ignore[arg-type]
+    held = {k: v for k, v in arrays.items() if k != "layout"}
+    data = str(saved(tmp_path / "mine.npz", **held))  # type: ignore[arg-type]
+    data += f", layout: {arrays['layout']}" if "layout" in arrays else ""
     config = tmp_path / "c.yaml"
-    config.write_text(CONFIG.replace("DATA", str(path)).replace("MODEL", "mlp").replace("ATTACKS", "[]"))
+    config.write_text(CONFIG.replace("DATA", data).replace("MODEL", "mlp").replace("ATTACKS", "[]"))
     first, second = said("plan", str(config)).strip().splitlines()
     assert sentence in first and hint in second
 
@@ -120,6 +154,19 @@ def nothing_to_explain(tmp_path: Path) -> list[str]:
     return ["explain", "upcnn", "--run", str(tmp_path)]
 
 
+def a_file_of_data_as_config(tmp_path: Path) -> list[str]:
+    return ["run", str(saved(tmp_path / "mine.npz"))]
+
+
+def a_table_as_archive(tmp_path: Path) -> list[str]:
+    (tmp_path / "mine.csv").write_text("a,b\n1,2\n")
+    return ["plan", str(config_with(tmp_path, DATA=str(tmp_path / "mine.csv")))]
+
+
+def a_kind_misspelled(tmp_path: Path) -> list[str]:
+    return ["list", "atacks"]
+
+
 OTHERS: dict[Callable[[Path], list[str]], tuple[str, str]] = {
     text_model: ("char_lstm", ""),
     other_names: ("has no x_train; it has images, labels", "it needs x_train"),
@@ -128,6 +175,9 @@ OTHERS: dict[Callable[[Path], list[str]], tuple[str, str]] = {
     impossible_attack: ("upcnn", ""),
     no_such_attack: ("no 'upcn'", "did you mean 'upcnn'?"),
     no_config: ("no file", ""),
+    a_file_of_data_as_config: ("is not text", "`fedaudit init` writes one"),
+    a_table_as_archive: ("no archive of arrays", "numpy.savez"),
+    a_kind_misspelled: ("'atacks' is neither", "did you mean 'attacks'?"),
     a_config_for_a_run: ("no run folder", "`fedaudit run CONFIG` makes one"),
     nothing_to_explain: ("", ""),
 }
@@ -143,7 +193,20 @@ def test_other_mistakes_of_a_first_user_end_in_a_sentence(
 
 
 def test_at_least_twenty_mistakes_are_tried() -> None:
-    assert len(DATA) + len(OTHERS) >= 20
+    assert len(DATA) + len(OTHERS) >= 35
+
+
+def test_an_error_names_its_file_once_and_offers_no_unsafe_way(tmp_path: Path) -> None:
+    config = config_with(tmp_path, MODEL="{name: mlp, widht: 3}")
+    assert said("plan", str(config)).count(str(config)) == 1
+    assert "allow_pickle" not in said(*a_table_as_archive(tmp_path))
+
+
+def test_a_plan_says_that_clients_hold_no_example(tmp_path: Path) -> None:
+    config = config_with(tmp_path)
+    config.write_text(config.read_text().replace("clients: 3", "clients: 40"))
+    found = CliRunner().invoke(app, ["plan", str(config)]).output
+    assert re.search(r"[0-9]+ clients hold no example: take fewer", found), found
 
 
 def test_a_declared_layout_gives_the_same_images_as_channels_first(tmp_path: Path) -> None:
