@@ -120,6 +120,7 @@ class _Round:
     after: Values
     uploads: Values  # [clients, parameters], models
     weights: Values  # [clients] numbers of examples, or of steps; ones where neither was sent
+    steps: bool  # what was sent to be weighted by are steps
 
     def residual(self, weights: Values) -> Values:
         return np.asarray(self.after - weights @ self.uploads / weights.sum())
@@ -148,7 +149,11 @@ def _follows(rounds: list[_Round], title: str, stated: str, *, central: bool) ->
         "samples": max(r.apart(r.weights) for r in rounds),
         "uniform": max(r.apart(np.ones(len(r.uploads))) for r in rounds),
     }
-    what = {"samples": "weighted by numbers of examples", "uniform": "each alike", "other": "some other way"}
+    what = {
+        "samples": f"weighted by numbers of {'steps' if rounds[0].steps else 'examples'}",
+        "uniform": "each alike",
+        "other": "some other way",
+    }
     fits = [w for w, apart in ways.items() if apart < ALIKE]
     many = f"in the {len(rounds)} rounds recomputed" if len(rounds) > 1 else "in the round recomputed"
     if stated in fits:
@@ -206,15 +211,16 @@ def _rounds(case: RecordedCase) -> Iterator[_Round]:
     for t in able[-ROUNDS:]:
         ends = {a.round: a.payload for line in (down[t], down[t + 1]) for a in _of(case, line)}
         before, after = ends[t], ends[t + 1]
-        rows, weights = [], []
+        rows, weights, steps = [], [], False
         for line in up[t]:
             own = {a.kind: a.payload for a in _of(case, line)}
             kind = Kind.LOCAL_MODEL if Kind.LOCAL_MODEL in own else Kind.MODEL_DELTA
             row = _flat(own[kind], before)
             rows.append(row if kind == Kind.LOCAL_MODEL else row + _flat(before, own[kind]))
             weights.append(_weight(own))
+            steps |= Kind.NUM_STEPS in own and Kind.NUM_EXAMPLES not in own
         if len({len(r) for r in rows}) == 1 and len(rows[0]) == len(_flat(before, after)):
-            yield _Round(t, _flat(before, after), _flat(after, before), np.stack(rows), np.array(weights))
+            yield _Round(t, _flat(before, after), _flat(after, before), np.stack(rows), np.array(weights), steps)
 
 
 def _weight(own: Mapping[Kind, Mapping[str, NDArray[np.generic]]]) -> float:

@@ -73,7 +73,9 @@ class GridTap(Grid):  # type: ignore[misc]
 
     def _down(self, sent: list[Any]) -> int:
         """Record what goes out, a broadcast once; the round of the messages."""
-        round = self._inbox.safely("the round", lambda: next(filter(None.__ne__, map(_round, sent)), None))
+        round = self._inbox.safely(
+            "the round", lambda: next((r for r in map(_round, sent) if r is not None), None)
+        )
         train = any(m.metadata.message_type == TRAIN for m in sent)
         if round is None:
             round = self._next if train else self._next - 1

@@ -35,6 +35,22 @@ def test_exchange_objects_come_in_as_changes_with_the_filters_they_name(tmp_path
     assert len(deltas) == 4 and {frozenset(a.payload) for a in deltas} == {frozenset({"fc.weight", "fc.bias"})}
 
 
+def test_a_job_of_the_simulator_comes_in_round_by_round_with_its_filter_and_its_weights(tmp_path: Path) -> None:
+    stated = {**SUBJECT, "aggregation": "samples"}
+    config = validate(Config, {"case": "recorded", "subject": stated}, "test")
+    run = RunDir.create(tmp_path / "run")
+    found = bring(run, config, INBOX.parent / "run", None, None, INBOX, Limits(), False, lambda *_: None)
+    sent = [a for a in read(run.artifacts) if a.kind == "model_delta"]
+    assert sorted((a.round, a.sender.index) for a in sent) == [(t, k) for t in range(3) for k in range(4)]
+    models = {
+        (a.round, a.payload["numpy_key"].tobytes()) for a in read(run.artifacts) if a.kind == "global_model"
+    }
+    assert sorted(t for t, _ in models) == [0, 1, 2]  # one model a round, whoever it was sent to
+    assert found.filters == {"PercentilePrivacy": 12} and found.errors == []
+    mean = check(found, "aggregate")
+    assert mean.status == "holds" and "weighted by numbers of steps" in mean.text
+
+
 def test_the_filters_that_are_known_say_what_they_are_by_default() -> None:
     assert all("no " in text or "not " in text for text in KNOWN.values())
     told = CliRunner().invoke(app, ["doctor", str(INBOX)])
