@@ -21,6 +21,7 @@ class Imported(Section):
                 "This federation was not simulated. It ran elsewhere; a recorder kept its messages, and its "
                 "operator stated the rest. What the messages can tell of the statements was checked."
             ),
+            *_canaries(found),
             KeyValues(items=_facts(found)),
             Table(
                 header=["Statement", "Status", "What the messages say"],
@@ -37,6 +38,21 @@ class Imported(Section):
             if items:
                 blocks += [Heading(title), Bullets(items[:10])]
         return blocks
+
+
+def _canaries(found: ImportedRecord) -> list[Block]:
+    if not found.canaries:
+        return []
+    others = found.clients - len(found.canaries)
+    one = len(found.canaries) == 1
+    text = (
+        f"{', '.join(found.canaries)} {'is a client' if one else 'are clients'} of the auditor's own, which took "
+    )
+    text += (
+        f"part like the {fmt.plural(others, 'other')}. What was measured on {'it' if one else 'them'} speaks for "
+    )
+    text += "the others as far as they train alike on as many examples of the same kind, and is no measurement of them."
+    return [Paragraph(text)]
 
 
 def _facts(found: ImportedRecord) -> dict[str, str]:
