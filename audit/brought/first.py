@@ -3,13 +3,14 @@
 from pathlib import Path
 
 from audit.subject.inbox import header, inspect
+from audit.subject.truth import example_shape
 from fl.artifact import Channel
 from fl.errors import UserError
 from fl.kinds import UPDATES, Kind
 
 
-def first_subject(inbox: Path) -> str:
-    """YAML with comments. Raises UserError where the inbox holds no upload."""
+def first_subject(inbox: Path, truth: Path | None = None) -> str:
+    """YAML with comments, with the shape of `truth`. Raises UserError where the inbox holds no upload."""
     lines = list(inspect(inbox))
     nodes = [x for x in lines if "party" in x]
     uploads = [x for x in lines if "message" in x and x["channel"] == Channel.UPLINK]
@@ -35,7 +36,9 @@ def first_subject(inbox: Path) -> str:
         f"title: {inbox.resolve().name}  # guessed",
         "examples:",
         f"  classes: [{named}]  # guessed: the last bias has {classes} numbers",
-        "  shape: [1, 28, 28]  # guessed: channels, height, width of one example",
+        "  shape: [1, 28, 28]  # guessed: channels, height, width of one example"
+        if truth is None
+        else f"  shape: {example_shape(truth)}  # seen in {truth.name}: of one example",
         "  mean: [0.0]  # guessed: the model sees (x - mean) / std of values from 0 to 1",
         "  std: [1.0]  # guessed",
         f"clients: {len(clients)}  # seen: more may exist that were never heard",

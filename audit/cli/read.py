@@ -28,6 +28,7 @@ def explain(
 def init(
     out: Annotated[Optional[Path], typer.Argument(metavar="FILE", help="the YAML file to write")] = None,  # noqa: UP045
     inbox: Annotated[Optional[Path], typer.Option("--from", help="an inbox: write a subject of it")] = None,  # noqa: UP045
+    truth: Annotated[Optional[Path], typer.Option(help="with --from: examples, for their shape")] = None,  # noqa: UP045
 ) -> None:
     """Write a commented config, audit.yaml; of an inbox a subject.yaml, every line seen or guessed."""
     from audit.cli.starter import STARTER
@@ -38,11 +39,16 @@ def init(
         raise UserError(f"{out} is there already", hint="name another file: fedaudit init mine.yaml")
     if not out.parent.is_dir():
         raise UserError(f"no folder {out.parent}", hint="make it first")
+    if truth is not None and inbox is None:
+        raise UserError(
+            "--truth says what an inbox cannot show", hint="fedaudit init --from INBOX --truth FOLDER"
+        )
     if inbox is not None:
         from audit.brought.first import first_subject
 
-        durable.write(out, first_subject(inbox).encode())
-        say(f"{out}: correct what is guessed, then `fedaudit import {inbox} --subject {out}`")
+        durable.write(out, first_subject(inbox, truth).encode())
+        given = f" --truth {truth}" if truth else ""
+        say(f"{out}: correct what is guessed, then `fedaudit import {inbox} --subject {out}{given}`")
         return
     durable.write(out, STARTER.replace("THIS_FILE", str(out)).encode())
     say(f"{out}: read it, then `fedaudit plan {out}`")

@@ -70,6 +70,13 @@ def load_truth(folder: Path, subject: Subject, nodes: Mapping[str, str]) -> Trut
     return Truth(Arrays(x=x, y=y), np.concatenate(owners))
 
 
+def example_shape(folder: Path) -> list[int]:
+    """Of the first example in a folder of truth. Raises UserError where there is none that says it."""
+    for path in sorted(folder.glob("*.npz")) if folder.is_dir() else ():
+        return list(map(int, _npz(path)["x"].shape[1:]))
+    raise UserError(f"{folder} holds no NAME.npz that says a shape", hint="state examples.shape by hand")
+
+
 def _names(subject: Subject, nodes: Mapping[str, str]) -> dict[str, int]:
     """Name of truth -> client."""
     known = {node: int(party.partition("/")[2]) for party, node in nodes.items()}

@@ -51,7 +51,7 @@ def _canaries(found: ImportedRecord) -> list[Block]:
     text += (
         f"part like the {fmt.plural(others, 'other')}. What was measured on {'it' if one else 'them'} speaks for "
     )
-    text += "the others as far as they train alike on as many examples of the same kind, and is no measurement of them."
+    text += "the others as far as they train alike on as many examples of that kind; it measures none of them."
     return [Paragraph(text)]
 
 

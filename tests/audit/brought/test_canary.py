@@ -48,4 +48,4 @@ def test_what_it_shows_is_measured_on_it_alone_and_the_report_says_of_whom_it_sp
     claims = {u.attack: {c.client for c in u.claims} for u in result.unverified}
     assert claims["example_numbers"] == set(range(9)) - {own}
     assert f"{found.canaries[0]} is a client of the auditor" in html and "like the 8 others" in html
-    assert "is no measurement of them" in html
+    assert "it measures none of them" in html

@@ -210,6 +210,12 @@ def test_the_commands_say_what_an_inbox_holds_and_write_a_first_subject(tmp_path
     first = tmp_path / "first.yaml"
     assert runner.invoke(app, ["init", "--from", str(FLOWER / "inbox"), str(first)]).exit_code == 0
     text = first.read_text()
+    told, truth = tmp_path / "told.yaml", str(FLOWER / "truth")
+    seen = ["init", "--from", str(FLOWER / "inbox"), "--truth", truth, str(told)]
+    assert runner.invoke(app, seen).exit_code == 0
+    assert "shape: [1, 8, 8]  # seen in truth" in told.read_text() and "# guessed: channels" in text
+    taken = ["import", str(FLOWER / "inbox"), "--subject", str(told), "--truth", truth]
+    assert runner.invoke(app, [*taken, "--out", str(tmp_path / "first")]).exit_code == 0  # as it was written
     assert all("# guessed" in x or "seen" in x or x.startswith(("#", "examples")) for x in text.splitlines())
     out = runner.invoke(app, ["import", str(FLOWER / "inbox"), "--subject", str(written(tmp_path))])
     assert out.exit_code == 2 and "names code, 'net:Net'" in out.stderr and "--trust-plugins" in out.stderr
