@@ -125,6 +125,8 @@ MEASURES = {
         ),
         Measure(name="worst_client_drop", words="drop of the clients that are served worst"),
         Measure(name="durability", words="rounds in which a backdoor halves", unit="rounds"),
+        Measure(name="norm_rank", words="share of honest changes that are shorter", unit="index"),
+        Measure(name="cosine_rank", words="share of honest changes further from the others", unit="index"),
         Measure(name="malicious_found", words="malicious clients found", higher_is_worse=False),
         Measure(name="honest_dropped", words="honest clients dropped"),
         Measure(name="honest_share", words="share of honest clients"),

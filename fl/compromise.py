@@ -15,6 +15,7 @@ from fl.errors import UserError
 from fl.kinds import Kind
 from fl.model import State
 from fl.protection import Message, Payload
+from fl.stealth import Stealth
 from fl.streams import Streams
 from fl.threat import Position
 from fl.training.local import Training
@@ -100,11 +101,27 @@ class Tampering:
     lost: Callable[[int], bool]  # whose reply never arrives
     weight: Callable[[Reply], float]  # how the server will weigh a reply
     _state: Tree = field(default_factory=dict)
+    _stealth: Stealth = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._stealth = Stealth(self.averages.parameters)
 
     def replies(
         self, answered: Iterable[tuple[int, Reply]], base: Callable[[int, Message], Message]
     ) -> Iterator[tuple[int, Reply]]:
         """The replies as they leave for the wire; `base` says what a client's message is a change from."""
+        for k, reply in self._tampered(answered, base):
+            if self.compromise.clients:
+                self._stealth.add(k, reply.message, base(k, reply.message))
+            yield k, reply
+
+    def notes(self) -> dict[str, float]:
+        """For the round's metrics: where forged changes stand among the honest."""
+        return dict(self._stealth.ranks(self.compromise.acting(self.averages.round)))
+
+    def _tampered(
+        self, answered: Iterable[tuple[int, Reply]], base: Callable[[int, Message], Message]
+    ) -> Iterator[tuple[int, Reply]]:
         adversary, acting = self.compromise.adversary, self.compromise.acting(self.averages.round)
         self._state = self.before.get("state", {})
         if adversary is None or not adversary.colludes or not acting:

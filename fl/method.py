@@ -392,6 +392,7 @@ class RoundMethod(Method):
                 pass
             new = {k: v for k, v in new.items() if k not in learnt} | averages.entries() | tampering.entries()
             tally.note(averages)
+            tally.notes |= tampering.notes()
         if federation.wire.central:
             heard, clients = tally.delivered, len(federation.parts)
             mean = federation.wire.average(t, state["model"], new["model"], heard, clients)

@@ -86,6 +86,29 @@ def asr(adversary: Backdoors, before: Sequence[Outcome], after: Sequence[Outcome
     )
 
 
+def stealth(after: Sequence[Outcome]) -> list[Evidence]:
+    """Where forged changes stood among the honest, means over rounds and seeds; an honest client is at 0.5.
+
+    Intervals reach from the lowest seed to the highest.
+    """
+    found = []
+    for name in ("norm_rank", "cosine_rank"):
+        each = [float(np.mean(ranks)) for r in after if (ranks := r.ranks(name))]
+        if each and len(each) == len(after):
+            found.append(
+                Evidence(
+                    measure=name,
+                    value=float(np.mean(each)),
+                    unit="index",
+                    trials=len(each),
+                    interval=(min(each), max(each)),
+                    baselines=(Baseline(name="an honest client", value=0.5),),
+                    note="over rounds; lowest to highest seed",
+                )
+            )
+    return found
+
+
 def durability(after: Sequence[Outcome], leaves: int | None) -> list[Evidence]:
     """Rounds after the attackers left until the backdoor works half as often as when they did.
 

@@ -85,6 +85,10 @@ class Outcome:
             return stamped(images.flip(-1, -2), adversary.config.trigger).flip(-1, -2).numpy()
         return stamped(images, adversary.config.trigger).numpy()
 
+    def ranks(self, name: str) -> list[float]:
+        """Where forged changes stood among the honest, of every round that has it."""
+        return [float(r[name]) for r in RunDir(self.folder).history() if r.get(name) is not None]
+
     @property
     def successes(self) -> dict[int, float]:
         """Round -> how often the backdoor worked, of rounds that were measured."""

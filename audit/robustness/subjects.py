@@ -23,6 +23,8 @@ UNGRADED = (
     "honest_dropped",
     "worst_client_drop",
     "durability",
+    "norm_rank",
+    "cosine_rank",
 )  # described, and no rule is about them
 SILENT = ("honest_share", "sole_attacker")  # known numbers, for conditions alone
 HARM = Words(

@@ -106,6 +106,7 @@ def _cell(
         measures.worst_class_drop(before, after, looks),
         measures.worst_client_drop(before, after, looks),
         *measures.detected(after, looks),
+        *measures.stealth(after),
         measures.exactly("honest_share", 1 - place.malicious / clients),
     ]
     spec = place.changes["adversary"]

@@ -63,8 +63,7 @@ class RobustnessSection(Section):
             blocks += [Chart(f) for f in figures]
         blocks += _triggered(matrix)
         blocks += [Heading("Where rules break"), _breakdown(matrix)]
-        if found := _sorted_out(matrix.cells):
-            blocks.append(found)
+        blocks += [found for found in (_sorted_out(matrix.cells), _stealth(matrix.cells)) if found]
         blocks += _certificates(matrix)
         if matrix.advice:
             blocks += [Heading("What kept most accuracy here"), Bullets(matrix.advice)]
@@ -225,6 +224,25 @@ def _sorted_out(cells: Sequence[MatrixCell]) -> Block | None:
         widths=[1.6, 1.5, 2.2, 1, 2, 2],
         caption="Whom a rule drops or weighs below half, of all that were heard in all rounds; rules that never "
         "say whom they kept are missing.",
+    )
+
+
+def _stealth(cells: Sequence[MatrixCell]) -> Block | None:
+    """One row an attack, under the plain mean, which lets through whatever is sent."""
+    rows = [
+        [c.setting, c.title, str(c.malicious), f"{norm.value:.2f}", f"{cosine.value:.2f}"]
+        for c in cells
+        if c.rule == "mean" and (norm := c.find("norm_rank")) and (cosine := c.find("cosine_rank"))
+    ]
+    if not rows:
+        return None
+    return Table(
+        header=["Setting", "Attack", "Malicious", "Honest changes that are shorter", "Further from the others"],
+        rows=rows,
+        align="llrrr",
+        widths=[1.6, 2.6, 1, 1.8, 1.8],
+        caption="Where forged changes stand among the honest of their round, under the mean, as shares; 0.5 is "
+        "the middle. What stands near 0 or 1 can be told by its length, or by its direction.",
     )
 
 

@@ -428,3 +428,10 @@ def test_who_colludes_and_leaves_sends_what_it_trained() -> None:
     left = small("fedavg", "ipm", tau=50, leaves=1)
     assert left.history[0]["compromised"] == [1, 2] and left.history[-1]["compromised"] == []
     assert not same(left, small("fedavg", "ipm", tau=50)) and not same(left, clean("fedavg"))
+
+
+def test_rounds_say_where_forged_changes_stand_and_clean_ones_do_not() -> None:
+    loud = small("fedavg", "ipm", tau=50)
+    assert [(r["norm_rank"], r["cosine_rank"]) for r in loud.history] == [(1.0, 0.0)] * len(loud.history)
+    assert small("fedavg", "mimic").history[0]["norm_rank"] not in (0.0, 1.0)
+    assert all("norm_rank" not in r for r in clean("fedavg").history)
