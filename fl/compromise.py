@@ -115,9 +115,9 @@ class Tampering:
                 self._stealth.add(k, reply.message, base(k, reply.message))
             yield k, reply
 
-    def notes(self) -> dict[str, float]:
+    def notes(self) -> list[tuple[str, float]]:
         """For the round's metrics: where forged changes stand among the honest."""
-        return dict(self._stealth.ranks(self.compromise.acting(self.averages.round)))
+        return list(self._stealth.ranks(self.compromise.acting(self.averages.round)).items())
 
     def _tampered(
         self, answered: Iterable[tuple[int, Reply]], base: Callable[[int, Message], Message]

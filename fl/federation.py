@@ -82,8 +82,9 @@ class Tally:
             self._sum = self._sum + flat if same and self._sum is not None else flat
             self._squares += float(flat @ flat)
 
-    def note(self, averages: Averages) -> None:
-        """Whom the aggregator kept, where it does not take everybody."""
+    def note(self, averages: Averages, more: Sequence[tuple[str, float]] = ()) -> None:
+        """Whom the aggregator kept, where it does not take everybody, and more of the round."""
+        self.notes |= dict(more)
         if kept := averages.kept():
             self.notes["kept"] = {name: {str(k): w for k, w in of.items()} for name, of in kept.items()}
 
@@ -289,12 +290,11 @@ class Federation:
         chunks = [total[i : i + _CHUNK] for i in range(0, len(total), _CHUNK)]
         scores = list(self.workers.map("score", chunks))
         correct, seen = (torch.stack([s[i] for s in scores]).sum(0) for i in (0, 1))
-        by_class = (correct.double() / seen.clamp(min=1)).tolist()
         turned, of = (sum(s[3][i] for s in scores) for i in (0, 1))
         return ({"asr": turned / of} if of else {}) | {
             "accuracy": float(correct.sum() / seen.sum()),
             "test_loss": sum(s[2] for s in scores) / len(total),
-            "class_accuracy": by_class,
+            "class_accuracy": (correct.double() / seen.clamp(min=1)).tolist(),
         }
 
     def evaluate_own(self, models: Iterable[tuple[int, State]]) -> dict[str, Any]:

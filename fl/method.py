@@ -391,8 +391,7 @@ class RoundMethod(Method):
             for _ in arrivals:  # a server that stopped early must not leave answers in the pipes
                 pass
             new = {k: v for k, v in new.items() if k not in learnt} | averages.entries() | tampering.entries()
-            tally.note(averages)
-            tally.notes |= tampering.notes()
+            tally.note(averages, tampering.notes())
         if federation.wire.central:
             heard, clients = tally.delivered, len(federation.parts)
             mean = federation.wire.average(t, state["model"], new["model"], heard, clients)
