@@ -191,7 +191,7 @@ def test_npz_refuses_wrong_arrays_naming_the_key(tmp_path: Path, changes: dict[s
 
 
 def test_npz_never_unpickles(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"cannot read .*mine.npz: Object arrays cannot be loaded"):
+    with pytest.raises(UserError, match=r"cannot read .*mine.npz: it holds an array of Python objects"):
         npz(tmp_path, x_train=np.array([{"run": "me"}] * 6, dtype=object))
 
 
