@@ -30,7 +30,7 @@ def last_words(result: AuditResult, folder: Path, report: Path) -> Iterator[str]
         yield f"  below {GATE}: {', '.join(f.id for f in rest)}"
     if left := [f.id for f in result.findings if f.outcome in OPEN]:
         yield f"  left open: {', '.join(left)}"
-    yield sentence(result.headline.coverage)
+    yield sentence(result.headline.coverage).replace("`", "")
     yield f"report: {report}"
     first = bad or rest
     after = f"fedaudit explain {first[0].id} --run {folder}" if first else f"fedaudit check {folder}"

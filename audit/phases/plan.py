@@ -90,6 +90,8 @@ def _execute(
     _check_inputs(run, record, resolved, what)
     settings = what.settings(resolved)
     entry = record.get(what.name)
+    if not any(settings.values()):  # nothing to do: a config without a matrix has no line of one
+        progress = _silent
     if skip_finished and _done(record, resolved, what) and links.current(run, config, what.name):
         progress(what.name, 1, 1)
         return
@@ -109,6 +111,10 @@ def _execute(
     links.end(run, what.name)
     record[what.name]["seconds"] = round(time.perf_counter() - started, 3)
     run.write_json(run.phases, record)
+
+
+def _silent(phase: str, done: int, total: int) -> None:
+    pass
 
 
 def _check_inputs(run: RunDir, record: dict[str, Any], resolved: dict[str, Any], what: Phase) -> None:

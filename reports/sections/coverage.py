@@ -84,7 +84,7 @@ def sentence(c: Record) -> str:
         parts.append(f"{left} {_were(left)} left out")
     if c.not_applicable:
         do = "does" if c.not_applicable == 1 else "do"
-        parts.append(f"{c.not_applicable} more {do} not apply here, for the reasons given below")
+        parts.append(f"{c.not_applicable} more {do} not apply here")
     text = "; ".join(parts) + "."
     telling = [a for a in c.artifacts if a.status != "tells_nothing"]
     if not telling:

@@ -54,7 +54,7 @@ def test_a_report_without_attacks_says_that_nothing_was_tested() -> None:
 def test_the_headline_counts_over_all_that_exists_and_names_what_nothing_attacked() -> None:
     assert sentence(result().headline.coverage) == (
         "6 of 9 applicable attacks ran; 1 of these was inconclusive; 1 failed, which improves no score; "
-        "2 were left out; 3 more do not apply here, for the reasons given below. Of 4 artifacts (a kind and who "
+        "2 were left out; 3 more do not apply here. Of 4 artifacts (a kind and who "
         "could read it), 2 were attacked; not `proto_counts`, `global_prototypes`."
     )
     bare = Coverage(ran=1, applicable=1, not_applicable=0, inconclusive=0, failed=0)

@@ -64,6 +64,7 @@ def test_explain_reads_a_run_folder_and_without_one_the_newest(
 def test_the_last_words_name_every_finding_at_or_above_the_gate_and_the_next_command(tmp_path: Path) -> None:
     audited = result()
     text = "\n".join(last_words(audited, tmp_path, tmp_path / "report.pdf"))
+    assert "`" not in text  # marks are for the report
     bad = [f for f in audited.findings if f.outcome is Outcome.DEMONSTRATED and f.severity.rank >= 3]
     assert bad and all(f"{f.severity:<9} {f.id}: {f.title}" in text for f in bad)
     left = [f.id for f in audited.findings if f.outcome in (Outcome.INCONCLUSIVE, Outcome.FAILED)]

@@ -118,7 +118,7 @@ def test_run_prints_the_headline_and_the_report(tmp_path: Path) -> None:
     assert f"report: {out}/report.json" in result.stdout
     # off a terminal a line a step
     done = [line for line in result.stderr.splitlines() if line.endswith(": done")]
-    assert done == [f"{p}: done" for p in ("simulate", "attack", "account", "matrix", "score", "report")]
+    assert done == [f"{p}: done" for p in ("simulate", "attack", "account", "score", "report")]
     gate = CliRunner().invoke(app, ["check", str(out), "--trust-plugins", "--fail-on", "medium"])
     assert gate.exit_code == 1, gate.output
     gate = CliRunner().invoke(app, ["check", str(out), "--trust-plugins"])
