@@ -30,7 +30,7 @@ LEAST = 1.0  # seconds: what takes less is planned as nothing anyway
 FEDERATIONS: Mapping[str, Mapping[str, Any]] = {
     "fedavg": {},
     "rebafl": {},
-    "feddc_condense": {"method": {"iterations": 50, "rounds": 1}},
+    "feddc_condense": {"method": {"iterations": 10, "rounds": 1}},
     "fedmix": {},
     "gandalf": {"method": {"gan": GAN, "rounds": 1, "labeler_rounds": 1, "groups": 2, "mediators": 2}},
     "private_fl_gan": {"method": {"gan": GAN, "rounds": 1}},

@@ -68,7 +68,7 @@ def compare(dataset: str, model: str, images: int, models: int) -> dict[str, tup
             own, others = (score(k, left)[side] for side in (inside[k], ~inside[k]))
             tpr = stats.tpr_at_fpr(own, others, 0.01)
             found.setdefault(name, []).append((stats.auc(own, others).value, tpr.value if tpr else np.nan))
-    return {name: tuple(np.mean(rows, axis=0).tolist()) for name, rows in found.items()}  # type: ignore[misc]
+    return {name: tuple(np.mean(rows, axis=0).tolist()) for name, rows in found.items()}
 
 
 def main() -> None:

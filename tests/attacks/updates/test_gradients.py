@@ -5,9 +5,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from scipy import spatial
 
 from attacks.prototypes._weights import uploads
 from attacks.updates._gradients import Imitation, cosine_distance, labels, squared_distance, updates
+from attacks.updates.inverting_gradients import roughness
 from fl.kinds import Kind
 from tests.attacks.updates.gradients import Planted, gradient
 
@@ -103,3 +105,16 @@ def test_a_client_that_says_the_same_twice_is_read_where_it_says_it_with_less_no
     ]
     assert [a.kind for a in uploads(twice, {})] == [Kind.MODEL_DELTA]
     assert [a.kind for a in uploads(twice, {"noise_std.model_delta": 0.1})] == [Kind.CONTROL_DELTA]
+
+
+def test_the_loss_of_inverting_gradients_is_that_of_a_second_program() -> None:
+    # arXiv:2003.14053, eq. 4, number by number: 1 - <a, b> / |a| |b|, and the mean absolute step between neighbours
+    rng = np.random.default_rng(0)
+    ours, theirs = ([rng.normal(size=s) for s in ((3, 2), (4,))] for _ in range(2))
+    a, b = (np.concatenate([g.ravel() for g in some]) for some in (ours, theirs))
+    apart = cosine_distance([torch.tensor(g) for g in ours], [torch.tensor(g) for g in theirs])
+    assert float(apart) == pytest.approx(spatial.distance.cosine(a, b), abs=1e-12)
+    x = rng.random((2, 1, 3, 4))
+    down = [abs(i[0, r + 1, c] - i[0, r, c]) for i in x for r in range(2) for c in range(4)]
+    across = [abs(i[0, r, c + 1] - i[0, r, c]) for i in x for r in range(3) for c in range(3)]
+    assert float(roughness(torch.tensor(x))) == pytest.approx(np.mean(down) + np.mean(across), abs=1e-12)
