@@ -53,7 +53,7 @@ class CriticScore(Attack):
         remedy="keep critics at home and hand on generators only, or clip and noise what is handed on "
         "with a stated epsilon (noise: {mode: accounted})",
         rounds="all",
-        effort=Effort(seconds=1.0, grows=("pixels",)),
+        effort=Effort(seconds=20, grows=("pixels",)),
     )
 
     @dataclass(frozen=True, kw_only=True)

@@ -11,7 +11,7 @@ Claim: as in attacks/generators/_membership.py; `queried` holds the images made.
 from collections.abc import Sequence
 from dataclasses import replace
 
-from attacks.attack import Knowledge
+from attacks.attack import Effort, Knowledge
 from attacks.generators._handed import newest, relayed
 from attacks.generators.generator_distance import GeneratorDistance
 from fl.artifact import Artifact
@@ -29,6 +29,7 @@ class RelayedGenerator(GeneratorDistance):
         learns="whether a given image was among those of the client that handed the generator on",
         remedy="hand generators on through a server that averages several, or clip and noise what is "
         "handed on with a stated epsilon (noise: {mode: accounted})",
+        effort=Effort(seconds=8, grows=("pixels", "auxiliary")),
     )
 
     def handed(self, view: Sequence[Artifact]) -> list[tuple[Artifact, list[int]]]:

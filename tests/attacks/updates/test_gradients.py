@@ -108,7 +108,7 @@ def test_a_client_that_says_the_same_twice_is_read_where_it_says_it_with_less_no
 
 
 def test_the_loss_of_inverting_gradients_is_that_of_a_second_program() -> None:
-    # arXiv:2003.14053, eq. 4, number by number: 1 - <a, b> / |a| |b|, and the mean absolute step between neighbours
+    # arXiv:2003.14053, eq. 4, number by number: 1 - <a, b> / |a| |b|, and the mean absolute step to a neighbour
     rng = np.random.default_rng(0)
     ours, theirs = ([rng.normal(size=s) for s in ((3, 2), (4,))] for _ in range(2))
     a, b = (np.concatenate([g.ravel() for g in some]) for some in (ours, theirs))
