@@ -13,7 +13,8 @@ the plain one where it is shorter:
 Sattler, Wiedemann, Mueller, Samek. IEEE TNNLS 2020. arXiv:1903.02891, eq. 15 to 17 for the third: b is the best
 for numbers that lie at random. A dict made of a coded payload is plain again, so whatever changes it later is
 charged as it is. Of a part the protections on the wire see the numbers inside alone, as flat arrays: what a
-client does not hold it neither clips nor noises nor counts.
+client does not hold it neither clips nor noises nor counts. Under secure aggregation everything is plain, because
+masks are.
 """
 
 from collections.abc import Mapping

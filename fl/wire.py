@@ -305,7 +305,8 @@ class Wire:
                 self._shares.append(release)  # what they add up to is known when the round ends
             else:
                 self.enter(release)
-        return spread(sending.message, masks)
+        sent = spread(sending.message, masks)  # what is masked for a secure sum is dense
+        return {kind: dict(payload) for kind, payload in sent.items()} if self.hidden else sent
 
     def _skips(self, protection: Protection) -> bool:
         """Whether a compromised client goes without it: what the server does to sums it cannot do to one."""

@@ -212,6 +212,15 @@ def test_charged_bytes_are_those_of_what_crosses(name: str, protection: str, tmp
     assert uplinks == sum(h["bytes_up"] for h in world.history)
 
 
+@pytest.mark.parametrize("name", ["fedavg", "stc"])
+def test_what_is_summed_securely_is_masked_and_so_takes_all_its_bytes(name: str) -> None:
+    sparse = plugin.configure(plugin.load("fl.protections", "top_k", Protection), {"share": 0.1}, "x")
+    hidden = plugin.configure(plugin.load("fl.protections", "secure_aggregation", Protection), {}, "x")
+    world = run(method(name), protections=[sparse, hidden], script=[([0, 1], [0, 1])])
+    numbers = sum(v.numel() for v in TinyNet().state_dict().values())
+    assert {h["bytes_up"] for h in world.history} == {2 * (4 * numbers + 8)}
+
+
 def test_a_coded_payload_is_not_lost_between_processes() -> None:
     from fl.workers import _dump, pickle
 
