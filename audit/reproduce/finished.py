@@ -41,6 +41,11 @@ KEYS = (
     "weight_diversity",
     "round_length",
     "clock",
+    "heard",
+    "heard_slow",
+    "clients",
+    "clients_slow",
+    "asr",
 )
 
 

@@ -4,18 +4,25 @@ import json
 import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from audit.reproduce.claims import NOT, OPEN, REPRODUCED, section, verdict
-from audit.reproduce.finished import read
+from audit.reproduce.finished import KEYS, read
 from audit.reproduce.main import Selection, reproduce
 from audit.reproduce.report import collect, kept
 from audit.reproduce.table import load_table, tables
 from audit.subject.digests import of_value
+from audit.verdict.metrics import summary
+from fl.devices.counted import Counted
 from fl.errors import UserError
+from fl.time_model import TimeModel
 from tests.audit.reproduce.test_papers import TINY
+from tests.fl.test_all_methods import method
+from tests.fl.worlds import TinyNet, run
 
 ROOT = Path(__file__).parents[3]
+SHAPE = (1, 6, 6)
 CHOSEN = Selection(rounds=2, seeds=(7, 8), columns=("even",), workers=0)
 
 
@@ -54,6 +61,16 @@ def test_a_file_says_what_ran_and_where_its_numbers_come_from(table: Path) -> No
         False,
     )
     assert all(0 <= r["accuracy"] <= 1 and len(r["class_accuracy"]) == 10 for r in one.history)
+
+
+@pytest.mark.parametrize("name", ["fedavg", "freezefl", "gandalf", "fedasync"])
+def test_no_statistic_of_a_run_is_lost_in_what_is_kept_of_it(name: str) -> None:
+    times = TimeModel(
+        capability=np.array([0.5, 1.0, 3.0, 1.0, 2.0]), workload=Counted().workload(TinyNet(), SHAPE)
+    )
+    history = [h | {"asr": 0.5} for h in run(method(name), time_model=times).history]
+    cut = [{k: h[k] for k in KEYS if k in h} for h in history]
+    assert summary(history) == summary(cut) and {"accuracy_best", "asr_final"} <= summary(cut).keys()
 
 
 def test_cells_of_other_settings_do_not_count(table: Path) -> None:
