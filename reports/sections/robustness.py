@@ -28,6 +28,7 @@ MOST_COLUMNS = 6
 ON_PAPER = 100  # cells whose folders are printed
 MEASURES = {  # measure -> its words, a table each
     "accuracy_drop": "Accuracy drop, points",
+    "worst_class_drop": "Drop of the worst class, whichever that is, points",
     "worst_client_drop": "Drop of the honest clients served worst (tenth percentile, own classes), points",
     "asr": "Attack success, percent",
     "durability": "Rounds after the attackers left until the backdoor works half as often; + where it still did "
@@ -177,7 +178,7 @@ def _cell(cells: Sequence[MatrixCell], title: str, rule: str, measure: str) -> s
     cell, e = found
     if measure == "durability":
         return Cell(text=f"{e.value:g}{'+' if 'still' in e.note else ''}")
-    worst = len(own) > 1 and e.value == max(other.value for _, other in own)
+    worst = len(own) > 1 and e.value > 0 and e.value == max(other.value for _, other in own)
     control = f"; control {100 * e.strongest.value:.1f}" if measure == "asr" and e.strongest else ""
     beyond = e.value - (e.strongest.value if measure == "asr" and e.strongest else 0.0)
     return Cell(

@@ -63,3 +63,8 @@ def test_success_of_a_backdoor_is_shaded_by_what_is_beyond_its_control() -> None
 def test_the_folder_of_every_cell_is_named() -> None:
     text = str(_rest(MATRIX))
     assert all(c.folders[0] in text for c in CELLS)
+
+
+def test_where_no_attack_lowered_accuracy_none_is_framed() -> None:
+    rows = shown([cell("mean", "flip", -0.02), cell("mean", "adaptive", -0.01)])
+    assert [row[1] for row in rows] == [Cell(text="-2.0 (-3.0 to -1.0)"), Cell(text="-1.0 (-2.0 to 0.0)")]
