@@ -32,7 +32,7 @@ MEASURES = {  # measure -> its words, a table each
     "worst_client_drop": "Drop of the honest clients served worst (tenth percentile, own classes), points",
     "asr": "Attack success, percent",
     "durability": "Rounds after the attackers left until the backdoor works half as often; + where it still did "
-    "at the end",
+    "at the end.",
 }
 MARK = "\u25b6 "  # before the worst cell of a rule, which is framed
 TINTS = (0.02, 0.05, 0.1, 0.2, 0.5)  # drops, and shares beyond the control, from which a cell is one shade darker

@@ -210,3 +210,21 @@ def test_a_matrix_looks_for_the_fewest_and_grades_what_the_config_names_alone(tm
         "robustness-fedavg-iid-mean",
         "robustness-fedavg-iid-median",
     }
+
+
+@pytest.mark.slow
+def test_a_matrix_says_how_long_a_backdoor_stays_and_where_forged_changes_stand(tmp_path: Path) -> None:
+    plain = yaml.safe_load(TEXT)
+    plain["method"] |= {"rounds": 4, "weighting": "uniform"}
+    plain["matrix"] = {"adversaries": [{"name": "backdoor", "scale": 20, "target": 1, "leaves": 2}]}
+    (tmp_path / "c.yaml").write_text(yaml.safe_dump(plain))
+    out = tmp_path / "out"
+    found = CliRunner().invoke(app, ["run", str(tmp_path / "c.yaml"), "--out", str(out)])
+    assert found.exit_code in (0, 3), found.output
+    matrix = AuditResult.model_validate_json((out / "audit.json").read_bytes()).robustness
+    assert matrix is not None
+    [cell] = matrix.cells
+    stayed, long = cell.find("durability"), cell.find("norm_rank")
+    assert stayed is not None and stayed.value in (1, 2) and long is not None and long.value > 0.5
+    text = (out / "report.html").read_text()
+    assert "until the backdoor works half as often" in text and "Honest changes that are shorter" in text
