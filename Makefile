@@ -4,7 +4,7 @@ PYTHON ?= python3
 RUN := .venv/bin
 DONE := .venv/.installed
 
-.PHONY: help audit example-flower test quick faults kills browser check bench paper claims equivalence mechanisms nulls dist fuzz dev clean
+.PHONY: help audit example-flower side-by-side test quick faults kills browser check bench paper claims equivalence mechanisms nulls dist fuzz dev clean
 help:  ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1  /p' $(MAKEFILE_LIST) | expand -t 10
 
@@ -67,6 +67,9 @@ nulls: $(DONE)  ## audits of federations with nothing to find: COUNT=200
 
 example-flower: $(DONE)  ## a federation that really runs in Flower, recorded and audited: runs/flower-example
 	FEDAUDIT=$(CURDIR)/$(RUN)/fedaudit examples/flower/run.sh
+
+side-by-side: $(DONE)  ## the same federation simulated and recorded from Flower, findings side by side
+	FEDAUDIT=$(CURDIR)/$(RUN)/fedaudit PYTHON=$(CURDIR)/$(RUN)/python examples/flower/side_by_side.sh
 
 dev: $(DONE)  ## the environment with the tools to work on it
 	@echo "activate it: . .venv/bin/activate"

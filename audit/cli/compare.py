@@ -12,7 +12,7 @@ from typing import Any
 
 from attacks.evidence import Evidence
 from attacks.measure import named
-from audit.phases.plan import PHASES, read_phases
+from audit.phases.plan import of_case, read_phases
 from audit.phases.report import read_result
 from audit.settings.yaml import read_yaml
 from audit.subject.rundir import RunDir
@@ -45,7 +45,8 @@ def compare(folders: Sequence[Path]) -> tuple[Row, list[Row]]:
 def _finished(folder: Path) -> RunDir:
     run = RunDir.open(folder)
     record = read_phases(run)
-    for name in (p.name for p in PHASES if p.name != "report"):
+    case = str(_config(run).get("case", "simulated"))
+    for name in (p.name for p in of_case(case) if p.name != "report"):
         if (record.get(name) or {}).get("seconds") is None:
             raise UserError(
                 f"{folder} is not a finished run: its {name} phase did not end",

@@ -49,7 +49,12 @@ _OF_RECORDED = (IMPORT, *(p for p in PHASES if p.name not in ("simulate", "matri
 
 def phases(config: Config) -> tuple[Phase, ...]:
     """Those of its case, in their order."""
-    return _OF_RECORDED if config.case == "recorded" else PHASES
+    return of_case(config.case)
+
+
+def of_case(case: str) -> tuple[Phase, ...]:
+    """The phases of a simulated case, or of a recorded one."""
+    return _OF_RECORDED if case == "recorded" else PHASES
 
 
 def phase(name: str) -> Phase:

@@ -7,7 +7,9 @@ from typer.testing import CliRunner
 
 from audit.cli.compare import compare, flat
 from audit.cli.main import app
+from audit.phases.plan import execute
 from fl.errors import UserError
+from tests.audit.brought.theirs import brought
 
 TEXT = """
 federation:
@@ -79,3 +81,10 @@ def test_what_is_no_finished_run_is_refused_in_one_sentence_with_a_hint(runs: Pa
 def test_nested_settings_become_dotted_keys() -> None:
     value = {"a": {"b": 1, "c": []}, "d": [{"e": 2}], "f": [1, 2], "g": {}}
     assert flat(value) == {"a.b": "1", "a.c": "[]", "d[0].e": "2", "f": "[1, 2]", "g": "{}"}
+
+
+def test_a_recorded_run_is_compared_with_a_simulated_one(runs: Path, tmp_path: Path) -> None:
+    run, config, _ = brought(tmp_path, None)
+    execute(run, config, ["attack", "account", "score", "report"], lambda *_: None, skip_finished=False)
+    header, rows = compare([runs / "plain", run.path])
+    assert header[1:3] == ["plain", "run"] and ["case", "-", "recorded", ""] in rows
