@@ -14,13 +14,14 @@ def first_subject(inbox: Path, truth: Path | None = None) -> str:
     lines = list(inspect(inbox))
     nodes = [x for x in lines if "party" in x]
     uploads = [x for x in lines if "message" in x and x["channel"] == Channel.UPLINK]
-    if not uploads:
-        raise UserError(f"{inbox} holds no upload", hint="record at least one round")
+    models = {k.value for k in (*UPDATES, Kind.GLOBAL_MODEL)}
+    sent = uploads or [x for x in lines if "message" in x and {*x["kinds"]} & models]  # checkpoints alone
+    if not sent:
+        raise UserError(f"{inbox} holds no model", hint="record at least one round")
     kinds = {k for x in uploads for k in x["kinds"]}
     clients = {x["sender"] for x in uploads} | {x["party"] for x in nodes}
-    rounds = 1 + max(x["round"] for x in uploads)
-    arrays = header(inbox / f"{uploads[0]['message']}.safetensors")
-    models = {k.value for k in UPDATES}
+    rounds = max(1, *(x["round"] + bool(uploads) for x in sent))
+    arrays = header(inbox / f"{sent[0]['message']}.safetensors")
     shapes = [shape for name, (_, shape) in arrays.items() if name.partition("/")[0] in models]
     classes = next((s[0] for s in reversed(shapes) if len(s) == 1), 2)
     named = ", ".join(f"class {i}" for i in range(classes))
@@ -41,7 +42,7 @@ def first_subject(inbox: Path, truth: Path | None = None) -> str:
         else f"  shape: {example_shape(truth)}  # seen in {truth.name}: of one example",
         "  mean: [0.0]  # guessed: the model sees (x - mean) / std of values from 0 to 1",
         "  std: [1.0]  # guessed",
-        f"clients: {len(clients)}  # seen: more may exist that were never heard",
+        f"clients: {len(clients) or 'null'}  # seen: more may exist that were never heard",
         "model: null  # not seen: a name of `fedaudit list models`, or module:Class of a file beside this one",
         f"method: {method}  # guessed: what a client does in a round; rounds were seen",
         f"aggregation: {counted}  # guessed: {sends} its number of examples",

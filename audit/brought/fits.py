@@ -43,18 +43,19 @@ def fits(case: RecordedCase, latest: list[Artifact]) -> Check:
         hits, n = hits + int((logits.argmax(1) == y).sum()), n + len(y)
         guess += int(np.bincount(y).max())
         losses.append(_loss(logits, y))
-    whose = ("Models of clients", "own examples of theirs") if case.parts else ("The latest model", "examples")
+    of_clients = pairs[0][0] is not _served(latest)
+    whose = ("Models of clients", "own examples of theirs") if of_clients else ("The latest model", "examples")
     text = f"{whose[0]} named {hits / n:.0%} of {n:,} {whose[1]} right, a constant guess {guess / n:.0%}"
     noised = case.private is not None or any(p.central for p in case.protections)
     noised = noised or any(published_noise(case.protections, k) for k in UPDATES)
-    if not case.parts and float(binom.sf(hits - 1, n, guess / n)) > LEVEL:
+    if not of_clients and float(binom.sf(hits - 1, n, guess / n)) > LEVEL:
         text += ": a bad model, or labels, their order or the normalisation are not as stated."
         return Check(id=ID, title=TITLE, status="open", text=text)
     if float(binom.cdf(hits, n, guess / n)) <= LEVEL:
         why = "labels, their order or the normalisation are not as stated"
         text += f": the claimed noise does that, or {why}." if noised else f": {why}."
         return Check(id=ID, title=TITLE, status="open" if noised else "contradicted", text=text)
-    if better := _better(case, pairs, losses) if case.parts and not noised else "":
+    if better := _better(case, pairs, losses) if of_clients and not noised else "":
         text += f"; with {better} and not as stated they fit better on every client: it is not theirs."
         return Check(id=ID, title=TITLE, status="contradicted", text=text)
     if float(binom.sf(hits - 1, n, guess / n)) <= LEVEL:
@@ -73,11 +74,16 @@ def _pairs(case: RecordedCase, latest: list[Artifact]) -> list[Pair]:
     own = [
         (models[k], some(case.parts[k])) for k in sorted(models.keys() & case.parts.keys()) if len(case.parts[k])
     ]
-    if own or case.parts:
+    if own:
         return own[:MOST_CLIENTS]
-    served = [a for a in latest if a.kind == Kind.GLOBAL_MODEL]
-    rows = np.concatenate([case.auxiliary, case.reference])
-    return [(max(served, key=lambda a: a.round).payload, some(rows))] if served and len(rows) else []
+    served, rows = _served(latest), np.concatenate([*case.parts.values(), case.auxiliary, case.reference])
+    return [(served, some(rows))] if served is not None and len(rows) else []
+
+
+def _served(latest: list[Artifact]) -> Mapping[str, NDArray[np.generic]] | None:
+    """The server's last model."""
+    found = [a for a in latest if a.kind == Kind.GLOBAL_MODEL]
+    return max(found, key=lambda a: a.round).payload if found else None
 
 
 def _better(case: RecordedCase, pairs: list[Pair], losses: list[float]) -> str:

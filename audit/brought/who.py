@@ -35,6 +35,9 @@ def who(case: RecordedCase, latest: list[Artifact]) -> Check:
         return Check(
             id="who", title=TITLE, status="open", text="No client's examples were given: nothing to mix up."
         )
+    if not any(a.kind in UPDATES or a.kind == Kind.NUM_EXAMPLES for a in latest):
+        text = "No client's message was recorded: what is measured is measured on what all are said to hold."
+        return Check(id="who", title=TITLE, status="declared", text=text)
     counts = {int(str(a.sender.index)): int(a.payload["count"]) for a in latest if a.kind == Kind.NUM_EXAMPLES}
     if acts_on(case.protections, latest, Kind.NUM_EXAMPLES):  # said to be noised
         counts = {}

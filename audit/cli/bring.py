@@ -19,6 +19,7 @@ class Hook(StrEnum):
     PLAIN = "plain"
     FLOWER = "flower"
     NVFLARE = "nvflare"
+    CHECKPOINTS = "checkpoints"
 
 
 @command

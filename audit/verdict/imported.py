@@ -60,7 +60,7 @@ def qualified(finding: Finding, imported: Imported | None) -> Finding:
         return finding
     if imported is None or not imported.truth:
         return finding
-    if who.status == "holds":
+    if who.status in ("holds", "declared"):
         return _hinged(_of_some(finding, imported), imported)
     reason = f"Whose examples are whose is not established, so what was measured on them says nothing: {who.text}"
     return finding.model_copy(

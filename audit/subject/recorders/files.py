@@ -3,7 +3,7 @@
 import ast
 from importlib.resources import files
 
-HOOKS = ("plain", "flower", "nvflare")
+HOOKS = ("plain", "flower", "nvflare", "checkpoints")
 _IMPORT = f"from {__package__}.plain import Inbox\n"
 
 

@@ -126,3 +126,23 @@ def test_a_message_costs_the_same_however_many_were_recorded(tmp_path: Path) -> 
     again.message(2, "uplink", again.client("a"), ["server"], {"local_model": MODEL})
     assert [x["message"] for x in manifest(tmp_path)][-1] == "r00002/client-0.uplink.3"
     assert set(again._names) == {f"r0000{t}/client-0.uplink" for t in range(3)}  # looked up, never gone through
+
+
+def test_checkpoints_become_an_inbox_of_models_made_of_everybodys_examples(tmp_path: Path) -> None:
+    models = tmp_path / "models"
+    models.mkdir()
+    for t in (0, 1, 10):
+        np.savez(models / f"round_{t}.npz", w=np.full(3, t, np.float32))
+    (models / "notes.txt").write_text("no checkpoint")
+    (tmp_path / "recorder.py").write_text(source("checkpoints"))
+    words = [sys.executable, "-I", "recorder.py", "models", "inbox", "2"]
+    done = subprocess.run(words, cwd=tmp_path, check=True, capture_output=True, text=True)
+    assert done.stdout.startswith("3 checkpoints recorded")
+    found = read(tmp_path / "inbox")
+    assert [(a.round, str(a.sender), float(a.payload["w"][0])) for a in found] == [
+        (0, "server", 0.0),
+        (1, "server", 1.0),
+        (10, "server", 10.0),
+    ]
+    lines_ = [x for x in manifest(tmp_path / "inbox") if "message" in x]
+    assert [x.get("behind") for x in lines_] == [None, {"global_model": [0, 1]}, {"global_model": [0, 1]}]
