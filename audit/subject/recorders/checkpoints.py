@@ -5,7 +5,7 @@
 CHECKPOINTS holds round_0.npz, round_1.npz, ... (or .safetensors, or .pt with a state_dict): the model that round
 K began with, or the last one. Runs where they were made: a .pt is loaded there, by torch with `weights_only`.
 CLIENTS, where given, is how many clients trained in every round; each model after the first is then recorded as
-made of all their examples, client-0 to client-(CLIENTS - 1), which is yours to know. Nobody's uploads are in such an
+made of all their examples, client-0 to client-(CLIENTS - 1), which is yours to know. No upload is in such an
 inbox: what the models leak to everybody who gets them can be audited, what the server reads of a client cannot.
 """
 
