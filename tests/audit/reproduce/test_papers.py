@@ -396,5 +396,6 @@ def test_a_hundred_steps_of_a_study_on_fashion_mnist(name: str, column: str, row
     chosen = Selection(rounds=100, seeds=(7,), columns=(column,), rows=(row,), data=data, workers=0)
     page = reproduce(table, chosen, tmp_path)
     [run] = collect(table, page.parent).runs
-    assert len(run.history) == 100 and (run.value("accuracy_final") or 0) > 20
+    # more than one class for all: the median under label flips has 15.9 by then, and 35.6 in the study at the end
+    assert len(run.history) == 100 and (run.value("accuracy_final") or 0) > 12
     assert f"| {row} |" in page.read_text()
