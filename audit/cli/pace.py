@@ -1,7 +1,9 @@
 """About how long training will take here: one batch is trained and timed, the rest is multiplied.
 
-Counts the plain step of local training. A method that does more in a step (two networks, a frozen pass, DP-SGD)
-takes longer; a number of answering clients below the average of the availability takes less.
+Counts the plain step of local training, in seconds of the processor, so that a busy machine states the same. A method
+that does more in a step (two networks, a frozen pass, DP-SGD) takes longer; a number of answering clients below the
+average of the availability takes less. Measured once: 320 images of 32 x 32 x 3 with ResNet-18, stated 9 s, took 13 s
+with the tests of accuracy.
 """
 
 import time
@@ -30,11 +32,11 @@ def training_seconds(case: SimulatedCase) -> float:
     try:
         for i in range(1 + STEPS):
             if i == 1:
-                began = time.perf_counter()
+                began = time.process_time()
             optimiser.zero_grad()
             torch.autograd.backward(torch.nn.functional.cross_entropy(net(x), y))
             optimiser.step()
-        each = (time.perf_counter() - began) / STEPS / len(y)
+        each = (time.process_time() - began) / STEPS / len(y)
     finally:
         torch.set_num_threads(threads)
     examples = sum(map(len, case.parts.values()))
