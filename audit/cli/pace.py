@@ -1,9 +1,9 @@
 """About how long training will take here: one batch is trained and timed, the rest is multiplied.
 
-Counts the plain step of local training, in seconds of the processor, so that a busy machine states the same. A method
-that does more in a step (two networks, a frozen pass, DP-SGD) takes longer; a number of answering clients below the
-average of the availability takes less. Measured once: 320 images of 32 x 32 x 3 with ResNet-18, stated 9 s, took 13 s
-with the tests of accuracy.
+Counts the plain step of local training, in seconds of the processor, so that a busy machine states the same. A
+method that does more in a step (two networks, a frozen pass, DP-SGD) takes longer; a number of answering clients
+below the average of the availability takes less. Once, 320 images of 32 x 32 x 3 with ResNet-18 were stated at 9
+seconds and took 13 with the tests of accuracy.
 """
 
 import time
