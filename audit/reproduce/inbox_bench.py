@@ -8,6 +8,7 @@ largest resident set up to each step. 1,000 x 20 x 50,000 is 4 GB, and as much a
 """
 
 import argparse
+import io
 import resource
 import time
 from collections.abc import Callable, Mapping
@@ -25,6 +26,7 @@ from audit.settings.errors import validate
 from audit.subject.inbox import Limits
 from audit.subject.recorders.plain import Inbox
 from audit.subject.rundir import RunDir
+from fl import durable
 
 CLASSES, SIDE, OWN = 10, 28, 1000
 ATTACKS = ("example_numbers", "label_counts_from_update", "rare_class", "update_norm", "loss_threshold")
@@ -56,10 +58,11 @@ def make(folder: Path, clients: int, rounds: int, hidden: int) -> None:
 
 def own(folder: Path) -> Path:
     """Examples of the auditor's own, random."""
-    folder.mkdir(exist_ok=True)
     rng = np.random.default_rng(7)
     x = rng.random((OWN, 1, SIDE, SIDE), np.float32)
-    np.savez(folder / "own.npz", x=x, y=rng.integers(0, CLASSES, OWN))
+    data = io.BytesIO()
+    np.savez(data, x=x, y=rng.integers(0, CLASSES, OWN))
+    durable.write(folder / "own.npz", data.getvalue())
     return folder
 
 

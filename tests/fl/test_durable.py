@@ -32,6 +32,7 @@ WRITES = {
 }
 ALLOWED = {
     "fl.durable": "the one place",
+    "audit.reproduce.inbox_bench": "examples as an npz in memory, which fl.durable writes",
     "audit.subject.recorders.plain": "it runs in other people's environments, where nothing of ours is",
     "reports.renderers.pdf": "typst reads its input from a temporary folder of its own",
 }
