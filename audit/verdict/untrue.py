@@ -70,7 +70,7 @@ def untrue(case: Case) -> list[Untrue]:
             continue
         compared.setdefault(a.kind, set()).add(k)
         own = np.bincount(case.data.train.y[case.parts[k]], minlength=len(case.data.classes))
-        if words := _differs(a, own):
+        if words := differs(a, own):
             wrong.setdefault(a.kind, {}).setdefault(k, f"client {k} sends {words} in round {a.round}")
     return [
         Untrue(kind=kind, clients=len(some), compared=len(compared[kind]), example=next(iter(some.values())))
@@ -78,14 +78,18 @@ def untrue(case: Case) -> list[Untrue]:
     ]
 
 
-def _differs(sent: Artifact, own: NDArray[np.int64]) -> str:
-    """What a message says and what it would have to say; empty where that is the same. `own` [C]: counts held."""
-    assert sent.kind.counted, f"{sent.kind} counts nothing"
-    said = np.asarray(sent.payload[sent.kind.counted], np.float64)
+def differs(sent: Artifact, own: NDArray[np.int64]) -> str:
+    """What a message says and what it would have to say; empty where that is the same. `own` [C]: counts held.
+
+    A client may send anything: no number, numbers of classes that there are not, not as many as classes.
+    """
+    said = np.asarray(sent.payload.get(str(sent.kind.counted), ()), np.float64)
     if said.ndim == 0:
         return "" if said == own.sum() else f"{float(said):,.0f} for {own.sum():,} examples"
-    classes = np.asarray(sent.payload.get("classes", np.arange(len(said))), np.int64)
-    for c, n in zip(classes.tolist(), said.tolist(), strict=True):
+    classes = np.asarray(sent.payload.get("classes", np.arange(said.size)), np.float64)
+    if said.shape != classes.shape or said.ndim > 1 or not np.isin(classes, np.arange(len(own))).all():
+        return "counts that are not one a class"
+    for c, n in zip(classes.astype(int).tolist(), said.tolist(), strict=True):
         if n != own[c]:
             return f"{n:,.0f} for {own[c]:,} examples of class {c}"
     return ""

@@ -1,7 +1,9 @@
 """Numbers that are not their sender's: every method's honest counts pass, and codes in their place do not."""
 
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from audit.phases.plan import execute
@@ -11,7 +13,8 @@ from audit.subject.open import open_case
 from audit.subject.rundir import RunDir
 from audit.verdict.judge import judged
 from audit.verdict.policy import load_policy
-from audit.verdict.untrue import Untrue, untrue
+from audit.verdict.untrue import Untrue, differs, untrue
+from fl.artifact import Artifact, Channel, Party, Role
 from fl.kinds import Kind
 from reports.result import Severity
 from tests.audit.verdict.test_raw import audited
@@ -61,3 +64,34 @@ def test_compromised_clients_and_protected_kinds_are_left_out(tmp_path: Path) ->
     assert simulated(Config.model_validate(lying), tmp_path / "lying") == []
     noisy = {"name": "laplace", "kinds": ["num_examples"], "clip_norm": 1e9, "scale": 1.0}
     assert simulated(Config.model_validate({**leak, "protections": [noisy]}), tmp_path / "noisy") == []
+
+
+@pytest.mark.parametrize(
+    ("classes", "counts"),
+    [
+        ([0, 1, 2], [3, 1]),
+        ([0, 7], [3, 1]),
+        ([0, -1], [3, 2]),
+        ([0.5, 1], [3, 1]),
+        ([[0, 1]], [[3, 1]]),
+        ([0, 1], [3, float("nan")]),
+        ([], 3),
+    ],
+)
+def test_counts_of_any_form_are_compared(classes: list[float], counts: list[float]) -> None:
+    payload = {"classes": np.array(classes), "counts": np.array(counts)}
+    sent = Artifact(
+        id="r00000/client-0.uplink/proto_counts",
+        kind=Kind.PROTO_COUNTS,
+        channel=Channel.UPLINK,
+        round=0,
+        sender=Party(Role.CLIENT, 0),
+        seen_by=("server",),
+        payload=payload,
+    )
+    assert differs(sent, np.array([3, 1, 2]))
+    assert differs(replace(sent, payload={}), np.array([3, 1, 2])) == ""
+    assert not differs(
+        replace(sent, payload=payload | {"classes": np.array([0, 1]), "counts": np.array([3, 1])}),
+        np.array([3, 1, 2]),
+    )
