@@ -34,6 +34,7 @@ METHODS = {
     "rebafl": {"name": "rebafl", "rounds": 1, "local_epochs": 1},
     "gandalf": {"name": "gandalf", "augmentation": "none", "rounds": 1, "local_epochs": 1},
     "feddc_condense": {"name": "feddc_condense", "rounds": 1, "iterations": 1},
+    "freezefl": {"name": "freezefl", "rounds": 1, "local_epochs": 1},
 }
 SENDERS = [
     name

@@ -89,7 +89,7 @@ def test_a_recorded_case_that_tells_all_is_attacked_like_the_simulation_to_the_l
 def test_without_truth_attacks_say_whose_examples_are_missing() -> None:
     found = attacked(replace(whole(), parts={}))
     assert {f["status"] for f in found.values()} == {"unverified"}
-    assert "what the clients hold is not known" in found["loss_threshold"]["reason"]
+    assert "what these clients hold is not known" in found["loss_threshold"]["reason"]
     assert "what client" in found["count_recovery"]["reason"]
     one_told = attacked(replace(whole(), parts={0: whole().parts[0]}))
     assert {f["status"] for f in one_told.values()} == {"ran"}  # on what client 0 sent, and nobody else
