@@ -147,7 +147,8 @@ def _block(
         if values and published is not None:
             gap = f"{statistics.fmean(values.values()) - published:+.2f}"
         cells.append(gap)
-        cells.append(", ".join(map(str, sorted(values))) or "not run")
+        ran = any(r.row == row for r in runs)  # and may have no value: an accuracy that is never reached
+        cells.append(", ".join(map(str, sorted(values))) or ("no value" if ran else "not run"))
         lines.append(cells)
     return Block(
         column=column,

@@ -265,6 +265,13 @@ def test_means_deviations_and_differences_by_hand(tiny: Path) -> None:
     assert "3 of the paper's 4 rounds" in block.text
 
 
+def test_what_ran_and_never_came_so_far_is_not_called_not_run(tiny: Path) -> None:
+    table = load_table(str(tiny))
+    table = replace(table, header=table.header.model_copy(update={"statistics": ("rounds_to_80",)}))
+    [block] = blocks(table, [run("FedAvg", 1, 0.1, 0.5, 0.6)])
+    assert [line[-1] for line in block.rows] == ["no value", "not run"]
+
+
 def test_a_statistic_can_look_at_the_first_rounds_only() -> None:
     one = run("FedAvg", 1, 0.1, 0.5, 0.4, 0.9)
     assert one.value("accuracy_best@3") == pytest.approx(50)
