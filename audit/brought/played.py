@@ -35,7 +35,8 @@ Values = NDArray[np.float64]
 
 def played(case: RecordedCase) -> Check:
     """Whether recorded uploads are what the stated training makes of the stated examples."""
-    lab, told = Lab.of(case), _uploads(case)
+    lines = [x for x in manifest(case.artifacts) if "message" in x]
+    lab, told = Lab.of(case), _uploads(case, lines)
     if case.training is None or lab is None:
         return _check("open", "Method, network or first model were not stated: no client can be played.")
     if not told:
@@ -46,7 +47,7 @@ def played(case: RecordedCase) -> Check:
     if plays * examples * case.training.local_epochs * size > MOST_WORK:
         return _check("open", f"To play {len(told)} uploads {plays} times each is too much work.")
     try:
-        found = [_one(case, lab, line, plays) for line in told]
+        found = [_one(case, lab, _with_models(lines, line), plays) for line in told]
     except Exception as error:  # other people's network, or a method that needs what was not recorded
         return _check("open", f"Clients could not be played: {error.args[0] if error.args else error}")
     far, near = tails([p.apart for p in found], plays)
@@ -83,14 +84,15 @@ class _Played(NamedTuple):
     ratio: float  # its length over the plays' mean
 
 
-def _one(case: RecordedCase, lab: Lab, line: Mapping[str, Any], plays: int) -> _Played:
-    found = [a for x in _with_models(case, line) for a in read_message(case.artifacts, x)]
+def _one(case: RecordedCase, lab: Lab, lines: Sequence[Mapping[str, Any]], plays: int) -> _Played:
+    """`lines` are those of what the server sent that round, and last of the upload."""
+    found = [a for x in lines for a in read_message(case.artifacts, x)]
     upload = next(a for a in found if a.kind in UPDATES)
     got = received(found, upload)
     start = to_numpy(got[Kind.GLOBAL_MODEL])
     changes = [_change(upload.kind, upload.payload, start)]
     for i in range(plays):
-        streams = Streams(case.streams.key("played", line["message"], i))
+        streams = Streams(case.streams.key("played", lines[-1]["message"], i))
         sent: Message | None = lab.holding(streams=streams).replayed(upload, got)
         if sent is None or upload.kind not in sent:
             raise ValueError(f"the stated method does not send {upload.kind}")
@@ -125,13 +127,12 @@ def _change(
     return np.concatenate([np.zeros(0), *parts])
 
 
-def _uploads(case: RecordedCase) -> list[Mapping[str, Any]]:
+def _uploads(case: RecordedCase, lines: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     """Lines of uploads to play: of clients whose examples are known, evenly, the latest first."""
-    able = [x for x in manifest(case.artifacts) if "message" in x]
-    models = {x["round"] for x in able if x["channel"] == Channel.DOWNLINK and Kind.GLOBAL_MODEL in x["kinds"]}
+    models = {x["round"] for x in lines if x["channel"] == Channel.DOWNLINK and Kind.GLOBAL_MODEL in x["kinds"]}
     own = [
         x
-        for x in able
+        for x in lines
         if x["channel"] == Channel.UPLINK
         and {*UPDATES} & {*x["kinds"]}
         and x["round"] in models
@@ -146,9 +147,9 @@ def _uploads(case: RecordedCase) -> list[Mapping[str, Any]]:
     return [x for *_, x in sorted(ordered, key=lambda o: o[:2])[:MOST_UPLOADS]]
 
 
-def _with_models(case: RecordedCase, line: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """The line, and those of what the server sent that round."""
-    down = [x for x in manifest(case.artifacts) if "message" in x and x["channel"] == Channel.DOWNLINK]
+def _with_models(lines: Sequence[Mapping[str, Any]], line: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """Those of what the server sent that round, and last the line."""
+    down = [x for x in lines if x["channel"] == Channel.DOWNLINK]
     to = {"client", str(line["sender"])}
     return [*(x for x in down if x["round"] == line["round"] and to & {*x["seen_by"]}), line]
 
