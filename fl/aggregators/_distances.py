@@ -47,6 +47,13 @@ def lengths(rows: Tensor, centre: Tensor | None = None) -> Tensor:
     return _summed(block, rows.shape[1]).sqrt()
 
 
+def factors(rows: Tensor, norm: float | None) -> Tensor:
+    """[n]: what brings each of rows [n, P] to at most `norm`, or without one to the rows' median norm."""
+    long = lengths(rows)
+    bound = float(long.quantile(0.5)) if norm is None else norm
+    return torch.where(long > bound, bound / long.clamp(min=1e-300), 1.0)
+
+
 def squared(rows: Tensor) -> Tensor:
     """[n, n] float64: squared distances, exactly 0 on the diagonal."""
     inner = gram(rows)

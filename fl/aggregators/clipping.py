@@ -8,12 +8,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
-import torch
 from pydantic import Field
 from torch import Tensor
 
 from fl.aggregator import Combined, Context, RowRule
-from fl.aggregators._distances import lengths
+from fl.aggregators._distances import factors
 from fl.aggregators._wrapped import Inner, inner
 from fl.ranges import Positive
 
@@ -36,7 +35,5 @@ class Clipping(RowRule):
         return inner(self.config.rule).needs()
 
     def combine(self, rows: Tensor, weights: Tensor, clients: Sequence[int], context: Context) -> Combined:
-        long = lengths(rows)
-        bound = float(long.quantile(0.5)) if self.config.norm is None else self.config.norm
-        factors = torch.where(long > bound, bound / long.clamp(min=1e-300), 1.0)
-        return inner(self.config.rule).combine(rows * factors[:, None].float(), weights, clients, context)
+        scaled = rows * factors(rows, self.config.norm)[:, None].float()
+        return inner(self.config.rule).combine(scaled, weights, clients, context)

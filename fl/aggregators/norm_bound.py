@@ -8,13 +8,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
-import torch
 from pydantic import Field
 from torch import Tensor
 
 from fl.aggregator import Combined, Context, RowRule
 from fl.aggregators._columns import weighted
-from fl.aggregators._distances import lengths
+from fl.aggregators._distances import factors
 from fl.ranges import Positive
 
 
@@ -30,8 +29,6 @@ class NormBound(RowRule):
         ] = None
 
     def combine(self, rows: Tensor, weights: Tensor, clients: Sequence[int], context: Context) -> Combined:
-        long = lengths(rows)
-        bound = float(long.quantile(0.5)) if self.config.norm is None else self.config.norm
-        factors = torch.where(long > bound, bound / long.clamp(min=1e-300), 1.0) * weights
-        kept = dict(zip(clients, factors.tolist(), strict=True))
-        return Combined(change=weighted(rows, factors / weights.sum()), kept=kept)
+        share = factors(rows, self.config.norm) * weights
+        kept = dict(zip(clients, share.tolist(), strict=True))
+        return Combined(change=weighted(rows, share / weights.sum()), kept=kept)
