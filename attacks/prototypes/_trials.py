@@ -21,8 +21,7 @@ from numpy.typing import NDArray
 
 from attacks.attack import Claim, Truth
 from attacks.evidence import WHOLE
-from attacks.trials import images
-from attacks.trials.anyone import First, first
+from attacks.trials.anyone import BEST_OF, First, first, gap
 from attacks.trials.distances import distances
 from attacks.trials.reidentification import Pool, Ranks, fingerprints, ranks
 
@@ -30,7 +29,6 @@ Floats = NDArray[np.floating[Any]]
 Indices = NDArray[np.int64]
 
 RANGES = ((1, 1), (2, 2), (3, 5), (6, 20), (21, 100), (101, 10**9))  # samples behind a prototype
-BEST_OF = 50  # images of each kind that the best-of-n comparison looks through, the nearest ones
 
 CLASS_MEAN = "class mean of auxiliary data"
 RANDOM = "random auxiliary image of the class"
@@ -144,21 +142,9 @@ class Bucket:
         return first(*apart)
 
     def best_of_n_gap(self, claimed: Floats, which: Indices) -> NDArray[np.float64]:
-        """Best SSIM over n members minus best SSIM over n non-members, [len(which)].
-
-        The best of n grows with n by chance, so a best-of-n without its second term shows leakage
-        in every large prototype. Of many, the BEST_OF nearest of either kind are looked through.
-        """
-        gaps = []
-        for x, i in zip(claimed, which, strict=True):
-            t = self.trials[i]
-            n = min(len(t.members), len(t.non_members))
-            best = []
-            for some in (t.members, t.non_members[:n]):
-                near = some[np.argsort(distances(x[None], some)[0], kind="stable")[:BEST_OF]]
-                best.append(images.ssim(np.broadcast_to(x, near.shape), near).max())
-            gaps.append(best[0] - best[1])
-        return np.array(gaps)
+        """Best SSIM over n members minus best SSIM over n non-members, [len(which)]."""
+        some = ((x, self.trials[i]) for x, i in zip(claimed, which, strict=True))
+        return np.array([gap(x[None], t.members, t.non_members) for x, t in some])
 
     def _partners(self, same_class: bool) -> Indices:
         """For each trial another whose prototype does not contain its member, -1 where none does."""

@@ -2,20 +2,21 @@
 
 A client's code may write an image into what is called a bias, a row of the last layer, a mean, or into the
 last bits or the signs of weights; nothing of what the numbers are called says so. So all that a client sends in
-a round is read as one row of numbers, in several ways: as they are, their last 2 to 8 bits, their signs; of a
-model also what the client changed in it. A
-candidate image is held against every stretch of as many numbers by the normalised correlation (Lewis. Fast
-normalized cross-correlation. Vision Interface 1995; here of rows), whatever its scale, offset and sign. The
-candidate that fits a stretch best is a member, or it is one of the non-members of the same classes: in a message
-that holds no image as often as there are members among the candidates of its class. Where one client alone
-hides an image, such a share tells nothing; but no image of nobody's fits all but exactly (EXACT), so that a
-member that does stands there.
+a round is read as one row of numbers, of a model also what the client changed in it: in every round as they are,
+in the newest also their last 2 to 8 bits and their signs. Pieces that stand at one place in successive rounds
+are put together. A candidate image is held against every stretch of as many numbers by the normalised
+correlation (Lewis. Fast normalized cross-correlation. Vision Interface 1995; here of rows), whatever its scale,
+offset and sign. The candidate that fits a stretch best is a member, or it is one of the non-members of the same
+classes: in messages that hold no image as often as there are members among the candidates of its class, however
+many stretches there are. Where one client alone hides an image, such a share tells nothing; but no image of
+nobody's fits all but exactly (EXACT), so that a member that does stands there.
 
 That gradients and prototypes resemble images counts too: it is a leak all the same. The planted leak is the
 client's own message with one of its images written over some of it; the negative control takes half of the
 non-members for members.
 
-Claim: numbers float32 [N], all messages one after the other; client, begin, end [k].
+Claim: numbers float32 [N], client by client, its rounds of one kind of messages last and in order; client, begin,
+end, and how many such rounds of how many numbers, rounds, width [k].
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -59,46 +60,54 @@ class HiddenImages(Attack):
         also_reads=(*READ, Kind.GLOBAL_MODEL),
         aids=(Kind.GLOBAL_MODEL,),
         learns="one of the images behind a message, which stands among its numbers",
-        does_not_show="images in earlier rounds than the last, spread over several rounds, enciphered, or "
-        "written in another order",
+        does_not_show="images in low bits or signs of earlier rounds than the last, in pieces of unequal length "
+        "or at places that move from round to round, enciphered, or written in another order",
         control="",  # planted in measure()
         any_numbers=True,
+        rounds="all",
         remedy="look at what the client's code writes there; noise and rounding destroy what is hidden",
-        effort=Effort(seconds=6.0, grows=("parameters", "clients")),
+        effort=Effort(seconds=6.0, grows=("parameters", "clients", "pixels")),
     )
 
     @dataclass(frozen=True, kw_only=True)
     class Config:
         clients: Annotated[AtLeastOne, Field(description="whose messages are read, at most")] = 20
         members: Annotated[AtLeastOne, Field(description="images of a client that are looked for, at most")] = 100
+        rounds: Annotated[AtLeastOne, Field(description="newest rounds whose messages are read, at most")] = 20
 
     def run(self, view: Sequence[Artifact], knowledge: Knowledge, rng: np.random.Generator) -> Claim:
-        last = max(a.round for a in _messages(view))
-        rows: dict[int, list[NDArray[np.float32]]] = {}
-        for a in sorted((a for a in _messages(view) if a.round == last), key=lambda a: (str(a.sender), a.kind)):
+        rows: dict[int, dict[int, list[NDArray[np.float32]]]] = {}
+        newest = sorted({a.round for a in _messages(view)})[-self.config.rounds :]
+        for a in sorted(_messages(view), key=lambda a: (str(a.sender), a.round, a.kind)):
             assert a.sender.index is not None
             arrays = [*_arrays(a.payload), *_arrays(_change(a, view))]
             floats = [x.astype(np.float32) for x in arrays if x.dtype.kind == "f"]
-            if len(rows) < self.config.clients or a.sender.index in rows:
-                rows.setdefault(a.sender.index, []).extend(floats)
-        whole = {k: np.concatenate(of) for k, of in rows.items()}
-        ends = np.cumsum([len(v) for v in whole.values()])
+            known = len(rows) < self.config.clients or a.sender.index in rows
+            if known and a.round in newest and floats:
+                rows.setdefault(a.sender.index, {}).setdefault(a.round, []).extend(floats)
+        found = [_ordered([np.concatenate(of) for of in each.values()]) for each in rows.values()]
+        ends = np.cumsum([len(of.numbers) for of in found])
         return {
-            "client": np.array(list(whole)),
+            "client": np.array(list(rows)),
             "begin": np.concatenate([[0], ends[:-1]]).astype(np.int64),
             "end": ends.astype(np.int64),
-            "numbers": np.concatenate(list(whole.values())),
+            "rounds": np.array([of.rounds for of in found]),
+            "width": np.array([of.width for of in found]),
+            "numbers": np.concatenate([of.numbers for of in found]),
         }
 
     def measure(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[Evidence]:
-        messages = [claim["numbers"][i:j] for i, j in zip(claim["begin"], claim["end"], strict=True)]
+        messages = [
+            _Sent(claim["numbers"][i:j], int(n), int(w))
+            for i, j, n, w in zip(claim["begin"], claim["end"], claim["rounds"], claim["width"], strict=True)
+        ]
         trials: list[_Trial] = []
         for own, client in zip(messages, claim["client"].tolist(), strict=True):
             members = _some(truth.client_images(client), self.config.members, rng)
             unseen = truth.unseen([client]).images
             like = np.isin(unseen.y, members.y)
             others = _some(Images(x=unseen.x[like], y=unseen.y[like]), RATIO * len(members), rng)
-            if len(members) and len(others) > 1 and members.x[0].size <= len(own):
+            if len(members) and len(others) > 1 and members.x[0].size <= own.width:
                 trials.append(_trial(own, members, others, rng))
         if not trials:
             return []
@@ -114,6 +123,14 @@ class HiddenImages(Attack):
         if not _messages(view):
             return "no client sends numbers that an image could stand in"
         return ""
+
+
+class _Sent(NamedTuple):
+    """All numbers of one client; the last are `rounds` messages of `width` numbers, the newest at the end."""
+
+    numbers: NDArray[np.float32]
+    rounds: int
+    width: int
 
 
 class _First(NamedTuple):
@@ -138,17 +155,27 @@ def _some(images: Images, most: int, rng: np.random.Generator) -> Images:
     return Images(x=images.x[rows], y=images.y[rows])
 
 
-def _trial(own: Floats, members: Images, others: Images, rng: np.random.Generator) -> _Trial:
-    image = members.x[0].ravel()
-    at = int(rng.integers(0, len(own) - len(image) + 1))
-    written = np.concatenate([own[:at], image, own[at + len(image) :]])
+def _ordered(messages: Sequence[NDArray[np.float32]]) -> _Sent:
+    """Messages of successive rounds: those as long as the newest are last."""
+    width = len(messages[-1])
+    alike = [m for m in messages if len(m) == width]
+    others = [m for m in messages if len(m) != width]
+    return _Sent(np.concatenate([*others, *alike]), len(alike), width)
+
+
+def _trial(own: _Sent, members: Images, others: Images, rng: np.random.Generator) -> _Trial:
+    newest, image = own.numbers[-own.width :], members.x[0].ravel()
+    at = int(rng.integers(0, own.width - image.size + 1))
     y, inside = np.concatenate([members.y, others.y]), np.arange(len(members) + len(others)) < len(members)
     x = np.concatenate([members.x, others.x])
-    scores = fits(own, x)
+    scores = fits(own.numbers, x, own.rounds, own.width)
+    # the newest message where the image is written over it; elsewhere it is as it was
+    beside = [newest[max(0, at - image.size) : at], image, newest[at + image.size : at + 2 * image.size]]
+    planted = np.maximum(scores, fits(np.concatenate(beside), x))
     half = np.arange(len(others)) < len(others) // 2  # they come in random order
     return _Trial(
         own=_first(scores, y, inside),
-        planted=_first(fits(written, x), y, inside),
+        planted=_first(planted, y, inside),
         silent=_first(scores[~inside], others.y, half),
     )
 
@@ -164,41 +191,72 @@ def _first(scores: Values, y: NDArray[np.int64], inside: NDArray[np.bool_]) -> _
     )
 
 
-def fits(numbers: Floats, images: Floats) -> Values:
-    """How well each image [n, ...] fits the stretch that it fits best, in any reading: 0 to 1, [n]."""
+def fits(numbers: Floats, images: Floats, rounds: int = 1, width: int | None = None) -> Values:
+    """How well each image [n, ...] fits the stretch that it fits best: 0 to 1, [n].
+
+    The last rounds * width numbers are messages of successive rounds, the newest at the end; one by default.
+    """
     rows = np.asarray(images, np.float64).reshape(len(images), -1)
     rows = rows - rows.mean(axis=1, keepdims=True)
     rows /= np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-12)
-    best = np.zeros(len(rows))
-    for reading in readings(numbers):
-        best = np.maximum(best, _correlation(reading, rows))
+    d, width = rows.shape[1], len(numbers) if width is None else width
+    small, best = rows.astype(np.float32), np.zeros(len(rows))
+    for reading in readings(numbers[len(numbers) - width :]):
+        best = np.maximum(best, _correlation(_stretches(reading, d), reading, small))
+    earlier = _finite(numbers[: len(numbers) - width])
+    best = np.maximum(best, _correlation(_stretches(earlier, d), earlier, small))
+    series = _finite(numbers[len(numbers) - rounds * width :]).reshape(rounds, width)
+    for pieces in _pieced(series, d):
+        best = np.maximum(best, _correlation(pieces, series, small))
     return best
+
+
+def _pieced(series: Values, d: int) -> Iterator[Values]:
+    """Stretches [m, d] of numbers that stand at one place of messages [R, N] in successive rounds, in order.
+
+    As many from each of k rounds that all d are theirs; k rounds from the first, the next k, and the last k.
+    """
+    rounds, width = series.shape
+    for k in (k for k in range(2, min(rounds, d) + 1) if d % k == 0 and d // k <= width):
+        for start in sorted({*range(0, rounds - k + 1, k), rounds - k}):
+            yield np.concatenate([_stretches(row, d // k) for row in series[start : start + k]], axis=1)
 
 
 def readings(numbers: Floats) -> Iterator[Values]:
     """The numbers as they are, what their last bits count, and their signs; those of zeros too."""
     exact = np.ascontiguousarray(numbers, np.float32)
-    yield np.nan_to_num(exact.astype(np.float64), posinf=0.0, neginf=0.0)
+    yield _finite(exact)
     for width in BITS:
         yield (exact.view(np.uint32) & np.uint32(2**width - 1)).astype(np.float64)
     yield np.signbit(exact).astype(np.float64)
 
 
-def _correlation(values: Values, rows: Values) -> Values:
-    """The largest absolute correlation of `rows` [n, d], centred and of length 1, with d values in turn."""
-    d = rows.shape[1]
-    spread = float(values.var())
-    best = np.zeros(len(rows))
-    if len(values) < d or spread == 0:
-        return best
-    stretches = np.lib.stride_tricks.sliding_window_view(values - values.mean(), d)
+def _finite(numbers: Floats) -> Values:
+    return np.nan_to_num(np.asarray(numbers, np.float64), posinf=0.0, neginf=0.0)
+
+
+def _stretches(values: Values, d: int) -> Values:
+    """Every d numbers in a row, [m, d]; not a copy."""
+    few = np.zeros((0, d)) if len(values) < d else np.lib.stride_tricks.sliding_window_view(values, d)
+    return np.asarray(few)
+
+
+def _correlation(stretches: Values, values: Values, rows: NDArray[np.float32]) -> Values:
+    """The largest absolute correlation of `rows` [n, d], centred and of length 1, with any stretch of [m, d].
+
+    Single precision is enough for numbers of which the mean is taken off before.
+    """
+    d, least = rows.shape[1], FLAT * float(values.var()) if values.size else 0.0
+    best = np.zeros(len(rows), np.float32)
     for start in range(0, len(stretches), CHUNK):
         some = stretches[start : start + CHUNK]
-        some = some[some.var(axis=1) > FLAT * spread]
-        if len(some):
-            length = np.sqrt(some.var(axis=1) * d)
-            best = np.maximum(best, np.abs((some @ rows.T) / length[:, None]).max(axis=0))
-    return np.minimum(best, 1.0)
+        some = some - some.mean(axis=1, keepdims=True)
+        length = np.sqrt(np.einsum("ij,ij->i", some, some))
+        there = length**2 > least * d
+        if there.any():
+            unit = (some[there] / length[there, None]).astype(np.float32)
+            best = np.maximum(best, np.abs(unit @ rows.T).max(axis=0))
+    return np.minimum(best, 1.0).astype(np.float64)
 
 
 def _messages(view: Sequence[Artifact]) -> list[Artifact]:

@@ -15,9 +15,12 @@ from numpy.typing import NDArray
 
 from attacks import stats
 from attacks.evidence import Baseline, Evidence
+from attacks.trials import images
+from attacks.trials.distances import distances
 
 Floats = NDArray[np.floating[Any]]
 MEASURE = "any_member_first"
+BEST_OF = 50  # images of each kind that the best-of-n comparison looks through, the nearest ones
 
 
 @dataclass(frozen=True)
@@ -37,6 +40,23 @@ def first(members: Floats, others: Floats) -> First:
     best = max(members.max(), few.max(initial=-np.inf))
     own, tied = int((members == best).sum()), int((few == best).sum())
     return First(own / (own + tied), len(members) / (len(members) + len(few)))
+
+
+def gap(claimed: Floats, members: Floats, others: Floats) -> float:
+    """Best SSIM over n members [n, C, H, W] minus best over n of the others, of any claimed image [k, C, H, W].
+
+    The best of n grows with n by chance, so a best-of-n without its second term shows leakage in every message
+    of many. Of many, the BEST_OF nearest of either kind are looked through.
+    """
+    n = min(len(members), len(others))
+    found = []
+    for some in (members, others[:n]):
+        best = []
+        for x in claimed:
+            near = some[np.argsort(distances(x[None], some)[0], kind="stable")[:BEST_OF]]
+            best.append(images.ssim(np.broadcast_to(x, near.shape), near).max())
+        found.append(max(best))
+    return float(found[0] - found[1])
 
 
 def evidence(found: Sequence[First], blind: Sequence[First], blind_name: str, like: Evidence) -> list[Evidence]:

@@ -6,7 +6,7 @@ along the way. The attacker imitates with the published architecture and cross-e
 method really used it knows nothing here.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -53,7 +53,11 @@ class Update:
 
 def updates(view: Sequence[Artifact], knowledge: Knowledge) -> list[Update]:
     """Every upload whose starting model was seen: replays first, smallest batch and fewest steps first."""
-    found = []
+    return sorted(each(view, knowledge), key=lambda u: (u.origin == "recorded", u.batch, u.steps, u.examples))
+
+
+def each(view: Sequence[Artifact], knowledge: Knowledge) -> Iterator[Update]:
+    """The same one after the other, in the order of the view."""
     for a in weights.uploads(view, knowledge.training, KINDS):
         start = global_model(view, a.round, a)
         if (
@@ -61,8 +65,7 @@ def updates(view: Sequence[Artifact], knowledge: Knowledge) -> list[Update]:
             and start.round == a.round
             and (update := _update(a, start.payload, view, knowledge))
         ):
-            found.append(update)
-    return sorted(found, key=lambda u: (u.origin == "recorded", u.batch, u.steps, u.examples))
+            yield update
 
 
 def _update(a: Artifact, start: Arrays, view: Sequence[Artifact], knowledge: Knowledge) -> Update | None:

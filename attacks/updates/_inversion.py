@@ -1,5 +1,8 @@
 """The attacks that turn an update into the images it was made with: they differ in `invert`.
 
+Of what clients sent they take one reading a client, of all recorded rounds and kinds the one that looks most like
+the gradient of one image (_disguised.py), and of the clients those where it does most.
+
 Claim: images float32 [k, C, H, W], label, sender, batch and steps (examples in a step and local steps,
 as far as is known) [k], as text artifact and origin [k], and classes [].
 """
@@ -16,7 +19,8 @@ from pydantic import Field
 from attacks.attack import Attack, Card, Claim, Effort, Knowledge, Truth
 from attacks.evidence import Evidence, Gallery
 from attacks.prototypes._weights import SAID_WITH
-from attacks.updates._gradients import KINDS, UPLOADS, Update, updates
+from attacks.updates._disguised import loneliest
+from attacks.updates._gradients import KINDS, UPLOADS, Update, each, updates
 from attacks.updates._trials import CLASS_MEAN, WRONG, Group, evidence, groups, matched
 from fl.artifact import Artifact, Role
 from fl.errors import UserError
@@ -35,6 +39,7 @@ CARD = Card(
     also_reads=(*UPLOADS, Kind.NUM_EXAMPLES),
     aids=(Kind.GLOBAL_MODEL, *SAID_WITH, Kind.NUM_EXAMPLES),
     control="updates",
+    rounds="all",
     learns="images a client trained on, from the model it uploads",
     does_not_show="what an attacker with auxiliary images, with more time, or with power over the "
     "model that is sent out would get; nor what is left once uploads are summed securely",
@@ -81,12 +86,21 @@ class UpdateInversion(Attack):
         return True
 
     def run(self, view: Sequence[Artifact], knowledge: Knowledge, rng: np.random.Generator) -> Claim:
-        chosen = self._choose(updates(view, knowledge))
+        chosen = self.chosen(view, knowledge)
         if not chosen:
             raise UserError(
                 "no upload was recorded with the model it started from",
                 hint="record global_model with local_model or model_delta in the same rounds",
             )
+        return self.claimed(chosen, knowledge, rng)
+
+    def chosen(self, view: Sequence[Artifact], knowledge: Knowledge) -> list[Update]:
+        """The updates to invert: the first of every kind of replay, and `recorded` that crossed the wire."""
+        replays = updates([a for a in view if a.origin != "recorded" or a.kind not in KINDS], knowledge)
+        return self._choose([*replays, *loneliest(view, knowledge, self.applies)])
+
+    def claimed(self, chosen: Sequence[Update], knowledge: Knowledge, rng: np.random.Generator) -> Claim:
+        """What is claimed of these updates."""
         numbers = [min(u.examples, self._most(u)) for u in chosen]
         found = [self.invert(u, n, knowledge, rng) for u, n in zip(chosen, numbers, strict=True)]
         every = [u for u, n in zip(chosen, numbers, strict=True) for _ in range(n)]
@@ -114,19 +128,21 @@ class UpdateInversion(Attack):
             return "no client sends its model, or what changed in it, that the server could read"
         if len(knowledge.image_shape) != 3:
             return "the clients' examples are no images, and this attack searches for pixels"
-        found = updates(view, knowledge)
-        if not found:
+        if next(each(view, knowledge), None) is None:
             return "no upload differs from the very model it started from, as far as that was recorded"
-        if not any(self.applies(u) for u in found):
+        if self.first(view, knowledge) is None:
             return "no upload is of the kind this attack inverts: " + self.card.does_not_show
         return ""
+
+    def first(self, view: Sequence[Artifact], knowledge: Knowledge) -> Update | None:
+        """The first upload that this attack can say anything of."""
+        return next((u for u in each(view, knowledge) if self.applies(u)), None)
 
     def _most(self, update: Update) -> int:
         c: UpdateInversion.Config = self.config
         return c.most_recorded if update.origin == "recorded" else c.most
 
     def _choose(self, found: Sequence[Update]) -> list[Update]:
-        """The first of every kind of replay, and `recorded` of those that crossed the wire."""
         kept: list[Update] = []
         left: dict[tuple[str, int, int], int] = {}
         for u in found:

@@ -6,7 +6,8 @@ attack, so a gallery consists of whole batches: G - 1 sets of non-members of the
 matched in the same way. Chance is then exactly 1/G, for any batch. With one image it is the gallery of
 reidentification.py.
 
-An upload is one trial however many images it holds: those of one batch stand and fall together.
+An upload is one trial however many images it holds: those of one batch stand and fall together. Of what
+clients sent, which may be one image's among many, it is also asked whether any member comes first (anyone.py).
 Blind adversaries are told the classes: the class mean, a random image of the class, and the images
 that the same attack made of another update, that of another client where there is one.
 """
@@ -23,7 +24,8 @@ from numpy.typing import NDArray
 from attacks import stats
 from attacks.attack import Claim, Truth
 from attacks.evidence import Baseline, Evidence
-from attacks.trials import images
+from attacks.trials import anyone, images
+from attacks.trials.distances import distances
 from attacks.trials.membership import CONFIDENCE, CONTROL_CONFIDENCE
 from attacks.trials.reidentification import Pool, fingerprints
 
@@ -43,6 +45,10 @@ class Trial:
     claimed: Floats
     members: Floats
     labels: NDArray[np.int64]
+    everyone: Floats  # [n, C, H, W] all images behind the update, [n] their labels
+    classes: NDArray[np.int64]
+    others: Floats  # [m, C, H, W] of each class as many non-members, where there are; [m] their labels
+    other_classes: NDArray[np.int64]
     marks: frozenset[bytes]  # fingerprints of all images behind the update
     client: int
     decoys: Floats  # [G, B, C, H, W] of non-members; the first G - 1 are the gallery
@@ -159,10 +165,16 @@ def _trial(
         drawn = rng.permutation(len(some))[: size * counts[c]]
         sets[:, label[chosen] == c] = some[drawn].reshape(size, counts[c], *some.shape[1:])
     first = rows[0]
+    beside = {c: pools.without(c, marks) for c in np.unique(label).tolist()}
+    beside = {c: x[rng.permutation(len(x))[: int((label == c).sum())]] for c, x in beside.items()}
     return Trial(
         claimed=claim["images"][rows[:number]],
         members=behind[chosen],
         labels=label[chosen],
+        everyone=behind,
+        classes=label,
+        others=np.concatenate(list(beside.values())),
+        other_classes=np.repeat(list(beside), [len(x) for x in beside.values()]),
         marks=marks,
         client=int(claim["sender"][first]),
         decoys=sets,
@@ -231,11 +243,29 @@ def _judged(g: Group, looks: int, rng: np.random.Generator) -> list[Evidence]:
             note=g.note,
         )
 
-    return [
+    found = [
         _rank1(over(lambda t, x: rank1(x, t.members, t.decoys[:-1])), g, alpha, looks),
         say("ssim", "index", like(images.ssim), (-1, 1)),
         say("psnr", "dB", like(images.psnr), None),
     ]
+    if g.control == "none":
+        blind = [_first(t, t.blind[WRONG]) for t in g.trials if WRONG in t.blind]
+        found += anyone.evidence([_first(t, t.claimed) for t in g.trials], blind, WRONG, found[0])
+        gaps = {"": np.array([anyone.gap(t.claimed, t.everyone, t.others) for t in g.trials])}
+        if WRONG in names:
+            gaps[WRONG] = np.array([anyone.gap(t.blind[WRONG], t.everyone, t.others) for t in g.trials])
+        found.append(say("best_of_n_gap", "index", gaps, (-2, 2)))
+    return found
+
+
+def _first(t: Trial, claimed: Floats) -> anyone.First:
+    """Whether the image nearest to a claimed one is a member; by chance as often as its class has members."""
+    apart = [distances(claimed, x).min(axis=0) for x in (t.everyone, t.others)]
+    best = min(float(a.min()) for a in apart)
+    own, tied = (int((a == best).sum()) for a in apart)
+    label = t.classes[apart[0].argmin()] if own else t.other_classes[apart[1].argmin()]
+    of = [int((y == label).sum()) for y in (t.classes, t.other_classes)]
+    return anyone.First(own / (own + tied), of[0] / sum(of))
 
 
 def _rank1(values: dict[str, Values], g: Group, alpha: float, looks: int) -> Evidence:

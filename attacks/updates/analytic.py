@@ -22,8 +22,10 @@ from pydantic import Field
 from attacks import stats
 from attacks.attack import Claim, Effort, Knowledge, Truth
 from attacks.evidence import Baseline, Evidence
+from attacks.trials.hits import hits_evidence
 from attacks.trials.membership import CONFIDENCE
-from attacks.updates._gradients import Imitation, Update, labels, updates
+from attacks.trials.reidentification import fingerprints
+from attacks.updates._gradients import Imitation, Update, labels
 from attacks.updates._inversion import CARD, UpdateInversion
 from attacks.updates.inverting_gradients import roughness
 from fl.artifact import Artifact
@@ -33,6 +35,8 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
 Floats = NDArray[np.floating[Any]]
+EXACT = 0.1  # relative distance of an input from an image's own, up to which it stands there
+APART = 10.0  # times as near as the nearest image of nobody's
 
 
 class Analytic(UpdateInversion):
@@ -61,9 +65,9 @@ class Analytic(UpdateInversion):
     def applies(self, update: Update) -> bool:
         return update.examples == 1 or update.origin == "recorded"
 
-    def run(self, view: Sequence[Artifact], knowledge: Knowledge, rng: np.random.Generator) -> Claim:
-        claim = super().run(view, knowledge, rng)
-        made = {u.artifact: u for u in updates(view, knowledge)}
+    def claimed(self, chosen: Sequence[Update], knowledge: Knowledge, rng: np.random.Generator) -> Claim:
+        claim = super().claimed(chosen, knowledge, rng)
+        made = {u.artifact: u for u in chosen}
         inputs, models = (np.empty(len(claim["artifact"]), object) for _ in range(2))
         for i, artifact in enumerate(claim["artifact"]):
             update = made[str(artifact)]
@@ -84,13 +88,15 @@ class Analytic(UpdateInversion):
         return self._image(copy.module, wanted, shape), y
 
     def measure(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[Evidence]:
-        """The images, and how far the recovered inputs are from the true ones."""
-        return [*super().measure(claim, truth, rng), *input_errors(claim, truth, rng)]
+        """The images, how far the recovered inputs are from the true ones, and whether any is a member's own."""
+        found = [*super().measure(claim, truth, rng), *input_errors(claim, truth, rng)]
+        return [*found, *inputs_present(claim, truth, rng)]
 
     def not_applicable(self, view: Sequence[Artifact], knowledge: Knowledge) -> str:
         if reason := super().not_applicable(view, knowledge):
             return reason
-        first = next(u for u in updates(view, knowledge) if self.applies(u))
+        first = self.first(view, knowledge)
+        assert first is not None, "applies, by the reason above"
         if layer_input(Imitation(first, knowledge), knowledge.image_shape) is None:
             return "no dense layer with a bias is in the uploads, so there is nothing to divide"
         return ""
@@ -163,12 +169,12 @@ def input_errors(claim: Claim, truth: Truth, rng: np.random.Generator) -> list[E
             rows.setdefault(key, []).append((i, own[label], label))
     found = []
     for (origin, steps), some in sorted(rows.items()):
-        true = [_entered(claim, i, x) for i, x, _ in some]
+        true = [_entered(claim, i, x)[0] for i, x, _ in some]
         aux = truth.auxiliary
         guesses = {"recovered": [claim["inputs"][i] for i, _, _ in some]}
         if len(aux):
             guesses["input of the class mean"] = [
-                _entered(claim, i, aux.of_class(c).mean(0, keepdims=True)) for i, _, c in some
+                _entered(claim, i, aux.of_class(c).mean(0, keepdims=True))[0] for i, _, c in some
             ]
         if len(some) > 1:  # of the next update; one of them may be of the same client
             guesses["update of other images"] = [
@@ -200,10 +206,54 @@ def input_errors(claim: Claim, truth: Truth, rng: np.random.Generator) -> list[E
     return found
 
 
-def _entered(claim: Claim, row: int, image: Floats) -> NDArray[np.float64]:
-    """What enters the layer when the model of that row is shown an image [1, C, H, W]."""
+def inputs_present(claim: Claim, truth: Truth, rng: np.random.Generator) -> list[Evidence]:
+    """Of how many updates a member's input to the layer stands there, all but exactly, and no non-member's.
+
+    A mean of many inputs is far from each of them, and no nearer to a member than to a non-member.
+    """
+    hits: dict[str, list[tuple[bool, bool]]] = {}
+    for i, artifact in enumerate(claim["artifact"]):
+        own = [truth.members(str(artifact), c) for c in range(int(claim["classes"]))]
+        classes = [c for c, x in enumerate(own) if len(x)]
+        origin = str(claim["origin"][i])
+        if not classes or claim["inputs"][i] is None or (origin != "recorded" and sum(map(len, own)) > 1):
+            continue
+        unseen = truth.unseen([int(claim["sender"][i])]).images
+        marks = set(fingerprints(np.concatenate([x for x in own if len(x)])))
+        others = unseen.x[np.isin(unseen.y, classes)]
+        others = others[[m not in marks for m in fingerprints(others)]]
+        if not len(others):
+            continue
+        member, other = (_nearest(claim, i, x) for x in (np.concatenate([x for x in own if len(x)]), others))
+        hits.setdefault(origin, []).append(
+            (member < min(EXACT, other / APART), other < min(EXACT, member / APART))
+        )
+    return [
+        hits_evidence(
+            "image_present",
+            sum(of for of, _ in some),
+            len(some),
+            [Baseline(name="an image of nobody's", value=float(np.mean([no for _, no in some])))],
+            control="none" if origin == "recorded" else "positive",
+            looks=len(hits),
+            condition={"origin": origin},
+            note="updates in which what one image makes of the first dense layer's input stands by itself",
+        )
+        for origin, some in sorted(hits.items())
+    ]
+
+
+def _nearest(claim: Claim, row: int, images: Floats) -> float:
+    """How far the recovered input is from that of the nearest image, as a share of the latter's length."""
+    true = _entered(claim, row, images)
+    apart = np.linalg.norm(true - claim["inputs"][row], axis=1)
+    return float((apart / np.maximum(np.linalg.norm(true, axis=1), 1e-12)).min())
+
+
+def _entered(claim: Claim, row: int, images: Floats) -> NDArray[np.float64]:
+    """[n, D] that enter the layer when the model of that row is shown images [n, C, H, W]."""
     import torch
 
     with torch.no_grad():
-        shown = torch.from_numpy(np.ascontiguousarray(image, np.float32))
-        return entering(claim["extractors"][row].module(), shown)[1][0].double().numpy()
+        shown = torch.from_numpy(np.ascontiguousarray(images, np.float32))
+        return entering(claim["extractors"][row].module(), shown)[1].double().numpy()

@@ -20,7 +20,7 @@ from pydantic import Field
 from attacks.attack import Claim, Knowledge, Truth
 from attacks.evidence import Evidence
 from attacks.trials.tampered import flags
-from attacks.updates._gradients import Imitation, Update, labels, updates
+from attacks.updates._gradients import Imitation, Update, each, labels
 from attacks.updates._inversion import CARD, UpdateInversion
 from attacks.updates.analytic import Analytic, Floats, entering, layer_input
 from fl.artifact import Artifact
@@ -52,10 +52,10 @@ class ImprintRecovery(Analytic):
     def applies(self, update: Update) -> bool:
         return bool(flags(update.start))
 
-    def run(self, view: Sequence[Artifact], knowledge: Knowledge, rng: np.random.Generator) -> Claim:
-        chosen = {u.artifact: flags(u.start) for u in updates(view, knowledge)}
-        claim = UpdateInversion.run(self, view, knowledge, rng)
-        return {**claim, "flagged": np.array(["; ".join(chosen[str(a)]) for a in claim["artifact"]])}
+    def claimed(self, chosen: Sequence[Update], knowledge: Knowledge, rng: np.random.Generator) -> Claim:
+        flagged = {u.artifact: flags(u.start) for u in chosen}
+        claim = UpdateInversion.claimed(self, chosen, knowledge, rng)
+        return {**claim, "flagged": np.array(["; ".join(flagged[str(a)]) for a in claim["artifact"]])}
 
     def invert(
         self, update: Update, number: int, knowledge: Knowledge, rng: np.random.Generator
@@ -76,9 +76,10 @@ class ImprintRecovery(Analytic):
 
     def not_applicable(self, view: Sequence[Artifact], knowledge: Knowledge) -> str:
         if reason := UpdateInversion.not_applicable(self, view, knowledge):
-            honest = updates(view, knowledge) and not any(self.applies(u) for u in updates(view, knowledge))
+            honest = next(each(view, knowledge), None) is not None and self.first(view, knowledge) is None
             return "the server sent a model as training makes it: nothing was imprinted" if honest else reason
-        first = next(u for u in updates(view, knowledge) if self.applies(u))
+        first = self.first(view, knowledge)
+        assert first is not None, "applies, by the reason above"
         if layer_input(Imitation(first, knowledge), knowledge.image_shape) is None:
             return "no dense layer with a bias is in the uploads, so there is nothing to divide"
         return ""

@@ -37,6 +37,7 @@ from fl.errors import UserError
 from fl.kinds import Kind
 
 Progress = Callable[[str, int, int], None]
+OF_LATEST = ("updates",)  # controls that play every client's latest message, whatever else was read
 UNTOLD = "what these clients hold is not known, so no claim about it can be checked"
 
 
@@ -70,7 +71,10 @@ class Bench:
         self._recorded = {r: _recorded(case, [c for c in cards if c.rounds == r]) for r in ("latest", "all")}
         self._planted: dict[tuple[str, str], Replays] = {}
         self._unplanted: dict[tuple[str, str], Exception] = {}  # a control that broke: its attacks fail, no other
-        for name, r in dict.fromkeys((c.control, c.rounds) for c in cards if c.control):
+        for name, r in sorted({(c.control, c.rounds) for c in cards if c.control}):
+            if name in OF_LATEST and (name, "all") in self._planted:  # made once for both
+                self._planted[name, r] = self._planted[name, "all"]
+                continue
             try:
                 self._planted[name, r] = plant(name, case, self._recorded[r], settings)
             except Exception as error:

@@ -6,16 +6,18 @@ from pathlib import Path
 from typing import Any, Literal
 
 from fl.artifact import SERVER, Artifact, Channel, Party
-from fl.kinds import Kind
+from fl.kinds import MODEL, Kind
 from fl.provenance import Provenance
 from fl.recorder import manifest, read
+
+MOST_BYTES = 2**30  # of models and their like that are read at once
 
 
 def messages(folder: Path, wanted: Collection[Kind], rounds: Literal["latest", "all"]) -> list[Artifact]:
     """Recorded artifacts of these kinds, in the order of the manifest.
 
-    Latest: every sender's latest message of each channel, and the broadcasts of those rounds. Raises UserError
-    where the record is damaged.
+    Latest: every sender's latest message of each channel, and the broadcasts of those rounds. All: of models and
+    their like as many rounds as fit MOST_BYTES, spread evenly. Raises UserError where the record is damaged.
     """
     newest: dict[tuple[str, str], int] = {}
     for line in manifest(folder):
@@ -30,7 +32,28 @@ def messages(folder: Path, wanted: Collection[Kind], rounds: Literal["latest", "
         own = newest[(line["sender"], line["channel"])] == line["round"]
         return rounds == "all" or own or (line["sender"] == str(SERVER) and line["round"] in last)
 
-    return read(folder, reads, wanted)
+    light, kept = [k for k in wanted if k.arrays != MODEL], _fitting(folder, wanted) if rounds == "all" else None
+    if kept is None:
+        return read(folder, reads, wanted)
+    found = read(folder, lambda line: reads(line) and line["round"] in kept, wanted)
+    found += read(folder, lambda line: bool(set(light) & set(line["kinds"])) and line["round"] not in kept, light)
+    place = {line["message"]: i for i, line in enumerate(manifest(folder)) if "message" in line}
+    return sorted(found, key=lambda a: place[a.id.rpartition("/")[0]])
+
+
+def _fitting(folder: Path, wanted: Collection[Kind]) -> set[int] | None:
+    """Rounds, spread evenly, whose models and their like fit MOST_BYTES; None where all rounds' do."""
+    sizes: dict[int, int] = defaultdict(int)
+    heavy = {k for k in wanted if k.arrays == MODEL}
+    for line in manifest(folder):
+        file = folder / f"{line.get('message')}.safetensors"
+        if "message" in line and heavy & set(line["kinds"]) and file.is_file():
+            sizes[line["round"]] += file.stat().st_size
+    total, rounds = sum(sizes.values()), sorted(sizes)
+    if total <= MOST_BYTES:
+        return None
+    fit = max(1, len(rounds) * MOST_BYTES // total)
+    return {rounds[-1 - i * len(rounds) // fit] for i in range(fit)}
 
 
 def kinds(folder: Path) -> set[Kind]:

@@ -95,6 +95,48 @@ def test_an_image_in_what_a_model_changed_by_is_read_as_one_in_the_model() -> No
     assert judged(hidden, "image_present")["none"].value == 0
 
 
+PIECE = 16  # pixels a round
+
+
+def over_rounds(k: int, places: list[int] | None = None) -> list[NDArray[np.float32]]:
+    """Four messages; in each a quarter of the client's image at the place of that round, in order."""
+    image, messages = WORLD.client_images(k).x[0].ravel(), [noise(100 * k + t) for t in range(4)]
+    for t, at in enumerate(places or []):
+        messages[t][at : at + PIECE] = 3 * image[t * PIECE : (t + 1) * PIECE]
+    return messages
+
+
+def rounds_of(messages: list[list[NDArray[np.float32]]]) -> list[Artifact]:
+    like = sent(None)
+    return [
+        replace(like[k], id=f"{k}/{t}", round=t, payload={"rows": numbers})
+        for k, each in enumerate(messages)
+        for t, numbers in enumerate(each)
+    ]
+
+
+def test_an_image_in_pieces_at_one_place_in_successive_rounds_is_put_together() -> None:
+    found = rounds_of([over_rounds(k, [40 * k] * 4) for k in range(10)])
+    assert judged(found, "image_present")["none"].value == 1
+    elsewhere = rounds_of([over_rounds(k, [10, 30, 50, 70]) for k in range(10)])  # the card says so
+    assert judged(elsewhere, "image_present")["none"].value == 0
+    assert judged(rounds_of([over_rounds(k) for k in range(10)]), "image_present")["none"].value == 0
+
+
+@pytest.mark.parametrize("round", [0, 1, 2])
+def test_an_image_in_an_earlier_round_than_the_last_is_found(round: int) -> None:
+    messages = [over_rounds(k) for k in range(10)]
+    in_values(messages[4][round], WORLD.client_images(4).x[0])
+    assert judged(rounds_of(messages), "image_present")["none"].value == 0.1
+
+
+def test_messages_of_other_lengths_are_read_one_by_one() -> None:
+    messages = [over_rounds(k) for k in range(10)]
+    in_values(messages[4][1], WORLD.client_images(4).x[0])
+    messages[4][1] = messages[4][1][:700]
+    assert judged(rounds_of(messages), "image_present")["none"].value == 0.1
+
+
 def test_noise_holds_nobodys_image() -> None:
     found = judged(sent(None))
     for e in (found["none"], found["negative"]):

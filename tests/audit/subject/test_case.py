@@ -131,6 +131,19 @@ def test_who_was_heard_is_told_by_the_manifest_or_not_at_all(tmp_path: Path) -> 
     assert SimulatedCase(ran()[1]).heard is None
 
 
+def test_of_more_models_than_fit_rounds_are_left_out_and_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    run, _ = ran()
+    wanted = {Kind.LOCAL_MODEL, Kind.NUM_EXAMPLES}
+    whole = messages(run.artifacts, wanted, "all")
+    rounds = sorted({a.round for a in whole})
+    monkeypatch.setattr("audit.subject.messages.MOST_BYTES", sum(a.size_bytes for a in whole) * 2 // 3)
+    few = messages(run.artifacts, wanted, "all")
+    left = {a.round for a in few if a.kind == Kind.LOCAL_MODEL}
+    assert max(rounds) in left and 0 < len(left) < len(rounds)
+    ids = [a.id for a in few]
+    assert ids == [a.id for a in whole if a.kind == Kind.NUM_EXAMPLES or a.round in left]
+
+
 @pytest.mark.parametrize("missing", ["method", "make_net", "first"])
 def test_the_lab_opens_only_with_code_network_and_weights(missing: str) -> None:
     assert Lab.of(whole()) is not None
