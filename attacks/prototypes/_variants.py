@@ -95,8 +95,9 @@ def likeliest(sources: Sequence[Source], extractors: Sequence[Extractor], aux: I
         return Reading()
     best, most = None, -np.inf
     for layer in _layers(pairs[0][1], aux, pairs[0][0].features.shape[1]):
+        plain = [adapted(e, Reading(layer)).features(aux.x) for _, e in pairs]
         for form in FORMS:
-            tables = [_Table.of(s, adapted(e, Reading(layer, form)), aux) for s, e in pairs]
+            tables = [_Table.of(s, _of_form(f, form), aux) for (s, _), f in zip(pairs, plain, strict=True)]
             for reading, likelihood in _scaled(layer, form, _Table.joined(tables)):
                 worth = likelihood - MARGIN * reading.freedom
                 if worth > most:
@@ -186,6 +187,12 @@ def _formed(h: "Tensor", form: str) -> "Tensor":
     return h / h.norm(dim=1, keepdim=True).clamp_min(1e-12) if form == "at length one" else h
 
 
+def _of_form(features: Floats, form: str) -> Floats:
+    import torch
+
+    return np.asarray(_formed(torch.from_numpy(features), form).numpy())
+
+
 def _layers(extractor: Extractor, aux: Images, width: int) -> list[str]:
     """The head's input if it is so wide, then other layers of that width, the last ones first."""
     import torch
@@ -223,8 +230,9 @@ class _Table:
     n: Floats  # [k]
 
     @classmethod
-    def of(cls, source: Source, extractor: Extractor, aux: Images) -> "_Table":
-        features, rows = extractor.features(aux.x).astype(np.float64), []
+    def of(cls, source: Source, features: Floats, aux: Images) -> "_Table":
+        """`features` [N, D] of the auxiliary images, as the source's extractor gives them."""
+        features, rows = features.astype(np.float64), []
         for p in source.prototypes:
             own = aux.y == p.label
             here = features[own] if own.sum() > 2 else features
@@ -292,7 +300,7 @@ def _likelihood(t: _Table, factor: Floats, shift: Floats) -> float:
 
 def _typical(source: Source, extractor: Extractor, aux: Images | None) -> Floats:
     assert aux is not None, "without auxiliary images the first reading stands"
-    return _Table.of(source, extractor, aux).mean
+    return _Table.of(source, extractor.features(aux.x), aux).mean
 
 
 def taken_for(claim: Claim) -> str:

@@ -13,13 +13,20 @@ import time
 from pathlib import Path
 
 from audit.cli.show import print_table
-from audit.reproduce.strength import gradients, inversions, members
+from audit.reproduce.strength import generated, gradients, inversions, members, poisoned, stated
 from audit.reproduce.strength.figure import Figure, Piece
 from audit.reproduce.table import known
 from fl import durable, workers
 from fl.errors import UserError
 
-PIECES: tuple[Piece, ...] = (*inversions.PIECES, *members.PIECES, *gradients.PIECES)
+PIECES: tuple[Piece, ...] = (
+    *inversions.PIECES,
+    *members.PIECES,
+    *gradients.PIECES,
+    *generated.PIECES,
+    *poisoned.PIECES,
+    *stated.PIECES,
+)
 HEADER = ("row", "what", "asked", "found [95 %]", "trials", "")
 SAYS = {True: "reached", False: "NOT REACHED", None: ""}
 
