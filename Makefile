@@ -4,7 +4,7 @@ PYTHON ?= python3
 RUN := .venv/bin
 DONE := .venv/.installed
 
-.PHONY: help audit example-flower side-by-side test quick faults kills browser check bench paper claims equivalence mechanisms nulls dist fuzz dev clean
+.PHONY: help audit example-flower side-by-side test quick faults kills browser check bench paper claims equivalence mechanisms nulls strength dist fuzz dev clean
 help:  ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1  /p' $(MAKEFILE_LIST) | expand -t 10
 
@@ -61,6 +61,9 @@ claims: $(DONE)  ## published claims of privacy, re-scored: runs/claims.pdf
 
 mechanisms: $(DONE)  ## random mechanisms against certified lower values: COUNT=300 SEED=1
 	$(RUN)/python -m audit.reproduce.mechanisms --count $(or $(COUNT),300) --seed $(or $(SEED),1)
+
+strength: $(DONE)  ## how strong attacks are where leaks are certain, beside what is asked: ROWS=M1,M5
+	$(RUN)/python -m audit.reproduce.strength $(if $(ROWS),--rows $(ROWS))
 
 nulls: $(DONE)  ## audits of federations with nothing to find: COUNT=200
 	$(RUN)/python -m audit.reproduce.nulls --count $(or $(COUNT),200) --out runs/nulls
