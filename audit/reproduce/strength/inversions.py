@@ -140,7 +140,7 @@ def grnn(out: Path, n: int) -> list[Figure]:
 
 
 def recovered(case: Case, recorded: Sequence[Artifact], n: int = 499) -> Replays:
-    """Features of single images, taken from prototypes of n and of n + 1 images, as prototypes of one image each."""
+    """Features of single images, out of prototypes of n and of n + 1 images, as prototypes of one image each."""
     pairs = plant("pairs", case, recorded, Replay(sizes=(n,), clients=2, groups=60))
     tool: Attack = PrototypeDifference(PrototypeDifference.Config(grows=True))
     known = granted(case, tool.card, 0)
