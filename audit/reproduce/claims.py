@@ -1,7 +1,8 @@
 """Claims of papers and what finished cells decide of them, by one rule.
 
 A claim says that a row is above another by more than `least` (0 if nothing is said). From the differences of the
-two rows at the same seed, and the 95 % interval of their mean by Student's t:
+two rows at the same seed (where the claim says `equal`, of as many rounds of each as used no more examples than
+the other row in all), and the 95 % interval of their mean by Student's t:
 
     reproduced           the interval lies above `least`
     not reproduced       the interval lies at or below it
@@ -24,14 +25,20 @@ REPRODUCED, NOT, OPEN = "reproduced", "not reproduced", "cannot be decided"
 
 def differences(claim: Claim, runs: Sequence[Finished], rounds: int) -> dict[int, float]:
     """Seed -> above minus below, of seeds at which both rows went to their end."""
-    rows: dict[str, dict[int, float]] = {claim.above: {}, claim.below: {}}
+    rows: dict[str, dict[int, Finished]] = {claim.above: {}, claim.below: {}}
     for run in runs:
         if (run.column, run.rounds) == (claim.column, rounds) and run.row in rows:
-            value = run.value(claim.statistic)
-            if value is not None:
-                rows[run.row][run.seed] = value
-    above, below = rows[claim.above], rows[claim.below]
-    return {seed: above[seed] - below[seed] for seed in sorted(above.keys() & below.keys())}
+            rows[run.row][run.seed] = run
+    found, (above, below) = {}, (rows[claim.above], rows[claim.below])
+    for seed in sorted(above.keys() & below.keys()):
+        one, other = above[seed], below[seed]
+        if claim.equal:
+            least = min(one.used(claim.equal), other.used(claim.equal))
+            one, other = one.within(claim.equal, least), other.within(claim.equal, least)
+        high, low = one.value(claim.statistic), other.value(claim.statistic)
+        if high is not None and low is not None:
+            found[seed] = high - low
+    return found
 
 
 def verdict(found: Sequence[float], least: float = 0.0) -> str:
@@ -53,7 +60,7 @@ def section(table: Table, claim: Claim, runs: Sequence[Finished]) -> str:
         mean += f" [{low:+.2f}, {high:+.2f}]"
     cells = {
         "difference": f"{claim.above} minus {claim.below}",
-        "statistic": claim.statistic,
+        "statistic": claim.statistic + (f" at equal {claim.equal}" if claim.equal else ""),
         "rounds": f"{rounds} of {table.rounds}",
         "seeds": ", ".join(map(str, found)) or "none",
         "each seed": ", ".join(f"{v:+.2f}" for v in values) or "–",

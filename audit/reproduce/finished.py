@@ -4,7 +4,7 @@ configs/papers/finished/TABLE/COLUMN/ROW/seed-S-rN.json holds a cell's metrics r
 wrote and the settings that were simulated (not where the data lay) with their digest, the digest of the data, and
 the commit and libraries that ran it. `--keep` writes what a run folder has finished. It counts while the table
 writes the same and those settings are the same; one that nobody writes and that came or went since stood at a
-default.
+default. A cell stands for those of other columns whose settings are the same.
 """
 
 import json
@@ -45,7 +45,6 @@ KEYS = (
     "heard_slow",
     "clients",
     "clients_slow",
-    "asr",
 )
 
 
@@ -138,10 +137,23 @@ def _short(value: Any) -> Any:
 
 
 def read(table: Table) -> Iterator[Kept]:
-    """The cells that still count, in the order of columns, rows, rounds and seeds.
+    """The cells that still count, in the order of columns, rows, rounds and seeds; then those that are another
+    column's cell too, because both write the same.
 
     Raises UserError where a file is no such cell, or lies under another's name.
     """
+    kept = list(_files(table))
+    yield from kept
+    have = {(k.column, k.row, k.seed, k.rounds) for k in kept}
+    for found in kept:
+        for column in table.columns:
+            if (column, found.row, found.seed, found.rounds) in have or found.row not in table.rows_of(column):
+                continue
+            if _written(table, column, found.row, found.rounds, found.seed)[0] == found.written:
+                yield found.model_copy(update={"column": column})
+
+
+def _files(table: Table) -> Iterator[Kept]:
     for column in table.columns:
         for row in table.rows_of(column):
             for path in sorted((table.kept / column / row).glob("*.json")):

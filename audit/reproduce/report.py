@@ -4,7 +4,8 @@ import json
 import re
 import statistics
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import accumulate
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -34,6 +35,15 @@ class Finished:
     @property
     def key(self) -> tuple[str, str, int, int]:
         return self.column, self.row, self.seed, self.rounds
+
+    def used(self, what: str) -> float:
+        """The sum over all rounds of a number that each round has."""
+        return sum(float(record.get(what, 0)) for record in self.history)
+
+    def within(self, what: str, limit: float) -> "Finished":
+        """The same run up to the last round by which it had used no more than `limit`."""
+        sums = accumulate(float(record.get(what, 0)) for record in self.history)
+        return replace(self, history=self.history[: sum(s <= limit * (1 + 1e-9) for s in sums)])
 
     def value(self, statistic: str) -> float | None:
         """A statistic in the unit papers print; "NAME@N" looks at the first N rounds only.

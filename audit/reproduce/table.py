@@ -20,7 +20,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import Field
 
@@ -54,6 +54,9 @@ class Claim(Group):
     statistic: Text = Field(default="accuracy_best", description="of which the difference is taken")
     least: Number = Field(default=0, description="the largest difference that would not bear the claim out")
     rounds: int | None = Field(default=None, ge=1, description="of the cells looked at; default: the paper's")
+    equal: Literal["samples_used"] | None = Field(
+        default=None, description="what both rows may have used up, at most as much as the one that used less"
+    )
     printed: Number | None = Field(default=None, description="the difference that the paper prints")
     setting: str = Field(default="", description="what is not the paper's in these cells")
 

@@ -2,16 +2,17 @@
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from audit.reproduce.claims import NOT, OPEN, REPRODUCED, section, verdict
+from audit.reproduce.claims import NOT, OPEN, REPRODUCED, differences, section, verdict
 from audit.reproduce.finished import KEYS, read
 from audit.reproduce.main import Selection, reproduce
-from audit.reproduce.report import collect, kept
-from audit.reproduce.table import load_table, tables
+from audit.reproduce.report import Finished, collect, kept
+from audit.reproduce.table import Claim, load_table, tables
 from audit.subject.digests import of_value
 from audit.verdict.metrics import summary
 from fl.devices.counted import Counted
@@ -49,6 +50,16 @@ def test_kept_cells_are_not_run_again_and_count_as_those_run(table: Path, tmp_pa
     more = Selection(rounds=2, seeds=(7, 9), columns=("even",), rows=("FedAvg",), workers=0)
     reproduce(load_table(str(table)), more, tmp_path / "second")
     assert [p.parent.name for p in (tmp_path / "second").rglob("metrics.jsonl")] == ["seed-9-r2"]
+
+
+def test_a_cell_stands_for_those_of_other_columns_with_the_same_settings(table: Path) -> None:
+    twin = TINY.replace("rows:", "  twin: {overrides: {federation: {availability: full}}}\nrows:", 1)
+    table.write_text(twin.replace("{even: 90, half: }", "{even: 90, half: , twin: }"))
+    found = [(k.column, k.row, k.seed) for k in read(load_table(str(table)))]
+    assert [f for f in found if f[0] != "even"] == [("twin", "FedAvg", 7), ("twin", "FedAvg", 8)]
+    assert len(found) == len(set(found)) == 6
+    page = reproduce(load_table(str(table)), replace(CHOSEN, columns=("twin",)), table.parent / "third")
+    assert "twin" in page.read_text() and not list((table.parent / "third").rglob("metrics.jsonl"))
 
 
 def test_a_file_says_what_ran_and_where_its_numbers_come_from(table: Path) -> None:
@@ -160,6 +171,22 @@ def test_a_claim_takes_differences_at_the_same_seed(table: Path) -> None:
     assert "make paper TABLE=tiny COLUMN=even ROWS=FedAvg,FedRS ROUNDS=2 SEEDS=7,8,9" in text  # one is missing
 
 
+def test_at_equal_use_a_row_that_needs_less_is_not_given_more() -> None:
+    """One row uses 10 examples a round, the other 20: after four rounds and two they are even, at .3 and .6."""
+    claim = Claim(says="so", column="even", above="A", below="B", equal="samples_used")
+
+    def ran(row: str, each: int, *accuracies: float) -> Finished:
+        history = [{"accuracy": a, "samples_used": each} for a in accuracies]
+        return Finished(column="even", row=row, seed=7, rounds=4, history=history)
+
+    frugal, greedy = ran("A", 10, 0.1, 0.2, 0.3, 0.3), ran("B", 20, 0.5, 0.6, 0.7, 0.8)
+    assert differences(claim, [frugal, greedy], 4) == {7: pytest.approx(30 - 60)}
+    assert differences(claim, [ran("A", 20, 0.1, 0.2, 0.3, 0.3), greedy], 4) == {7: pytest.approx(30 - 80)}
+    assert differences(claim.model_copy(update={"equal": None}), [frugal, greedy], 4) == {
+        7: pytest.approx(30 - 80)
+    }
+
+
 @pytest.mark.parametrize("old", ["column: even", "above: FedRS", "below: FedAvg"])
 def test_a_claim_on_what_the_table_does_not_have_is_refused(old: str, table: Path) -> None:
     table.write_text(TINY + CLAIM.replace(old, old + "x"))
@@ -170,7 +197,8 @@ def test_a_claim_on_what_the_table_does_not_have_is_refused(old: str, table: Pat
 @pytest.mark.parametrize("name", tables())
 def test_every_cell_that_comes_with_the_project_still_counts(name: str) -> None:
     table = load_table(name)
-    assert len(list(read(table))) == len(list(table.kept.rglob("*.json")))
+    files = {(p.parent.parent.name, p.parent.name, p.stem) for p in table.kept.rglob("*.json")}
+    assert files <= {(k.column, k.row, f"seed-{k.seed}-r{k.rounds}") for k in read(table)}
 
 
 def test_the_document_says_of_every_claim_what_its_cells_decide() -> None:
