@@ -9,6 +9,9 @@ PLoS Genetics 2008).
 
 Left out: running variances, and later layers, whose input moves as the weights do.
 
+Clients of one image stand beside clients of many, whose scores hide them in any average. So it is also asked of
+every client whether one image's own input is what was sent, and no non-member's (attacks/trials/present.py).
+
 The planted leak is the statistics of a client with one image: the input of a single image of each client. The
 negative control puts images that nobody trained on in the place of members.
 
@@ -27,7 +30,7 @@ from pydantic import Field
 from attacks.attack import Attack, Card, Claim, Effort, Floats, Knowledge, Truth
 from attacks.evidence import Evidence, Series
 from attacks.prototypes._weights import global_model, moved, sent_with, uploads
-from attacks.trials import membership
+from attacks.trials import membership, present
 from attacks.updates._head import schedule
 from fl.artifact import Artifact
 from fl.kinds import UPDATES, Kind
@@ -75,7 +78,7 @@ class BufferMembership(Attack):
         layer = claim["layer"][0]
         others = layer(truth.reference.x[: self.config.others])
         n = float(np.median([len(truth.client_images(int(k))) for k in claim["client"]]))
-        real, planted, silent = [], [], []
+        real, planted, silent, stand, alone = [], [], [], [], []
         for k, mean, size in zip(claim["client"], claim["mean"], claim["n"], strict=True):
             own = truth.client_images(int(k))
             chosen = layer(own.x[rng.permutation(len(own))[: self.config.members]])
@@ -83,14 +86,16 @@ class BufferMembership(Attack):
             real.append((_ratio(chosen, mean, size), scores))
             planted.append((_ratio(chosen[:1], chosen[0], 1), _ratio(others, chosen[0], 1)))
             silent.append(membership.halves(scores, rng))
+            stand.append(present.present(_apart(chosen, mean), _apart(others, mean)))
+            alone.append(present.present(_apart(chosen, chosen[0]), _apart(others, chosen[0])))
         found = membership.evidence(_scores(real), {}, condition={"n": n}, others="images of no client")
-        found += membership.evidence(
-            _scores(planted),
-            {},
-            condition={"n": 1.0, "origin": "planted"},
-            control="positive",
-            note="statistics of a client with one image",
-        )[:1]
+        found.append(present.evidence(stand, "clients of whom a single image's statistics are what was sent"))
+        note = "statistics of a client with one image"
+        planted_at: dict[str, float | str] = {"n": 1.0, "origin": "planted"}
+        found += membership.evidence(_scores(planted), {}, condition=planted_at, control="positive", note=note)[
+            :1
+        ]
+        found.append(present.evidence(alone, note, condition=planted_at, control="positive"))
         found += membership.evidence(_scores(silent), {}, control="negative", note="non-members as members")[:1]
         return found
 
@@ -195,6 +200,11 @@ def _ratio(x: Values, mean: Values, n: float) -> Values:
     rest = max(n - 1, 1e-3)  # the others, of which n = 1 has none
     inner = n / rest * (x @ mean - (x**2).sum(axis=1) / (2 * n))
     return np.asarray(inner - n * (n - rest) / rest * float(mean @ mean) / 2)
+
+
+def _apart(x: Values, mean: Values) -> float:
+    """How far the nearest of x [m, D] is from a mean [D]."""
+    return float(np.linalg.norm(x - mean, axis=1).min())
 
 
 def _scores(pairs: Sequence[tuple[Values, Values]]) -> membership.Scores:

@@ -30,6 +30,7 @@ from pydantic import Field
 from attacks.attack import Attack, Card, Claim, Effort, Floats, Images, Knowledge, Truth
 from attacks.evidence import Baseline, Evidence
 from attacks.prototypes._weights import global_model
+from attacks.trials import present
 from attacks.trials.anyone import MEASURE
 from attacks.trials.hits import hits_evidence
 from fl.artifact import Artifact, Channel, Role
@@ -115,8 +116,10 @@ class HiddenImages(Attack):
             _evidence([t.own for t in trials], "none", "clients of whom a member came first"),
             _evidence([t.planted for t in trials], "positive", "one of their images written over some"),
             _evidence([t.silent for t in trials], "negative", "half of the non-members for members"),
-            _present([t.own for t in trials], "none", "clients of whom a member stands there"),
-            _present([t.planted for t in trials], "positive", "one of their images written over some"),
+            present.evidence([t.own.present for t in trials], "clients of whom a member stands there"),
+            present.evidence(
+                [t.planted.present for t in trials], "one of their images written over some", control="positive"
+            ),
         ]
 
     def not_applicable(self, view: Sequence[Artifact], knowledge: Knowledge) -> str:
@@ -138,8 +141,7 @@ class _First(NamedTuple):
 
     hit: bool
     chance: float
-    present: bool  # whether a member fits all but exactly
-    stranger: bool  # whether a non-member does
+    present: present.Present  # whether a member fits all but exactly
 
 
 class _Trial(NamedTuple):
@@ -186,8 +188,7 @@ def _first(scores: Values, y: NDArray[np.int64], inside: NDArray[np.bool_]) -> _
     return _First(
         hit=bool(inside[best]),
         chance=float(inside[y == y[best]].mean()),
-        present=bool(exact[inside].any()),
-        stranger=bool(exact[~inside].any()),
+        present=present.Present(bool(exact[inside].any()), bool(exact[~inside].any())),
     )
 
 
@@ -287,9 +288,3 @@ def _change(sent: Artifact, view: Sequence[Artifact]) -> Mapping[str, Any]:
 def _evidence(found: Sequence[_First], control: Any, note: str) -> Evidence:
     blind = Baseline(name="chance", value=float(np.mean([f.chance for f in found])))
     return hits_evidence(MEASURE, sum(f.hit for f in found), len(found), [blind], control=control, note=note)
-
-
-def _present(found: Sequence[_First], control: Any, note: str) -> Evidence:
-    blind = Baseline(name="an image of nobody's", value=float(np.mean([f.stranger for f in found])))
-    hits = sum(f.present for f in found)
-    return hits_evidence("image_present", hits, len(found), [blind], control=control, note=note)

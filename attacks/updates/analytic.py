@@ -11,6 +11,7 @@ Claim, besides that of UpdateInversion: inputs, objects [k], each float64 [D], a
 [k]: the models, to compare with what truly entered the layer.
 """
 
+import copy
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Any
@@ -22,7 +23,7 @@ from pydantic import Field
 from attacks import stats
 from attacks.attack import Claim, Effort, Knowledge, Truth
 from attacks.evidence import Baseline, Evidence
-from attacks.trials.hits import hits_evidence
+from attacks.trials import present
 from attacks.trials.membership import CONFIDENCE
 from attacks.trials.reidentification import fingerprints
 from attacks.updates._gradients import Imitation, Update, labels
@@ -36,7 +37,6 @@ if TYPE_CHECKING:
 
 Floats = NDArray[np.floating[Any]]
 EXACT = 0.1  # relative distance of an input from an image's own, up to which it stands there
-APART = 10.0  # times as near as the nearest image of nobody's
 
 
 class Analytic(UpdateInversion):
@@ -81,11 +81,11 @@ class Analytic(UpdateInversion):
     ) -> tuple[Floats, NDArray[np.int64]]:
         known = labels(update, knowledge, 1)
         y = rng.integers(knowledge.classes, size=1) if known is None else known
-        copy, shape = Imitation(update, knowledge), knowledge.image_shape
-        wanted = layer_input(copy, shape)
+        imitation, shape = Imitation(update, knowledge), knowledge.image_shape
+        wanted = layer_input(imitation, shape)
         if wanted is None:
             return np.full((1, *shape), 0.5), y
-        return self._image(copy.module, wanted, shape), y
+        return self._image(imitation.module, wanted, shape), y
 
     def measure(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[Evidence]:
         """The images, how far the recovered inputs are from the true ones, and whether any is a member's own."""
@@ -143,14 +143,14 @@ def entering(model: "nn.Module", x: "Tensor") -> "tuple[str, Tensor]":
     return caught[0] if caught and caught[0][1].dim() == 2 else ("", x.new_zeros(0))
 
 
-def layer_input(copy: Imitation, shape: tuple[int, int, int]) -> NDArray[np.float64] | None:
+def layer_input(imitation: Imitation, shape: tuple[int, int, int]) -> NDArray[np.float64] | None:
     """[D] what entered the first dense layer; None where its gradient, or its bias's, is not there."""
     import torch
 
     with torch.no_grad():
-        name, _ = entering(copy.module, torch.zeros((1, *shape)))
-    sent = copy.update.gradient
-    keys = [copy.keys.get(f"{name}.{part}", "") for part in ("weight", "bias")]
+        name, _ = entering(imitation.module, torch.zeros((1, *shape)))
+    sent = imitation.update.gradient
+    keys = [imitation.keys.get(f"{name}.{part}", "") for part in ("weight", "bias")]
     if not all(k in sent for k in keys):
         return None
     weight, bias = (np.asarray(sent[k], np.float64) for k in keys)
@@ -207,11 +207,8 @@ def input_errors(claim: Claim, truth: Truth, rng: np.random.Generator) -> list[E
 
 
 def inputs_present(claim: Claim, truth: Truth, rng: np.random.Generator) -> list[Evidence]:
-    """Of how many updates a member's input to the layer stands there, all but exactly, and no non-member's.
-
-    A mean of many inputs is far from each of them, and no nearer to a member than to a non-member.
-    """
-    hits: dict[str, list[tuple[bool, bool]]] = {}
+    """Of how many updates a member's input to the layer stands there, all but exactly (trials/present.py)."""
+    found: dict[str, list[present.Present]] = {}
     for i, artifact in enumerate(claim["artifact"]):
         own = [truth.members(str(artifact), c) for c in range(int(claim["classes"]))]
         classes = [c for c, x in enumerate(own) if len(x)]
@@ -224,30 +221,51 @@ def inputs_present(claim: Claim, truth: Truth, rng: np.random.Generator) -> list
         others = others[[m not in marks for m in fingerprints(others)]]
         if not len(others):
             continue
-        member, other = (_nearest(claim, i, x) for x in (np.concatenate([x for x in own if len(x)]), others))
-        hits.setdefault(origin, []).append(
-            (member < min(EXACT, other / APART), other < min(EXACT, member / APART))
-        )
+        near = [_nearest(claim, i, x) for x in (np.concatenate([x for x in own if len(x)]), others)]
+        found.setdefault(origin, []).append(present.present(near[0], near[1], EXACT))
     return [
-        hits_evidence(
-            "image_present",
-            sum(of for of, _ in some),
-            len(some),
-            [Baseline(name="an image of nobody's", value=float(np.mean([no for _, no in some])))],
+        present.evidence(
+            some,
+            "updates in which what one image makes of the first dense layer's input stands by itself",
             control="none" if origin == "recorded" else "positive",
-            looks=len(hits),
+            looks=len(found),
             condition={"origin": origin},
-            note="updates in which what one image makes of the first dense layer's input stands by itself",
         )
-        for origin, some in sorted(hits.items())
+        for origin, some in sorted(found.items())
     ]
 
 
 def _nearest(claim: Claim, row: int, images: Floats) -> float:
     """How far the recovered input is from that of the nearest image, as a share of the latter's length."""
-    true = _entered(claim, row, images)
-    apart = np.linalg.norm(true - claim["inputs"][row], axis=1)
-    return float((apart / np.maximum(np.linalg.norm(true, axis=1), 1e-12)).min())
+    alone = _alone(claim["extractors"][row].module(), images)
+    least = np.inf
+    for true in (_entered(claim, row, images), *([] if alone is None else [alone])):
+        apart = np.linalg.norm(true - claim["inputs"][row], axis=1)
+        least = min(least, float((apart / np.maximum(np.linalg.norm(true, axis=1), 1e-12)).min()))
+    return least
+
+
+def _alone(model: "nn.Module", images: Floats) -> NDArray[np.float64] | None:
+    """[n, D] that enter the layer when each image is a batch of its own in training; None where that is no other.
+
+    Layers that normalise by the batch then do so by the image.
+    """
+    import torch
+    from torch.nn.modules.batchnorm import _BatchNorm
+
+    if not any(isinstance(m, _BatchNorm) for m in model.modules()):
+        return None
+    own, found = copy.deepcopy(model), []
+    for m in own.modules():
+        if isinstance(m, _BatchNorm):
+            m.train()
+    with torch.no_grad():
+        for x in torch.from_numpy(np.ascontiguousarray(images, np.float32)):
+            try:
+                found.append(entering(own, x[None])[1][0].double().numpy())
+            except ValueError:  # one number a channel has no spread
+                return None
+    return np.stack(found)
 
 
 def _entered(claim: Claim, row: int, images: Floats) -> NDArray[np.float64]:

@@ -112,11 +112,12 @@ SORTS: dict[str, str] = {
     "hidden_images": "reconstruction",
     **dict.fromkeys(("prototype_difference", "prototype_collusion", "sum_difference"), "differencing"),
     **dict.fromkeys(
-        ("lira", "rmia", "loss_threshold", "entropy", "gradient_cosine", "update_norm", "relayed_model"),
+        ("lira", "rmia", "loss_threshold", "entropy", "confidence", "gradient_cosine", "update_norm"),
         "membership",
     ),
     **dict.fromkeys(
         (
+            "relayed_model",
             "prototype_membership",
             "condensed_membership",
             "mashed_membership",

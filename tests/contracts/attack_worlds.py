@@ -153,6 +153,7 @@ WORLDS: dict[str, Callable[[], Stage]] = {
     "critic_score": lambda: trained(Kind.GAN_D, Channel.RELAY, "client/1", planted_steps=100),
     "dlg": lambda: of(gradients(), iterations=40, gallery=20, optimiser="adam", lr=0.1),
     "entropy": lambda: memorised(GLOBAL),
+    "confidence": lambda: memorised(GLOBAL),
     "example_numbers": lambda: of(summaries.world(), summaries.numbers()),
     "frozen_layers": unfrozen,
     "generator_distance": lambda: trained(Kind.GAN_G, Channel.UPLINK, "server", **GAN, images=2000),

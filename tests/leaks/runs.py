@@ -171,9 +171,9 @@ def _honest(text: str) -> Seen:
     return audited(Config.model_validate_json(text))
 
 
-def _goal(id: str) -> Goal:
-    names = catalog.names("attacks")
-    return catalog.load("attacks", id).card.goal if id in names else Goal.RECONSTRUCTION  # examples as they are
+def _about(id: str, what: str) -> bool:
+    """Whether a finding is about what leaks; one that no attack made says itself what it is about."""
+    return id not in catalog.names("attacks") or catalog.load("attacks", id).card.goal in GOALS[what]
 
 
 def found(name: str, minutes: float) -> dict[str, tuple[str, str]]:
@@ -184,5 +184,7 @@ def found(name: str, minutes: float) -> dict[str, tuple[str, str]]:
     return {
         id: (severity.value, seen.worst[id])
         for id, severity in seen.severities.items()
-        if severity.rank >= Severity.MEDIUM.rank and severity.rank > plain.severities.get(id, Severity.NONE).rank
+        if _about(id, leak.what)
+        and severity.rank >= Severity.MEDIUM.rank
+        and severity.rank > plain.severities.get(id, Severity.NONE).rank
     }

@@ -38,10 +38,11 @@ class Mlp(Net):
 class Overfit:
     """Clients with `size` noisy digits each; the global model, and uploads one step or many from it.
 
-    `heart`: whether clients train at all. Pixel noise makes digits hard to tell without memory.
+    `heart`: whether clients train at all; `shift`: what they add to labels before. Pixel noise
+    makes digits hard to tell without memory.
     """
 
-    def __init__(self, size: int = 60, clients: int = 3, heart: bool = True) -> None:
+    def __init__(self, size: int = 60, clients: int = 3, heart: bool = True, shift: int = 0) -> None:
         rng = np.random.default_rng(0)
         digits = load_digits()
         x = (digits.images[:, None] / 16).astype(np.float32)
@@ -58,6 +59,7 @@ class Overfit:
         own, rest = order[: size * clients], order[size * clients :]
         self.parts = np.split(own, clients)
         self.auxiliary, self.reference = self._images(rest[:500]), self._images(rest[500:])
+        self.shift = shift
         start = state_of(initialise(Mlp, Streams(0)))
         models = [self._train(start, p, k) if heart else start for k, p in enumerate(self.parts)]
         common = self._train(start, own, 99) if heart else start
@@ -72,10 +74,8 @@ class Overfit:
         own = self._images(index)
         with torch.random.fork_rng(devices=[]):
             net = Mlp()
-        x = (torch.from_numpy(own.x) - 0.5) / 0.3
-        return train(
-            FedAvg(CONFIG), net, start, x, torch.from_numpy(own.y), {}, Streams(number).torch("order")
-        ).state
+        x, y = (torch.from_numpy(own.x) - 0.5) / 0.3, torch.from_numpy((own.y + self.shift) % CLASSES)
+        return train(FedAvg(CONFIG), net, start, x, y, {}, Streams(number).torch("order")).state
 
     @property
     def trainer(self) -> ShadowTrainer:
@@ -120,6 +120,11 @@ def overfit() -> Overfit:
 @cache
 def untrained() -> Overfit:
     return Overfit(heart=False)
+
+
+@cache
+def mislabelled() -> Overfit:
+    return Overfit(shift=3)
 
 
 def _artifact(kind: Kind, state: Mapping[str, Any], client: int | None, round: int) -> Artifact:

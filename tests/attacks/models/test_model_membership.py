@@ -12,6 +12,7 @@ from attacks.models._gradients import per_image
 from attacks.models._membership import ModelMembership
 from attacks.models._targets import GLOBAL, UPDATE, targets
 from attacks.models._trials import ANOTHER, SHUFFLED, taught
+from attacks.models.confidence import Confidence
 from attacks.models.entropy import Entropy
 from attacks.models.gradient_cosine import GradientCosine
 from attacks.models.lira import Lira
@@ -22,12 +23,13 @@ from attacks.trials.reidentification import fingerprints
 from fl.errors import UserError
 from fl.kinds import Kind
 from fl.plugin import configure
-from tests.attacks.models.overfit import Overfit, overfit, untrained, view
+from tests.attacks.models.overfit import Overfit, mislabelled, overfit, untrained, view
 
 SMALL = {"members": 100, "others": 400}
 ATTACKS: dict[str, ModelMembership] = {
     "loss": LossThreshold(),
     "entropy": Entropy(),
+    "confidence": Confidence(),
     "cosine": GradientCosine(),
     "norm": UpdateNorm(),
     "lira": Lira(Lira.Config(shadows=8, epochs=40, **SMALL)),
@@ -54,6 +56,8 @@ def one(found: list[Evidence], model: str, measure: str = "auc") -> Evidence:
         ("loss", UPDATE, 0.85),
         ("entropy", GLOBAL, 0.85),
         ("entropy", UPDATE, 0.8),
+        ("confidence", GLOBAL, 0.7),
+        ("confidence", UPDATE, 0.7),
         ("cosine", UPDATE, 0.9),
         ("norm", UPDATE, 0.6),
         ("lira", GLOBAL, 0.75),
@@ -67,6 +71,14 @@ def test_members_of_an_overfitted_model_are_found(name: str, model: str, least: 
     assert blind.interval is not None and blind.interval[0] < 0.52 and blind.value < 0.6
 
 
+def test_what_was_memorised_under_other_labels_is_found_by_its_confidence_and_not_by_its_loss() -> None:
+    world, found = mislabelled(), {}
+    for name in ("confidence", "loss", "entropy"):
+        claim = ATTACKS[name].run(world.artifacts, world.knowledge, np.random.default_rng(0))
+        found[name] = one(ATTACKS[name].measure(claim, world, np.random.default_rng(0)), UPDATE).value
+    assert found["confidence"] > 0.7 and max(found["loss"], found["entropy"]) < 0.5
+
+
 def test_likelihood_ratios_find_more_members_at_few_false_alarms_than_the_loss() -> None:
     lira, loss = (one(judged(n), GLOBAL, "tpr_at_fpr_0.01").value for n in ("lira", "loss"))
     assert lira > 1.5 * loss
@@ -78,7 +90,7 @@ def test_unseen_images_in_the_place_of_members_are_not_found(name: str) -> None:
     assert control.interval is not None and control.interval[0] <= 0.5 <= control.interval[1]
 
 
-@pytest.mark.parametrize("name", ["loss", "entropy"])
+@pytest.mark.parametrize("name", ["loss", "entropy", "confidence"])
 def test_an_untrained_model_tells_nothing(name: str) -> None:
     e = one(judged(name, heart=False), GLOBAL)
     assert e.interval is not None and e.interval[0] <= 0.5 <= e.interval[1] + 0.02

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from attacks.attack import Attack, Knowledge
 from attacks.evidence import Evidence
@@ -14,12 +15,13 @@ from attacks.summaries.class_list import ClassList
 from attacks.summaries.example_numbers import ExampleNumbers
 from attacks.summaries.majority_class import MajorityClass
 from attacks.summaries.sum_difference import SumDifference, solved
+from attacks.updates.analytic import _alone
 from audit.verdict.judge import judge
 from audit.verdict.policy import load_policy
 from fl.artifact import Artifact
 from fl.kinds import Kind
 from reports.result import Severity
-from tests.attacks.summaries.worlds import Buffers, choices, losses, numbers, sums, world
+from tests.attacks.summaries.worlds import Buffers, choices, loaded, losses, numbers, sums, world
 from tests.attacks.updates.updates import artifact
 from tests.attacks.world import CLASSES
 
@@ -147,6 +149,21 @@ def test_the_statistics_of_a_client_with_one_image_give_it_away() -> None:
     made = Buffers(1)
     found = real(measured(BufferMembership(), made.artifacts, made.knowledge, made), "auc")
     assert found.value > 0.95 and found.condition == {"n": 1}
+
+
+def test_one_image_of_a_client_is_not_hidden_by_clients_of_many() -> None:
+    for made, share in ((Buffers(1, 20, 20), 2 / 6), (Buffers(20), 0)):
+        found = measured(BufferMembership(), made.artifacts, made.knowledge, made)
+        assert real(found, "image_present").value == pytest.approx(share)
+
+
+def test_a_layer_that_normalises_by_the_batch_is_shown_each_image_alone() -> None:
+    model, x = loaded(Buffers(1).artifacts[0].payload), torch.from_numpy(Buffers(1).clients[0].x)
+    torch.nn.functional.cross_entropy(model.train()(x), torch.tensor([3])).backward()
+    weight, bias = model.out.weight.grad, model.out.bias.grad
+    entered = _alone(loaded(Buffers(1).artifacts[0].payload), x.numpy())
+    assert entered is not None and np.allclose(entered[0], (weight.T @ bias / (bias @ bias)).numpy(), atol=1e-5)
+    assert _alone(torch.nn.Linear(2, 2), x.numpy()) is None
 
 
 def test_membership_fades_with_the_number_of_images() -> None:

@@ -1,5 +1,6 @@
 """Tiny federations whose clients send a few numbers: lists, losses, choices, sums and running means."""
 
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cache
@@ -120,11 +121,12 @@ def loaded(weights: Arrays) -> Any:
 
 
 class Buffers(World):
-    """Clients of `owned` images each that send their model after one pass, weights as they were."""
+    """Clients of `owned` images each, by turns, that send their model after one pass, weights as they were."""
 
-    def __init__(self, owned: int) -> None:
+    def __init__(self, *owned: int) -> None:
         super().__init__(sizes=(), clients=6)
-        self.clients = [Images(x=c.x[:owned], y=c.y[:owned]) for c in self.clients]
+        each = zip(self.clients, itertools.cycle(owned), strict=False)
+        self.clients = [Images(x=c.x[:n], y=c.y[:n]) for c, n in each]
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(0)
             start = {k: v.numpy().copy() for k, v in Normalised().state_dict().items()}
