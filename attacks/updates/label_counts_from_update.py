@@ -85,9 +85,7 @@ class LabelCountsFromUpdate(Attack):
         extractors, model = starting_models(updates, knowledge)
         share = np.full((len(updates), knowledge.classes), np.nan)
         for i, u in enumerate(updates[: self.config.max_clients]):
-            moved = u.bias is not None and u.norms.any()
-            if moved and u.reach > 0 and len(knowledge.auxiliary or ()):
-                share[i] = self._share(u, knowledge)
+            share[i] = self.shares(u, knowledge)
         return {
             "client": np.array([u.client for u in updates]),
             "present": np.stack([self.present(u.bias, u.rows, u.norms) for u in updates]),
@@ -102,6 +100,22 @@ class LabelCountsFromUpdate(Attack):
         no_bias = np.zeros(len(rows), bool)
         far = far_moved(norms) if number is None else present(norms, number)
         return np.stack([no_bias if bias is None else present(bias, number), present(rows, number), far])
+
+    def shares(self, u: HeadUpdate, knowledge: Knowledge) -> Values:
+        """Proportions of one client, [C]; NaN where its update does not tell them."""
+        aux = knowledge.auxiliary
+        if u.bias is None or not u.norms.any() or u.reach <= 0 or not len(aux or ()):
+            return np.full(knowledge.classes, np.nan)
+        assert aux is not None and knowledge.architecture is not None
+        outputs = []
+        # Rows that stand still belong to classes that the loss leaves out of the softmax
+        trained = u.norms > STILL * u.norms.max()
+        for s in np.linspace(0, 1, self.config.points):
+            weights = {k: np.asarray((1 - s) * v + s * u.after[k], v.dtype) for k, v in u.before.items()}
+            model = knowledge.architecture(weights)
+            means = confusion(model, aux.x, aux.y, knowledge.classes)
+            outputs.append(means * trained / (means * trained).sum(axis=1, keepdims=True))
+        return proportions(u.bias / u.reach, outputs)
 
     def assertions(self, claim: Claim, classes: Sequence[str]) -> list[Assertion]:
         return by_client(claim["client"], claim["present"], lambda p: owned(_agreed(p), classes), OF_CLASSES)
@@ -136,20 +150,6 @@ class LabelCountsFromUpdate(Attack):
 
     def not_applicable(self, view: Sequence[Artifact], knowledge: Knowledge) -> str:
         return head_non_members(view, knowledge)
-
-    def _share(self, u: HeadUpdate, knowledge: Knowledge) -> Values:
-        """Proportions of one client, [C]."""
-        aux = knowledge.auxiliary
-        assert aux is not None and knowledge.architecture is not None and u.bias is not None
-        outputs = []
-        # Rows that stand still belong to classes that the loss leaves out of the softmax
-        trained = u.norms > STILL * u.norms.max()
-        for s in np.linspace(0, 1, self.config.points):
-            weights = {k: np.asarray((1 - s) * v + s * u.after[k], v.dtype) for k, v in u.before.items()}
-            model = knowledge.architecture(weights)
-            means = confusion(model, aux.x, aux.y, knowledge.classes)
-            outputs.append(means * trained / (means * trained).sum(axis=1, keepdims=True))
-        return proportions(u.bias / u.reach, outputs)
 
     def _planted(
         self, claim: Claim, truth: Truth, rng: np.random.Generator

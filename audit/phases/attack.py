@@ -1,6 +1,7 @@
 """Phase 2: run every attack on what its adversary could see, and measure it against the truth.
 
-One JSON file an attack under evidence/. An attack that cannot run leaves a file that says why.
+One JSON file an attack under evidence/. An attack that cannot run leaves a file that says why. Where labels were
+read off updates, claimed_counts.json says whom that contradicts.
 """
 
 import dataclasses
@@ -14,12 +15,14 @@ import numpy as np
 
 from attacks.attack import Attack, Card, Claim, Knowledge
 from attacks.evidence import Assertion, Evidence, Gallery
+from attacks.updates.label_counts_from_update import LabelCountsFromUpdate
 from audit.controls.lab import Replays
 from audit.controls.sizes import sizes, steps
 from audit.observer.reading import watched
 from audit.observer.truth import KnownTruth, ToldTruth, Untold
 from audit.observer.view import absent, granted, observer, seen
 from audit.phases.choice import choose, duration
+from audit.robustness.claimed_counts import check
 from audit.settings.config import Config
 from audit.settings.controls import Replay
 from audit.subject.case import Case
@@ -35,9 +38,11 @@ from fl import durable, workers
 from fl.artifact import Artifact
 from fl.errors import UserError
 from fl.kinds import Kind
+from reports.robustness import CheckedCounts
 
 Progress = Callable[[str, int, int], None]
 OF_LATEST = ("updates",)  # controls that play every client's latest message, whatever else was read
+CLAIMED = "claimed_counts.json"
 UNTOLD = "what these clients hold is not known, so no claim about it can be checked"
 
 
@@ -61,6 +66,15 @@ def run(run: RunDir, config: Config, progress: Progress) -> None:
             found["card"]["title"] += f" ({name})"
         run.write_json(run.evidence / f"{number:02d}-{name.replace(':', '.')}.json", found)
         progress("attack", number + 1, len(attacks))
+    _check_claims(run, case, [attack for attack, _ in attacks])
+
+
+def _check_claims(run: RunDir, case: Case, attacks: Sequence[Attack]) -> None:
+    reading = next((a for a in attacks if isinstance(a, LabelCountsFromUpdate)), None)
+    if reading is None:
+        durable.remove(run.evidence / CLAIMED)
+    else:
+        run.write(run.evidence / CLAIMED, check(case, reading).model_dump_json(indent=1).encode())
 
 
 class Bench:
@@ -225,3 +239,9 @@ def load_evidence(run: RunDir) -> list[dict[str, Any]]:
     for file in files:
         run.read(file, AttackFile)
     return [run.read_json(file) for file in files]
+
+
+def load_claimed(run: RunDir) -> CheckedCounts | None:
+    """What claims came to; None where no attack read labels off updates."""
+    file = run.evidence / CLAIMED
+    return run.read(file, CheckedCounts) if file.is_file() else None

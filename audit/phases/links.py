@@ -27,7 +27,7 @@ WRITES = {
         *("artifacts/manifest.jsonl", "ledger.jsonl", "metrics.jsonl", "data.json", "environment.json"),
         *("truth.safetensors", "import.json"),
     ),
-    "attack": ("evidence/[0-9]*.json",),
+    "attack": ("evidence/[0-9]*.json", "evidence/claimed_counts.json"),
     "account": ("evidence/ledger.json", "evidence/budgets.json", "evidence/dp_audits.json"),
     "matrix": ("evidence/matrix.json", "evidence/absence.json"),
     "score": ("audit.json",),

@@ -13,11 +13,12 @@ from audit.observer.reach import observed
 from audit.phases import absence as absence_phase
 from audit.phases import links
 from audit.phases import matrix as matrix_phase
-from audit.phases.attack import load_evidence
+from audit.phases.attack import load_claimed, load_evidence
 from audit.phases.choice import Choice, choose
 from audit.phases.plan import read_phases
 from audit.phases.variants import results
 from audit.robustness.absent import subjects as absent
+from audit.robustness.contradicted import Contradicted
 from audit.robustness.figures import absence_curves, breakdown_curves
 from audit.robustness.lints import pitfalls
 from audit.robustness.subjects import grade
@@ -116,6 +117,8 @@ def derive(run: RunDir, config: Config, policy: Policy) -> AuditResult:
     if matrix := matrix_phase.load(run):
         grade(matrix, policy)
         subjects += [*under_attack(matrix), *pitfalls(config, matrix)]
+    if claimed := load_claimed(run):
+        subjects.append(Contradicted(claimed))
     if absence := absence_phase.load(run):
         subjects += absent(absence)
     imported = _imported(run) if config.case == "recorded" else None

@@ -1,0 +1,309 @@
+"""Claimed counts held against updates: a leak that also names the clients that lie.
+
+The last layer of an update tells which classes a client trained on
+(attacks/updates/label_counts_from_update.py), and what the client claims tells how many examples it has, or
+even of each class. Both cannot be true where the update is unlike those of honest clients that hold what is
+claimed. The server can make such clients of images of its own: as many as are claimed, of the classes that
+are claimed or, where only a number is, that the attack reads off the update. Compared are the two changes of
+the last layer: how far apart they are, over the length of the longer, and how much of the honest one the
+client's shows (its projection). Clients that inflate counts show less than they should, free riders nothing,
+and those that train on false labels are far away.
+
+The error that the check makes by itself is known: honest clients made of the same images go through all of it,
+the reading of their classes included, one that holds what is claimed beside each claim, and some others, half
+of them with skewed classes. A claim is contradicted where it is SAFETY times as far away as the farthest of
+these, or shows less than the least of them over SAFETY. Lies planted in such a client must be seen: a count
+times ten, false labels, no work.
+
+The idea of finding free riders by inference attacks is that of Recasens et al., FRIDA, arXiv:2410.05020.
+"""
+
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from attacks.attack import Knowledge
+from attacks.prototypes._weights import sent_with, uploads
+from attacks.updates._head import HeadUpdate, head_names, head_updates
+from attacks.updates.label_counts_from_update import LabelCountsFromUpdate
+from audit.controls.lab import Lab, received
+from audit.observer.view import granted
+from audit.subject.case import Case
+from audit.subject.messages import messages
+from fl.artifact import SERVER, Artifact
+from fl.client import Reply
+from fl.dataset import Data
+from fl.kinds import Kind
+from fl.streams import Streams
+from fl.tree import to_numpy
+from reports.robustness import CheckedCount, CheckedCounts
+
+CLAIMS = (Kind.NUM_EXAMPLES, Kind.PROTO_COUNTS, Kind.LABEL_COUNTS)
+COSTLY = {Kind.CONDENSED_IMAGES, Kind.GAN_G, Kind.GAN_D}  # whose makers do far more than train
+PROBES = 6
+SKEW = 0.3  # of their classes: Dirichlet
+REPLAYS = 3  # honest clients beside each claim
+SAFETY = 1.5
+LARGEST = 5  # a claim is played as at most so many times the usual one
+INFLATED = 10
+FEWEST = 16  # examples, below which one client says too little
+MOST = 200_000  # examples trained on in all, epochs counted
+FREE_RIDING, FLIPPED, INFLATION = "a free rider", "false labels", "counts times ten"
+
+Values = NDArray[np.float64]
+Index = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Claim:
+    """What came from one client: its update's last layer and what it claims to hold."""
+
+    upload: Artifact
+    head: HeadUpdate
+    total: float
+    mix: Values | None  # [C] shares that it claims; None: it claims a number alone
+
+
+def check(case: Case, attack: LabelCountsFromUpdate) -> CheckedCounts:
+    """Every client's latest claim beside its update."""
+    if case.artifacts is None:
+        return CheckedCounts(reason="no message was recorded")
+    read = {*attack.card.reads, *CLAIMS, *case.card.downlink, *case.card.uplink}
+    recorded = messages(case.artifacts, read, "latest")
+    knowledge, lab = granted(case, attack.card, 0), Lab.of(case)
+    claims = claimed(recorded, knowledge) if knowledge.architecture else []
+    if not claims:
+        return CheckedCounts(reason="no client sends its last layer together with a count of examples")
+    if not len(case.auxiliary):
+        return CheckedCounts(
+            reason="the auditor has no examples to make honest clients of (federation.holdout.auxiliary is 0)"
+        )
+    if lab is None or COSTLY & set(case.card.uplink):
+        return CheckedCounts(reason=f"clients of {case.card.title} cannot be played, or do far more than train")
+    return Bench(case.data, case.auxiliary, case.streams, lab, recorded, knowledge, attack).check(claims)
+
+
+def claimed(recorded: Sequence[Artifact], knowledge: Knowledge) -> list[Claim]:
+    """One for each client's latest upload that has the last layer and comes with a count."""
+    heads = {u.artifact: u for u in head_updates(recorded, knowledge)}
+    found: dict[int, Claim] = {}
+    for a in uploads(recorded, knowledge.training):
+        total, mix = said(a, recorded, knowledge.classes)
+        if a.id in heads and total is not None:
+            assert a.sender.index is not None
+            known = found.get(a.sender.index)
+            if known is None or known.upload.round < a.round:
+                found[a.sender.index] = Claim(a, heads[a.id], total, mix)
+    return [found[k] for k in sorted(found)]
+
+
+def said(upload: Artifact, view: Sequence[Artifact], classes: int) -> tuple[float | None, Values | None]:
+    """(examples, [C] shares of classes) that came with an upload; None for what did not."""
+    number = sent_with(upload, Kind.NUM_EXAMPLES, view)
+    total = None if number is None else float(number.payload["count"])
+    for kind in (Kind.LABEL_COUNTS, Kind.PROTO_COUNTS):
+        if (sent := sent_with(upload, kind, view)) is None:
+            continue
+        counts = np.asarray(sent.payload["counts"], np.float64)
+        of = np.asarray(sent.payload.get("classes", np.arange(len(counts))), np.int64)
+        by_class = np.zeros(classes)
+        by_class[of] = counts
+        whole = float(by_class.sum())
+        total = whole if total is None else total
+        return total, by_class / whole if np.isfinite(whole) and whole > 0 and (by_class >= 0).all() else None
+    return total, None
+
+
+@dataclass(frozen=True)
+class Bench:
+    """Honest clients of the auditor's own, made of `rows` of the data."""
+
+    data: Data
+    rows: Index
+    streams: Streams
+    lab: Lab
+    recorded: Sequence[Artifact]
+    knowledge: Knowledge
+    attack: LabelCountsFromUpdate
+
+    def check(self, claims: Sequence[Claim]) -> CheckedCounts:
+        """Probes, planted lies, then every claim for which there is time."""
+        sizes = [c.total for c in claims if np.isfinite(c.total) and c.total >= FEWEST]
+        if not sizes:
+            return CheckedCounts(reason=f"no client claims {FEWEST} examples or more")
+        usual = float(np.median(sizes))
+        each = REPLAYS * int(self.lab.method.config.local_epochs)
+        left = MOST - each * usual * (2 * PROBES + 2 * LARGEST + 4)
+        if left < 0:
+            return CheckedCounts(reason="clients hold so many examples that playing honest ones takes too long")
+        like = claims[0].upload
+        if self._reply(like, self.rows[:1], "memory").memory is not None:
+            return CheckedCounts(
+                reason="clients remember what they did in earlier rounds, and honest ones of the auditor do not"
+            )
+        rng = self.streams.numpy("claimed_counts")
+        mixes = rng.dirichlet(np.full(self.knowledge.classes, SKEW), PROBES)
+        mixes[::2] = self._prior()
+        numbers = np.quantile(np.minimum(sizes, usual), np.linspace(0, 1, PROBES)).round().astype(int)
+        probes = [
+            self._played(like, self._drawn(int(n), mix, f"probe {i}"), f"probe {i}")
+            for i, (n, mix) in enumerate(zip(numbers, mixes, strict=True))
+        ]
+        if None in probes:
+            return CheckedCounts(reason="a protection withholds the update of an honest client")
+        honest = [self._beside(p, f"probe {i}", usual) for i, p in enumerate(probes) if p is not None]
+        worst, least = max(h.distance for h in honest), max(0.0, min(h.shown for h in honest))
+
+        def judged(claim: Claim, name: str) -> CheckedCount:
+            one, twin = self._beside(claim, name, usual), self._twin(claim, name, usual)
+            far = one.distance > SAFETY * max(worst, twin.distance)
+            little = one.shown < max(0.0, min(least, twin.shown)) / SAFETY
+            return one.model_copy(update={"contradicted": far or little})
+
+        lies = self._lies(like, int(numbers[-1]), mixes[-1])
+        missed = [name for name, lie in lies.items() if not judged(lie, name).contradicted]
+        found = []
+        for claim in (c for c in claims if not c.total < FEWEST):
+            left -= each * 2 * self._number(claim, usual)
+            if left < 0:
+                break
+            found.append(judged(claim, f"client {claim.upload.sender.index}"))
+        return CheckedCounts(
+            probes=len(honest),
+            worst=worst,
+            least=least,
+            bound=SAFETY * worst,
+            floor=least / SAFETY,
+            missed=missed,
+            planted=len(lies),
+            clients=found,
+            left_out=len(claims) - len(found),
+        )
+
+    def _lies(self, like: Artifact, n: int, mix: Values) -> dict[str, Claim]:
+        """Claims that are false, of one client of the auditor's."""
+        rows, train = self._drawn(n, mix, "lies"), self.data.train
+        flipped = dataclasses.replace(
+            self.data, train=dataclasses.replace(train, y=self.knowledge.classes - 1 - train.y)
+        )
+        honest = self._played(like, rows, "lies")
+        assert honest is not None
+        lies = {
+            INFLATION: self._played(like, rows, "lies", factor=INFLATED),
+            FLIPPED: self._played(like, rows, "lies", data=flipped),
+            FREE_RIDING: dataclasses.replace(honest, head=still(honest.head)),
+        }
+        return {name: lie for name, lie in lies.items() if lie is not None}
+
+    def _beside(self, claim: Claim, name: str, usual: float) -> CheckedCount:
+        """A claim beside honest clients that hold what it says."""
+        mix, number = self._mix(claim), self._number(claim, usual)
+        rows = [self._drawn(number, mix, "beside", name, j) for j in range(REPLAYS)]
+        played = [self._played(claim.upload, r, "beside", name, j) for j, r in enumerate(rows)]
+        honest = np.mean([self._change(p.head) for p in played if p is not None], axis=0)
+        own, length = self._change(claim.head), float(np.linalg.norm(honest))
+        size = float(np.linalg.norm(own))
+        client = claim.upload.sender.index
+        assert client is not None
+        return CheckedCount(
+            client=client,
+            claimed=claim.total,
+            distance=float(np.linalg.norm(own - honest)) / max(size, length) if length else 0.0,
+            length=size / length if length else 1.0,
+            likeness=float(own @ honest) / (size * length) if size * length else 0.0,
+            contradicted=False,
+        )
+
+    def _twin(self, claim: Claim, name: str, usual: float) -> CheckedCount:
+        """An honest client that holds what a claim says, held against others like any client."""
+        rows = self._drawn(self._number(claim, usual), self._mix(claim), "twin", name)
+        twin = self._played(claim.upload, rows, "twin", name)
+        return self._beside(claim if twin is None else twin, f"twin of {name}", usual)
+
+    def _mix(self, claim: Claim) -> Values:
+        """[C] shares as claimed; else as read off the update; else as the auditor has them."""
+        mix = self.attack.shares(claim.head, self.knowledge) if claim.mix is None else claim.mix
+        return mix if np.isfinite(mix).all() else self._prior()
+
+    def _prior(self) -> Values:
+        """[C] shares of classes among the auditor's rows."""
+        labels = self.data.train.y[self.rows]
+        return np.asarray(np.bincount(labels, minlength=self.knowledge.classes) / len(labels))
+
+    @staticmethod
+    def _number(claim: Claim, usual: float) -> int:
+        """Examples that a claim is played with."""
+        return round(min(claim.total, LARGEST * usual)) if np.isfinite(claim.total) else round(LARGEST * usual)
+
+    def _drawn(self, n: int, mix: Values, *name: str | int) -> Index:
+        """n of the auditor's rows with these shares of classes; twice where there are not enough."""
+        rng, labels = self.streams.numpy("claimed_counts", "rows", *name), self.data.train.y[self.rows]
+        shares = np.where(np.isin(np.arange(len(mix)), labels), mix, 0.0)
+        shares = (
+            shares / shares.sum() if shares.sum() > 0 else np.bincount(labels, minlength=len(mix)) / len(labels)
+        )
+        exact = n * shares
+        counts = np.floor(exact).astype(np.int64)
+        for c in np.argsort(counts - exact, kind="stable")[: n - int(counts.sum())]:
+            counts[c] += 1
+        drawn = [
+            rng.choice(of, m, replace=m > len(of))
+            for c, m in enumerate(counts)
+            if m and len(of := self.rows[labels == c])
+        ]
+        return np.concatenate(drawn)
+
+    def _played(
+        self, like: Artifact, rows: Index, *name: str | int, data: Data | None = None, factor: int = 1
+    ) -> Claim | None:
+        """A visit of `like`'s sender that owns these rows; None where a protection withholds its update."""
+        reply = self._reply(like, rows, *name, data=data)
+        down = received(self.recorded, like)
+        assert like.sender.index is not None
+        sent = self.lab.sent(like.sender.index, like.round, reply.message, down, like.channel)
+        if sent is None or like.kind not in sent:
+            return None
+        folder = like.id.rpartition("/")[0]
+        own = [
+            dataclasses.replace(
+                like, id=f"{folder}/{kind}", kind=kind, payload=_times(kind, to_numpy(payload), factor)
+            )
+            for kind, payload in sent.items()
+        ]
+        view = [*(a for a in self.recorded if a.sender == SERVER), *own]
+        upload = next(a for a in own if a.kind == like.kind)
+        (head,) = head_updates(view, self.knowledge)
+        total, mix = said(upload, view, self.knowledge.classes)
+        return Claim(upload, head, len(rows) if total is None else total, mix)
+
+    def _reply(self, like: Artifact, rows: Index, *name: str | int, data: Data | None = None) -> Reply:
+        client = like.sender.index
+        assert client is not None
+        parts = list(self.lab.holdings.parts)
+        parts[client] = rows
+        streams = Streams(self.streams.key("claimed_counts", *name))
+        lab = self.lab.holding(parts=parts, streams=streams, data=data or self.data)
+        return lab.trained(client, like.round, received(self.recorded, like))
+
+    def _change(self, head: HeadUpdate) -> Values:
+        """[P] what an update did to the last layer."""
+        names = [n for n in head_names(head.before, self.knowledge) if n]
+        return np.concatenate([np.ravel(np.asarray(head.after[n], np.float64) - head.before[n]) for n in names])
+
+
+def still(head: HeadUpdate) -> HeadUpdate:
+    """The update of a client that did nothing."""
+    nothing = np.zeros_like(head.norms)
+    bias = None if head.bias is None else nothing
+    return dataclasses.replace(head, bias=bias, rows=nothing, norms=nothing, after=head.before)
+
+
+def _times(kind: Kind, payload: dict[str, NDArray[Any]], factor: int) -> dict[str, NDArray[Any]]:
+    """What is claimed, times a factor."""
+    return {k: v * factor for k, v in payload.items() if k == kind.counted} | {
+        k: v for k, v in payload.items() if k != kind.counted
+    }

@@ -1,0 +1,133 @@
+"""Claimed counts beside updates: planted lies are named, honest clients of every method that counts are not."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from attacks.updates.label_counts_from_update import LabelCountsFromUpdate
+from audit.phases.plan import execute
+from audit.robustness.claimed_counts import FLIPPED, FREE_RIDING, INFLATION, check, said
+from audit.robustness.contradicted import Contradicted
+from audit.settings import catalog
+from audit.settings.config import Config
+from audit.settings.overrides import overridden
+from audit.subject.open import open_case
+from audit.subject.rundir import RunDir
+from audit.verdict.judge import judged
+from audit.verdict.policy import load_policy
+from fl.artifact import SERVER, Artifact, Channel, Party
+from fl.kinds import UPDATES, Kind
+from reports.result import Outcome, Severity
+from reports.robustness import CheckedCount, CheckedCounts
+
+BASE: dict[str, Any] = {
+    "title": "Claimed counts",
+    "seed": 7,
+    "federation": {
+        "dataset": "digits",
+        "clients": 6,
+        "partition": {"name": "dirichlet", "alpha": 0.3},
+        "availability": {"name": "bernoulli", "p": 1},
+        "holdout": {"server": 0.1},
+        "model": "mlp",
+    },
+    "method": {"name": "fedavg", "rounds": 2, "local_epochs": 2, "batch_size": 16, "lr": 0.05},
+    "attacks": [],
+    "dp_audit": {"canaries": 0},
+}
+MALICIOUS = [2]
+COUNTING = [
+    m
+    for m in catalog.names("methods")
+    if {Kind.NUM_EXAMPLES, Kind.PROTO_COUNTS} & set(catalog.load("methods", m).card.uplink)
+    and {*UPDATES, Kind.NORMALIZED_DELTA} & set(catalog.load("methods", m).card.uplink)
+]
+
+
+def simulated(folder: Path, **changes: Any) -> tuple[RunDir, Config]:
+    run, config = RunDir.create(folder / "run"), overridden(BASE, changes, where="the test")
+    execute(run, config, ("simulate",), lambda *_: None, skip_finished=True, workers=0)
+    return run, config
+
+
+def checked(folder: Path, **changes: Any) -> CheckedCounts:
+    return check(open_case(*simulated(folder, **changes)), LabelCountsFromUpdate())
+
+
+@pytest.mark.parametrize(
+    ("adversary", "words"),
+    [
+        ({"name": "count_inflation", "factor": 10}, "as with an inflated count"),
+        pytest.param({"name": "label_flip"}, "as with false labels", marks=pytest.mark.slow),
+        pytest.param({"name": "free_rider", "mode": "zero"}, "as of a free rider", marks=pytest.mark.slow),
+    ],
+    ids=lambda x: x["name"] if isinstance(x, dict) else "",
+)
+def test_a_planted_lie_is_named_and_nobody_else(adversary: dict[str, Any], words: str, tmp_path: Path) -> None:
+    found = checked(tmp_path, adversary={**adversary, "clients": MALICIOUS})
+    assert [c.client for c in found.contradicted] == MALICIOUS and len(found.clients) >= 4
+    finding = judged(Contradicted(found), load_policy("default"))
+    assert finding.severity == Severity.HIGH and finding.rule == "counts-contradicted-high"
+    assert words in finding.summary and "Client 2 claims" in finding.summary
+
+
+@pytest.mark.parametrize("method", ["fedavg", pytest.param("rebafl", marks=pytest.mark.slow)])
+def test_honest_clients_are_not_named(method: str, tmp_path: Path) -> None:
+    found = checked(tmp_path, method={"name": method})
+    assert not found.contradicted and not found.missed and found.clients
+    assert judged(Contradicted(found), load_policy("default")).outcome == Outcome.NOT_DEMONSTRATED
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [8, 9])
+@pytest.mark.parametrize("method", COUNTING)
+def test_honest_clients_of_no_method_are_named(method: str, seed: int, tmp_path: Path) -> None:
+    known = catalog.load("methods", method).Config.__dataclass_fields__
+    settings = {k: v for k, v in BASE["method"].items() if k in known} | {"name": method}
+    base = {**BASE, "method": settings, "seed": seed}
+    run, config = RunDir.create(tmp_path / "run"), overridden(base, {}, where="the test")
+    execute(run, config, ("simulate",), lambda *_: None, skip_finished=True, workers=0)
+    assert check(open_case(run, config), LabelCountsFromUpdate()).contradicted == []
+
+
+def test_a_method_that_sends_no_count_is_not_checked(tmp_path: Path) -> None:
+    found = checked(tmp_path, method={"weighting": "uniform"})
+    assert "together with a count" in found.reason
+    finding = judged(Contradicted(found), load_policy("default"))
+    assert finding.outcome == Outcome.NOT_APPLICABLE and "compared" in finding.title
+
+
+def test_without_examples_of_its_own_the_auditor_says_so(tmp_path: Path) -> None:
+    assert "holdout.auxiliary" in checked(tmp_path, federation={"holdout": {"auxiliary": 0}}).reason
+
+
+def test_lies_that_would_not_have_been_seen_leave_the_question_open() -> None:
+    odd = CheckedCount(client=0, claimed=9, distance=1.4, length=1, likeness=0, contradicted=True)
+    blind = CheckedCounts(probes=6, planted=3, missed=[FLIPPED], clients=[odd])
+    finding = judged(Contradicted(blind), load_policy("default"))
+    assert finding.outcome == Outcome.INCONCLUSIVE and FLIPPED in finding.reason
+    assert "Client 0" not in finding.summary
+    assert {INFLATION, FLIPPED, FREE_RIDING} == {"counts times ten", "false labels", "a free rider"}
+
+
+@pytest.mark.parametrize("counts", [[3, -1, 0], [float("nan"), 1, 2], [float("inf"), 1, 2], [0, 0, 0]])
+def test_counts_that_are_no_shares_are_read_as_a_number_alone(counts: list[float]) -> None:
+    upload, number, claim = (
+        Artifact(
+            id=f"0/{kind}",
+            kind=kind,
+            round=0,
+            channel=Channel.UPLINK,
+            sender=Party.client(1),
+            seen_by=(str(SERVER),),
+            payload=payload,
+        )
+        for kind, payload in (
+            (Kind.LOCAL_MODEL, {}),
+            (Kind.NUM_EXAMPLES, {"count": np.array(5)}),
+            (Kind.LABEL_COUNTS, {"counts": np.array(counts)}),
+        )
+    )
+    assert said(upload, [upload, number, claim], 3) == (5.0, None)
