@@ -44,7 +44,8 @@ from audit.verdict.raw import disclosed
 from audit.verdict.scope import scope
 from audit.verdict.taxonomy import placed, sort_of, taxa
 from audit.verdict.trade import advice, alternatives
-from audit.verdict.untrue import untrue
+from audit.verdict.understated import understated
+from audit.verdict.untrue import checked
 from fl import ledger
 from fl.kinds import Kind
 from fl.ledger import Release
@@ -68,9 +69,9 @@ LIMITS = [
     "tables and figures mark them.",
     "Availability is simulated. Timing, traffic analysis, side channels of the machines and the security "
     "of the transport are outside the audit.",
-    "What a client's code hides in its messages is looked for as images among the numbers of one round, in their "
-    "own order, and as counts that are not what their sender holds; not as labels or counts in a loss, a cluster "
-    "or an order, nor over several rounds.",
+    "What a client's code hides in its messages is looked for as images among its numbers, in their own order, "
+    "also in pieces over rounds, and as counts that are not what their sender holds; not as labels or counts in "
+    "a loss, a cluster or an order.",
 ]
 
 
@@ -104,10 +105,12 @@ def derive(run: RunDir, config: Config, policy: Policy) -> AuditResult:
     record = _run_record(case, config.delta, releases, budgets, history)
     issues = run.read(run.evidence / "ledger.json", list[IssueFile])
     wrong = misstatements([Issue(**found.model_dump()) for found in issues])
+    counts_made, (short, taken) = checked(case), understated(case)
     subjects = [
         *attacked,
         *disclosed(case),
-        *untrue(case),
+        *counts_made.wrong,
+        *short,
         *bounds(budgets),
         *contradictions(budgets),
         *wrong,
@@ -157,7 +160,7 @@ def derive(run: RunDir, config: Config, policy: Policy) -> AuditResult:
         absence=absence,
         history=[_history(r) for r in history],
         summary_metrics=summary(history),
-        limits=LIMITS if case.simulated else LIMITS_OF_RECORDED,
+        limits=[*(LIMITS if case.simulated else LIMITS_OF_RECORDED), *counts_made.declared, *taken],
         policy=_policy(run, policy),
         reproduction=_reproduction(run, config),
     )

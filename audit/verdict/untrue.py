@@ -4,15 +4,20 @@ A kind whose row says `counted` tells how many examples its sender holds, in all
 how many it does hold. A number that differs is a label, a part of an image or a claim to more weight; no attack
 reads such codes, and none is needed to see that the number is not what it is called. Left out are kinds that a
 protection changes, and compromised clients, whose lies are the auditor's.
+
+Where a method's card says that its clients count what they made or repeated, that is not believed either: their
+code trains once more, and the examples it trains on are counted (audit/controls/counted.py). Where its answer
+then is another than was recorded, or it cannot be played, the number is *declared*, and the report says so.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from audit.controls.counted import counted
 from audit.subject.case import Case
 from audit.subject.messages import messages
 from audit.subject.simulated import SimulatedCase
@@ -20,6 +25,12 @@ from audit.verdict.judge import Fact, Subject, Verdict
 from fl.artifact import Artifact, Channel, Role
 from fl.kinds import Kind
 from fl.threat import Position, ThreatModel
+
+PLAYED = 10  # clients that train once more, at most
+DECLARED = (
+    "Declared, not checked: how many examples {} of {} clients send as theirs. The card of {} says that clients "
+    "count what they made or repeated, and their code could not be played so that it says the same again."
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,19 +60,26 @@ class Untrue(Subject):
         }
 
 
-def untrue(case: Case) -> list[Untrue]:
+class Checked(NamedTuple):
+    """What is wrong, and what could not be checked, in sentences."""
+
+    wrong: list[Untrue]
+    declared: list[str]
+
+
+def checked(case: Case) -> Checked:
     """One subject for every kind of count with a message that is wrong."""
     if case.artifacts is None or not isinstance(case, SimulatedCase):
-        return []
+        return Checked([], [])
     compromised, changed = (
         case.compromise.clients,
         [getattr(p.config, "kinds", p.kinds) for p in case.protections],
     )
     kinds = {k for k in Kind if k.counted}.difference(*changed)
-    if case.card.counts_made:
-        kinds.discard(Kind.NUM_EXAMPLES)
+    made = Kind.NUM_EXAMPLES if case.card.counts_made and Kind.NUM_EXAMPLES in kinds else None
     wrong: dict[Kind, dict[int, str]] = {}
     compared: dict[Kind, set[int]] = {}
+    theirs: dict[int, Artifact] = {}  # the latest number of each client that counts what it made
     for a in messages(case.artifacts, kinds, "all"):
         k = a.sender.index
         if a.sender.role != Role.CLIENT or k is None or k not in case.parts or k in compromised:
@@ -69,13 +87,36 @@ def untrue(case: Case) -> list[Untrue]:
         if a.channel not in (Channel.UPLINK, Channel.RELAY) or not len(case.parts[k]):
             continue
         compared.setdefault(a.kind, set()).add(k)
+        if a.kind == made:
+            theirs[k] = a
+            continue
         own = np.bincount(case.data.train.y[case.parts[k]], minlength=len(case.data.classes))
         if words := differs(a, own):
             wrong.setdefault(a.kind, {}).setdefault(k, f"client {k} sends {words} in round {a.round}")
-    return [
+    unknown = _played(case, theirs, wrong) if made else set[int]()
+    if made and theirs:
+        compared[made] = set(theirs) - unknown
+    found = [
         Untrue(kind=kind, clients=len(some), compared=len(compared[kind]), example=next(iter(some.values())))
         for kind, some in sorted(wrong.items())
     ]
+    return Checked(found, [DECLARED.format(len(unknown), len(theirs), case.card.title)] if unknown else [])
+
+
+def _played(case: SimulatedCase, theirs: Mapping[int, Artifact], wrong: dict[Kind, dict[int, str]]) -> set[int]:
+    """Clients whose numbers are declared, as playing them does not tell; `wrong` gains those that are untrue."""
+    assert case.artifacts is not None
+    recorded = messages(case.artifacts, case.card.downlink, "all") if theirs else []
+    unknown = set(theirs)
+    for k, a in sorted(theirs.items())[:PLAYED]:
+        said, again = int(np.asarray(a.payload["count"])), counted(case, recorded, a)
+        if again is None or again.said != said:
+            continue
+        unknown.discard(k)
+        if said <= 0 or again.rows != said:
+            words = f"client {k} sends {said:,} in round {a.round} and trains on {again.rows:,} examples"
+            wrong.setdefault(Kind.NUM_EXAMPLES, {})[k] = words
+    return unknown
 
 
 def differs(sent: Artifact, own: NDArray[np.int64]) -> str:

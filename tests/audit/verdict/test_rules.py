@@ -32,7 +32,7 @@ def test_descriptions_are_measures() -> None:
     assert set(DESCRIPTIONS) <= set(MEASURES)
 
 
-FACTS = {"raw_examples_sent", "untrue_counts"}  # seen, not guessed
+FACTS = {"raw_examples_sent", "untrue_counts", "understated_bytes"}  # seen, not guessed
 
 
 def test_what_an_attack_gets_right_is_graded_beside_what_a_blind_adversary_does() -> None:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from audit.phases.plan import execute
 from audit.settings import catalog
@@ -13,11 +14,17 @@ from audit.subject.open import open_case
 from audit.subject.rundir import RunDir
 from audit.verdict.judge import judged
 from audit.verdict.policy import load_policy
-from audit.verdict.untrue import Untrue, differs, untrue
+from audit.verdict.understated import understated
+from audit.verdict.untrue import Checked, Untrue, checked, differs
 from fl.artifact import Artifact, Channel, Party, Role
+from fl.client import Client, Reply
 from fl.kinds import Kind
+from fl.methods.fedavg import FedAvg
+from fl.methods.scaffold import Scaffold
+from fl.training.local import Trained
 from reports.result import Severity
 from tests.audit.verdict.test_raw import audited
+from tests.leaks.methods import LabelInNumber
 from tests.leaks.runs import LEAKS, config
 
 COUNTING = [m for m in catalog.names("methods") if any(k.counted for k in catalog.load("methods", m).card.uplink)]
@@ -27,7 +34,7 @@ BY_HAND = {"fedavg_ft"}  # its server needs examples of its own
 def simulated(made: Config, folder: Path) -> list[Untrue]:
     run = RunDir.create(folder / "run")
     execute(run, made, ("simulate",), lambda *_: None, skip_finished=True)
-    return untrue(open_case(run, made))
+    return checked(open_case(run, made)).wrong
 
 
 @pytest.mark.parametrize(
@@ -39,7 +46,7 @@ def simulated(made: Config, folder: Path) -> list[Untrue]:
     ],
 )
 def test_honest_clients_send_their_own_numbers(method: str) -> None:
-    assert untrue(open_case(*audited(method))) == []
+    assert checked(open_case(*audited(method))).wrong == []
 
 
 @pytest.mark.parametrize(
@@ -56,6 +63,76 @@ def test_a_code_in_the_place_of_a_number_is_a_finding(leak: str, kind: Kind, tmp
     assert found.kind == kind and found.clients > 3
     finding = judged(found, load_policy("default"))
     assert finding.severity == Severity.MEDIUM and "examples" in finding.summary
+
+
+class SaysThatItMadeSome(LabelInNumber):
+    """A code in the number of examples, and a card that says that such numbers count what clients made."""
+
+    card = replace(FedAvg.card, counts_made=True)
+
+
+class SaysSoOfAnother(Scaffold):
+    """The same beside another method, whose clients send no number; the code is sent in every round."""
+
+    card = replace(Scaffold.card, uplink=(*Scaffold.card.uplink, Kind.NUM_EXAMPLES), counts_made=True)
+
+    def finish(self, client: Client, trained: Trained) -> Reply:
+        reply = super().finish(client, trained)
+        reply.message[Kind.NUM_EXAMPLES] = {"count": torch.tensor(1000 + int(client.y[0]))}
+        return reply
+
+
+class Repeats(FedAvg):
+    """Trains on every example twice, and says so."""
+
+    card = replace(FedAvg.card, counts_made=True)
+
+    def client(self, client: Client) -> Reply:
+        both = replace(client, x=torch.cat([client.x, client.x]), y=torch.cat([client.y, client.y]))
+        return super().client(both)
+
+
+def of(name: str, folder: Path) -> Checked:
+    like = config(LEAKS["label in a number"], False, 0).model_dump(mode="json")
+    made = Config.model_validate({**like, "method": {**like["method"], "name": f"{__name__}:{name}"}})
+    run = RunDir.create(folder / "run")
+    execute(run, made, ("simulate",), lambda *_: None, skip_finished=True)
+    return checked(open_case(run, made))
+
+
+@pytest.mark.parametrize("name", ["SaysThatItMadeSome", "SaysSoOfAnother"])
+def test_a_card_that_says_clients_made_examples_is_not_believed(name: str, tmp_path: Path) -> None:
+    [found] = of(name, tmp_path).wrong
+    assert found.kind == Kind.NUM_EXAMPLES and found.clients == found.compared == 6
+    assert "and trains on" in found.example
+
+
+def test_a_client_that_does_train_on_what_it_made_is_believed(tmp_path: Path) -> None:
+    assert of("Repeats", tmp_path) == ([], [])
+
+
+@pytest.mark.parametrize(
+    "method",
+    [
+        m if m == "seol_kim" else pytest.param(m, marks=pytest.mark.slow)
+        for m in COUNTING
+        if catalog.load("methods", m).card.counts_made
+    ],
+)
+def test_what_cannot_be_played_again_is_declared(method: str) -> None:
+    found = checked(open_case(*audited(method)))
+    assert found.wrong == [] and all(s.startswith("Declared, not checked") for s in found.declared)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", [m for m in catalog.names("methods") if m not in BY_HAND])
+@pytest.mark.parametrize("seed", [3, 4])
+def test_honest_methods_have_no_finding_on_other_seeds(method: str, seed: int, tmp_path: Path) -> None:
+    _, made = audited(method)
+    other, run = made.model_copy(update={"seed": seed}), RunDir.create(tmp_path / "run")
+    execute(run, other, ("simulate",), lambda *_: None, skip_finished=True)
+    case = open_case(run, other)
+    assert checked(case).wrong == [] and understated(case)[0] == []
 
 
 def test_compromised_clients_and_protected_kinds_are_left_out(tmp_path: Path) -> None:

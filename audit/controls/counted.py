@@ -1,0 +1,56 @@
+"""How many examples a client's code trains on, counted where they enter its network, whatever its card says.
+
+A method may say that its clients count what they made or repeated (`counts_made`). Then the number that a client
+sends is not how many examples it holds, and the auditor lets its code train once more, one pass, and counts the
+rows that reach the first layer with weights.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+import torch
+from torch import nn
+
+from audit.controls.lab import Lab, received
+from audit.subject.case import Case
+from fl.artifact import Artifact
+from fl.kinds import Kind
+from fl.method import RoundMethod
+
+
+class Counted(NamedTuple):
+    """What a client's code says when it runs once more, and how many examples it trains on in a pass."""
+
+    said: int
+    rows: int
+
+
+def counted(case: Case, recorded: Sequence[Artifact], sent: Artifact) -> Counted | None:
+    """Of the sender of `sent` in its round; None where that cannot be played: no code, or nothing to train from.
+
+    `recorded` must hold the broadcasts of that round.
+    """
+    lab, got = Lab.of(case), received(recorded, sent)
+    if lab is None or Kind.GLOBAL_MODEL not in got or sent.sender.index is None or lab.private is not None:
+        return None
+    if type(lab.method).epochs is not RoundMethod.epochs:
+        return None  # as many passes as it likes
+    method = type(lab.method)(replace(lab.method.config, local_epochs=1))
+    lab, rows = replace(lab, method=method), [0]
+    first = next((m for m in lab.net.modules() if [*m.parameters(recurse=False)]), None)
+    if first is None:
+        return None
+
+    def count(_: nn.Module, given: tuple[torch.Tensor, ...]) -> None:
+        rows[0] += len(given[0]) if torch.is_grad_enabled() and lab.net.training else 0
+
+    hook = first.register_forward_pre_hook(count)
+    try:
+        reply = lab.trained(sent.sender.index, sent.round, got)
+    except (KeyError, NotImplementedError):  # it needs what only a whole round gives it
+        return None
+    finally:
+        hook.remove()
+    said = reply.message.get(Kind.NUM_EXAMPLES)
+    return None if said is None or not rows[0] else Counted(int(said["count"]), rows[0])

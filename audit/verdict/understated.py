@@ -1,0 +1,124 @@
+"""Bytes that cannot be true: what a coded message is said to take, beside the least that its numbers need.
+
+Sparse and quantised messages are recorded as whole arrays, and whoever makes one says in how many bytes it is
+sent (fl/coded.py). However they are coded, numbers that are not 0 take a bit each or, of d different ones,
+log2(d) bits; of a model it may be what it changed by that is sent. So a sum that was counted for messages which
+are all recorded is held against that. What a client already holds a server need not send again: what downloads
+are said to take is *declared* where it is less.
+"""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import ceil, log2
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from audit.subject.case import Case
+from audit.verdict.judge import Fact, Subject, Verdict
+from fl.artifact import Artifact, Channel
+from fl.kinds import Kind
+from fl.recorder import manifest, read_message
+from fl.threat import Position, ThreatModel
+
+Arrays = Mapping[str, NDArray[Any]]
+SAME = 1e-4  # of the largest number of an array
+MOST_ROUNDS = 3  # with coded messages of a channel that are read
+DECLARED = (
+    "Declared, not checked: {:,} bytes of {} to clients in a round. Its numbers need at least {:,} to somebody "
+    "who holds none of them; what clients hold already is the method's word."
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Understated(Subject):
+    """Messages of one kind on one channel that take more than is said."""
+
+    kind: Kind
+    said: int  # bytes, in the first round in which it is too few
+    least: int
+
+    @property
+    def found(self) -> Sequence[Fact]:
+        return [Fact(measure="understated_bytes", value=self.least - self.said)]
+
+    def words(self, verdict: Verdict) -> Mapping[str, Any]:
+        return {
+            "id": f"understated-{self.kind}",
+            "title": "Messages take more bytes than is said",
+            "source": "disclosure",
+            "summary": f"{self.kind} is said to take {self.said:,} bytes in a round; its numbers need at least "
+            f"{self.least:,}, however they are coded.",
+            "threat": ThreatModel(position=Position.SERVER),
+            "artifacts": [str(self.kind)],
+            "does_not_show": "how many bytes are sent; the times that follow from them are too short as well",
+            "remedy": "count the bytes of the code that is sent",
+        }
+
+
+def understated(case: Case) -> tuple[list[Understated], list[str]]:
+    """Subjects of what clients send, and sentences on what the server is said to send."""
+    if case.artifacts is None:
+        return [], []
+    said: dict[tuple[int, str], dict[str, tuple[int, int]]] = defaultdict(dict)  # kind -> messages, bytes
+    lines: dict[tuple[int, str], list[Mapping[str, Any]]] = defaultdict(list)
+    for line in manifest(case.artifacts):
+        if "traffic" in line:
+            kinds = said[line["round"], line["channel"]]
+            count, size = kinds.get(line["traffic"], (0, 0))
+            kinds[line["traffic"]] = (count + line["messages"], size + line["bytes"])
+        elif "message" in line:
+            lines[line["round"], line["channel"]].append(line)
+    found: dict[tuple[str, str], Understated] = {}
+    looked: dict[str, int] = defaultdict(int)
+    for (round, channel), kinds in sorted(said.items()):
+        here = lines[round, channel]
+        kept = {k: sum(k in line["kinds"] for line in here) for k in kinds}
+        # a broadcast is one message in many copies
+        whole = [k for k, n in kept.items() if n and (n == kinds[k][0] or channel == Channel.DOWNLINK)]
+        total, plain = sum(kinds[k][1] for k in whole), sum(line["bytes"] for line in here)
+        if not whole or total >= plain or looked[channel] == MOST_ROUNDS:
+            continue
+        looked[channel] += 1
+        needed: dict[str, int] = defaultdict(int)
+        known = [a.payload for x in lines[round, Channel.DOWNLINK] for a in _models(case.artifacts, x)]
+        for message in here:
+            for a in read_message(case.artifacts, message):
+                changes = [_change(a.payload, w) for w in known if channel != Channel.DOWNLINK]
+                needed[a.kind] += min(map(least, [a.payload, *changes]))
+        for k in whole:
+            if kinds[k][1] < needed[k]:
+                found.setdefault((channel, k), Understated(kind=Kind(k), said=kinds[k][1], least=needed[k]))
+    sent = [u for (channel, _), u in sorted(found.items()) if channel != Channel.DOWNLINK]
+    held = [u for (channel, _), u in sorted(found.items()) if channel == Channel.DOWNLINK]
+    return sent, [DECLARED.format(u.said, u.kind, u.least) for u in held]
+
+
+def _models(folder: Path, line: Mapping[str, Any]) -> list[Artifact]:
+    """The global model in a message, if it holds one."""
+    kept = Kind.GLOBAL_MODEL in line["kinds"]
+    return [a for a in read_message(folder, line) if a.kind == Kind.GLOBAL_MODEL] if kept else []
+
+
+def _change(sent: Arrays, start: Arrays) -> Arrays:
+    """What a model changed by; other arrays as they are."""
+    alike = {k for k, v in sent.items() if k in start and start[k].shape == v.shape}
+    return {k: np.subtract(v, start[k], dtype=np.float64) if k in alike else v for k, v in sent.items()}
+
+
+def least(payload: Arrays) -> int:
+    """The fewest bytes that any code takes for the numbers that are not 0, their places known.
+
+    Numbers that differ by SAME of their array's range are one: a change was added to a model and rounded.
+    """
+    bits = 0
+    for array in payload.values():
+        values = np.sort(np.asarray(array, np.float64).ravel())
+        near = SAME * float(np.abs(values).max(initial=0.0))
+        values = values[np.abs(values) > near]
+        different = 1 + int((np.diff(values) > near).sum())
+        bits += len(values) * max(1, ceil(log2(different)))
+    return bits // 8

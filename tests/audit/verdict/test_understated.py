@@ -1,0 +1,82 @@
+"""Bytes that no code could do with are a finding; those of a code are none; what a server keeps is declared."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from audit.phases.plan import execute
+from audit.settings.config import Config
+from audit.subject.open import open_case
+from audit.subject.rundir import RunDir
+from audit.verdict.judge import judged
+from audit.verdict.policy import load_policy
+from audit.verdict.understated import Understated, least, understated
+from fl.client import Client, Reply
+from fl.coded import Coded
+from fl.kinds import Kind
+from fl.methods.fedavg import FedAvg
+from fl.methods.fedprox import FedProx
+from fl.training.local import Trained
+from reports.result import Severity
+from tests.audit.verdict.test_raw import audited
+
+
+class ModelInABit(FedAvg):
+    """A whole model, said to take one byte."""
+
+    def finish(self, client: Client, trained: Trained) -> Reply:
+        reply = super().finish(client, trained)
+        reply.message[Kind.LOCAL_MODEL] = Coded(reply.message[Kind.LOCAL_MODEL], 1)
+        return reply
+
+
+class HalfOfTheBytes(FedProx):
+    """Signs of all numbers, said to take half a bit each."""
+
+    def finish(self, client: Client, trained: Trained) -> Reply:
+        reply = super().finish(client, trained)
+        signs = {k: torch.where(v < 0, -1.0, 1.0) for k, v in reply.message[Kind.LOCAL_MODEL].items()}
+        reply.message[Kind.LOCAL_MODEL] = Coded(signs, sum(v.numel() for v in signs.values()) // 16)
+        return reply
+
+
+def found(folder: Path, **changes: object) -> tuple[list[Understated], list[str]]:
+    like = audited("fedavg")[1].model_dump(mode="json")
+    made, run = Config.model_validate({**like, **changes}), RunDir.create(folder / "run")
+    execute(run, made, ("simulate",), lambda *_: None, skip_finished=True)
+    return understated(open_case(run, made))
+
+
+@pytest.mark.parametrize("name", ["ModelInABit", "HalfOfTheBytes"])
+def test_fewer_bytes_than_the_numbers_need_are_a_finding(name: str, tmp_path: Path) -> None:
+    like = audited("fedavg")[1].model_dump(mode="json")["method"]
+    [one], declared = found(tmp_path, method={**like, "name": f"{__name__}:{name}"})
+    assert one.kind == Kind.LOCAL_MODEL and one.said < one.least and declared == []
+    finding = judged(one, load_policy("default"))
+    assert finding.severity == Severity.LOW and "however they are coded" in finding.summary
+
+
+@pytest.mark.parametrize(
+    "protection",
+    [
+        {"name": "quantise", "bits": 1},
+        {"name": "quantise", "bits": 8},
+        {"name": "top_k", "share": 0.01, "values": "ternary"},
+    ],
+)
+def test_codes_that_can_be_read_back_are_none(protection: dict[str, object], tmp_path: Path) -> None:
+    assert found(tmp_path, protections=[protection]) == ([], [])
+
+
+def test_what_a_server_need_not_send_again_is_declared() -> None:
+    sent, declared = understated(open_case(*audited("stc")))
+    assert sent == [] and len(declared) == 1 and "global_model" in declared[0]
+
+
+def test_the_least_bytes_by_hand() -> None:
+    assert least({"w": np.zeros(99)}) == 0
+    assert least({"w": np.array([0.0, 2.0] * 8)}) == 1  # eight times one number: a bit each
+    assert least({"w": np.array([1.0, -1.0] * 8, np.float32)}) == 2
+    assert least({"w": np.arange(1, 17, dtype=np.float32)}) == 8  # sixteen numbers, four bits each
