@@ -124,6 +124,7 @@ def test_every_rule_is_about_measures_or_facts_that_exist() -> None:
         "raw_examples_sent",
         "above_certified",
         "untrue_counts",
+        "contradicted_counts",
         "understated_bytes",
     }
     facts |= {"absence_drop", "class_lost"}
