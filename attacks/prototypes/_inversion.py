@@ -18,7 +18,7 @@ from attacks.evidence import Evidence, Gallery
 from attacks.prototypes import _evidence as prototype_evidence
 from attacks.prototypes._trials import Bucket, buckets
 from attacks.prototypes._variants import Read, adapted, read, taken_for
-from attacks.prototypes._weights import Source, global_model, prototypes
+from attacks.prototypes._weights import Source, columns, global_model, prototypes, unreadable
 from fl.artifact import Artifact
 from fl.errors import UserError
 from fl.kinds import Kind
@@ -97,11 +97,7 @@ class PrototypeInversion(Attack):
         every = [p for s in sources for p in s.prototypes]
         return {
             "images": np.clip(np.concatenate(images), 0, 1).astype(np.float32),
-            "label": np.array([p.label for p in every]),
-            "n": np.array([p.samples or -1 for p in every]),
-            "sender": np.array([-1 if p.sender.index is None else p.sender.index for p in every]),
-            "artifact": np.array([p.artifact for p in every]),
-            "origin": np.array([p.origin for p in every]),
+            **columns(every),
             "extractor": np.array([s.weights.source for s in sources for _ in s.prototypes]),
             "reading": np.array(str(reading)),
         }
@@ -121,11 +117,7 @@ class PrototypeInversion(Attack):
         return [self._gallery(b, claim) for b in sorted(wanted, key=lambda b: b.samples)]
 
     def not_applicable(self, view: Sequence[Artifact], knowledge: Knowledge) -> str:
-        if not prototypes(view):
-            return "no model was recorded that could have made the prototypes"
-        if "auxiliary_data" in self.card.threat.knows and not len(knowledge.auxiliary or ()):
-            return "this attack needs auxiliary images, and the federation holds none back"
-        return ""
+        return unreadable(view, knowledge.auxiliary, "auxiliary_data" in self.card.threat.knows)
 
     def _gallery(self, bucket: Bucket, claim: Claim) -> Gallery:
         shown = np.unique(np.linspace(0, len(bucket) - 1, self.config.show).round().astype(int))

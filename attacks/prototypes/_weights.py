@@ -4,7 +4,7 @@ Features must be inverted with the very extractor that made them: on features of
 model, a decoder of the global model re-identifies 6 % where the client's re-identifies 84 %.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Sized
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -200,6 +200,17 @@ class Prototype:
     pair: str = ""  # of a replayed pair: its name
 
 
+def columns(every: Sequence[Prototype]) -> dict[str, NDArray[Any]]:
+    """What a claim says of the prototypes that it is about, [k] each; n and sender are -1 where unknown."""
+    return {
+        "label": np.array([p.label for p in every]),
+        "n": np.array([p.samples or -1 for p in every]),
+        "sender": np.array([-1 if p.sender.index is None else p.sender.index for p in every]),
+        "artifact": np.array([p.artifact for p in every]),
+        "origin": np.array([p.origin for p in every]),
+    }
+
+
 @dataclass(frozen=True, kw_only=True)
 class Source:
     """The prototypes that one set of weights made."""
@@ -210,6 +221,15 @@ class Source:
     @property
     def features(self) -> NDArray[np.float32]:  # [k, D]
         return np.stack([p.feature for p in self.prototypes])
+
+
+def unreadable(view: Sequence[Artifact], auxiliary: Sized | None, needed: bool = True) -> str:
+    """Why prototypes cannot be read, as a sentence; `needed`: whether auxiliary images are."""
+    if not prototypes(view):
+        return "no model was recorded that could have made the prototypes"
+    if needed and not len(auxiliary or ()):
+        return "this attack needs auxiliary images, and the federation holds none back"
+    return ""
 
 
 def prototypes(view: Sequence[Artifact]) -> list[Source]:

@@ -31,7 +31,7 @@ from attacks.evidence import Evidence
 from attacks.prototypes._subgroups import Property, Subgroup, find
 from attacks.prototypes._trials import group
 from attacks.prototypes._variants import read
-from attacks.prototypes._weights import Prototype, prototypes
+from attacks.prototypes._weights import Prototype, columns, prototypes, unreadable
 from attacks.trials import membership
 from attacks.trials.membership import Scores
 from fl.artifact import Artifact
@@ -117,12 +117,8 @@ class PropertyInference(Attack):
             "score": (np.stack([p.feature for p in every]) * weights[:, :-1]).sum(1) + weights[:, -1],
             "coefficient": weights[:, :-1],
             "intercept": weights[:, -1],
-            "label": np.array([p.label for p in every]),
-            "n": np.array([p.samples or -1 for p in every]),
-            "sender": np.array([-1 if p.sender.index is None else p.sender.index for p in every]),
+            **columns(every),
             "model": np.array([m for m, _, _ in rows]),
-            "artifact": np.array([p.artifact for p in every]),
-            "origin": np.array([p.origin for p in every]),
             "extractors": extractors,
             "subgroups": held,
         }
@@ -153,11 +149,7 @@ class PropertyInference(Attack):
         return found
 
     def not_applicable(self, view: Sequence[Artifact], knowledge: Knowledge) -> str:
-        if not prototypes(view):
-            return "no model was recorded that could have made the prototypes"
-        if not len(knowledge.auxiliary or ()):
-            return "this attack needs auxiliary images, and the federation holds none back"
-        return ""
+        return unreadable(view, knowledge.auxiliary)
 
     def _classifier(
         self, features: Floats, inside: NDArray[np.bool_], n: int, rng: np.random.Generator

@@ -31,7 +31,7 @@ from attacks.attack import Attack, Card, Claim, Effort, Knowledge, Truth
 from attacks.evidence import WHOLE, Evidence, Series
 from attacks.prototypes._tracing import OTHER, Bucket, traced
 from attacks.prototypes._variants import read, taken_for
-from attacks.prototypes._weights import prototypes
+from attacks.prototypes._weights import columns, prototypes, unreadable
 from attacks.trials import anyone, membership
 from fl.artifact import Artifact
 from fl.errors import UserError
@@ -120,13 +120,9 @@ class PrototypeMembership(Attack):
         every = [p for _, _, p in rows]
         return {
             "prototype": np.stack([p.feature for p in every]).astype(np.float64),
-            "label": np.array([p.label for p in every]),
-            "n": np.array([p.samples or -1 for p in every]),
+            **columns(every),
             "model": np.array([m for m, _, _ in rows]),
             "population": np.array([q for _, q, _ in rows]),
-            "sender": np.array([-1 if p.sender.index is None else p.sender.index for p in every]),
-            "artifact": np.array([p.artifact for p in every]),
-            "origin": np.array([p.origin for p in every]),
             "extractors": extractors,
             "mean": np.stack(means),
             "axes": np.stack(axes),
@@ -180,11 +176,7 @@ class PrototypeMembership(Attack):
         ]
 
     def not_applicable(self, view: Sequence[Artifact], knowledge: Knowledge) -> str:
-        if not prototypes(view):
-            return "no model was recorded that could have made the prototypes"
-        if not len(knowledge.auxiliary or ()):
-            return "this attack needs auxiliary images, and the federation holds none back"
-        return ""
+        return unreadable(view, knowledge.auxiliary)
 
     def _buckets(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[Bucket]:
         limits = self.config.members, self.config.others

@@ -18,8 +18,7 @@ penalty on ||z||^2). Its images look right even where they are wrong; only re-id
 wrong-prototype baseline tell. The decoder is UpCNN's, trained and fine-tuned in the same way.
 """
 
-import copy
-from collections.abc import Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -27,10 +26,11 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from attacks.attack import Effort, Extractor, Knowledge
-from attacks.prototypes._inversion import PrototypeInversion, Standard, Task
+from attacks.attack import Effort, Extractor
+from attacks.prototypes._decoding import DecoderInversion
+from attacks.prototypes._inversion import Standard, Task
 from attacks.prototypes.ridge import Ridge
-from attacks.trials.decoder import Training, build, fit, initialised, tensor
+from attacks.trials.decoder import build, initialised, tensor
 from fl.ranges import Amount, AtLeastOne, AtLeastZero, Positive, PositiveShare
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 Floats = NDArray[np.floating[Any]]
 
 
-class VAE(PrototypeInversion):
+class VAE(DecoderInversion):
     card = replace(
         Ridge.card,
         title="VAE inversion of prototypes",
@@ -51,29 +51,13 @@ class VAE(PrototypeInversion):
     )
 
     @dataclass(frozen=True, kw_only=True)
-    class Config(PrototypeInversion.Config):
+    class Config(DecoderInversion.Config):
         draw: Annotated[
             Literal["mode", "latent"],
             Field(
                 description="z of an image: 0, or what makes the image's own features match the prototype best"
             ),
         ] = "mode"
-        epochs: Annotated[
-            AtLeastOne, Field(description="passes over the auxiliary images on the global model's features")
-        ] = 10
-        fine_tune_epochs: Annotated[
-            AtLeastOne, Field(description="more passes on the features of each client's model")
-        ] = 2
-        least_steps: Annotated[
-            AtLeastZero,
-            Field(
-                description="steps that are taken even where few images make an epoch short; half as many to "
-                "fine-tune"
-            ),
-        ] = 600
-        width: Annotated[
-            int, Field(ge=32, multiple_of=32, description="width of the hidden layers, a multiple of 32")
-        ] = 512
         latents: Annotated[AtLeastOne, Field(description="dimension of z")] = 32
         variance: Annotated[Positive, Field(description="v: variance of a pixel in the likelihood")] = 0.02
         beta: Annotated[Amount, Field(description="weight of the Kullback-Leibler term")] = 1.0
@@ -84,10 +68,6 @@ class VAE(PrototypeInversion):
                 "autoencoder"
             ),
         ] = 0.5
-        batch: Annotated[AtLeastOne, Field(description="images in a batch")] = 128
-        lr: Annotated[
-            Amount, Field(description="peak of the one-cycle step size; half of it when fine-tuning")
-        ] = 2e-3
         latent_steps: Annotated[
             AtLeastZero, Field(description="steps of Adam over z at rate 0.05, with draw: latent")
         ] = 300
@@ -96,35 +76,7 @@ class VAE(PrototypeInversion):
             Field(description="weight of ||z||^2 against feature gaps in standard deviations, with draw: latent"),
         ] = 0.02
 
-    def invert(
-        self, tasks: Sequence[Task], first: Extractor, knowledge: Knowledge, rng: np.random.Generator
-    ) -> list[Floats]:
-        import torch
-
-        assert knowledge.auxiliary is not None
-        aux, c, device = knowledge.auxiliary.x, self.config, knowledge.device
-        generator = torch.Generator().manual_seed(int(rng.integers(2**62)))
-        start = first.features(aux)
-        pair = self._build(start.shape[1], knowledge.image_shape, generator).to(device)
-        whole = Training(epochs=c.epochs, least_steps=c.least_steps, batch=c.batch, lr=c.lr)
-        tuning = replace(whole, epochs=c.fine_tune_epochs, least_steps=c.least_steps // 2, lr=c.lr / 2)
-        self._train(pair, Standard(start)(start), aux, whole, generator, device)
-        images = []
-        for task in tasks:
-            features = task.extractor.features(aux)
-            scale = Standard(features)
-            own = copy.deepcopy(pair)
-            if not np.array_equal(features, start):
-                self._train(own, scale(features), aux, tuning, generator, device)
-            wanted = tensor(scale(task.features), device)
-            z = torch.zeros(len(wanted), c.latents, device=device)
-            if c.draw == "latent":
-                z = self._matching(own["decoder"], task.extractor, scale, wanted, z)
-            with torch.no_grad():
-                images.append(own["decoder"](torch.cat([wanted, z], 1)).cpu().numpy())
-        return images
-
-    def _build(self, features: int, shape: tuple[int, int, int], generator: "torch.Generator") -> "nn.ModuleDict":
+    def built(self, features: int, shape: tuple[int, int, int], generator: "torch.Generator") -> "nn.Module":
         from torch import nn
 
         c, (channels, h, w) = self.config, shape
@@ -151,25 +103,18 @@ class VAE(PrototypeInversion):
         decoder = build(features + c.latents, shape, c.width, generator)
         return nn.ModuleDict({"encoder": encoder, "decoder": decoder})
 
-    def _train(
-        self,
-        pair: "nn.ModuleDict",
-        features: Floats,
-        images: Floats,
-        training: Training,
-        generator: "torch.Generator",
-        device: str,
-    ) -> None:
+    def loss(
+        self, networks: Any, features: "Tensor", images: "Tensor", generator: "torch.Generator"
+    ) -> "Callable[[Tensor], Tensor]":
         import torch
 
-        f, x, c = tensor(features, device), tensor(images, device), self.config
-        encoder: Any = pair["encoder"]
+        f, x, c, encoder = features, images, self.config, networks["encoder"]
 
         def noise(like: "Tensor") -> "Tensor":
-            return torch.randn(like.shape, generator=generator).to(device)
+            return torch.randn(like.shape, generator=generator).to(x.device)
 
         def misfit(z: "Tensor", rows: "Tensor") -> "Tensor":
-            gap = pair["decoder"](torch.cat([f[rows], z], 1)) - x[rows]
+            gap = networks["decoder"](torch.cat([f[rows], z], 1)) - x[rows]
             found: Tensor = gap.square().flatten(1).sum(1) / (2 * c.variance)
             return found
 
@@ -183,7 +128,17 @@ class VAE(PrototypeInversion):
             average: Tensor = total.mean()
             return average
 
-        fit(pair, loss, len(x), training, generator)
+        return loss
+
+    def made(self, networks: Any, task: Task, scale: Standard, wanted: "Tensor") -> "Tensor":
+        import torch
+
+        decoder, z = networks["decoder"], torch.zeros(len(wanted), self.config.latents, device=wanted.device)
+        if self.config.draw == "latent":
+            z = self._matching(decoder, task.extractor, scale, wanted, z)
+        with torch.no_grad():
+            found: Tensor = decoder(torch.cat([wanted, z], 1))
+        return found
 
     def _matching(
         self, decoder: "nn.Module", extractor: Extractor, scale: Standard, wanted: "Tensor", start: "Tensor"

@@ -1,0 +1,99 @@
+"""What inversions share that train a decoder: on the global model's features, then a copy on each client's.
+
+A subclass writes what is trained (`built`), its loss (`loss`) and what it makes of features (`made`).
+"""
+
+import copy
+from abc import abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Annotated, Any
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field
+
+from attacks.attack import Extractor, Knowledge
+from attacks.prototypes._inversion import PrototypeInversion, Standard, Task
+from attacks.trials.decoder import Training, fit, tensor
+from fl.ranges import Amount, AtLeastOne, AtLeastZero
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor, nn
+
+Floats = NDArray[np.floating[Any]]
+
+
+class DecoderInversion(PrototypeInversion):
+    """Base class. A subclass sets `card` and writes `built`, `loss` and `made`."""
+
+    @dataclass(frozen=True, kw_only=True)
+    class Config(PrototypeInversion.Config):
+        epochs: Annotated[
+            AtLeastOne, Field(description="passes over the auxiliary images on the global model's features")
+        ] = 10
+        fine_tune_epochs: Annotated[
+            AtLeastOne, Field(description="more passes on the features of each client's model")
+        ] = 2
+        least_steps: Annotated[
+            AtLeastZero,
+            Field(
+                description="steps that are taken even where few images make an epoch short; half as many to "
+                "fine-tune"
+            ),
+        ] = 600
+        width: Annotated[
+            int,
+            Field(
+                ge=32,
+                multiple_of=32,
+                description="width of the hidden layers, a multiple of 32; channels are 1/8, 1/16 and 1/32 of it",
+            ),
+        ] = 512
+        batch: Annotated[AtLeastOne, Field(description="images in a batch")] = 128
+        lr: Annotated[
+            Amount, Field(description="peak of the one-cycle step size; half of it when fine-tuning")
+        ] = 2e-3
+
+    @abstractmethod
+    def built(self, features: int, shape: tuple[int, int, int], generator: "torch.Generator") -> "nn.Module":
+        """The networks that are trained, for that many features."""
+
+    @abstractmethod
+    def loss(
+        self, networks: Any, features: "Tensor", images: "Tensor", generator: "torch.Generator"
+    ) -> "Callable[[Tensor], Tensor]":
+        """Rows of standardised features [n, D] and images [n, C, H, W] to their loss."""
+
+    @abstractmethod
+    def made(self, networks: Any, task: Task, scale: Standard, wanted: "Tensor") -> "Tensor":
+        """Images [k, C, H, W] of the task's standardised features [k, D]."""
+
+    def invert(
+        self, tasks: Sequence[Task], first: Extractor, knowledge: Knowledge, rng: np.random.Generator
+    ) -> list[Floats]:
+        import torch
+
+        assert knowledge.auxiliary is not None
+        aux, c, device = knowledge.auxiliary.x, self.config, knowledge.device
+        generator = torch.Generator().manual_seed(int(rng.integers(2**62)))
+        whole = Training(epochs=c.epochs, least_steps=c.least_steps, batch=c.batch, lr=c.lr)
+        tuning = replace(whole, epochs=c.fine_tune_epochs, least_steps=c.least_steps // 2, lr=c.lr / 2)
+
+        def train(networks: "nn.Module", features: Floats, how: Training) -> None:
+            loss = self.loss(networks, tensor(features, device), tensor(aux, device), generator)
+            fit(networks, loss, len(aux), how, generator)
+
+        start = first.features(aux)
+        common = self.built(start.shape[1], knowledge.image_shape, generator).to(device)
+        train(common, Standard(start)(start), whole)
+        images = []
+        for task in tasks:
+            features = task.extractor.features(aux)
+            scale, own = Standard(features), copy.deepcopy(common)
+            if not np.array_equal(features, start):
+                train(own, scale(features), tuning)
+            found = self.made(own, task, scale, tensor(scale(task.features), device))
+            images.append(found.detach().cpu().numpy())
+        return images
