@@ -45,8 +45,8 @@ class GeneratorExtraction(GeneratorDistance):
         source="arXiv:2301.13188, sec. 5.1",
         goal=Goal.RECONSTRUCTION,
         learns="training images themselves: some of what the generator makes is a copy of one",
-        does_not_show="copies of images beyond those compared, a few copies among many clients' images where there "
-        "are fewer than three generators, shifted or recoloured copies, and what "
+        does_not_show="copies of images beyond those compared, a few copies among many clients' images where "
+        "there are fewer than three generators, shifted or recoloured copies, and what "
         "more generated images would hold; it is no proof of privacy",
     )
 
