@@ -78,15 +78,10 @@ def classes(out: Path) -> list[Figure]:
 
 
 PIECES = (
-    Piece("ig-fresh", ("M8",), partial(images, tool="inverting_gradients", model="fresh", per_size=12)),
-    Piece("ig-trained", ("M8",), partial(images, tool="inverting_gradients", model="trained", per_size=12)),
+    Piece("ig-fresh", ("M8",), partial(images, tool="inverting_gradients", model="fresh", per_size=8)),
+    Piece("ig-trained", ("M8",), partial(images, tool="inverting_gradients", model="trained", per_size=8)),
     Piece(
         "grnn-fresh", ("M8",), partial(images, tool="grnn_updates", model="fresh", per_size=8, iterations=1000)
-    ),
-    Piece(
-        "grnn-trained",
-        ("M8",),
-        partial(images, tool="grnn_updates", model="trained", per_size=8, iterations=1000),
     ),
     Piece("analytic-fresh", ("M8",), partial(images, tool="analytic", model="fresh", per_size=20)),
     Piece("analytic-trained", ("M8",), partial(images, tool="analytic", model="trained", per_size=20)),

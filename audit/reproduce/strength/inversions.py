@@ -4,14 +4,16 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from attacks.attack import Attack, Extractor, Floats, Images, Knowledge
-from attacks.prototypes._inversion import Task
+from attacks.prototypes._inversion import Standard, Task
 from attacks.prototypes._trials import CLASS_MEAN, WRONG_SAME
 from attacks.prototypes.prototype_difference import PrototypeDifference
 from attacks.prototypes.upcnn import UpCNN
+from attacks.prototypes.vae import VAE
 from audit.controls.lab import Replays
 from audit.observer.truth import shifted
 from audit.observer.view import granted
@@ -34,7 +36,8 @@ FEDERATION = {
 }
 NAME = "prototypes"  # of the run folder
 DIFFERENCE = "replayed, from a difference"
-ALONE = {"sizes": [1], "clients": 1, "groups": 100}  # one client's features of single images
+ALONE = {"sizes": [1], "clients": 1, "groups": 100}  # features of single images
+CLIENT = 0  # whose prototypes are attacked, with its own model
 
 
 class Naive(UpCNN):
@@ -51,9 +54,9 @@ class Naive(UpCNN):
 
 def upcnn(out: Path) -> list[Figure]:
     """One decoder for M1, M4, M5 and M11."""
-    decoder = Naive(Naive.Config(max_clients=2, show_sizes=()))
-    replay = {"sizes": [1, 2, 5, 20, 100], "clients": 2, "groups": 100}
-    found = tried(case(out, NAME, FEDERATION), decoder, replay, more=recovered)
+    decoder = Naive(Naive.Config(max_clients=1, show_sizes=()))
+    replay = {"sizes": [1, 2, 5, 20, 100], "clients": 1, "groups": 100}
+    found = tried(case(out, NAME, FEDERATION), decoder, replay, more=recovered, client=CLIENT)
     here, naive = found.evidence, found.measured({**found.claim, "images": decoder.naive})
     rank1 = {n: pick(here, "rank1", n=n) for n in (1, 2, 5, 20, 100)}
     ssim = {n: pick(here, "ssim", n=n) for n in (1, 100)}
@@ -87,7 +90,9 @@ def upcnn(out: Path) -> list[Figure]:
 
 
 def ridge(out: Path) -> list[Figure]:
-    found = tried(case(out, NAME, FEDERATION), attack("ridge", max_clients=1, show_sizes=()), ALONE)
+    found = tried(
+        case(out, NAME, FEDERATION), attack("ridge", max_clients=1, show_sizes=()), ALONE, client=CLIENT
+    )
     rank1 = pick(found.evidence, "rank1", n=1)
     return [
         of(rank1, "M3", "ridge, n = 1: rank-1", least=0.55),
@@ -100,7 +105,7 @@ def auxiliary(out: Path, name: str) -> list[Figure]:
     change, least = {"shifted": (lambda x, _: shifted(x), 0.5), "absent": (without_classes, 0.25)}[name]
     what = {"shifted": "shifted auxiliary images", "absent": "auxiliary images of other classes alone"}[name]
     decoder = attack("upcnn", max_clients=1, show_sizes=())
-    found = tried(case(out, NAME, FEDERATION), decoder, ALONE, auxiliary=change).evidence
+    found = tried(case(out, NAME, FEDERATION), decoder, ALONE, auxiliary=change, client=CLIENT).evidence
     return [
         of(pick(found, "rank1", n=1), "M2", f"UpCNN, {what}, n = 1: rank-1", least=least),
         of(pick(found, "ssim", n=1), "M2", "SSIM"),
@@ -114,19 +119,33 @@ def without_classes(images: Images, view: Sequence[Artifact]) -> Images:
     return Images(x=images.x[kept], y=images.y[kept])
 
 
-def vae(out: Path, draw: str) -> list[Figure]:
-    replay = {**ALONE, "groups": 60}
-    tool = attack("vae", max_clients=1, show_sizes=(), draw=draw)
-    rank1 = pick(tried(case(out, NAME, FEDERATION), tool, replay).evidence, "rank1", n=1)
-    what, least = {"mode": ("VAE, z = 0", 0.55), "latent": ("VAE, latent search", 0.5)}[draw]
-    return [of(rank1, "M6", f"{what}, n = 1: rank-1", least=least)]
+class Mode(VAE):
+    """Searches for z, and keeps beside that the images of z = 0."""
+
+    def _matching(self, decoder: Any, extractor: Extractor, scale: Standard, wanted: Any, start: Any) -> Any:
+        import torch
+
+        with torch.no_grad():
+            self.mode = decoder(torch.cat([wanted, start], 1)).numpy()
+        return super()._matching(decoder, extractor, scale, wanted, start)
+
+
+def vae(out: Path) -> list[Figure]:
+    """z = 0 and the latent search of one autoencoder."""
+    tool = Mode(Mode.Config(max_clients=1, show_sizes=(), draw="latent"))
+    found = tried(case(out, NAME, FEDERATION), tool, ALONE, client=CLIENT)
+    mode = pick(found.measured({**found.claim, "images": tool.mode}), "rank1", n=1)
+    return [
+        of(mode, "M6", "VAE, z = 0, n = 1: rank-1", least=0.55),
+        of(pick(found.evidence, "rank1", n=1), "M6", "VAE, latent search, n = 1: rank-1", least=0.5),
+    ]
 
 
 def grnn(out: Path, n: int) -> list[Figure]:
     """Without auxiliary images; n = 1 must be redrawn, n = 20 must not."""
     tool = attack("grnn", max_clients=1, per_size=16, show_sizes=())
     replay = {"sizes": [n], "clients": 1, "groups": 16}
-    found = tried(case(out, NAME, FEDERATION), tool, replay).evidence
+    found = tried(case(out, NAME, FEDERATION), tool, replay, client=CLIENT).evidence
     rank1, ssim = pick(found, "rank1", n=n), pick(found, "ssim", n=n)
     above = ssim.value - blind(ssim, CLASS_MEAN)
     one = Figure(row="M7", what=f"n = {n}: SSIM above the class mean", value=above, trials=ssim.trials)
@@ -141,7 +160,7 @@ def grnn(out: Path, n: int) -> list[Figure]:
 
 def recovered(case: Case, recorded: Sequence[Artifact], n: int = 499) -> Replays:
     """Features of single images, out of prototypes of n and of n + 1 images, as prototypes of one image each."""
-    pairs = plant("pairs", case, recorded, Replay(sizes=(n,), clients=2, groups=60))
+    pairs = plant("pairs", case, recorded, Replay(sizes=(n,), clients=1, groups=60))
     tool: Attack = PrototypeDifference(PrototypeDifference.Config(grows=True))
     known = granted(case, tool.card, 0)
     claim = tool.run([*recorded, *pairs.artifacts], known, case.streams.numpy("attack", "difference"))
@@ -166,8 +185,7 @@ PIECES = (
     Piece("shifted", ("M2",), partial(auxiliary, name="shifted")),
     Piece("absent", ("M2",), partial(auxiliary, name="absent")),
     Piece("ridge", ("M3",), ridge),
-    Piece("vae", ("M6",), partial(vae, draw="mode")),
-    Piece("latent", ("M6",), partial(vae, draw="latent")),
+    Piece("vae", ("M6",), vae),
     Piece("grnn", ("M7",), partial(grnn, n=1)),
     Piece("grnn-20", ("M7",), partial(grnn, n=20)),
 )
