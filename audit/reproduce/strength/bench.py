@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from attacks.attack import Attack, Card, Claim, Images, Knowledge
+from attacks.attack import Attack, Card, Claim, Images, Truth
 from attacks.evidence import REPLAYED, Evidence
 from audit.controls.lab import Replays
 from audit.observer.truth import KnownTruth
@@ -22,6 +22,7 @@ from audit.subject.open import open_case
 from audit.subject.rundir import RunDir
 from audit.subject.simulated import plugin
 from fl.artifact import Artifact, Role
+from fl.streams import Streams
 
 FRAME: Mapping[str, Any] = {  # of every federation here
     "seed": 7,
@@ -64,12 +65,18 @@ class Tried:
 
     claim: Claim
     seconds: float  # of the processor, without planting and measuring
-    knowledge: Knowledge
-    measured: Callable[[Claim], list[Evidence]]
+    attack: Attack
+    truth: Truth
+    streams: Streams
 
     @property
     def evidence(self) -> list[Evidence]:
-        return self.measured(self.claim)
+        return self.measured(self.attack)
+
+    def measured(self, by: Attack, **changed: Any) -> list[Evidence]:
+        """The claim, with some of its arrays changed, as another attack of its kind would have it."""
+        rng = self.streams.numpy("measure", type(self.attack).__name__)
+        return by.measure({**self.claim, **changed}, self.truth, rng)
 
 
 def tried(
@@ -103,12 +110,8 @@ def tried(
         known = replace(known, auxiliary=auxiliary(known.auxiliary, view))
     name, started = type(attack).__name__, time.process_time()
     claim = attack.run(view, known, case.streams.numpy("attack", name))
-    return Tried(
-        claim=claim,
-        seconds=time.process_time() - started,
-        knowledge=known,
-        measured=lambda c: attack.measure(c, truth, case.streams.numpy("measure", name)),
-    )
+    seconds = time.process_time() - started
+    return Tried(claim=claim, seconds=seconds, attack=attack, truth=truth, streams=case.streams)
 
 
 def unplanted(attack: Attack) -> Card:

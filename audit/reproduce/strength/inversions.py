@@ -57,7 +57,7 @@ def upcnn(out: Path) -> list[Figure]:
     decoder = Naive(Naive.Config(max_clients=1, show_sizes=()))
     replay = {"sizes": [1, 2, 5, 20, 100], "clients": 1, "groups": 100}
     found = tried(case(out, NAME, FEDERATION), decoder, replay, more=recovered, client=CLIENT)
-    here, naive = found.evidence, found.measured({**found.claim, "images": decoder.naive})
+    here, naive = found.evidence, found.measured(decoder, images=decoder.naive)
     rank1 = {n: pick(here, "rank1", n=n) for n in (1, 2, 5, 20, 100)}
     ssim = {n: pick(here, "ssim", n=n) for n in (1, 100)}
     wrong = blind(rank1[1], WRONG_SAME)
@@ -134,7 +134,7 @@ def vae(out: Path) -> list[Figure]:
     """z = 0 and the latent search of one autoencoder."""
     tool = Mode(Mode.Config(max_clients=1, show_sizes=(), draw="latent"))
     found = tried(case(out, NAME, FEDERATION), tool, ALONE, client=CLIENT)
-    mode = pick(found.measured({**found.claim, "images": tool.mode}), "rank1", n=1)
+    mode = pick(found.measured(tool, images=tool.mode), "rank1", n=1)
     return [
         of(mode, "M6", "VAE, z = 0, n = 1: rank-1", least=0.55),
         of(pick(found.evidence, "rank1", n=1), "M6", "VAE, latent search, n = 1: rank-1", least=0.5),
