@@ -104,7 +104,7 @@ def auxiliary(out: Path, name: str) -> list[Figure]:
     """UpCNN with images of another law, or without any of the client's classes."""
     change, least = {"shifted": (lambda x, _: shifted(x), 0.5), "absent": (without_classes, 0.25)}[name]
     what = {"shifted": "shifted auxiliary images", "absent": "auxiliary images of other classes alone"}[name]
-    decoder = attack("upcnn", max_clients=1, show_sizes=())
+    decoder = attack("upcnn", max_clients=1, epochs=5, show_sizes=())
     found = tried(case(out, NAME, FEDERATION), decoder, ALONE, auxiliary=change, client=CLIENT).evidence
     return [
         of(pick(found, "rank1", n=1), "M2", f"UpCNN, {what}, n = 1: rank-1", least=least),
@@ -132,7 +132,7 @@ class Mode(VAE):
 
 def vae(out: Path) -> list[Figure]:
     """z = 0 and the latent search of one autoencoder."""
-    tool = Mode(Mode.Config(max_clients=1, show_sizes=(), draw="latent"))
+    tool = Mode(Mode.Config(max_clients=1, epochs=5, show_sizes=(), draw="latent"))
     found = tried(case(out, NAME, FEDERATION), tool, ALONE, client=CLIENT)
     mode = pick(found.measured(tool, images=tool.mode), "rank1", n=1)
     return [
