@@ -21,7 +21,7 @@ from audit.subject.messages import messages
 from audit.subject.open import open_case
 from audit.subject.rundir import RunDir
 from audit.subject.simulated import plugin
-from fl.artifact import Artifact, Role
+from fl.artifact import Artifact, Party, Role
 from fl.streams import Streams
 
 FRAME: Mapping[str, Any] = {  # of every federation here
@@ -87,17 +87,19 @@ def tried(
     auxiliary: Callable[[Images, Sequence[Artifact]], Images] | None = None,
     more: More | None = None,
     card: Card | None = None,
-    client: int | None = None,
+    clients: int | None = None,
 ) -> Tried:
     """The attack's claim on what its observer reads and on what `more` adds.
 
-    `auxiliary` changes the images that the adversary has; `card` stands in the place of the attack's own; of one
-    `client` alone are the messages that are attacked and replayed.
+    `auxiliary` changes the images that the adversary has; `card` stands in the place of the attack's own. Messages
+    of the first `clients` alone are attacked and replayed.
     """
     card = card or attack.card
     assert case.artifacts is not None, "the federation was recorded"
     recorded = messages(case.artifacts, {*card.reads, *case.card.downlink}, card.rounds)
-    recorded = [a for a in recorded if client in (None, a.sender.index) or a.sender.role != Role.CLIENT]
+    if clients is not None:
+        first = {Party.client(k) for k in range(clients)}
+        recorded = [a for a in recorded if a.sender in first or a.sender.role != Role.CLIENT]
     settings = Replay.model_validate(replay)
     made = [plant(card.control, case, recorded, settings)] if card.control else []
     made += [more(case, recorded)] if more else []

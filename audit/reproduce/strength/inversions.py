@@ -36,8 +36,7 @@ FEDERATION = {
 }
 NAME = "prototypes"  # of the run folder
 DIFFERENCE = "replayed, from a difference"
-ALONE = {"sizes": [1], "clients": 1, "groups": 100}  # features of single images
-CLIENT = 0  # whose prototypes are attacked, with its own model
+ALONE = {"sizes": [1], "groups": 100}  # features of single images
 
 
 class Naive(UpCNN):
@@ -54,9 +53,9 @@ class Naive(UpCNN):
 
 def upcnn(out: Path) -> list[Figure]:
     """One decoder for M1, M4, M5 and M11."""
-    decoder = Naive(Naive.Config(max_clients=1, show_sizes=()))
-    replay = {"sizes": [1, 2, 5, 20, 100], "clients": 1, "groups": 100}
-    found = tried(case(out, NAME, FEDERATION), decoder, replay, more=recovered, client=CLIENT)
+    decoder = Naive(Naive.Config(max_clients=4, show_sizes=()))
+    replay = {"sizes": [1, 2, 5, 20, 100], "groups": 100}
+    found = tried(case(out, NAME, FEDERATION), decoder, replay, more=recovered, clients=4)
     here, naive = found.evidence, found.measured(decoder, images=decoder.naive)
     rank1 = {n: pick(here, "rank1", n=n) for n in (1, 2, 5, 20, 100)}
     ssim = {n: pick(here, "ssim", n=n) for n in (1, 100)}
@@ -90,9 +89,7 @@ def upcnn(out: Path) -> list[Figure]:
 
 
 def ridge(out: Path) -> list[Figure]:
-    found = tried(
-        case(out, NAME, FEDERATION), attack("ridge", max_clients=1, show_sizes=()), ALONE, client=CLIENT
-    )
+    found = tried(case(out, NAME, FEDERATION), attack("ridge", max_clients=1, show_sizes=()), ALONE, clients=1)
     rank1 = pick(found.evidence, "rank1", n=1)
     return [
         of(rank1, "M3", "ridge, n = 1: rank-1", least=0.55),
@@ -105,7 +102,7 @@ def auxiliary(out: Path, name: str) -> list[Figure]:
     change, least = {"shifted": (lambda x, _: shifted(x), 0.5), "absent": (without_classes, 0.25)}[name]
     what = {"shifted": "shifted auxiliary images", "absent": "auxiliary images of other classes alone"}[name]
     decoder = attack("upcnn", max_clients=1, epochs=5, show_sizes=())
-    found = tried(case(out, NAME, FEDERATION), decoder, ALONE, auxiliary=change, client=CLIENT).evidence
+    found = tried(case(out, NAME, FEDERATION), decoder, ALONE, auxiliary=change, clients=1).evidence
     return [
         of(pick(found, "rank1", n=1), "M2", f"UpCNN, {what}, n = 1: rank-1", least=least),
         of(pick(found, "ssim", n=1), "M2", "SSIM"),
@@ -133,7 +130,7 @@ class Mode(VAE):
 def vae(out: Path) -> list[Figure]:
     """z = 0 and the latent search of one autoencoder."""
     tool = Mode(Mode.Config(max_clients=1, epochs=5, show_sizes=(), draw="latent"))
-    found = tried(case(out, NAME, FEDERATION), tool, ALONE, client=CLIENT)
+    found = tried(case(out, NAME, FEDERATION), tool, ALONE, clients=1)
     mode = pick(found.measured(tool, images=tool.mode), "rank1", n=1)
     return [
         of(mode, "M6", "VAE, z = 0, n = 1: rank-1", least=0.55),
@@ -144,8 +141,8 @@ def vae(out: Path) -> list[Figure]:
 def grnn(out: Path, n: int) -> list[Figure]:
     """Without auxiliary images; n = 1 must be redrawn, n = 20 must not."""
     tool = attack("grnn", max_clients=1, per_size=16, show_sizes=())
-    replay = {"sizes": [n], "clients": 1, "groups": 16}
-    found = tried(case(out, NAME, FEDERATION), tool, replay, client=CLIENT).evidence
+    replay = {"sizes": [n], "groups": 16}
+    found = tried(case(out, NAME, FEDERATION), tool, replay, clients=1).evidence
     rank1, ssim = pick(found, "rank1", n=n), pick(found, "ssim", n=n)
     above = ssim.value - blind(ssim, CLASS_MEAN)
     one = Figure(row="M7", what=f"n = {n}: SSIM above the class mean", value=above, trials=ssim.trials)
@@ -160,7 +157,7 @@ def grnn(out: Path, n: int) -> list[Figure]:
 
 def recovered(case: Case, recorded: Sequence[Artifact], n: int = 499) -> Replays:
     """Features of single images, out of prototypes of n and of n + 1 images, as prototypes of one image each."""
-    pairs = plant("pairs", case, recorded, Replay(sizes=(n,), clients=1, groups=60))
+    pairs = plant("pairs", case, recorded, Replay(sizes=(n,), groups=60))
     tool: Attack = PrototypeDifference(PrototypeDifference.Config(grows=True))
     known = granted(case, tool.card, 0)
     claim = tool.run([*recorded, *pairs.artifacts], known, case.streams.numpy("attack", "difference"))

@@ -129,7 +129,7 @@ def test_what_is_recovered_from_two_prototypes_are_the_features_of_the_image_tha
         return kept[0][0]
 
     tool = bench.attack("ridge", max_clients=1, show_sizes=[])
-    found = bench.tried(digits, tool, {"sizes": [1], "clients": 1, "groups": 8}, more=more, client=1)
+    found = bench.tried(digits, tool, {"sizes": [1], "groups": 8}, more=more, clients=1)
     (made, recorded), train = kept[0], digits.data.train
     assert digits.make_net is not None and len(made.artifacts) > 20
     for a in made.artifacts[:5]:
