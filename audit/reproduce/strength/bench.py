@@ -91,8 +91,8 @@ def tried(
 ) -> Tried:
     """The attack's claim on what its observer reads and on what `more` adds.
 
-    `auxiliary` changes the images that the adversary has; `card` stands in the place of the attack's own. Messages
-    of the first `clients` alone are attacked and replayed.
+    `auxiliary` changes the images that the adversary has; `card` stands in the place of the attack's own.
+    Messages of the first `clients` alone are attacked and replayed.
     """
     card = card or attack.card
     assert case.artifacts is not None, "the federation was recorded"
