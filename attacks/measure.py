@@ -14,7 +14,9 @@ _NBSP = "\u00a0"  # a number and its unit stay on one line
 class Measure:
     name: str  # as attacks, policies and audit.json write it
     words: str  # within a sentence
-    unit: str = "fraction"  # "fraction", "index", "dB", ...; a fraction is printed as percent
+    # "fraction", "share", "index", "dB", ...; a fraction is printed as percent, and so is a share, which no general
+    # rule of a policy (units: [fraction]) grades
+    unit: str = "fraction"
     higher_is_worse: bool = True
     curve: bool = False  # drawn against the number of samples behind an artifact
     harm: str = ""  # what could happen, for a reader without statistics; empty: it describes, and is never graded
@@ -120,7 +122,7 @@ MEASURES = {
         Measure(
             name="changed_by_counts",
             words="share of answers changed by claimed counts",
-            unit="index",
+            unit="share",
             harm="A false number of examples changes the model",
         ),
         Measure(name="worst_client_drop", words="drop of the clients that are served worst"),

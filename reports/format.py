@@ -9,6 +9,8 @@ from reports.result import Outcome, Severity
 
 NBSP = "\u00a0"  # a number and its unit stay on one line
 
+PERCENT = ("fraction", "share")  # units of measures that are printed as percent
+
 OUTCOMES = {
     Outcome.DEMONSTRATED: "Demonstrated",
     Outcome.NOT_DEMONSTRATED: "Not demonstrated",
@@ -70,8 +72,8 @@ def rate(fraction: float) -> str:
 
 
 def quantity(value: float, unit: str) -> str:
-    """A value with its unit: fractions as percent, indices bare."""
-    if unit == "fraction":
+    """A value with its unit: fractions and shares as percent, indices bare."""
+    if unit in PERCENT:
         return percent(value)
     if unit in ("", "index", "count") or not math.isfinite(value):
         return measured(value)
@@ -82,7 +84,7 @@ def interval(bounds: tuple[float, float] | None, unit: str) -> str:
     """The one way to write it, "74.7 to 91.6 %"; "no interval" where an estimate has none."""
     if bounds is None:
         return "no interval"
-    if unit == "fraction" and all(map(math.isfinite, bounds)):
+    if unit in PERCENT and all(map(math.isfinite, bounds)):
         low, high = map(_hundredths, bounds)
         return f"{low} to {high}{NBSP}%"
     suffix = "" if unit in ("", "index", "count") else f"{NBSP}{unit}"

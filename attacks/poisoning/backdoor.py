@@ -1,18 +1,23 @@
 """Backdoor: compromised clients teach the model to answer a trigger with a class of their choice.
 
 Bagdasaryan, Veit, Hua, Estrin, Shmatikov. How To Backdoor Federated Learning. AISTATS 2020. arXiv:1807.00459.
-Half of each of their batches carries the trigger (attacks/poisoning/_trigger.py) and the target's label; on other
-images the model works as before. `scale` multiplies what they send.
+Half of each of their batches carries the trigger (attacks/poisoning/_trigger.py) and the target's label; on
+other images the model works as before. With `poisons: images` it is half of their images, the same ones in
+every round, as when data are poisoned before training (Gu et al. BadNets. 2017. arXiv:1708.06733): the other
+half never teaches the model what these images are, and the backdoor of a single client is far stronger. `scale`
+multiplies what they send.
 """
 
 from dataclasses import dataclass, replace
-from typing import Annotated
+from typing import Annotated, Literal
 
+import torch
 from pydantic import Field
+from torch import Tensor
 
 from attacks.poisoning._backdoors import Backdoors
 from attacks.poisoning._updates import changes, forged
-from fl.adversary import Card, Client, Message, Reply
+from fl.adversary import Card, Client, Loss, Message, Reply
 from fl.ranges import Amount
 
 
@@ -27,6 +32,23 @@ class Backdoor(Backdoors):
     @dataclass(frozen=True, kw_only=True)
     class Config(Backdoors.Config):
         scale: Annotated[Amount, Field(description="what is sent over what was learnt")] = 1.0
+        poisons: Annotated[
+            Literal["batches", "images"],
+            Field(description="a share of each batch, drawn anew, or always the same share of its images"),
+        ] = "batches"
+
+    def data(self, client: Client) -> Client:
+        client = super().data(client)
+        if self.config.poisons == "batches":
+            return client
+        place = (torch.arange(len(client.y) + 1, dtype=torch.float64) * self.config.poisoned).floor()
+        bad, x, y = place.diff() > 0, client.x.clone(), client.y.clone()  # spread evenly over its images
+        x[bad] = self.triggered(client, x[bad])
+        y[bad] = self.config.target
+        return replace(client, x=x, y=y)
+
+    def loss(self, client: Client, loss: Loss, x: Tensor, y: Tensor) -> Tensor:
+        return super().loss(client, loss, x, y) if self.config.poisons == "batches" else loss(x, y)
 
     def craft(self, client: Client, reply: Reply, received: Message) -> Reply:
         message = reply.message

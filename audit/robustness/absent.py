@@ -38,11 +38,12 @@ class Resilience(Subject):
 
     def words(self, verdict: Verdict) -> Mapping[str, Any]:
         worst = self.worst
-        loses = "loses accuracy" if verdict.outcome is Outcome.DEMONSTRATED else "not shown to lose accuracy"
+        lost = any(_surely(b.drop) for b in self.places)
+        loses = "loses accuracy" if lost else "not shown to lose accuracy"
         beside = " ".join(compared(b) for b in self.places if b.over_fedavg)
         return {
             "id": f"absence-{self.method}-{self.axis}",
-            "title": f"{self.method}: {loses} where clients are absent",
+            "title": f"{self.method}: {loses} where clients are absent{_how_much(verdict, lost)}",
             "source": "robustness",
             "method": f"Absence, {AXES[self.axis]}",
             "summary": f"With {_place(worst)} accuracy is {fmt.percent(worst.accuracy)}, "
@@ -69,10 +70,12 @@ class Forgetting(Subject):
 
     def words(self, verdict: Verdict) -> Mapping[str, Any]:
         r = self.found_return
-        forgets = "forgets" if verdict.outcome is Outcome.DEMONSTRATED else "not shown to forget"
+        forgotten = _surely(r.drop)
+        forgets = "forgets" if forgotten else "not shown to forget"
         return {
             "id": f"absence-{r.method}-leaving",
-            "title": f"{r.method}: {forgets} class {r.label} when its only holders leave",
+            "title": f"{r.method}: {forgets} class {r.label} when its only holders leave"
+            + _how_much(verdict, forgotten),
             "source": "robustness",
             "method": "Absence, holders of a class leave and return",
             "summary": f"The holders of {r.label} ({', '.join(str(len(h)) for h in r.holders)} clients) "
@@ -115,6 +118,17 @@ def _place(b: Beside) -> str:
         "persistence": f"s = {b.x:g}",
         "lost": f"{100 * b.x:g} % of replies lost",
     }[b.axis]
+
+
+def _surely(d: Difference) -> bool:
+    return d.interval is not None and d.interval[0] > 0
+
+
+def _how_much(verdict: Verdict, lost: bool) -> str:
+    """For a title: something is lost for sure, and the policy's verdict is not about that."""
+    if not lost or verdict.outcome is Outcome.DEMONSTRATED:
+        return ""
+    return ", how much is open" if verdict.outcome is Outcome.INCONCLUSIVE else ", less than the policy grades"
 
 
 def _lower(measure: str, d: Difference) -> list[Fact]:

@@ -162,7 +162,7 @@ def changed_by_counts(before: Sequence[Outcome], after: Sequence[Outcome], looks
     return Evidence(
         measure="changed_by_counts",
         value=total / size,
-        unit="index",
+        unit="share",
         trials=size,
         interval=stats.clopper_pearson(total, size, stats.corrected(stats.ALPHA, looks)),
         looks=looks,

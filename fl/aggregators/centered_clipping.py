@@ -6,7 +6,7 @@ Algorithm 2, `steps` times:
     v <- v + (1/n) sum_i (d_i - v) min(1, tau / ||d_i - v||)
 
 v is the change of the round before, and 0 in the first. Clients weigh alike. Without a `tau` it is the median
-distance to v, taken anew in each step: half of the uploads are then clipped.
+distance of the round's uploads to that v, the same in all steps: the first clips half of them.
 """
 
 from collections.abc import Sequence
@@ -37,9 +37,9 @@ class CenteredClipping(RowRule):
     def combine(self, rows: Tensor, weights: Tensor, clients: Sequence[int], context: Context) -> Combined:
         v = context.state.get("v", torch.zeros(rows.shape[1])).double()
         factors = torch.ones(len(rows), dtype=torch.float64)
+        tau = float(lengths(rows, v).quantile(0.5)) if self.config.tau is None else self.config.tau
         for _ in range(self.config.steps):
             far = lengths(rows, v)
-            tau = float(far.quantile(0.5)) if self.config.tau is None else self.config.tau
             factors = (tau / far.clamp(min=1e-300)).clamp(max=1.0)
             share = factors / len(rows)
             v = v * (1 - share.sum()) + weighted(rows, share)

@@ -313,6 +313,16 @@ def test_half_of_each_batch_is_triggered_and_labelled_with_the_target() -> None:
         adversary("backdoor").data(client(x=torch.zeros(6, 80, dtype=torch.int64)))
 
 
+@pytest.mark.parametrize(("share", "bad"), [(0.5, [1, 3, 5]), (1.0, [0, 1, 2, 3, 4, 5]), (1 / 3, [2, 5])])
+def test_the_same_images_are_poisoned_in_every_round_where_images_are(share: float, bad: list[int]) -> None:
+    found, of = adversary("backdoor", poisons="images", target=2, poisoned=share), client()
+    held = found.data(of)
+    assert [i for i in range(6) if not torch.equal(held.x[i], of.x[i])] == bad
+    assert [int(held.y[i]) for i in bad] == [2] * len(bad)
+    assert torch.equal(found.data(client(round=7)).x, held.x) and not torch.equal(held.x, of.x)
+    assert float(found.loss(held, lambda x, y: x.sum(), held.x, held.y)) == float(held.x.sum())
+
+
 def test_model_replacement_outweighs_the_others_and_can_be_cut_to_their_norm() -> None:
     own = {0: (1, 0, 0), 1: (0, 0, 2)}  # n = 8, m = 2
     assert changes(adversary("model_replacement").collude(meeting(own))) == {0: [4, 0, 0], 1: [0, 0, 8]}

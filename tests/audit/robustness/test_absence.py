@@ -68,6 +68,9 @@ def test_drops_and_comparisons_are_paired_by_seed() -> None:
     found = {f.id: f for f in (judged(s, load_policy("default")) for s in subjects(made))}
     assert found["absence-fedavg-answering"].severity is Severity.MEDIUM
     assert found["absence-rebafl-answering"].outcome is Outcome.NOT_DEMONSTRATED
+    assert found["absence-fedavg-answering"].title == "fedavg: loses accuracy where clients are absent"
+    little = "rebafl: loses accuracy where clients are absent, less than the policy grades"
+    assert found["absence-rebafl-answering"].title == little  # 1 point, in every seed
     assert "more than it" in found["absence-rebafl-answering"].summary
 
 
@@ -76,7 +79,8 @@ def test_seeds_that_disagree_and_one_seed_alone_decide_nothing() -> None:
     own = config(absence={"methods": []})
     [subject] = subjects(table(own, histories(apart), []))
     # a mean loss of 12 points whose sign the seeds leave open is not "none"
-    assert judged(subject, load_policy("default")).outcome is Outcome.INCONCLUSIVE
+    finding = judged(subject, load_policy("default"))
+    assert finding.outcome is Outcome.INCONCLUSIVE and "not shown to lose accuracy" in finding.title
     single = {k: v for k, v in histories(apart).items() if k.seed == 7}
     [subject] = subjects(table(config(absence={"methods": [], "seeds": [7]}), single, []))
     assert judged(subject, load_policy("default")).outcome is Outcome.INCONCLUSIVE

@@ -1,5 +1,6 @@
 """Every rule against numbers from ByzFL's own code, or from a second program where it lacks the rule."""
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -141,6 +142,14 @@ def test_signs_are_counted_one_client_one_vote() -> None:
     found = combined(rule("sign_majority", step=0.5), [(1, -1), (9, -2), (-100, 0)])
     assert found.change.tolist() == [0.5, -0.5]
     assert combined(rule("sign_majority"), [(1, -1), (9, -2), (-100, 4)]).change.tolist() == [5.5, -5.5]
+
+
+def test_centered_clipping_takes_its_median_distance_once_a_round() -> None:
+    from_zero = sorted(math.dist(x, (0, 0, 0)) for x in X)[len(X) // 2]
+    assert torch.equal(
+        combined(rule("centered_clipping"), X).change,
+        combined(rule("centered_clipping", tau=from_zero), X).change,
+    )
 
 
 def test_median_norm_distance_and_history_are_what_rules_fall_back_on() -> None:
