@@ -32,19 +32,34 @@ STEP = 1e-3  # of the discretised privacy loss; rounded up, so that the ceiling 
 
 
 def certificate(
-    before: Sequence[float], after: Sequence[float], releases: Sequence[Release], malicious: int, **words: Any
+    before: Sequence[float],
+    after: Sequence[float],
+    trials: int,
+    releases: Sequence[Release],
+    malicious: int,
+    **words: Any,
 ) -> Certificate:
-    """A score of several seeds, clean and attacked, beside its ceiling; `words` are the other fields."""
-    clean, attacked = _interval(before), _interval(after)
+    """A score of several seeds, clean and attacked, beside its ceiling; `words` are the other fields.
+
+    `trials` is how many test images a score is the share of: none of them in any seed is no probability of 0.
+    """
+    clean, attacked = highest(before, trials), _interval(after)
     return Certificate(
         malicious=malicious,
         seeds=len(after),
         clean=float(np.mean(before)),
         measured=float(np.mean(after)),
         interval=attacked,
-        ceiling=ceiling(clean[1] if clean else float(np.mean(before)), releases, malicious),
+        ceiling=ceiling(clean, releases, malicious),
         **words,
     )
+
+
+def highest(values: Sequence[float], trials: int) -> float:
+    """The upper end of a score's expectation: Student's over seeds, and at least the exact one over images."""
+    over_seeds, total = _interval(values), trials * len(values)
+    exact = intervals.clopper_pearson(float(np.sum(values)) * trials, total)[1]
+    return max(exact, over_seeds[1] if over_seeds else 0.0)
 
 
 def _interval(values: Sequence[float]) -> tuple[float, float] | None:

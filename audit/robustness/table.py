@@ -142,11 +142,13 @@ def _certificates(
     after, before = [outcomes[p] for p in runs.values()], [outcomes[clean[s]] for s in runs]
     if any(run.uncertified for run in after):
         return []
-    scores = {"errors": ([1 - r.accuracy for r in before], [1 - r.accuracy for r in after])}
+    labels = after[0].labels
+    scores = {"errors": ([1 - r.accuracy for r in before], [1 - r.accuracy for r in after], len(labels))}
     attacker = _attacker(next(iter(runs.values())).changes["adversary"])
     if isinstance(attacker, Backdoors):
-        success = ([measures.success(attacker, r) for r in some] for some in (before, after))
-        scores["attack success"] = (next(success), next(success))
+        clean_success, success = ([measures.success(attacker, r) for r in some] for some in (before, after))
+        others = int((labels != int(attacker.config.target)).sum())
+        scores["attack success"] = (clean_success, success, others)
     words: dict[str, Any] = {
         "setting": cell.setting,
         "rule": cell.rule,

@@ -12,7 +12,7 @@ import yaml
 from typer.testing import CliRunner
 
 from audit.cli.main import app
-from audit.robustness.certificate import by_alpha, ceiling, drawn, gaussian
+from audit.robustness.certificate import by_alpha, ceiling, drawn, gaussian, highest
 from fl.dataset import Arrays, Data, Dataset
 from fl.ledger import Release
 from fl.protection import Sending
@@ -59,6 +59,13 @@ def test_more_clients_rounds_or_less_noise_never_lower_a_ceiling() -> None:
     base = ceiling(0.1, rounds(20, 5), 1)
     assert 0.1 < base < ceiling(0.1, rounds(20, 6), 1) and base < ceiling(0.1, rounds(20, 5), 2)
     assert base < ceiling(0.1, rounds(19, 5), 1) and base < ceiling(0.11, rounds(20, 5), 1)
+
+
+def test_a_score_that_was_never_seen_is_no_probability_of_nothing() -> None:
+    assert highest([0.0] * 5, 324) == pytest.approx(1 - 0.025 ** (1 / 1620))
+    assert highest([0.0], 324) > highest([0.0] * 5, 324) > 0
+    assert highest([0.1, 0.3], 1000) == 1.0  # Student's, of two seeds
+    assert highest([0.5], 10**9) == pytest.approx(0.5, abs=1e-3)
 
 
 def test_a_draw_that_is_not_by_coins_is_credited_with_nothing() -> None:
