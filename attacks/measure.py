@@ -14,8 +14,8 @@ _NBSP = "\u00a0"  # a number and its unit stay on one line
 class Measure:
     name: str  # as attacks, policies and audit.json write it
     words: str  # within a sentence
-    # "fraction", "share", "index", "dB", ...; a fraction is printed as percent, and so is a share, which no general
-    # rule of a policy (units: [fraction]) grades
+    # "fraction", "share", "index", "dB", ...; a fraction is printed as percent, and so is a share, which no
+    # general rule of a policy (units: [fraction]) grades
     unit: str = "fraction"
     higher_is_worse: bool = True
     curve: bool = False  # drawn against the number of samples behind an artifact

@@ -34,17 +34,16 @@ class Backdoor(Backdoors):
         scale: Annotated[Amount, Field(description="what is sent over what was learnt")] = 1.0
         poisons: Annotated[
             Literal["batches", "images"],
-            Field(description="a share of each batch, drawn anew, or always the same share of its images"),
+            Field(description="a share of each batch, drawn anew, or always that share of its images, the first"),
         ] = "batches"
 
     def data(self, client: Client) -> Client:
         client = super().data(client)
         if self.config.poisons == "batches":
             return client
-        place = (torch.arange(len(client.y) + 1, dtype=torch.float64) * self.config.poisoned).floor()
-        bad, x, y = place.diff() > 0, client.x.clone(), client.y.clone()  # spread evenly over its images
-        x[bad] = self.triggered(client, x[bad])
-        y[bad] = self.config.target
+        bad, x, y = round(self.config.poisoned * len(client.y)), client.x.clone(), client.y.clone()
+        x[:bad] = self.triggered(client, x[:bad])
+        y[:bad] = self.config.target
         return replace(client, x=x, y=y)
 
     def loss(self, client: Client, loss: Loss, x: Tensor, y: Tensor) -> Tensor:

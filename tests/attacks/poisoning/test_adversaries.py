@@ -313,7 +313,7 @@ def test_half_of_each_batch_is_triggered_and_labelled_with_the_target() -> None:
         adversary("backdoor").data(client(x=torch.zeros(6, 80, dtype=torch.int64)))
 
 
-@pytest.mark.parametrize(("share", "bad"), [(0.5, [1, 3, 5]), (1.0, [0, 1, 2, 3, 4, 5]), (1 / 3, [2, 5])])
+@pytest.mark.parametrize(("share", "bad"), [(0.5, [0, 1, 2]), (1.0, [0, 1, 2, 3, 4, 5]), (1 / 3, [0, 1])])
 def test_the_same_images_are_poisoned_in_every_round_where_images_are(share: float, bad: list[int]) -> None:
     found, of = adversary("backdoor", poisons="images", target=2, poisoned=share), client()
     held = found.data(of)
