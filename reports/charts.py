@@ -67,7 +67,9 @@ def svg(figure: Figure) -> bytes:
         axes = canvas.add_subplot()
         axes.set_xlabel(figure.x_label)
         axes.set_ylabel(figure.y_label)
-        if figure.kind in ("bar", "spans"):
+        if figure.kind == "moves":
+            _moves(axes, figure)
+        elif figure.kind in ("bar", "spans"):
             handles = (_bars if figure.kind == "bar" else _spans)(axes, figure)
             _scale(axes, figure)
             if len(handles) > 1:
@@ -236,6 +238,19 @@ def _spans(axes: "Axes", figure: Figure) -> list[Any]:
     axes.set_yticks([])
     axes.grid(False, axis="y")
     return handles
+
+
+def _moves(axes: "Axes", figure: Figure) -> None:
+    """An arrow a series, from a ring to a filled square, with its name beside the ring."""
+    for i, s in enumerate(figure.series):
+        colour = COLOURS[i % len(COLOURS)]
+        (x, to_x), (y, to_y) = s.x, s.y
+        arrow = {"arrowstyle": "->", "color": colour, "linewidth": 0.9, "shrinkA": 2.5, "shrinkB": 2.5}
+        axes.annotate("", xy=(to_x, to_y), xytext=(x, y), arrowprops=arrow)
+        axes.plot([x], [y], marker="o", markersize=4.5, color=colour, markerfacecolor="white", gid=f"value-{i}-0")
+        axes.plot([to_x], [to_y], marker="s", markersize=3.6, color=colour, gid=f"value-{i}-1")
+        axes.annotate(s.name, xy=(x, y), xytext=(4, 3), textcoords="offset points", fontsize=7, color=colour)
+    axes.margins(0.08, 0.12)
 
 
 def _errors(series: Series) -> list[list[float]] | None:

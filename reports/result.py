@@ -113,7 +113,7 @@ class Figure(Record):
 
     id: str
     finding: str = ""  # id of the finding it belongs to; empty: belongs to a section
-    kind: Literal["line", "points", "bar", "spans", "roc"] = "line"
+    kind: Literal["line", "points", "bar", "spans", "roc", "moves"] = "line"
     title: str
     caption: str
     alt: str

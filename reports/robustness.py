@@ -117,6 +117,16 @@ class CheckedCounts(Record):
         return [] if self.missed else [c for c in self.clients if c.contradicted]
 
 
+class MovedPrototypes(Record):
+    """Shared prototypes of the last round, with nobody malicious and with forged ones among them, in a plane."""
+
+    title: str
+    classes: list[str]
+    before: list[tuple[float, float]]
+    after: list[tuple[float, float]]
+    kept: float  # share of their variance that the plane holds
+
+
 class NotRun(Record):
     """Runs of the matrix that came to no end, for one reason."""
 
@@ -161,4 +171,5 @@ class Robustness(Record):
     not_run: list[NotRun] = Field(default_factory=list)
     adversaries: dict[str, Adversary] = Field(default_factory=dict)  # by label
     triggered: list[Triggered] = Field(default_factory=list)
+    prototypes: list[MovedPrototypes] = Field(default_factory=list)
     advice: list[str] = Field(default_factory=list)  # sentences, from cells that ran

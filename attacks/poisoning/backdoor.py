@@ -11,7 +11,6 @@ multiplies what they send.
 from dataclasses import dataclass, replace
 from typing import Annotated, Literal
 
-import torch
 from pydantic import Field
 from torch import Tensor
 

@@ -19,7 +19,7 @@ from audit.phases.plan import read_phases
 from audit.phases.variants import results
 from audit.robustness.absent import subjects as absent
 from audit.robustness.contradicted import Contradicted
-from audit.robustness.figures import absence_curves, breakdown_curves
+from audit.robustness.figures import absence_curves, breakdown_curves, moved_prototypes
 from audit.robustness.lints import pitfalls
 from audit.robustness.subjects import grade
 from audit.robustness.subjects import subjects as under_attack
@@ -139,7 +139,7 @@ def derive(run: RunDir, config: Config, policy: Policy) -> AuditResult:
     images = [g for subject, finding in of_attacks for g in subject.galleries(finding)]
     figures = [c for subject, finding in of_attacks for c in subject.figures(finding)]
     figures += over_rounds(releases, budgets, config.delta)
-    figures += breakdown_curves(matrix) if matrix else []
+    figures += [*breakdown_curves(matrix), *moved_prototypes(matrix)] if matrix else []
     figures += absence_curves(absence) if absence else []
     findings = worst_first(findings)
     result = AuditResult(

@@ -1,5 +1,6 @@
 """Figures of a matrix and of absence: accuracy by the number of malicious clients, and by who answers."""
 
+import math
 from collections import defaultdict
 from collections.abc import Sequence
 
@@ -7,7 +8,7 @@ from attacks import stats
 from attacks.evidence import Series
 from reports.absence import AXES, MEASURES, Absence
 from reports.result import Figure
-from reports.robustness import MatrixCell, Robustness
+from reports.robustness import MatrixCell, MovedPrototypes, Robustness
 
 
 def breakdown_curves(matrix: Robustness) -> list[Figure]:
@@ -28,6 +29,33 @@ def breakdown_curves(matrix: Robustness) -> list[Figure]:
         )
         for setting in dict.fromkeys(c.setting for c in matrix.cells)
     ]
+
+
+def moved_prototypes(matrix: Robustness) -> list[Figure]:
+    """One figure an attack that forges prototypes: each class from where it was to where it is."""
+    return [
+        Figure(
+            id=f"robustness-prototypes-{i}",
+            kind="moves",
+            title=moved.title,
+            caption="Each arrow is the shared prototype of a class in the last round: from the ring, with nobody "
+            "malicious, to the square, with the same seed and the attack. The plane holds "
+            f"{100 * moved.kept:.0f} % of the variance of all of them.",
+            alt=f"{moved.title}: {len(moved.classes)} arrows, the longest that of {_farthest(moved)}",
+            x_label="first principal component",
+            y_label="second",
+            series=[
+                Series(name=name, x=[a[0], b[0]], y=[a[1], b[1]])
+                for name, a, b in zip(moved.classes, moved.before, moved.after, strict=True)
+            ],
+        )
+        for i, moved in enumerate(matrix.prototypes)
+    ]
+
+
+def _farthest(moved: MovedPrototypes) -> str:
+    far = [math.dist(a, b) for a, b in zip(moved.before, moved.after, strict=True)]
+    return moved.classes[far.index(max(far))]
 
 
 def _families(matrix: Robustness, setting: str) -> dict[str, dict[int, MatrixCell]]:

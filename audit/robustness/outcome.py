@@ -124,6 +124,16 @@ class Outcome:
         return absent(self.case, self.releases, rounds)
 
     @cached_property
+    def prototypes(self) -> dict[int, NDArray[np.float64]]:
+        """Class -> the shared prototype of the last round that was recorded; none where none is."""
+        kept = messages(self.folder / "artifacts", [Kind.GLOBAL_PROTOTYPES], "all")
+        if not kept:
+            return {}
+        last = max(kept, key=lambda a: a.round).payload
+        found = zip(np.ravel(last["classes"]).tolist(), np.asarray(last["features"], np.float64), strict=True)
+        return {int(c): row for c, row in found if np.isfinite(row).all()}
+
+    @cached_property
     def _model(self) -> BoundExtractor:
         kept = messages(self.folder / "artifacts", [Kind.GLOBAL_MODEL], "all")
         if not kept:

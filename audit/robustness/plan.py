@@ -13,6 +13,7 @@ from audit.settings import catalog
 from audit.settings.config import MOST_ROUNDS, Config
 from audit.settings.matrix import Matrix
 from audit.settings.spec import AttackSpec, PluginSpec
+from fl.kinds import Kind
 
 PLANTED = "_planted"  # ipm beyond what any mean survives: the fault that must be seen
 IDLE = "_idle"  # the same clients doing nothing: what is lost without any attack
@@ -61,11 +62,20 @@ class Place:
             "claims": [],
             "matrix": None,
             "absence": None,
-            "record": {"rounds": "last", "clients": 0, "kinds": ["global_model"]},
+            "record": self._record,
             # the last round is always measured; all are where the clients that attacked leave
             "evaluate_every": 1 if (self.changes.get("adversary") or {}).get("leaves") else MOST_ROUNDS,
             **self.changes,
         }
+
+    @property
+    def _record(self) -> dict[str, Any]:
+        """What is measured of a run: the released model, and the last shared prototypes where there are some."""
+        sent = catalog.load("methods", str(self.changes["method"]["name"])).card.downlink
+        if Kind.GLOBAL_PROTOTYPES not in sent:
+            return {"rounds": "last", "clients": 0, "kinds": [Kind.GLOBAL_MODEL.value]}
+        kinds = [Kind.GLOBAL_MODEL.value, Kind.GLOBAL_PROTOTYPES.value]
+        return {"rounds": "last", "clients": "all", "kinds": kinds}
 
 
 def places(config: Config) -> list[Place]:

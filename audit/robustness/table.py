@@ -15,6 +15,7 @@ from audit.robustness.gallery import triggered
 from audit.robustness.needs import needs
 from audit.robustness.outcome import Outcome
 from audit.robustness.plan import CONTROLS, IDLE, PLANTED, Place, title
+from audit.robustness.prototypes import moved
 from audit.settings import catalog
 from audit.settings.spec import PluginSpec
 from audit.subject.simulated import plugin
@@ -63,7 +64,7 @@ def table(outcomes: Mapping[Place, Outcome], not_run: Sequence[NotRun]) -> Robus
             made.adversaries.setdefault(adversary, _card(spec))
     made.bypassed = _bypassed(outcomes)
     made.needs = needs([p.rule for p in outcomes])
-    made.triggered = triggered(outcomes)
+    made.triggered, made.prototypes = triggered(outcomes), moved(outcomes)
     made.breakdown, made.advice = breakdown(made.cells), advice(made)
     made.uncertified = "" if made.certificates else first.uncertified
     return made

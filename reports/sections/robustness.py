@@ -63,6 +63,8 @@ class RobustnessSection(Section):
             figures = [f for f in result.figures if f.id == f"robustness-breakdown-{setting}"]
             blocks += [Chart(f) for f in figures]
         blocks += _triggered(matrix)
+        if moved := [f for f in result.figures if f.id.startswith("robustness-prototypes-")]:
+            blocks += [Heading("What forged prototypes move"), *map(Chart, moved)]
         blocks += [Heading("Where rules break"), _breakdown(matrix)]
         blocks += [found for found in (_sorted_out(matrix.cells), _stealth(matrix.cells)) if found]
         blocks += _certificates(matrix)
