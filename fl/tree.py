@@ -77,8 +77,10 @@ def to_numpy(payload: Mapping[str, Tensor]) -> dict[str, np.ndarray[Any, Any]]:
     return {k: v.detach().cpu().numpy().copy() for k, v in payload.items()}
 
 
-def finite(payload: Mapping[str, Tensor]) -> bool:
-    """True where no array holds an infinity or NaN."""
+def finite(payload: Mapping[str, Tensor], counted: str = "") -> bool:
+    """True where no array holds an infinity or NaN, and the one named `counted` nothing below 0."""
+    if counted in payload and bool((payload[counted] < 0).any()):
+        return False
     return all(bool(torch.isfinite(v).all()) for v in payload.values() if v.is_floating_point())
 
 

@@ -175,13 +175,13 @@ class Wire:
     def uplink(
         self, round: int, message: Message, sender: int, reference: Message, settled: Collection[Kind] = ()
     ) -> Message | None:
-        """Client to server. None where the answer is not finite: the server rejects all of it.
+        """Client to server. None where a number is not finite, or a count below 0: the server rejects all of it.
 
         `settled` are kinds that the method protects itself, whose releases it enters itself.
         """
         party = Party.client(sender)
         self._check(message, Channel.UPLINK, party)
-        if not all(finite(p) for p in message.values()):
+        if not all(finite(p, k.counted) for k, p in message.items()):
             return None
         hidden = self.hidden
         seen = () if hidden else (SERVER.role.value,)
@@ -205,7 +205,7 @@ class Wire:
         """Client to the next client; a mediator on the path sees it too. `settled` as in uplink()."""
         party = Party.client(sender)
         self._check(message, Channel.RELAY, party)
-        if not all(finite(p) for p in message.values()):
+        if not all(finite(p, k.counted) for k, p in message.items()):
             return None
         to = str(Party.client(receiver))
         seen = (to,) if mediator is None else (to, str(Party(Role.MEDIATOR, mediator)))

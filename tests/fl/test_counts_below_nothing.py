@@ -1,0 +1,22 @@
+"""Counts below 0: a server that weighs by them would train against their sender, so it rejects the message."""
+
+import pytest
+import torch
+
+from fl.kinds import Kind
+from fl.tree import finite
+
+COUNTED = [k for k in Kind if k.counted]
+
+
+@pytest.mark.parametrize("kind", COUNTED)
+def test_a_count_below_nothing_is_no_count(kind: Kind) -> None:
+    assert finite({kind.counted: torch.tensor([3.0, 0.0])}, kind.counted)
+    assert not finite({kind.counted: torch.tensor([3, -1])}, kind.counted)
+    assert not finite({kind.counted: torch.tensor(float("nan"))}, kind.counted)
+
+
+def test_numbers_that_count_nothing_may_be_below_it() -> None:
+    assert finite({"weight": torch.tensor([-1.0])}, Kind.LOCAL_MODEL.counted) and finite(
+        {"w": torch.tensor(-1.0)}
+    )
