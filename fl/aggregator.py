@@ -178,11 +178,20 @@ class _Rows(Aggregation):
         root = {k: self.context.root[k] for k in self._like if self.context.root}
         context = replace(self.context, root=root, columns=columns)
         combined = rule.combine(self._rows[:heard], weights, tuple(self._clients), context)
+        made = combined.change
+        if made.shape != (ends[-1],) or not bool(torch.isfinite(made).all()):
+            finite = "all finite" if bool(torch.isfinite(made).all()) else "some of them not finite"
+            raise UserError(
+                f"{rule.title} makes numbers of shape {list(made.shape)}, {finite}, of the uploads of round "
+                f"{context.round}; expected [{ends[-1]}], all finite: the change of each weight",
+                hint="combine() gives one number for each column of its rows",
+                key="aggregator",
+            )
         self.state, self.kept = combined.state, dict(combined.kept)
         self._starts.add(self._start, self._together)
         before, buffers, model = self._starts.value(), WeightedMean(), {}
         for name, like in self._like.items():
-            change = combined.change[columns[name]].reshape(like.shape).double()
+            change = made[columns[name]].reshape(like.shape).double()
             model[name] = (before[name].double() + change if name in before else change).to(like.dtype)
         for client, rest, weight in zip(self._clients, self._rest, self._weights, strict=True):
             if rest and self.kept.get(client):

@@ -271,3 +271,36 @@ def test_a_run_under_a_rule_with_history_continues_to_the_same_bits(tmp_path: Pa
     for name in ("centered_clipping", "foolsgold"):
         made = method("fedavg")
         assert continues(lambda m=made: m, tmp_path / name, aggregator=rule(name))  # type: ignore[misc]
+
+
+class Broken(RowRule):
+    """Gives whatever it was made with."""
+
+    title = "Broken rule"
+
+    def __init__(self, change: torch.Tensor) -> None:
+        super().__init__()
+        self.change = change
+
+    def combine(
+        self, rows: torch.Tensor, weights: torch.Tensor, clients: Sequence[int], context: Context
+    ) -> Combined:
+        return Combined(change=self.change, kept=dict.fromkeys(clients, 1.0))
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (torch.tensor([1.0, math.nan, 0.0]), r"shape \[3\], some of them not finite, of the uploads of round 3"),
+        (torch.tensor([1.0, math.inf, 0.0]), r"shape \[3\], some of them not finite"),
+        (torch.zeros(2), r"shape \[2\], all finite.*expected \[3\]"),
+        (torch.zeros(3, 1), r"shape \[3, 1\]"),
+    ],
+)
+def test_a_rule_that_makes_no_model_is_refused_by_its_name(change: torch.Tensor, words: str) -> None:
+    broken, whole = Broken(change).begin(context()), Broken(torch.zeros(3)).begin(context())
+    for total in (broken, whole):
+        total.add(0, {"w": torch.ones(3)}, 1.0, {"w": torch.zeros(3)})
+    assert whole.value()["w"].tolist() == [0.0, 0.0, 0.0]
+    with pytest.raises(UserError, match="Broken rule makes numbers of " + words):
+        broken.value()
