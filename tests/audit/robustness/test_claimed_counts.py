@@ -81,8 +81,7 @@ def test_honest_clients_are_not_named(method: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", [8, 9])
-@pytest.mark.parametrize("method", COUNTING)
+@pytest.mark.parametrize(("method", "seed"), [(m, 8 + i % 2) for i, m in enumerate(COUNTING)])
 def test_honest_clients_of_no_method_are_named(method: str, seed: int, tmp_path: Path) -> None:
     known = catalog.load("methods", method).Config.__dataclass_fields__
     settings = {k: v for k, v in BASE["method"].items() if k in known} | {"name": method}
