@@ -1,7 +1,6 @@
 """Every adversary against known numbers, or against what it says of itself."""
 
 from collections.abc import Callable, Mapping
-from functools import cache
 from typing import Any
 
 import pytest
@@ -12,17 +11,12 @@ from attacks.poisoning._trigger import stamped, stamped_normalised
 from attacks.poisoning.alie import deviations
 from audit.settings import catalog
 from fl.adversary import Adversary, Client, Colluded, Meeting
-from fl.aggregator import Aggregator
-from fl.aggregators.krum import Krum
-from fl.aggregators.median import Median
 from fl.client import Reply, count_of
 from fl.errors import UserError
 from fl.kinds import Kind
 from fl.protection import Message
 from fl.streams import Streams
-from fl.training.local import normalise
-from tests.fl.test_all_methods import method
-from tests.fl.worlds import EVERYONE, TinyNet, World, data, parts, run, same
+from tests.fl.worlds import TinyNet
 
 HONEST = [(1, 2, 3), (2, 1, 4), (0, 3, 2), (1, 1, 1), (3, 2, 5), (2, 4, 3)]
 START = torch.tensor([10.0, 20.0, 30.0])
@@ -338,110 +332,3 @@ def test_neurotoxin_spares_the_weights_that_the_others_moved_most() -> None:
     found = adversary("neurotoxin", spared=0.2).correct(of, grads, {}, start, {})
     assert found["w"].tolist() == [1] * 8 + [0, 0] and found["new"].tolist() == [1, 1]
     assert adversary("neurotoxin").correct(client(), grads, {}, start, {})["w"].sum() == 10
-
-
-# In a federation --------------------------------------------------------------------------
-
-HOME = {
-    "prototype_poison": "rebafl",
-    "condensed_poison": "feddc_condense",
-    "relay_poison": "gandalf",
-    "freeze_lie": "freezefl",
-}
-
-
-def small(
-    of: str, name: str | None = None, rule: Aggregator | None = None, clients: Any = (1, 2), **settings: Any
-) -> World:
-    return run(
-        method(of),  # type: ignore[arg-type]
-        d=data(n=100),
-        index=parts(data(n=80)),
-        script=EVERYONE,
-        adversary=adversary(name, clients=clients, **settings) if name else None,
-        aggregator=rule,
-    )
-
-
-@cache
-def clean(of: str) -> World:
-    return small(of)
-
-
-@pytest.mark.parametrize("name", ["gaussian", "mimic", "free_rider"])
-def test_what_an_adversary_draws_comes_from_streams_of_its_own(name: str) -> None:
-    assert same(small("fedavg", name), small("fedavg", name))
-
-
-SLOW = {"relay_poison"}  # generators
-
-
-@pytest.mark.parametrize(
-    "name", [pytest.param(n, marks=[pytest.mark.slow] if n in SLOW else []) for n in catalog.names("adversaries")]
-)
-def test_every_adversary_moves_the_model_it_is_made_for_and_leaves_it_finite(name: str) -> None:
-    of = HOME.get(name, "fedavg")
-    found = small(of, name)
-    assert all(bool(torch.isfinite(v).all()) for v in found.model.values())
-    assert not same(found, clean(of))
-
-
-def test_the_planted_fault_breaks_the_mean_and_not_the_median() -> None:
-    honest = clean("fedavg")
-    gap = torch.cat([(honest[k] - honest.initial[k]).flatten() for k in honest.model])
-
-    def moved(rule: Aggregator | None = None) -> float:
-        found = small("fedavg", "ipm", rule, clients=(1,), tau=None)
-        own = torch.cat([(found[k] - honest.initial[k]).flatten() for k in honest.model])
-        return float(own @ gap / gap.square().sum())
-
-    assert moved() < 0 < moved(Median())
-
-
-def test_a_count_a_thousand_times_too_large_makes_the_model_one_clients() -> None:
-    for of in ("fedavg", "rebafl", "seol_kim"):
-        assert not same(small(of, "count_inflation", factor=1000.0), clean(of))
-
-
-def test_the_adaptive_attacker_knows_rules_with_state_and_of_rows() -> None:
-    found = small("fedavg", "adaptive", Krum(Krum.Config(f=1)))
-    assert not same(found, small("fedavg", None, Krum(Krum.Config(f=1))))
-
-
-@pytest.mark.parametrize("name", ["backdoor", "neurotoxin", "model_replacement"])
-def test_rounds_say_how_many_test_images_of_other_classes_the_trigger_turns(name: str) -> None:
-    world = small("fedavg", name, target=1)
-    d, net = data(n=100), TinyNet()
-    net.load_state_dict(world.model)
-    images = stamped(torch.from_numpy(d.test.x), "patch")
-    others = torch.from_numpy(d.test.y) != 1
-    net.eval()
-    turned = (net(normalise(images, d)[others]).argmax(1) == 1).double().mean()
-    assert world.history[-1]["asr"] == pytest.approx(float(turned), abs=1e-9)
-
-
-def test_rounds_of_others_have_no_such_share() -> None:
-    assert all("asr" not in r for w in (clean("fedavg"), small("fedavg", "sign_flip")) for r in w.history)
-
-
-def test_clients_that_leave_follow_the_protocol_from_then_on() -> None:
-    whole, none = small("fedavg", "sign_flip", scale=5), clean("fedavg")
-    rounds = len(whole.history)
-    assert same(small("fedavg", "sign_flip", scale=5, leaves=rounds), whole)
-    left = small("fedavg", "sign_flip", scale=5, leaves=1)
-    assert [r["compromised"] for r in left.history] == [[1, 2], *[[]] * (rounds - 1)]
-    assert left.history[0]["accuracy"] == whole.history[0]["accuracy"]
-    assert not same(left, whole) and not same(left, none)
-
-
-def test_who_colludes_and_leaves_sends_what_it_trained() -> None:
-    left = small("fedavg", "ipm", tau=50, leaves=1)
-    assert left.history[0]["compromised"] == [1, 2] and left.history[-1]["compromised"] == []
-    assert not same(left, small("fedavg", "ipm", tau=50)) and not same(left, clean("fedavg"))
-
-
-def test_rounds_say_where_forged_changes_stand_and_clean_ones_do_not() -> None:
-    loud = small("fedavg", "ipm", tau=50)
-    assert [(r["norm_rank"], r["cosine_rank"]) for r in loud.history] == [(1.0, 0.0)] * len(loud.history)
-    assert small("fedavg", "mimic").history[0]["norm_rank"] not in (0.0, 1.0)
-    assert all("norm_rank" not in r for r in clean("fedavg").history)
