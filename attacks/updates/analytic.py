@@ -215,13 +215,13 @@ def inputs_present(claim: Claim, truth: Truth, rng: np.random.Generator) -> list
         origin = str(claim["origin"][i])
         if not classes or claim["inputs"][i] is None or (origin != "recorded" and sum(map(len, own)) > 1):
             continue
-        unseen = truth.unseen([int(claim["sender"][i])]).images
-        marks = set(fingerprints(np.concatenate([x for x in own if len(x)])))
+        unseen, behind = truth.unseen([int(claim["sender"][i])]).images, np.concatenate([own[c] for c in classes])
+        marks = set(fingerprints(behind))
         others = unseen.x[np.isin(unseen.y, classes)]
         others = others[[m not in marks for m in fingerprints(others)]]
         if not len(others):
             continue
-        near = [_nearest(claim, i, x) for x in (np.concatenate([x for x in own if len(x)]), others)]
+        near = [_nearest(claim, i, x) for x in (behind, others)]
         found.setdefault(origin, []).append(present.present(near[0], near[1], EXACT))
     return [
         present.evidence(

@@ -74,21 +74,23 @@ def _portable(settings: Mapping[str, Any]) -> dict[str, Any]:
     return found | {"federation": federation | {"dataset": source}}
 
 
-def _written(
-    table: Table, column: str, row: str, rounds: int, seed: int
-) -> tuple[dict[str, Any], dict[str, Any]]:
-    """What a table writes for a cell, and with every default written out."""
-    aside = {name: {"path": "anywhere"} for name in wanting_a_path()}
-    written = merged(table.base, table.overrides(column, row, rounds=rounds, seed=seed, data=aside))
-    whole = resolve(table.cell(column, row, rounds=rounds, seed=seed, data=aside))
-    return _portable(written), _portable(whole)
+def _written(table: Table, column: str, row: str, rounds: int, seed: int) -> dict[str, Any]:
+    """What a table writes for a cell."""
+    own = table.overrides(column, row, rounds=rounds, seed=seed, data=_aside())
+    return _portable(merged(table.base, own))
+
+
+def _aside() -> dict[str, dict[str, str]]:
+    return {name: {"path": "anywhere"} for name in wanting_a_path()}
 
 
 def _counts(found: Kept, table: Table) -> bool:
     """Whether its table still asks for what it ran."""
-    written, now = _written(table, found.column, found.row, found.rounds, found.seed)
-    whole = found.config == of_value([found.written, found.settings])
-    return whole and found.written == written and _same(found.settings, now, written)
+    written = _written(table, found.column, found.row, found.rounds, found.seed)
+    if found.config != of_value([found.written, found.settings]) or found.written != written:
+        return False
+    cell = table.cell(found.column, found.row, rounds=found.rounds, seed=found.seed, data=_aside())
+    return _same(found.settings, _portable(resolve(cell)), written)
 
 
 def _same(then: Any, now: Any, written: Any) -> bool:
@@ -108,7 +110,7 @@ def keep(table: Table, folder: Path, column: str, row: str, *, rounds: int, seed
     link = read_chain(run).links["simulate"]
     history = [{k: _short(record[k]) for k in KEYS if k in record} for record in run.history()]
     settings = _portable(read_phases(run)["simulate"]["settings"])
-    written, _ = _written(table, column, row, rounds, seed)
+    written = _written(table, column, row, rounds, seed)
     found = Kept(
         column=column,
         row=row,
@@ -149,7 +151,7 @@ def read(table: Table) -> Iterator[Kept]:
         for column in table.columns:
             if (column, found.row, found.seed, found.rounds) in have or found.row not in table.rows_of(column):
                 continue
-            if _written(table, column, found.row, found.rounds, found.seed)[0] == found.written:
+            if _written(table, column, found.row, found.rounds, found.seed) == found.written:
                 yield found.model_copy(update={"column": column})
 
 

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -106,7 +105,7 @@ def two_classes(out: Path) -> list[Figure]:
 
 
 PIECES = tuple(
-    Piece(name, ("M16",), partial(make))
+    Piece(name, ("M16",), make)
     for name, make in {
         "sign-flip": sign_flip,
         "backdoor": backdoor,
