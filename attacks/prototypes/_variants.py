@@ -37,6 +37,7 @@ SCALES = {
     "scaled and shifted number by number": 2,
 }
 MARGIN = 0.1  # nats a number
+NEAR = 1.25  # a factor nearer to 1 is what a client's own images make of a mean, and no scale that it chose
 MOST_SOURCES, MOST_LAYERS = 4, 6  # that are compared
 LEAST = 6  # prototypes to fit two numbers for each of the features
 _ASSUMED = 20  # samples behind a prototype where nothing visible tells it
@@ -253,6 +254,8 @@ def _scaled(layer: str, form: str, t: _Table) -> Iterator[tuple[Reading, float]]
     *simple, by_number = SCALES
     for scale in simple:
         factors = _factors(scale, t.prototypes, t.mean, t.n)
+        if scale != "mean" and np.median(np.abs(np.log(np.abs(factors)))) < np.log(NEAR):
+            continue
         common = float(factors[0]) if scale == "times a constant" else 1.0
         yield Reading(layer, form, scale, common), _likelihood(t, factors[:, None], np.zeros(1))
     if len(t.n) >= LEAST:
@@ -288,13 +291,15 @@ def _by_number(t: _Table) -> tuple[Floats, Floats]:
 def _likelihood(t: _Table, factor: Floats, shift: Floats) -> float:
     """Mean log density of the numbers sent, as many times the expected variance apart as they are on the whole.
 
-    So it does not matter here how many images are behind a message; a twentieth of a class's variance, in which
-    clients may differ from auxiliary images, is no difference.
+    So it hardly matters here how many images are behind a message; a twentieth of a class's variance, in which
+    clients may differ from auxiliary images, is no difference. What lies nearer than expected is no better for it:
+    a factor for each prototype always brings means nearer, and takes from features what tells images apart.
     """
     means = (t.prototypes - shift) / factor
     variance = t.variance / t.n[:, None] + np.maximum(0.01 * t.variance.mean() + 1e-12, 0.05 * t.variance)
     apart = ((means - t.mean) ** 2 / variance).mean()
-    density = -0.5 * (np.log(2 * np.pi * variance) + np.log(apart + 1e-12) + 1)
+    wide = max(apart, 1.0)
+    density = -0.5 * (np.log(2 * np.pi * variance) + np.log(wide) + apart / wide)
     return float((density - np.log(np.abs(factor))).mean())
 
 
