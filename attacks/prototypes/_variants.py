@@ -252,13 +252,16 @@ class _Table:
 def _scaled(layer: str, form: str, t: _Table) -> Iterator[tuple[Reading, float]]:
     """Every scale with its log-likelihood a number, the simplest first."""
     *simple, by_number = SCALES
+    lengths = np.linalg.norm(t.prototypes, axis=1)
+    if len(lengths) > 1 and np.allclose(lengths, lengths[0], rtol=3e-4) and lengths[0] > 0:  # means hardly are
+        simple = ["mean at length one"]
     for scale in simple:
         factors = _factors(scale, t.prototypes, t.mean, t.n)
         if scale != "mean" and np.median(np.abs(np.log(np.abs(factors)))) < np.log(NEAR):
             continue
         common = float(factors[0]) if scale == "times a constant" else 1.0
         yield Reading(layer, form, scale, common), _likelihood(t, factors[:, None], np.zeros(1))
-    if len(t.n) >= LEAST:
+    if len(t.n) >= LEAST and len(simple) > 1:
         slope, shift = _by_number(t)
         paid = np.log(len(t.n)) / len(t.n)  # two numbers fitted to each (Schwarz's criterion)
         yield Reading(layer, form, by_number, slope, shift), _likelihood(t, slope[None], shift) - paid
