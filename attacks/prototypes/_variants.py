@@ -253,15 +253,16 @@ def _scaled(layer: str, form: str, t: _Table) -> Iterator[tuple[Reading, float]]
     """Every scale with its log-likelihood a number, the simplest first."""
     *simple, by_number = SCALES
     lengths = np.linalg.norm(t.prototypes, axis=1)
-    if len(lengths) > 1 and np.allclose(lengths, lengths[0], rtol=3e-4) and lengths[0] > 0:  # means hardly are
-        simple = ["mean at length one"]
+    known = len(lengths) > 1 and lengths[0] > 0 and np.allclose(lengths, lengths[0], rtol=3e-4)
+    if known:  # means hardly have the same length by themselves
+        simple = ["mean at length one"] if form == "plain" else []
     for scale in simple:
         factors = _factors(scale, t.prototypes, t.mean, t.n)
-        if scale != "mean" and np.median(np.abs(np.log(np.abs(factors)))) < np.log(NEAR):
+        if not known and scale != "mean" and np.median(np.abs(np.log(np.abs(factors)))) < np.log(NEAR):
             continue
         common = float(factors[0]) if scale == "times a constant" else 1.0
         yield Reading(layer, form, scale, common), _likelihood(t, factors[:, None], np.zeros(1))
-    if len(t.n) >= LEAST and len(simple) > 1:
+    if len(t.n) >= LEAST and not known:
         slope, shift = _by_number(t)
         paid = np.log(len(t.n)) / len(t.n)  # two numbers fitted to each (Schwarz's criterion)
         yield Reading(layer, form, by_number, slope, shift), _likelihood(t, slope[None], shift) - paid
@@ -295,8 +296,8 @@ def _likelihood(t: _Table, factor: Floats, shift: Floats) -> float:
     """Mean log density of the numbers sent, as many times the expected variance apart as they are on the whole.
 
     So it hardly matters here how many images are behind a message; a twentieth of a class's variance, in which
-    clients may differ from auxiliary images, is no difference. What lies nearer than expected is no better for it:
-    a factor for each prototype always brings means nearer, and takes from features what tells images apart.
+    clients may differ from auxiliary images, is no difference. What lies nearer than expected is no better for
+    it: a factor for each prototype always brings means nearer, and takes from features what tells images apart.
     """
     means = (t.prototypes - shift) / factor
     variance = t.variance / t.n[:, None] + np.maximum(0.01 * t.variance.mean() + 1e-12, 0.05 * t.variance)
