@@ -124,9 +124,11 @@ def unplanted(attack: Attack) -> Card:
 def pick(found: Sequence[Evidence], measure: str, /, **condition: Any) -> Evidence:
     """The only evidence of that measure under that condition, of replayed messages unless it says another origin.
 
-    Raises LookupError where there is none, or more.
+    No origin (None): that of attacks on recorded messages alone. Raises LookupError where there is none, or more.
     """
-    condition.setdefault("origin", REPLAYED)
+    if condition.setdefault("origin", REPLAYED) is None:
+        del condition["origin"]
+        found = [e for e in found if e.control == "none"]
     fits = [e for e in found if e.measure == measure and condition.items() <= dict(e.condition).items()]
     if len(fits) != 1:
         raise LookupError(f"{len(fits)} results of {measure} under {condition}: {[e.place for e in fits]}")

@@ -70,10 +70,10 @@ def classes(out: Path) -> list[Figure]:
     """Uploads of FedAvg after three epochs, of clients of two classes."""
     settings = {**BASE, "attacks": [], "method": {"name": "fedavg", **TRAINING, "rounds": 4}}
     found = tried(case(out, "classes", settings), attack("label_counts_from_update"), {"clients": 0}).evidence
-    exact = pick(found, "label_set_exact_match", origin="recorded", rule="bias")
+    exact = pick(found, "label_set_exact_match", origin=None, rule="bias")
     return [
         of(exact, "M12", "both classes of an update, by the bias", least=0.75),
-        of(pick(found, "label_share_l1", origin="recorded"), "M12", "L1 of the proportions", most=0.55),
+        of(pick(found, "label_share_l1", origin=None), "M12", "L1 of the proportions", most=0.55),
     ]
 
 
