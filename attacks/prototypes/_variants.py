@@ -99,7 +99,10 @@ def likeliest(sources: Sequence[Source], extractors: Sequence[Extractor], aux: I
         plain = [adapted(e, Reading(layer)).features(aux.x) for _, e in pairs]
         for form in FORMS:
             tables = [_Table.of(s, _of_form(f, form), aux) for (s, _), f in zip(pairs, plain, strict=True)]
-            for reading, likelihood in _scaled(layer, form, _Table.joined(tables)):
+            table = _Table.joined(tables)
+            if (layer, form) == (HEAD, "plain") and not table.equally_long and table.apart(table.prototypes) <= 1:
+                return Reading()  # they lie where plain means are expected to: there is nothing to explain
+            for reading, likelihood in _scaled(layer, form, table):
                 worth = likelihood - MARGIN * reading.freedom
                 if worth > most:
                     best, most = reading, worth
@@ -242,6 +245,22 @@ class _Table:
         mean, variance = (np.stack(column) for column in zip(*rows, strict=True))
         return cls(source.features.astype(np.float64), mean, variance, n)
 
+    @property
+    def variance_of_means(self) -> Floats:
+        """[k, D]; a twentieth of a class's variance is added: clients may differ so far from auxiliary images."""
+        own = np.maximum(0.01 * self.variance.mean() + 1e-12, 0.05 * self.variance)
+        return np.asarray(self.variance / self.n[:, None] + own)
+
+    def apart(self, means: Floats) -> float:
+        """How far these means [k, D] are from the auxiliary images' on the whole, 1 where as far as expected."""
+        return float(((means - self.mean) ** 2 / self.variance_of_means).mean())
+
+    @property
+    def equally_long(self) -> bool:
+        """Means hardly have the same length by themselves."""
+        lengths = np.linalg.norm(self.prototypes, axis=1)
+        return bool(len(lengths) > 1 and lengths[0] > 0 and np.allclose(lengths, lengths[0], rtol=3e-4))
+
     @classmethod
     def joined(cls, tables: "Sequence[_Table]") -> "_Table":
         return cls(
@@ -252,17 +271,15 @@ class _Table:
 def _scaled(layer: str, form: str, t: _Table) -> Iterator[tuple[Reading, float]]:
     """Every scale with its log-likelihood a number, the simplest first."""
     *simple, by_number = SCALES
-    lengths = np.linalg.norm(t.prototypes, axis=1)
-    known = len(lengths) > 1 and lengths[0] > 0 and np.allclose(lengths, lengths[0], rtol=3e-4)
-    if known:  # means hardly have the same length by themselves
+    if t.equally_long:
         simple = ["mean at length one"] if form == "plain" else []
     for scale in simple:
         factors = _factors(scale, t.prototypes, t.mean, t.n)
-        if not known and scale != "mean" and np.median(np.abs(np.log(np.abs(factors)))) < np.log(NEAR):
+        if not t.equally_long and scale != "mean" and np.median(np.abs(np.log(np.abs(factors)))) < np.log(NEAR):
             continue
         common = float(factors[0]) if scale == "times a constant" else 1.0
         yield Reading(layer, form, scale, common), _likelihood(t, factors[:, None], np.zeros(1))
-    if len(t.n) >= LEAST and not known:
+    if len(t.n) >= LEAST and not t.equally_long:
         slope, shift = _by_number(t)
         paid = np.log(len(t.n)) / len(t.n)  # two numbers fitted to each (Schwarz's criterion)
         yield Reading(layer, form, by_number, slope, shift), _likelihood(t, slope[None], shift) - paid
@@ -295,15 +312,13 @@ def _by_number(t: _Table) -> tuple[Floats, Floats]:
 def _likelihood(t: _Table, factor: Floats, shift: Floats) -> float:
     """Mean log density of the numbers sent, as many times the expected variance apart as they are on the whole.
 
-    So it hardly matters here how many images are behind a message; a twentieth of a class's variance, in which
-    clients may differ from auxiliary images, is no difference. What lies nearer than expected is no better for
-    it: a factor for each prototype always brings means nearer, and takes from features what tells images apart.
+    So it hardly matters here how many images are behind a message. What lies nearer than expected is no
+    better for it: a factor for each prototype always brings means nearer, and hides what tells images apart.
     """
     means = (t.prototypes - shift) / factor
-    variance = t.variance / t.n[:, None] + np.maximum(0.01 * t.variance.mean() + 1e-12, 0.05 * t.variance)
-    apart = ((means - t.mean) ** 2 / variance).mean()
+    apart = t.apart(means)
     wide = max(apart, 1.0)
-    density = -0.5 * (np.log(2 * np.pi * variance) + np.log(wide) + apart / wide)
+    density = -0.5 * (np.log(2 * np.pi * t.variance_of_means) + np.log(wide) + apart / wide)
     return float((density - np.log(np.abs(factor))).mean())
 
 
