@@ -59,6 +59,9 @@ MEASURES = {
             harm="An image of a client's stands as it is in what the client sends",
         ),
         Measure(
+            name="image_drawn_again", words="image drawn again", harm="A generator draws training images again"
+        ),
+        Measure(
             name="property_auc", words="property AUC", harm="A trait is revealed that the classes do not name"
         ),
         Measure(

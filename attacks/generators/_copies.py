@@ -14,9 +14,13 @@ from numpy.typing import NDArray
 
 from attacks.trials.distances import distances, exact
 from attacks.trials.matched import Matched
+from attacks.trials.present import Present, present
 
 Floats = NDArray[np.floating[Any]]
 _MIXINGS = 400
+COPY = 0.5  # of the mean distance to neighbours; sec. 5.1 of the paper (alpha)
+APART = 0.75  # of the nearest ratio on the other side, which SEVERAL images have to keep
+SEVERAL = 3
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,6 +56,23 @@ def copies(made: Floats, m: Matched, neighbours: int, batch: int = 500) -> Copie
     copy = which[:n]
     nearest_other = distances(made[copy], m.others.x).argmin(1)
     return Copies(members=least[:n], others=least[n:], copy=copy, nearest_other=nearest_other)
+
+
+def drawn_again(found: Copies) -> Present:
+    """Does this generator draw training images again, and does it images of nobody's?
+
+    One image is drawn again that is ten times nearer than any of the other side, and so are SEVERAL that are all
+    nearer than APART of it: by chance one plain image may lie near to what is made, and hardly three before all
+    others, of which there are as many at least. What is no COPY is none.
+    """
+
+    def of(some: Floats, least: float) -> bool:
+        few = np.sort(some)[:SEVERAL]
+        several = len(few) == SEVERAL and few[-1] < min(COPY, APART * least)
+        return bool(several or present(few[0], least, COPY).member)
+
+    members, others = float(found.members.min()), float(found.others.min())
+    return Present(of(found.members, others), of(found.others, members))
 
 
 @dataclass(frozen=True)

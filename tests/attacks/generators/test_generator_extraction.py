@@ -7,7 +7,7 @@ import pytest
 
 from attacks.attack import Images
 from attacks.evidence import Evidence
-from attacks.generators._copies import copies
+from attacks.generators._copies import Copies, copies, drawn_again
 from attacks.generators.generator_distance import Made
 from attacks.generators.generator_extraction import GeneratorExtraction
 from attacks.trials.matched import Matched
@@ -82,10 +82,52 @@ def test_false_alarms_are_as_rare_as_the_interval_says() -> None:
     for _ in range(100):
         x, y = (stack(rng.normal(size=(n, 2))) for n in (40, 400))
         pairs = [(Made(rng.normal(size=(300, 1, 1, 2))), Matched(members=x, others=y))]
-        [rate] = [e for e in ATTACK._evidence(pairs, {}, "none", "") if e.measure != "auc"]
+        rate = one(ATTACK._evidence(pairs, {}, "none", ""), "extracted_at_fpr_0.01")
         assert rate.interval is not None
         alarms += rate.interval[0] > 0.01
     assert alarms <= 5
+
+
+def found(members: list[float], others: list[float]) -> tuple[bool, bool]:
+    none = np.zeros(len(members), np.int64)
+    ratios = Copies(members=np.array(members), others=np.array(others), copy=none, nearest_other=none)
+    return tuple(drawn_again(ratios))
+
+
+def test_one_verbatim_copy_or_three_near_ones_are_drawn_again_and_no_coincidence_is() -> None:
+    assert found([0.01, 0.7, 0.8], [0.6, 0.7, 0.8, 0.9]) == (True, False)
+    assert found([0.40, 0.41, 0.42, 0.9], [0.6, 0.7, 0.8, 0.9]) == (True, False)
+    assert found([0.40, 0.41, 0.46, 0.9], [0.6, 0.7, 0.8, 0.9]) == (False, False)  # two and a near one
+    assert found([0.51, 0.52, 0.53], [0.9, 0.9, 0.9]) == (False, False)  # nearer, and no copies
+    assert found([0.6, 0.7, 0.8], [0.01, 0.7, 0.8]) == (False, True)
+    assert found([0.0, 0.0, 0.0], [0.0, 0.0, 0.0]) == (False, False)
+
+
+def test_images_that_depend_on_nothing_are_hardly_ever_drawn_again() -> None:
+    rng, alarms = np.random.default_rng(5), 0
+    for members, others in ((200, 200), (8, 130)):
+        for _ in range(100):
+            x, y = (Images(x=rng.normal(size=(n, 1, 2, 4)), y=np.zeros(n, np.int64)) for n in (members, others))
+            m = Matched(members=x, others=y)
+            alarms += drawn_again(copies(rng.normal(size=(300, 1, 2, 4)), m, neighbours=10)).member
+    assert alarms <= 2  # of 200
+
+
+def test_one_generator_that_draws_three_of_its_images_is_enough_and_one_that_draws_strangers_is_not() -> None:
+    rng = np.random.default_rng(3)
+    x, y = (Images(x=rng.random((n, 1, 4, 4)), y=np.zeros(n, np.int64)) for n in (30, 200))
+    m, plain = Matched(members=x, others=y), rng.random((300, 1, 4, 4))
+
+    def again(copied: Images) -> Evidence:
+        made = np.concatenate([plain, copied.x[:3] + rng.normal(0, 0.02, (3, 1, 4, 4))])
+        return one(ATTACK._evidence([(Made(made), m)], {}, "none", ""), "image_drawn_again")
+
+    own, strange = again(x), again(y)
+    assert (own.trials, own.value) == (1, 1.0) and own.interval is not None and own.interval[0] > 0
+    assert [b.value for b in own.baselines] == [0.0] and "3 images drawn nearer" in own.note
+    assert strange.value == 0 and [b.value for b in strange.baselines] == [1.0]
+    for steps in (0, STEPS):
+        assert one(judged(steps), "image_drawn_again", "negative").value == 0
 
 
 def test_the_galleries_show_copies_and_what_copies_look_like() -> None:
