@@ -28,15 +28,13 @@ Floats = NDArray[np.floating[Any]]
 
 HEAD = ""  # the layer whose output enters the head
 FORMS = ("plain", "at length one", "squared")  # what is done to the features of an image
+BY_NUMBER = "scaled and shifted number by number"
 # what is done to their mean, and how free the adversary is to make it fit
-SCALES = {
-    "mean": 0,
-    "sum": 1,
-    "times a constant": 1,
-    "mean at length one": 2,
-    "scaled and shifted number by number": 2,
-}
+SCALES = {"mean": 0, "sum": 1, "times a constant": 1, "mean at length one": 2, BY_NUMBER: 2}
 MARGIN = 0.1  # nats a number
+LEAD = (
+    0.5  # by which any reading has to beat the first: auxiliary images may be of another kind than clients' own
+)
 NEAR = 1.25  # a factor nearer to 1 is what a client's own images make of a mean, and no scale that it chose
 MOST_SOURCES, MOST_LAYERS = 4, 6  # that are compared
 LEAST = 6  # prototypes to fit two numbers for each of the features
@@ -50,7 +48,7 @@ class Reading:
     layer: str = HEAD
     form: str = "plain"
     scale: str = "mean"
-    factor: Floats | float = 1.0  # [D] or one for all; of "sum" and "mean at length one" each prototype's own
+    factor: Floats | float = 1.0  # [D] where it differs by number; else found for each client's prototypes
     shift: Floats | float = 0.0
 
     @property
@@ -99,10 +97,11 @@ def likeliest(sources: Sequence[Source], extractors: Sequence[Extractor], aux: I
         plain = [adapted(e, Reading(layer)).features(aux.x) for _, e in pairs]
         for form in FORMS:
             tables = [_Table.of(s, _of_form(f, form), aux) for (s, _), f in zip(pairs, plain, strict=True)]
-            table = _Table.joined(tables)
-            if (layer, form) == (HEAD, "plain") and not table.equally_long and table.apart(table.prototypes) <= 1:
+            whole = _Table.joined(tables)
+            if (layer, form) == (HEAD, "plain") and not whole.equally_long and whole.apart(whole.prototypes) <= 1:
                 return Reading()  # they lie where plain means are expected to: there is nothing to explain
-            for reading, likelihood in _scaled(layer, form, table):
+            for reading, likelihood in _scaled(layer, form, tables, whole):
+                likelihood += LEAD * reading.plain
                 worth = likelihood - MARGIN * reading.freedom
                 if worth > most:
                     best, most = reading, worth
@@ -118,7 +117,7 @@ def unscaled(source: Source, reading: Reading, typical: Floats) -> Source:
     """The prototypes as means of what the reading's extractor gives; `typical` [k, D]: mean of each class."""
     features, factor = source.features.astype(np.float64), reading.factor
     n = np.array([p.samples or _ASSUMED for p in source.prototypes], np.float64)
-    if reading.scale in ("sum", "mean at length one"):  # each prototype's own
+    if reading.scale != BY_NUMBER:
         factor = _factors(reading.scale, features, typical, n)[:, None]
     means = (features - reading.shift) / factor
     changed = [replace(p, feature=m.astype(np.float32)) for p, m in zip(source.prototypes, means, strict=True)]
@@ -268,25 +267,25 @@ class _Table:
         )
 
 
-def _scaled(layer: str, form: str, t: _Table) -> Iterator[tuple[Reading, float]]:
+def _scaled(layer: str, form: str, tables: "Sequence[_Table]", whole: _Table) -> Iterator[tuple[Reading, float]]:
     """Every scale with its log-likelihood a number, the simplest first."""
-    *simple, by_number = SCALES
-    if t.equally_long:
-        simple = ["mean at length one"] if form == "plain" else []
-    for scale in simple:
-        factors = _factors(scale, t.prototypes, t.mean, t.n)
-        if not t.equally_long and scale != "mean" and np.median(np.abs(np.log(np.abs(factors)))) < np.log(NEAR):
+    if whole.equally_long:
+        scales = ["mean at length one"] if form == "plain" else []
+    else:
+        scales = ["mean", "sum", "times a constant"]
+    for scale in scales:
+        factors = np.concatenate([_factors(scale, t.prototypes, t.mean, t.n) for t in tables])
+        if scale in ("sum", "times a constant") and np.median(np.abs(np.log(np.abs(factors)))) < np.log(NEAR):
             continue
-        common = float(factors[0]) if scale == "times a constant" else 1.0
-        yield Reading(layer, form, scale, common), _likelihood(t, factors[:, None], np.zeros(1))
-    if len(t.n) >= LEAST and not t.equally_long:
-        slope, shift = _by_number(t)
-        paid = np.log(len(t.n)) / len(t.n)  # two numbers fitted to each (Schwarz's criterion)
-        yield Reading(layer, form, by_number, slope, shift), _likelihood(t, slope[None], shift) - paid
+        yield Reading(layer, form, scale), _likelihood(whole, factors[:, None], np.zeros(1))
+    if len(whole.n) >= LEAST and not whole.equally_long:
+        slope, shift = _by_number(whole)
+        paid = np.log(len(whole.n)) / len(whole.n)  # two numbers fitted to each (Schwarz's criterion)
+        yield Reading(layer, form, BY_NUMBER, slope, shift), _likelihood(whole, slope[None], shift) - paid
 
 
 def _factors(scale: str, prototypes: Floats, mean: Floats, n: Floats) -> Floats:
-    """[k], by what the mean behind each prototype was multiplied."""
+    """[k], by what the mean behind each prototype of one client was multiplied."""
     along, size = (prototypes * mean).sum(1), (mean**2).sum(1)
     found: dict[str, Floats] = {
         "mean": np.ones(len(n)),

@@ -27,6 +27,7 @@ SENT = {
     "Summed": "features, sum",
     "Normalised": "features, mean at length one",
     "Scaled": "features, times a constant",
+    "OwnScale": "features, times a constant",
     "Squared": "features, squared",
 }
 
