@@ -35,7 +35,9 @@ MARGIN = 0.1  # nats a number
 LEAD = (
     0.5  # by which any reading has to beat the first: auxiliary images may be of another kind than clients' own
 )
-NEAR = 1.25  # a factor nearer to 1 is what a client's own images make of a mean, and no scale that it chose
+NEAR = (
+    1.25  # a factor nearer to a simpler one is what a client's own images make of it, and no scale that it chose
+)
 MOST_SOURCES, MOST_LAYERS = 4, 6  # that are compared
 LEAST = 6  # prototypes to fit two numbers for each of the features
 _ASSUMED = 20  # samples behind a prototype where nothing visible tells it
@@ -273,15 +275,21 @@ def _scaled(layer: str, form: str, tables: "Sequence[_Table]", whole: _Table) ->
         scales = ["mean at length one"] if form == "plain" else []
     else:
         scales = ["mean", "sum", "times a constant"]
+    simpler = [np.ones(len(whole.n))] if "mean" in scales else []
     for scale in scales:
         factors = np.concatenate([_factors(scale, t.prototypes, t.mean, t.n) for t in tables])
-        if scale in ("sum", "times a constant") and np.median(np.abs(np.log(np.abs(factors)))) < np.log(NEAR):
+        if scale != "mean" and any(_near(factors, other) for other in simpler):
             continue
+        simpler.append(factors)
         yield Reading(layer, form, scale), _likelihood(whole, factors[:, None], np.zeros(1))
     if len(whole.n) >= LEAST and not whole.equally_long:
         slope, shift = _by_number(whole)
         paid = np.log(len(whole.n)) / len(whole.n)  # two numbers fitted to each (Schwarz's criterion)
         yield Reading(layer, form, BY_NUMBER, slope, shift), _likelihood(whole, slope[None], shift) - paid
+
+
+def _near(factors: Floats, others: Floats) -> bool:
+    return bool(np.median(np.abs(np.log(np.abs(factors / others)))) < np.log(NEAR))
 
 
 def _factors(scale: str, prototypes: Floats, mean: Floats, n: Floats) -> Floats:
