@@ -61,6 +61,14 @@ class Summed(Sender):
         return rows.sum(0)
 
 
+class Standardised(Sender):
+    """Each number without the mean over all of the client's images, in units of its deviation."""
+
+    def features(self, client: Client, trained: Trained) -> Tensor:
+        rows = super().features(client, trained)
+        return (rows - rows.mean(0)) / (rows.std(0) + 0.1)
+
+
 class Squared(Sender):
     def made(self, rows: Tensor, client: Client) -> Tensor:
         return rows.square().mean(0)

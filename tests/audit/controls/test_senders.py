@@ -23,7 +23,7 @@ from reports.result import Finding, Outcome, Severity
 
 MEMBERSHIP, INVERSION = PrototypeMembership(), Ridge()
 # what the attacks have to be able to read, however it is sent
-LEAKS = ("Sender", "Normalised", "Scaled", "OwnScale", "Summed", "Squared", "First", "OtherLayer")
+LEAKS = ("Sender", "Normalised", "Scaled", "OwnScale", "Standardised", "Summed", "Squared", "First", "OtherLayer")
 
 
 @cache
