@@ -29,7 +29,7 @@ class RelayedGenerator(GeneratorDistance):
         learns="whether a given image was among those of the client that handed the generator on",
         remedy="hand generators on through a server that averages several, or clip and noise what is "
         "handed on with a stated epsilon (noise: {mode: accounted})",
-        effort=Effort(seconds=8, grows=("pixels", "auxiliary")),
+        effort=Effort(seconds=20, grows=("pixels",)),
     )
 
     def handed(self, view: Sequence[Artifact]) -> list[tuple[Artifact, list[int]]]:

@@ -110,6 +110,11 @@ def _shared(shape: tuple[int, ...], config: gan.GanConfig, classes: int) -> Know
     return KnownGenerators(shape, config, classes)
 
 
+def forget() -> None:
+    """What attacks trained for each other: the next one trains all of its own."""
+    _shared.cache_clear()
+
+
 def _stream(rng: np.random.Generator) -> torch.Generator:
     return torch.Generator().manual_seed(int(rng.integers(2**63)))
 
