@@ -30,6 +30,7 @@ FEDERATION = {
 TRAINING = {"rounds": 2, "local_epochs": 1, "batch_size": 20, "lr": 0.05}
 GAN = {"cycles": 2, "least_cycles": 2, "unit": "step", "local": 300, "batch_size": 16, "width": 8, "latent": 16}
 GANS = {"gan": GAN, "rounds": 1, "labeler_rounds": 1, "groups": 0, "mediators": 2}
+LONGER = GAN | {"cycles": 1, "least_cycles": 1, "local": 1500, "lr_generator": 2e-3, "lr_critic": 2e-3}
 CONDENSED = {"iterations": 20, "rounds": 1}
 
 
@@ -60,7 +61,10 @@ LEAKS = {
     "images as means": Leak(method="ImagesAsMeans", honest="fedmix", what="images"),
     "images as proxies": Leak(method="ImagesAsProxies", honest="fedavg", what="images"),
     "raw samples": Leak(method="RawSamples", honest="fedavg", what="images"),
-    "memorising generators": Leak(method="Memorised", honest="gandalf", what="images", settings=GANS),
+    "generators of four images": Leak(method="Memorised", honest="gandalf", what="images", settings=GANS),
+    "memorising generators": Leak(
+        method="Memorised", honest="gandalf", what="images", settings=GANS | {"gan": LONGER}
+    ),
     "memorising models": Leak(
         method="MemorisedModel", honest="fedavg", what="membership", settings={"local_epochs": 60}
     ),
