@@ -145,6 +145,18 @@ def entering(model: "nn.Module", x: "Tensor") -> "tuple[str, Tensor]":
 
 def layer_input(imitation: Imitation, shape: tuple[int, int, int]) -> NDArray[np.float64] | None:
     """[D] what entered the first dense layer; None where its gradient, or its bias's, is not there."""
+    found = layer_gradient(imitation, shape)
+    if found is None:
+        return None
+    weight, bias = found
+    size = float(bias @ bias)
+    return weight.T @ bias / size if size > 0 else None
+
+
+def layer_gradient(
+    imitation: Imitation, shape: tuple[int, int, int]
+) -> tuple[NDArray[np.float64], NDArray[np.float64]] | None:
+    """Of the first dense layer's weight [O, D] and bias [O], where both were sent."""
     import torch
 
     with torch.no_grad():
@@ -154,8 +166,7 @@ def layer_input(imitation: Imitation, shape: tuple[int, int, int]) -> NDArray[np
     if not all(k in sent for k in keys):
         return None
     weight, bias = (np.asarray(sent[k], np.float64) for k in keys)
-    size = float(bias @ bias)
-    return weight.T @ bias / size if size > 0 else None
+    return weight, bias
 
 
 def input_errors(claim: Claim, truth: Truth, rng: np.random.Generator) -> list[Evidence]:
