@@ -32,12 +32,10 @@ BY_NUMBER = "scaled and shifted number by number"
 # what is done to their mean, and how free the adversary is to make it fit
 SCALES = {"mean": 0, "sum": 1, "times a constant": 1, "mean at length one": 2, BY_NUMBER: 2}
 MARGIN = 0.1  # nats a number
-LEAD = (
-    0.5  # by which any reading has to beat the first: auxiliary images may be of another kind than clients' own
-)
-NEAR = (
-    1.25  # a factor nearer to a simpler one is what a client's own images make of it, and no scale that it chose
-)
+# by which any reading has to beat the first: auxiliary images may be of another kind than clients' own
+LEAD = 0.5
+# a factor nearer to a simpler one is what a client's own images make of it, and no scale that it chose
+NEAR = 1.25
 MOST_SOURCES, MOST_LAYERS = 4, 6  # that are compared
 LEAST = 6  # prototypes to fit two numbers for each of the features
 _ASSUMED = 20  # samples behind a prototype where nothing visible tells it
