@@ -5,8 +5,7 @@ of nine rounds) go to `inverting_gradients` and to the reconstructor of its auth
 iterations of their paper and with as many as ours takes; and to `analytic` and the analytic attacker of breaching
 (the same authors' later program). All are measured alike; ours reads the labels off the last layer for both.
 
-Neither is a dependency of this project. --code is a folder with a clone of JonasGeiping/invertinggradients;
-breaching 0.1.2 lies in the environment whose Python runs this (pip install --no-deps breaching hydra-core
+Neither is a dependency of this project. PYTHONPATH names a clone of JonasGeiping/invertinggradients; breaching 0.1.2 lies in the environment whose Python runs this (pip install --no-deps breaching hydra-core
 omegaconf antlr4-python3-runtime==4.9.3).
 """
 
@@ -95,9 +94,8 @@ class TheirAnalytic(Analytic):
         return {**claim, "inputs": inputs}
 
 
-def rivals(code: Path, images: int) -> list[tuple[str, Attack]]:
-    sys.path.insert(0, str(code))
-    peer = program("inversefed", "--code: a folder with a clone of JonasGeiping/invertinggradients")
+def rivals(images: int) -> list[tuple[str, Attack]]:
+    peer = program("inversefed", "PYTHONPATH=FOLDER, a clone of JonasGeiping/invertinggradients")
     later = program("breaching.attacks.analytic_attack", "pip install --no-deps breaching hydra-core omegaconf")
     first = InvertingGradients.Config(per_size=images, recorded=0)
     long = replace(first, iterations=4800, restarts=1)
@@ -114,15 +112,14 @@ def rivals(code: Path, images: int) -> list[tuple[str, Attack]]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--code", type=Path, required=True, help="folder of the authors' program")
     parser.add_argument("--images", type=int, default=8, help="updates of one image each; 8")
     parser.add_argument("--models", nargs="*", default=["fresh", "trained"])
     parser.add_argument("--out", type=Path, default=Path("runs/strength"), help="where the federations lie")
     given = parser.parse_args()
     try:
-        every = rivals(given.code, given.images)
+        every = rivals(given.images)
     except UserError as error:
-        print(f"error: {error}\n  hint: {error.hint}", file=sys.stderr)
+        print(f"error: {error}", file=sys.stderr)
         raise SystemExit(2) from None
     print(HEADER)
     for model in given.models:

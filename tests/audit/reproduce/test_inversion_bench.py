@@ -1,6 +1,5 @@
 """The comparison with the authors' programs: what they are given, and the word where they are not there."""
 
-from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -58,7 +57,7 @@ def test_the_gradient_of_the_first_layer_is_what_ours_divides() -> None:
     np.testing.assert_allclose(weight[row] / bias[row], entered, rtol=1e-3, atol=1e-4 * np.abs(entered).max())
 
 
-def test_where_there_is_no_program_it_says_what_to_do(tmp_path: Path) -> None:
+def test_where_there_is_no_program_it_says_what_to_do() -> None:
     with pytest.raises(UserError, match="nothing to compare with") as error:
-        inversion_bench.rivals(tmp_path, 1)
+        inversion_bench.rivals(1)
     assert "clone" in str(error.value.hint)
