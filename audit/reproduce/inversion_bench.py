@@ -5,8 +5,9 @@ of nine rounds) go to `inverting_gradients` and to the reconstructor of its auth
 iterations of their paper and with as many as ours takes; and to `analytic` and the analytic attacker of breaching
 (the same authors' later program). All are measured alike; ours reads the labels off the last layer for both.
 
-Neither is a dependency of this project. PYTHONPATH names a clone of JonasGeiping/invertinggradients; breaching 0.1.2 lies in the environment whose Python runs this (pip install --no-deps breaching hydra-core
-omegaconf antlr4-python3-runtime==4.9.3).
+Neither is a dependency of this project. PYTHONPATH names a clone of JonasGeiping/invertinggradients; breaching
+0.1.2 lies in the environment whose Python runs this (pip install --no-deps breaching hydra-core omegaconf
+antlr4-python3-runtime==4.9.3).
 """
 
 import argparse
