@@ -39,15 +39,15 @@ browser: $(DONE)  ## the HTML report in a headless Chromium, with axe-core, from
 	$(RUN)/python -m pytest -rs tests/reports/test_browser.py
 
 bench: $(DONE)  ## speed, as ratios to a plain loop, to the hardware's limit and to dp-accounting
-	$(RUN)/python -m fl.bench.training
-	$(RUN)/python -m fl.bench.aggregators
-	$(RUN)/python -m audit.reproduce.planner_bench
+	$(RUN)/python -m benchmarks.speed.training
+	$(RUN)/python -m benchmarks.speed.aggregators
+	$(RUN)/python -m benchmarks.speed.noise_planner
 
 paper: $(DONE)  ## a published table: TABLE=rebafl-1 ROUNDS=200 SEEDS=7,8 COLUMN=fmnist-m20; TABLE=freezefl-times CHARGE=probe
 ifeq ($(TABLE),freezefl-times)
-	$(RUN)/python -m fl.bench.round_lengths $(if $(CHARGE),--charge $(CHARGE))
+	$(RUN)/python -m fedaudit.audit.claims.round_lengths $(if $(CHARGE),--charge $(CHARGE))
 else
-	$(RUN)/python -m audit.reproduce.main $(or $(TABLE),--list) $(if $(ROUNDS),--rounds $(ROUNDS)) \
+	$(RUN)/python -m benchmarks.paper_tables.main $(or $(TABLE),--list) $(if $(ROUNDS),--rounds $(ROUNDS)) \
 	  $(if $(SEEDS),--seeds $(SEEDS)) $(if $(COLUMN),--column $(COLUMN)) $(if $(ROWS),--rows $(ROWS)) \
 	  $(foreach entry,$(DATA),--data $(entry)) $(if $(DOWNLOAD),--download) $(if $(KEEP),--keep) \
 	  $(if $(CLAIMS),--claims)
@@ -60,13 +60,13 @@ claims: $(DONE)  ## published claims of privacy, re-scored: runs/claims.pdf
 	$(RUN)/fedaudit claims configs/claims/*.yaml --out runs/claims.pdf
 
 mechanisms: $(DONE)  ## random mechanisms against certified lower values: COUNT=300 SEED=1
-	$(RUN)/python -m audit.reproduce.mechanisms --count $(or $(COUNT),300) --seed $(or $(SEED),1)
+	$(RUN)/python -m benchmarks.privacy.mechanisms --count $(or $(COUNT),300) --seed $(or $(SEED),1)
 
 strength: $(DONE)  ## how strong attacks are where leaks are certain, beside what is asked: ROWS=M1,M5
-	$(RUN)/python -m audit.reproduce.strength $(if $(ROWS),--rows $(ROWS))
+	$(RUN)/python -m benchmarks.strength $(if $(ROWS),--rows $(ROWS))
 
 nulls: $(DONE)  ## audits of federations with nothing to find: COUNT=200
-	$(RUN)/python -m audit.reproduce.nulls --count $(or $(COUNT),200) --out runs/nulls
+	$(RUN)/python -m benchmarks.null_audits.audits --count $(or $(COUNT),200) --out runs/nulls
 
 example-flower: $(DONE)  ## a federation that really runs in Flower, recorded and audited: runs/flower-example
 	FEDAUDIT=$(CURDIR)/$(RUN)/fedaudit examples/flower/run.sh

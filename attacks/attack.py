@@ -13,11 +13,11 @@ from typing import Any, Literal, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from attacks.evidence import Assertion, Evidence, Gallery, Series
-from fl.artifact import Artifact
-from fl.kinds import Kind
-from fl.plugin import Plugin
-from fl.threat import Goal, ThreatModel
+from fedaudit.attacks.evidence import Assertion, Evidence, Gallery, Series
+from fedaudit.fl.artifact import Artifact
+from fedaudit.fl.kinds import Kind
+from fedaudit.fl.runtime.plugin import Plugin
+from fedaudit.fl.threats.threat import Goal, ThreatModel
 
 Floats = NDArray[np.floating[Any]]
 # Named arrays; the attack's docstring says which. A claim that is a rule rather than an answer
@@ -142,7 +142,7 @@ class Knowledge:
 
 @dataclass(frozen=True, kw_only=True)
 class Timing:
-    """What is published of how long devices take (fl/time_model.py)."""
+    """What is published of how long devices take (fl/clients/time_model.py)."""
 
     bandwidth: float
     compute: float

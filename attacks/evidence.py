@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from attacks.measure import named
+from fedaudit.attacks.measure import named
 
 # What stands under "origin" in a condition, besides "recorded": messages that a client of the auditor sent
 REPLAYED = "replayed"

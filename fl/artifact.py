@@ -11,7 +11,7 @@ from enum import StrEnum
 import numpy as np
 from numpy.typing import NDArray
 
-from fl.kinds import Kind
+from fedaudit.fl.kinds import Kind
 
 Array = NDArray[np.generic]
 

@@ -12,28 +12,28 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fl.aggregator import Aggregator, Averages, mean
-from fl.artifact import Channel, Role
-from fl.checkpoint import Checkpoints, Saved
-from fl.client import Reply
-from fl.compromise import Compromise, Tampering
-from fl.dataset import Data
-from fl.durable import Log
-from fl.errors import UserError
-from fl.failures import FailureConfig, RandomFaults, Turn, turn
-from fl.kinds import Kind
-from fl.ledger import EVERYONE, Release
-from fl.model import State
-from fl.participation import UNKNOWN, Availability, Drawn, drawn
-from fl.partition import Index
-from fl.protection import Message, Payload
-from fl.sizes import message_bytes
-from fl.streams import Streams
-from fl.time_model import TimeModel, Workload, round_length
-from fl.tree import Tree
-from fl.watched import Measured, Rows
-from fl.wire import Wire
-from fl.workers import Workers
+from fedaudit.fl.aggregation.aggregator import Aggregator, Averages, mean
+from fedaudit.fl.artifact import Channel, Role
+from fedaudit.fl.clients.client import Reply
+from fedaudit.fl.clients.failures import FailureConfig, RandomFaults, Turn, turn
+from fedaudit.fl.clients.time_model import TimeModel, Workload, round_length
+from fedaudit.fl.data.dataset import Data
+from fedaudit.fl.data.participation import UNKNOWN, Availability, Drawn, drawn
+from fedaudit.fl.data.partition import Index
+from fedaudit.fl.kinds import Kind
+from fedaudit.fl.ledger import EVERYONE, Release
+from fedaudit.fl.model import State
+from fedaudit.fl.recording.checkpoint import Checkpoints, Saved
+from fedaudit.fl.recording.sizes import message_bytes
+from fedaudit.fl.runtime.durable import Log
+from fedaudit.fl.runtime.errors import UserError
+from fedaudit.fl.runtime.streams import Streams
+from fedaudit.fl.runtime.tree import Tree
+from fedaudit.fl.runtime.workers import Workers
+from fedaudit.fl.threats.compromise import Compromise, Tampering
+from fedaudit.fl.wire.protection import Message, Payload
+from fedaudit.fl.wire.watched import Measured, Rows
+from fedaudit.fl.wire.wire import Wire
 
 _CHUNK = 1000  # test examples scored at a time; fixed, so that sums do not depend on the workers
 

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 
 class Summed(Enum):
-    """How the server's sum under secure aggregation is made of the uploads (fl/sums.py)."""
+    """How the server's sum under secure aggregation is made of the uploads (fl/wire/sums.py)."""
 
     NO = "not summed"  # means nothing when summed: secure aggregation refuses it
     PLAIN = "added up"

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
-from fl.errors import UserError
+from fedaudit.fl.runtime.errors import UserError
 
 Mechanism = Literal["none", "gaussian", "laplace", "discrete_laplace", "randomized_response"]
 Unit = Literal["record", "client"]

@@ -19,19 +19,19 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from fl.client import Client, Reply, count_of
-from fl.delivery import Deliveries, Delivery
-from fl.errors import UserError
-from fl.federation import Federation, Tally
-from fl.kinds import Kind
-from fl.model import Net, State, head_names
-from fl.participation import is_blind
-from fl.plugin import Plugin
-from fl.protection import Message, Payload
-from fl.ranges import Amount, AtLeastOne, AtLeastZero, BelowOne
-from fl.time_model import Workload
-from fl.training.local import Constants, Handle, Params, Trained
-from fl.tree import Tree
+from fedaudit.fl.clients.client import Client, Reply, count_of
+from fedaudit.fl.clients.delivery import Deliveries, Delivery
+from fedaudit.fl.clients.time_model import Workload
+from fedaudit.fl.data.participation import is_blind
+from fedaudit.fl.federation import Federation, Tally
+from fedaudit.fl.kinds import Kind
+from fedaudit.fl.model import Net, State, head_names
+from fedaudit.fl.runtime.errors import UserError
+from fedaudit.fl.runtime.plugin import Plugin
+from fedaudit.fl.runtime.ranges import Amount, AtLeastOne, AtLeastZero, BelowOne
+from fedaudit.fl.runtime.tree import Tree
+from fedaudit.fl.training.local import Constants, Handle, Params, Trained
+from fedaudit.fl.wire.protection import Message, Payload
 
 Owned = Iterator[tuple[int, State]]  # models with their owners
 

@@ -10,8 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from fl.errors import UserError
-from fl.streams import Streams
+from fedaudit.fl.runtime.errors import UserError
+from fedaudit.fl.runtime.streams import Streams
 
 State = dict[str, Tensor]  # parameters and buffers by name
 
@@ -52,7 +52,7 @@ class Adapted(Net):
         if not last:
             raise UserError(
                 f"{type(inner).__name__} has no nn.Linear layer to take features before",
-                hint="derive the model from fl.model.Net and write features() and head",
+                hint="derive the model from fedaudit.fl.model.Net and write features() and head",
             )
         self._inner = (inner,)  # in a tuple, so that it is no submodule
         self._modules, self._parameters, self._buffers = inner._modules, inner._parameters, inner._buffers

@@ -2,8 +2,8 @@
 
 from pydantic import Field
 
-from reports.record import Record
-from reports.robustness import NotRun
+from fedaudit.reports.record import Record
+from fedaudit.reports.robustness import NotRun
 
 AXES = {  # axis -> its words
     "answering": "probability p that a client answers",

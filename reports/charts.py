@@ -9,9 +9,9 @@ import math
 import textwrap
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from attacks.evidence import Series
-from reports.format import number
-from reports.result import Figure
+from fedaudit.attacks.evidence import Series
+from fedaudit.reports.format import number
+from fedaudit.reports.result import Figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -4,7 +4,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from reports.record import Record
+from fedaudit.reports.record import Record
 
 
 class Untried(Record):

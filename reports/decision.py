@@ -4,7 +4,7 @@ from enum import StrEnum
 
 from pydantic import Field
 
-from reports.record import Record
+from fedaudit.reports.record import Record
 
 
 class Word(StrEnum):

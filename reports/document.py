@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import get_args
 
-from reports.format import date, moment, plural
-from reports.result import AuditResult, Figure, Gallery
-from reports.section import Block, Card, Chart, Folded, Images, Section, Table
-from reports.visible import visible
+from fedaudit.reports.format import date, moment, plural
+from fedaudit.reports.result import AuditResult, Figure, Gallery
+from fedaudit.reports.section import Block, Card, Chart, Folded, Images, Section, Table
+from fedaudit.reports.visible import visible
 
 PNG_MAGIC = b"\x89PNG\r\n\x1a\n"
 

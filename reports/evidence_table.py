@@ -6,11 +6,11 @@ adversary, one row an n; every measurement with every baseline stays in audit.js
 
 from collections.abc import Sequence
 
-from attacks import measure
-from attacks.evidence import WHOLE, Baseline, Evidence
-from attacks.measure import named
-from reports import format as fmt
-from reports.section import Table
+from fedaudit.attacks import measure
+from fedaudit.attacks.evidence import WHOLE, Baseline, Evidence
+from fedaudit.attacks.measure import named
+from fedaudit.reports import format as fmt
+from fedaudit.reports.section import Table
 
 COLUMNS = 3  # measures whose controls and notes are shown
 ACROSS = 2  # measures that become columns

@@ -1,6 +1,6 @@
 """Who saw what: a part of the audit result."""
 
-from reports.record import Record
+from fedaudit.reports.record import Record
 
 
 class Exposure(Record):

@@ -4,8 +4,8 @@ import math
 import re
 from datetime import UTC, datetime
 
-from fl.threat import ThreatModel
-from reports.result import Outcome, Severity
+from fedaudit.fl.threats.threat import ThreatModel
+from fedaudit.reports.result import Outcome, Severity
 
 NBSP = "\u00a0"  # a number and its unit stay on one line
 

@@ -5,8 +5,8 @@ import io
 import itertools
 from dataclasses import dataclass
 
-from reports.document import ReportError
-from reports.result import Gallery
+from fedaudit.reports.document import ReportError
+from fedaudit.reports.result import Gallery
 
 PER_STRIP = 10
 

@@ -4,7 +4,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from reports.record import Record
+from fedaudit.reports.record import Record
 
 # open: this record could not tell; declared: taken from its operator, since nothing recorded can
 Status = Literal["holds", "contradicted", "open", "declared"]

@@ -5,7 +5,7 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, PlainSerializer
 
-from fl.threat import ThreatModel
+from fedaudit.fl.threats.threat import ThreatModel
 
 
 class Record(BaseModel):

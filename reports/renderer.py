@@ -6,7 +6,7 @@ A renderer knows blocks and nothing of sections. The same document gives the sam
 from abc import ABC, abstractmethod
 from typing import ClassVar
 
-from reports.document import Document
+from fedaudit.reports.document import Document
 
 
 class Renderer(ABC):

@@ -9,14 +9,14 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field
 
-from attacks.evidence import Evidence, Series
-from reports.absence import Absence
-from reports.covered import Coverage
-from reports.decision import Decision
-from reports.exposed import Exposure
-from reports.imported import Imported, Unverified
-from reports.record import Record, SealRecord, Taxon, Threat
-from reports.robustness import Robustness
+from fedaudit.attacks.evidence import Evidence, Series
+from fedaudit.reports.absence import Absence
+from fedaudit.reports.covered import Coverage
+from fedaudit.reports.decision import Decision
+from fedaudit.reports.exposed import Exposure
+from fedaudit.reports.imported import Imported, Unverified
+from fedaudit.reports.record import Record, SealRecord, Taxon, Threat
+from fedaudit.reports.robustness import Robustness
 
 SCHEMA_VERSION = 1
 

@@ -2,8 +2,8 @@
 
 from pydantic import Field
 
-from attacks.evidence import Evidence
-from reports.record import Record, Taxon, Threat
+from fedaudit.attacks.evidence import Evidence
+from fedaudit.reports.record import Record, Taxon, Threat
 
 LEAST_SEEDS = 5  # a certificate is about the expectation over trainings
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from reports.result import AuditResult, Figure, Gallery, Severity
+from fedaudit.reports.result import AuditResult, Figure, Gallery, Severity
 
 
 @dataclass(frozen=True, kw_only=True)

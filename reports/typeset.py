@@ -4,7 +4,7 @@ import functools
 import re
 from typing import Any
 
-from reports.section import Table, words
+from fedaudit.reports.section import Table, words
 
 LONG_TOKEN = 22  # characters; a longer one in a table cell may break inside a word
 LONG_NAME = 12  # and one longer than this after a sign: the narrowest columns take no more

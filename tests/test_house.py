@@ -1,6 +1,10 @@
 """The house: folders depend on each other one way at every depth; tests stand where the code does."""
 
 import ast
+import importlib
+import re
+import subprocess
+import sys
 from collections.abc import Iterable, Mapping
 from functools import cache
 from pathlib import Path
@@ -10,14 +14,14 @@ import pytest
 ROOT = Path(__file__).parents[1]
 PACKAGES = ("fl", "attacks", "audit", "reports")
 # Modules on top of a package, beside its folders
-MOST_ON_TOP = {"audit": 4, "attacks": 4}
+MOST_ON_TOP = {"audit": 0, "attacks": 4, "fl": 6}
 # Folders of tests that stand for no folder of the code
-OWN_TESTS = {"contracts", "fuzz", "leaks", "fl/equivalence", "audit/wrong_protections"}
+OWN_TESTS = {"contracts", "fuzz", "leaks", "mutants", "fl/equivalence", "audit/wrong_protections"}
 
 
 def module_name(path: Path) -> str:
     parts = path.relative_to(ROOT).with_suffix("").parts
-    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+    return ".".join(("fedaudit", *(parts[:-1] if parts[-1] == "__init__" else parts)))
 
 
 FILES = sorted(p for package in PACKAGES for p in (ROOT / package).rglob("*.py"))
@@ -35,7 +39,7 @@ def imports(module: str) -> frozenset[str]:
             assert node.level == 0, f"{module}: relative imports hide where a name comes from"
             names = {f"{node.module}.{alias.name}" for alias in node.names}
             found |= {n if n in MODULES else str(node.module) for n in names}
-    return frozenset(n for n in found if n.split(".")[0] in PACKAGES)
+    return frozenset(n for n in found if n.split(".")[0] in ("fedaudit", "benchmarks", "tests"))
 
 
 def arrows(files: Mapping[str, Iterable[str]]) -> dict[str, set[tuple[str, str]]]:
@@ -67,12 +71,12 @@ def siblings() -> dict[str, set[tuple[str, str]]]:
 
 def test_no_folder_and_what_lies_beside_it_import_each_other_at_any_depth() -> None:
     found = siblings()
-    assert ("phases", "subject") in found["audit"]  # there is something to look at
+    assert ("phases", "case") in found["fedaudit.audit"]  # there is something to look at
     assert {parent: names for parent, pairs in found.items() if (names := circles(pairs))} == {}
 
 
 def test_the_four_packages_import_one_way() -> None:
-    assert circles(siblings()[""]) == set()
+    assert circles(siblings()["fedaudit"]) == set()
 
 
 def test_a_circle_of_folders_is_seen() -> None:
@@ -101,3 +105,21 @@ def test_every_folder_of_tests_stands_for_a_folder_of_the_code() -> None:
     tests = {p.parent.relative_to(ROOT / "tests").as_posix() for p in (ROOT / "tests").rglob("test_*.py")}
     stray = {t for t in tests if t != "." and t not in OWN_TESTS and not (ROOT / t / "__init__.py").is_file()}
     assert stray == set()
+
+
+@pytest.mark.parametrize("name", PACKAGES)
+def test_a_folder_of_ours_cannot_be_imported_by_its_bare_name(name: str) -> None:
+    with pytest.raises(ModuleNotFoundError, match=f"import fedaudit.{name} instead of {name}"):
+        importlib.import_module(name)
+
+
+def test_importing_fedaudit_loads_nothing_heavy() -> None:
+    heavy = "{'torch', 'numpy', 'pydantic'}"
+    code = f"import sys, fedaudit; print(fedaudit.__version__, *sorted({heavy} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert re.fullmatch(r"\d+\.\d+\.\d+\n", done.stdout), done.stdout
+
+
+def test_no_module_of_the_product_imports_a_benchmark_or_a_test() -> None:
+    ours = {m: {t for t in imports(m) if not t.startswith("fedaudit.")} for m in MODULES}
+    assert {m: targets for m, targets in ours.items() if targets} == {}

@@ -92,7 +92,7 @@ def test_the_build_backend_is_pinned_and_only_tested_pythons_are_declared() -> N
 
 
 def test_an_example_runs_by_name_without_a_checkout_and_the_version_is_told(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "audit.cli.main"]
+    command = [sys.executable, "-m", "fedaudit"]
     env = {**os.environ, "PYTHONPATH": str(ROOT)}
     shown = subprocess.run(
         [*command, "show", "quickstart"], cwd=tmp_path, env=env, capture_output=True, text=True

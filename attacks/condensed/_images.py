@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from attacks.evidence import Evidence
-from fl.artifact import Artifact
-from fl.kinds import Kind
+from fedaudit.attacks.evidence import Evidence
+from fedaudit.fl.artifact import Artifact
+from fedaudit.fl.kinds import Kind
 
 Floats = NDArray[np.floating[Any]]
 REQUIRES = (Kind.CONDENSED_IMAGES, Kind.CONDENSED_LABELS)

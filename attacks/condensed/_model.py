@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from attacks.condensed._images import standardised
+from fedaudit.attacks.condensed._images import standardised
 
 Floats = NDArray[np.floating[Any]]
 

@@ -19,15 +19,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from attacks import stats
-from attacks.attack import Attack, Card, Claim, Effort, Images, Knowledge, Truth
-from attacks.condensed._images import AIDS, REAL_START, REQUIRES, condensed, none_here, shown
-from attacks.evidence import Baseline, Evidence
-from attacks.prototypes._trials import group
-from attacks.trials.audit_net import AuditNet
-from attacks.trials.membership import CONFIDENCE, CONTROL_CONFIDENCE
-from fl.artifact import Artifact
-from fl.threat import Goal, Position, ThreatModel
+from fedaudit.attacks import stats
+from fedaudit.attacks.attack import Attack, Card, Claim, Effort, Images, Knowledge, Truth
+from fedaudit.attacks.condensed._images import AIDS, REAL_START, REQUIRES, condensed, none_here, shown
+from fedaudit.attacks.evaluation.audit_net import AuditNet
+from fedaudit.attacks.evaluation.membership import CONFIDENCE, CONTROL_CONFIDENCE
+from fedaudit.attacks.evidence import Baseline, Evidence
+from fedaudit.attacks.prototypes._trials import group
+from fedaudit.fl.artifact import Artifact
+from fedaudit.fl.threats.threat import Goal, Position, ThreatModel
 
 Floats = NDArray[np.floating[Any]]
 

@@ -18,14 +18,14 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from attacks.attack import Attack, Card, Claim, Effort, Knowledge, Truth
-from attacks.condensed._images import AIDS, REQUIRES, condensed, in_our_words, none_here, standardised
-from attacks.evidence import Evidence, Series
-from attacks.prototypes._tracing import OTHER, Bucket, traced
-from attacks.trials import anyone, membership
-from fl.artifact import Artifact
-from fl.ranges import AtLeastOne
-from fl.threat import Goal, Position, ThreatModel
+from fedaudit.attacks.attack import Attack, Card, Claim, Effort, Knowledge, Truth
+from fedaudit.attacks.condensed._images import AIDS, REQUIRES, condensed, in_our_words, none_here, standardised
+from fedaudit.attacks.evaluation import anyone, membership
+from fedaudit.attacks.evidence import Evidence, Series
+from fedaudit.attacks.prototypes._tracing import OTHER, Bucket, traced
+from fedaudit.fl.artifact import Artifact
+from fedaudit.fl.runtime.ranges import AtLeastOne
+from fedaudit.fl.threats.threat import Goal, Position, ThreatModel
 
 Floats = NDArray[np.floating[Any]]
 

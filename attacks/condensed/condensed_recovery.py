@@ -21,16 +21,24 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from attacks import stats
-from attacks.attack import Attack, Card, Claim, Effort, Knowledge, Truth
-from attacks.condensed._images import AIDS, REQUIRES, condensed, in_our_words, none_here, shown, standardised
-from attacks.evidence import Baseline, Evidence, Gallery
-from attacks.prototypes import _evidence as prototype_evidence
-from attacks.prototypes._trials import CLASS_MEAN, Bucket, buckets
-from attacks.trials.membership import CONFIDENCE
-from fl.artifact import Artifact
-from fl.ranges import AtLeastOne
-from fl.threat import Goal, Position, ThreatModel
+from fedaudit.attacks import stats
+from fedaudit.attacks.attack import Attack, Card, Claim, Effort, Knowledge, Truth
+from fedaudit.attacks.condensed._images import (
+    AIDS,
+    REQUIRES,
+    condensed,
+    in_our_words,
+    none_here,
+    shown,
+    standardised,
+)
+from fedaudit.attacks.evaluation.membership import CONFIDENCE
+from fedaudit.attacks.evidence import Baseline, Evidence, Gallery
+from fedaudit.attacks.prototypes import _evidence as prototype_evidence
+from fedaudit.attacks.prototypes._trials import CLASS_MEAN, Bucket, buckets
+from fedaudit.fl.artifact import Artifact
+from fedaudit.fl.runtime.ranges import AtLeastOne
+from fedaudit.fl.threats.threat import Goal, Position, ThreatModel
 
 Floats = NDArray[np.floating[Any]]
 COPY = 0.9  # a correlation that condensation from noise seldom reaches

@@ -28,24 +28,24 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from attacks import stats
-from attacks.attack import Claim, Effort, Extractor, Images, Knowledge, Truth
-from attacks.condensed._images import condensed, in_our_words, shown, standardised
-from attacks.condensed._model import CondensationModel, filtered, share
-from attacks.condensed.condensed_recovery import CondensedRecovery
-from attacks.evidence import Evidence, Gallery
-from attacks.prototypes import _evidence as prototype_evidence
-from attacks.prototypes._inversion import Task
-from attacks.prototypes._trials import Bucket
-from attacks.prototypes.upcnn import UpCNN
-from attacks.prototypes.vae import VAE
-from attacks.trials import images
-from attacks.trials.audit_net import audit_net
-from attacks.trials.membership import CONFIDENCE
-from fl.artifact import Artifact
-from fl.errors import UserError
-from fl.ranges import AtLeastOne, AtLeastZero
-from fl.threat import ThreatModel
+from fedaudit.attacks import stats
+from fedaudit.attacks.attack import Claim, Effort, Extractor, Images, Knowledge, Truth
+from fedaudit.attacks.condensed._images import condensed, in_our_words, shown, standardised
+from fedaudit.attacks.condensed._model import CondensationModel, filtered, share
+from fedaudit.attacks.condensed.condensed_recovery import CondensedRecovery
+from fedaudit.attacks.evaluation import images
+from fedaudit.attacks.evaluation.audit_net import audit_net
+from fedaudit.attacks.evaluation.membership import CONFIDENCE
+from fedaudit.attacks.evidence import Evidence, Gallery
+from fedaudit.attacks.prototypes import _evidence as prototype_evidence
+from fedaudit.attacks.prototypes._inversion import Task
+from fedaudit.attacks.prototypes._trials import Bucket
+from fedaudit.attacks.prototypes.upcnn import UpCNN
+from fedaudit.attacks.prototypes.vae import VAE
+from fedaudit.fl.artifact import Artifact
+from fedaudit.fl.runtime.errors import UserError
+from fedaudit.fl.runtime.ranges import AtLeastOne, AtLeastZero
+from fedaudit.fl.threats.threat import ThreatModel
 
 Floats = NDArray[np.floating[Any]]
 TESTED = 0.15  # share of the auxiliary images that W is learned from

@@ -21,14 +21,14 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from attacks.attack import Attack, Card, Claim, Effort, Knowledge, Truth
-from attacks.condensed._images import standardised
-from attacks.evidence import Evidence, Series
-from attacks.trials import membership
-from attacks.trials.reidentification import Pool, fingerprints
-from fl.artifact import Artifact
-from fl.kinds import Kind
-from fl.threat import Goal, Position, ThreatModel
+from fedaudit.attacks.attack import Attack, Card, Claim, Effort, Knowledge, Truth
+from fedaudit.attacks.condensed._images import standardised
+from fedaudit.attacks.evaluation import membership
+from fedaudit.attacks.evaluation.reidentification import Pool, fingerprints
+from fedaudit.attacks.evidence import Evidence, Series
+from fedaudit.fl.artifact import Artifact
+from fedaudit.fl.kinds import Kind
+from fedaudit.fl.threats.threat import Goal, Position, ThreatModel
 
 Floats = NDArray[np.floating[Any]]
 

@@ -6,10 +6,10 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from attacks import stats
-from attacks.evidence import Baseline, Evidence
-from attacks.trials.hits import hits_evidence
-from attacks.trials.membership import CONFIDENCE
+from fedaudit.attacks import stats
+from fedaudit.attacks.evaluation.hits import hits_evidence
+from fedaudit.attacks.evaluation.membership import CONFIDENCE
+from fedaudit.attacks.evidence import Baseline, Evidence
 
 Counts = NDArray[np.int64]
 Values = NDArray[np.float64]

@@ -26,8 +26,8 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from attacks.attack import Attack, Card, Claim, Effort, Knowledge, Truth
-from attacks.counts._counts import (
+from fedaudit.attacks.attack import Attack, Card, Claim, Effort, Knowledge, Truth
+from fedaudit.attacks.counts._counts import (
     Condition,
     Counts,
     blind_counts,
@@ -38,14 +38,14 @@ from attacks.counts._counts import (
     possible_values,
     revealed,
 )
-from attacks.evidence import Assertion, Evidence
-from attacks.trials.asserted import OF_COUNTS, by_client, counted
-from attacks.trials.hits import hits_evidence
-from fl.artifact import Artifact, Channel, Party, Role
-from fl.errors import UserError
-from fl.kinds import Kind
-from fl.ranges import Amount, AtLeastOne
-from fl.threat import Goal, Position, ThreatModel
+from fedaudit.attacks.evaluation.assertions import OF_COUNTS, by_client, counted
+from fedaudit.attacks.evaluation.hits import hits_evidence
+from fedaudit.attacks.evidence import Assertion, Evidence
+from fedaudit.fl.artifact import Artifact, Channel, Party, Role
+from fedaudit.fl.kinds import Kind
+from fedaudit.fl.runtime.errors import UserError
+from fedaudit.fl.runtime.ranges import Amount, AtLeastOne
+from fedaudit.fl.threats.threat import Goal, Position, ThreatModel
 
 Values = NDArray[np.float64]
 _WITH_TOTAL = (Kind.CLASS_VOLUME, Kind.NOISED_LABEL_DIST)  # read with the number of examples sent beside

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from attacks.attack import Claim, GeneratorArchitecture, Images, TrainedPair
-from attacks.trials.matched import Matched, matched
+from fedaudit.attacks.attack import Claim, GeneratorArchitecture, Images, TrainedPair
+from fedaudit.attacks.evaluation.matching import Matched, matched
 
 _SEED = 0
 

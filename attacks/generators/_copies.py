@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from attacks.trials.distances import distances, exact
-from attacks.trials.matched import Matched
-from attacks.trials.present import Present, present
+from fedaudit.attacks.evaluation.distances import distances, exact
+from fedaudit.attacks.evaluation.matching import Matched
+from fedaudit.attacks.evaluation.present import Present, present
 
 Floats = NDArray[np.floating[Any]]
 _MIXINGS = 400

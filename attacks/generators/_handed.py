@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fl.artifact import Artifact, Channel, Role
-from fl.kinds import Kind
+from fedaudit.fl.artifact import Artifact, Channel, Role
+from fedaudit.fl.kinds import Kind
 
 
 def uploaded(view: Sequence[Artifact], kind: Kind) -> list[Artifact]:

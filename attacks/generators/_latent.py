@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from attacks.attack import GeneratorArchitecture, Images
+from fedaudit.attacks.attack import GeneratorArchitecture, Images
 
 Floats = NDArray[np.floating[Any]]
 

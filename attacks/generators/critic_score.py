@@ -23,17 +23,17 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from attacks.attack import Attack, Card, Claim, Effort, Images, Knowledge, Truth
-from attacks.evidence import Evidence, Series
-from attacks.generators._controls import controls, memorised
-from attacks.generators._handed import newest, objects, relayed
-from attacks.trials import membership
-from attacks.trials.matched import Matched, halves, matched
-from attacks.trials.membership import Scores, clustered
-from fl.artifact import Artifact
-from fl.kinds import Kind
-from fl.ranges import AtLeastOne
-from fl.threat import Goal, Position, ThreatModel
+from fedaudit.attacks.attack import Attack, Card, Claim, Effort, Images, Knowledge, Truth
+from fedaudit.attacks.evaluation import membership
+from fedaudit.attacks.evaluation.matching import Matched, halves, matched
+from fedaudit.attacks.evaluation.membership import Scores, clustered
+from fedaudit.attacks.evidence import Evidence, Series
+from fedaudit.attacks.generators._controls import controls, memorised
+from fedaudit.attacks.generators._handed import newest, objects, relayed
+from fedaudit.fl.artifact import Artifact
+from fedaudit.fl.kinds import Kind
+from fedaudit.fl.runtime.ranges import AtLeastOne
+from fedaudit.fl.threats.threat import Goal, Position, ThreatModel
 
 Scorer = Callable[[Images], NDArray[Any]]
 HOPS = {"trained last": "sender", "trained before": "before"}

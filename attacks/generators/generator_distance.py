@@ -23,13 +23,13 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from attacks.attack import Claim, GeneratorArchitecture, Images, Truth
-from attacks.evidence import Baseline, Evidence, Gallery
-from attacks.generators._copies import closest
-from attacks.generators._membership import CARD, GeneratorMembership, Pairs
-from attacks.trials.distances import Nearest, nearest
-from attacks.trials.membership import CONFIDENCE, CONTROL_CONFIDENCE
-from fl.ranges import AtLeastOne
+from fedaudit.attacks.attack import Claim, GeneratorArchitecture, Images, Truth
+from fedaudit.attacks.evaluation.distances import Nearest, nearest
+from fedaudit.attacks.evaluation.membership import CONFIDENCE, CONTROL_CONFIDENCE
+from fedaudit.attacks.evidence import Baseline, Evidence, Gallery
+from fedaudit.attacks.generators._copies import closest
+from fedaudit.attacks.generators._membership import CARD, GeneratorMembership, Pairs
+from fedaudit.fl.runtime.ranges import AtLeastOne
 
 Floats = NDArray[np.floating[Any]]
 _FEW = 1000  # generated images looked at one by one

@@ -22,17 +22,17 @@ from typing import Annotated, Literal
 import numpy as np
 from pydantic import Field
 
-from attacks.attack import Claim, Truth
-from attacks.evidence import Evidence, Gallery, Series
-from attacks.generators._copies import APART, COPY, Copies, copies, drawn_again
-from attacks.generators._membership import CARD, Pairs
-from attacks.generators.generator_distance import GeneratorDistance, Made
-from attacks.trials import membership, present
-from attacks.trials.images import ssim
-from attacks.trials.matched import Matched, by_query
-from attacks.trials.membership import Scores
-from fl.ranges import AtLeastOne
-from fl.threat import Goal
+from fedaudit.attacks.attack import Claim, Truth
+from fedaudit.attacks.evaluation import membership, present
+from fedaudit.attacks.evaluation.images import ssim
+from fedaudit.attacks.evaluation.matching import Matched, by_query
+from fedaudit.attacks.evaluation.membership import Scores
+from fedaudit.attacks.evidence import Evidence, Gallery, Series
+from fedaudit.attacks.generators._copies import APART, COPY, Copies, copies, drawn_again
+from fedaudit.attacks.generators._membership import CARD, Pairs
+from fedaudit.attacks.generators.generator_distance import GeneratorDistance, Made
+from fedaudit.fl.runtime.ranges import AtLeastOne
+from fedaudit.fl.threats.threat import Goal
 
 RATE = 0.01  # of held-out images that count as extracted
 _SHOWN = 8

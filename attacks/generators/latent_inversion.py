@@ -20,12 +20,12 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from attacks.attack import Claim, Effort, GeneratorArchitecture, Images, Truth
-from attacks.evidence import Gallery
-from attacks.generators._latent import LatentSearch, Settings
-from attacks.generators._membership import CARD, GeneratorMembership
-from attacks.trials.matched import Matched
-from fl.ranges import AtLeastOne
+from fedaudit.attacks.attack import Claim, Effort, GeneratorArchitecture, Images, Truth
+from fedaudit.attacks.evaluation.matching import Matched
+from fedaudit.attacks.evidence import Gallery
+from fedaudit.attacks.generators._latent import LatentSearch, Settings
+from fedaudit.attacks.generators._membership import CARD, GeneratorMembership
+from fedaudit.fl.runtime.ranges import AtLeastOne
 
 
 class LatentInversion(GeneratorMembership):

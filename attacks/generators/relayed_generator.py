@@ -11,12 +11,12 @@ Claim: as in attacks/generators/_membership.py; `queried` holds the images made.
 from collections.abc import Sequence
 from dataclasses import replace
 
-from attacks.attack import Effort, Knowledge
-from attacks.generators._handed import newest, relayed
-from attacks.generators.generator_distance import GeneratorDistance
-from fl.artifact import Artifact
-from fl.kinds import Kind
-from fl.threat import Position, ThreatModel
+from fedaudit.attacks.attack import Effort, Knowledge
+from fedaudit.attacks.generators._handed import newest, relayed
+from fedaudit.attacks.generators.generator_distance import GeneratorDistance
+from fedaudit.fl.artifact import Artifact
+from fedaudit.fl.kinds import Kind
+from fedaudit.fl.threats.threat import Position, ThreatModel
 
 
 class RelayedGenerator(GeneratorDistance):

@@ -10,12 +10,12 @@ Claim: as in attacks/generators/critic_score.py.
 from collections.abc import Sequence
 from dataclasses import replace
 
-from attacks.attack import Knowledge
-from attacks.generators._handed import uploaded
-from attacks.generators.critic_score import CriticScore
-from fl.artifact import Artifact
-from fl.kinds import Kind
-from fl.threat import Position
+from fedaudit.attacks.attack import Knowledge
+from fedaudit.attacks.generators._handed import uploaded
+from fedaudit.attacks.generators.critic_score import CriticScore
+from fedaudit.fl.artifact import Artifact
+from fedaudit.fl.kinds import Kind
+from fedaudit.fl.threats.threat import Position
 
 
 class UploadedCritic(CriticScore):

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from attacks.attack import Architecture, Floats, Images
-from attacks.models._targets import Target
+from fedaudit.attacks.attack import Architecture, Floats, Images
+from fedaudit.attacks.models._targets import Target
 
 MOST = 2e7  # gradient entries in memory at a time
 Values = NDArray[np.float64]

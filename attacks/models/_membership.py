@@ -12,15 +12,15 @@ from typing import Annotated, Protocol
 import numpy as np
 from pydantic import Field
 
-from attacks.attack import Attack, Card, Claim, Effort, Floats, Images, Knowledge, Truth
-from attacks.evidence import Evidence, Series
-from attacks.models._targets import Target, targets
-from attacks.models._trials import Bucket, buckets
-from attacks.trials import membership
-from fl.artifact import Artifact
-from fl.kinds import UPDATES, Kind
-from fl.ranges import AtLeastOne
-from fl.threat import Goal, Position, ThreatModel
+from fedaudit.attacks.attack import Attack, Card, Claim, Effort, Floats, Images, Knowledge, Truth
+from fedaudit.attacks.evaluation import membership
+from fedaudit.attacks.evidence import Evidence, Series
+from fedaudit.attacks.models._targets import Target, targets
+from fedaudit.attacks.models._trials import Bucket, buckets
+from fedaudit.fl.artifact import Artifact
+from fedaudit.fl.kinds import UPDATES, Kind
+from fedaudit.fl.runtime.ranges import AtLeastOne
+from fedaudit.fl.threats.threat import Goal, Position, ThreatModel
 
 CARD = Card(
     title="Membership from models",

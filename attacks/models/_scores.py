@@ -6,8 +6,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import log_ndtr, logsumexp
 
-from attacks.attack import Architecture, Floats
-from attacks.models._targets import Target
+from fedaudit.attacks.attack import Architecture, Floats
+from fedaudit.attacks.models._targets import Target
 
 Values = NDArray[np.float64]
 

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from attacks.attack import Floats, Images, Knowledge
-from attacks.models._targets import Target
+from fedaudit.attacks.attack import Floats, Images, Knowledge
+from fedaudit.attacks.models._targets import Target
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from attacks.prototypes._weights import global_model, moved, uploads, weighting
-from fl.artifact import Artifact
-from fl.kinds import MODELS, UPDATES, Kind
+from fedaudit.attacks.prototypes._weights import global_model, moved, uploads, weighting
+from fedaudit.fl.artifact import Artifact
+from fedaudit.fl.kinds import MODELS, UPDATES, Kind
 
 Arrays = Mapping[str, NDArray[Any]]
 GLOBAL, UPDATE, RELAYED = "global model", "update", "relayed model"

@@ -23,11 +23,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from attacks.attack import Claim, Floats, Images, Truth, Unseen
-from attacks.evidence import REPLAYED
-from attacks.models._targets import BLIND, GLOBAL, RELAYED
-from attacks.trials.membership import Scores, clustered, halves
-from attacks.trials.reidentification import fingerprints
+from fedaudit.attacks.attack import Claim, Floats, Images, Truth, Unseen
+from fedaudit.attacks.evaluation.membership import Scores, clustered, halves
+from fedaudit.attacks.evaluation.reidentification import fingerprints
+from fedaudit.attacks.evidence import REPLAYED
+from fedaudit.attacks.models._targets import BLIND, GLOBAL, RELAYED
 
 ANOTHER, SHUFFLED = "model of another client", "weights in random order"
 

@@ -10,10 +10,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from attacks.attack import Floats, Images, Knowledge
-from attacks.models._membership import CARD, ModelMembership, Scorer
-from attacks.models._scores import logits_of, scaled_logit
-from attacks.models._targets import Target
+from fedaudit.attacks.attack import Floats, Images, Knowledge
+from fedaudit.attacks.models._membership import CARD, ModelMembership, Scorer
+from fedaudit.attacks.models._scores import logits_of, scaled_logit
+from fedaudit.attacks.models._targets import Target
 
 
 class Confidence(ModelMembership):

@@ -12,11 +12,11 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from attacks.attack import Floats, Images, Knowledge
-from attacks.models._gradients import per_image
-from attacks.models._membership import CARD, ModelMembership, Scorer
-from attacks.models._targets import Target
-from fl.kinds import Kind
+from fedaudit.attacks.attack import Floats, Images, Knowledge
+from fedaudit.attacks.models._gradients import per_image
+from fedaudit.attacks.models._membership import CARD, ModelMembership, Scorer
+from fedaudit.attacks.models._targets import Target
+from fedaudit.fl.kinds import Kind
 
 Values = NDArray[np.float64]
 

@@ -18,14 +18,14 @@ from typing import Annotated, Literal
 import numpy as np
 from pydantic import Field
 
-from attacks.attack import Effort, Floats, Images, Knowledge
-from attacks.models._membership import CARD, ModelMembership, Scorer
-from attacks.models._scores import lira_offline, lira_online, logits_of, scaled_logit
-from attacks.models._shadows import lacking, shadows
-from attacks.models._targets import Target
-from fl.artifact import Artifact
-from fl.ranges import AtLeastOne
-from fl.threat import ThreatModel
+from fedaudit.attacks.attack import Effort, Floats, Images, Knowledge
+from fedaudit.attacks.models._membership import CARD, ModelMembership, Scorer
+from fedaudit.attacks.models._scores import lira_offline, lira_online, logits_of, scaled_logit
+from fedaudit.attacks.models._shadows import lacking, shadows
+from fedaudit.attacks.models._targets import Target
+from fedaudit.fl.artifact import Artifact
+from fedaudit.fl.runtime.ranges import AtLeastOne
+from fedaudit.fl.threats.threat import ThreatModel
 
 MANY = 64  # shadow models from which on every image has a deviation of its own
 

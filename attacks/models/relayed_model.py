@@ -12,12 +12,12 @@ from dataclasses import replace
 
 import numpy as np
 
-from attacks.attack import Knowledge
-from attacks.models._targets import Target, relayed
-from attacks.models.loss_threshold import LossThreshold
-from fl.artifact import Artifact
-from fl.kinds import Kind
-from fl.threat import Position
+from fedaudit.attacks.attack import Knowledge
+from fedaudit.attacks.models._targets import Target, relayed
+from fedaudit.attacks.models.loss_threshold import LossThreshold
+from fedaudit.fl.artifact import Artifact
+from fedaudit.fl.kinds import Kind
+from fedaudit.fl.threats.threat import Position
 
 
 class RelayedModel(LossThreshold):

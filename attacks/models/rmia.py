@@ -17,14 +17,14 @@ from typing import Annotated
 import numpy as np
 from pydantic import Field
 
-from attacks.attack import Effort, Floats, Images, Knowledge
-from attacks.models._membership import CARD, ModelMembership, Scorer
-from attacks.models._scores import likelihood_ratio, log_probability, logits_of, rmia
-from attacks.models._shadows import lacking, shadows
-from attacks.models._targets import Target
-from fl.artifact import Artifact
-from fl.ranges import AtLeastOne, Positive, Share
-from fl.threat import ThreatModel
+from fedaudit.attacks.attack import Effort, Floats, Images, Knowledge
+from fedaudit.attacks.models._membership import CARD, ModelMembership, Scorer
+from fedaudit.attacks.models._scores import likelihood_ratio, log_probability, logits_of, rmia
+from fedaudit.attacks.models._shadows import lacking, shadows
+from fedaudit.attacks.models._targets import Target
+from fedaudit.fl.artifact import Artifact
+from fedaudit.fl.runtime.ranges import AtLeastOne, Positive, Share
+from fedaudit.fl.threats.threat import ThreatModel
 
 
 class Rmia(ModelMembership):

@@ -12,12 +12,12 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from attacks.attack import Floats, Images, Knowledge
-from attacks.models._gradients import per_image
-from attacks.models._membership import CARD, Scorer
-from attacks.models._targets import Target
-from attacks.models.gradient_cosine import GradientCosine
-from fl.kinds import Kind
+from fedaudit.attacks.attack import Floats, Images, Knowledge
+from fedaudit.attacks.models._gradients import per_image
+from fedaudit.attacks.models._membership import CARD, Scorer
+from fedaudit.attacks.models._targets import Target
+from fedaudit.attacks.models.gradient_cosine import GradientCosine
+from fedaudit.fl.kinds import Kind
 
 Values = NDArray[np.float64]
 

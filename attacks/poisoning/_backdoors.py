@@ -6,10 +6,10 @@ from typing import Annotated
 from pydantic import Field
 from torch import Tensor
 
-from attacks.poisoning._trigger import PARTS, Trigger, stamped_normalised
-from fl.adversary import Adversary, Client, Loss
-from fl.errors import UserError
-from fl.ranges import AtLeastZero, Share
+from fedaudit.attacks.poisoning._trigger import PARTS, Trigger, stamped_normalised
+from fedaudit.fl.runtime.errors import UserError
+from fedaudit.fl.runtime.ranges import AtLeastZero, Share
+from fedaudit.fl.threats.adversary import Adversary, Client, Loss
 
 
 class Backdoors(Adversary):

@@ -7,9 +7,9 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from attacks.poisoning._updates import changes, first, forged, shaped, vector
-from fl.adversary import Colluded, Meeting, Message, Payload
-from fl.kinds import Kind
+from fedaudit.attacks.poisoning._updates import changes, first, forged, shaped, vector
+from fedaudit.fl.kinds import Kind
+from fedaudit.fl.threats.adversary import Colluded, Meeting, Message, Payload
 
 
 @dataclass(frozen=True)

@@ -16,8 +16,8 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from attacks.poisoning._crowd import Crowd, gathered
-from fl.adversary import Adversary, Colluded, Meeting
+from fedaudit.attacks.poisoning._crowd import Crowd, gathered
+from fedaudit.fl.threats.adversary import Adversary, Colluded, Meeting
 
 Direction = Literal["sd", "unit", "sign"]
 

@@ -1,5 +1,5 @@
 """Threat models that several adversaries share."""
 
-from fl.threat import Conduct, Position, ThreatModel
+from fedaudit.fl.threats.threat import Conduct, Position, ThreatModel
 
 OMNISCIENT = ThreatModel(position=Position.CLIENT, conduct=Conduct.MALICIOUS, knows=frozenset({"honest_updates"}))

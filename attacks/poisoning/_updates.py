@@ -9,8 +9,8 @@ from collections.abc import Collection, Iterator, Mapping
 import torch
 from torch import Tensor
 
-from fl.adversary import Message, Payload
-from fl.kinds import Kind
+from fedaudit.fl.kinds import Kind
+from fedaudit.fl.threats.adversary import Message, Payload
 
 # what carries an update -> what it is a change from; None: it is a change itself
 BASES: dict[Kind, Kind | None] = {

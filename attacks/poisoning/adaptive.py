@@ -14,12 +14,12 @@ from typing import Annotated
 from pydantic import Field
 from torch import Tensor
 
-from attacks.poisoning._crowd import Crowd, gathered
-from attacks.poisoning._deviations import direction, min_max
-from attacks.poisoning._updates import KINDS, shaped, vector
-from fl.adversary import Adversary, Card, Colluded, Meeting, Payload
-from fl.ranges import Amount
-from fl.threat import Conduct, Position, ThreatModel
+from fedaudit.attacks.poisoning._crowd import Crowd, gathered
+from fedaudit.attacks.poisoning._deviations import direction, min_max
+from fedaudit.attacks.poisoning._updates import KINDS, shaped, vector
+from fedaudit.fl.runtime.ranges import Amount
+from fedaudit.fl.threats.adversary import Adversary, Card, Colluded, Meeting, Payload
+from fedaudit.fl.threats.threat import Conduct, Position, ThreatModel
 
 
 class Adaptive(Adversary):

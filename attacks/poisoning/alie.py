@@ -16,10 +16,10 @@ from typing import Annotated
 
 from pydantic import Field
 
-from attacks.poisoning._crowd import gathered
-from attacks.poisoning._threat import OMNISCIENT
-from attacks.poisoning._updates import KINDS
-from fl.adversary import Adversary, Card, Colluded, Meeting
+from fedaudit.attacks.poisoning._crowd import gathered
+from fedaudit.attacks.poisoning._threat import OMNISCIENT
+from fedaudit.attacks.poisoning._updates import KINDS
+from fedaudit.fl.threats.adversary import Adversary, Card, Colluded, Meeting
 
 
 class ALIE(Adversary):

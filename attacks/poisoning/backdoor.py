@@ -14,10 +14,10 @@ from typing import Annotated, Literal
 from pydantic import Field
 from torch import Tensor
 
-from attacks.poisoning._backdoors import Backdoors
-from attacks.poisoning._updates import changes, forged
-from fl.adversary import Card, Client, Loss, Message, Reply
-from fl.ranges import Amount
+from fedaudit.attacks.poisoning._backdoors import Backdoors
+from fedaudit.attacks.poisoning._updates import changes, forged
+from fedaudit.fl.runtime.ranges import Amount
+from fedaudit.fl.threats.adversary import Card, Client, Loss, Message, Reply
 
 
 class Backdoor(Backdoors):

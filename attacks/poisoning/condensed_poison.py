@@ -16,9 +16,9 @@ from typing import Annotated, Literal
 import torch
 from pydantic import Field
 
-from attacks.poisoning._backdoors import Backdoors
-from fl.adversary import Adversary, Card, Client, Loss, Message, Reply
-from fl.kinds import Kind
+from fedaudit.attacks.poisoning._backdoors import Backdoors
+from fedaudit.fl.kinds import Kind
+from fedaudit.fl.threats.adversary import Adversary, Card, Client, Loss, Message, Reply
 
 
 class CondensedPoison(Backdoors):

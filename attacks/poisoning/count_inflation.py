@@ -12,9 +12,9 @@ from typing import Annotated
 from pydantic import Field
 from torch import Tensor
 
-from fl.adversary import Adversary, Card, Client, Message, Reply
-from fl.kinds import Kind
-from fl.ranges import Positive
+from fedaudit.fl.kinds import Kind
+from fedaudit.fl.runtime.ranges import Positive
+from fedaudit.fl.threats.adversary import Adversary, Card, Client, Message, Reply
 
 COUNTS = (Kind.NUM_EXAMPLES, Kind.PROTO_COUNTS, Kind.CLASS_VOLUME, Kind.LABEL_COUNTS)
 ARRAYS = ("count", "counts")

@@ -12,9 +12,9 @@ from typing import Annotated, Literal
 import torch
 from pydantic import Field
 
-from attacks.poisoning._updates import KINDS, changes, forged, shaped, vector
-from fl.adversary import Adversary, Card, Client, Message, Payload, Reply
-from fl.ranges import Amount
+from fedaudit.attacks.poisoning._updates import KINDS, changes, forged, shaped, vector
+from fedaudit.fl.runtime.ranges import Amount
+from fedaudit.fl.threats.adversary import Adversary, Card, Client, Message, Payload, Reply
 
 
 class FreeRider(Adversary):

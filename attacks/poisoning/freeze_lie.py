@@ -19,9 +19,9 @@ from typing import Annotated, Literal
 import torch
 from pydantic import Field
 
-from fl.adversary import Adversary, Card, Client, Message, Reply
-from fl.kinds import Kind
-from fl.ranges import Amount
+from fedaudit.fl.kinds import Kind
+from fedaudit.fl.runtime.ranges import Amount
+from fedaudit.fl.threats.adversary import Adversary, Card, Client, Message, Reply
 
 
 class FreezeLie(Adversary):

@@ -11,11 +11,11 @@ from typing import Annotated
 import torch
 from pydantic import Field
 
-from attacks.poisoning._crowd import gathered
-from attacks.poisoning._threat import OMNISCIENT
-from attacks.poisoning._updates import KINDS
-from fl.adversary import Adversary, Card, Colluded, Meeting
-from fl.ranges import Amount
+from fedaudit.attacks.poisoning._crowd import gathered
+from fedaudit.attacks.poisoning._threat import OMNISCIENT
+from fedaudit.attacks.poisoning._updates import KINDS
+from fedaudit.fl.runtime.ranges import Amount
+from fedaudit.fl.threats.adversary import Adversary, Card, Colluded, Meeting
 
 
 class Gaussian(Adversary):

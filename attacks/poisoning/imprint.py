@@ -19,11 +19,11 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from fl.adversary import Adversary, Card, Message, Payload
-from fl.errors import UserError
-from fl.kinds import Kind
-from fl.ranges import AtLeastZero, Positive
-from fl.threat import Conduct, Goal, Position, ThreatModel
+from fedaudit.fl.kinds import Kind
+from fedaudit.fl.runtime.errors import UserError
+from fedaudit.fl.runtime.ranges import AtLeastZero, Positive
+from fedaudit.fl.threats.adversary import Adversary, Card, Message, Payload
+from fedaudit.fl.threats.threat import Conduct, Goal, Position, ThreatModel
 
 
 class Imprint(Adversary):

@@ -9,9 +9,9 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from fl.adversary import Adversary, Card, Client
-from fl.errors import UserError
-from fl.ranges import AtLeastZero
+from fedaudit.fl.runtime.errors import UserError
+from fedaudit.fl.runtime.ranges import AtLeastZero
+from fedaudit.fl.threats.adversary import Adversary, Card, Client
 
 
 class LabelFlip(Adversary):

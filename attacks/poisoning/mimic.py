@@ -12,11 +12,11 @@ from typing import Annotated
 import torch
 from pydantic import Field
 
-from attacks.poisoning._crowd import gathered
-from attacks.poisoning._threat import OMNISCIENT
-from attacks.poisoning._updates import KINDS
-from fl.adversary import Adversary, Card, Colluded, Meeting
-from fl.ranges import AtLeastOne
+from fedaudit.attacks.poisoning._crowd import gathered
+from fedaudit.attacks.poisoning._threat import OMNISCIENT
+from fedaudit.attacks.poisoning._updates import KINDS
+from fedaudit.fl.runtime.ranges import AtLeastOne
+from fedaudit.fl.threats.adversary import Adversary, Card, Colluded, Meeting
 
 STEPS = 20  # of power iteration in a round
 

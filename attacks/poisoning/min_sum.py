@@ -10,12 +10,12 @@ from typing import Annotated, Literal
 from pydantic import Field
 from torch import Tensor
 
-from attacks.poisoning import _deviations
-from attacks.poisoning._crowd import Crowd
-from attacks.poisoning._deviations import Deviating
-from attacks.poisoning._threat import OMNISCIENT
-from attacks.poisoning._updates import KINDS
-from fl.adversary import Card
+from fedaudit.attacks.poisoning import _deviations
+from fedaudit.attacks.poisoning._crowd import Crowd
+from fedaudit.attacks.poisoning._deviations import Deviating
+from fedaudit.attacks.poisoning._threat import OMNISCIENT
+from fedaudit.attacks.poisoning._updates import KINDS
+from fedaudit.fl.threats.adversary import Card
 
 
 class MinSum(Deviating):

@@ -11,11 +11,11 @@ from typing import Annotated
 import torch
 from pydantic import Field
 
-from attacks.poisoning._backdoors import Backdoors
-from attacks.poisoning._crowd import gathered
-from attacks.poisoning._threat import OMNISCIENT
-from attacks.poisoning._updates import KINDS
-from fl.adversary import Card, Colluded, Meeting
+from fedaudit.attacks.poisoning._backdoors import Backdoors
+from fedaudit.attacks.poisoning._crowd import gathered
+from fedaudit.attacks.poisoning._threat import OMNISCIENT
+from fedaudit.attacks.poisoning._updates import KINDS
+from fedaudit.fl.threats.adversary import Card, Colluded, Meeting
 
 
 class ModelReplacement(Backdoors):

@@ -11,9 +11,9 @@ from typing import Annotated
 import torch
 from pydantic import Field
 
-from attacks.poisoning._backdoors import Backdoors
-from fl.adversary import Card, Client, Constants, Params
-from fl.ranges import Share
+from fedaudit.attacks.poisoning._backdoors import Backdoors
+from fedaudit.fl.runtime.ranges import Share
+from fedaudit.fl.threats.adversary import Card, Client, Constants, Params
 
 
 class Neurotoxin(Backdoors):

@@ -12,9 +12,9 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from fl.adversary import Adversary, Card, Client, Message, Payload, Reply
-from fl.kinds import Kind
-from fl.ranges import Positive
+from fedaudit.fl.kinds import Kind
+from fedaudit.fl.runtime.ranges import Positive
+from fedaudit.fl.threats.adversary import Adversary, Card, Client, Message, Payload, Reply
 
 
 class PrototypePoison(Adversary):

@@ -17,9 +17,9 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from attacks.poisoning._backdoors import Backdoors
-from fl.adversary import Adversary, Card, Client, Loss, Message, Payload, Reply
-from fl.kinds import Kind
+from fedaudit.attacks.poisoning._backdoors import Backdoors
+from fedaudit.fl.kinds import Kind
+from fedaudit.fl.threats.adversary import Adversary, Card, Client, Loss, Message, Payload, Reply
 
 HANDED = (Kind.GAN_G, Kind.GAN_D, Kind.RELAY_MODEL)
 

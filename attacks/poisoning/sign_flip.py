@@ -10,9 +10,9 @@ from typing import Annotated
 
 from pydantic import Field
 
-from attacks.poisoning._updates import KINDS, changes, forged
-from fl.adversary import Adversary, Card, Client, Message, Reply
-from fl.ranges import Amount
+from fedaudit.attacks.poisoning._updates import KINDS, changes, forged
+from fedaudit.fl.runtime.ranges import Amount
+from fedaudit.fl.threats.adversary import Adversary, Card, Client, Message, Reply
 
 
 class SignFlip(Adversary):

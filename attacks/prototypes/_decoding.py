@@ -13,10 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from attacks.attack import Extractor, Knowledge
-from attacks.prototypes._inversion import PrototypeInversion, Standard, Task
-from attacks.trials.decoder import Training, fit, tensor
-from fl.ranges import Amount, AtLeastOne, AtLeastZero
+from fedaudit.attacks.attack import Extractor, Knowledge
+from fedaudit.attacks.evaluation.decoder import Training, fit, tensor
+from fedaudit.attacks.prototypes._inversion import PrototypeInversion, Standard, Task
+from fedaudit.fl.runtime.ranges import Amount, AtLeastOne, AtLeastZero
 
 if TYPE_CHECKING:
     import torch

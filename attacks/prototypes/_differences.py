@@ -15,12 +15,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from attacks import stats
-from attacks.attack import Claim, Truth
-from attacks.evidence import Baseline, Evidence
-from attacks.prototypes._trials import CLASS_MEAN, group
-from attacks.trials.membership import CONFIDENCE, CONTROL_CONFIDENCE
-from attacks.trials.reidentification import Pool, fingerprints
+from fedaudit.attacks import stats
+from fedaudit.attacks.attack import Claim, Truth
+from fedaudit.attacks.evaluation.membership import CONFIDENCE, CONTROL_CONFIDENCE
+from fedaudit.attacks.evaluation.reidentification import Pool, fingerprints
+from fedaudit.attacks.evidence import Baseline, Evidence
+from fedaudit.attacks.prototypes._trials import CLASS_MEAN, group
 
 Floats = NDArray[np.floating[Any]]
 OTHER_PAIR = "another pair of the class"

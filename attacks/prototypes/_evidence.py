@@ -7,12 +7,12 @@ identity vanishes. Every interval is corrected for the number of buckets that ar
 import numpy as np
 from numpy.typing import NDArray
 
-from attacks import stats
-from attacks.evidence import WHOLE, Baseline, Evidence
-from attacks.prototypes._trials import WRONG_SAME, Bucket
-from attacks.trials import anyone, images
-from attacks.trials.audit_net import audit_net
-from attacks.trials.reidentification import Ranks
+from fedaudit.attacks import stats
+from fedaudit.attacks.evaluation import anyone, images
+from fedaudit.attacks.evaluation.audit_net import audit_net
+from fedaudit.attacks.evaluation.reidentification import Ranks
+from fedaudit.attacks.evidence import WHOLE, Baseline, Evidence
+from fedaudit.attacks.prototypes._trials import WRONG_SAME, Bucket
 
 CONFIDENCE = 0.95
 CONTROL_CONFIDENCE = 0.99  # an audit has many negative controls, and one that fires spoils a result

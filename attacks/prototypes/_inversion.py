@@ -13,16 +13,16 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from attacks.attack import Attack, Claim, Extractor, Knowledge, Truth
-from attacks.evidence import Evidence, Gallery
-from attacks.prototypes import _evidence as prototype_evidence
-from attacks.prototypes._trials import Bucket, buckets
-from attacks.prototypes._variants import Read, adapted, read, taken_for
-from attacks.prototypes._weights import Source, columns, global_model, prototypes, unreadable
-from fl.artifact import Artifact
-from fl.errors import UserError
-from fl.kinds import Kind
-from fl.ranges import AtLeastOne
+from fedaudit.attacks.attack import Attack, Claim, Extractor, Knowledge, Truth
+from fedaudit.attacks.evidence import Evidence, Gallery
+from fedaudit.attacks.prototypes import _evidence as prototype_evidence
+from fedaudit.attacks.prototypes._trials import Bucket, buckets
+from fedaudit.attacks.prototypes._variants import Read, adapted, read, taken_for
+from fedaudit.attacks.prototypes._weights import Source, columns, global_model, prototypes, unreadable
+from fedaudit.fl.artifact import Artifact
+from fedaudit.fl.kinds import Kind
+from fedaudit.fl.runtime.errors import UserError
+from fedaudit.fl.runtime.ranges import AtLeastOne
 
 Floats = NDArray[np.floating[Any]]
 

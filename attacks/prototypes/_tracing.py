@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from attacks.attack import Claim, Truth
-from attacks.prototypes._trials import group
-from attacks.trials.anyone import First, first
-from attacks.trials.membership import Scores, clustered, halves
-from attacks.trials.reidentification import Pool, fingerprints
+from fedaudit.attacks.attack import Claim, Truth
+from fedaudit.attacks.evaluation.anyone import First, first
+from fedaudit.attacks.evaluation.membership import Scores, clustered, halves
+from fedaudit.attacks.evaluation.reidentification import Pool, fingerprints
+from fedaudit.attacks.prototypes._trials import group
 
 Floats = NDArray[np.floating[Any]]
 Score = Callable[[Claim, int, Floats], Floats]  # claim, row, features [m, D] -> [m]

@@ -19,11 +19,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from attacks.attack import Claim, Truth
-from attacks.evidence import WHOLE
-from attacks.trials.anyone import BEST_OF, First, first, gap
-from attacks.trials.distances import distances
-from attacks.trials.reidentification import Pool, Ranks, fingerprints, ranks
+from fedaudit.attacks.attack import Claim, Truth
+from fedaudit.attacks.evaluation.anyone import BEST_OF, First, first, gap
+from fedaudit.attacks.evaluation.distances import distances
+from fedaudit.attacks.evaluation.reidentification import Pool, Ranks, fingerprints, ranks
+from fedaudit.attacks.evidence import WHOLE
 
 Floats = NDArray[np.floating[Any]]
 Indices = NDArray[np.int64]

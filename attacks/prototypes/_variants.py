@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from attacks.attack import Claim, Extractor, Images, Knowledge
-from attacks.prototypes._weights import Source
-from fl.errors import UserError
+from fedaudit.attacks.attack import Claim, Extractor, Images, Knowledge
+from fedaudit.attacks.prototypes._weights import Source
+from fedaudit.fl.runtime.errors import UserError
 
 if TYPE_CHECKING:
     from torch import Tensor

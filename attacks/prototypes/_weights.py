@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from attacks.evidence import REPLAYED, WHOLE
-from fl.artifact import Artifact, Party, Role
-from fl.kinds import MODELS, UPDATES, Kind
+from fedaudit.attacks.evidence import REPLAYED, WHOLE
+from fedaudit.fl.artifact import Artifact, Party, Role
+from fedaudit.fl.kinds import MODELS, UPDATES, Kind
 
 Arrays = Mapping[str, NDArray[Any]]
 # what one client's training made of the model, in whatever form; of equals the first is read

@@ -25,13 +25,13 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from attacks.attack import Effort, Extractor, Knowledge
-from attacks.prototypes._inversion import PrototypeInversion, Task
-from attacks.prototypes._weights import Prototype, Source
-from attacks.prototypes.ridge import Ridge
-from attacks.trials.decoder import initialised, tensor
-from fl.ranges import Amount, AtLeastOne, BelowOne
-from fl.threat import Position, ThreatModel
+from fedaudit.attacks.attack import Effort, Extractor, Knowledge
+from fedaudit.attacks.evaluation.decoder import initialised, tensor
+from fedaudit.attacks.prototypes._inversion import PrototypeInversion, Task
+from fedaudit.attacks.prototypes._weights import Prototype, Source
+from fedaudit.attacks.prototypes.ridge import Ridge
+from fedaudit.fl.runtime.ranges import Amount, AtLeastOne, BelowOne
+from fedaudit.fl.threats.threat import Position, ThreatModel
 
 if TYPE_CHECKING:
     import torch

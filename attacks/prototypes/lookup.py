@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 from pydantic import Field
 from scipy.spatial.distance import cdist
 
-from attacks.attack import Effort, Extractor, Knowledge
-from attacks.prototypes._inversion import PrototypeInversion, Task
-from attacks.prototypes.ridge import Ridge
-from fl.ranges import AtLeastOne
+from fedaudit.attacks.attack import Effort, Extractor, Knowledge
+from fedaudit.attacks.prototypes._inversion import PrototypeInversion, Task
+from fedaudit.attacks.prototypes.ridge import Ridge
+from fedaudit.fl.runtime.ranges import AtLeastOne
 
 Floats = NDArray[np.floating[Any]]
 

@@ -26,19 +26,19 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from attacks.attack import Attack, Card, Claim, Effort, Knowledge, Truth
-from attacks.evidence import Evidence
-from attacks.prototypes._subgroups import Property, Subgroup, find
-from attacks.prototypes._trials import group
-from attacks.prototypes._variants import read
-from attacks.prototypes._weights import Prototype, columns, prototypes, unreadable
-from attacks.trials import membership
-from attacks.trials.membership import Scores
-from fl.artifact import Artifact
-from fl.errors import UserError
-from fl.kinds import Kind
-from fl.ranges import AtLeastOne
-from fl.threat import Goal, Position, ThreatModel
+from fedaudit.attacks.attack import Attack, Card, Claim, Effort, Knowledge, Truth
+from fedaudit.attacks.evaluation import membership
+from fedaudit.attacks.evaluation.membership import Scores
+from fedaudit.attacks.evidence import Evidence
+from fedaudit.attacks.prototypes._subgroups import Property, Subgroup, find
+from fedaudit.attacks.prototypes._trials import group
+from fedaudit.attacks.prototypes._variants import read
+from fedaudit.attacks.prototypes._weights import Prototype, columns, prototypes, unreadable
+from fedaudit.fl.artifact import Artifact
+from fedaudit.fl.kinds import Kind
+from fedaudit.fl.runtime.errors import UserError
+from fedaudit.fl.runtime.ranges import AtLeastOne
+from fedaudit.fl.threats.threat import Goal, Position, ThreatModel
 
 Floats = NDArray[np.floating[Any]]
 

@@ -26,15 +26,15 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from attacks import stats
-from attacks.attack import Attack, Card, Claim, Effort, Knowledge, Truth
-from attacks.evidence import Baseline, Evidence
-from attacks.prototypes._weights import sent_with
-from attacks.trials.membership import CONFIDENCE, CONTROL_CONFIDENCE
-from fl.artifact import Artifact
-from fl.kinds import Kind
-from fl.ranges import AtLeastOne, ProperShare
-from fl.threat import Goal, Position, ThreatModel
+from fedaudit.attacks import stats
+from fedaudit.attacks.attack import Attack, Card, Claim, Effort, Knowledge, Truth
+from fedaudit.attacks.evaluation.membership import CONFIDENCE, CONTROL_CONFIDENCE
+from fedaudit.attacks.evidence import Baseline, Evidence
+from fedaudit.attacks.prototypes._weights import sent_with
+from fedaudit.fl.artifact import Artifact
+from fedaudit.fl.kinds import Kind
+from fedaudit.fl.runtime.ranges import AtLeastOne, ProperShare
+from fedaudit.fl.threats.threat import Goal, Position, ThreatModel
 
 Floats = NDArray[np.floating[Any]]
 GLOBAL, MEAN = "the global prototype itself", "the colluders' mean"

@@ -24,16 +24,16 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from attacks import stats
-from attacks.attack import Claim, Effort, Knowledge, Truth
-from attacks.evidence import Baseline, Evidence, Series
-from attacks.prototypes._trials import group
-from attacks.prototypes._weights import prototypes
-from attacks.prototypes.prototype_membership import PrototypeMembership, log_likelihood_ratio
-from attacks.trials.membership import CONFIDENCE, CONTROL_CONFIDENCE
-from attacks.trials.reidentification import Pool, fingerprints
-from fl.artifact import Artifact
-from fl.ranges import AtLeastOne
+from fedaudit.attacks import stats
+from fedaudit.attacks.attack import Claim, Effort, Knowledge, Truth
+from fedaudit.attacks.evaluation.membership import CONFIDENCE, CONTROL_CONFIDENCE
+from fedaudit.attacks.evaluation.reidentification import Pool, fingerprints
+from fedaudit.attacks.evidence import Baseline, Evidence, Series
+from fedaudit.attacks.prototypes._trials import group
+from fedaudit.attacks.prototypes._weights import prototypes
+from fedaudit.attacks.prototypes.prototype_membership import PrototypeMembership, log_likelihood_ratio
+from fedaudit.fl.artifact import Artifact
+from fedaudit.fl.runtime.ranges import AtLeastOne
 
 Floats = NDArray[np.floating[Any]]
 PRECISION = 1e-3  # of the class's standard deviation, the least that a prototype is blurred by

@@ -27,17 +27,17 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from attacks.attack import Attack, Card, Claim, Effort, Knowledge, Truth
-from attacks.evidence import WHOLE, Evidence, Series
-from attacks.prototypes._tracing import OTHER, Bucket, traced
-from attacks.prototypes._variants import read, taken_for
-from attacks.prototypes._weights import columns, prototypes, unreadable
-from attacks.trials import anyone, membership
-from fl.artifact import Artifact
-from fl.errors import UserError
-from fl.kinds import Kind
-from fl.ranges import Amount, AtLeastOne
-from fl.threat import Goal, Position, ThreatModel
+from fedaudit.attacks.attack import Attack, Card, Claim, Effort, Knowledge, Truth
+from fedaudit.attacks.evaluation import anyone, membership
+from fedaudit.attacks.evidence import WHOLE, Evidence, Series
+from fedaudit.attacks.prototypes._tracing import OTHER, Bucket, traced
+from fedaudit.attacks.prototypes._variants import read, taken_for
+from fedaudit.attacks.prototypes._weights import columns, prototypes, unreadable
+from fedaudit.fl.artifact import Artifact
+from fedaudit.fl.kinds import Kind
+from fedaudit.fl.runtime.errors import UserError
+from fedaudit.fl.runtime.ranges import Amount, AtLeastOne
+from fedaudit.fl.threats.threat import Goal, Position, ThreatModel
 
 Floats = NDArray[np.floating[Any]]
 

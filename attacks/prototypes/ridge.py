@@ -14,10 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from attacks.attack import Card, Effort, Extractor, Knowledge
-from attacks.prototypes._inversion import ALSO_READS, REQUIRES, PrototypeInversion, Standard, Task
-from fl.ranges import AtLeastOne, Positive
-from fl.threat import Goal, Position, ThreatModel
+from fedaudit.attacks.attack import Card, Effort, Extractor, Knowledge
+from fedaudit.attacks.prototypes._inversion import ALSO_READS, REQUIRES, PrototypeInversion, Standard, Task
+from fedaudit.fl.runtime.ranges import AtLeastOne, Positive
+from fedaudit.fl.threats.threat import Goal, Position, ThreatModel
 
 Floats = NDArray[np.floating[Any]]
 

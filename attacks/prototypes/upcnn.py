@@ -15,11 +15,11 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from attacks.attack import Effort
-from attacks.prototypes._decoding import DecoderInversion
-from attacks.prototypes._inversion import Standard, Task
-from attacks.prototypes.ridge import Ridge
-from attacks.trials.decoder import build
+from fedaudit.attacks.attack import Effort
+from fedaudit.attacks.evaluation.decoder import build
+from fedaudit.attacks.prototypes._decoding import DecoderInversion
+from fedaudit.attacks.prototypes._inversion import Standard, Task
+from fedaudit.attacks.prototypes.ridge import Ridge
 
 if TYPE_CHECKING:
     import torch

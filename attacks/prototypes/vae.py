@@ -26,12 +26,12 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from attacks.attack import Effort, Extractor
-from attacks.prototypes._decoding import DecoderInversion
-from attacks.prototypes._inversion import Standard, Task
-from attacks.prototypes.ridge import Ridge
-from attacks.trials.decoder import build, initialised, tensor
-from fl.ranges import Amount, AtLeastOne, AtLeastZero, Positive, PositiveShare
+from fedaudit.attacks.attack import Effort, Extractor
+from fedaudit.attacks.evaluation.decoder import build, initialised, tensor
+from fedaudit.attacks.prototypes._decoding import DecoderInversion
+from fedaudit.attacks.prototypes._inversion import Standard, Task
+from fedaudit.attacks.prototypes.ridge import Ridge
+from fedaudit.fl.runtime.ranges import Amount, AtLeastOne, AtLeastZero, Positive, PositiveShare
 
 if TYPE_CHECKING:
     import torch

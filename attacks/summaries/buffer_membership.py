@@ -10,7 +10,7 @@ PLoS Genetics 2008).
 Left out: running variances, and later layers, whose input moves as the weights do.
 
 Clients of one image stand beside clients of many, whose scores hide them in any average. So it is also asked of
-every client whether one image's own input is what was sent, and no non-member's (attacks/trials/present.py).
+every client whether one image's own input is what was sent, and no non-member's (attacks/evaluation/present.py).
 
 The planted leak is the statistics of a client with one image: the input of a single image of each client. The
 negative control puts images that nobody trained on in the place of members.
@@ -27,15 +27,15 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from attacks.attack import Attack, Card, Claim, Effort, Floats, Knowledge, Truth
-from attacks.evidence import Evidence, Series
-from attacks.prototypes._weights import global_model, moved, sent_with, uploads
-from attacks.trials import membership, present
-from attacks.updates._head import schedule
-from fl.artifact import Artifact
-from fl.kinds import UPDATES, Kind
-from fl.ranges import AtLeastOne
-from fl.threat import Goal, Position, ThreatModel
+from fedaudit.attacks.attack import Attack, Card, Claim, Effort, Floats, Knowledge, Truth
+from fedaudit.attacks.evaluation import membership, present
+from fedaudit.attacks.evidence import Evidence, Series
+from fedaudit.attacks.prototypes._weights import global_model, moved, sent_with, uploads
+from fedaudit.attacks.updates._head import schedule
+from fedaudit.fl.artifact import Artifact
+from fedaudit.fl.kinds import UPDATES, Kind
+from fedaudit.fl.runtime.ranges import AtLeastOne
+from fedaudit.fl.threats.threat import Goal, Position, ThreatModel
 
 Values = NDArray[np.float64]
 MANY = 1e6

@@ -16,13 +16,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from attacks.attack import Attack, Card, Claim, Effort, Knowledge, Truth
-from attacks.evidence import Assertion, Evidence
-from attacks.trials.asserted import OF_CLASSES, by_client, owned
-from attacks.updates._label_sets import set_evidence, wrong_client
-from fl.artifact import Artifact, Role
-from fl.kinds import Kind
-from fl.threat import Goal, Position, ThreatModel
+from fedaudit.attacks.attack import Attack, Card, Claim, Effort, Knowledge, Truth
+from fedaudit.attacks.evaluation.assertions import OF_CLASSES, by_client, owned
+from fedaudit.attacks.evidence import Assertion, Evidence
+from fedaudit.attacks.updates._label_sets import set_evidence, wrong_client
+from fedaudit.fl.artifact import Artifact, Role
+from fedaudit.fl.kinds import Kind
+from fedaudit.fl.threats.threat import Goal, Position, ThreatModel
 
 LISTED = {  # the array that names classes; of MEAN_LOGIT_TABLE it says so class by class
     Kind.MEAN_LOGIT_TABLE: "present",

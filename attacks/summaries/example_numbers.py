@@ -16,13 +16,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from attacks.attack import Attack, Card, Claim, Effort, Knowledge, Truth
-from attacks.evidence import Assertion, Baseline, Evidence
-from attacks.trials.asserted import by_client
-from attacks.trials.hits import hits_evidence
-from fl.artifact import Artifact, Role
-from fl.kinds import Kind
-from fl.threat import Goal, Position, ThreatModel
+from fedaudit.attacks.attack import Attack, Card, Claim, Effort, Knowledge, Truth
+from fedaudit.attacks.evaluation.assertions import by_client
+from fedaudit.attacks.evaluation.hits import hits_evidence
+from fedaudit.attacks.evidence import Assertion, Baseline, Evidence
+from fedaudit.fl.artifact import Artifact, Role
+from fedaudit.fl.kinds import Kind
+from fedaudit.fl.threats.threat import Goal, Position, ThreatModel
 
 NAMED = 20  # clients whose number changed that a note names, at most
 

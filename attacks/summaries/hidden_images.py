@@ -27,16 +27,16 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from attacks.attack import Attack, Card, Claim, Effort, Floats, Images, Knowledge, Truth
-from attacks.evidence import Baseline, Evidence
-from attacks.prototypes._weights import global_model
-from attacks.trials import present
-from attacks.trials.anyone import MEASURE
-from attacks.trials.hits import hits_evidence
-from fl.artifact import Artifact, Channel, Role
-from fl.kinds import Kind
-from fl.ranges import AtLeastOne
-from fl.threat import Goal, Position, ThreatModel
+from fedaudit.attacks.attack import Attack, Card, Claim, Effort, Floats, Images, Knowledge, Truth
+from fedaudit.attacks.evaluation import present
+from fedaudit.attacks.evaluation.anyone import MEASURE
+from fedaudit.attacks.evaluation.hits import hits_evidence
+from fedaudit.attacks.evidence import Baseline, Evidence
+from fedaudit.attacks.prototypes._weights import global_model
+from fedaudit.fl.artifact import Artifact, Channel, Role
+from fedaudit.fl.kinds import Kind
+from fedaudit.fl.runtime.ranges import AtLeastOne
+from fedaudit.fl.threats.threat import Goal, Position, ThreatModel
 
 Values = NDArray[np.float64]
 BITS = (2, 3, 4, 5, 8)  # of a float32's 23 that hold what it is worth

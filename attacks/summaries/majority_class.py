@@ -19,14 +19,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from attacks.attack import Attack, Card, Claim, Effort, Floats, Knowledge, Truth
-from attacks.evidence import Assertion, Baseline, Evidence
-from attacks.prototypes._weights import broadcast, several
-from attacks.trials.asserted import OF_COUNTS, by_client
-from attacks.trials.hits import hits_evidence
-from fl.artifact import Artifact, Role
-from fl.kinds import Kind
-from fl.threat import Goal, Position, ThreatModel
+from fedaudit.attacks.attack import Attack, Card, Claim, Effort, Floats, Knowledge, Truth
+from fedaudit.attacks.evaluation.assertions import OF_COUNTS, by_client
+from fedaudit.attacks.evaluation.hits import hits_evidence
+from fedaudit.attacks.evidence import Assertion, Baseline, Evidence
+from fedaudit.attacks.prototypes._weights import broadcast, several
+from fedaudit.fl.artifact import Artifact, Role
+from fedaudit.fl.kinds import Kind
+from fedaudit.fl.threats.threat import Goal, Position, ThreatModel
 
 Values = NDArray[np.float64]
 PLANTED = 200  # images of one class, for the planted leak, at most

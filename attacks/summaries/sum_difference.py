@@ -20,13 +20,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from attacks.attack import Attack, Card, Claim, Effort, Knowledge, Truth
-from attacks.counts._counts import blind_counts, overlap_evidence, revealed
-from attacks.evidence import Baseline, Evidence
-from attacks.trials.hits import hits_evidence
-from fl.artifact import Artifact
-from fl.kinds import Kind
-from fl.threat import Goal, Position, ThreatModel
+from fedaudit.attacks.attack import Attack, Card, Claim, Effort, Knowledge, Truth
+from fedaudit.attacks.counts._counts import blind_counts, overlap_evidence, revealed
+from fedaudit.attacks.evaluation.hits import hits_evidence
+from fedaudit.attacks.evidence import Baseline, Evidence
+from fedaudit.fl.artifact import Artifact
+from fedaudit.fl.kinds import Kind
+from fedaudit.fl.threats.threat import Goal, Position, ThreatModel
 
 Values = NDArray[np.float64]
 SMALL = 5  # examples of a class, of which a count tells of few people

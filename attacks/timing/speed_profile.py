@@ -25,14 +25,14 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from attacks.attack import Attack, Card, Claim, Effort, Knowledge, Timing, Truth
-from attacks.evidence import Assertion, Baseline, Evidence
-from attacks.prototypes._weights import sent_with
-from attacks.trials.asserted import by_client
-from attacks.trials.hits import hits_evidence
-from fl.artifact import Artifact, Role
-from fl.kinds import Kind
-from fl.threat import Goal, Position, ThreatModel
+from fedaudit.attacks.attack import Attack, Card, Claim, Effort, Knowledge, Timing, Truth
+from fedaudit.attacks.evaluation.assertions import by_client
+from fedaudit.attacks.evaluation.hits import hits_evidence
+from fedaudit.attacks.evidence import Assertion, Baseline, Evidence
+from fedaudit.attacks.prototypes._weights import sent_with
+from fedaudit.fl.artifact import Artifact, Role
+from fedaudit.fl.kinds import Kind
+from fedaudit.fl.threats.threat import Goal, Position, ThreatModel
 
 Values = NDArray[np.float64]
 SAID = (Kind.FROZEN_COUNT, Kind.WIDTH, Kind.NUM_EXAMPLES, Kind.NUM_STEPS)

@@ -20,10 +20,10 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from attacks.attack import Knowledge
-from attacks.updates._gradients import KINDS, Arrays, Update, each
-from fl.artifact import Artifact
-from fl.kinds import Kind
+from fedaudit.attacks.attack import Knowledge
+from fedaudit.attacks.updates._gradients import KINDS, Arrays, Update, each
+from fedaudit.fl.artifact import Artifact
+from fedaudit.fl.kinds import Kind
 
 BETAS = (1.0, 0.9)  # of what the message before counts in a difference; and the published momentum
 STEPS = 8  # of the power iteration

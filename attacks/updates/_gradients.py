@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from attacks.attack import Knowledge
-from attacks.prototypes import _weights as weights
-from attacks.prototypes._weights import global_model, sent_with
-from attacks.updates._head import head_names
-from attacks.updates._label_rules import llg
-from fl.artifact import Artifact
-from fl.kinds import Kind
+from fedaudit.attacks.attack import Knowledge
+from fedaudit.attacks.prototypes import _weights as weights
+from fedaudit.attacks.prototypes._weights import global_model, sent_with
+from fedaudit.attacks.updates._head import head_names
+from fedaudit.attacks.updates._label_rules import llg
+from fedaudit.fl.artifact import Artifact
+from fedaudit.fl.kinds import Kind
 
 if TYPE_CHECKING:
     from torch import Tensor, nn

@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from attacks.attack import Extractor, Knowledge
-from attacks.prototypes import _weights as weights
-from attacks.prototypes._weights import global_model, sent_with
-from fl.artifact import Artifact
-from fl.kinds import Kind
+from fedaudit.attacks.attack import Extractor, Knowledge
+from fedaudit.attacks.prototypes import _weights as weights
+from fedaudit.attacks.prototypes._weights import global_model, sent_with
+from fedaudit.fl.artifact import Artifact
+from fedaudit.fl.kinds import Kind
 
 Arrays = Mapping[str, NDArray[Any]]
 Values = NDArray[np.float64]

@@ -16,17 +16,17 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from attacks.attack import Attack, Card, Claim, Effort, Knowledge, Truth
-from attacks.evidence import Evidence, Gallery
-from attacks.prototypes._weights import SAID_WITH
-from attacks.updates._disguised import loneliest
-from attacks.updates._gradients import KINDS, UPLOADS, Update, each, updates
-from attacks.updates._trials import CLASS_MEAN, WRONG, Group, evidence, groups, matched
-from fl.artifact import Artifact, Role
-from fl.errors import UserError
-from fl.kinds import Kind
-from fl.ranges import AtLeastOne, AtLeastZero
-from fl.threat import Goal, Position, ThreatModel
+from fedaudit.attacks.attack import Attack, Card, Claim, Effort, Knowledge, Truth
+from fedaudit.attacks.evidence import Evidence, Gallery
+from fedaudit.attacks.prototypes._weights import SAID_WITH
+from fedaudit.attacks.updates._disguised import loneliest
+from fedaudit.attacks.updates._gradients import KINDS, UPLOADS, Update, each, updates
+from fedaudit.attacks.updates._trials import CLASS_MEAN, WRONG, Group, evidence, groups, matched
+from fedaudit.fl.artifact import Artifact, Role
+from fedaudit.fl.kinds import Kind
+from fedaudit.fl.runtime.errors import UserError
+from fedaudit.fl.runtime.ranges import AtLeastOne, AtLeastZero
+from fedaudit.fl.threats.threat import Goal, Position, ThreatModel
 
 Floats = NDArray[np.floating[Any]]
 

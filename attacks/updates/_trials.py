@@ -21,13 +21,13 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from attacks import stats
-from attacks.attack import Claim, Truth
-from attacks.evidence import Baseline, Evidence
-from attacks.trials import anyone, images
-from attacks.trials.distances import distances
-from attacks.trials.membership import CONFIDENCE, CONTROL_CONFIDENCE
-from attacks.trials.reidentification import Pool, fingerprints
+from fedaudit.attacks import stats
+from fedaudit.attacks.attack import Claim, Truth
+from fedaudit.attacks.evaluation import anyone, images
+from fedaudit.attacks.evaluation.distances import distances
+from fedaudit.attacks.evaluation.membership import CONFIDENCE, CONTROL_CONFIDENCE
+from fedaudit.attacks.evaluation.reidentification import Pool, fingerprints
+from fedaudit.attacks.evidence import Baseline, Evidence
 
 Floats = NDArray[np.floating[Any]]
 Values = NDArray[np.float64]

@@ -20,17 +20,17 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from attacks import stats
-from attacks.attack import Claim, Effort, Knowledge, Truth
-from attacks.evidence import Baseline, Evidence
-from attacks.trials import present
-from attacks.trials.membership import CONFIDENCE
-from attacks.trials.reidentification import fingerprints
-from attacks.updates._gradients import Imitation, Update, labels
-from attacks.updates._inversion import CARD, UpdateInversion
-from attacks.updates.inverting_gradients import roughness
-from fl.artifact import Artifact
-from fl.ranges import Amount, AtLeastOne, AtLeastZero
+from fedaudit.attacks import stats
+from fedaudit.attacks.attack import Claim, Effort, Knowledge, Truth
+from fedaudit.attacks.evaluation import present
+from fedaudit.attacks.evaluation.membership import CONFIDENCE
+from fedaudit.attacks.evaluation.reidentification import fingerprints
+from fedaudit.attacks.evidence import Baseline, Evidence
+from fedaudit.attacks.updates._gradients import Imitation, Update, labels
+from fedaudit.attacks.updates._inversion import CARD, UpdateInversion
+from fedaudit.attacks.updates.inverting_gradients import roughness
+from fedaudit.fl.artifact import Artifact
+from fedaudit.fl.runtime.ranges import Amount, AtLeastOne, AtLeastZero
 
 if TYPE_CHECKING:
     from torch import Tensor, nn

@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from attacks.attack import Knowledge
-from attacks.updates._gradients import Imitation, Update, squared_distance
-from attacks.updates._inversion import CARD, UpdateInversion
-from attacks.updates.idlg import IDLG, descend
+from fedaudit.attacks.attack import Knowledge
+from fedaudit.attacks.updates._gradients import Imitation, Update, squared_distance
+from fedaudit.attacks.updates._inversion import CARD, UpdateInversion
+from fedaudit.attacks.updates.idlg import IDLG, descend
 
 Floats = NDArray[np.floating[Any]]
 

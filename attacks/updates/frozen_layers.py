@@ -26,19 +26,19 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from attacks.attack import Attack, Card, Claim, Effort, Images, Knowledge, Truth
-from attacks.evidence import REPLAYED, Baseline, Evidence
-from attacks.trials import membership
-from attacks.trials.hits import hits_evidence
-from attacks.trials.reidentification import Pool, fingerprints
-from attacks.updates._gradients import Imitation, Update, labels, updates
-from attacks.updates._trials import rank1
-from attacks.updates.analytic import Analytic
-from attacks.updates.inverting_gradients import InvertingGradients
-from fl.artifact import Artifact
-from fl.kinds import Kind
-from fl.ranges import AtLeastOne, AtLeastZero
-from fl.threat import Goal, Position, ThreatModel
+from fedaudit.attacks.attack import Attack, Card, Claim, Effort, Images, Knowledge, Truth
+from fedaudit.attacks.evaluation import membership
+from fedaudit.attacks.evaluation.hits import hits_evidence
+from fedaudit.attacks.evaluation.reidentification import Pool, fingerprints
+from fedaudit.attacks.evidence import REPLAYED, Baseline, Evidence
+from fedaudit.attacks.updates._gradients import Imitation, Update, labels, updates
+from fedaudit.attacks.updates._trials import rank1
+from fedaudit.attacks.updates.analytic import Analytic
+from fedaudit.attacks.updates.inverting_gradients import InvertingGradients
+from fedaudit.fl.artifact import Artifact
+from fedaudit.fl.kinds import Kind
+from fedaudit.fl.runtime.ranges import AtLeastOne, AtLeastZero
+from fedaudit.fl.threats.threat import Goal, Position, ThreatModel
 
 Values = NDArray[np.float64]
 WAYS = ("division", "inversion")

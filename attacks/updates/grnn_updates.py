@@ -19,12 +19,12 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from attacks.attack import Effort, Knowledge
-from attacks.prototypes.grnn import INPUTS, build_generator, total_variation
-from attacks.trials.decoder import initialised
-from attacks.updates._gradients import Imitation, Update, squared_distance
-from attacks.updates._inversion import CARD, UpdateInversion
-from fl.ranges import Amount, AtLeastOne, BelowOne
+from fedaudit.attacks.attack import Effort, Knowledge
+from fedaudit.attacks.evaluation.decoder import initialised
+from fedaudit.attacks.prototypes.grnn import INPUTS, build_generator, total_variation
+from fedaudit.attacks.updates._gradients import Imitation, Update, squared_distance
+from fedaudit.attacks.updates._inversion import CARD, UpdateInversion
+from fedaudit.fl.runtime.ranges import Amount, AtLeastOne, BelowOne
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -18,12 +18,12 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from attacks.attack import Claim, Effort, Knowledge, Truth
-from attacks.counts._counts import blind_counts, exact_match
-from attacks.evidence import Evidence
-from attacks.updates._gradients import Imitation, Update, labels, squared_distance
-from attacks.updates._inversion import CARD, UpdateInversion
-from fl.ranges import Amount, AtLeastOne
+from fedaudit.attacks.attack import Claim, Effort, Knowledge, Truth
+from fedaudit.attacks.counts._counts import blind_counts, exact_match
+from fedaudit.attacks.evidence import Evidence
+from fedaudit.attacks.updates._gradients import Imitation, Update, labels, squared_distance
+from fedaudit.attacks.updates._inversion import CARD, UpdateInversion
+from fedaudit.fl.runtime.ranges import Amount, AtLeastOne
 
 if TYPE_CHECKING:
     from torch import Tensor

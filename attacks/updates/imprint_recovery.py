@@ -5,7 +5,7 @@ layer are sorted by the bias that was sent out; the gradients of two neighbours 
 quantiles, and of one image the difference of weights over that of biases is what entered the layer, exactly. As
 many images are claimed as the update holds, those of the largest differences. Several local steps blur the bins.
 
-Whether clients could have seen it is said beside every number: attacks/trials/tampered.py reads only what a
+Whether clients could have seen it is said beside every number: attacks/evaluation/tampered.py reads only what a
 client receives.
 """
 
@@ -17,15 +17,15 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from attacks.attack import Claim, Knowledge, Truth
-from attacks.evidence import Evidence
-from attacks.trials.tampered import flags
-from attacks.updates._gradients import Imitation, Update, each, labels
-from attacks.updates._inversion import CARD, UpdateInversion
-from attacks.updates.analytic import Analytic, Floats, entering, layer_input
-from fl.artifact import Artifact
-from fl.ranges import AtLeastOne
-from fl.threat import Conduct, Position, ThreatModel
+from fedaudit.attacks.attack import Claim, Knowledge, Truth
+from fedaudit.attacks.evaluation.tampered import flags
+from fedaudit.attacks.evidence import Evidence
+from fedaudit.attacks.updates._gradients import Imitation, Update, each, labels
+from fedaudit.attacks.updates._inversion import CARD, UpdateInversion
+from fedaudit.attacks.updates.analytic import Analytic, Floats, entering, layer_input
+from fedaudit.fl.artifact import Artifact
+from fedaudit.fl.runtime.ranges import AtLeastOne
+from fedaudit.fl.threats.threat import Conduct, Position, ThreatModel
 
 
 class ImprintRecovery(Analytic):

@@ -18,10 +18,10 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from attacks.attack import Effort, Knowledge
-from attacks.updates._gradients import Imitation, Update, cosine_distance, labels
-from attacks.updates._inversion import CARD, UpdateInversion
-from fl.ranges import Amount, AtLeastOne
+from fedaudit.attacks.attack import Effort, Knowledge
+from fedaudit.attacks.updates._gradients import Imitation, Update, cosine_distance, labels
+from fedaudit.attacks.updates._inversion import CARD, UpdateInversion
+from fedaudit.fl.runtime.ranges import Amount, AtLeastOne
 
 if TYPE_CHECKING:
     from torch import Tensor

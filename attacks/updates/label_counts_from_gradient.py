@@ -24,17 +24,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from attacks.attack import Attack, Card, Claim, Effort, Knowledge, Truth
-from attacks.counts._counts import Condition, Counts, blind_counts, exact_match, overlap_evidence, spread
-from attacks.evidence import Assertion, Evidence
-from attacks.prototypes._weights import SAID_WITH
-from attacks.trials.asserted import OF_COUNTS, by_client, counted
-from attacks.updates._gradients import UPLOADS, Update, updates
-from attacks.updates._head import confusion, head_names
-from attacks.updates._label_rules import llg, proportions
-from fl.artifact import Artifact
-from fl.kinds import Kind
-from fl.threat import Goal, Position, ThreatModel
+from fedaudit.attacks.attack import Attack, Card, Claim, Effort, Knowledge, Truth
+from fedaudit.attacks.counts._counts import Condition, Counts, blind_counts, exact_match, overlap_evidence, spread
+from fedaudit.attacks.evaluation.assertions import OF_COUNTS, by_client, counted
+from fedaudit.attacks.evidence import Assertion, Evidence
+from fedaudit.attacks.prototypes._weights import SAID_WITH
+from fedaudit.attacks.updates._gradients import UPLOADS, Update, updates
+from fedaudit.attacks.updates._head import confusion, head_names
+from fedaudit.attacks.updates._label_rules import llg, proportions
+from fedaudit.fl.artifact import Artifact
+from fedaudit.fl.kinds import Kind
+from fedaudit.fl.threats.threat import Goal, Position, ThreatModel
 
 RULES = ("bias", "row sums")
 Values = NDArray[np.float64]

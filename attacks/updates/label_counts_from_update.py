@@ -26,11 +26,11 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from attacks.attack import Attack, Card, Claim, Effort, Knowledge, Truth
-from attacks.evidence import Assertion, Evidence
-from attacks.prototypes._weights import SAID_WITH
-from attacks.trials.asserted import OF_CLASSES, by_client, owned
-from attacks.updates._head import (
+from fedaudit.attacks.attack import Attack, Card, Claim, Effort, Knowledge, Truth
+from fedaudit.attacks.evaluation.assertions import OF_CLASSES, by_client, owned
+from fedaudit.attacks.evidence import Assertion, Evidence
+from fedaudit.attacks.prototypes._weights import SAID_WITH
+from fedaudit.attacks.updates._head import (
     UPLOADS,
     HeadUpdate,
     confusion,
@@ -39,12 +39,12 @@ from attacks.updates._head import (
     one_step,
     starting_models,
 )
-from attacks.updates._label_rules import STILL, far_moved, present, proportions
-from attacks.updates._label_sets import set_evidence, share_evidence, wrong_client
-from fl.artifact import Artifact
-from fl.kinds import Kind
-from fl.ranges import AtLeastZero
-from fl.threat import Goal, Position, ThreatModel
+from fedaudit.attacks.updates._label_rules import STILL, far_moved, present, proportions
+from fedaudit.attacks.updates._label_sets import set_evidence, share_evidence, wrong_client
+from fedaudit.fl.artifact import Artifact
+from fedaudit.fl.kinds import Kind
+from fedaudit.fl.runtime.ranges import AtLeastZero
+from fedaudit.fl.threats.threat import Goal, Position, ThreatModel
 
 RULES = ("bias", "row sums", "row norms")
 Values = NDArray[np.float64]

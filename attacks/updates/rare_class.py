@@ -23,18 +23,18 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from attacks.attack import Attack, Card, Claim, Effort, Knowledge, Truth
-from attacks.evidence import Assertion, Evidence, Series
-from attacks.prototypes._trials import RANGES
-from attacks.prototypes._weights import SAID_WITH
-from attacks.trials import membership
-from attacks.trials.asserted import by_client
-from attacks.trials.membership import Scores, curve
-from attacks.updates._head import UPLOADS, head_non_members, head_updates, one_step, starting_models
-from fl.artifact import Artifact
-from fl.errors import UserError
-from fl.kinds import Kind
-from fl.threat import Goal, Position, ThreatModel
+from fedaudit.attacks.attack import Attack, Card, Claim, Effort, Knowledge, Truth
+from fedaudit.attacks.evaluation import membership
+from fedaudit.attacks.evaluation.assertions import by_client
+from fedaudit.attacks.evaluation.membership import Scores, curve
+from fedaudit.attacks.evidence import Assertion, Evidence, Series
+from fedaudit.attacks.prototypes._trials import RANGES
+from fedaudit.attacks.prototypes._weights import SAID_WITH
+from fedaudit.attacks.updates._head import UPLOADS, head_non_members, head_updates, one_step, starting_models
+from fedaudit.fl.artifact import Artifact
+from fedaudit.fl.kinds import Kind
+from fedaudit.fl.runtime.errors import UserError
+from fedaudit.fl.threats.threat import Goal, Position, ThreatModel
 
 Values = NDArray[np.float64]
 RULES = ("row sums", "row norms")

@@ -15,8 +15,8 @@ from itertools import pairwise
 
 import numpy as np
 
-from audit.canaries.columns import Credible
-from audit.canaries.scores import Errors
+from fedaudit.audit.canaries.columns import Credible
+from fedaudit.audit.canaries.scores import Errors
 
 MOST = 60.0
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(200)

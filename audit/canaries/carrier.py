@@ -13,12 +13,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from fl.durable import Log
-from fl.kinds import UPDATES, Kind
-from fl.ledger import Release, read
-from fl.protection import Message, Payload, Protection, anew
-from fl.streams import Streams
-from fl.wire import Wire
+from fedaudit.fl.kinds import UPDATES, Kind
+from fedaudit.fl.ledger import Release, read
+from fedaudit.fl.runtime.durable import Log
+from fedaudit.fl.runtime.streams import Streams
+from fedaudit.fl.wire.protection import Message, Payload, Protection, anew
+from fedaudit.fl.wire.wire import Wire
 
 Floats = NDArray[np.float64]
 SPARE = 16  # coordinates without canaries, at each end

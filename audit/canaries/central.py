@@ -13,11 +13,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from audit.canaries.carrier import Carrier, Channel, declared
-from audit.canaries.game import Played
-from fl.kinds import Kind
-from fl.protection import Protection
-from fl.streams import Streams
+from fedaudit.audit.canaries.carrier import Carrier, Channel, declared
+from fedaudit.audit.canaries.game import Played
+from fedaudit.fl.kinds import Kind
+from fedaudit.fl.runtime.streams import Streams
+from fedaudit.fl.wire.protection import Protection
 
 FAR = 1e4  # times what the clip leaves of a message; a denominator of thousands is still far outside
 

@@ -6,14 +6,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from audit.canaries.columns import Credible, Lower, Number
-from audit.canaries.panel import Panel, Shown, upper
-from audit.dp.accountants.auto import Auto
-from audit.dp.budget import rounded_up, towards
-from audit.dp.terms import terms
-from fl.kinds import Kind
-from fl.ledger import Release
-from reports.result import DPAudit, DPCheck, DPNumber
+from fedaudit.audit.accounting.accountants.auto import Auto
+from fedaudit.audit.accounting.budget import rounded_up, towards
+from fedaudit.audit.accounting.terms import terms
+from fedaudit.audit.canaries.columns import Credible, Lower, Number
+from fedaudit.audit.canaries.panel import Panel, Shown, upper
+from fedaudit.fl.kinds import Kind
+from fedaudit.fl.ledger import Release
+from fedaudit.reports.result import DPAudit, DPCheck, DPNumber
 
 
 class Whole(NamedTuple):

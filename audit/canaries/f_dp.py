@@ -13,10 +13,10 @@ from functools import lru_cache
 
 import numpy as np
 
-from attacks.stats import ALPHA
-from audit.canaries.columns import Lower
-from audit.canaries.scores import Guesses, Scored, split_guesses
-from audit.dp.accountants.exact import gaussian
+from fedaudit.attacks.stats import ALPHA
+from fedaudit.audit.accounting.accountants.exact import gaussian
+from fedaudit.audit.canaries.columns import Lower
+from fedaudit.audit.canaries.scores import Guesses, Scored, split_guesses
 
 MOST = 60.0  # mu beyond it is not searched
 

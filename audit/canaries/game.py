@@ -18,12 +18,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from audit.canaries.carrier import COUNTS, SPARE, Carrier, Channel, Floats, declared
-from audit.canaries.scores import Scored
-from fl.kinds import Kind
-from fl.ledger import Release
-from fl.protection import Protection
-from fl.streams import Streams
+from fedaudit.audit.canaries.carrier import COUNTS, SPARE, Carrier, Channel, Floats, declared
+from fedaudit.audit.canaries.scores import Scored
+from fedaudit.fl.kinds import Kind
+from fedaudit.fl.ledger import Release
+from fedaudit.fl.runtime.streams import Streams
+from fedaudit.fl.wire.protection import Protection
 
 BOLD = 10.0  # how many times the clip a canary sends
 

@@ -14,8 +14,8 @@ from itertools import combinations
 import numpy as np
 from numpy.typing import NDArray
 
-from audit.canaries.residuals import Check, independence
-from audit.canaries.sweep import Floats, Noise
+from fedaudit.audit.canaries.residuals import Check, independence
+from fedaudit.audit.canaries.sweep import Floats, Noise
 
 WINDOW = 8  # neighbouring numbers; 70 bits at STEPS a unit
 STEPS = 256.0

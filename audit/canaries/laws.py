@@ -12,8 +12,8 @@ their spacing tells of the message): these are counted, and that test is certain
 import numpy as np
 from numpy.typing import NDArray
 
-from audit.canaries.residuals import Check
-from audit.canaries.sweep import Floats, Noise
+from fedaudit.audit.canaries.residuals import Check
+from fedaudit.audit.canaries.sweep import Floats, Noise
 
 MOST_VALUES = 20_000  # for the shape
 TAILS = (0.1, 0.01, 1e-3, 1e-4, 1e-5)  # chances of a number further out

@@ -12,14 +12,14 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import torch
 
-from audit.canaries.neighbours import TOLERANCE
-from audit.canaries.payload import Passage, Shape
-from audit.canaries.residuals import Check
-from audit.canaries.sweep import flattened
-from fl.kinds import Kind
-from fl.ledger import Release
-from fl.protection import Payload, Protection
-from fl.streams import Streams
+from fedaudit.audit.canaries.neighbours import TOLERANCE
+from fedaudit.audit.canaries.payload import Passage, Shape
+from fedaudit.audit.canaries.residuals import Check
+from fedaudit.audit.canaries.sweep import flattened
+from fedaudit.fl.kinds import Kind
+from fedaudit.fl.ledger import Release
+from fedaudit.fl.runtime.streams import Streams
+from fedaudit.fl.wire.protection import Payload, Protection
 
 FAR = 1e4  # times the declared sensitivity of the mean; a denominator of thousands is still outside
 SPACING = 2.0**-20  # of single precision, relative, in a mean

@@ -11,11 +11,11 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from audit.canaries.carrier import COUNTS, SPARE, Carrier, Channel, Floats
-from audit.canaries.residuals import Check
-from fl.ledger import Release
-from fl.protection import Protection
-from fl.streams import Streams
+from fedaudit.audit.canaries.carrier import COUNTS, SPARE, Carrier, Channel, Floats
+from fedaudit.audit.canaries.residuals import Check
+from fedaudit.fl.ledger import Release
+from fedaudit.fl.runtime.streams import Streams
+from fedaudit.fl.wire.protection import Protection
 
 TOLERANCE = 1e-4  # relative: clips divide in single precision
 

@@ -15,9 +15,9 @@ from functools import lru_cache
 
 import numpy as np
 
-from attacks.stats import ALPHA
-from audit.canaries.columns import Lower
-from audit.canaries.scores import Guesses, Scored, split_guesses
+from fedaudit.attacks.stats import ALPHA
+from fedaudit.audit.canaries.columns import Lower
+from fedaudit.audit.canaries.scores import Guesses, Scored, split_guesses
 
 MOST = 100.0  # epsilon beyond it is not searched
 

@@ -17,8 +17,8 @@ from statistics import NormalDist
 
 import numpy as np
 
-from audit.canaries.columns import Fitted
-from audit.canaries.scores import Floats, Scored
+from fedaudit.audit.canaries.columns import Fitted
+from fedaudit.audit.canaries.scores import Floats, Scored
 
 MOST = 1e4
 _Z95 = NormalDist().inv_cdf(0.95)

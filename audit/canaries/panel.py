@@ -12,14 +12,14 @@ from typing import Literal
 
 import numpy as np
 
-from attacks.stats import ALPHA
-from audit.canaries import bayes, f_dp, one_run, one_shot, per_round, power, residuals, two_point
-from audit.canaries.columns import Lower, Number
-from audit.canaries.game import Played
-from audit.canaries.residuals import Check
-from audit.canaries.scores import Scored
-from audit.dp.accountants.exact import Exact, gaussian
-from fl.ledger import Release
+from fedaudit.attacks.stats import ALPHA
+from fedaudit.audit.accounting.accountants.exact import Exact, gaussian
+from fedaudit.audit.canaries import bayes, f_dp, one_run, one_shot, per_round, power, residuals, two_point
+from fedaudit.audit.canaries.columns import Lower, Number
+from fedaudit.audit.canaries.game import Played
+from fedaudit.audit.canaries.residuals import Check
+from fedaudit.audit.canaries.scores import Scored
+from fedaudit.fl.ledger import Release
 
 Observer = Literal["single uploads", "aggregate, informed", "aggregate, agnostic", "trained model"]
 ADDITIVE = ("gaussian", "laplace", "discrete_laplace")

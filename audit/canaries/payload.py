@@ -14,15 +14,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from audit.canaries.carrier import COUNT_BASE, COUNTS
-from audit.controls.lab import Lab
-from fl.durable import Log
-from fl.kinds import Kind
-from fl.ledger import Release, read
-from fl.participation import Drawn
-from fl.protection import Message, Payload, Protection, anew
-from fl.streams import Streams
-from fl.wire import Wire
+from fedaudit.audit.canaries.carrier import COUNT_BASE, COUNTS
+from fedaudit.audit.controls.lab import Lab
+from fedaudit.fl.data.participation import Drawn
+from fedaudit.fl.kinds import Kind
+from fedaudit.fl.ledger import Release, read
+from fedaudit.fl.runtime.durable import Log
+from fedaudit.fl.runtime.streams import Streams
+from fedaudit.fl.wire.protection import Message, Payload, Protection, anew
+from fedaudit.fl.wire.wire import Wire
 
 EXAMPLES = 2  # of each class, for the training that shows the shape
 COUNTED = ("counts", "count")

@@ -14,12 +14,12 @@ from typing import Any
 
 import numpy as np
 
-from attacks.stats import ALPHA, clopper_pearson
-from audit.canaries.columns import Lower
-from audit.canaries.scores import Errors, Scored
-from audit.dp.accountants.exact import gaussian
-from audit.dp.accountants.pld import bound
-from audit.dp.terms import Term
+from fedaudit.attacks.stats import ALPHA, clopper_pearson
+from fedaudit.audit.accounting.accountants.exact import gaussian
+from fedaudit.audit.accounting.accountants.pld import bound
+from fedaudit.audit.accounting.terms import Term
+from fedaudit.audit.canaries.columns import Lower
+from fedaudit.audit.canaries.scores import Errors, Scored
 
 GAUSSIAN = "a loss of Gaussian shape"
 SCORES = "Gaussian scores of equal spread"

@@ -13,10 +13,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from audit.canaries import f_dp, one_run, per_round, residuals, two_point
-from audit.canaries.game import Played
-from audit.canaries.scores import SHARES, Errors, Guesses
-from audit.dp.accountants.exact import gaussian
+from fedaudit.audit.accounting.accountants.exact import gaussian
+from fedaudit.audit.canaries import f_dp, one_run, per_round, residuals, two_point
+from fedaudit.audit.canaries.game import Played
+from fedaudit.audit.canaries.scores import SHARES, Errors, Guesses
 
 SHORT = 2.0  # times less noise than declared
 MOST = 51_200  # canaries that are thought of

@@ -13,14 +13,14 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from audit.canaries.recorded_uploads import MOST_COORDINATES, Found
-from audit.canaries.residuals import Floats
-from audit.subject.rundir import RunDir
-from fl.artifact import Artifact, Channel
-from fl.kinds import Kind
-from fl.ledger import Release
-from fl.recorder import manifest, read
-from fl.streams import Streams
+from fedaudit.audit.canaries.recorded_uploads import MOST_COORDINATES, Found
+from fedaudit.audit.canaries.residuals import Floats
+from fedaudit.audit.case.run_folder import RunDir
+from fedaudit.fl.artifact import Artifact, Channel
+from fedaudit.fl.kinds import Kind
+from fedaudit.fl.ledger import Release
+from fedaudit.fl.recording.recorder import manifest, read
+from fedaudit.fl.runtime.streams import Streams
 
 MOST_ROUNDS, MOST_UPLOADS = 8, 400
 SPACING = 2.0**-22  # of single precision, relative: what rounding adds to the noise

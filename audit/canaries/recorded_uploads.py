@@ -19,14 +19,14 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from audit.canaries.residuals import Check, Floats, independence, shape, spread
-from audit.controls.lab import Lab, received
-from audit.subject.rundir import RunDir
-from fl.artifact import Artifact, Channel
-from fl.kinds import MODELS, UPDATES, Kind
-from fl.ledger import Release
-from fl.protection import Message, Payload
-from fl.recorder import manifest, read
+from fedaudit.audit.canaries.residuals import Check, Floats, independence, shape, spread
+from fedaudit.audit.case.run_folder import RunDir
+from fedaudit.audit.controls.lab import Lab, received
+from fedaudit.fl.artifact import Artifact, Channel
+from fedaudit.fl.kinds import MODELS, UPDATES, Kind
+from fedaudit.fl.ledger import Release
+from fedaudit.fl.recording.recorder import manifest, read
+from fedaudit.fl.wire.protection import Message, Payload
 
 MOST_UPLOADS = 20  # trained again
 MOST_COORDINATES = 5000  # of each, drawn at random

@@ -17,21 +17,21 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from attacks.stats import ALPHA
-from audit.canaries import f_dp, one_run, one_shot, residuals
-from audit.canaries.columns import Number
-from audit.canaries.neighbours import TOLERANCE
-from audit.canaries.panel import Panel, Shown, spread_of, upper
-from audit.canaries.residuals import Check, Floats
-from audit.canaries.scores import Scored
-from audit.dp.accountants.auto import Auto
-from fl.ledger import Release
-from fl.methods.fedavg import FedAvg
-from fl.model import Net
-from fl.models.logreg import LogReg
-from fl.streams import Streams
-from fl.training.local import Constants, Handle
-from fl.training.private import PrivateTraining, train
+from fedaudit.attacks.stats import ALPHA
+from fedaudit.audit.accounting.accountants.auto import Auto
+from fedaudit.audit.canaries import f_dp, one_run, one_shot, residuals
+from fedaudit.audit.canaries.columns import Number
+from fedaudit.audit.canaries.neighbours import TOLERANCE
+from fedaudit.audit.canaries.panel import Panel, Shown, spread_of, upper
+from fedaudit.audit.canaries.residuals import Check, Floats
+from fedaudit.audit.canaries.scores import Scored
+from fedaudit.fl.ledger import Release
+from fedaudit.fl.methods.fedavg import FedAvg
+from fedaudit.fl.model import Net
+from fedaudit.fl.models.logreg import LogReg
+from fedaudit.fl.runtime.streams import Streams
+from fedaudit.fl.training.local import Constants, Handle
+from fedaudit.fl.training.private import PrivateTraining, train
 
 FAR = 1000.0  # how many times the clip a canary's gradient is
 SPARE = 500  # coordinates without canaries

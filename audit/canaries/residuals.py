@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fl.ledger import Mechanism
+from fedaudit.fl.ledger import Mechanism
 
 Floats = NDArray[np.float64]
 MOST_CLIENTS = 60  # pairs of clients grow with the square

@@ -13,14 +13,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from audit.canaries.neighbours import TOLERANCE
-from audit.canaries.payload import Passage, Shape, with_counts
-from audit.canaries.residuals import Check
-from audit.canaries.sweep import Floats, Noise, flattened, places, still
-from fl.kinds import Kind
-from fl.ledger import Release
-from fl.protection import Message, Payload, Protection
-from fl.streams import Streams
+from fedaudit.audit.canaries.neighbours import TOLERANCE
+from fedaudit.audit.canaries.payload import Passage, Shape, with_counts
+from fedaudit.audit.canaries.residuals import Check
+from fedaudit.audit.canaries.sweep import Floats, Noise, flattened, places, still
+from fedaudit.fl.kinds import Kind
+from fedaudit.fl.ledger import Release
+from fedaudit.fl.runtime.streams import Streams
+from fedaudit.fl.wire.protection import Message, Payload, Protection
 
 MOST_ARRAYS = 8  # changed alone
 MOST_ROWS = 64  # of an array, for its rows to be changed one by one

@@ -12,27 +12,27 @@ there canaries are clients again, and what is read is the mean (audit/canaries/r
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from audit.canaries.carrier import COUNTS, Carrier, noised_lines
-from audit.canaries.entry import record, unaudited, whole_run
-from audit.canaries.game import Played, play
-from audit.canaries.neighbours import replay
-from audit.canaries.panel import ADDITIVE, Panel, Shown, from_residuals, judge, listed, upper
-from audit.canaries.payload import up_to_noise
-from audit.canaries.recorded_uploads import GAME, RECORD, checks, residuals
-from audit.canaries.residuals import checks as noise_checks
-from audit.canaries.run_central import NO_PASSAGE, central_noise
-from audit.canaries.run_payload import PAYLOAD, Payloads, payloads
-from audit.canaries.trained_neighbours import replay_training
-from audit.controls.lab import Lab
-from audit.settings.controls import DPAuditSettings
-from fl.artifact import Artifact
-from fl.errors import UserError
-from fl.kinds import Kind
-from fl.ledger import Release
-from fl.participation import Drawn
-from fl.protection import Protection
-from fl.streams import Streams
-from reports.result import DPAudit
+from fedaudit.audit.canaries.carrier import COUNTS, Carrier, noised_lines
+from fedaudit.audit.canaries.entry import record, unaudited, whole_run
+from fedaudit.audit.canaries.game import Played, play
+from fedaudit.audit.canaries.neighbours import replay
+from fedaudit.audit.canaries.panel import ADDITIVE, Panel, Shown, from_residuals, judge, listed, upper
+from fedaudit.audit.canaries.payload import up_to_noise
+from fedaudit.audit.canaries.recorded_uploads import GAME, RECORD, checks, residuals
+from fedaudit.audit.canaries.residuals import checks as noise_checks
+from fedaudit.audit.canaries.run_central import NO_PASSAGE, central_noise
+from fedaudit.audit.canaries.run_payload import PAYLOAD, Payloads, payloads
+from fedaudit.audit.canaries.trained_neighbours import replay_training
+from fedaudit.audit.controls.lab import Lab
+from fedaudit.audit.settings.controls import DPAuditSettings
+from fedaudit.fl.artifact import Artifact
+from fedaudit.fl.data.participation import Drawn
+from fedaudit.fl.kinds import Kind
+from fedaudit.fl.ledger import Release
+from fedaudit.fl.runtime.errors import UserError
+from fedaudit.fl.runtime.streams import Streams
+from fedaudit.fl.wire.protection import Protection
+from fedaudit.reports.result import DPAudit
 
 
 def dp_audits(
@@ -92,7 +92,7 @@ def acts_on(protection: Protection) -> tuple[Kind, ...]:
 
 def hidden_noise(protection: Protection) -> str:
     """What a protection of ours does after its noise that canaries cannot undo; nobody else's is excused so."""
-    return protection.after_noise if type(protection).__module__.startswith("fl.protections.") else ""
+    return protection.after_noise if type(protection).__module__.startswith("fedaudit.fl.protections.") else ""
 
 
 def _wired(
@@ -182,7 +182,7 @@ def _trained(
     if private is None or whole.one is None:
         reason = "No training of this run added noise."
         return unaudited(kind, protection.title, ran, delta, reason)
-    from audit.canaries import records
+    from fedaudit.audit.canaries import records
 
     alpha, canaries = 1 - settings.confidence, settings.canaries
     panel = records.audit(

@@ -9,23 +9,23 @@ Besides, the noise of the run's own means is tested, where the record allows it
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from audit.canaries import central
-from audit.canaries.carrier import Carrier
-from audit.canaries.entry import record, unaudited, whole_run
-from audit.canaries.neighbours import replay
-from audit.canaries.panel import judge
-from audit.canaries.recorded_means import noise
-from audit.canaries.recorded_uploads import GAME, RECORD, checks
-from audit.canaries.run_payload import PAYLOAD, payloads
-from audit.controls.lab import Lab
-from audit.settings.controls import DPAuditSettings
-from fl.artifact import Artifact
-from fl.kinds import Kind
-from fl.ledger import Release
-from fl.participation import Drawn
-from fl.protection import Protection
-from fl.streams import Streams
-from reports.result import DPAudit
+from fedaudit.audit.canaries import central
+from fedaudit.audit.canaries.carrier import Carrier
+from fedaudit.audit.canaries.entry import record, unaudited, whole_run
+from fedaudit.audit.canaries.neighbours import replay
+from fedaudit.audit.canaries.panel import judge
+from fedaudit.audit.canaries.recorded_means import noise
+from fedaudit.audit.canaries.recorded_uploads import GAME, RECORD, checks
+from fedaudit.audit.canaries.run_payload import PAYLOAD, payloads
+from fedaudit.audit.controls.lab import Lab
+from fedaudit.audit.settings.controls import DPAuditSettings
+from fedaudit.fl.artifact import Artifact
+from fedaudit.fl.data.participation import Drawn
+from fedaudit.fl.kinds import Kind
+from fedaudit.fl.ledger import Release
+from fedaudit.fl.runtime.streams import Streams
+from fedaudit.fl.wire.protection import Protection
+from fedaudit.reports.result import DPAudit
 
 NO_PASSAGE = "The auditor's canaries do not pass this protection: {}: {}."
 

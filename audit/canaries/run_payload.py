@@ -7,18 +7,18 @@ and the canaries of audit/canaries/game.py, of two arrays and one kind at a time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from audit.canaries.joint import between_kinds, repeats, unrelated
-from audit.canaries.laws import amounts, fineness, shapes
-from audit.canaries.mean_responses import mean_sensitivity
-from audit.canaries.payload import Shape, shape_of, up_to_noise
-from audit.canaries.residuals import Check
-from audit.canaries.responses import low_bits, seeds, sensitivities
-from audit.canaries.sweep import Sweep, noised_kinds, sweep
-from audit.controls.lab import Lab
-from fl.kinds import Kind
-from fl.participation import Drawn
-from fl.protection import Protection
-from fl.streams import Streams
+from fedaudit.audit.canaries.joint import between_kinds, repeats, unrelated
+from fedaudit.audit.canaries.laws import amounts, fineness, shapes
+from fedaudit.audit.canaries.mean_responses import mean_sensitivity
+from fedaudit.audit.canaries.payload import Shape, shape_of, up_to_noise
+from fedaudit.audit.canaries.residuals import Check
+from fedaudit.audit.canaries.responses import low_bits, seeds, sensitivities
+from fedaudit.audit.canaries.sweep import Sweep, noised_kinds, sweep
+from fedaudit.audit.controls.lab import Lab
+from fedaudit.fl.data.participation import Drawn
+from fedaudit.fl.kinds import Kind
+from fedaudit.fl.runtime.streams import Streams
+from fedaudit.fl.wire.protection import Protection
 
 PAYLOAD = 0.3  # share of an audit's failure rate that these tests get
 LAW, PLACES, KINDS = 0.5, 0.4, 0.1  # shares of the failure rate

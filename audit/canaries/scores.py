@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fl.errors import UserError
+from fedaudit.fl.runtime.errors import UserError
 
 Floats = NDArray[np.float64]
 SHARES = (0.02, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.8, 1.0)  # of the canaries, guessed on

@@ -18,11 +18,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from audit.canaries.payload import COUNTED, Passage, Shape
-from fl.kinds import Kind
-from fl.ledger import Mechanism, Release
-from fl.protection import Message, Payload, Protection
-from fl.streams import Streams
+from fedaudit.audit.canaries.payload import COUNTED, Passage, Shape
+from fedaudit.fl.kinds import Kind
+from fedaudit.fl.ledger import Mechanism, Release
+from fedaudit.fl.runtime.streams import Streams
+from fedaudit.fl.wire.protection import Message, Payload, Protection
 
 Floats = NDArray[np.float64]
 ADDITIVE = ("gaussian", "laplace", "discrete_laplace")

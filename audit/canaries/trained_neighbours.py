@@ -17,14 +17,14 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import torch
 
-from audit.canaries.neighbours import TOLERANCE
-from audit.canaries.residuals import Check, Floats
-from audit.controls.lab import Lab
-from fl.dataset import Arrays
-from fl.federation import Holdings
-from fl.kinds import Kind
-from fl.ledger import Release
-from fl.protection import Payload
+from fedaudit.audit.canaries.neighbours import TOLERANCE
+from fedaudit.audit.canaries.residuals import Check, Floats
+from fedaudit.audit.controls.lab import Lab
+from fedaudit.fl.data.dataset import Arrays
+from fedaudit.fl.federation import Holdings
+from fedaudit.fl.kinds import Kind
+from fedaudit.fl.ledger import Release
+from fedaudit.fl.wire.protection import Payload
 
 CLIENTS, EXAMPLES = 2, 2  # replayed, and examples of each that are replaced
 

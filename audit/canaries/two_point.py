@@ -13,9 +13,9 @@ all show no more than `ceiling`: the bound saturates with the number of runs, an
 
 import math
 
-from attacks.stats import ALPHA, clopper_pearson
-from audit.canaries.columns import Lower
-from audit.canaries.scores import Errors
+from fedaudit.attacks.stats import ALPHA, clopper_pearson
+from fedaudit.audit.canaries.columns import Lower
+from fedaudit.audit.canaries.scores import Errors
 
 
 def from_rates(fpr: float, fnr: float, delta: float) -> float:

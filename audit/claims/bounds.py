@@ -18,11 +18,11 @@ import contextlib
 import math
 from typing import NamedTuple
 
-from audit.claims.claim import Claim
-from audit.claims.setting import Noised, Setting, Tuning, noised
-from audit.dp.accountants._engines import LARGEST_CHECKED, choose
-from audit.dp.accountants.exact import closed_form
-from audit.dp.terms import Term, merged, unsampled
+from fedaudit.audit.accounting.accountants._engines import LARGEST_CHECKED, choose
+from fedaudit.audit.accounting.accountants.exact import closed_form
+from fedaudit.audit.accounting.terms import Term, merged, unsampled
+from fedaudit.audit.claims.claim import Claim
+from fedaudit.audit.claims.setting import Noised, Setting, Tuning, noised
 
 FINEST, FINE = 1e-4, 1e-5  # grid of losses, where a bound from below or a mixture is composed
 
@@ -96,7 +96,7 @@ def _at_least(term: Term, count: int, delta: float, upper: float) -> tuple[float
     if not term.sampled:
         return closed_form(merged({term: count}), delta), "closed form"
     if upper < LARGEST_CHECKED:
-        from audit.dp.accountants import prv  # imports torch
+        from fedaudit.audit.accounting.accountants import prv  # imports torch
 
         with contextlib.suppress(ArithmeticError, RuntimeError, ValueError):  # past its range it says nothing
             return prv.bound({term: count}, delta).lower or 0.0, "the lower end of PRV"
@@ -182,7 +182,7 @@ def _tuned(term: Term, count: int, delta: float, tuned: Tuning) -> float:
 
 
 def _batches(term: Term, count: int, rate: float, delta: float, attained: bool) -> Interval:
-    from audit.claims.shuffling import batches_at_least
+    from fedaudit.audit.claims.shuffling import batches_at_least
 
     batches = max(1, round(1 / rate))
     upper = closed_form(merged({term: math.ceil(count / batches)}), delta)
@@ -192,7 +192,7 @@ def _batches(term: Term, count: int, rate: float, delta: float, attained: bool) 
 
 
 def _reports(term: Term, count: int, reports: int, delta: float, attained: bool) -> Interval:
-    from audit.claims.shuffling import reports_at_least, reports_at_most
+    from fedaudit.audit.claims.shuffling import reports_at_least, reports_at_most
 
     if term.mechanism == "gaussian":  # what is known of shuffling is about pure reports
         return Interval(0.0, closed_form(merged({term: count}), delta), "closed form, no credit for shuffling")

@@ -10,11 +10,11 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from audit.claims.setting import Group, Neighbours, Positive, Role, Setting
-from audit.settings.errors import validate
-from audit.settings.spec import Number, Whole
-from audit.settings.yaml import read_yaml
-from fl.ledger import Mechanism
+from fedaudit.audit.claims.setting import Group, Neighbours, Positive, Role, Setting
+from fedaudit.audit.settings.errors import validate
+from fedaudit.audit.settings.spec import Number, Whole
+from fedaudit.audit.settings.yaml import read_yaml
+from fedaudit.fl.ledger import Mechanism
 
 Status = Literal["checked", "assumed", "contradicted"]
 
@@ -64,7 +64,7 @@ class Claim(Group):
     words: str = Field(description="what is claimed")
     promise: Promise = Field(default=Promise(), description="epsilon and delta as stated")
     theorem: Literal["none", "classical", "central_limit"] = Field(
-        default="none", description="the formula the claim used, see audit/dp/formulas.py"
+        default="none", description="the formula the claim used, see audit/accounting/formulas.py"
     )
     mechanism: Mechanism = Field(default="gaussian", description="of the noise")
     unit: Literal["record", "client", "unstated"] = Field(default="unstated", description="protected")

@@ -4,7 +4,7 @@
 and solves for the client's speed and number of examples (attacks/timing/speed_profile.py). The claim is refuted
 where exact times give both of every client.
 
-`shorter`: rounds with frozen layers beside FedAvg's (fl/bench/round_lengths.py), by what a client's time is
+`shorter`: rounds with frozen layers beside FedAvg's (audit/claims/round_lengths.py), by what a client's time is
 charged. The claim holds where Algorithm 1's charge gives the cut, and cannot be decided where only another does
 or none: what choosing clients by their layers adds needs training.
 """
@@ -14,13 +14,13 @@ from typing import Any
 
 import numpy as np
 
-from attacks.timing.speed_profile import Answer, profile
-from audit.claims.claim import TimedClaim
-from fl.bench.round_lengths import LEFT, Federation, charged
-from fl.streams import Streams
-from fl.time_model import MEGABYTE
-from reports.format import number, percent
-from reports.result import ClaimOutcome, ClaimRecord, Severity
+from fedaudit.attacks.timing.speed_profile import Answer, profile
+from fedaudit.audit.claims.claim import TimedClaim
+from fedaudit.audit.claims.round_lengths import LEFT, Federation, charged
+from fedaudit.fl.clients.time_model import MEGABYTE
+from fedaudit.fl.runtime.streams import Streams
+from fedaudit.reports.format import number, percent
+from fedaudit.reports.result import ClaimOutcome, ClaimRecord, Severity
 
 CLIENTS = 200  # of whom two answers each are solved
 FROZEN, EPOCHS = (0, 3), 3

@@ -4,12 +4,12 @@ Most follow from the numbers: what the cited formula needs, what is stated, how 
 the claimed one. The others are the reviewer's, in the file of claims.
 """
 
-from audit.claims.claim import Claim, Status
-from audit.claims.setting import DRAWN, Setting
-from audit.dp.formulas import classical
-from audit.dp.lints.numbers import MOST_DELTA
-from reports.format import number
-from reports.result import ClaimCondition
+from fedaudit.audit.accounting.formulas import classical
+from fedaudit.audit.accounting.lints.numbers import MOST_DELTA
+from fedaudit.audit.claims.claim import Claim, Status
+from fedaudit.audit.claims.setting import DRAWN, Setting
+from fedaudit.reports.format import number
+from fedaudit.reports.result import ClaimCondition
 
 SAMPLED = {
     "poisson": "Each unit takes part by an independent coin that the observer cannot see",

@@ -6,15 +6,15 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import NamedTuple
 
-from audit.claims.claim import Claim, TimedClaim, load
-from audit.claims.clock import timed
-from audit.claims.scores import not_computed, rescored
-from audit.dp.child import Exceeded, call
-from reports.covered import Coverage
-from reports.document import Chapter, Document, compose
-from reports.format import plural
-from reports.renderers.pdf import Pdf
-from reports.result import (
+from fedaudit.audit.accounting.child import Exceeded, call
+from fedaudit.audit.claims.claim import Claim, TimedClaim, load
+from fedaudit.audit.claims.clock import timed
+from fedaudit.audit.claims.scores import not_computed, rescored
+from fedaudit.reports.covered import Coverage
+from fedaudit.reports.document import Chapter, Document, compose
+from fedaudit.reports.format import plural
+from fedaudit.reports.renderers.pdf import Pdf
+from fedaudit.reports.result import (
     AuditResult,
     ClaimOutcome,
     ClaimRecord,
@@ -25,8 +25,8 @@ from reports.result import (
     Scope,
     Severity,
 )
-from reports.section import Block, Card, Paragraph, Section
-from reports.sections.claims import page, table
+from fedaudit.reports.section import Block, Card, Paragraph, Section
+from fedaudit.reports.sections.claims import page, table
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,15 +4,15 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from audit.claims.bounds import certified, interval
-from audit.claims.claim import Claim, Target
-from audit.claims.conditions import conditions
-from audit.claims.setting import DRAWN, Setting, noised
-from audit.claims.verdict import at, judged, shown, total_of
-from audit.dp.budget import rounded_up
-from audit.dp.formulas import central_limit, classical
-from reports.format import number
-from reports.result import ClaimOutcome, ClaimRecord, ClaimRow, Severity
+from fedaudit.audit.accounting.budget import rounded_up
+from fedaudit.audit.accounting.formulas import central_limit, classical
+from fedaudit.audit.claims.bounds import certified, interval
+from fedaudit.audit.claims.claim import Claim, Target
+from fedaudit.audit.claims.conditions import conditions
+from fedaudit.audit.claims.setting import DRAWN, Setting, noised
+from fedaudit.audit.claims.verdict import at, judged, shown, total_of
+from fedaudit.reports.format import number
+from fedaudit.reports.result import ClaimOutcome, ClaimRecord, ClaimRow, Severity
 
 
 def rescored(claim: Claim) -> ClaimRecord:

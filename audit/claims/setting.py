@@ -1,9 +1,9 @@
 """One set of assumptions about what a claim releases, and what it amounts to for an accountant.
 
 A sensitivity belongs to a unit and to neighbours; where the claim protects another unit or speaks of other
-neighbours it is converted, never downwards (audit/dp/accountant.py, seen_as). A record's sensitivity becomes
-that of a client with k records by k (the triangle inequality). In a tree of n leaves one contribution is in
-at most ceil(log2 n) + 1 nodes (Kairouz et al. arXiv:2103.00039, sec. 4), so it is noised by z / sqrt of that.
+neighbours it is converted, never downwards (audit/accounting/accountant.py, seen_as). A record's sensitivity
+becomes that of a client with k records by k (the triangle inequality). In a tree of n leaves one contribution is
+in at most ceil(log2 n) + 1 nodes (Kairouz et al. arXiv:2103.00039, sec. 4), so it is noised by z / sqrt of that.
 """
 
 import math
@@ -12,10 +12,10 @@ from typing import Annotated, Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from audit.dp.accountant import seen_as
-from audit.dp.terms import Term
-from audit.settings.spec import Number, Whole
-from fl.ledger import Mechanism, Release, Sampling, Unit
+from fedaudit.audit.accounting.accountant import seen_as
+from fedaudit.audit.accounting.terms import Term
+from fedaudit.audit.settings.spec import Number, Whole
+from fedaudit.fl.ledger import Mechanism, Release, Sampling, Unit
 
 Role = Literal["claimed", "actual", "measured", "other"]
 Neighbours = Literal["add_or_remove_one", "replace_one", "zero_out"]

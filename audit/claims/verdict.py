@@ -10,13 +10,13 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from audit.claims.bounds import Interval, certified, interval
-from audit.claims.claim import Claim
-from audit.claims.setting import Setting
-from audit.dp.budget import rounded_up
-from audit.dp.lints.numbers import MOST_DELTA, MOST_EPSILON
-from reports.format import number
-from reports.result import ClaimCondition, ClaimOutcome, Severity
+from fedaudit.audit.accounting.budget import rounded_up
+from fedaudit.audit.accounting.lints.numbers import MOST_DELTA, MOST_EPSILON
+from fedaudit.audit.claims.bounds import Interval, certified, interval
+from fedaudit.audit.claims.claim import Claim
+from fedaudit.audit.claims.setting import Setting
+from fedaudit.reports.format import number
+from fedaudit.reports.result import ClaimCondition, ClaimOutcome, Severity
 
 
 class Verdict(NamedTuple):

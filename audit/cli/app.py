@@ -7,8 +7,8 @@ from typing import Any
 
 import typer
 
-from fl.errors import UserError
-from reports.visible import visible
+from fedaudit.fl.runtime.errors import UserError
+from fedaudit.reports.visible import visible
 
 app = typer.Typer(
     name="fedaudit",

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Optional
 
 import typer
 
-from audit.cli.app import command, say
-from fl.errors import UserError
+from fedaudit.audit.cli.app import command, say
+from fedaudit.fl.runtime.errors import UserError
 
 if TYPE_CHECKING:
-    from audit.settings.config import Config
+    from fedaudit.audit.settings.config import Config
 
 
 class Hook(StrEnum):
@@ -28,8 +28,8 @@ def recorder(
     out: Annotated[Path, typer.Option(help="the Python file to write, beside your app")],
 ) -> None:
     """Write a recorder for a federation of yours: one file that needs numpy and safetensors, nothing of ours."""
-    from audit.subject.recorders.files import source
-    from fl import durable
+    from fedaudit.audit.importing.recorders.files import source
+    from fedaudit.fl.runtime import durable
 
     if out.exists():
         raise UserError(f"{out} is there already", hint="choose another --out, or remove it")
@@ -51,10 +51,10 @@ def import_(
     trust: Annotated[bool, typer.Option("--trust-plugins", help="run code that the subject names")] = False,
 ) -> None:
     """Take in a recorded federation: check every byte and every statement, and make a run folder of it."""
-    from audit.cli.show import progress
-    from audit.phases.bring import bring
-    from audit.subject.inbox import Limits
-    from audit.subject.rundir import RunDir
+    from fedaudit.audit.case.run_folder import RunDir
+    from fedaudit.audit.cli.show import progress
+    from fedaudit.audit.importing.inbox import Limits
+    from fedaudit.audit.phases.import_inbox import bring
 
     stated = _stated(subject, config)
     folder = RunDir.create(out or Path("runs") / inbox.resolve().name)
@@ -69,10 +69,10 @@ def import_(
 
 def _stated(subject: Path, config: Path | None) -> "Config":
     """The config of a recorded case: what the operator states, and the auditor's settings."""
-    from audit.settings.config import Config, at
-    from audit.settings.errors import validate
-    from audit.settings.subject import Subject
-    from audit.settings.yaml import read_yaml
+    from fedaudit.audit.settings.config import Config, at
+    from fedaudit.audit.settings.errors import validate
+    from fedaudit.audit.settings.subject import Subject
+    from fedaudit.audit.settings.yaml import read_yaml
 
     told: Any = read_yaml(subject)
     validate(Subject, told, subject)

@@ -4,15 +4,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from audit.dp.planner import How, Question, answers
-from audit.dp.spending import Spent, drawing, figure, spent
-from audit.subject.rundir import RunDir
-from fl import durable
-from fl.errors import UserError
-from fl.ledger import read
-from reports.format import number
-from reports.result import Figure
-from reports.sections.budget import epsilon as in_words
+from fedaudit.audit.accounting.planner import How, Question, answers
+from fedaudit.audit.accounting.spending import Spent, drawing, figure, spent
+from fedaudit.audit.case.run_folder import RunDir
+from fedaudit.fl.ledger import read
+from fedaudit.fl.runtime import durable
+from fedaudit.fl.runtime.errors import UserError
+from fedaudit.reports.format import number
+from fedaudit.reports.result import Figure
+from fedaudit.reports.sections.budget import epsilon as in_words
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,7 +26,7 @@ class Text:
 
     def draw(self, path: Path) -> None:
         """Write the curve as SVG; raises UserError where there is none."""
-        from reports.charts import svg
+        from fedaudit.reports.charts import svg
 
         if self.drawn is None:
             raise UserError("there is no curve: no bound is finite and above 0", hint="leave out --figure")
@@ -36,9 +36,9 @@ class Text:
 def spending(path: Path, delta: float | None) -> Text:
     """What a finished run spent, towards each observer, over its rounds."""
     run = RunDir.open(path)
-    from audit.phases.account import verify_run
-    from audit.settings.config import load
-    from audit.subject.open import open_case
+    from fedaudit.audit.case.open import open_case
+    from fedaudit.audit.phases.account import verify_run
+    from fedaudit.audit.settings.config import load
 
     releases, config = read(run.ledger), load(run.config)
     chosen = config.delta if delta is None else delta

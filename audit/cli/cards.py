@@ -8,16 +8,16 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 
-from audit.cli.app import say
-from audit.settings.index import Entry, entries
-from fl.errors import UserError
+from fedaudit.audit.cli.app import say
+from fedaudit.audit.settings.index import Entry, entries
+from fedaudit.fl.runtime.errors import UserError
 
 WIDEST = 100  # longer lines are hard to read
 MARGIN = 26  # of names; a longer one stands on a line of its own
 
 
 def _imported(kind: str) -> list[Entry]:
-    from audit.settings import catalog
+    from fedaudit.audit.settings import catalog
 
     return catalog.entries(kind)
 

@@ -10,16 +10,16 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from attacks.evidence import Evidence
-from attacks.measure import named
-from audit.phases.plan import of_case, read_phases
-from audit.phases.report import read_result
-from audit.settings.yaml import read_yaml
-from audit.subject.rundir import RunDir
-from audit.verdict.trade import telling
-from fl.errors import UserError
-from reports import format as fmt
-from reports.result import AuditResult, Finding, Outcome
+from fedaudit.attacks.evidence import Evidence
+from fedaudit.attacks.measure import named
+from fedaudit.audit.case.run_folder import RunDir
+from fedaudit.audit.phases.plan import of_case, read_phases
+from fedaudit.audit.phases.report import read_result
+from fedaudit.audit.settings.yaml import read_yaml
+from fedaudit.audit.verdict.trade import telling
+from fedaudit.fl.runtime.errors import UserError
+from fedaudit.reports import format as fmt
+from fedaudit.reports.result import AuditResult, Finding, Outcome
 
 Row = list[str]
 ABSENT = "-"

@@ -4,12 +4,12 @@ import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 
-from fl.errors import UserError
-from reports import format as fmt
-from reports.evidence_table import telling
-from reports.result import AuditResult, Finding, Outcome, Severity
-from reports.sections.coverage import sentence
-from reports.sections.decision import TITLES
+from fedaudit.fl.runtime.errors import UserError
+from fedaudit.reports import format as fmt
+from fedaudit.reports.evidence_table import telling
+from fedaudit.reports.result import AuditResult, Finding, Outcome, Severity
+from fedaudit.reports.sections.coverage import sentence
+from fedaudit.reports.sections.decision import TITLES
 
 GATE = Severity.HIGH  # as `fedaudit check` has it where nothing else is asked for
 OPEN = (Outcome.INCONCLUSIVE, Outcome.FAILED)
@@ -70,7 +70,7 @@ def explained(result: AuditResult, name: str) -> Iterator[str]:
 
 def _graded(finding: Finding) -> Iterator[str]:
     """The telling measurements, with what guessing gives."""
-    from attacks.measure import named
+    from fedaudit.attacks.measure import named
 
     for e in telling([e for e in finding.evidence if e.control == "none"])[:6]:
         blind = f"; guessing {fmt.quantity(e.strongest.value, e.unit)}" if e.strongest else ""

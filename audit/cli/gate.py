@@ -6,8 +6,8 @@ from enum import IntEnum
 from functools import partial
 from typing import NamedTuple
 
-from audit.chain.files import Waiver
-from reports.result import AuditResult, Finding, GateRecord, Outcome, Severity
+from fedaudit.audit.attestation.reviewer_files import Waiver
+from fedaudit.reports.result import AuditResult, Finding, GateRecord, Outcome, Severity
 
 
 class Code(IntEnum):

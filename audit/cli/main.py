@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Annotated, Optional
 
 import typer
 
-from audit.cli.app import app, command, say
-from audit.cli.limits import limited, reads_a_folder
-from fl.errors import UserError
+from fedaudit.audit.cli.app import app, command, say
+from fedaudit.audit.cli.limits import limited, reads_a_folder
+from fedaudit.fl.runtime.errors import UserError
 
 if TYPE_CHECKING:
-    from audit.settings.config import Config
-    from audit.subject.rundir import RunDir
+    from fedaudit.audit.case.run_folder import RunDir
+    from fedaudit.audit.settings.config import Config
 
 
 class Kind(StrEnum):
@@ -77,8 +77,8 @@ def _root(
 @command
 def run(config: ConfigFile, out: Out = None, workers: Workers = None, trust: Trust = False) -> None:
     """Simulate (or go on with an imported RUN folder), attack, account, score, report; continues when killed."""
-    from audit.cli.ending import last_words
-    from audit.phases.report import read_result
+    from fedaudit.audit.cli.ending import last_words
+    from fedaudit.audit.phases.report import read_result
 
     folder = _phases(config, out, workers, None, trust)
     result = read_result(folder)
@@ -93,7 +93,7 @@ def run(config: ConfigFile, out: Out = None, workers: Workers = None, trust: Tru
 @command
 def plan(config: ConfigFile) -> None:
     """Say which attacks will run, which cannot and why, what nothing reads, and about how long it takes."""
-    from audit.cli.preflight import preflight
+    from fedaudit.audit.cli.preflight import preflight
 
     for line in preflight(_load(config)):
         say(line)
@@ -134,8 +134,8 @@ def compare(
     runs: Annotated[list[Path], typer.Argument(metavar="RUN RUN...", help="finished run folders")],
 ) -> None:
     """Print which settings of finished runs differ, and their results side by side."""
-    from audit.cli.compare import compare as side_by_side
-    from audit.cli.show import print_table
+    from fedaudit.audit.cli.compare import compare as side_by_side
+    from fedaudit.audit.cli.show import print_table
 
     header, rows = side_by_side(runs)
     print_table(header, [header, *rows] if not sys.stdout.isatty() else rows)
@@ -146,8 +146,8 @@ def list_(
     what: Annotated[str, typer.Argument(help=f"a kind ({', '.join(Kind)}), or the name of one plugin")],
 ) -> None:
     """Print the cards of all plugins of a kind, or the card of one plugin."""
-    from audit.cli.cards import cards_of
-    from audit.cli.cards import show as show_cards
+    from fedaudit.audit.cli.cards import cards_of
+    from fedaudit.audit.cli.cards import show as show_cards
 
     show_cards(*cards_of(what, list(Kind)))
 
@@ -168,21 +168,21 @@ def show(
             "show needs a config or --schema, one of them", hint="fedaudit show configs/quickstart.yaml"
         )
     if schema is Schema.RESULT:
-        from audit.settings.schema import result_schema
-        from reports.result import AuditResult
+        from fedaudit.audit.settings.schema import result_schema
+        from fedaudit.reports.result import AuditResult
 
         say(json.dumps(result_schema(AuditResult), indent=2, allow_nan=False))
     elif schema is Schema.CLAIMS:
-        from audit.claims.claim import Claims
-        from audit.settings.schema import claims_schema
+        from fedaudit.audit.claims.claim import Claims
+        from fedaudit.audit.settings.schema import claims_schema
 
         say(json.dumps(claims_schema(Claims), indent=2, allow_nan=False))
     elif schema is Schema.CONFIG:
-        from audit.settings.schema import config_schema
+        from fedaudit.audit.settings.schema import config_schema
 
         say(json.dumps(config_schema(), indent=2, allow_nan=False))
     elif config is not None:
-        from audit.settings.resolve import dump, resolve
+        from fedaudit.audit.settings.resolve import dump, resolve
 
         say(dump(resolve(_load(config))), end="")
 
@@ -193,23 +193,23 @@ def doctor(
 ) -> None:
     """Say what is installed and which data sets are found; or what an inbox holds and what can be audited."""
     if inbox is not None:
-        from audit.brought.summary import summary
+        from fedaudit.audit.importing.summary import summary
 
         for line in summary(inbox):
             say(line)
         return
-    from audit.cli.show import doctor as examine
-    from audit.cli.show import print_table
+    from fedaudit.audit.cli.show import doctor as examine
+    from fedaudit.audit.cli.show import print_table
 
     print_table(["what", "found"], examine())
 
 
 def _load(path: Path) -> "Config":
     """A config of the user's own, or one that comes with fedaudit; plugins it names may lie beside it."""
-    from audit.claims.claim import load as load_claims
-    from audit.settings.code import bring_code
-    from audit.settings.config import load
-    from audit.verdict.policy import load_policy
+    from fedaudit.audit.claims.claim import load as load_claims
+    from fedaudit.audit.settings.code import bring_code
+    from fedaudit.audit.settings.config import load
+    from fedaudit.audit.verdict.policy import load_policy
 
     path = _shipped(path)
     config = load(path)
@@ -230,13 +230,13 @@ def _phases(
     path: Path, out: Path | None, workers: str | None, names: list[str] | None, trust: bool = False
 ) -> "RunDir":
     """Phases of a config, or of a run folder's own, into the run folder; finished ones are skipped."""
-    from audit.cli.show import progress
-    from audit.phases import simulate
-    from audit.phases.plan import phases
-    from audit.phases.variants import execute_all
-    from audit.settings.config import with_workers
-    from audit.subject.rundir import RunDir
-    from fl import torchrun
+    from fedaudit.audit.case.run_folder import RunDir
+    from fedaudit.audit.cli.show import progress
+    from fedaudit.audit.phases import simulate
+    from fedaudit.audit.phases.plan import phases
+    from fedaudit.audit.phases.variants import execute_all
+    from fedaudit.audit.settings.config import with_workers
+    from fedaudit.fl.runtime import torchrun
 
     own = RunDir.open(path) if path.is_dir() else None
     config = own.load_config(trust_plugins=trust) if own else _load(path)
@@ -256,9 +256,9 @@ def _phases(
 
 def _again(path: Path, phase: str, other: Path | None, trust: bool) -> None:
     """One phase of a folder once more, with its own config or another."""
-    from audit.cli.show import progress
-    from audit.phases.plan import execute
-    from audit.subject.rundir import RunDir
+    from fedaudit.audit.case.run_folder import RunDir
+    from fedaudit.audit.cli.show import progress
+    from fedaudit.audit.phases.plan import execute
 
     folder = RunDir.open(path)
     config = folder.load_config(trust_plugins=trust) if other is None else _load(other)
@@ -267,11 +267,11 @@ def _again(path: Path, phase: str, other: Path | None, trust: bool) -> None:
     say(f"{phase}: done, {folder.path}")
 
 
-from audit.cli import bring as _bring  # noqa: E402, F401
-from audit.cli import privacy as _privacy  # noqa: E402, F401  (these add their commands after those above)
-from audit.cli import read as _read  # noqa: E402, F401
-from audit.cli import review as _review  # noqa: E402, F401
-from audit.cli import seal as _seal  # noqa: E402, F401
+from fedaudit.audit.cli import bring as _bring  # noqa: E402, F401
+from fedaudit.audit.cli import privacy as _privacy  # noqa: E402, F401  (these add their commands after those above)
+from fedaudit.audit.cli import read as _read  # noqa: E402, F401
+from fedaudit.audit.cli import review as _review  # noqa: E402, F401
+from fedaudit.audit.cli import seal as _seal  # noqa: E402, F401
 
 
 def main() -> None:

@@ -10,8 +10,8 @@ import time
 
 import torch
 
-from audit.subject.simulated import SimulatedCase
-from fl.model import initialise
+from fedaudit.audit.case.simulated import SimulatedCase
+from fedaudit.fl.model import initialise
 
 STEPS = 2  # that are timed, after one that is not
 

@@ -2,17 +2,17 @@
 
 from collections.abc import Iterator
 
-from audit.cli.pace import training_seconds
-from audit.phases.choice import choose, duration, planned, refuse_impossible
-from audit.robustness.away import overrides
-from audit.robustness.plan import places
-from audit.settings.config import Config
-from audit.settings.errors import located
-from audit.settings.resolve import resolve
-from audit.subject.simulated import SimulatedCase
-from audit.verdict.coverage import Tried, coverage
-from fl.errors import UserError
-from reports import format as fmt
+from fedaudit.audit.case.simulated import SimulatedCase
+from fedaudit.audit.cli.pace import training_seconds
+from fedaudit.audit.phases.choice import choose, duration, planned, refuse_impossible
+from fedaudit.audit.robustness.away import overrides
+from fedaudit.audit.robustness.plan import places
+from fedaudit.audit.settings.config import Config
+from fedaudit.audit.settings.errors import located
+from fedaudit.audit.settings.resolve import resolve
+from fedaudit.audit.verdict.coverage import Tried, coverage
+from fedaudit.fl.runtime.errors import UserError
+from fedaudit.reports import format as fmt
 
 
 def preflight(config: Config) -> Iterator[str]:

@@ -6,9 +6,9 @@ from typing import Annotated, Optional
 
 import typer
 
-from audit.cli.app import command, say
-from fl import durable
-from fl.errors import UserError
+from fedaudit.audit.cli.app import command, say
+from fedaudit.fl.runtime import durable
+from fedaudit.fl.runtime.errors import UserError
 
 
 class Drawing(StrEnum):
@@ -24,10 +24,10 @@ def claims(
     out: Annotated[Path, typer.Option(help="the PDF to write")] = Path("claims.pdf"),
 ) -> None:
     """Re-score published or contractual claims of privacy; writes a PDF with a page a claim."""
-    from audit.claims.report import pdf, score_files, tally
-    from audit.cli.show import print_table, progress
-    from reports.section import words
-    from reports.sections.claims import table
+    from fedaudit.audit.claims.report import pdf, score_files, tally
+    from fedaudit.audit.cli.show import print_table, progress
+    from fedaudit.reports.section import words
+    from fedaudit.reports.sections.claims import table
 
     with progress() as report_progress:
         title, found = score_files(files, report_progress)
@@ -53,8 +53,8 @@ def budget(
     figure: Annotated[Optional[Path], typer.Option(help="write the curve as SVG")] = None,  # noqa: UP045
 ) -> None:
     """What a run spent, or the noise for an epsilon: per observer, with its curve over rounds."""
-    from audit.cli.budget import plan, spending
-    from audit.cli.show import print_table
+    from fedaudit.audit.cli.budget import plan, spending
+    from fedaudit.audit.cli.show import print_table
 
     if (run is None) == (epsilon is None):
         raise UserError(

@@ -5,8 +5,8 @@ from typing import Annotated, Optional
 
 import typer
 
-from audit.cli.app import command, say
-from fl.errors import UserError
+from fedaudit.audit.cli.app import command, say
+from fedaudit.fl.runtime.errors import UserError
 
 
 @command
@@ -15,9 +15,9 @@ def explain(
     run: Annotated[Optional[Path], typer.Option(help="a run folder; default: the newest in runs/")] = None,  # noqa: UP045
 ) -> None:
     """Say what a finding is, why it has its grade and what to do, in the words of the report."""
-    from audit.cli.ending import explained, newest
-    from audit.phases.report import read_result
-    from audit.subject.rundir import RunDir
+    from fedaudit.audit.case.run_folder import RunDir
+    from fedaudit.audit.cli.ending import explained, newest
+    from fedaudit.audit.phases.report import read_result
 
     folder = newest(Path("runs")) if run is None else run
     for line in explained(read_result(RunDir.open(folder)), finding):
@@ -31,8 +31,8 @@ def init(
     truth: Annotated[Optional[Path], typer.Option(help="with --from: examples, for their shape")] = None,  # noqa: UP045
 ) -> None:
     """Write a commented config, audit.yaml; of an inbox a subject.yaml, every line seen or guessed."""
-    from audit.cli.starter import STARTER
-    from fl import durable
+    from fedaudit.audit.cli.starter import STARTER
+    from fedaudit.fl.runtime import durable
 
     out = out or Path("subject.yaml" if inbox else "audit.yaml")
     if out.exists():
@@ -44,7 +44,7 @@ def init(
             "--truth says what an inbox cannot show", hint="fedaudit init --from INBOX --truth FOLDER"
         )
     if inbox is not None:
-        from audit.brought.first import first_subject
+        from fedaudit.audit.importing.first_subject import first_subject
 
         durable.write(out, first_subject(inbox, truth).encode())
         given = f" --truth {truth}" if truth else ""

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Annotated, Optional
 
 import typer
 
-from audit.cli.app import command, say
+from fedaudit.audit.cli.app import command, say
 
 if TYPE_CHECKING:
-    from audit.chain.review import Review
-    from audit.settings.config import Config
-    from audit.subject.rundir import RunDir
+    from fedaudit.audit.case.run_folder import RunDir
+    from fedaudit.audit.phases.review import Review
+    from fedaudit.audit.settings.config import Config
 
 
 class Bar(StrEnum):
@@ -51,12 +51,12 @@ def check(
     trust: Trust = False,
 ) -> None:
     """The deployment gate. Exit code 0 clean, 1 findings, 2 could not run, 3 inconclusive."""
-    from audit.chain import files
-    from audit.chain.review import unmet
-    from audit.cli.gate import gate
-    from reports.result import Severity
+    from fedaudit.audit.attestation import reviewer_files
+    from fedaudit.audit.cli.gate import gate
+    from fedaudit.audit.phases.review import unmet
+    from fedaudit.reports.result import Severity
 
-    needed, accepted = files.required(require), files.waivers(waivers)
+    needed, accepted = reviewer_files.required(require), reviewer_files.waivers(waivers)
     found, folder, config = reviewed(run, policy, "", trust)
     before = None if baseline is None else reviewed(baseline, policy, "", trust)[0].result
     lacking = list(unmet(folder, config, found.result, needed))
@@ -82,12 +82,12 @@ def verify(
     trust: Trust = False,
 ) -> None:
     """Derive a run's verdict once more; exit code 2 names the first thing that does not fit."""
-    from audit.chain import files
-    from audit.chain.replay import replay as replayed
-    from audit.chain.review import unmet
-    from audit.cli.show import progress
+    from fedaudit.audit.attestation import reviewer_files
+    from fedaudit.audit.cli.show import progress
+    from fedaudit.audit.phases.replay import replay as replayed
+    from fedaudit.audit.phases.review import unmet
 
-    needed = files.required(require)
+    needed = reviewer_files.required(require)
     found, folder, config = reviewed(run, policy, root, trust)
     sealed = _seal_lines(folder, key)
     headline = found.result.headline
@@ -116,9 +116,9 @@ def verify(
 
 def reviewed(path: Path, policy: str, root: str, trust: bool) -> "tuple[Review, RunDir, Config]":
     """A folder's verdict once more, under the reviewer's policy; raises UserError for what does not fit."""
-    from audit.chain.review import review
-    from audit.subject.rundir import RunDir
-    from audit.verdict.policy import load_policy
+    from fedaudit.audit.case.run_folder import RunDir
+    from fedaudit.audit.phases.review import review
+    from fedaudit.audit.verdict.policy import load_policy
 
     folder, own = RunDir.open(path), load_policy(policy)
     config = folder.load_config(trust_plugins=trust)
@@ -129,13 +129,15 @@ def _seal_lines(folder: "RunDir", key: Path | None) -> list[str]:
     """What a seal says of the folder; nothing where no key was given."""
     if key is None:
         return []
-    from audit.chain import dsse
-    from audit.chain.seal import checked
+    from fedaudit.audit.attestation import envelope
+    from fedaudit.audit.attestation.seal import checked
 
-    public = dsse.public_key(key)
+    public = envelope.public_key(key)
     statement = checked(folder, public)
     names = ", ".join(s.name for s in statement.subject)
-    return [f"sealed by the key that you gave, SHA-256 {dsse.key_id(public)}: {names} are as they were signed"]
+    return [
+        f"sealed by the key that you gave, SHA-256 {envelope.key_id(public)}: {names} are as they were signed"
+    ]
 
 
 def _policy_lines(found: "Review") -> list[str]:
@@ -151,8 +153,8 @@ def _policy_lines(found: "Review") -> list[str]:
 
 
 def _exported(found: "Review", format: Format) -> str:
-    from audit.settings import catalog
-    from reports.document import compose
+    from fedaudit.audit.settings import catalog
+    from fedaudit.reports.document import compose
 
     document = compose(found.result, [catalog.load("sections", "policy")])
     rendered: bytes = catalog.load("renderers", format.value)().render(document)

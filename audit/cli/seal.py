@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from audit.cli.app import command, say
+from fedaudit.audit.cli.app import command, say
 
 
 @command
@@ -19,19 +19,28 @@ def seal(
     ] = False,
 ) -> None:
     """Verify a run, then sign it: seal.json over the model, audit.json, the reports and a CycloneDX BOM."""
-    from audit.chain import dsse
-    from audit.chain.seal import Decided
-    from audit.chain.seal import seal as sealed
-    from audit.cli.gate import Code, gate
-    from audit.cli.review import reviewed
-    from reports.result import Severity
+    from functools import partial
 
-    signer = dsse.private_key(key)
+    from fedaudit.audit.attestation import envelope
+    from fedaudit.audit.attestation import seal as attestation
+    from fedaudit.audit.cli.gate import Code, gate
+    from fedaudit.audit.cli.review import reviewed
+    from fedaudit.audit.phases.report import render
+    from fedaudit.reports.result import Severity
+
+    signer = envelope.private_key(key)
     found, folder, config = reviewed(run, policy, "", trust)
-    words: dict[Code, Decided] = {Code.CLEAN: "PASSED", Code.FINDINGS: "FAILED"}
+    words: dict[Code, attestation.Decided] = {Code.CLEAN: "PASSED", Code.FINDINGS: "FAILED"}
     decided = gate(found.result, Severity.HIGH)
     with folder.locked():
-        record = sealed(folder, config, found.result, words.get(decided.code, "WARNED"), signer, model)
+        record = attestation.seal(
+            folder,
+            found.result,
+            words.get(decided.code, "WARNED"),
+            signer,
+            partial(render, folder, config),
+            model,
+        )
     say(f"sealed: {folder.path / 'seal.json'}")
     say(f"signer: SHA-256 {record.signer}")
     for name, digest in record.digests.items():

@@ -20,14 +20,14 @@ from rich.progress import (
 from rich.table import Table
 from rich.text import Text
 
-from audit.cli.app import say
-from audit.settings import catalog
-from audit.subject.environment import versions
-from fl.errors import UserError
-from fl.machine import cores
-from fl.plugin import configure
-from reports.format import duration
-from reports.visible import visible
+from fedaudit.audit.case.environment import versions
+from fedaudit.audit.cli.app import say
+from fedaudit.audit.settings import catalog
+from fedaudit.fl.runtime.errors import UserError
+from fedaudit.fl.runtime.machine import cores
+from fedaudit.fl.runtime.plugin import configure
+from fedaudit.reports.format import duration
+from fedaudit.reports.visible import visible
 
 EVERY = 30.0  # seconds between two lines of a log, where nothing else is to be said
 

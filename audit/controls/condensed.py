@@ -14,14 +14,14 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from audit.controls.lab import Lab, Replays, owned, received
-from audit.settings.controls import Replay
-from audit.subject.case import Case
-from fl.artifact import Artifact
-from fl.kinds import Kind
-from fl.partition import Index
-from fl.protection import Message
-from fl.streams import Streams
+from fedaudit.audit.case.case import Case
+from fedaudit.audit.controls.lab import Lab, Replays, owned, received
+from fedaudit.audit.settings.controls import Replay
+from fedaudit.fl.artifact import Artifact
+from fedaudit.fl.data.partition import Index
+from fedaudit.fl.kinds import Kind
+from fedaudit.fl.runtime.streams import Streams
+from fedaudit.fl.wire.protection import Message
 
 _IMAGES = 5  # real images in all groups of one size, per group that is wanted
 _LEAST = 8  # groups of any size

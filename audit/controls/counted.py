@@ -12,11 +12,11 @@ from typing import NamedTuple
 import torch
 from torch import nn
 
-from audit.controls.lab import Lab, received
-from audit.subject.case import Case
-from fl.artifact import Artifact
-from fl.kinds import Kind
-from fl.method import RoundMethod
+from fedaudit.audit.case.case import Case
+from fedaudit.audit.controls.lab import Lab, received
+from fedaudit.fl.artifact import Artifact
+from fedaudit.fl.kinds import Kind
+from fedaudit.fl.method import RoundMethod
 
 
 class Counted(NamedTuple):

@@ -19,22 +19,22 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from audit.subject.case import Case
-from fl.artifact import Artifact, Channel
-from fl.client import Reply
-from fl.dataset import Data
-from fl.execution.site import Site, build_site
-from fl.families.relaying import Relaying
-from fl.federation import Holdings
-from fl.kinds import Kind
-from fl.method import RoundMethod
-from fl.model import Net, State
-from fl.partition import Index
-from fl.protection import Message, Protection, anew
-from fl.streams import Streams
-from fl.training.private import PrivateTraining
-from fl.tree import to_numpy
-from fl.wire import Wire
+from fedaudit.audit.case.case import Case
+from fedaudit.fl.artifact import Artifact, Channel
+from fedaudit.fl.clients.client import Reply
+from fedaudit.fl.data.dataset import Data
+from fedaudit.fl.data.partition import Index
+from fedaudit.fl.execution.site import Site, build_site
+from fedaudit.fl.families.relaying import Relaying
+from fedaudit.fl.federation import Holdings
+from fedaudit.fl.kinds import Kind
+from fedaudit.fl.method import RoundMethod
+from fedaudit.fl.model import Net, State
+from fedaudit.fl.runtime.streams import Streams
+from fedaudit.fl.runtime.tree import to_numpy
+from fedaudit.fl.training.private import PrivateTraining
+from fedaudit.fl.wire.protection import Message, Protection, anew
+from fedaudit.fl.wire.wire import Wire
 
 
 def owned(case: Case) -> Mapping[int, Index]:

@@ -23,19 +23,19 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from attacks.models._trials import taught
-from attacks.trials.reidentification import fingerprints
-from audit.controls.lab import Lab, Replays, owned, received
-from audit.controls.sizes import sizes
-from audit.settings.controls import Replay
-from audit.subject.case import Case
-from fl.artifact import Artifact
-from fl.dataset import Arrays, Data
-from fl.kinds import UPDATES, Kind
-from fl.method import LocalConfig
-from fl.partition import Index
-from fl.protection import Message
-from fl.streams import Streams
+from fedaudit.attacks.evaluation.reidentification import fingerprints
+from fedaudit.attacks.models._trials import taught
+from fedaudit.audit.case.case import Case
+from fedaudit.audit.controls.lab import Lab, Replays, owned, received
+from fedaudit.audit.controls.sizes import sizes
+from fedaudit.audit.settings.controls import Replay
+from fedaudit.fl.artifact import Artifact
+from fedaudit.fl.data.dataset import Arrays, Data
+from fedaudit.fl.data.partition import Index
+from fedaudit.fl.kinds import UPDATES, Kind
+from fedaudit.fl.method import LocalConfig
+from fedaudit.fl.runtime.streams import Streams
+from fedaudit.fl.wire.protection import Message
 
 IMAGES, EPOCHS, BATCH, FEW = 30, 200, 5, 5
 

@@ -7,12 +7,12 @@ data. The auditor therefore replays the prototype of n of a client's own images,
 
 from collections.abc import Sequence
 
-from audit.controls.lab import Lab, Replays
-from audit.controls.prototypes import cells, senders, sent_prototype
-from audit.settings.controls import Replay
-from audit.subject.case import Case
-from fl.artifact import Artifact
-from fl.streams import Streams
+from fedaudit.audit.case.case import Case
+from fedaudit.audit.controls.lab import Lab, Replays
+from fedaudit.audit.controls.prototypes import cells, senders, sent_prototype
+from fedaudit.audit.settings.controls import Replay
+from fedaudit.fl.artifact import Artifact
+from fedaudit.fl.runtime.streams import Streams
 
 
 def plant(case: Case, recorded: Sequence[Artifact], settings: Replay) -> Replays:

@@ -17,14 +17,14 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from audit.controls.lab import Lab, Replays, owned, received
-from audit.settings.controls import Replay
-from audit.subject.case import Case
-from fl.artifact import Artifact
-from fl.kinds import UPDATES, Kind
-from fl.partition import Index
-from fl.protection import Message
-from fl.streams import Streams
+from fedaudit.audit.case.case import Case
+from fedaudit.audit.controls.lab import Lab, Replays, owned, received
+from fedaudit.audit.settings.controls import Replay
+from fedaudit.fl.artifact import Artifact
+from fedaudit.fl.data.partition import Index
+from fedaudit.fl.kinds import UPDATES, Kind
+from fedaudit.fl.runtime.streams import Streams
+from fedaudit.fl.wire.protection import Message
 
 
 @dataclass(frozen=True)

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import numpy as np
 
-from audit.subject.case import Case
-from audit.subject.messages import messages
-from fl.kinds import Kind
+from fedaudit.audit.case.case import Case
+from fedaudit.audit.case.messages import messages
+from fedaudit.fl.kinds import Kind
 
 BY_CLASS = {Kind.PROTO_COUNTS: "counts", Kind.LABEL_COUNTS: "counts"}
 OF_CLIENT = {Kind.NUM_EXAMPLES: "count"}

@@ -11,15 +11,15 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from attacks.prototypes._weights import uploads as read
-from attacks.updates._gradients import KINDS
-from audit.controls.lab import Lab, Replays, owned, received
-from audit.settings.controls import Replay
-from audit.subject.case import Case
-from fl.artifact import Artifact
-from fl.kinds import Kind
-from fl.protection import published_noise
-from fl.streams import Streams
+from fedaudit.attacks.prototypes._weights import uploads as read
+from fedaudit.attacks.updates._gradients import KINDS
+from fedaudit.audit.case.case import Case
+from fedaudit.audit.controls.lab import Lab, Replays, owned, received
+from fedaudit.audit.settings.controls import Replay
+from fedaudit.fl.artifact import Artifact
+from fedaudit.fl.kinds import Kind
+from fedaudit.fl.runtime.streams import Streams
+from fedaudit.fl.wire.protection import published_noise
 
 MOST_BYTES = 2**30  # of replayed updates in memory; of larger models there are fewer groups
 

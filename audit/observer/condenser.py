@@ -1,7 +1,7 @@
 """Condensation for adversaries: images of their own, condensed as the clients of the federation do.
 
-Implements attacks.attack.Condenser with the settings of the run, in the workers that clients train with, and
-sends the result through the run's protections. Which worker condenses which group changes no number.
+Implements fedaudit.attacks.attack.Condenser with the settings of the run, in the workers that clients train with,
+and sends the result through the run's protections. Which worker condenses which group changes no number.
 """
 
 from collections.abc import Callable, Sequence
@@ -13,19 +13,19 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from attacks.attack import Images
-from audit.subject.case import Case
-from fl import workers as worker_kinds
-from fl.dataset import Data
-from fl.families.condensation import Cell, Condensing, condense
-from fl.kinds import Kind
-from fl.method import Card
-from fl.methods.feddc_condense import FedDCCondense, condensing
-from fl.model import Net, initialise
-from fl.protection import Message, Protection
-from fl.streams import Streams
-from fl.training.local import channels_last, normalise
-from fl.wire import Wire
+from fedaudit.attacks.attack import Images
+from fedaudit.audit.case.case import Case
+from fedaudit.fl.data.dataset import Data
+from fedaudit.fl.families.condensation import Cell, Condensing, condense
+from fedaudit.fl.kinds import Kind
+from fedaudit.fl.method import Card
+from fedaudit.fl.methods.feddc_condense import FedDCCondense, condensing
+from fedaudit.fl.model import Net, initialise
+from fedaudit.fl.runtime import workers as worker_kinds
+from fedaudit.fl.runtime.streams import Streams
+from fedaudit.fl.training.local import channels_last, normalise
+from fedaudit.fl.wire.protection import Message, Protection
+from fedaudit.fl.wire.wire import Wire
 
 _TOGETHER = 12  # groups that share their random networks; more of them leave the cache
 
@@ -42,7 +42,7 @@ class AuxiliaryCondenser:
     workers: int
 
     def __call__(self, groups: Sequence[Images], seed: int) -> NDArray[np.float32]:
-        """[groups, C, H, W] as sent; see attacks.attack.Condenser. Groups must not be empty."""
+        """[groups, C, H, W] as sent; see fedaudit.attacks.attack.Condenser. Groups must not be empty."""
         make_site = partial(CondensingSite, self.make, self.data, self.settings, seed)
         jobs = [(i, list(groups[i : i + _TOGETHER])) for i in range(0, len(groups), _TOGETHER)]
         with worker_kinds.start(min(self.workers, len(jobs)), make_site) as workers:
@@ -65,7 +65,7 @@ class AuxiliaryCondenser:
 
 
 class CondensingSite:
-    """A worker's network; called by name through fl.workers."""
+    """A worker's network; called by name through fedaudit.fl.runtime.workers."""
 
     def __init__(self, make: Callable[[], Net], data: Data, settings: Condensing, seed: int) -> None:
         self._data, self._settings, self._streams = data, settings, Streams(seed)

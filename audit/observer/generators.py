@@ -1,7 +1,7 @@
 """Generators and critics as an adversary runs them: weights from the wire, images in [0, 1].
 
-Implements attacks.attack.GeneratorArchitecture with the networks and the training of fl/families/gan.py, which
-whoever
+Implements fedaudit.attacks.attack.GeneratorArchitecture with the networks and the training of fl/families/gan.py,
+which whoever
 takes part in the federation has. Rates of its own training are its own: 2e-3, which is quick on few
 images.
 """
@@ -17,11 +17,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from attacks.attack import Images, TrainedPair
-from audit.subject.case import Case
-from fl.families import gan
-from fl.training.local import channels_last
-from fl.tree import to_numpy
+from fedaudit.attacks.attack import Images, TrainedPair
+from fedaudit.audit.case.case import Case
+from fedaudit.fl.families import gan
+from fedaudit.fl.runtime.tree import to_numpy
+from fedaudit.fl.training.local import channels_last
 
 Arrays = Mapping[str, NDArray[Any]]
 

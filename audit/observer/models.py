@@ -1,6 +1,6 @@
 """Models as an adversary runs them: weights from the wire, images in [0, 1].
 
-Implements attacks.attack.Architecture and Extractor. Normalisation happens inside, as it would for
+Implements fedaudit.attacks.attack.Architecture and Extractor. Normalisation happens inside, as it would for
 anyone who has the published architecture.
 """
 
@@ -12,10 +12,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from fl.dataset import Data
-from fl.errors import UserError
-from fl.model import Net
-from fl.training.local import channels_last, normalise
+from fedaudit.fl.data.dataset import Data
+from fedaudit.fl.model import Net
+from fedaudit.fl.runtime.errors import UserError
+from fedaudit.fl.training.local import channels_last, normalise
 
 
 class Runner(nn.Module):

@@ -7,12 +7,12 @@ for kinds: what could stand in the view of each position.
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from attacks.attack import Card
-from fl.artifact import Channel
-from fl.kinds import Kind
-from fl.method import Card as MethodCard
-from fl.protection import Protection
-from fl.threat import Position
+from fedaudit.attacks.attack import Card
+from fedaudit.fl.artifact import Channel
+from fedaudit.fl.kinds import Kind
+from fedaudit.fl.method import Card as MethodCard
+from fedaudit.fl.threats.threat import Position
+from fedaudit.fl.wire.protection import Protection
 
 
 class Reach(NamedTuple):

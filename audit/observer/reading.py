@@ -4,8 +4,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from fl.artifact import Array, Artifact
-from fl.kinds import Kind
+from fedaudit.fl.artifact import Array, Artifact
+from fedaudit.fl.kinds import Kind
 
 
 class _Payload(Mapping[str, Array]):

@@ -1,6 +1,6 @@
 """Shadow training: many small models side by side, one worker process a core, each with one thread.
 
-Implements attacks.attack.Trainer with the loop, the memory layout and the workers that clients train
+Implements fedaudit.attacks.attack.Trainer with the loop, the memory layout and the workers that clients train
 with. Which worker trains which model changes no number: every model has a stream of its own.
 """
 
@@ -14,16 +14,16 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from attacks.attack import Images
-from audit.subject.case import Case
-from fl import workers as worker_kinds
-from fl.client import evaluate
-from fl.dataset import Data
-from fl.method import LocalConfig
-from fl.methods.fedavg import FedAvg
-from fl.model import Net, State, initialise, state_of
-from fl.streams import Streams
-from fl.training.local import channels_last, normalise, train
+from fedaudit.attacks.attack import Images
+from fedaudit.audit.case.case import Case
+from fedaudit.fl.clients.client import evaluate
+from fedaudit.fl.data.dataset import Data
+from fedaudit.fl.method import LocalConfig
+from fedaudit.fl.methods.fedavg import FedAvg
+from fedaudit.fl.model import Net, State, initialise, state_of
+from fedaudit.fl.runtime import workers as worker_kinds
+from fedaudit.fl.runtime.streams import Streams
+from fedaudit.fl.training.local import channels_last, normalise, train
 
 Index = NDArray[np.int64]
 
@@ -47,7 +47,7 @@ class ShadowTrainer:
         seed: int,
         start: Mapping[str, NDArray[Any]] | None = None,
     ) -> NDArray[np.float32]:
-        """Logits [subsets, Q, classes] of queries [Q, C, H, W]; see attacks.attack.Trainer."""
+        """Logits [subsets, Q, classes] of queries [Q, C, H, W]; see fedaudit.attacks.attack.Trainer."""
         settings = LocalConfig(
             local_epochs=epochs,
             batch_size=self.config.batch_size,
@@ -63,7 +63,7 @@ class ShadowTrainer:
 
 
 class ShadowSite:
-    """A worker's model and data; called by name through fl.workers."""
+    """A worker's model and data; called by name through fedaudit.fl.runtime.workers."""
 
     def __init__(
         self,

@@ -7,10 +7,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from attacks.attack import Timing
-from audit.subject.case import Case
-from fl.kinds import Kind
-from fl.method import RoundMethod
+from fedaudit.attacks.attack import Timing
+from fedaudit.audit.case.case import Case
+from fedaudit.fl.kinds import Kind
+from fedaudit.fl.method import RoundMethod
 
 
 def timing(case: Case) -> Timing | None:

@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from attacks.attack import Images, Unseen
-from audit.subject.case import Case
-from audit.subject.messages import behind
-from fl.artifact import Artifact, Role
-from fl.dataset import Arrays, Data
-from fl.errors import UserError
+from fedaudit.attacks.attack import Images, Unseen
+from fedaudit.audit.case.case import Case
+from fedaudit.audit.case.messages import behind
+from fedaudit.fl.artifact import Artifact, Role
+from fedaudit.fl.data.dataset import Arrays, Data
+from fedaudit.fl.runtime.errors import UserError
 
 
 class Untold(UserError):

@@ -9,18 +9,18 @@ import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from attacks.attack import Card, Images, Knowledge
-from audit.observer.condenser import condenser
-from audit.observer.generators import known_generators
-from audit.observer.models import KnownArchitecture
-from audit.observer.shadows import trainer
-from audit.observer.timing import timing
-from audit.observer.truth import images, shifted
-from audit.subject.case import Case
-from fl.artifact import PUBLIC, SERVER, Artifact, Party, Role
-from fl.kinds import Kind
-from fl.protection import published_noise
-from fl.threat import Position
+from fedaudit.attacks.attack import Card, Images, Knowledge
+from fedaudit.audit.case.case import Case
+from fedaudit.audit.observer.condenser import condenser
+from fedaudit.audit.observer.generators import known_generators
+from fedaudit.audit.observer.models import KnownArchitecture
+from fedaudit.audit.observer.shadows import trainer
+from fedaudit.audit.observer.timing import timing
+from fedaudit.audit.observer.truth import images, shifted
+from fedaudit.fl.artifact import PUBLIC, SERVER, Artifact, Party, Role
+from fedaudit.fl.kinds import Kind
+from fedaudit.fl.threats.threat import Position
+from fedaudit.fl.wire.protection import published_noise
 
 
 @dataclass(frozen=True)

@@ -5,15 +5,15 @@ Leaves evidence/absence.json. Cells continue after a kill, and finished ones are
 
 from collections.abc import Callable
 
-from audit.phases.cells import cells_of, run_cells
-from audit.phases.failures import reasons
-from audit.robustness.away import overrides, table
-from audit.settings.config import Config
-from audit.subject.rundir import RunDir
-from audit.subject.sharing import sharing
-from fl import durable
-from fl.errors import UserError
-from reports.absence import Absence
+from fedaudit.audit.case.run_folder import RunDir
+from fedaudit.audit.case.sharing import sharing
+from fedaudit.audit.phases.cells import cells_of, run_cells
+from fedaudit.audit.phases.failures import reasons
+from fedaudit.audit.robustness.away import overrides, table
+from fedaudit.audit.settings.config import Config
+from fedaudit.fl.runtime import durable
+from fedaudit.fl.runtime.errors import UserError
+from fedaudit.reports.absence import Absence
 
 Progress = Callable[[str, int, int], None]
 FILE = "absence.json"

@@ -7,22 +7,22 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-from audit.canaries.recorded_means import recorded_means
-from audit.canaries.recorded_uploads import recorded_uploads
-from audit.canaries.run import dp_audits
-from audit.controls.lab import Lab
-from audit.dp.budget import budgets
-from audit.dp.verify import DECLARED, Verified, verify
-from audit.settings.config import Config
-from audit.settings.controls import DPAuditSettings
-from audit.subject.case import Case
-from audit.subject.open import open_case
-from audit.subject.rundir import RunDir
-from fl.artifact import Artifact
-from fl.ledger import Release, read
-from fl.recorder import MANIFEST, manifest
-from fl.streams import Streams
-from reports.result import DPAudit
+from fedaudit.audit.accounting.budget import budgets
+from fedaudit.audit.accounting.verify import DECLARED, Verified, verify
+from fedaudit.audit.canaries.recorded_means import recorded_means
+from fedaudit.audit.canaries.recorded_uploads import recorded_uploads
+from fedaudit.audit.canaries.run import dp_audits
+from fedaudit.audit.case.case import Case
+from fedaudit.audit.case.open import open_case
+from fedaudit.audit.case.run_folder import RunDir
+from fedaudit.audit.controls.lab import Lab
+from fedaudit.audit.settings.config import Config
+from fedaudit.audit.settings.controls import DPAuditSettings
+from fedaudit.fl.artifact import Artifact
+from fedaudit.fl.ledger import Release, read
+from fedaudit.fl.recording.recorder import MANIFEST, manifest
+from fedaudit.fl.runtime.streams import Streams
+from fedaudit.reports.result import DPAudit
 
 Progress = Callable[[str, int, int], None]
 

@@ -13,32 +13,32 @@ from typing import Any
 
 import numpy as np
 
-from attacks.attack import Attack, Card, Claim, Knowledge
-from attacks.evidence import Assertion, Evidence, Gallery
-from attacks.updates.label_counts_from_update import LabelCountsFromUpdate
-from audit.controls.lab import Replays
-from audit.controls.sizes import sizes, steps
-from audit.observer.reading import watched
-from audit.observer.truth import KnownTruth, ToldTruth, Untold
-from audit.observer.view import absent, granted, observer, seen
-from audit.phases.choice import choose, duration
-from audit.robustness.claimed_counts import check
-from audit.settings.config import Config
-from audit.settings.controls import Replay
-from audit.subject.case import Case
-from audit.subject.messages import kinds as kinds_of
-from audit.subject.messages import messages
-from audit.subject.open import open_case
-from audit.subject.png import png
-from audit.subject.records import AttackFile
-from audit.subject.rundir import RunDir
-from audit.subject.simulated import plugin
-from audit.verdict.replays import replayed
-from fl import durable, workers
-from fl.artifact import Artifact
-from fl.errors import UserError
-from fl.kinds import Kind
-from reports.robustness import CheckedCounts
+from fedaudit.attacks.attack import Attack, Card, Claim, Knowledge
+from fedaudit.attacks.evidence import Assertion, Evidence, Gallery
+from fedaudit.attacks.updates.label_counts_from_update import LabelCountsFromUpdate
+from fedaudit.audit.case.case import Case
+from fedaudit.audit.case.messages import kinds as kinds_of
+from fedaudit.audit.case.messages import messages
+from fedaudit.audit.case.open import open_case
+from fedaudit.audit.case.png import png
+from fedaudit.audit.case.run_folder import RunDir
+from fedaudit.audit.case.schemas import AttackFile
+from fedaudit.audit.case.simulated import plugin
+from fedaudit.audit.controls.lab import Replays
+from fedaudit.audit.controls.sizes import sizes, steps
+from fedaudit.audit.observer.reading import watched
+from fedaudit.audit.observer.truth import KnownTruth, ToldTruth, Untold
+from fedaudit.audit.observer.view import absent, granted, observer, seen
+from fedaudit.audit.phases.choice import choose, duration
+from fedaudit.audit.robustness.claimed_counts import check
+from fedaudit.audit.settings.config import Config
+from fedaudit.audit.settings.controls import Replay
+from fedaudit.audit.verdict.replays import replayed
+from fedaudit.fl.artifact import Artifact
+from fedaudit.fl.kinds import Kind
+from fedaudit.fl.runtime import durable, workers
+from fedaudit.fl.runtime.errors import UserError
+from fedaudit.reports.robustness import CheckedCounts
 
 Progress = Callable[[str, int, int], None]
 OF_LATEST = ("updates",)  # controls that play every client's latest message, whatever else was read
@@ -125,7 +125,7 @@ def _recorded(case: Case, cards: Sequence[Card]) -> list[Artifact]:
 def plant(name: str, case: Case, recorded: Sequence[Artifact], settings: Replay) -> Replays:
     """The control that a card names: plant() of audit/controls/NAME.py."""
     try:
-        module = importlib.import_module(f"audit.controls.{name}")
+        module = importlib.import_module(f"fedaudit.audit.controls.{name}")
     except ModuleNotFoundError as error:
         raise UserError(f"there is no control {name!r}", hint="a card names a file of audit/controls/") from error
     made: Replays = module.plant(case, recorded, settings)

@@ -14,15 +14,15 @@ from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from audit.phases.plan import PHASES, Progress, done, execute
-from audit.phases.side_by_side import Death, side_by_side
-from audit.phases.simulate import device_of
-from audit.settings.config import Config
-from audit.settings.overrides import overridden
-from audit.subject.rundir import RunDir
-from audit.subject.sharing import sharing
-from fl.errors import UserError
-from fl.workers import processes
+from fedaudit.audit.case.run_folder import RunDir
+from fedaudit.audit.case.sharing import sharing
+from fedaudit.audit.phases.plan import PHASES, Progress, done, execute
+from fedaudit.audit.phases.side_by_side import Death, side_by_side
+from fedaudit.audit.phases.simulate import device_of
+from fedaudit.audit.settings.config import Config
+from fedaudit.audit.settings.overrides import overridden
+from fedaudit.fl.runtime.errors import UserError
+from fedaudit.fl.runtime.workers import processes
 
 ALL = tuple(p.name for p in PHASES)
 

@@ -11,16 +11,16 @@ import math
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
 
-from attacks.attack import Card, Sizes
-from attacks.updates._inversion import UpdateInversion
-from audit.observer.reach import Traffic, declared
-from audit.settings import catalog
-from audit.settings.config import Config
-from audit.settings.controls import Replay
-from audit.settings.spec import AttackSpec
-from audit.subject.case import Case
-from fl.errors import UserError
-from fl.model import count
+from fedaudit.attacks.attack import Card, Sizes
+from fedaudit.attacks.updates._inversion import UpdateInversion
+from fedaudit.audit.case.case import Case
+from fedaudit.audit.observer.reach import Traffic, declared
+from fedaudit.audit.settings import catalog
+from fedaudit.audit.settings.config import Config
+from fedaudit.audit.settings.controls import Replay
+from fedaudit.audit.settings.spec import AttackSpec
+from fedaudit.fl.model import count
+from fedaudit.fl.runtime.errors import UserError
 
 
 @dataclass(frozen=True)

@@ -3,8 +3,8 @@
 from collections import defaultdict
 from collections.abc import Sequence
 
-from audit.phases.cells import Failure
-from reports.robustness import NotRun
+from fedaudit.audit.phases.cells import Failure
+from fedaudit.reports.robustness import NotRun
 
 
 def reasons(failures: Sequence[Failure]) -> list[NotRun]:

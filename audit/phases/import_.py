@@ -9,27 +9,28 @@ from collections import Counter, defaultdict
 from collections.abc import Callable
 from typing import Any
 
-from audit.brought.canaries import canaries
-from audit.brought.filters import filters
-from audit.brought.fits import fits
-from audit.brought.ledger import BROUGHT, stated_ledger
-from audit.brought.played import played
-from audit.brought.protected import every_upload, protected
-from audit.brought.stated import declared, rounds
-from audit.brought.what import aggregate, meaning, shapes
-from audit.brought.who import latest_uploads, who
-from audit.settings.config import Config
-from audit.settings.errors import located
-from audit.subject.digests import of_file, of_value
-from audit.subject.open import recorded
-from audit.subject.recorded import RecordedCase
-from audit.subject.rundir import RunDir
-from fl import durable, ledger, workers
-from fl.artifact import Channel
-from fl.errors import UserError
-from fl.ledger import to_line
-from fl.recorder import MANIFEST, manifest
-from reports.imported import Check, Imported
+from fedaudit.audit.case.digests import of_file, of_value
+from fedaudit.audit.case.open import recorded
+from fedaudit.audit.case.recorded import RecordedCase
+from fedaudit.audit.case.run_folder import RunDir
+from fedaudit.audit.importing.canary_clients import canaries
+from fedaudit.audit.importing.filters import filters
+from fedaudit.audit.importing.identity import latest_uploads, who
+from fedaudit.audit.importing.ledger import BROUGHT, stated_ledger
+from fedaudit.audit.importing.messages import aggregate, meaning, shapes
+from fedaudit.audit.importing.model_fit import fits
+from fedaudit.audit.importing.protections import every_upload, protected
+from fedaudit.audit.importing.replay import played
+from fedaudit.audit.importing.statements import declared, rounds
+from fedaudit.audit.settings.config import Config
+from fedaudit.audit.settings.errors import located
+from fedaudit.fl import ledger
+from fedaudit.fl.artifact import Channel
+from fedaudit.fl.ledger import to_line
+from fedaudit.fl.recording.recorder import MANIFEST, manifest
+from fedaudit.fl.runtime import durable, workers
+from fedaudit.fl.runtime.errors import UserError
+from fedaudit.reports.imported import Check, Imported
 
 Progress = Callable[[str, int, int], None]
 TAKEN = "inbox.json"  # what `fedaudit import` noted of the inbox

@@ -6,18 +6,18 @@ ones are not run again; those that an attack or a rule does not apply to are nam
 
 from collections.abc import Callable
 
-from audit.phases import absence
-from audit.phases.cells import Failure, cells_of, run_cells
-from audit.phases.failures import reasons
-from audit.robustness.bisect import further
-from audit.robustness.outcome import Outcome
-from audit.robustness.plan import Place, places
-from audit.robustness.table import table
-from audit.settings.config import Config
-from audit.subject.rundir import RunDir
-from audit.subject.sharing import sharing
-from fl import durable, workers
-from reports.robustness import Robustness
+from fedaudit.audit.case.run_folder import RunDir
+from fedaudit.audit.case.sharing import sharing
+from fedaudit.audit.phases import absence
+from fedaudit.audit.phases.cells import Failure, cells_of, run_cells
+from fedaudit.audit.phases.failures import reasons
+from fedaudit.audit.robustness.bisect import further
+from fedaudit.audit.robustness.outcome import Outcome
+from fedaudit.audit.robustness.plan import Place, places
+from fedaudit.audit.robustness.table import table
+from fedaudit.audit.settings.config import Config
+from fedaudit.fl.runtime import durable, workers
+from fedaudit.reports.robustness import Robustness
 
 Progress = Callable[[str, int, int], None]
 FILE = "matrix.json"

@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from audit.phases import links
-from audit.settings.config import SIMULATED, Config
-from audit.settings.resolve import resolve
-from audit.subject.records import Phase as Entry
-from audit.subject.rundir import RunDir, difference
-from fl.errors import UserError
+from fedaudit.audit.attestation import chain
+from fedaudit.audit.case.run_folder import RunDir, difference
+from fedaudit.audit.case.schemas import Phase as Entry
+from fedaudit.audit.settings.config import SIMULATED, Config
+from fedaudit.audit.settings.resolve import resolve
+from fedaudit.fl.runtime.errors import UserError
 
 Progress = Callable[[str, int, int], None]
 
@@ -62,7 +62,7 @@ def phase(name: str) -> Phase:
 
 
 def _reads(name: str, resolved: Mapping[str, Any]) -> tuple[str, ...]:
-    return links.reads(name, "import" if resolved.get("case") == "recorded" else "simulate")
+    return chain.reads(name, "import" if resolved.get("case") == "recorded" else "simulate")
 
 
 def execute(
@@ -97,11 +97,11 @@ def _execute(
     entry = record.get(what.name)
     if not any(settings.values()):  # nothing to do: a config without a matrix has no line of one
         progress = _silent
-    if skip_finished and _done(record, resolved, what) and links.current(run, config, what.name):
+    if skip_finished and _done(record, resolved, what) and chain.current(run, config, what.name):
         progress(what.name, 1, 1)
         return
-    links.begin(run, config, what.name, settings)
-    for stale in links.downstream(what.name):
+    chain.begin(run, config, what.name, settings)
+    for stale in chain.downstream(what.name):
         record.pop(stale, None)
     started = time.perf_counter()
     # A simulation that was killed and continued counts from its first start
@@ -109,11 +109,11 @@ def _execute(
     record[what.name] = {"started": first, "seconds": None, "settings": settings}
     run.write_json(run.phases, record)
     if what.name in ("simulate", "import"):
-        from audit.subject.environment import environment
+        from fedaudit.audit.case.environment import environment
 
         run.write_json(run.environment, environment())
-    importlib.import_module(f"audit.phases.{what.module or what.name}").run(run, config, progress)
-    links.end(run, what.name)
+    importlib.import_module(f"fedaudit.audit.phases.{what.module or what.name}").run(run, config, progress)
+    chain.end(run, what.name)
     record[what.name]["seconds"] = round(time.perf_counter() - started, 3)
     run.write_json(run.phases, record)
 
@@ -137,7 +137,7 @@ def _check_inputs(run: RunDir, record: dict[str, Any], resolved: dict[str, Any],
                 f"{run.path}: {name} ran with {found.key}: {found.left!r}, the config says {found.right!r}",
                 hint=f"run `fedaudit {name}` again first",
             )
-        links.same_settings(run, name, now)
+        chain.same_settings(run, name, now)
 
 
 def _done(record: dict[str, Any], resolved: dict[str, Any], what: Phase) -> bool:
@@ -151,7 +151,7 @@ def _done(record: dict[str, Any], resolved: dict[str, Any], what: Phase) -> bool
 def done(run: RunDir, config: Config, names: Sequence[str]) -> bool:
     """Whether nothing is left to do of these phases."""
     resolved, record = resolve(config), read_phases(run)
-    return all(_done(record, resolved, phase(n)) and links.current(run, config, n) for n in names)
+    return all(_done(record, resolved, phase(n)) and chain.current(run, config, n) for n in names)
 
 
 def finished(run: RunDir, config: Config) -> bool:

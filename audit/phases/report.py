@@ -3,13 +3,13 @@
 from collections.abc import Callable
 from pathlib import Path
 
-from audit.settings import catalog
-from audit.settings.config import Config
-from audit.subject.rundir import RunDir
-from fl.errors import UserError
-from reports.document import compose
-from reports.record import SealRecord
-from reports.result import AuditResult
+from fedaudit.audit.case.run_folder import RunDir
+from fedaudit.audit.settings import catalog
+from fedaudit.audit.settings.config import Config
+from fedaudit.fl.runtime.errors import UserError
+from fedaudit.reports.document import compose
+from fedaudit.reports.record import SealRecord
+from fedaudit.reports.result import AuditResult
 
 Progress = Callable[[str, int, int], None]
 

@@ -5,56 +5,65 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from audit.claims.report import score_files
-from audit.dp.lint import RunRecord
-from audit.dp.spending import over_rounds
-from audit.dp.verify import Issue
-from audit.observer.reach import observed
-from audit.phases import absence as absence_phase
-from audit.phases import links
-from audit.phases import matrix as matrix_phase
-from audit.phases.attack import load_claimed, load_evidence
-from audit.phases.choice import Choice, choose
-from audit.phases.plan import read_phases
-from audit.phases.variants import results
-from audit.robustness.absent import subjects as absent
-from audit.robustness.contradicted import Contradicted
-from audit.robustness.figures import absence_curves, breakdown_curves, moved_prototypes
-from audit.robustness.lints import pitfalls
-from audit.robustness.subjects import grade
-from audit.robustness.subjects import subjects as under_attack
-from audit.settings.config import Config
-from audit.subject.case import Case, counts
-from audit.subject.open import open_case
-from audit.subject.records import Environment, IssueFile
-from audit.subject.rundir import RunDir, sha256
-from audit.verdict.accounts import NoiseAudit, bounds, contradictions, flaws, misstatements
-from audit.verdict.clock import by_device, by_time, compared, last_round
-from audit.verdict.coverage import coverage, tried
-from audit.verdict.decision import decide
-from audit.verdict.exposure import exposures
-from audit.verdict.extrapolated import extrapolated
-from audit.verdict.faults import timelines
-from audit.verdict.findings import Attacked, headline, unverified
-from audit.verdict.imported import doubts, qualified
-from audit.verdict.judge import judged
-from audit.verdict.metrics import summary
-from audit.verdict.policy import Policy, load_policy
-from audit.verdict.raw import disclosed
-from audit.verdict.scope import scope
-from audit.verdict.taxonomy import placed, sort_of, taxa
-from audit.verdict.trade import advice, alternatives
-from audit.verdict.understated import understated
-from audit.verdict.untrue import checked
-from fl import ledger
-from fl.kinds import Kind
-from fl.ledger import Release
-from fl.recorder import MANIFEST, manifest, read
-from fl.streams import GENERATOR
-from reports.covered import Coverage
-from reports.imported import Imported
-from reports.result import AuditResult, Budget, DPAudit, Figure, Finding, History, Reproduction, worst_first
-from reports.result import Policy as PolicyRecord
+from fedaudit.audit.accounting.lint import RunRecord
+from fedaudit.audit.accounting.spending import over_rounds
+from fedaudit.audit.accounting.verify import Issue
+from fedaudit.audit.attestation import chain
+from fedaudit.audit.case.case import Case, counts
+from fedaudit.audit.case.open import open_case
+from fedaudit.audit.case.run_folder import RunDir, sha256
+from fedaudit.audit.case.schemas import Environment, IssueFile
+from fedaudit.audit.claims.report import score_files
+from fedaudit.audit.observer.reach import observed
+from fedaudit.audit.phases import absence as absence_phase
+from fedaudit.audit.phases import matrix as matrix_phase
+from fedaudit.audit.phases.attack import load_claimed, load_evidence
+from fedaudit.audit.phases.choice import Choice, choose
+from fedaudit.audit.phases.plan import read_phases
+from fedaudit.audit.phases.variants import results
+from fedaudit.audit.robustness.absent import subjects as absent
+from fedaudit.audit.robustness.contradicted import Contradicted
+from fedaudit.audit.robustness.figures import absence_curves, breakdown_curves, moved_prototypes
+from fedaudit.audit.robustness.lints import pitfalls
+from fedaudit.audit.robustness.subjects import grade
+from fedaudit.audit.robustness.subjects import subjects as under_attack
+from fedaudit.audit.settings.config import Config
+from fedaudit.audit.verdict.accounts import NoiseAudit, bounds, contradictions, flaws, misstatements
+from fedaudit.audit.verdict.clock import by_device, by_time, compared, last_round
+from fedaudit.audit.verdict.coverage import coverage, tried
+from fedaudit.audit.verdict.decision import decide
+from fedaudit.audit.verdict.exposure import exposures
+from fedaudit.audit.verdict.extrapolated import extrapolated
+from fedaudit.audit.verdict.faults import timelines
+from fedaudit.audit.verdict.findings import Attacked, headline, unverified
+from fedaudit.audit.verdict.imported import doubts, qualified
+from fedaudit.audit.verdict.judge import judged
+from fedaudit.audit.verdict.metrics import summary
+from fedaudit.audit.verdict.policy import Policy, load_policy
+from fedaudit.audit.verdict.raw import disclosed
+from fedaudit.audit.verdict.scope import scope
+from fedaudit.audit.verdict.taxonomy import placed, sort_of, taxa
+from fedaudit.audit.verdict.trade import advice, alternatives
+from fedaudit.audit.verdict.understated import understated
+from fedaudit.audit.verdict.untrue import checked
+from fedaudit.fl import ledger
+from fedaudit.fl.kinds import Kind
+from fedaudit.fl.ledger import Release
+from fedaudit.fl.recording.recorder import MANIFEST, manifest, read
+from fedaudit.fl.runtime.streams import GENERATOR
+from fedaudit.reports.covered import Coverage
+from fedaudit.reports.imported import Imported
+from fedaudit.reports.result import (
+    AuditResult,
+    Budget,
+    DPAudit,
+    Figure,
+    Finding,
+    History,
+    Reproduction,
+    worst_first,
+)
+from fedaudit.reports.result import Policy as PolicyRecord
 
 Progress = Callable[[str, int, int], None]
 
@@ -218,9 +227,9 @@ def _history(record: dict[str, Any]) -> History:
 
 
 def _policy(run: RunDir, policy: Policy) -> PolicyRecord:
-    fixed, first_evidence = links.registered(run, policy)
+    fixed, first_evidence = chain.registered(run, policy)
     record = policy.record()
-    record.sha256, record.fixed, record.first_evidence = links.policy_digest(policy), fixed, first_evidence
+    record.sha256, record.fixed, record.first_evidence = chain.policy_digest(policy), fixed, first_evidence
     return record
 
 
@@ -230,9 +239,9 @@ def _imported(run: RunDir) -> Imported:
 
 def _reproduction(run: RunDir, config: Config) -> Reproduction:
     environment, phases = run.read(run.environment, Environment), read_phases(run)
-    chain = links.read_chain(run)
-    first = links.first_of(chain)
-    made = chain.links[first].aside
+    recorded = chain.read_chain(run)
+    first = chain.first_of(recorded)
+    made = recorded.links[first].aside
     kept = [run.artifacts / MANIFEST, run.ledger, run.metrics, run.config]
     return Reproduction(
         command="fedaudit run config.yaml",
@@ -241,7 +250,7 @@ def _reproduction(run: RunDir, config: Config) -> Reproduction:
         versions=environment.versions,
         hardware=environment.hardware,
         hashes={str(p.relative_to(run.path)): sha256(p) for p in kept},
-        inputs=links.inputs(run),
+        inputs=chain.inputs(run),
         threads=f"{made.threads} while it trained; attacks and the server's sums compute on one",
         commit=made.commit,
         started=phases[first]["started"],

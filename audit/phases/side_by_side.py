@@ -1,6 +1,6 @@
 """Side by side: long pieces of work over processes, with progress, where a process may die.
 
-Unlike fl/workers.py, whose workers answer in order and fail together, a piece that takes its process
+Unlike fl/runtime/workers.py, whose workers answer in order and fail together, a piece that takes its process
 with it costs nobody else: the process is replaced, and what ended it is said.
 """
 
@@ -16,10 +16,10 @@ from typing import Any, Generic, TypeVar, cast
 
 import torch
 
-from audit.phases.plan import Progress
-from audit.subject.sharing import sharing
-from fl import foreign
-from fl.workers import die_with_parent, tune_allocator
+from fedaudit.audit.case.sharing import sharing
+from fedaudit.audit.phases.plan import Progress
+from fedaudit.fl.runtime import foreign
+from fedaudit.fl.runtime.workers import die_with_parent, tune_allocator
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -48,7 +48,7 @@ def side_by_side(
     """work(item, progress) for every item, in `count` processes of one thread; `end` hears each result here.
 
     `work` and what it gives must be picklable, and it may raise nothing. Each process takes the next
-    item when it is free. What `audit.subject.sharing` keeps is kept from item to item of a process.
+    item when it is free. What `fedaudit.audit.case.sharing` keeps is kept from item to item of a process.
     """
     waiting = list(reversed(items))
     working: dict[Connection, tuple[T, _Process[T, R]]] = {}
@@ -109,7 +109,9 @@ def _context() -> Any:
         return multiprocessing.get_context("spawn")
     context = multiprocessing.get_context("forkserver")
     # What takes seconds to import is imported once
-    context.set_forkserver_preload(["audit.phases.cells", "audit.phases.attack", "torch._dynamo"])
+    context.set_forkserver_preload(
+        ["fedaudit.audit.phases.cells", "fedaudit.audit.phases.attack", "torch._dynamo"]
+    )
     return context
 
 

@@ -5,23 +5,23 @@ from functools import partial
 
 import torch
 
-from audit.phases.choice import refuse_impossible
-from audit.settings.config import Config
-from audit.settings.errors import located
-from audit.subject.digests import of_data, of_population
-from audit.subject.rundir import RunDir
-from audit.subject.simulated import SimulatedCase
-from fl import torchrun
-from fl import workers as worker_kinds
-from fl.checkpoint import Checkpoints, is_finished
-from fl.durable import Log
-from fl.errors import UserError
-from fl.execution.batched import Batched
-from fl.execution.site import Site, build_site
-from fl.federation import Federation, Holdings
-from fl.kinds import Kind
-from fl.recorder import Choice, Recorder
-from fl.wire import Wire
+from fedaudit.audit.case.digests import of_data, of_population
+from fedaudit.audit.case.run_folder import RunDir
+from fedaudit.audit.case.simulated import SimulatedCase
+from fedaudit.audit.phases.choice import refuse_impossible
+from fedaudit.audit.settings.config import Config
+from fedaudit.audit.settings.errors import located
+from fedaudit.fl.execution.batched import Batched
+from fedaudit.fl.execution.site import Site, build_site
+from fedaudit.fl.federation import Federation, Holdings
+from fedaudit.fl.kinds import Kind
+from fedaudit.fl.recording.checkpoint import Checkpoints, is_finished
+from fedaudit.fl.recording.recorder import Choice, Recorder
+from fedaudit.fl.runtime import torchrun
+from fedaudit.fl.runtime import workers as worker_kinds
+from fedaudit.fl.runtime.durable import Log
+from fedaudit.fl.runtime.errors import UserError
+from fedaudit.fl.wire.wire import Wire
 
 Progress = Callable[[str, int, int], None]
 

@@ -7,15 +7,15 @@ after a kill like any other; audit/phases/cells.py runs them.
 
 from typing import Any
 
-from audit.phases.cells import Cell, complaint, run_cells
-from audit.phases.choice import choose
-from audit.phases.plan import Progress, execute, finished
-from audit.phases.report import read_result
-from audit.settings.config import Config, Variant
-from audit.settings.overrides import overridden
-from audit.subject.rundir import RunDir
-from audit.subject.simulated import SimulatedCase
-from reports.result import AuditResult
+from fedaudit.audit.case.run_folder import RunDir
+from fedaudit.audit.case.simulated import SimulatedCase
+from fedaudit.audit.phases.cells import Cell, complaint, run_cells
+from fedaudit.audit.phases.choice import choose
+from fedaudit.audit.phases.plan import Progress, execute, finished
+from fedaudit.audit.phases.report import read_result
+from fedaudit.audit.settings.config import Config, Variant
+from fedaudit.audit.settings.overrides import overridden
+from fedaudit.reports.result import AuditResult
 
 JUDGED = ("score", "report")  # the phases that read what the variants left
 

@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from audit.verdict.judge import Fact, Subject, Verdict
-from reports import format as fmt
-from reports.absence import AXES, Absence, Beside, Difference, Return
-from reports.result import Outcome
+from fedaudit.audit.verdict.judge import Fact, Subject, Verdict
+from fedaudit.reports import format as fmt
+from fedaudit.reports.absence import AXES, Absence, Beside, Difference, Return
+from fedaudit.reports.result import Outcome
 
 LITTLE = 0.05  # a loss surely below this is called none; the policy grades what is surely above
 LIMIT = "What other rounds, data or patterns of absence would cost: clients here are absent whatever they hold."

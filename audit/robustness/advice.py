@@ -3,7 +3,7 @@
 from collections import defaultdict
 from collections.abc import Sequence
 
-from reports.robustness import Breakdown, MatrixCell, Robustness
+from fedaudit.reports.robustness import Breakdown, MatrixCell, Robustness
 
 KEPT = 0.9  # of the clean accuracy; below that a rule counts as broken
 

@@ -9,17 +9,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from attacks import stats
-from audit.robustness.plan import laid_over
-from audit.settings.absence import Leaving
-from audit.settings.config import Config
-from audit.settings.overrides import overridden
-from audit.settings.spec import AttackSpec
-from audit.subject.simulated import SimulatedCase
-from audit.verdict.metrics import summary
-from fl.errors import UserError
-from reports.absence import Absence, Beside, Curve, Difference, Return
-from reports.robustness import NotRun
+from fedaudit.attacks import stats
+from fedaudit.audit.case.simulated import SimulatedCase
+from fedaudit.audit.robustness.plan import laid_over
+from fedaudit.audit.settings.absence import Leaving
+from fedaudit.audit.settings.config import Config
+from fedaudit.audit.settings.overrides import overridden
+from fedaudit.audit.settings.spec import AttackSpec
+from fedaudit.audit.verdict.metrics import summary
+from fedaudit.fl.runtime.errors import UserError
+from fedaudit.reports.absence import Absence, Beside, Curve, Difference, Return
+from fedaudit.reports.robustness import NotRun
 
 REFERENCE = "fedavg"
 LAST = 5  # rounds that a result is the mean of
@@ -162,7 +162,7 @@ def table(config: Config, histories: Mapping[Place, History], not_run: Sequence[
 
 
 def _measures(history: History) -> dict[str, float]:
-    """Of one run, by the names of reports.absence.MEASURES."""
+    """Of one run, by the names of fedaudit.reports.absence.MEASURES."""
     found = summary(history)
     last = [r for r in history if r.get("accuracy") is not None][-LAST:]
     return {

@@ -7,10 +7,10 @@ breaks at some number is taken to break at every larger one.
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from audit.robustness.advice import KEPT
-from audit.robustness.plan import CONTROLS, Place, fit, places
-from audit.settings.config import Config
-from reports.robustness import MatrixCell
+from fedaudit.audit.robustness.advice import KEPT
+from fedaudit.audit.robustness.plan import CONTROLS, Place, fit, places
+from fedaudit.audit.settings.config import Config
+from fedaudit.reports.robustness import MatrixCell
 
 
 def further(config: Config, cells: Sequence[MatrixCell], ran: Mapping[str, object]) -> list[Place]:

@@ -21,11 +21,11 @@ from typing import Any
 import numpy as np
 from scipy import stats
 
-from attacks import stats as intervals
-from audit.subject.case import Case
-from fl.kinds import Kind
-from fl.ledger import Release
-from reports.robustness import Certificate
+from fedaudit.attacks import stats as intervals
+from fedaudit.audit.case.case import Case
+from fedaudit.fl.kinds import Kind
+from fedaudit.fl.ledger import Release
+from fedaudit.reports.robustness import Certificate
 
 ALPHAS = np.arange(0.0, 30.05, 0.1)
 STEP = 1e-3  # of the discretised privacy loss; rounded up, so that the ceiling is never too low

@@ -26,21 +26,21 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from attacks.attack import Knowledge
-from attacks.prototypes._weights import sent_with, uploads
-from attacks.updates._head import HeadUpdate, head_names, head_updates
-from attacks.updates.label_counts_from_update import LabelCountsFromUpdate
-from audit.controls.lab import Lab, received
-from audit.observer.view import granted
-from audit.subject.case import Case
-from audit.subject.messages import messages
-from fl.artifact import SERVER, Artifact
-from fl.client import Reply
-from fl.dataset import Data
-from fl.kinds import Kind
-from fl.streams import Streams
-from fl.tree import to_numpy
-from reports.robustness import CheckedCount, CheckedCounts
+from fedaudit.attacks.attack import Knowledge
+from fedaudit.attacks.prototypes._weights import sent_with, uploads
+from fedaudit.attacks.updates._head import HeadUpdate, head_names, head_updates
+from fedaudit.attacks.updates.label_counts_from_update import LabelCountsFromUpdate
+from fedaudit.audit.case.case import Case
+from fedaudit.audit.case.messages import messages
+from fedaudit.audit.controls.lab import Lab, received
+from fedaudit.audit.observer.view import granted
+from fedaudit.fl.artifact import SERVER, Artifact
+from fedaudit.fl.clients.client import Reply
+from fedaudit.fl.data.dataset import Data
+from fedaudit.fl.kinds import Kind
+from fedaudit.fl.runtime.streams import Streams
+from fedaudit.fl.runtime.tree import to_numpy
+from fedaudit.reports.robustness import CheckedCount, CheckedCounts
 
 CLAIMS = (Kind.NUM_EXAMPLES, Kind.PROTO_COUNTS, Kind.LABEL_COUNTS)
 COSTLY = {Kind.CONDENSED_IMAGES, Kind.GAN_G, Kind.GAN_D}  # whose makers do far more than train

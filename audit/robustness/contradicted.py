@@ -4,10 +4,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from audit.verdict.judge import Fact, Subject, Verdict
-from reports import format as fmt
-from reports.result import Outcome
-from reports.robustness import CheckedCount, CheckedCounts
+from fedaudit.audit.verdict.judge import Fact, Subject, Verdict
+from fedaudit.reports import format as fmt
+from fedaudit.reports.result import Outcome
+from fedaudit.reports.robustness import CheckedCount, CheckedCounts
 
 LITTLE = 0.05  # of the length of an honest change: no work was done
 SHORT = 0.75  # of the length of an honest change: less work than was claimed

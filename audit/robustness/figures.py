@@ -4,11 +4,11 @@ import math
 from collections import defaultdict
 from collections.abc import Sequence
 
-from attacks import stats
-from attacks.evidence import Series
-from reports.absence import AXES, MEASURES, Absence
-from reports.result import Figure
-from reports.robustness import MatrixCell, MovedPrototypes, Robustness
+from fedaudit.attacks import stats
+from fedaudit.attacks.evidence import Series
+from fedaudit.reports.absence import AXES, MEASURES, Absence
+from fedaudit.reports.result import Figure
+from fedaudit.reports.robustness import MatrixCell, MovedPrototypes, Robustness
 
 
 def breakdown_curves(matrix: Robustness) -> list[Figure]:

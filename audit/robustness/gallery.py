@@ -4,11 +4,11 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from attacks.poisoning._backdoors import Backdoors
-from audit.robustness.outcome import Outcome
-from audit.robustness.plan import CONTROLS, Place, title
-from audit.subject.png import png
-from reports.robustness import Triggered
+from fedaudit.attacks.poisoning._backdoors import Backdoors
+from fedaudit.audit.case.png import png
+from fedaudit.audit.robustness.outcome import Outcome
+from fedaudit.audit.robustness.plan import CONTROLS, Place, title
+from fedaudit.reports.robustness import Triggered
 
 IMAGES = 8
 

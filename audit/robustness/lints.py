@@ -8,14 +8,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from attacks.poisoning.alie import deviations
-from audit.settings import catalog
-from audit.settings.config import Config
-from audit.settings.matrix import Matrix
-from audit.verdict.judge import Fact, Subject, Verdict
-from fl.aggregator import Aggregator
-from fl.errors import UserError
-from reports.robustness import Robustness
+from fedaudit.attacks.poisoning.alie import deviations
+from fedaudit.audit.settings import catalog
+from fedaudit.audit.settings.config import Config
+from fedaudit.audit.settings.matrix import Matrix
+from fedaudit.audit.verdict.judge import Fact, Subject, Verdict
+from fedaudit.fl.aggregation.aggregator import Aggregator
+from fedaudit.fl.runtime.errors import UserError
+from fedaudit.reports.robustness import Robustness
 
 NAIVE = ("label_flip", "sign_flip", "gaussian")
 SMALL_Z = 0.2

@@ -10,11 +10,11 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from attacks import stats
-from attacks.evidence import Baseline, Evidence
-from attacks.poisoning._backdoors import Backdoors
-from audit.robustness.outcome import Labels, Outcome, by_class
-from fl.streams import Streams
+from fedaudit.attacks import stats
+from fedaudit.attacks.evidence import Baseline, Evidence
+from fedaudit.attacks.poisoning._backdoors import Backdoors
+from fedaudit.audit.robustness.outcome import Labels, Outcome, by_class
+from fedaudit.fl.runtime.streams import Streams
 
 Answers = NDArray[np.bool_]
 Counts = NDArray[np.int64]

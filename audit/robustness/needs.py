@@ -2,11 +2,11 @@
 
 from collections.abc import Sequence
 
-from audit.robustness.plan import Rule
-from audit.settings import catalog
-from fl.aggregator import Aggregator
-from fl.kinds import Kind
-from reports.robustness import Needs
+from fedaudit.audit.robustness.plan import Rule
+from fedaudit.audit.settings import catalog
+from fedaudit.fl.aggregation.aggregator import Aggregator
+from fedaudit.fl.kinds import Kind
+from fedaudit.reports.robustness import Needs
 
 MODELS = (Kind.LOCAL_MODEL, Kind.MODEL_DELTA, Kind.NORMALIZED_DELTA, Kind.GRADIENT)
 PROTOTYPES = (Kind.LOCAL_PROTOTYPES, Kind.PROTO_COUNTS)

@@ -10,17 +10,17 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from attacks.poisoning._backdoors import Backdoors
-from attacks.poisoning._trigger import stamped
-from audit.observer.models import BoundExtractor, KnownArchitecture
-from audit.robustness.certificate import absent
-from audit.settings.config import Config
-from audit.subject.messages import messages
-from audit.subject.rundir import RunDir
-from audit.subject.simulated import SimulatedCase
-from fl.errors import UserError
-from fl.kinds import Kind
-from fl.ledger import Release, read
+from fedaudit.attacks.poisoning._backdoors import Backdoors
+from fedaudit.attacks.poisoning._trigger import stamped
+from fedaudit.audit.case.messages import messages
+from fedaudit.audit.case.run_folder import RunDir
+from fedaudit.audit.case.simulated import SimulatedCase
+from fedaudit.audit.observer.models import BoundExtractor, KnownArchitecture
+from fedaudit.audit.robustness.certificate import absent
+from fedaudit.audit.settings.config import Config
+from fedaudit.fl.kinds import Kind
+from fedaudit.fl.ledger import Release, read
+from fedaudit.fl.runtime.errors import UserError
 
 Labels = NDArray[np.int64]
 

@@ -9,11 +9,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from audit.settings import catalog
-from audit.settings.config import MOST_ROUNDS, Config
-from audit.settings.matrix import Matrix
-from audit.settings.spec import AttackSpec, PluginSpec
-from fl.kinds import Kind
+from fedaudit.audit.settings import catalog
+from fedaudit.audit.settings.config import MOST_ROUNDS, Config
+from fedaudit.audit.settings.matrix import Matrix
+from fedaudit.audit.settings.spec import AttackSpec, PluginSpec
+from fedaudit.fl.kinds import Kind
 
 PLANTED = "_planted"  # ipm beyond what any mean survives: the fault that must be seen
 IDLE = "_idle"  # the same clients doing nothing: what is lost without any attack

@@ -8,11 +8,11 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from audit.robustness.outcome import Outcome
-from audit.robustness.plan import CONTROLS, Place, title
-from audit.settings import catalog
-from fl.kinds import Kind
-from reports.robustness import MovedPrototypes
+from fedaudit.audit.robustness.outcome import Outcome
+from fedaudit.audit.robustness.plan import CONTROLS, Place, title
+from fedaudit.audit.settings import catalog
+from fedaudit.fl.kinds import Kind
+from fedaudit.reports.robustness import MovedPrototypes
 
 Points = NDArray[np.float64]
 

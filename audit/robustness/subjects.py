@@ -9,14 +9,14 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
-from attacks.evidence import Evidence
-from audit.verdict.findings import sentence
-from audit.verdict.judge import Fact, Subject, Verdict, Words, judge
-from audit.verdict.policy import Policy
-from audit.verdict.taxonomy import in_words
-from reports import format as fmt
-from reports.result import Outcome
-from reports.robustness import Certificate, DefenceCost, MatrixCell, NotRun, Robustness
+from fedaudit.attacks.evidence import Evidence
+from fedaudit.audit.verdict.findings import sentence
+from fedaudit.audit.verdict.judge import Fact, Subject, Verdict, Words, judge
+from fedaudit.audit.verdict.policy import Policy
+from fedaudit.audit.verdict.taxonomy import in_words
+from fedaudit.reports import format as fmt
+from fedaudit.reports.result import Outcome
+from fedaudit.reports.robustness import Certificate, DefenceCost, MatrixCell, NotRun, Robustness
 
 UNGRADED = (
     "malicious_found",

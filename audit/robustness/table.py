@@ -6,23 +6,23 @@ from typing import Any
 
 import numpy as np
 
-from attacks.evidence import Baseline, Evidence
-from attacks.poisoning._backdoors import Backdoors
-from audit.robustness import measures
-from audit.robustness.advice import advice, breakdown
-from audit.robustness.certificate import certificate
-from audit.robustness.gallery import triggered
-from audit.robustness.needs import needs
-from audit.robustness.outcome import Outcome
-from audit.robustness.plan import CONTROLS, IDLE, PLANTED, Place, title
-from audit.robustness.prototypes import moved
-from audit.settings import catalog
-from audit.settings.spec import PluginSpec
-from audit.subject.simulated import plugin
-from audit.verdict.taxonomy import sort_of, taxa
-from fl.adversary import Adversary as Attacker
-from fl.errors import UserError
-from reports.robustness import Adversary, Certificate, DefenceCost, MatrixCell, NotRun, Robustness
+from fedaudit.attacks.evidence import Baseline, Evidence
+from fedaudit.attacks.poisoning._backdoors import Backdoors
+from fedaudit.audit.case.simulated import plugin
+from fedaudit.audit.robustness import measures
+from fedaudit.audit.robustness.advice import advice, breakdown
+from fedaudit.audit.robustness.certificate import certificate
+from fedaudit.audit.robustness.gallery import triggered
+from fedaudit.audit.robustness.needs import needs
+from fedaudit.audit.robustness.outcome import Outcome
+from fedaudit.audit.robustness.plan import CONTROLS, IDLE, PLANTED, Place, title
+from fedaudit.audit.robustness.prototypes import moved
+from fedaudit.audit.settings import catalog
+from fedaudit.audit.settings.spec import PluginSpec
+from fedaudit.audit.verdict.taxonomy import sort_of, taxa
+from fedaudit.fl.runtime.errors import UserError
+from fedaudit.fl.threats.adversary import Adversary as Attacker
+from fedaudit.reports.robustness import Adversary, Certificate, DefenceCost, MatrixCell, NotRun, Robustness
 
 COUNTS = "count_inflation"
 

@@ -4,8 +4,8 @@ from typing import Annotated
 
 from pydantic import Field, model_validator
 
-from audit.settings.spec import AttackSpec, Group, Number, Whole
-from fl.errors import UserError
+from fedaudit.audit.settings.spec import AttackSpec, Group, Number, Whole
+from fedaudit.fl.runtime.errors import UserError
 
 AT_LEAST_ONCE = Annotated[Whole, Field(ge=1)]
 

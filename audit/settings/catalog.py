@@ -13,10 +13,10 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
-from audit.settings.index import BROKEN, Entry
-from fl import plugin
-from fl.errors import UserError
-from fl.settings import checked
+from fedaudit.audit.settings.index import BROKEN, Entry
+from fedaudit.fl.runtime import plugin
+from fedaudit.fl.runtime.errors import UserError
+from fedaudit.fl.runtime.settings import checked
 
 
 @dataclass(frozen=True)
@@ -28,31 +28,33 @@ class Shelf:
 
 
 SHELVES = {
-    "methods": Shelf(("fl.methods",), "fl.method:Method"),
+    "methods": Shelf(("fedaudit.fl.methods",), "fedaudit.fl.method:Method"),
     "attacks": Shelf(
         (
-            "attacks.prototypes",
-            "attacks.updates",
-            "attacks.models",
-            "attacks.condensed",
-            "attacks.generators",
-            "attacks.counts",
-            "attacks.summaries",
-            "attacks.timing",
+            "fedaudit.attacks.prototypes",
+            "fedaudit.attacks.updates",
+            "fedaudit.attacks.models",
+            "fedaudit.attacks.condensed",
+            "fedaudit.attacks.generators",
+            "fedaudit.attacks.counts",
+            "fedaudit.attacks.summaries",
+            "fedaudit.attacks.timing",
         ),
-        "attacks.attack:Attack",
+        "fedaudit.attacks.attack:Attack",
     ),
-    "datasets": Shelf(("fl.datasets",), "fl.dataset:Dataset"),
-    "partitions": Shelf(("fl.partitions",), "fl.partition:Partition"),
-    "availability": Shelf(("fl.availability",), "fl.participation:Availability"),
-    "models": Shelf(("fl.models",), "torch.nn:Module"),
-    "devices": Shelf(("fl.devices",), "fl.time_model:Devices"),
-    "adversaries": Shelf(("attacks.poisoning",), "fl.adversary:Adversary"),
-    "aggregators": Shelf(("fl.aggregators",), "fl.aggregator:Aggregator"),
-    "protections": Shelf(("fl.protections",), "fl.protection:Protection"),
-    "accountants": Shelf(("audit.dp.accountants",), "audit.dp.accountant:Accountant"),
-    "sections": Shelf(("reports.sections",), "reports.section:Section"),
-    "renderers": Shelf(("reports.renderers",), "reports.renderer:Renderer"),
+    "datasets": Shelf(("fedaudit.fl.datasets",), "fedaudit.fl.data.dataset:Dataset"),
+    "partitions": Shelf(("fedaudit.fl.partitions",), "fedaudit.fl.data.partition:Partition"),
+    "availability": Shelf(("fedaudit.fl.availability",), "fedaudit.fl.data.participation:Availability"),
+    "models": Shelf(("fedaudit.fl.models",), "torch.nn:Module"),
+    "devices": Shelf(("fedaudit.fl.devices",), "fedaudit.fl.clients.time_model:Devices"),
+    "adversaries": Shelf(("fedaudit.attacks.poisoning",), "fedaudit.fl.threats.adversary:Adversary"),
+    "aggregators": Shelf(("fedaudit.fl.aggregators",), "fedaudit.fl.aggregation.aggregator:Aggregator"),
+    "protections": Shelf(("fedaudit.fl.protections",), "fedaudit.fl.wire.protection:Protection"),
+    "accountants": Shelf(
+        ("fedaudit.audit.accounting.accountants",), "fedaudit.audit.accounting.accountant:Accountant"
+    ),
+    "sections": Shelf(("fedaudit.reports.sections",), "fedaudit.reports.section:Section"),
+    "renderers": Shelf(("fedaudit.reports.renderers",), "fedaudit.reports.renderer:Renderer"),
 }
 
 

@@ -4,9 +4,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from audit.settings.config import Config
-from audit.settings.errors import located
-from fl import foreign
+from fedaudit.audit.settings.config import Config
+from fedaudit.audit.settings.errors import located
+from fedaudit.fl.runtime import foreign
 
 WORDS = ("title", "policy", "claims")  # keys whose text names no code, whatever it looks like
 

@@ -19,19 +19,19 @@ from pydantic import (
     model_validator,
 )
 
-from audit.settings import catalog
-from audit.settings.absence import Absence
-from audit.settings.controls import Budget, DPAuditSettings, Replay
-from audit.settings.errors import located, validate
-from audit.settings.federation import Federation
-from audit.settings.matrix import AXES, Matrix
-from audit.settings.merge import merged
-from audit.settings.record import Record
-from audit.settings.spec import AttackSpec, Group, Number, PluginSpec, Text, Whole
-from audit.settings.subject import Subject
-from audit.settings.yaml import read_yaml
-from fl import plugin
-from fl.errors import UserError
+from fedaudit.audit.settings import catalog
+from fedaudit.audit.settings.absence import Absence
+from fedaudit.audit.settings.controls import Budget, DPAuditSettings, Replay
+from fedaudit.audit.settings.errors import located, validate
+from fedaudit.audit.settings.federation import Federation
+from fedaudit.audit.settings.matrix import AXES, Matrix
+from fedaudit.audit.settings.merge import merged
+from fedaudit.audit.settings.record import Record
+from fedaudit.audit.settings.spec import AttackSpec, Group, Number, PluginSpec, Text, Whole
+from fedaudit.audit.settings.subject import Subject
+from fedaudit.audit.settings.yaml import read_yaml
+from fedaudit.fl.runtime import plugin
+from fedaudit.fl.runtime.errors import UserError
 
 MOST_ROUNDS = 1_000_000
 

@@ -4,7 +4,7 @@ from typing import Annotated
 
 from pydantic import Field, field_validator
 
-from audit.settings.spec import Group, Number, Whole
+from fedaudit.audit.settings.spec import Group, Number, Whole
 
 MOST_CLIENTS = 1_000_000
 

@@ -1,4 +1,4 @@
-"""Where a config is wrong: the file's name and the line, before the sentence that fl/settings.py makes."""
+"""Where a config is wrong: the file's name and the line, before the sentence of fl/runtime/settings.py."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -7,9 +7,9 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel
 
-from audit.settings.yaml import line_of
-from fl.errors import UserError
-from fl.settings import checked, fields
+from fedaudit.audit.settings.yaml import line_of
+from fedaudit.fl.runtime.errors import UserError
+from fedaudit.fl.runtime.settings import checked, fields
 
 M = TypeVar("M", bound=BaseModel)
 

@@ -4,9 +4,9 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
-from audit.settings.controls import MOST_CLIENTS
-from audit.settings.spec import Group, Number, PluginSpec, Whole
-from fl.failures import FailureConfig
+from fedaudit.audit.settings.controls import MOST_CLIENTS
+from fedaudit.audit.settings.spec import Group, Number, PluginSpec, Whole
+from fedaudit.fl.clients.failures import FailureConfig
 
 
 class Holdout(Group):

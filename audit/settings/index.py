@@ -16,10 +16,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fl import durable
-from fl.errors import UserError
+from fedaudit.fl.runtime import durable
+from fedaudit.fl.runtime.errors import UserError
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[2]  # the folder of the package fedaudit
 PACKAGES = ("fl", "attacks", "audit", "reports")
 BROKEN = "cannot be loaded: "
 

@@ -4,8 +4,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, WithJsonSchema, field_validator, model_validator
 
-from audit.settings.spec import AttackSpec, Group, Whole
-from fl.errors import UserError
+from fedaudit.audit.settings.spec import AttackSpec, Group, Whole
+from fedaudit.fl.runtime.errors import UserError
 
 AXES = {  # what entries of an axis are on the shelves of the catalogue
     "adversaries": "adversaries",

@@ -9,10 +9,10 @@ replace; a plugin of another name brings none of the old one's settings.
 from collections.abc import Mapping
 from typing import Any
 
-from audit.settings.config import Config, at
-from audit.settings.errors import located, validate
-from audit.settings.merge import merged
-from audit.settings.resolve import resolve
+from fedaudit.audit.settings.config import Config, at
+from fedaudit.audit.settings.errors import located, validate
+from fedaudit.audit.settings.merge import merged
+from fedaudit.audit.settings.resolve import resolve
 
 
 def overridden(base: Config | Mapping[str, Any], *layers: Mapping[str, Any], where: str) -> Config:

@@ -6,8 +6,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, WithJsonSchema, field_serializer, field_validator
 
-from audit.settings.controls import MOST_CLIENTS
-from audit.settings.spec import Group
+from fedaudit.audit.settings.controls import MOST_CLIENTS
+from fedaudit.audit.settings.spec import Group
 
 Natural = Annotated[int, Field(ge=0)]
 _ROUNDS = {
@@ -52,7 +52,7 @@ class Record(Group):
     @field_validator("kinds", mode="before")
     @classmethod
     def _kinds(cls, value: Any) -> Any:
-        from fl.kinds import Kind
+        from fedaudit.fl.kinds import Kind
 
         if value is not None and not isinstance(value, list | tuple):
             raise ValueError("must be a list of artifact kinds")

@@ -6,9 +6,9 @@ from typing import Any, cast
 
 import yaml
 
-from audit.settings import catalog
-from audit.settings.config import Config, plugins
-from audit.settings.errors import located
+from fedaudit.audit.settings import catalog
+from fedaudit.audit.settings.config import Config, plugins
+from fedaudit.audit.settings.errors import located
 
 
 def resolve(config: Config) -> dict[str, Any]:

@@ -11,10 +11,10 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from audit.settings import catalog
-from audit.settings.config import Config
-from fl.kinds import Kind
-from fl.settings import adapter
+from fedaudit.audit.settings import catalog
+from fedaudit.audit.settings.config import Config
+from fedaudit.fl.kinds import Kind
+from fedaudit.fl.runtime.settings import adapter
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 Schema = dict[str, Any]

@@ -1,14 +1,14 @@
 """The `subject` key of a recorded case, and the file subject.yaml: what the auditor is told and cannot see.
 
 Everything here is a statement of the federation's operator. What the recorded messages can tell of it is checked
-when they are imported (audit/brought/); the rest is said to be stated.
+when they are imported (audit/importing/); the rest is said to be stated.
 """
 
 from typing import Annotated, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from audit.settings.spec import Group, Number, PluginSpec, Text, Whole
+from fedaudit.audit.settings.spec import Group, Number, PluginSpec, Text, Whole
 
 Readers = Annotated[tuple[Text, ...], Field(max_length=100)]
 Size = Annotated[Whole, Field(ge=1, le=100_000)]

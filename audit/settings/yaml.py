@@ -8,7 +8,7 @@ from typing import Any
 
 import yaml
 
-from fl.errors import UserError
+from fedaudit.fl.runtime.errors import UserError
 
 MOST_BYTES = 1_000_000
 MOST_VALUES = 100_000

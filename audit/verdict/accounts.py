@@ -5,11 +5,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from attacks.evidence import Evidence
-from audit.dp.lint import Found, RunRecord, check
-from audit.dp.verify import Issue
-from audit.verdict.judge import Fact, Subject, Verdict
-from reports.result import Budget, DPAudit, Outcome
+from fedaudit.attacks.evidence import Evidence
+from fedaudit.audit.accounting.lint import Found, RunRecord, check
+from fedaudit.audit.accounting.verify import Issue
+from fedaudit.audit.verdict.judge import Fact, Subject, Verdict
+from fedaudit.reports.result import Budget, DPAudit, Outcome
 
 REMEDY = (
     "Repair what the failed test names, and account for what ran: clip the whole vector that is sent, "

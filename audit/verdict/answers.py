@@ -2,10 +2,10 @@
 
 from collections.abc import Sequence
 
-from audit.verdict.statistics import clear
-from reports import format as fmt
-from reports.decision import Answer
-from reports.result import AuditResult, Finding, Outcome
+from fedaudit.audit.verdict.statistics import clear
+from fedaudit.reports import format as fmt
+from fedaudit.reports.decision import Answer
+from fedaudit.reports.result import AuditResult, Finding, Outcome
 
 MOST_NAMES = 5  # of one answer
 EVIDENCE, COVERAGE, SCOPE = "Evidence by finding", "What was attacked", "What was audited"

@@ -13,11 +13,11 @@ from typing import Any
 
 import numpy as np
 
-from attacks.evidence import Series
-from fl.artifact import Artifact
-from fl.kinds import Kind
-from fl.time_model import MEGABYTE, TimeModel
-from reports.result import AuditResult, Figure
+from fedaudit.attacks.evidence import Series
+from fedaudit.fl.artifact import Artifact
+from fedaudit.fl.clients.time_model import MEGABYTE, TimeModel
+from fedaudit.fl.kinds import Kind
+from fedaudit.reports.result import AuditResult, Figure
 
 BY_TIME, BY_DEVICE, LAST_ROUND = "clock-accuracy", "clock-devices", "clock-last-round"
 Record = Mapping[str, Any]

@@ -7,13 +7,13 @@ really opened in this run and makes claims about: a card says only what an attac
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from attacks.attack import Card
-from attacks.trials.unread import UNREAD
-from audit.observer.reach import Reach, Traffic
-from fl.kinds import Kind
-from fl.threat import Position
-from reports.covered import Coverage, Covered, Untried
-from reports.result import Finding, Outcome
+from fedaudit.attacks.attack import Card
+from fedaudit.attacks.evaluation.unread import UNREAD
+from fedaudit.audit.observer.reach import Reach, Traffic
+from fedaudit.fl.kinds import Kind
+from fedaudit.fl.threats.threat import Position
+from fedaudit.reports.covered import Coverage, Covered, Untried
+from fedaudit.reports.result import Finding, Outcome
 
 _RAN = (Outcome.DEMONSTRATED, Outcome.NOT_DEMONSTRATED, Outcome.INCONCLUSIVE)
 
@@ -99,7 +99,7 @@ def _covered(reach: Reach, tried: Sequence[Tried], others: Mapping[str, Card]) -
     Attacked: by an attack that read it there, whatever came of it; elsewhere: by one that read the same from
     another position; failed; not_run: attacks exist and were left out; not_applicable: those tried could not
     work; unread: nothing attacks it yet; tells_nothing: control
-    plane, or nothing that another kind does not (attacks/trials/unread.py).
+    plane, or nothing that another kind does not (attacks/evaluation/unread.py).
     """
     kind = reach.kind
 

@@ -7,14 +7,14 @@ policy.py), and grounds are tried in the policy's order.
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
 
-from attacks.evidence import Evidence
-from attacks.measure import named
-from audit.verdict.answers import answers
-from audit.verdict.policy import Ground, Policy, load_policy
-from reports import format as fmt
-from reports.covered import Coverage
-from reports.decision import Decision, KeyNumber, Odds, Risk, Word
-from reports.result import AuditResult, Finding, Outcome, Severity
+from fedaudit.attacks.evidence import Evidence
+from fedaudit.attacks.measure import named
+from fedaudit.audit.verdict.answers import answers
+from fedaudit.audit.verdict.policy import Ground, Policy, load_policy
+from fedaudit.reports import format as fmt
+from fedaudit.reports.covered import Coverage
+from fedaudit.reports.decision import Decision, KeyNumber, Odds, Risk, Word
+from fedaudit.reports.result import AuditResult, Finding, Outcome, Severity
 
 OPEN = (Outcome.INCONCLUSIVE, Outcome.FAILED)
 MOST_ODDS = 3  # sizes of groups of one row

@@ -4,9 +4,9 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from fl.artifact import Channel
-from fl.kinds import Kind
-from reports.exposed import Exposure
+from fedaudit.fl.artifact import Channel
+from fedaudit.fl.kinds import Kind
+from fedaudit.reports.exposed import Exposure
 
 _PARTIES = {
     "server": "server",

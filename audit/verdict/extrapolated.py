@@ -10,13 +10,13 @@ was checked.
 from collections.abc import Sequence
 from dataclasses import replace
 
-from attacks.evidence import Evidence
-from audit.verdict.findings import Attacked
-from audit.verdict.judge import judge
-from audit.verdict.policy import Policy
-from audit.verdict.replays import replayed
-from reports import format as fmt
-from reports.result import Finding, Outcome, Severity
+from fedaudit.attacks.evidence import Evidence
+from fedaudit.audit.verdict.findings import Attacked
+from fedaudit.audit.verdict.judge import judge
+from fedaudit.audit.verdict.policy import Policy
+from fedaudit.audit.verdict.replays import replayed
+from fedaudit.reports import format as fmt
+from fedaudit.reports.result import Finding, Outcome, Severity
 
 ORIGIN = "extrapolated"
 

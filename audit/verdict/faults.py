@@ -3,8 +3,8 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from attacks.evidence import Series
-from reports.result import Figure
+from fedaudit.attacks.evidence import Series
+from fedaudit.reports.result import Figure
 
 # as fl/families/relay.py names its events
 _NAMES = {

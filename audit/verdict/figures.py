@@ -3,10 +3,10 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from attacks.evidence import WHOLE, Evidence, Series
-from attacks.measure import MEASURES
-from reports import format as fmt
-from reports.result import Figure
+from fedaudit.attacks.evidence import WHOLE, Evidence, Series
+from fedaudit.attacks.measure import MEASURES
+from fedaudit.reports import format as fmt
+from fedaudit.reports.result import Figure
 
 
 def by_samples(finding: str, evidence: Sequence[Evidence]) -> list[Figure]:

@@ -9,18 +9,18 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
-from attacks.evidence import Evidence
-from attacks.measure import named
-from audit.verdict import figures
-from audit.verdict.judge import Subject, Verdict, most_telling
-from audit.verdict.people import accusations, exposed
-from audit.verdict.replays import settled
-from audit.verdict.statistics import clear
-from fl.errors import UserError
-from reports import format as fmt
-from reports.covered import Coverage
-from reports.imported import Asserted, Unverified
-from reports.result import Figure, Finding, Gallery, Headline, Outcome, Severity, worst_first
+from fedaudit.attacks.evidence import Evidence
+from fedaudit.attacks.measure import named
+from fedaudit.audit.verdict import figures
+from fedaudit.audit.verdict.judge import Subject, Verdict, most_telling
+from fedaudit.audit.verdict.people import accusations, exposed
+from fedaudit.audit.verdict.replays import settled
+from fedaudit.audit.verdict.statistics import clear
+from fedaudit.fl.runtime.errors import UserError
+from fedaudit.reports import format as fmt
+from fedaudit.reports.covered import Coverage
+from fedaudit.reports.imported import Asserted, Unverified
+from fedaudit.reports.result import Figure, Finding, Gallery, Headline, Outcome, Severity, worst_first
 
 NOBODY_TOLD = "What the attack claims could not be held against the truth"
 _READ = TypeAdapter(list[Evidence], config=ConfigDict(extra="forbid"))

@@ -4,9 +4,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from audit.verdict.judge import Fact, Subject, Verdict
-from reports.imported import Check, Imported
-from reports.result import Finding, Outcome, Severity
+from fedaudit.audit.verdict.judge import Fact, Subject, Verdict
+from fedaudit.reports.imported import Check, Imported
+from fedaudit.reports.result import Finding, Outcome, Severity
 
 REFUTES = (
     "central",

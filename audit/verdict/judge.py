@@ -17,12 +17,12 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any
 
-from attacks import measure
-from attacks.evidence import Evidence
-from audit.verdict.policy import Condition, Policy, Rule, load_policy
-from audit.verdict.replays import disagreement, missed, replayed, settled
-from audit.verdict.statistics import clear, detectable, statistic
-from reports.result import Finding, Outcome, Severity
+from fedaudit.attacks import measure
+from fedaudit.attacks.evidence import Evidence
+from fedaudit.audit.verdict.policy import Condition, Policy, Rule, load_policy
+from fedaudit.audit.verdict.replays import disagreement, missed, replayed, settled
+from fedaudit.audit.verdict.statistics import clear, detectable, statistic
+from fedaudit.reports.result import Finding, Outcome, Severity
 
 
 @dataclass(frozen=True, kw_only=True)

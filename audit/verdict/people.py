@@ -6,11 +6,11 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from attacks.evidence import Evidence
-from attacks.measure import named
-from audit.verdict.statistics import clear
-from reports import format as fmt
-from reports.result import Accusation, Exposed
+from fedaudit.attacks.evidence import Evidence
+from fedaudit.attacks.measure import named
+from fedaudit.audit.verdict.statistics import clear
+from fedaudit.reports import format as fmt
+from fedaudit.reports.result import Accusation, Exposed
 
 RATES = {"tpr_at_fpr_0.01": 0.01, "tpr_at_fpr_0.001": 0.001}
 

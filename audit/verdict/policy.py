@@ -12,13 +12,13 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from audit.settings.errors import validate
-from audit.settings.yaml import read_yaml
-from fl.errors import UserError
-from reports.decision import Word
-from reports.result import Policy as PolicyRecord
-from reports.result import PolicyRule as RuleRecord
-from reports.result import Severity
+from fedaudit.audit.settings.errors import validate
+from fedaudit.audit.settings.yaml import read_yaml
+from fedaudit.fl.runtime.errors import UserError
+from fedaudit.reports.decision import Word
+from fedaudit.reports.result import Policy as PolicyRecord
+from fedaudit.reports.result import PolicyRule as RuleRecord
+from fedaudit.reports.result import Severity
 
 Statistic = Literal["value", "excess", "residual_risk"]
 
@@ -156,9 +156,9 @@ def load_policy(name: str) -> Policy:
 @cache
 def _named(name: str) -> Policy:
     """One of ours, read once a process."""
-    found = importlib.resources.files("audit") / "policy" / f"{name}.yaml"
+    found = importlib.resources.files("fedaudit.audit") / "policy" / f"{name}.yaml"
     if not found.is_file():
-        folder = importlib.resources.files("audit") / "policy"
+        folder = importlib.resources.files("fedaudit.audit") / "policy"
         known = sorted(f.name.removesuffix(".yaml") for f in folder.iterdir() if f.name[-5:] == ".yaml")
         raise UserError(
             f"no policy {name!r} in audit/policy/",

@@ -11,13 +11,13 @@ from typing import Any
 
 import numpy as np
 
-from audit.subject.case import Case
-from audit.subject.messages import messages
-from audit.verdict.judge import Fact, Subject, Verdict
-from fl.artifact import Artifact, Channel, Role
-from fl.kinds import Kind
-from fl.recorder import manifest
-from fl.threat import Position, ThreatModel
+from fedaudit.audit.case.case import Case
+from fedaudit.audit.case.messages import messages
+from fedaudit.audit.verdict.judge import Fact, Subject, Verdict
+from fedaudit.fl.artifact import Artifact, Channel, Role
+from fedaudit.fl.kinds import Kind
+from fedaudit.fl.recording.recorder import manifest
+from fedaudit.fl.threats.threat import Position, ThreatModel
 
 HALF_A_STEP = 0.5 / 255
 

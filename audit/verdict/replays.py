@@ -12,9 +12,9 @@ what clients really sent there, at the same n and by the same measures:
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from attacks import stats
-from attacks.evidence import REPLAYED, WHOLE, Evidence
-from audit.verdict.statistics import clear
+from fedaudit.attacks import stats
+from fedaudit.attacks.evidence import REPLAYED, WHOLE, Evidence
+from fedaudit.audit.verdict.statistics import clear
 
 
 def settled(found: Sequence[Evidence]) -> list[Evidence]:

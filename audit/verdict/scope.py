@@ -4,11 +4,11 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
-from audit.subject.case import Case, counts
-from fl.model import count
-from fl.partition import overlaps
-from fl.threat import ThreatModel
-from reports.result import Finding, Scope
+from fedaudit.audit.case.case import Case, counts
+from fedaudit.fl.data.partition import overlaps
+from fedaudit.fl.model import count
+from fedaudit.fl.threats.threat import ThreatModel
+from fedaudit.reports.result import Finding, Scope
 
 RECORDED = "This federation was not simulated: it ran elsewhere, and its messages were recorded there."
 _MOST_ROWS = 50  # larger federations print no table of counts

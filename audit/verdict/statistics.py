@@ -2,9 +2,9 @@
 
 import math
 
-from attacks import stats
-from attacks.evidence import Evidence
-from audit.verdict.policy import Statistic
+from fedaudit.attacks import stats
+from fedaudit.attacks.evidence import Evidence
+from fedaudit.audit.verdict.policy import Statistic
 
 
 def statistic(e: Evidence, name: Statistic) -> float:

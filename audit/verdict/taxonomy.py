@@ -7,8 +7,8 @@ Top 10 of 2023; EDPB Opinion 28/2024, whose tests of anonymity are named in word
 
 from collections.abc import Mapping
 
-from reports.record import Taxon
-from reports.result import Finding
+from fedaudit.reports.record import Taxon
+from fedaudit.reports.result import Finding
 
 EDITIONS = {
     "NIST AI 100-2": "E2025",

@@ -8,14 +8,14 @@ two independent estimates; runs share seed, data and test set, so these are rath
 import math
 from collections.abc import Mapping, Sequence
 
-from attacks import stats
-from attacks.evidence import Evidence
-from attacks.measure import named
-from attacks.measure import telling as most_telling
-from audit.settings.config import Variant
-from audit.verdict.clock import BY_TIME
-from reports import format as fmt
-from reports.result import Alternative, AuditResult, Finding, Outcome, Severity, Trade
+from fedaudit.attacks import stats
+from fedaudit.attacks.evidence import Evidence
+from fedaudit.attacks.measure import named
+from fedaudit.attacks.measure import telling as most_telling
+from fedaudit.audit.settings.config import Variant
+from fedaudit.audit.verdict.clock import BY_TIME
+from fedaudit.reports import format as fmt
+from fedaudit.reports.result import Alternative, AuditResult, Finding, Outcome, Severity, Trade
 
 Interval = tuple[float, float]
 TAKEN = (

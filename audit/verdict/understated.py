@@ -1,10 +1,10 @@
 """Bytes that cannot be true: what a coded message is said to take, beside the least that its numbers need.
 
 Sparse and quantised messages are recorded as whole arrays, and whoever makes one says in how many bytes it is
-sent (fl/coded.py). However they are coded, numbers that are not 0 take a bit each or, of d different ones,
-log2(d) bits; of a model it may be what it changed by that is sent. So a sum that was counted for messages which
-are all recorded is held against that. What a client already holds a server need not send again: what downloads
-are said to take is *declared* where it is less.
+sent (fl/recording/coded.py). However they are coded, numbers that are not 0 take a bit each or, of d different
+ones, log2(d) bits; of a model it may be what it changed by that is sent. So a sum that was counted for messages
+which are all recorded is held against that. What a client already holds a server need not send again: what
+downloads are said to take is *declared* where it is less.
 """
 
 from collections import defaultdict
@@ -17,12 +17,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from audit.subject.case import Case
-from audit.verdict.judge import Fact, Subject, Verdict
-from fl.artifact import Artifact, Channel
-from fl.kinds import Kind
-from fl.recorder import manifest, read_message
-from fl.threat import Position, ThreatModel
+from fedaudit.audit.case.case import Case
+from fedaudit.audit.verdict.judge import Fact, Subject, Verdict
+from fedaudit.fl.artifact import Artifact, Channel
+from fedaudit.fl.kinds import Kind
+from fedaudit.fl.recording.recorder import manifest, read_message
+from fedaudit.fl.threats.threat import Position, ThreatModel
 
 Arrays = Mapping[str, NDArray[Any]]
 SAME = 1e-4  # of the largest number of an array

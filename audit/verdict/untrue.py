@@ -17,14 +17,14 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from audit.controls.counted import counted
-from audit.subject.case import Case
-from audit.subject.messages import messages
-from audit.subject.simulated import SimulatedCase
-from audit.verdict.judge import Fact, Subject, Verdict
-from fl.artifact import Artifact, Channel, Role
-from fl.kinds import Kind
-from fl.threat import Position, ThreatModel
+from fedaudit.audit.case.case import Case
+from fedaudit.audit.case.messages import messages
+from fedaudit.audit.case.simulated import SimulatedCase
+from fedaudit.audit.controls.counted import counted
+from fedaudit.audit.verdict.judge import Fact, Subject, Verdict
+from fedaudit.fl.artifact import Artifact, Channel, Role
+from fedaudit.fl.kinds import Kind
+from fedaudit.fl.threats.threat import Position, ThreatModel
 
 PLAYED = 10  # clients that train once more, at most
 DECLARED = (

@@ -13,12 +13,12 @@ from pathlib import Path
 import numpy as np
 import yaml
 
-from audit.settings.code import bring_code
-from audit.settings.config import load
-from audit.subject.open import open_case
-from audit.subject.rundir import RunDir
-from fl.dataset import Data
-from fl.datasets.digits import Digits
+from fedaudit.audit.case.open import open_case
+from fedaudit.audit.case.run_folder import RunDir
+from fedaudit.audit.settings.code import bring_code
+from fedaudit.audit.settings.config import load
+from fedaudit.fl.data.dataset import Data
+from fedaudit.fl.datasets.digits import Digits
 
 
 class Plain(Digits):

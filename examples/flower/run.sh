@@ -8,7 +8,7 @@ fedaudit=${FEDAUDIT:-fedaudit}
 
 rm -rf "$work"/{inbox,truth,run,canary-inbox,canary,canary-run}
 if ! "$here/app.sh" "$work" 8 digits_app.client:app "record-dir='$work/inbox' truth-dir='$work/truth'"; then
-  echo "SKIPPED: Flower 1.42 does not install or run here; tests/audit/brought/flower holds what it recorded elsewhere"
+  echo "SKIPPED: Flower 1.42 does not install or run here; tests/audit/importing/flower holds what it recorded elsewhere"
   exit 0
 fi
 $fedaudit doctor "$work/inbox"

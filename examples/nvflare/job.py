@@ -4,7 +4,7 @@
     python job.py INBOX DATA WORK        # in an environment with nvflare 2.7 or newer
 
 DATA holds what each site owns, site-1.npz to site-4.npz with x [n, 1, 8, 8] and y [n]. The sites send changes of
-the model through NVFlare's PercentilePrivacy. tests/audit/brought/nvflare/run is what it left with 2.9.0.
+the model through NVFlare's PercentilePrivacy. tests/audit/importing/nvflare/run is what it left with 2.9.0.
 """
 
 import sys

@@ -4,7 +4,8 @@
     python record.py INBOX          # in an environment with nvflare 2.7 or newer
 
 It passes real exchange objects through NVFlare's PercentilePrivacy and then through the recorder, as a server
-does that has it as its input filter; nothing is trained. tests/audit/brought/nvflare is what it left with 2.9.0.
+does that has it as its input filter; nothing is trained. tests/audit/importing/nvflare is what it left with
+2.9.0.
 """
 
 import sys

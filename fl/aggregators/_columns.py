@@ -12,8 +12,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fl.aggregators._sorted import Block, middle
-from fl.machine import cores
+from fedaudit.fl.aggregators._sorted import Block, middle
+from fedaudit.fl.runtime.machine import cores
 
 T = TypeVar("T")
 BLOCK = 1 << 14  # columns; with 100 rows a few megabytes

@@ -8,7 +8,7 @@ import torch
 from threadpoolctl import ThreadpoolController
 from torch import Tensor
 
-from fl.aggregators._columns import in_blocks
+from fedaudit.fl.aggregators._columns import in_blocks
 
 BLOCK = 1 << 12  # columns, which a core keeps near it; sums are made in one order, whatever the threads
 

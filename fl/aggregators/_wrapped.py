@@ -6,9 +6,9 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from fl import plugin
-from fl.aggregator import RowRule
-from fl.errors import UserError
+from fedaudit.fl.aggregation.aggregator import RowRule
+from fedaudit.fl.runtime import plugin
+from fedaudit.fl.runtime.errors import UserError
 
 Inner = Annotated[
     str | dict[str, Any],
@@ -20,8 +20,10 @@ def inner(given: str | Mapping[str, Any], f: int | None = None) -> RowRule:
     """The rule inside; raises UserError for one that holds no rows, or that is not a file of fl/aggregators/."""
     settings: dict[str, Any] = {"name": given} if isinstance(given, str) else dict(given)
     name = str(settings.pop("name", ""))
-    plugin.home(["fl.aggregators"], name, "aggregator.rule")  # never code of a user's own: that is named on top
-    cls = plugin.load("fl.aggregators", name, RowRule, "aggregator.rule") if name != "mean" else None
+    plugin.home(
+        ["fedaudit.fl.aggregators"], name, "aggregator.rule"
+    )  # never code of a user's own: that is named on top
+    cls = plugin.load("fedaudit.fl.aggregators", name, RowRule, "aggregator.rule") if name != "mean" else None
     if cls is None:
         raise UserError(
             "aggregator.rule must work on rows, and mean does not",

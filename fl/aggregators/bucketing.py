@@ -13,10 +13,10 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from fl.aggregator import Combined, Context, RowRule
-from fl.aggregators._columns import mixed
-from fl.aggregators._wrapped import Inner, inner
-from fl.ranges import AtLeastOne
+from fedaudit.fl.aggregation.aggregator import Combined, Context, RowRule
+from fedaudit.fl.aggregators._columns import mixed
+from fedaudit.fl.aggregators._wrapped import Inner, inner
+from fedaudit.fl.runtime.ranges import AtLeastOne
 
 
 class Bucketing(RowRule):

@@ -15,11 +15,11 @@ import numpy as np
 from pydantic import Field
 from torch import Tensor
 
-from fl.aggregator import Combined, Context, RowRule
-from fl.aggregators._columns import by_columns
-from fl.aggregators._distances import scores, squared
-from fl.aggregators._sorted import Block, ordered, total
-from fl.ranges import AtLeastZero
+from fedaudit.fl.aggregation.aggregator import Combined, Context, RowRule
+from fedaudit.fl.aggregators._columns import by_columns
+from fedaudit.fl.aggregators._distances import scores, squared
+from fedaudit.fl.aggregators._sorted import Block, ordered, total
+from fedaudit.fl.runtime.ranges import AtLeastZero
 
 
 class Bulyan(RowRule):

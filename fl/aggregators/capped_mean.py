@@ -12,9 +12,9 @@ from typing import Annotated
 from pydantic import Field
 from torch import Tensor
 
-from fl.aggregator import Combined, Context, RowRule
-from fl.aggregators._columns import weighted
-from fl.ranges import PositiveShare
+from fedaudit.fl.aggregation.aggregator import Combined, Context, RowRule
+from fedaudit.fl.aggregators._columns import weighted
+from fedaudit.fl.runtime.ranges import PositiveShare
 
 
 class CappedMean(RowRule):

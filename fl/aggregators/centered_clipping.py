@@ -17,10 +17,10 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from fl.aggregator import Combined, Context, RowRule
-from fl.aggregators._columns import weighted
-from fl.aggregators._distances import lengths
-from fl.ranges import AtLeastOne, Positive
+from fedaudit.fl.aggregation.aggregator import Combined, Context, RowRule
+from fedaudit.fl.aggregators._columns import weighted
+from fedaudit.fl.aggregators._distances import lengths
+from fedaudit.fl.runtime.ranges import AtLeastOne, Positive
 
 
 class CenteredClipping(RowRule):

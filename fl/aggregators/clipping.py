@@ -11,10 +11,10 @@ from typing import Annotated
 from pydantic import Field
 from torch import Tensor
 
-from fl.aggregator import Combined, Context, RowRule
-from fl.aggregators._distances import factors
-from fl.aggregators._wrapped import Inner, inner
-from fl.ranges import Positive
+from fedaudit.fl.aggregation.aggregator import Combined, Context, RowRule
+from fedaudit.fl.aggregators._distances import factors
+from fedaudit.fl.aggregators._wrapped import Inner, inner
+from fedaudit.fl.runtime.ranges import Positive
 
 
 class Clipping(RowRule):

@@ -14,9 +14,9 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from fl.aggregator import Combined, Context, RowRule
-from fl.aggregators._columns import mean_of
-from fl.ranges import AtLeastOne, AtLeastZero, Positive, PositiveShare
+from fedaudit.fl.aggregation.aggregator import Combined, Context, RowRule
+from fedaudit.fl.aggregators._columns import mean_of
+from fedaudit.fl.runtime.ranges import AtLeastOne, AtLeastZero, Positive, PositiveShare
 
 
 class DnC(RowRule):

@@ -15,10 +15,10 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from fl.aggregator import Combined, Context, RowRule
-from fl.aggregators._columns import weighted
-from fl.aggregators._distances import gram
-from fl.ranges import Amount
+from fedaudit.fl.aggregation.aggregator import Combined, Context, RowRule
+from fedaudit.fl.aggregators._columns import weighted
+from fedaudit.fl.aggregators._distances import gram
+from fedaudit.fl.runtime.ranges import Amount
 
 
 class Flame(RowRule):

@@ -14,9 +14,9 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from fl.aggregator import Combined, Context, RowRule
-from fl.aggregators._columns import weighted
-from fl.aggregators._distances import along, lengths
+from fedaudit.fl.aggregation.aggregator import Combined, Context, RowRule
+from fedaudit.fl.aggregators._columns import weighted
+from fedaudit.fl.aggregators._distances import along, lengths
 
 
 class FLTrust(RowRule):

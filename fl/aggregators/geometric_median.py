@@ -18,10 +18,10 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from fl.aggregator import Combined, Context, RowRule
-from fl.aggregators._columns import median, weighted
-from fl.aggregators._distances import along, gram
-from fl.ranges import AtLeastOne, Positive
+from fedaudit.fl.aggregation.aggregator import Combined, Context, RowRule
+from fedaudit.fl.aggregators._columns import median, weighted
+from fedaudit.fl.aggregators._distances import along, gram
+from fedaudit.fl.runtime.ranges import AtLeastOne, Positive
 
 ENOUGH = 1e-9
 

@@ -17,9 +17,9 @@ from typing import Annotated
 from pydantic import Field
 from torch import Tensor
 
-from fl.aggregator import Combined, Context, RowRule
-from fl.aggregators._distances import scores, squared
-from fl.ranges import AtLeastZero
+from fedaudit.fl.aggregation.aggregator import Combined, Context, RowRule
+from fedaudit.fl.aggregators._distances import scores, squared
+from fedaudit.fl.runtime.ranges import AtLeastZero
 
 
 class Krum(RowRule):

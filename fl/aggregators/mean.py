@@ -9,9 +9,9 @@ from collections.abc import Mapping
 
 from torch import Tensor
 
-from fl.aggregator import Aggregation, Aggregator, Context
-from fl.model import State
-from fl.weighted_mean import WeightedMean
+from fedaudit.fl.aggregation.aggregator import Aggregation, Aggregator, Context
+from fedaudit.fl.aggregation.weighted_mean import WeightedMean
+from fedaudit.fl.model import State
 
 
 class Mean(Aggregator):

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
-from fl.aggregator import Combined, Context, RowRule
-from fl.aggregators._columns import median
+from fedaudit.fl.aggregation.aggregator import Combined, Context, RowRule
+from fedaudit.fl.aggregators._columns import median
 
 
 class Median(RowRule):

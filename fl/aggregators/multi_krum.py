@@ -11,10 +11,10 @@ from typing import Annotated
 from pydantic import Field
 from torch import Tensor
 
-from fl.aggregator import Combined, Context, RowRule
-from fl.aggregators._columns import mean_of
-from fl.aggregators._distances import scores, squared
-from fl.ranges import AtLeastOne, AtLeastZero
+from fedaudit.fl.aggregation.aggregator import Combined, Context, RowRule
+from fedaudit.fl.aggregators._columns import mean_of
+from fedaudit.fl.aggregators._distances import scores, squared
+from fedaudit.fl.runtime.ranges import AtLeastOne, AtLeastZero
 
 
 class MultiKrum(RowRule):

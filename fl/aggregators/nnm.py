@@ -13,11 +13,11 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from fl.aggregator import Combined, Context, RowRule
-from fl.aggregators._columns import mixed
-from fl.aggregators._distances import squared
-from fl.aggregators._wrapped import Inner, inner
-from fl.ranges import AtLeastZero
+from fedaudit.fl.aggregation.aggregator import Combined, Context, RowRule
+from fedaudit.fl.aggregators._columns import mixed
+from fedaudit.fl.aggregators._distances import squared
+from fedaudit.fl.aggregators._wrapped import Inner, inner
+from fedaudit.fl.runtime.ranges import AtLeastZero
 
 
 class NNM(RowRule):

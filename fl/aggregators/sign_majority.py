@@ -14,10 +14,10 @@ import numpy as np
 from pydantic import Field
 from torch import Tensor
 
-from fl.aggregator import Combined, Context, RowRule
-from fl.aggregators._columns import by_columns
-from fl.aggregators._sorted import middle
-from fl.ranges import Positive
+from fedaudit.fl.aggregation.aggregator import Combined, Context, RowRule
+from fedaudit.fl.aggregators._columns import by_columns
+from fedaudit.fl.aggregators._sorted import middle
+from fedaudit.fl.runtime.ranges import Positive
 
 
 class SignMajority(RowRule):

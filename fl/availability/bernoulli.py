@@ -10,9 +10,9 @@ from typing import Annotated
 
 from pydantic import Field
 
-from fl.participation import Availability, Drawn, Participation
-from fl.ranges import Share
-from fl.streams import Streams
+from fedaudit.fl.data.participation import Availability, Drawn, Participation
+from fedaudit.fl.runtime.ranges import Share
+from fedaudit.fl.runtime.streams import Streams
 
 
 class Bernoulli(Availability):

@@ -13,9 +13,9 @@ from typing import Annotated
 
 from pydantic import Field
 
-from fl.participation import Availability, Participation
-from fl.ranges import Positive, ProperShare
-from fl.streams import Streams
+from fedaudit.fl.data.participation import Availability, Participation
+from fedaudit.fl.runtime.ranges import Positive, ProperShare
+from fedaudit.fl.runtime.streams import Streams
 
 
 class Delay(Availability):

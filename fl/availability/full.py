@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from fl.participation import Availability, Drawn, Participation
-from fl.streams import Streams
+from fedaudit.fl.data.participation import Availability, Drawn, Participation
+from fedaudit.fl.runtime.streams import Streams
 
 
 class Full(Availability):

@@ -10,10 +10,10 @@ from typing import Annotated
 
 from pydantic import Field
 
-from fl.availability.bernoulli import Bernoulli
-from fl.participation import Participation
-from fl.ranges import AtLeastZero, Share
-from fl.streams import Streams
+from fedaudit.fl.availability.bernoulli import Bernoulli
+from fedaudit.fl.data.participation import Participation
+from fedaudit.fl.runtime.ranges import AtLeastZero, Share
+from fedaudit.fl.runtime.streams import Streams
 
 
 class Leaving(Bernoulli):

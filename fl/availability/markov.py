@@ -16,9 +16,9 @@ from typing import Annotated
 import numpy as np
 from pydantic import Field
 
-from fl.participation import Availability, Participation
-from fl.ranges import PositiveShare
-from fl.streams import Streams
+from fedaudit.fl.data.participation import Availability, Participation
+from fedaudit.fl.runtime.ranges import PositiveShare
+from fedaudit.fl.runtime.streams import Streams
 
 
 class Markov(Availability):

@@ -11,10 +11,10 @@ from typing import Annotated
 
 from pydantic import Field
 
-from fl.availability.bernoulli import Bernoulli
-from fl.participation import Drawn, Participation
-from fl.ranges import AtLeastOne, Share
-from fl.streams import Streams
+from fedaudit.fl.availability.bernoulli import Bernoulli
+from fedaudit.fl.data.participation import Drawn, Participation
+from fedaudit.fl.runtime.ranges import AtLeastOne, Share
+from fedaudit.fl.runtime.streams import Streams
 
 
 class Persistent(Bernoulli):

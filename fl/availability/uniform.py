@@ -9,10 +9,10 @@ from typing import Annotated
 
 from pydantic import Field
 
-from fl.errors import UserError
-from fl.participation import Availability, Drawn, Participation
-from fl.ranges import AtLeastOne, PositiveShare
-from fl.streams import Streams
+from fedaudit.fl.data.participation import Availability, Drawn, Participation
+from fedaudit.fl.runtime.errors import UserError
+from fedaudit.fl.runtime.ranges import AtLeastOne, PositiveShare
+from fedaudit.fl.runtime.streams import Streams
 
 
 class Uniform(Availability):

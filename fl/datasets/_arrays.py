@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from fl.dataset import Arrays
-from fl.errors import UserError
+from fedaudit.fl.data.dataset import Arrays
+from fedaudit.fl.runtime.errors import UserError
 
 
 def images(pixels: NDArray[np.uint8], labels: NDArray[np.integer]) -> Arrays:

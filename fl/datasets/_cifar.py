@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from fl.dataset import Arrays, Data
-from fl.datasets._arrays import images
-from fl.datasets._mnist import CACHE
-from fl.errors import UserError
+from fedaudit.fl.data.dataset import Arrays, Data
+from fedaudit.fl.datasets._arrays import images
+from fedaudit.fl.datasets._mnist import CACHE
+from fedaudit.fl.runtime.errors import UserError
 
 PIXELS = 3 * 32 * 32
 
@@ -74,7 +74,7 @@ def read_cifar(
 
 
 def _read_python(name: str, root: Path, download: bool, train: bool, folder: str) -> Arrays:
-    from fl.vision import torchvision
+    from fedaudit.fl.runtime.vision import torchvision
 
     try:
         found: Any = getattr(torchvision.datasets, name)(str(root), train=train, download=download)

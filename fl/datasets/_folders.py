@@ -4,16 +4,16 @@ from pathlib import Path
 
 import numpy as np
 
-from fl.dataset import Arrays
-from fl.datasets._arrays import images
-from fl.errors import UserError
+from fedaudit.fl.data.dataset import Arrays
+from fedaudit.fl.datasets._arrays import images
+from fedaudit.fl.runtime.errors import UserError
 
 
 def read_folders(root: Path, size: int, grayscale: bool) -> tuple[Arrays, tuple[str, ...]]:
     """All images below root/CLASS/ in file order, `size` x `size`; classes in alphabetical order."""
     from PIL import Image
 
-    from fl.vision import torchvision
+    from fedaudit.fl.runtime.vision import torchvision
 
     try:
         folder = torchvision.datasets.ImageFolder(str(root))

@@ -13,9 +13,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from fl.dataset import Arrays
-from fl.datasets._arrays import images
-from fl.errors import UserError
+from fedaudit.fl.data.dataset import Arrays
+from fedaudit.fl.datasets._arrays import images
+from fedaudit.fl.runtime.errors import UserError
 
 PARTS = ("train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte")
 MOST = 4 << 30  # bytes of one array; the largest of the family has half a gigabyte

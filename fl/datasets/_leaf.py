@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fl.dataset import Arrays
-from fl.errors import UserError
+from fedaudit.fl.data.dataset import Arrays
+from fedaudit.fl.runtime.errors import UserError
 
 # raw x and y of one person -> arrays; raises ValueError where they are not what they should be
 Convert = Callable[[list[Any], list[Any]], tuple[NDArray[Any], NDArray[np.int64]]]

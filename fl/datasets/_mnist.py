@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
-from fl.datasets._arrays import find
-from fl.datasets._idx import PARTS
-from fl.errors import UserError
+from fedaudit.fl.datasets._arrays import find
+from fedaudit.fl.datasets._idx import PARTS
+from fedaudit.fl.runtime.errors import UserError
 
 CACHE = Path.home() / ".cache" / "fedaudit"
 
@@ -33,7 +33,7 @@ def locate(
     try:
         return find(name, folders, files, hint)
     except UserError:
-        from fl.vision import torchvision
+        from fedaudit.fl.runtime.vision import torchvision
 
         try:
             getattr(torchvision.datasets, torchvision_name)(str(roots[0]), download=True, **options)

@@ -10,8 +10,8 @@ from typing import Annotated
 
 from pydantic import Field
 
-from fl.dataset import Data, Dataset
-from fl.datasets._cifar import read_cifar
+from fedaudit.fl.data.dataset import Data, Dataset
+from fedaudit.fl.datasets._cifar import read_cifar
 
 
 class CIFAR100(Dataset):

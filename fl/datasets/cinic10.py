@@ -12,9 +12,9 @@ from typing import Annotated
 import numpy as np
 from pydantic import Field
 
-from fl.dataset import Arrays, Data, Dataset
-from fl.datasets._folders import read_folders
-from fl.errors import UserError
+from fedaudit.fl.data.dataset import Arrays, Data, Dataset
+from fedaudit.fl.datasets._folders import read_folders
+from fedaudit.fl.runtime.errors import UserError
 
 
 class CINIC10(Dataset):

@@ -12,9 +12,9 @@ from typing import Annotated
 import numpy as np
 from pydantic import Field
 
-from fl.dataset import Arrays, Data, Dataset
-from fl.datasets._idx import read_four
-from fl.datasets._mnist import locate
+from fedaudit.fl.data.dataset import Arrays, Data, Dataset
+from fedaudit.fl.datasets._idx import read_four
+from fedaudit.fl.datasets._mnist import locate
 
 FILES = tuple(
     f"emnist-balanced-{part}-{kind}-ubyte"

@@ -10,9 +10,9 @@ from typing import Annotated
 import numpy as np
 from pydantic import Field
 
-from fl.dataset import Arrays, Data, Dataset
-from fl.datasets._arrays import hold_out, moments
-from fl.ranges import ProperShare
+from fedaudit.fl.data.dataset import Arrays, Data, Dataset
+from fedaudit.fl.datasets._arrays import hold_out, moments
+from fedaudit.fl.runtime.ranges import ProperShare
 
 
 class Faces(Dataset):

@@ -11,9 +11,9 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from fl.dataset import Data, Dataset
-from fl.datasets._idx import read_four
-from fl.datasets._mnist import locate
+from fedaudit.fl.data.dataset import Data, Dataset
+from fedaudit.fl.datasets._idx import read_four
+from fedaudit.fl.datasets._mnist import locate
 
 CLASSES = ("T-shirt", "trouser", "pullover", "dress", "coat", "sandal", "shirt", "sneaker", "bag", "ankle boot")
 

@@ -11,10 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from fl.dataset import Data, Dataset
-from fl.datasets._arrays import moments
-from fl.datasets._leaf import read_leaf
-from fl.ranges import ProperShare
+from fedaudit.fl.data.dataset import Data, Dataset
+from fedaudit.fl.datasets._arrays import moments
+from fedaudit.fl.datasets._leaf import read_leaf
+from fedaudit.fl.runtime.ranges import ProperShare
 
 CLASSES = tuple("0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz")
 

@@ -10,10 +10,10 @@ from typing import Annotated
 
 from pydantic import Field
 
-from fl.dataset import Data, Dataset
-from fl.datasets._arrays import hold_out, moments
-from fl.datasets._folders import read_folders
-from fl.ranges import AtLeastOne, ProperShare
+from fedaudit.fl.data.dataset import Data, Dataset
+from fedaudit.fl.datasets._arrays import hold_out, moments
+from fedaudit.fl.datasets._folders import read_folders
+from fedaudit.fl.runtime.ranges import AtLeastOne, ProperShare
 
 
 class ImageFolder(Dataset):

@@ -9,9 +9,9 @@ from typing import Annotated
 
 from pydantic import Field
 
-from fl.dataset import Data, Dataset
-from fl.datasets._idx import read_four
-from fl.datasets._mnist import locate
+from fedaudit.fl.data.dataset import Data, Dataset
+from fedaudit.fl.datasets._idx import read_four
+from fedaudit.fl.datasets._mnist import locate
 
 
 class MNIST(Dataset):

@@ -19,9 +19,9 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from fl.dataset import MOST_CHANNELS, Arrays, Data, Dataset
-from fl.datasets._arrays import moments
-from fl.errors import UserError
+from fedaudit.fl.data.dataset import MOST_CHANNELS, Arrays, Data, Dataset
+from fedaudit.fl.datasets._arrays import moments
+from fedaudit.fl.runtime.errors import UserError
 
 _MOST_CLASSES = 10_000  # a larger label without `classes` is a mistake, or not a label
 

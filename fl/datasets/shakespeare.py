@@ -16,9 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from fl.dataset import Data, Dataset
-from fl.datasets._leaf import read_leaf
-from fl.ranges import ProperShare
+from fedaudit.fl.data.dataset import Data, Dataset
+from fedaudit.fl.datasets._leaf import read_leaf
+from fedaudit.fl.runtime.ranges import ProperShare
 
 # LEAF, models/utils/language_utils.py
 LETTERS = "\n !\"&'(),-.0123456789:;>?ABCDEFGHIJKLMNOPQRSTUVWXYZ[]abcdefghijklmnopqrstuvwxyz}"

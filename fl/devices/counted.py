@@ -1,9 +1,9 @@
 """Counted: the times of any network, from the multiplications that training it takes.
 
-The profile is proportional to the multiply-adds of a training step, counted layer by layer (fl/time_model.py:
-training_cost). `rate` says how many fit a second; the default is what FreezeFL's profile and the count of its own
-network give. For the times of a device at hand, time one epoch there and set the rate: measured times would make
-two runs of one config differ.
+The profile is proportional to the multiply-adds of a training step, counted layer by layer
+(fl/clients/time_model.py: training_cost). `rate` says how many fit a second; the default is what FreezeFL's
+profile and the count of its own network give. For the times of a device at hand, time one epoch there and set the
+rate: measured times would make two runs of one config differ.
 """
 
 from dataclasses import dataclass
@@ -12,9 +12,9 @@ from typing import Annotated
 from pydantic import Field
 from torch import nn
 
-from fl.families.layers import layers, multiply_adds
-from fl.ranges import Positive
-from fl.time_model import Devices, Workload, training_cost
+from fedaudit.fl.clients.time_model import Devices, Workload, training_cost
+from fedaudit.fl.families.layers import layers, multiply_adds
+from fedaudit.fl.runtime.ranges import Positive
 
 RATE = 44_329_984 / 1.93564e-4  # FEMNIST CNN: multiply-adds an example, over seconds an example
 SHARES = (0.0625, 0.125, 0.25, 0.5, 0.75, 1.0)

@@ -9,7 +9,7 @@ narrower network is the public FjORD baseline's, where a GPU gains nothing by it
 
 from torch import nn
 
-from fl.time_model import Devices, Workload
+from fedaudit.fl.clients.time_model import Devices, Workload
 
 PROFILE = (1.93564e-4, 1.77742e-4, 1.62296e-4, 1.43990e-4, 1.43990e-4)
 WIDTHS = ((0.25, 2.02e-4), (0.5, 2.00e-4), (0.75, 1.98e-4), (1.0, 1.93564e-4))

@@ -10,8 +10,8 @@ from typing import Annotated
 from pydantic import Field
 from torch import nn
 
-from fl.ranges import Positive
-from fl.time_model import Devices, Workload
+from fedaudit.fl.clients.time_model import Devices, Workload
+from fedaudit.fl.runtime.ranges import Positive
 
 PROFILE = (1.39197e-4, 1.27089e-4, 1.03903e-4, 0.76649e-4)
 

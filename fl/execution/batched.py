@@ -19,12 +19,12 @@ from torch import Tensor
 from torch.func import grad_and_value, vmap
 from torch.utils._pytree import tree_map
 
-from fl.client import Client, Reply
-from fl.execution.site import Site
-from fl.method import RoundMethod
-from fl.model import State
-from fl.training.local import Handle, Params, Trained, crop_flip, stepper
-from fl.workers import Workers
+from fedaudit.fl.clients.client import Client, Reply
+from fedaudit.fl.execution.site import Site
+from fedaudit.fl.method import RoundMethod
+from fedaudit.fl.model import State
+from fedaudit.fl.runtime.workers import Workers
+from fedaudit.fl.training.local import Handle, Params, Trained, crop_flip, stepper
 
 
 class Batched(Workers):

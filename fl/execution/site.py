@@ -1,6 +1,6 @@
 """A worker's side of a federation: the model, the data and the method, doing one client's work.
 
-Each worker has one site; fl/workers.py calls its methods by name.
+Each worker has one site; fl/runtime/workers.py calls its methods by name.
 """
 
 from collections.abc import Callable
@@ -9,21 +9,21 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from fl.client import Client, Reply, evaluate
-from fl.compromise import Compromise
-from fl.dataset import Arrays
-from fl.families.layers import Layers, layers
-from fl.families.widths import Widths
-from fl.federation import Holdings
-from fl.kinds import Kind
-from fl.method import RoundMethod
-from fl.model import Net, State, head_names
-from fl.partition import Index
-from fl.protection import Message
-from fl.time_model import clock
-from fl.training.local import channels_last, normalise
-from fl.training.private import PrivateTraining
-from fl.tree import Tree
+from fedaudit.fl.clients.client import Client, Reply, evaluate
+from fedaudit.fl.clients.time_model import clock
+from fedaudit.fl.data.dataset import Arrays
+from fedaudit.fl.data.partition import Index
+from fedaudit.fl.families.layers import Layers, layers
+from fedaudit.fl.families.widths import Widths
+from fedaudit.fl.federation import Holdings
+from fedaudit.fl.kinds import Kind
+from fedaudit.fl.method import RoundMethod
+from fedaudit.fl.model import Net, State, head_names
+from fedaudit.fl.runtime.tree import Tree
+from fedaudit.fl.threats.compromise import Compromise
+from fedaudit.fl.training.local import channels_last, normalise
+from fedaudit.fl.training.private import PrivateTraining
+from fedaudit.fl.wire.protection import Message
 
 
 def build_site(

@@ -23,18 +23,18 @@ import numpy as np
 import torch
 from pydantic import Field
 
-from fl.client import Client, Reply
-from fl.delivery import Deliveries, Delivery
-from fl.errors import UserError
-from fl.families.clock import Arrival, Clock
-from fl.federation import Federation, Tally
-from fl.kinds import Kind
-from fl.method import LocalConfig, RoundMethod
-from fl.participation import is_blind
-from fl.protection import Message
-from fl.ranges import Amount, AtLeastOne
-from fl.training.local import Trained
-from fl.tree import Tree
+from fedaudit.fl.clients.client import Client, Reply
+from fedaudit.fl.clients.delivery import Deliveries, Delivery
+from fedaudit.fl.data.participation import is_blind
+from fedaudit.fl.families.clock import Arrival, Clock
+from fedaudit.fl.federation import Federation, Tally
+from fedaudit.fl.kinds import Kind
+from fedaudit.fl.method import LocalConfig, RoundMethod
+from fedaudit.fl.runtime.errors import UserError
+from fedaudit.fl.runtime.ranges import Amount, AtLeastOne
+from fedaudit.fl.runtime.tree import Tree
+from fedaudit.fl.training.local import Trained
+from fedaudit.fl.wire.protection import Message
 
 
 class Asynchronous(RoundMethod):

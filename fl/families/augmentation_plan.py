@@ -19,7 +19,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fl.families.grouping import divergence
+from fedaudit.fl.families.grouping import divergence
 
 Floats = NDArray[np.float64]
 Solver = Literal["nnls", "pinv"]

@@ -18,19 +18,19 @@ import torch
 from numpy.typing import NDArray
 from pydantic import Field
 
-from fl.client import Client, Reply, count_of
-from fl.families import gan, generating
-from fl.families.augmentation_plan import Solver, offered
-from fl.families.grouping import complementary
-from fl.families.relaying import Relaying, noise_stream
-from fl.families.visit_noise import protected, release
-from fl.federation import Federation, Tally
-from fl.kinds import Kind
-from fl.ledger import EVERYONE
-from fl.model import State
-from fl.protection import Message
-from fl.ranges import AtLeastOne, AtLeastZero, PositiveShare
-from fl.tree import Tree
+from fedaudit.fl.clients.client import Client, Reply, count_of
+from fedaudit.fl.families import gan, generating
+from fedaudit.fl.families.augmentation_plan import Solver, offered
+from fedaudit.fl.families.grouping import complementary
+from fedaudit.fl.families.relaying import Relaying, noise_stream
+from fedaudit.fl.families.visit_noise import protected, release
+from fedaudit.fl.federation import Federation, Tally
+from fedaudit.fl.kinds import Kind
+from fedaudit.fl.ledger import EVERYONE
+from fedaudit.fl.model import State
+from fedaudit.fl.runtime.ranges import AtLeastOne, AtLeastZero, PositiveShare
+from fedaudit.fl.runtime.tree import Tree
+from fedaudit.fl.wire.protection import Message
 
 
 class Offered(NamedTuple):

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from fl.tree import Tree
+from fedaudit.fl.runtime.tree import Tree
 
 
 @dataclass(frozen=True)

@@ -22,8 +22,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, unfold
 
-from fl.errors import UserError
-from fl.model import Net
+from fedaudit.fl.model import Net
+from fedaudit.fl.runtime.errors import UserError
 
 EPSILON = 1e-6
 _TOGETHER = 32  # real images that run as one batch; larger ones gain nothing from company

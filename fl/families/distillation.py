@@ -24,16 +24,16 @@ from pydantic import Field
 from torch import Tensor
 from torch.nn.functional import cross_entropy, log_softmax, one_hot
 
-from fl.client import Client, Reply
-from fl.delivery import Deliveries, Delivery
-from fl.federation import Federation
-from fl.kinds import Kind
-from fl.method import LocalConfig, RoundMethod
-from fl.model import State
-from fl.protection import Message, Payload
-from fl.ranges import Amount
-from fl.training.local import Constants, Handle, Trained
-from fl.tree import Tree
+from fedaudit.fl.clients.client import Client, Reply
+from fedaudit.fl.clients.delivery import Deliveries, Delivery
+from fedaudit.fl.federation import Federation
+from fedaudit.fl.kinds import Kind
+from fedaudit.fl.method import LocalConfig, RoundMethod
+from fedaudit.fl.model import State
+from fedaudit.fl.runtime.ranges import Amount
+from fedaudit.fl.runtime.tree import Tree
+from fedaudit.fl.training.local import Constants, Handle, Trained
+from fedaudit.fl.wire.protection import Message, Payload
 
 
 class Distilling(RoundMethod):

@@ -3,10 +3,10 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from fl.errors import UserError
-from fl.federation import Federation
-from fl.method import RoundMethod
-from fl.tree import Tree, size_bytes
+from fedaudit.fl.federation import Federation
+from fedaudit.fl.method import RoundMethod
+from fedaudit.fl.runtime.errors import UserError
+from fedaudit.fl.runtime.tree import Tree, size_bytes
 
 
 def expected_times(method: RoundMethod, state: Tree, federation: Federation) -> NDArray[np.float64]:

@@ -15,13 +15,13 @@ from pydantic import Field
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from fl.client import Client, Reply
-from fl.federation import Federation
-from fl.kinds import Kind
-from fl.method import LocalConfig, Owned, RoundMethod
-from fl.ranges import AtLeastZero
-from fl.training.local import Constants, Handle, Params, Training
-from fl.tree import Tree
+from fedaudit.fl.clients.client import Client, Reply
+from fedaudit.fl.federation import Federation
+from fedaudit.fl.kinds import Kind
+from fedaudit.fl.method import LocalConfig, Owned, RoundMethod
+from fedaudit.fl.runtime.ranges import AtLeastZero
+from fedaudit.fl.runtime.tree import Tree
+from fedaudit.fl.training.local import Constants, Handle, Params, Training
 
 
 class FineTuning(RoundMethod):

@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fl.families.layers import Layers
-from fl.model import State
+from fedaudit.fl.families.layers import Layers
+from fedaudit.fl.model import State
 
 Values = NDArray[np.float64]
 

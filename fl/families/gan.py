@@ -20,11 +20,11 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.nn.functional import one_hot
 
-from fl.errors import UserError
-from fl.families.gan_networks import Critic, Generator
-from fl.model import State, state_of
-from fl.ranges import Amount, AtLeastOne, AtLeastZero
-from fl.training.local import channels_last
+from fedaudit.fl.families.gan_networks import Critic, Generator
+from fedaudit.fl.model import State, state_of
+from fedaudit.fl.runtime.errors import UserError
+from fedaudit.fl.runtime.ranges import Amount, AtLeastOne, AtLeastZero
+from fedaudit.fl.training.local import channels_last
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -15,11 +15,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fl.client import Client, evaluate
-from fl.families import augmentation_plan as plans
-from fl.families import gan
-from fl.model import State
-from fl.tree import Tree
+from fedaudit.fl.clients.client import Client, evaluate
+from fedaudit.fl.families import augmentation_plan as plans
+from fedaudit.fl.families import gan
+from fedaudit.fl.model import State
+from fedaudit.fl.runtime.tree import Tree
 
 _MOST = 10
 

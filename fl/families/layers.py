@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from fl.errors import UserError
+from fedaudit.fl.runtime.errors import UserError
 
 Layers = tuple[tuple[str, ...], ...]  # names of parameters and buffers, layer by layer
 NORMALISATION = (nn.modules.batchnorm._NormBase, nn.LayerNorm, nn.GroupNorm, nn.LocalResponseNorm, nn.RMSNorm)

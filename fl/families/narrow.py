@@ -14,19 +14,19 @@ from typing import Annotated
 import torch
 from pydantic import Field
 
-from fl.client import Client, Reply
-from fl.delivery import Deliveries, Delivery
-from fl.errors import UserError
-from fl.families.widths import Masks, Widths, tiers
-from fl.federation import Federation
-from fl.kinds import Kind
-from fl.method import LocalConfig, RoundMethod
-from fl.model import Net, State
-from fl.protection import Message
-from fl.ranges import PositiveShare
-from fl.time_model import Workload
-from fl.training.local import Trained
-from fl.tree import Tree
+from fedaudit.fl.clients.client import Client, Reply
+from fedaudit.fl.clients.delivery import Deliveries, Delivery
+from fedaudit.fl.clients.time_model import Workload
+from fedaudit.fl.families.widths import Masks, Widths, tiers
+from fedaudit.fl.federation import Federation
+from fedaudit.fl.kinds import Kind
+from fedaudit.fl.method import LocalConfig, RoundMethod
+from fedaudit.fl.model import Net, State
+from fedaudit.fl.runtime.errors import UserError
+from fedaudit.fl.runtime.ranges import PositiveShare
+from fedaudit.fl.runtime.tree import Tree
+from fedaudit.fl.training.local import Trained
+from fedaudit.fl.wire.protection import Message
 
 
 class Narrow(RoundMethod):

@@ -16,7 +16,7 @@ passes a model along its clients. With tolerance
 
 and without it the order is fixed, every failure costs the whole timeout, and only its maker has a result.
 Delays do not depend on training, so a round is planned before anything is trained. How clients fail is the
-federation's (fl/failures.py).
+federation's (fl/clients/failures.py).
 """
 
 from collections.abc import Mapping, Sequence
@@ -25,8 +25,8 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import Field
 
-from fl.failures import FailureConfig, Faults
-from fl.ranges import AtLeastOne, AtLeastZero, Positive
+from fedaudit.fl.clients.failures import FailureConfig, Faults
+from fedaudit.fl.runtime.ranges import AtLeastOne, AtLeastZero, Positive
 
 START = -1  # the source of a task that begins with the round's first model
 

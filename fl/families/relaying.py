@@ -19,18 +19,18 @@ from typing import Annotated
 import torch
 from pydantic import Field
 
-from fl.client import Client, Reply
-from fl.failures import Faults, RandomFaults
-from fl.families.relay import START, Relay, Task, ToleranceConfig, plan
-from fl.families.visit_noise import NoiseConfig, protected, release
-from fl.federation import Federation, Tally
-from fl.kinds import Kind
-from fl.ledger import EVERYONE
-from fl.method import LocalConfig, RoundMethod
-from fl.model import State
-from fl.protection import Message
-from fl.ranges import AtLeastOne
-from fl.tree import Tree, finite
+from fedaudit.fl.clients.client import Client, Reply
+from fedaudit.fl.clients.failures import Faults, RandomFaults
+from fedaudit.fl.families.relay import START, Relay, Task, ToleranceConfig, plan
+from fedaudit.fl.families.visit_noise import NoiseConfig, protected, release
+from fedaudit.fl.federation import Federation, Tally
+from fedaudit.fl.kinds import Kind
+from fedaudit.fl.ledger import EVERYONE
+from fedaudit.fl.method import LocalConfig, RoundMethod
+from fedaudit.fl.model import State
+from fedaudit.fl.runtime.ranges import AtLeastOne
+from fedaudit.fl.runtime.tree import Tree, finite
+from fedaudit.fl.wire.protection import Message
 
 Groups = Sequence[Sequence[int]]
 First = Callable[[int, Task, int], Message]  # group, task, step -> what it starts from

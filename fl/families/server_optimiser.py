@@ -17,12 +17,12 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from fl.delivery import Deliveries
-from fl.federation import Federation
-from fl.method import LocalConfig, RoundMethod
-from fl.model import State
-from fl.ranges import Amount, BelowOne, Positive
-from fl.tree import Tree
+from fedaudit.fl.clients.delivery import Deliveries
+from fedaudit.fl.federation import Federation
+from fedaudit.fl.method import LocalConfig, RoundMethod
+from fedaudit.fl.model import State
+from fedaudit.fl.runtime.ranges import Amount, BelowOne, Positive
+from fedaudit.fl.runtime.tree import Tree
 
 
 class Step(NamedTuple):

@@ -14,16 +14,16 @@ from typing import Annotated
 
 from pydantic import Field
 
-from fl.client import Client, Reply
-from fl.delivery import Deliveries
-from fl.errors import UserError
-from fl.federation import Federation
-from fl.kinds import Kind
-from fl.method import LocalConfig, RoundMethod
-from fl.model import State
-from fl.protection import Message
-from fl.training.local import Trained
-from fl.tree import Tree
+from fedaudit.fl.clients.client import Client, Reply
+from fedaudit.fl.clients.delivery import Deliveries
+from fedaudit.fl.federation import Federation
+from fedaudit.fl.kinds import Kind
+from fedaudit.fl.method import LocalConfig, RoundMethod
+from fedaudit.fl.model import State
+from fedaudit.fl.runtime.errors import UserError
+from fedaudit.fl.runtime.tree import Tree
+from fedaudit.fl.training.local import Trained
+from fedaudit.fl.wire.protection import Message
 
 
 class SplitMethod(RoundMethod):

@@ -21,11 +21,11 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from fl.artifact import Party
-from fl.kinds import Kind
-from fl.ledger import Release
-from fl.model import State
-from fl.ranges import Amount, Positive
+from fedaudit.fl.artifact import Party
+from fedaudit.fl.kinds import Kind
+from fedaudit.fl.ledger import Release
+from fedaudit.fl.model import State
+from fedaudit.fl.runtime.ranges import Amount, Positive
 
 STATED_DELTA = 1e-5
 

@@ -17,10 +17,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from fl.coded import part
-from fl.errors import UserError
-from fl.families.layers import NORMALISATION, layers
-from fl.model import State
+from fedaudit.fl.families.layers import NORMALISATION, layers
+from fedaudit.fl.model import State
+from fedaudit.fl.recording.coded import part
+from fedaudit.fl.runtime.errors import UserError
 
 Masks = dict[str, Tensor]  # name -> bool, as the parameter
 

@@ -23,17 +23,17 @@ import torch
 from numpy.typing import NDArray
 from pydantic import Field
 
-from fl.client import Client, Reply
-from fl.families.augmentation_plan import altered
-from fl.families.balancing import Balancing
-from fl.families.generating import pixels
-from fl.families.grouping import complementary
-from fl.families.visit_noise import NoiseConfig, no_noise
-from fl.federation import Federation, Tally
-from fl.kinds import Kind
-from fl.method import Card
-from fl.protection import Message
-from fl.tree import Tree
+from fedaudit.fl.clients.client import Client, Reply
+from fedaudit.fl.families.augmentation_plan import altered
+from fedaudit.fl.families.balancing import Balancing
+from fedaudit.fl.families.generating import pixels
+from fedaudit.fl.families.grouping import complementary
+from fedaudit.fl.families.visit_noise import NoiseConfig, no_noise
+from fedaudit.fl.federation import Federation, Tally
+from fedaudit.fl.kinds import Kind
+from fedaudit.fl.method import Card
+from fedaudit.fl.runtime.tree import Tree
+from fedaudit.fl.wire.protection import Message
 
 
 class Astraea(Balancing):

@@ -12,10 +12,10 @@ from dataclasses import replace
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from fl.client import Client
-from fl.methods.fedavg import FedAvg
-from fl.methods.rebafl import prior_shift
-from fl.training.local import Constants, Handle
+from fedaudit.fl.clients.client import Client
+from fedaudit.fl.methods.fedavg import FedAvg
+from fedaudit.fl.methods.rebafl import prior_shift
+from fedaudit.fl.training.local import Constants, Handle
 
 
 class BSMFedAvg(FedAvg):

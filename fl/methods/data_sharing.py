@@ -18,16 +18,16 @@ import torch
 from numpy.typing import NDArray
 from pydantic import Field
 
-from fl.client import Client, Reply
-from fl.families.balancing import Balancing
-from fl.families.generating import pixels
-from fl.families.visit_noise import NoiseConfig, no_noise
-from fl.federation import Federation, Tally
-from fl.kinds import Kind
-from fl.method import Card
-from fl.protection import Message, Payload
-from fl.ranges import Share
-from fl.tree import Tree
+from fedaudit.fl.clients.client import Client, Reply
+from fedaudit.fl.families.balancing import Balancing
+from fedaudit.fl.families.generating import pixels
+from fedaudit.fl.families.visit_noise import NoiseConfig, no_noise
+from fedaudit.fl.federation import Federation, Tally
+from fedaudit.fl.kinds import Kind
+from fedaudit.fl.method import Card
+from fedaudit.fl.runtime.ranges import Share
+from fedaudit.fl.runtime.tree import Tree
+from fedaudit.fl.wire.protection import Message, Payload
 
 
 class DataSharing(Balancing):

@@ -9,12 +9,12 @@ from dataclasses import replace
 
 import numpy as np
 
-from fl.client import Client, Reply
-from fl.federation import Federation, Tally
-from fl.kinds import Kind
-from fl.method import Card, RoundMethod
-from fl.tree import Tree
-from fl.watched import Measured
+from fedaudit.fl.clients.client import Client, Reply
+from fedaudit.fl.federation import Federation, Tally
+from fedaudit.fl.kinds import Kind
+from fedaudit.fl.method import Card, RoundMethod
+from fedaudit.fl.runtime.tree import Tree
+from fedaudit.fl.wire.watched import Measured
 
 
 class Datacenter(RoundMethod):

@@ -19,13 +19,13 @@ from typing import Annotated
 from pydantic import Field
 from torch import Tensor
 
-from fl.client import Client, Reply
-from fl.method import LocalConfig
-from fl.methods.fedavg import FedAvg
-from fl.model import State
-from fl.ranges import Amount
-from fl.training.local import Constants, Handle, Params, Trained, Training
-from fl.tree import Tree
+from fedaudit.fl.clients.client import Client, Reply
+from fedaudit.fl.method import LocalConfig
+from fedaudit.fl.methods.fedavg import FedAvg
+from fedaudit.fl.model import State
+from fedaudit.fl.runtime.ranges import Amount
+from fedaudit.fl.runtime.tree import Tree
+from fedaudit.fl.training.local import Constants, Handle, Params, Trained, Training
 
 
 class Ditto(FedAvg):

@@ -17,10 +17,10 @@ from typing import Annotated, Literal
 import torch
 from pydantic import Field
 
-from fl.client import Client, Reply
-from fl.method import LocalConfig, RoundMethod
-from fl.methods.fedavg import FedAvg
-from fl.ranges import AtLeastOne, BelowOne
+from fedaudit.fl.clients.client import Client, Reply
+from fedaudit.fl.method import LocalConfig, RoundMethod
+from fedaudit.fl.methods.fedavg import FedAvg
+from fedaudit.fl.runtime.ranges import AtLeastOne, BelowOne
 
 
 class DSGD(RoundMethod):

@@ -29,18 +29,18 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from fl.client import Client, Reply, count_of
-from fl.families import augmentation_plan as plans
-from fl.families import gan as wgan
-from fl.families.balancing import Balancing
-from fl.families.generating import joined, pixels
-from fl.families.visit_noise import NoiseConfig, no_noise
-from fl.federation import Federation, Tally
-from fl.kinds import Kind
-from fl.method import Card
-from fl.protection import Message
-from fl.ranges import AtLeastOne, AtLeastZero, PositiveShare, Share
-from fl.tree import Tree
+from fedaudit.fl.clients.client import Client, Reply, count_of
+from fedaudit.fl.families import augmentation_plan as plans
+from fedaudit.fl.families import gan as wgan
+from fedaudit.fl.families.balancing import Balancing
+from fedaudit.fl.families.generating import joined, pixels
+from fedaudit.fl.families.visit_noise import NoiseConfig, no_noise
+from fedaudit.fl.federation import Federation, Tally
+from fedaudit.fl.kinds import Kind
+from fedaudit.fl.method import Card
+from fedaudit.fl.runtime.ranges import AtLeastOne, AtLeastZero, PositiveShare, Share
+from fedaudit.fl.runtime.tree import Tree
+from fedaudit.fl.wire.protection import Message
 
 
 class FAug(Balancing):

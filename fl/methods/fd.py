@@ -12,15 +12,15 @@ test set. gamma = 0 is training alone. Left out: the paper's augmentation by a g
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from fl.client import Client, Reply
-from fl.delivery import Deliveries
-from fl.families.distillation import Distilling
-from fl.kinds import Kind
-from fl.method import Card
-from fl.model import State
-from fl.protection import Message
-from fl.training.local import Trained
-from fl.tree import Tree
+from fedaudit.fl.clients.client import Client, Reply
+from fedaudit.fl.clients.delivery import Deliveries
+from fedaudit.fl.families.distillation import Distilling
+from fedaudit.fl.kinds import Kind
+from fedaudit.fl.method import Card
+from fedaudit.fl.model import State
+from fedaudit.fl.runtime.tree import Tree
+from fedaudit.fl.training.local import Trained
+from fedaudit.fl.wire.protection import Message
 
 
 class FD(Distilling):

@@ -22,9 +22,9 @@ from typing import Annotated
 from pydantic import Field
 from torch import Tensor
 
-from fl.families.server_optimiser import AdaptiveOptimiser
-from fl.methods.fedavg import FedAvg
-from fl.ranges import Amount, BelowOne
+from fedaudit.fl.families.server_optimiser import AdaptiveOptimiser
+from fedaudit.fl.methods.fedavg import FedAvg
+from fedaudit.fl.runtime.ranges import Amount, BelowOne
 
 
 class FedAdagrad(AdaptiveOptimiser):

@@ -18,9 +18,9 @@ from typing import Annotated
 from pydantic import Field
 from torch import Tensor
 
-from fl.families.server_optimiser import AdaptiveOptimiser
-from fl.methods.fedavg import FedAvg
-from fl.ranges import BelowOne
+from fedaudit.fl.families.server_optimiser import AdaptiveOptimiser
+from fedaudit.fl.methods.fedavg import FedAvg
+from fedaudit.fl.runtime.ranges import BelowOne
 
 
 class FedAdam(AdaptiveOptimiser):

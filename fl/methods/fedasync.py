@@ -20,13 +20,13 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from fl.delivery import Deliveries
-from fl.families.asynchronous import Asynchronous
-from fl.kinds import Kind
-from fl.method import Card
-from fl.ranges import Amount, AtLeastZero, PositiveShare
-from fl.training.local import Constants, Params
-from fl.tree import Tree
+from fedaudit.fl.clients.delivery import Deliveries
+from fedaudit.fl.families.asynchronous import Asynchronous
+from fedaudit.fl.kinds import Kind
+from fedaudit.fl.method import Card
+from fedaudit.fl.runtime.ranges import Amount, AtLeastZero, PositiveShare
+from fedaudit.fl.runtime.tree import Tree
+from fedaudit.fl.training.local import Constants, Params
 
 
 class FedAsync(Asynchronous):

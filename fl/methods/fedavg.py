@@ -9,8 +9,8 @@ It is RoundMethod with its defaults; everything else is described by how it diff
 own examples makes of the model may be evaluated at the end (fl/families/fine_tuning.py).
 """
 
-from fl.families.fine_tuning import FineTuning
-from fl.method import Card
+from fedaudit.fl.families.fine_tuning import FineTuning
+from fedaudit.fl.method import Card
 
 
 class FedAvg(FineTuning):

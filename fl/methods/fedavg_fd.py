@@ -11,9 +11,9 @@ so gamma = 0 is FedAvg, bit for bit (tables are still sent). fl/families/distill
 
 from dataclasses import replace
 
-from fl.families.distillation import Distilling
-from fl.kinds import Kind
-from fl.methods.fedavg import FedAvg
+from fedaudit.fl.families.distillation import Distilling
+from fedaudit.fl.kinds import Kind
+from fedaudit.fl.methods.fedavg import FedAvg
 
 
 class FedAvgFD(Distilling):

@@ -13,16 +13,16 @@ import numpy as np
 from pydantic import Field
 from torch import Tensor
 
-from fl.client import Client, Reply
-from fl.errors import UserError
-from fl.federation import Federation
-from fl.kinds import Kind
-from fl.method import LocalConfig
-from fl.methods.fedavg import FedAvg
-from fl.partition import Index
-from fl.ranges import Amount, AtLeastZero, BelowOne
-from fl.training.local import Constants, Handle, Params, Training
-from fl.tree import Tree
+from fedaudit.fl.clients.client import Client, Reply
+from fedaudit.fl.data.partition import Index
+from fedaudit.fl.federation import Federation
+from fedaudit.fl.kinds import Kind
+from fedaudit.fl.method import LocalConfig
+from fedaudit.fl.methods.fedavg import FedAvg
+from fedaudit.fl.runtime.errors import UserError
+from fedaudit.fl.runtime.ranges import Amount, AtLeastZero, BelowOne
+from fedaudit.fl.runtime.tree import Tree
+from fedaudit.fl.training.local import Constants, Handle, Params, Training
 
 
 class FedAvgFT(FedAvg):

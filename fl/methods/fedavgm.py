@@ -15,10 +15,10 @@ from typing import Annotated
 
 from pydantic import Field
 
-from fl.families.server_optimiser import ServerOptimiser, Step
-from fl.methods.fedavg import FedAvg
-from fl.model import State
-from fl.ranges import BelowOne
+from fedaudit.fl.families.server_optimiser import ServerOptimiser, Step
+from fedaudit.fl.methods.fedavg import FedAvg
+from fedaudit.fl.model import State
+from fedaudit.fl.runtime.ranges import BelowOne
 
 
 class FedAvgM(ServerOptimiser):

@@ -26,17 +26,17 @@ from pydantic import Field
 from torch import Tensor
 from torch.nn.functional import cosine_similarity, cross_entropy, normalize
 
-from fl.client import Client, Reply
-from fl.delivery import Deliveries
-from fl.federation import Federation
-from fl.kinds import Kind
-from fl.method import LocalConfig
-from fl.methods.fedavg import FedAvg
-from fl.model import State
-from fl.protection import Message
-from fl.ranges import Amount, AtLeastZero, Share
-from fl.training.local import Constants, Handle, Trained
-from fl.tree import Tree
+from fedaudit.fl.clients.client import Client, Reply
+from fedaudit.fl.clients.delivery import Deliveries
+from fedaudit.fl.federation import Federation
+from fedaudit.fl.kinds import Kind
+from fedaudit.fl.method import LocalConfig
+from fedaudit.fl.methods.fedavg import FedAvg
+from fedaudit.fl.model import State
+from fedaudit.fl.runtime.ranges import Amount, AtLeastZero, Share
+from fedaudit.fl.runtime.tree import Tree
+from fedaudit.fl.training.local import Constants, Handle, Trained
+from fedaudit.fl.wire.protection import Message
 
 
 class FedAwS(FedAvg):

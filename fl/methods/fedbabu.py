@@ -13,14 +13,14 @@ from typing import Annotated, Literal
 import torch
 from pydantic import Field
 
-from fl.client import Client, Reply
-from fl.delivery import Deliveries
-from fl.federation import Federation
-from fl.kinds import Kind
-from fl.methods.fedavg import FedAvg
-from fl.model import State
-from fl.training.local import Trained
-from fl.tree import Tree
+from fedaudit.fl.clients.client import Client, Reply
+from fedaudit.fl.clients.delivery import Deliveries
+from fedaudit.fl.federation import Federation
+from fedaudit.fl.kinds import Kind
+from fedaudit.fl.methods.fedavg import FedAvg
+from fedaudit.fl.model import State
+from fedaudit.fl.runtime.tree import Tree
+from fedaudit.fl.training.local import Trained
 
 
 class FedBABU(FedAvg):

@@ -20,13 +20,13 @@ from typing import Annotated
 
 from pydantic import Field
 
-from fl.delivery import Deliveries
-from fl.families.asynchronous import Asynchronous
-from fl.kinds import Kind
-from fl.method import Card
-from fl.ranges import Amount, AtLeastOne
-from fl.tree import Tree
-from fl.weighted_mean import WeightedMean
+from fedaudit.fl.aggregation.weighted_mean import WeightedMean
+from fedaudit.fl.clients.delivery import Deliveries
+from fedaudit.fl.families.asynchronous import Asynchronous
+from fedaudit.fl.kinds import Kind
+from fedaudit.fl.method import Card
+from fedaudit.fl.runtime.ranges import Amount, AtLeastOne
+from fedaudit.fl.runtime.tree import Tree
 
 
 class FedBuff(Asynchronous):

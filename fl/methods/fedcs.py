@@ -19,13 +19,13 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from fl.errors import UserError
-from fl.families.expected import expected_times
-from fl.federation import Federation
-from fl.method import LocalConfig
-from fl.methods.fedavg import FedAvg
-from fl.time_model import MEGABYTE
-from fl.tree import Tree, size_bytes
+from fedaudit.fl.clients.time_model import MEGABYTE
+from fedaudit.fl.families.expected import expected_times
+from fedaudit.fl.federation import Federation
+from fedaudit.fl.method import LocalConfig
+from fedaudit.fl.methods.fedavg import FedAvg
+from fedaudit.fl.runtime.errors import UserError
+from fedaudit.fl.runtime.tree import Tree, size_bytes
 
 Values = NDArray[np.float64]
 

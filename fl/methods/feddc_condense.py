@@ -24,17 +24,17 @@ from pydantic import Field
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from fl.client import Client, Reply
-from fl.delivery import Deliveries
-from fl.errors import UserError
-from fl.families.condensation import Cell, Condensing, condense
-from fl.federation import Federation
-from fl.kinds import Kind
-from fl.method import Card, LocalConfig, RoundMethod
-from fl.protection import Payload
-from fl.ranges import Amount, AtLeastOne, AtLeastZero
-from fl.training.local import Constants, Handle, Params, Trained, Training
-from fl.tree import Tree
+from fedaudit.fl.clients.client import Client, Reply
+from fedaudit.fl.clients.delivery import Deliveries
+from fedaudit.fl.families.condensation import Cell, Condensing, condense
+from fedaudit.fl.federation import Federation
+from fedaudit.fl.kinds import Kind
+from fedaudit.fl.method import Card, LocalConfig, RoundMethod
+from fedaudit.fl.runtime.errors import UserError
+from fedaudit.fl.runtime.ranges import Amount, AtLeastOne, AtLeastZero
+from fedaudit.fl.runtime.tree import Tree
+from fedaudit.fl.training.local import Constants, Handle, Params, Trained, Training
+from fedaudit.fl.wire.protection import Payload
 
 
 class FedDCCondense(RoundMethod):

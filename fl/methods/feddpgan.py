@@ -15,15 +15,15 @@ from typing import Annotated, Literal
 import torch
 from pydantic import Field
 
-from fl.families import gan as wgan
-from fl.families.balancing import Offered
-from fl.families.relay import Task
-from fl.federation import Federation
-from fl.kinds import Kind
-from fl.methods.gandalf import Gandalf
-from fl.protection import Message
-from fl.tree import Tree
-from fl.weighted_mean import WeightedMean
+from fedaudit.fl.aggregation.weighted_mean import WeightedMean
+from fedaudit.fl.families import gan as wgan
+from fedaudit.fl.families.balancing import Offered
+from fedaudit.fl.families.relay import Task
+from fedaudit.fl.federation import Federation
+from fedaudit.fl.kinds import Kind
+from fedaudit.fl.methods.gandalf import Gandalf
+from fedaudit.fl.runtime.tree import Tree
+from fedaudit.fl.wire.protection import Message
 
 _BOTH = (Kind.GAN_G, Kind.GAN_D)
 

@@ -18,17 +18,17 @@ from typing import Annotated, Literal
 import torch
 from pydantic import Field
 
-from fl.client import Client, Reply
-from fl.delivery import Deliveries
-from fl.federation import Federation
-from fl.kinds import Kind
-from fl.method import LocalConfig
-from fl.methods.fedavg import FedAvg
-from fl.model import State
-from fl.ranges import Amount
-from fl.training.local import Constants, Params, Trained
-from fl.tree import Tree
-from fl.weighted_mean import WeightedMean
+from fedaudit.fl.aggregation.weighted_mean import WeightedMean
+from fedaudit.fl.clients.client import Client, Reply
+from fedaudit.fl.clients.delivery import Deliveries
+from fedaudit.fl.federation import Federation
+from fedaudit.fl.kinds import Kind
+from fedaudit.fl.method import LocalConfig
+from fedaudit.fl.methods.fedavg import FedAvg
+from fedaudit.fl.model import State
+from fedaudit.fl.runtime.ranges import Amount
+from fedaudit.fl.runtime.tree import Tree
+from fedaudit.fl.training.local import Constants, Params, Trained
 
 
 class FedDyn(FedAvg):

@@ -16,11 +16,11 @@ from pydantic import Field
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from fl.client import Client
-from fl.method import LocalConfig
-from fl.methods.fedavg import FedAvg
-from fl.ranges import Amount
-from fl.training.local import Constants, Handle
+from fedaudit.fl.clients.client import Client
+from fedaudit.fl.method import LocalConfig
+from fedaudit.fl.methods.fedavg import FedAvg
+from fedaudit.fl.runtime.ranges import Amount
+from fedaudit.fl.training.local import Constants, Handle
 
 
 class FedLC(FedAvg):

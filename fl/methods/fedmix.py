@@ -26,16 +26,16 @@ from pydantic import Field
 from torch import Tensor
 from torch.nn.functional import cross_entropy, one_hot
 
-from fl.client import Client, Reply
-from fl.errors import UserError
-from fl.federation import Federation
-from fl.kinds import Kind
-from fl.method import LocalConfig
-from fl.methods.fedavg import FedAvg
-from fl.protection import Message, Payload
-from fl.ranges import AtLeastOne, Share
-from fl.training.local import Constants, Handle
-from fl.tree import Tree
+from fedaudit.fl.clients.client import Client, Reply
+from fedaudit.fl.federation import Federation
+from fedaudit.fl.kinds import Kind
+from fedaudit.fl.method import LocalConfig
+from fedaudit.fl.methods.fedavg import FedAvg
+from fedaudit.fl.runtime.errors import UserError
+from fedaudit.fl.runtime.ranges import AtLeastOne, Share
+from fedaudit.fl.runtime.tree import Tree
+from fedaudit.fl.training.local import Constants, Handle
+from fedaudit.fl.wire.protection import Message, Payload
 
 
 class FedMix(FedAvg):

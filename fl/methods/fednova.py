@@ -17,16 +17,16 @@ from typing import Annotated
 import torch
 from pydantic import Field
 
-from fl.client import Client, Reply, count_of
-from fl.delivery import Deliveries
-from fl.errors import UserError
-from fl.federation import Federation
-from fl.kinds import Kind
-from fl.method import LocalConfig
-from fl.methods.fedavg import FedAvg
-from fl.ranges import Amount, BelowOne
-from fl.training.local import Constants, Params, Trained
-from fl.tree import Tree
+from fedaudit.fl.clients.client import Client, Reply, count_of
+from fedaudit.fl.clients.delivery import Deliveries
+from fedaudit.fl.federation import Federation
+from fedaudit.fl.kinds import Kind
+from fedaudit.fl.method import LocalConfig
+from fedaudit.fl.methods.fedavg import FedAvg
+from fedaudit.fl.runtime.errors import UserError
+from fedaudit.fl.runtime.ranges import Amount, BelowOne
+from fedaudit.fl.runtime.tree import Tree
+from fedaudit.fl.training.local import Constants, Params, Trained
 
 
 class FedNova(FedAvg):

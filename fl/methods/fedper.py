@@ -13,8 +13,8 @@ its personal layers at random; here all start from the initial model's, which is
 
 from dataclasses import replace
 
-from fl.families.split import SplitMethod
-from fl.methods.fedavg import FedAvg
+from fedaudit.fl.families.split import SplitMethod
+from fedaudit.fl.methods.fedavg import FedAvg
 
 
 class FedPer(SplitMethod):

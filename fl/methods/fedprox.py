@@ -15,10 +15,10 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from fl.method import LocalConfig
-from fl.methods.fedavg import FedAvg
-from fl.ranges import Amount
-from fl.training.local import Constants, Params
+from fedaudit.fl.method import LocalConfig
+from fedaudit.fl.methods.fedavg import FedAvg
+from fedaudit.fl.runtime.ranges import Amount
+from fedaudit.fl.training.local import Constants, Params
 
 
 class FedProx(FedAvg):

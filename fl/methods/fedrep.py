@@ -17,11 +17,11 @@ from typing import Annotated, Any
 from pydantic import Field
 from torch import Tensor
 
-from fl.client import Client, Reply
-from fl.families.split import SplitMethod
-from fl.methods.fedavg import FedAvg
-from fl.ranges import AtLeastZero
-from fl.training.local import Constants, Handle, Params, Training
+from fedaudit.fl.clients.client import Client, Reply
+from fedaudit.fl.families.split import SplitMethod
+from fedaudit.fl.methods.fedavg import FedAvg
+from fedaudit.fl.runtime.ranges import AtLeastZero
+from fedaudit.fl.training.local import Constants, Handle, Params, Training
 
 
 class FedRep(SplitMethod):

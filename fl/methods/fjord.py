@@ -19,13 +19,13 @@ from pydantic import Field
 from torch import Tensor
 from torch.nn.functional import cross_entropy, kl_div, log_softmax
 
-from fl.client import Client, Reply
-from fl.families.narrow import Narrow
-from fl.families.widths import Masks
-from fl.kinds import Kind
-from fl.methods.fedavg import FedAvg
-from fl.ranges import Amount
-from fl.training.local import Constants, Handle, Params, Training
+from fedaudit.fl.clients.client import Client, Reply
+from fedaudit.fl.families.narrow import Narrow
+from fedaudit.fl.families.widths import Masks
+from fedaudit.fl.kinds import Kind
+from fedaudit.fl.methods.fedavg import FedAvg
+from fedaudit.fl.runtime.ranges import Amount
+from fedaudit.fl.training.local import Constants, Handle, Params, Training
 
 
 class FjORD(Narrow):

@@ -31,12 +31,12 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.nn.functional import log_softmax, logsigmoid, nll_loss
 
-from fl.client import Client, Reply
-from fl.method import LocalConfig
-from fl.methods.fedavg import FedAvg
-from fl.model import Net, State
-from fl.training.local import Constants, Handle
-from fl.tree import Tree
+from fedaudit.fl.clients.client import Client, Reply
+from fedaudit.fl.method import LocalConfig
+from fedaudit.fl.methods.fedavg import FedAvg
+from fedaudit.fl.model import Net, State
+from fedaudit.fl.runtime.tree import Tree
+from fedaudit.fl.training.local import Constants, Handle
 
 
 class FLDA(FedAvg):

@@ -30,21 +30,21 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from fl.client import Client, Reply, count_of
-from fl.coded import size_of
-from fl.delivery import Deliveries
-from fl.families.freezing import decide, drawn, importances, restarted, utility
-from fl.families.layers import Layers, layers
-from fl.federation import Federation
-from fl.kinds import Kind
-from fl.method import Card, LocalConfig, RoundMethod
-from fl.model import Net, State
-from fl.protection import Message
-from fl.ranges import Amount, AtLeastOne, AtLeastZero, Positive, Share
-from fl.sizes import message_bytes
-from fl.time_model import Workload
-from fl.training.local import Constants, Handle, Params, Training
-from fl.tree import Tree
+from fedaudit.fl.clients.client import Client, Reply, count_of
+from fedaudit.fl.clients.delivery import Deliveries
+from fedaudit.fl.clients.time_model import Workload
+from fedaudit.fl.families.freezing import decide, drawn, importances, restarted, utility
+from fedaudit.fl.families.layers import Layers, layers
+from fedaudit.fl.federation import Federation
+from fedaudit.fl.kinds import Kind
+from fedaudit.fl.method import Card, LocalConfig, RoundMethod
+from fedaudit.fl.model import Net, State
+from fedaudit.fl.recording.coded import size_of
+from fedaudit.fl.recording.sizes import message_bytes
+from fedaudit.fl.runtime.ranges import Amount, AtLeastOne, AtLeastZero, Positive, Share
+from fedaudit.fl.runtime.tree import Tree
+from fedaudit.fl.training.local import Constants, Handle, Params, Training
+from fedaudit.fl.wire.protection import Message
 
 
 class FreezeFL(RoundMethod):

@@ -33,22 +33,22 @@ import torch
 from numpy.typing import NDArray
 from pydantic import Field
 
-from fl.client import Client, Reply
-from fl.errors import UserError
-from fl.families import gan as wgan
-from fl.families import generating
-from fl.families.augmentation_plan import Solver, targets
-from fl.families.balancing import Balancing, Offered, numbered
-from fl.families.grouping import similar
-from fl.families.relay import Task
-from fl.federation import Federation, Tally
-from fl.kinds import Kind
-from fl.method import Card
-from fl.model import State
-from fl.protection import Message
-from fl.ranges import AtLeastOne, AtLeastZero
-from fl.tree import Tree
-from fl.watched import Measured
+from fedaudit.fl.clients.client import Client, Reply
+from fedaudit.fl.families import gan as wgan
+from fedaudit.fl.families import generating
+from fedaudit.fl.families.augmentation_plan import Solver, targets
+from fedaudit.fl.families.balancing import Balancing, Offered, numbered
+from fedaudit.fl.families.grouping import similar
+from fedaudit.fl.families.relay import Task
+from fedaudit.fl.federation import Federation, Tally
+from fedaudit.fl.kinds import Kind
+from fedaudit.fl.method import Card
+from fedaudit.fl.model import State
+from fedaudit.fl.runtime.errors import UserError
+from fedaudit.fl.runtime.ranges import AtLeastOne, AtLeastZero
+from fedaudit.fl.runtime.tree import Tree
+from fedaudit.fl.wire.protection import Message
+from fedaudit.fl.wire.watched import Measured
 
 _SETTLED, _LOOK_BACK = 0.2, 10  # of the losses; visits
 

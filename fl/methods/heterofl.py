@@ -21,13 +21,13 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from fl.client import Client, Reply
-from fl.families.layers import layers
-from fl.families.narrow import Narrow, Region
-from fl.kinds import Kind
-from fl.methods.fedavg import FedAvg
-from fl.ranges import PositiveShare
-from fl.training.local import Constants, Handle, Trained
+from fedaudit.fl.clients.client import Client, Reply
+from fedaudit.fl.families.layers import layers
+from fedaudit.fl.families.narrow import Narrow, Region
+from fedaudit.fl.kinds import Kind
+from fedaudit.fl.methods.fedavg import FedAvg
+from fedaudit.fl.runtime.ranges import PositiveShare
+from fedaudit.fl.training.local import Constants, Handle, Trained
 
 
 class HeteroFL(Narrow):

@@ -25,17 +25,17 @@ import torch
 from pydantic import Field
 from torch.nn.functional import cross_entropy
 
-from fl.client import Client, Reply, evaluate
-from fl.delivery import Deliveries
-from fl.federation import Federation
-from fl.kinds import Kind
-from fl.method import LocalConfig
-from fl.methods.fedavg import FedAvg
-from fl.model import State
-from fl.protection import Message, Payload
-from fl.ranges import AtLeastOne
-from fl.training.local import Trained
-from fl.tree import Tree
+from fedaudit.fl.clients.client import Client, Reply, evaluate
+from fedaudit.fl.clients.delivery import Deliveries
+from fedaudit.fl.federation import Federation
+from fedaudit.fl.kinds import Kind
+from fedaudit.fl.method import LocalConfig
+from fedaudit.fl.methods.fedavg import FedAvg
+from fedaudit.fl.model import State
+from fedaudit.fl.runtime.ranges import AtLeastOne
+from fedaudit.fl.runtime.tree import Tree
+from fedaudit.fl.training.local import Trained
+from fedaudit.fl.wire.protection import Message, Payload
 
 
 class IFCA(FedAvg):

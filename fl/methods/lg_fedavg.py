@@ -19,17 +19,17 @@ from typing import Annotated
 import torch
 from pydantic import Field
 
-from fl.client import Client, Reply
-from fl.delivery import Deliveries, Delivery
-from fl.families.split import SplitMethod
-from fl.federation import Federation
-from fl.kinds import Kind
-from fl.method import RoundMethod
-from fl.methods.fedavg import FedAvg
-from fl.protection import Message
-from fl.ranges import AtLeastZero
-from fl.training.local import Trained
-from fl.tree import Tree
+from fedaudit.fl.clients.client import Client, Reply
+from fedaudit.fl.clients.delivery import Deliveries, Delivery
+from fedaudit.fl.families.split import SplitMethod
+from fedaudit.fl.federation import Federation
+from fedaudit.fl.kinds import Kind
+from fedaudit.fl.method import RoundMethod
+from fedaudit.fl.methods.fedavg import FedAvg
+from fedaudit.fl.runtime.ranges import AtLeastZero
+from fedaudit.fl.runtime.tree import Tree
+from fedaudit.fl.training.local import Trained
+from fedaudit.fl.wire.protection import Message
 
 
 class LGFedAvg(SplitMethod):

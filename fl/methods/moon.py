@@ -19,11 +19,11 @@ from pydantic import Field
 from torch import Tensor
 from torch.nn.functional import cosine_similarity, cross_entropy, softplus
 
-from fl.client import Client, Reply
-from fl.method import LocalConfig
-from fl.methods.fedavg import FedAvg
-from fl.ranges import Amount, Positive
-from fl.training.local import Constants, Handle, Trained
+from fedaudit.fl.clients.client import Client, Reply
+from fedaudit.fl.method import LocalConfig
+from fedaudit.fl.methods.fedavg import FedAvg
+from fedaudit.fl.runtime.ranges import Amount, Positive
+from fedaudit.fl.training.local import Constants, Handle, Trained
 
 
 class MOON(FedAvg):

@@ -22,15 +22,15 @@ import numpy as np
 from pydantic import Field
 from torch.nn.functional import cross_entropy
 
-from fl.client import Client, Reply
-from fl.errors import UserError
-from fl.federation import Federation
-from fl.kinds import Kind
-from fl.method import Chosen, LocalConfig
-from fl.methods.fedavg import FedAvg
-from fl.protection import Message
-from fl.ranges import AtLeastOne
-from fl.tree import Tree
+from fedaudit.fl.clients.client import Client, Reply
+from fedaudit.fl.federation import Federation
+from fedaudit.fl.kinds import Kind
+from fedaudit.fl.method import Chosen, LocalConfig
+from fedaudit.fl.methods.fedavg import FedAvg
+from fedaudit.fl.runtime.errors import UserError
+from fedaudit.fl.runtime.ranges import AtLeastOne
+from fedaudit.fl.runtime.tree import Tree
+from fedaudit.fl.wire.protection import Message
 
 
 class PowerOfChoice(FedAvg):

@@ -12,7 +12,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from fl.methods.gandalf import Gandalf
+from fedaudit.fl.methods.gandalf import Gandalf
 
 
 class PrivateFLGAN(Gandalf):

@@ -19,14 +19,14 @@ import torch
 from pydantic import Field
 from torch.nn.functional import cross_entropy
 
-from fl.client import Client, Reply
-from fl.delivery import Deliveries
-from fl.kinds import Kind
-from fl.method import LocalConfig
-from fl.methods.fedavg import FedAvg
-from fl.ranges import Amount, Positive
-from fl.training.local import Trained
-from fl.tree import Tree
+from fedaudit.fl.clients.client import Client, Reply
+from fedaudit.fl.clients.delivery import Deliveries
+from fedaudit.fl.kinds import Kind
+from fedaudit.fl.method import LocalConfig
+from fedaudit.fl.methods.fedavg import FedAvg
+from fedaudit.fl.runtime.ranges import Amount, Positive
+from fedaudit.fl.runtime.tree import Tree
+from fedaudit.fl.training.local import Trained
 
 
 class QFFL(FedAvg):

@@ -23,12 +23,12 @@ import torch
 from numpy.typing import NDArray
 from pydantic import Field
 
-from fl.families.expected import expected_times
-from fl.federation import Federation
-from fl.method import LocalConfig
-from fl.methods.fedavg import FedAvg
-from fl.ranges import Amount, AtLeastOne, Share
-from fl.tree import Tree
+from fedaudit.fl.families.expected import expected_times
+from fedaudit.fl.federation import Federation
+from fedaudit.fl.method import LocalConfig
+from fedaudit.fl.methods.fedavg import FedAvg
+from fedaudit.fl.runtime.ranges import Amount, AtLeastOne, Share
+from fedaudit.fl.runtime.tree import Tree
 
 Values = NDArray[np.float64]
 

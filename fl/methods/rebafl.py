@@ -28,17 +28,17 @@ from pydantic import Field
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from fl.aggregator import Aggregation
-from fl.client import Client, Reply, count_of
-from fl.delivery import Deliveries
-from fl.errors import UserError
-from fl.federation import Federation
-from fl.kinds import Kind
-from fl.method import Card, LocalConfig, RoundMethod
-from fl.protection import Message, Payload
-from fl.ranges import Amount, AtLeastZero, BelowOne, Share
-from fl.training.local import Constants, Handle, Trained
-from fl.tree import Tree
+from fedaudit.fl.aggregation.aggregator import Aggregation
+from fedaudit.fl.clients.client import Client, Reply, count_of
+from fedaudit.fl.clients.delivery import Deliveries
+from fedaudit.fl.federation import Federation
+from fedaudit.fl.kinds import Kind
+from fedaudit.fl.method import Card, LocalConfig, RoundMethod
+from fedaudit.fl.runtime.errors import UserError
+from fedaudit.fl.runtime.ranges import Amount, AtLeastZero, BelowOne, Share
+from fedaudit.fl.runtime.tree import Tree
+from fedaudit.fl.training.local import Constants, Handle, Trained
+from fedaudit.fl.wire.protection import Message, Payload
 
 
 class ReBaFL(RoundMethod):

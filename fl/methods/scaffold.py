@@ -20,17 +20,17 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from fl.client import Client, Reply
-from fl.delivery import Deliveries
-from fl.federation import Federation
-from fl.kinds import Kind
-from fl.method import Card, LocalConfig, RoundMethod
-from fl.methods.fednova import step_weight
-from fl.protection import Message
-from fl.ranges import Positive
-from fl.training.local import Constants, Handle, Params, Trained, bind
-from fl.tree import Tree
-from fl.weighted_mean import WeightedMean
+from fedaudit.fl.aggregation.weighted_mean import WeightedMean
+from fedaudit.fl.clients.client import Client, Reply
+from fedaudit.fl.clients.delivery import Deliveries
+from fedaudit.fl.federation import Federation
+from fedaudit.fl.kinds import Kind
+from fedaudit.fl.method import Card, LocalConfig, RoundMethod
+from fedaudit.fl.methods.fednova import step_weight
+from fedaudit.fl.runtime.ranges import Positive
+from fedaudit.fl.runtime.tree import Tree
+from fedaudit.fl.training.local import Constants, Handle, Params, Trained, bind
+from fedaudit.fl.wire.protection import Message
 
 
 class Scaffold(RoundMethod):

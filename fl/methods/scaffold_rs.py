@@ -16,11 +16,11 @@ from pydantic import Field
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from fl.client import Client
-from fl.methods.fedrs import logit_scale
-from fl.methods.scaffold import Scaffold
-from fl.ranges import AtLeastOne, Share
-from fl.training.local import Constants, Handle
+from fedaudit.fl.clients.client import Client
+from fedaudit.fl.methods.fedrs import logit_scale
+from fedaudit.fl.methods.scaffold import Scaffold
+from fedaudit.fl.runtime.ranges import AtLeastOne, Share
+from fedaudit.fl.training.local import Constants, Handle
 
 
 class ScaffoldRS(Scaffold):

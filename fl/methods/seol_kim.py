@@ -33,15 +33,15 @@ from numpy.typing import NDArray
 from pydantic import Field
 from torch import Tensor
 
-from fl.client import Client, Reply, count_of
-from fl.delivery import Deliveries, Delivery
-from fl.families.balanced_selection import Counts, allocate, oversampled
-from fl.federation import Federation
-from fl.kinds import Kind
-from fl.method import Card, Chosen, LocalConfig, RoundMethod
-from fl.protection import Message
-from fl.ranges import Amount, AtLeastOne, PositiveShare
-from fl.tree import Tree
+from fedaudit.fl.clients.client import Client, Reply, count_of
+from fedaudit.fl.clients.delivery import Deliveries, Delivery
+from fedaudit.fl.families.balanced_selection import Counts, allocate, oversampled
+from fedaudit.fl.federation import Federation
+from fedaudit.fl.kinds import Kind
+from fedaudit.fl.method import Card, Chosen, LocalConfig, RoundMethod
+from fedaudit.fl.runtime.ranges import Amount, AtLeastOne, PositiveShare
+from fedaudit.fl.runtime.tree import Tree
+from fedaudit.fl.wire.protection import Message
 
 
 class SeolKim(RoundMethod):

@@ -10,11 +10,11 @@ from typing import Annotated
 
 from pydantic import Field
 
-from fl.families.balancing import Balancing
-from fl.families.visit_noise import NoiseConfig, no_noise
-from fl.kinds import Kind
-from fl.method import Card
-from fl.ranges import PositiveShare
+from fedaudit.fl.families.balancing import Balancing
+from fedaudit.fl.families.visit_noise import NoiseConfig, no_noise
+from fedaudit.fl.kinds import Kind
+from fedaudit.fl.method import Card
+from fedaudit.fl.runtime.ranges import PositiveShare
 
 
 class StaticAugmentation(Balancing):

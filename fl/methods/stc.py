@@ -2,7 +2,7 @@
 
 Sattler, Wiedemann, Mueller, Samek. Robust and Communication-Efficient Federated Learning from Non-IID Data. IEEE
 TNNLS 2020. arXiv:1903.02891, Algorithm 2. With STC_p the ceil(p N) largest of N numbers as sign times mean
-magnitude (fl/coded.py), A_k and A the residuals of client and server, which begin at 0:
+magnitude (fl/recording/coded.py), A_k and A the residuals of client and server, which begin at 0:
 
     client    Delta_k = A_k + w_k - w,     sends STC_p(Delta_k),      A_k <- Delta_k - STC_p(Delta_k)
     server    Delta = A + mean of those,   w <- w + STC_q(Delta),     A <- Delta - STC_q(Delta)
@@ -19,17 +19,17 @@ from typing import Annotated, Literal
 import torch
 from pydantic import Field
 
-from fl.client import Client, Reply
-from fl.coded import Coded, largest, size_of
-from fl.delivery import Deliveries
-from fl.federation import Federation
-from fl.kinds import Kind
-from fl.method import LocalConfig, RoundMethod
-from fl.methods.fedavg import FedAvg
-from fl.protection import Message
-from fl.ranges import PositiveShare
-from fl.training.local import Trained
-from fl.tree import Tree
+from fedaudit.fl.clients.client import Client, Reply
+from fedaudit.fl.clients.delivery import Deliveries
+from fedaudit.fl.federation import Federation
+from fedaudit.fl.kinds import Kind
+from fedaudit.fl.method import LocalConfig, RoundMethod
+from fedaudit.fl.methods.fedavg import FedAvg
+from fedaudit.fl.recording.coded import Coded, largest, size_of
+from fedaudit.fl.runtime.ranges import PositiveShare
+from fedaudit.fl.runtime.tree import Tree
+from fedaudit.fl.training.local import Trained
+from fedaudit.fl.wire.protection import Message
 
 
 class STC(RoundMethod):

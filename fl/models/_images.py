@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import max_pool2d
 
-from fl.errors import UserError
+from fedaudit.fl.runtime.errors import UserError
 
 
 def channels(model: str, shape: tuple[int, ...]) -> int:

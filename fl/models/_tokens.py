@@ -1,6 +1,6 @@
 """What models of token sequences share: their input is checked."""
 
-from fl.errors import UserError
+from fedaudit.fl.runtime.errors import UserError
 
 
 def sequence(model: str, shape: tuple[int, ...]) -> int:

@@ -6,8 +6,8 @@ from typing import Any
 from torch import Tensor, nn
 from torch.nn.functional import avg_pool2d, relu
 
-from fl.model import Net
-from fl.models._images import channels, flat_size
+from fedaudit.fl.model import Net
+from fedaudit.fl.models._images import channels, flat_size
 
 
 class CNN3(Net):

@@ -10,8 +10,8 @@ from typing import Any
 from torch import Tensor, nn
 from torch.nn.functional import relu
 
-from fl.model import Net
-from fl.models._images import channels, flat_size, pool_then
+from fedaudit.fl.model import Net
+from fedaudit.fl.models._images import channels, flat_size, pool_then
 
 
 class CNN5(Net):

@@ -5,8 +5,8 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from fl.model import Net
-from fl.models._images import channels
+from fedaudit.fl.model import Net
+from fedaudit.fl.models._images import channels
 
 
 class LogReg(Net):

@@ -9,9 +9,9 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.nn.functional import relu
 
-from fl.model import Net
-from fl.models._images import channels
-from fl.ranges import AtLeastOne
+from fedaudit.fl.model import Net
+from fedaudit.fl.models._images import channels
+from fedaudit.fl.runtime.ranges import AtLeastOne
 
 
 class MLP(Net):

@@ -12,9 +12,9 @@ from typing import Annotated, Literal
 from pydantic import Field
 from torch import Tensor, nn
 
-from fl.model import Net
-from fl.models._images import channels
-from fl.vision import torchvision
+from fedaudit.fl.model import Net
+from fedaudit.fl.models._images import channels
+from fedaudit.fl.runtime.vision import torchvision
 
 
 class ResNet18(Net):

@@ -13,9 +13,9 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from fl.model import Net
-from fl.models._tokens import sequence
-from fl.ranges import AtLeastOne
+from fedaudit.fl.model import Net
+from fedaudit.fl.models._tokens import sequence
+from fedaudit.fl.runtime.ranges import AtLeastOne
 
 
 class ShakespeareRNN(Net):

@@ -8,10 +8,10 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from fl.model import Net
-from fl.models._fedrs import he_normal
-from fl.models._images import channels, flat_size
-from fl.vision import torchvision
+from fedaudit.fl.model import Net
+from fedaudit.fl.models._fedrs import he_normal
+from fedaudit.fl.models._images import channels, flat_size
+from fedaudit.fl.runtime.vision import torchvision
 
 
 class VGG11(Net):

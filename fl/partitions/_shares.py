@@ -5,8 +5,8 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from fl.errors import UserError
-from fl.partition import Index
+from fedaudit.fl.data.partition import Index
+from fedaudit.fl.runtime.errors import UserError
 
 
 def largest_remainder(total: int, shares: NDArray[np.float64], rng: np.random.Generator) -> NDArray[np.int64]:

@@ -13,10 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from fl.partition import Index, Partition
-from fl.partitions._shares import sizes
-from fl.partitions.n_class import draw_classes
-from fl.ranges import AtLeastOne
+from fedaudit.fl.data.partition import Index, Partition
+from fedaudit.fl.partitions._shares import sizes
+from fedaudit.fl.partitions.n_class import draw_classes
+from fedaudit.fl.runtime.ranges import AtLeastOne
 
 
 class Clustered(Partition):

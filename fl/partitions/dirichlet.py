@@ -21,10 +21,10 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from fl.errors import UserError
-from fl.partition import Index, Partition
-from fl.partitions._shares import collect, largest_remainder, pools
-from fl.ranges import AtLeastZero, Positive
+from fedaudit.fl.data.partition import Index, Partition
+from fedaudit.fl.partitions._shares import collect, largest_remainder, pools
+from fedaudit.fl.runtime.errors import UserError
+from fedaudit.fl.runtime.ranges import AtLeastZero, Positive
 
 _TRIES = 10_000
 

@@ -18,10 +18,10 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from fl.errors import UserError
-from fl.partition import Index, Partition
-from fl.partitions._shares import collect, pools, sizes
-from fl.ranges import Amount, AtLeastOne
+from fedaudit.fl.data.partition import Index, Partition
+from fedaudit.fl.partitions._shares import collect, pools, sizes
+from fedaudit.fl.runtime.errors import UserError
+from fedaudit.fl.runtime.ranges import Amount, AtLeastOne
 
 
 class DirichletClient(Partition):

@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from fl.partition import Index, Partition
-from fl.partitions._shares import by_shares
-from fl.ranges import Positive
+from fedaudit.fl.data.partition import Index, Partition
+from fedaudit.fl.partitions._shares import by_shares
+from fedaudit.fl.runtime.ranges import Positive
 
 
 class DirichletColumn(Partition):

@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from fl.partitions.dirichlet_client import DirichletClient
-from fl.ranges import Amount, AtLeastOne
+from fedaudit.fl.partitions.dirichlet_client import DirichletClient
+from fedaudit.fl.runtime.ranges import Amount, AtLeastOne
 
 
 class DirichletHsu(DirichletClient):

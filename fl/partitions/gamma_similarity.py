@@ -14,9 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from fl.errors import UserError
-from fl.partition import Index, Partition
-from fl.ranges import AtLeastZero, Share
+from fedaudit.fl.data.partition import Index, Partition
+from fedaudit.fl.runtime.errors import UserError
+from fedaudit.fl.runtime.ranges import AtLeastZero, Share
 
 
 class GammaSimilarity(Partition):

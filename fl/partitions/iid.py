@@ -7,7 +7,7 @@ some clients hold nothing.
 import numpy as np
 from numpy.typing import NDArray
 
-from fl.partition import Index, Partition
+from fedaudit.fl.data.partition import Index, Partition
 
 
 class IID(Partition):

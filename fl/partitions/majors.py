@@ -16,11 +16,11 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from fl.errors import UserError
-from fl.partition import Index, Partition
-from fl.partitions._shares import by_shares
-from fl.partitions.n_class_extreme import windows
-from fl.ranges import AtLeastOne, BelowOne
+from fedaudit.fl.data.partition import Index, Partition
+from fedaudit.fl.partitions._shares import by_shares
+from fedaudit.fl.partitions.n_class_extreme import windows
+from fedaudit.fl.runtime.errors import UserError
+from fedaudit.fl.runtime.ranges import AtLeastOne, BelowOne
 
 
 class Majors(Partition):

@@ -5,7 +5,7 @@ ReBaFL (N = 2, 1000 examples a client, 20 or 50 clients), after McMahan et al. 2
 A client draws N distinct classes uniformly and takes an equal number of examples of each, the
 remainder from the last. Each class is walked through in one random order: nobody shares an example
 until the class is used up, then the walk starts again. A class that many clients drew is therefore
-shared between them, as in the authors' code; fl.partition.overlaps counts it.
+shared between them, as in the authors' code; fedaudit.fl.data.partition.overlaps counts it.
 """
 
 from collections.abc import Sequence
@@ -16,10 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from fl.errors import UserError
-from fl.partition import Index, Partition
-from fl.partitions._shares import collect, pools, sizes
-from fl.ranges import AtLeastOne
+from fedaudit.fl.data.partition import Index, Partition
+from fedaudit.fl.partitions._shares import collect, pools, sizes
+from fedaudit.fl.runtime.errors import UserError
+from fedaudit.fl.runtime.ranges import AtLeastOne
 
 
 class NClass(Partition):

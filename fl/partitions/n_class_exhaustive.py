@@ -12,11 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from fl.errors import UserError
-from fl.partition import Index, Partition
-from fl.partitions._shares import by_shares
-from fl.partitions.balanced_shards import assign
-from fl.ranges import AtLeastOne
+from fedaudit.fl.data.partition import Index, Partition
+from fedaudit.fl.partitions._shares import by_shares
+from fedaudit.fl.partitions.balanced_shards import assign
+from fedaudit.fl.runtime.errors import UserError
+from fedaudit.fl.runtime.ranges import AtLeastOne
 
 
 class NClassExhaustive(Partition):

@@ -7,8 +7,8 @@ clients than people, that many are drawn at random and the others' examples are 
 import numpy as np
 from numpy.typing import NDArray
 
-from fl.errors import UserError
-from fl.partition import Index, Partition
+from fedaudit.fl.data.partition import Index, Partition
+from fedaudit.fl.runtime.errors import UserError
 
 
 class Natural(Partition):

@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from fl.partition import Index, Partition
-from fl.partitions._shares import largest_remainder
-from fl.ranges import Positive
+from fedaudit.fl.data.partition import Index, Partition
+from fedaudit.fl.partitions._shares import largest_remainder
+from fedaudit.fl.runtime.ranges import Positive
 
 
 class Quantity(Partition):

@@ -12,10 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from fl.errors import UserError
-from fl.partition import Index, Partition
-from fl.partitions._shares import collect, pools
-from fl.ranges import AtLeastOne
+from fedaudit.fl.data.partition import Index, Partition
+from fedaudit.fl.partitions._shares import collect, pools
+from fedaudit.fl.runtime.errors import UserError
+from fedaudit.fl.runtime.ranges import AtLeastOne
 
 
 class Shards(Partition):

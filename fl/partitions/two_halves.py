@@ -6,8 +6,8 @@ FedRS's visualisation: classes 0 to 4 against 5 to 9.
 import numpy as np
 from numpy.typing import NDArray
 
-from fl.errors import UserError
-from fl.partition import Index, Partition
+from fedaudit.fl.data.partition import Index, Partition
+from fedaudit.fl.runtime.errors import UserError
 
 
 class TwoHalves(Partition):

@@ -33,13 +33,13 @@ from typing import Annotated
 import torch
 from pydantic import Field
 
-from fl.artifact import SERVER
-from fl.errors import UserError
-from fl.kinds import Kind
-from fl.ledger import Adjacency, Release
-from fl.noising import base_of, perturbed
-from fl.protection import Averaging, Protection, Sending
-from fl.ranges import Amount, Positive
+from fedaudit.fl.artifact import SERVER
+from fedaudit.fl.kinds import Kind
+from fedaudit.fl.ledger import Adjacency, Release
+from fedaudit.fl.runtime.errors import UserError
+from fedaudit.fl.runtime.ranges import Amount, Positive
+from fedaudit.fl.wire.noising import base_of, perturbed
+from fedaudit.fl.wire.protection import Averaging, Protection, Sending
 
 SIZED = "fixed_without_replacement"
 

@@ -24,11 +24,11 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from fl.errors import UserError
-from fl.kinds import Kind
-from fl.ledger import Adjacency, Release
-from fl.protection import Payload, Protection, Sending
-from fl.ranges import Amount
+from fedaudit.fl.kinds import Kind
+from fedaudit.fl.ledger import Adjacency, Release
+from fedaudit.fl.runtime.errors import UserError
+from fedaudit.fl.runtime.ranges import Amount
+from fedaudit.fl.wire.protection import Payload, Protection, Sending
 
 ALWAYS_SOME = (Kind.PROTO_COUNTS, Kind.NUM_EXAMPLES)  # sent only where there is something
 

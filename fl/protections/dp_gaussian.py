@@ -28,12 +28,12 @@ from typing import Annotated, Literal
 import torch
 from pydantic import Field
 
-from fl.errors import UserError
-from fl.kinds import UPDATES, Kind
-from fl.ledger import Adjacency, Release
-from fl.noising import base_of, in_clear, perturbed
-from fl.protection import Payload, Protection, Sending
-from fl.ranges import Amount, AtLeastOne
+from fedaudit.fl.kinds import UPDATES, Kind
+from fedaudit.fl.ledger import Adjacency, Release
+from fedaudit.fl.runtime.errors import UserError
+from fedaudit.fl.runtime.ranges import Amount, AtLeastOne
+from fedaudit.fl.wire.noising import base_of, in_clear, perturbed
+from fedaudit.fl.wire.protection import Payload, Protection, Sending
 
 
 class DPGaussian(Protection):

@@ -11,11 +11,11 @@ from typing import Annotated
 
 from pydantic import Field
 
-from fl.kinds import UPDATES
-from fl.ledger import EACH, Release
-from fl.protection import Protection, Sending
-from fl.ranges import Amount, AtLeastOne, Positive, PositiveShare
-from fl.training.private import PrivateTraining
+from fedaudit.fl.kinds import UPDATES
+from fedaudit.fl.ledger import EACH, Release
+from fedaudit.fl.runtime.ranges import Amount, AtLeastOne, Positive, PositiveShare
+from fedaudit.fl.training.private import PrivateTraining
+from fedaudit.fl.wire.protection import Protection, Sending
 
 
 class DPSGD(Protection):

@@ -18,12 +18,12 @@ from typing import Annotated
 import torch
 from pydantic import Field
 
-from fl.errors import UserError
-from fl.kinds import Kind
-from fl.ledger import Adjacency, Release
-from fl.noising import base_of, in_clear, perturbed
-from fl.protection import Protection, Sending
-from fl.ranges import Amount
+from fedaudit.fl.kinds import Kind
+from fedaudit.fl.ledger import Adjacency, Release
+from fedaudit.fl.runtime.errors import UserError
+from fedaudit.fl.runtime.ranges import Amount
+from fedaudit.fl.wire.noising import base_of, in_clear, perturbed
+from fedaudit.fl.wire.protection import Protection, Sending
 
 
 class Laplace(Protection):

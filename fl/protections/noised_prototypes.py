@@ -26,10 +26,10 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from fl.errors import UserError
-from fl.kinds import Kind
-from fl.ledger import Release
-from fl.protection import Protection, Sending
+from fedaudit.fl.kinds import Kind
+from fedaudit.fl.ledger import Release
+from fedaudit.fl.runtime.errors import UserError
+from fedaudit.fl.wire.protection import Protection, Sending
 
 PAIR = (Kind.LOCAL_PROTOTYPES, Kind.PROTO_COUNTS)
 

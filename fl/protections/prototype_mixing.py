@@ -20,9 +20,9 @@ from typing import Annotated
 import torch
 from pydantic import Field
 
-from fl.kinds import Kind
-from fl.protection import Payload, Protection, Sending
-from fl.ranges import Share
+from fedaudit.fl.kinds import Kind
+from fedaudit.fl.runtime.ranges import Share
+from fedaudit.fl.wire.protection import Payload, Protection, Sending
 
 
 class PrototypeMixing(Protection):

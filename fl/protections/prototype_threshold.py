@@ -15,10 +15,10 @@ from typing import Annotated
 from pydantic import Field
 from torch import Tensor
 
-from fl.errors import UserError
-from fl.kinds import Kind
-from fl.protection import Payload, Protection, Sending
-from fl.ranges import AtLeastOne
+from fedaudit.fl.kinds import Kind
+from fedaudit.fl.runtime.errors import UserError
+from fedaudit.fl.runtime.ranges import AtLeastOne
+from fedaudit.fl.wire.protection import Payload, Protection, Sending
 
 
 class PrototypeThreshold(Protection):

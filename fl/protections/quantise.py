@@ -5,7 +5,7 @@ arXiv:1611.00429, sec. 2.2 (stochastic k-level quantisation). With l and h the s
 of an array and step = (h - l) / (2^bits - 1), a value x is sent as l + step * round((x - l) / step), where
 round goes up with the probability of the remainder (unbiased), or to the nearer of the two. A model is
 quantised as its change from the model received. Whole-number arrays stay. What arrives are the floating-point
-numbers that the server computes with; the bytes are those of the levels (fl/coded.py).
+numbers that the server computes with; the bytes are those of the levels (fl/recording/coded.py).
 
 Rounding is no noise with a known bound: it promises no differential privacy, and the ledger lists
 what it touched as released in clear. After a protection that adds noise it costs nothing and loses
@@ -21,10 +21,10 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from fl.coded import Coded, levels
-from fl.kinds import Kind
-from fl.noising import base_of, change, rebuilt
-from fl.protection import Protection, Sending
+from fedaudit.fl.kinds import Kind
+from fedaudit.fl.recording.coded import Coded, levels
+from fedaudit.fl.wire.noising import base_of, change, rebuilt
+from fedaudit.fl.wire.protection import Protection, Sending
 
 OFF = 32  # the numbers have no more bits than that
 

@@ -3,7 +3,7 @@
 Bonawitz et al. Practical Secure Aggregation for Privacy-Preserving Machine Learning. CCS 2017. What
 that protocol achieves is simulated, not its cryptography: uploads reach the method's server code as
 before, which computes what it would compute from the sums, and the wire takes the server out of those
-who saw them. What the server saw instead is recorded as one `aggregate` a round (fl/sums.py). Where a
+who saw them. What the server saw instead is recorded as one `aggregate` a round (fl/wire/sums.py). Where a
 single client answered, the sum is that client's upload, and the record says so.
 
 The sum is exact and enters the ledger as released without noise: everybody who gets the next model
@@ -15,8 +15,8 @@ from client to client (relay) is not hidden.
 
 from collections.abc import Collection
 
-from fl.kinds import Kind, Summed
-from fl.protection import Protection, Sending
+from fedaudit.fl.kinds import Kind, Summed
+from fedaudit.fl.wire.protection import Protection, Sending
 
 
 class SecureAggregation(Protection):

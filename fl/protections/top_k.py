@@ -8,7 +8,8 @@ Ties keep the first. Whole-number arrays stay.
 
 A protection remembers nothing from round to round and does not act on what the server sends: the residual that a
 client adds to its next update and the compression of the server's own are in the method `stc`. Bytes are those of
-the Golomb-Rice code (fl/coded.py); by the paper's count (eq. 15 to 17) a kept number takes `describe()`'s bits.
+the Golomb-Rice code (fl/recording/coded.py); by the paper's count (eq. 15 to 17) a kept number takes
+`describe()`'s bits.
 
 Leaving out is no noise: it promises no differential privacy, and the ledger lists what it touched as released in
 clear; which numbers are left tells of the data as well. After a protection that adds noise it loses nothing of
@@ -20,11 +21,11 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from fl.coded import Coded, largest, rice, size_of
-from fl.kinds import Kind
-from fl.noising import base_of, change, rebuilt
-from fl.protection import Protection, Sending
-from fl.ranges import PositiveShare
+from fedaudit.fl.kinds import Kind
+from fedaudit.fl.recording.coded import Coded, largest, rice, size_of
+from fedaudit.fl.runtime.ranges import PositiveShare
+from fedaudit.fl.wire.noising import base_of, change, rebuilt
+from fedaudit.fl.wire.protection import Protection, Sending
 
 
 class TopK(Protection):

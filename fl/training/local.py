@@ -16,8 +16,8 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from fl.dataset import Data
-from fl.model import Net, State
+from fedaudit.fl.data.dataset import Data
+from fedaudit.fl.model import Net, State
 
 Params = dict[str, Tensor]
 Constants = Mapping[str, Any]  # per-client tensors (or nested mappings of them) for the loss

@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from fl.errors import UserError
-from fl.model import Net, State
-from fl.training.local import Constants, Handle, Params, Trained, Training, bind, crop_flip, snapshot
+from fedaudit.fl.model import Net, State
+from fedaudit.fl.runtime.errors import UserError
+from fedaudit.fl.training.local import Constants, Handle, Params, Trained, Training, bind, crop_flip, snapshot
 
 if TYPE_CHECKING:
     from opacus.optimizers import DPOptimizer

@@ -9,9 +9,9 @@ import uuid
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
-from reports.document import Document
-from reports.renderer import Renderer
-from reports.result import AuditResult, Finding, Outcome
+from fedaudit.reports.document import Document
+from fedaudit.reports.renderer import Renderer
+from fedaudit.reports.result import AuditResult, Finding, Outcome
 
 MODEL, ASSESSOR = "model", "assessor"
 

@@ -16,15 +16,15 @@ from typing import ClassVar
 import jinja2
 from markupsafe import Markup
 
-from reports import charts
-from reports.document import Document
-from reports.format import OUTCOMES, SEVERITIES, number
-from reports.gallery import strips
-from reports.markup import spans
-from reports.renderer import Renderer
-from reports.result import Figure, Outcome
-from reports.section import Cell, Heading, words
-from reports.typeset import LONG_TOKEN
+from fedaudit.reports import charts
+from fedaudit.reports.document import Document
+from fedaudit.reports.format import OUTCOMES, SEVERITIES, number
+from fedaudit.reports.gallery import strips
+from fedaudit.reports.markup import spans
+from fedaudit.reports.renderer import Renderer
+from fedaudit.reports.result import Figure, Outcome
+from fedaudit.reports.section import Cell, Heading, words
+from fedaudit.reports.typeset import LONG_TOKEN
 
 _IDS = (
     (re.compile(r'\bid="([^"]+)"'), r'id="{prefix}-\1"'),
@@ -47,7 +47,7 @@ class Html(Renderer):
     suffix: ClassVar[str] = "html"
 
     def render(self, document: Document) -> bytes:
-        templates = importlib.resources.files("reports") / "templates"
+        templates = importlib.resources.files("fedaudit.reports") / "templates"
         environment = jinja2.Environment(
             autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
         )

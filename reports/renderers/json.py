@@ -2,9 +2,9 @@
 
 from typing import ClassVar
 
-from reports.document import Document
-from reports.renderer import Renderer
-from reports.result import AuditResult
+from fedaudit.reports.document import Document
+from fedaudit.reports.renderer import Renderer
+from fedaudit.reports.result import AuditResult
 
 
 class Json(Renderer):

@@ -7,9 +7,9 @@ import re
 import xml.etree.ElementTree as ET
 from typing import ClassVar
 
-from reports.document import Document
-from reports.renderer import Renderer
-from reports.result import AuditResult, Finding, Outcome
+from fedaudit.reports.document import Document
+from fedaudit.reports.renderer import Renderer
+from fedaudit.reports.result import AuditResult, Finding, Outcome
 
 _NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")  # XML 1.0, production 2
 

@@ -3,10 +3,10 @@
 import re
 from typing import ClassVar
 
-from reports.document import Document
-from reports.format import OUTCOMES, SEVERITIES
-from reports.renderer import Renderer
-from reports.result import Finding, Outcome
+from fedaudit.reports.document import Document
+from fedaudit.reports.format import OUTCOMES, SEVERITIES
+from fedaudit.reports.renderer import Renderer
+from fedaudit.reports.result import Finding, Outcome
 
 
 class Markdown(Renderer):

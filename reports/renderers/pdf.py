@@ -16,14 +16,14 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, assert_never
 
-from reports import charts
-from reports.document import Document, ReportError
-from reports.format import SEVERITIES
-from reports.gallery import enlarge, strips
-from reports.markup import spans
-from reports.renderer import Renderer
-from reports.result import Figure, Gallery
-from reports.section import (
+from fedaudit.reports import charts
+from fedaudit.reports.document import Document, ReportError
+from fedaudit.reports.format import SEVERITIES
+from fedaudit.reports.gallery import enlarge, strips
+from fedaudit.reports.markup import spans
+from fedaudit.reports.renderer import Renderer
+from fedaudit.reports.result import Figure, Gallery
+from fedaudit.reports.section import (
     Banner,
     Blanks,
     Block,
@@ -41,7 +41,15 @@ from reports.section import (
     Table,
     words,
 )
-from reports.typeset import LONG_LINE, LONG_NAME, LONG_WORD, breakable, column_widths, font_folder, printable
+from fedaudit.reports.typeset import (
+    LONG_LINE,
+    LONG_NAME,
+    LONG_WORD,
+    breakable,
+    column_widths,
+    font_folder,
+    printable,
+)
 
 
 class Pdf(Renderer):
@@ -83,7 +91,7 @@ def _set(document: Document, **options: Any) -> Any:
         "labels": {s.value: label for s, label in SEVERITIES.items()},
         "chapters": chapters,
     }
-    template = importlib.resources.files("reports") / "templates" / "report.typ"
+    template = importlib.resources.files("fedaudit.reports") / "templates" / "report.typ"
     files["report.typ"] = template.read_bytes()
     files["document.json"] = json.dumps(printable(content)).encode()
     fonts = typst.Fonts(include_system_fonts=False, font_paths=[font_folder()])

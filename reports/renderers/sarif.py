@@ -7,9 +7,9 @@ import hashlib
 import json
 from typing import Any, ClassVar
 
-from reports.document import Document
-from reports.renderer import Renderer
-from reports.result import AuditResult, Finding, Outcome, Severity
+from fedaudit.reports.document import Document
+from fedaudit.reports.renderer import Renderer
+from fedaudit.reports.result import AuditResult, Finding, Outcome, Severity
 
 LEVELS = {
     Severity.CRITICAL: "error",

@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from reports.robustness import NotRun
-from reports.section import Table
+from fedaudit.reports.robustness import NotRun
+from fedaudit.reports.section import Table
 
 
 def unfinished(runs: Sequence[NotRun], called: str, caption: str) -> Table:

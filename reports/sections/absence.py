@@ -2,11 +2,11 @@
 
 from collections.abc import Sequence
 
-from reports import format as fmt
-from reports.absence import AXES, Beside, Difference, Return
-from reports.result import AuditResult
-from reports.section import Block, Card, Chart, Heading, Paragraph, Section, Table
-from reports.sections._not_run import unfinished
+from fedaudit.reports import format as fmt
+from fedaudit.reports.absence import AXES, Beside, Difference, Return
+from fedaudit.reports.result import AuditResult
+from fedaudit.reports.section import Block, Card, Chart, Heading, Paragraph, Section, Table
+from fedaudit.reports.sections._not_run import unfinished
 
 
 class AbsenceSection(Section):

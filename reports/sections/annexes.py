@@ -2,11 +2,11 @@
 
 from collections.abc import Sequence
 
-from attacks.measure import named
-from reports import format as fmt
-from reports.evidence_table import telling
-from reports.result import AuditResult, Finding, Outcome
-from reports.section import Blanks, Block, Card, Heading, KeyValues, Paragraph, Section, Table
+from fedaudit.attacks.measure import named
+from fedaudit.reports import format as fmt
+from fedaudit.reports.evidence_table import telling
+from fedaudit.reports.result import AuditResult, Finding, Outcome
+from fedaudit.reports.section import Blanks, Block, Card, Heading, KeyValues, Paragraph, Section, Table
 
 OBSERVERS = {
     "server": "The server's operator",

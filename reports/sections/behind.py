@@ -1,10 +1,10 @@
 """Behind the decision: how sure, who saw what, the words that were used, and which appendix has the proof."""
 
-from reports import format as fmt
-from reports.covered import Covered
-from reports.exposed import Exposure
-from reports.result import AuditResult
-from reports.section import Block, Bullets, Card, Cell, Heading, Paragraph, Section, Table
+from fedaudit.reports import format as fmt
+from fedaudit.reports.covered import Covered
+from fedaudit.reports.exposed import Exposure
+from fedaudit.reports.result import AuditResult
+from fedaudit.reports.section import Block, Bullets, Card, Cell, Heading, Paragraph, Section, Table
 
 WORDS = {
     "Client": "an organisation or a device that trains on data of its own and sends messages to a server.",

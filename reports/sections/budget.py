@@ -3,10 +3,10 @@
 import math
 from collections.abc import Sequence
 
-from reports.format import number
-from reports.result import AuditResult
-from reports.result import Budget as BudgetRecord
-from reports.section import Block, Bullets, Card, Chart, Paragraph, Section, Table
+from fedaudit.reports.format import number
+from fedaudit.reports.result import AuditResult
+from fedaudit.reports.result import Budget as BudgetRecord
+from fedaudit.reports.section import Block, Bullets, Card, Chart, Paragraph, Section, Table
 
 
 class Budget(Section):

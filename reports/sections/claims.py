@@ -3,9 +3,9 @@
 import math
 from collections.abc import Sequence
 
-from reports.format import number, percent
-from reports.result import AuditResult, ClaimRecord, ClaimRow
-from reports.section import Block, Bullets, Callout, Card, Heading, KeyValues, Paragraph, Section, Table
+from fedaudit.reports.format import number, percent
+from fedaudit.reports.result import AuditResult, ClaimRecord, ClaimRow
+from fedaudit.reports.section import Block, Bullets, Callout, Card, Heading, KeyValues, Paragraph, Section, Table
 
 
 class Claims(Section):

@@ -2,11 +2,11 @@
 
 from itertools import groupby
 
-from reports.covered import Coverage as Record
-from reports.covered import Covered, Untried
-from reports.format import OUTCOMES, SEVERITIES, plural, sentence_case
-from reports.result import AuditResult, Outcome
-from reports.section import Block, Bullets, Card, Heading, Paragraph, Section, Table
+from fedaudit.reports.covered import Coverage as Record
+from fedaudit.reports.covered import Covered, Untried
+from fedaudit.reports.format import OUTCOMES, SEVERITIES, plural, sentence_case
+from fedaudit.reports.result import AuditResult, Outcome
+from fedaudit.reports.section import Block, Bullets, Card, Heading, Paragraph, Section, Table
 
 _STATUS = {
     "attacked": "",

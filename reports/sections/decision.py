@@ -4,12 +4,12 @@ import math
 from collections.abc import Sequence
 from itertools import accumulate
 
-from attacks.measure import named
-from reports import format as fmt
-from reports.decision import Decision as Record
-from reports.decision import Odds, Risk, Word
-from reports.result import Alternative, AuditResult, Finding, Outcome, Severity, Trade
-from reports.section import (
+from fedaudit.attacks.measure import named
+from fedaudit.reports import format as fmt
+from fedaudit.reports.decision import Decision as Record
+from fedaudit.reports.decision import Odds, Risk, Word
+from fedaudit.reports.result import Alternative, AuditResult, Finding, Outcome, Severity, Trade
+from fedaudit.reports.section import (
     Banner,
     Bar,
     Blanks,

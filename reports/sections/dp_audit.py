@@ -3,10 +3,10 @@
 import math
 from collections.abc import Sequence
 
-from reports.format import measured, number, rate, sentence_case
-from reports.result import AuditResult, DPNumber
-from reports.result import DPAudit as Record
-from reports.section import Block, Bullets, Card, Chart, Heading, Paragraph, Section, Table
+from fedaudit.reports.format import measured, number, rate, sentence_case
+from fedaudit.reports.result import AuditResult, DPNumber
+from fedaudit.reports.result import DPAudit as Record
+from fedaudit.reports.section import Block, Bullets, Card, Chart, Heading, Paragraph, Section, Table
 
 COLUMNS = {"bound": "Bound", "estimate": "Estimate", "credible": "Credible"}
 

@@ -1,9 +1,9 @@
 """Exposure: who saw what, before any attack is tried."""
 
-from reports.exposed import Exposure as ExposureRecord
-from reports.format import volume
-from reports.result import AuditResult
-from reports.section import Block, Card, Paragraph, Section, Table
+from fedaudit.reports.exposed import Exposure as ExposureRecord
+from fedaudit.reports.format import volume
+from fedaudit.reports.result import AuditResult
+from fedaudit.reports.section import Block, Card, Paragraph, Section, Table
 
 
 class Exposure(Section):

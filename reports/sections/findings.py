@@ -2,10 +2,21 @@
 
 from collections.abc import Sequence
 
-from reports import evidence_table
-from reports import format as fmt
-from reports.result import AuditResult, Finding, Outcome, Severity
-from reports.section import Block, Bullets, Card, Chart, Folded, Heading, KeyValues, Paragraph, Section, Table
+from fedaudit.reports import evidence_table
+from fedaudit.reports import format as fmt
+from fedaudit.reports.result import AuditResult, Finding, Outcome, Severity
+from fedaudit.reports.section import (
+    Block,
+    Bullets,
+    Card,
+    Chart,
+    Folded,
+    Heading,
+    KeyValues,
+    Paragraph,
+    Section,
+    Table,
+)
 
 
 def is_open(finding: Finding) -> bool:

@@ -1,7 +1,7 @@
 """Galleries: what attacks drew, beside what was there; one strip each on paper, all images on a screen."""
 
-from reports.result import AuditResult
-from reports.section import Block, Card, Images, Paragraph, Section
+from fedaudit.reports.result import AuditResult
+from fedaudit.reports.section import Block, Card, Images, Paragraph, Section
 
 
 class Galleries(Section):

@@ -1,10 +1,10 @@
 """Import: where a recorded federation came from, and which statements about it its messages bear out."""
 
-from reports import format as fmt
-from reports.imported import Check
-from reports.imported import Imported as ImportedRecord
-from reports.result import AuditResult
-from reports.section import Block, Bullets, Card, Heading, KeyValues, Paragraph, Section, Table
+from fedaudit.reports import format as fmt
+from fedaudit.reports.imported import Check
+from fedaudit.reports.imported import Imported as ImportedRecord
+from fedaudit.reports.result import AuditResult
+from fedaudit.reports.section import Block, Bullets, Card, Heading, KeyValues, Paragraph, Section, Table
 
 MOST_CLIENTS = 10  # rows and columns that fit a page; the whole is in audit.json
 

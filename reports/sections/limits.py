@@ -1,7 +1,7 @@
 """Limits: what the audit does not cover, said by the audit itself."""
 
-from reports.result import AuditResult
-from reports.section import Block, Bullets, Card, Paragraph, Section
+from fedaudit.reports.result import AuditResult
+from fedaudit.reports.section import Block, Bullets, Card, Paragraph, Section
 
 
 class Limits(Section):

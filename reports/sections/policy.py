@@ -2,10 +2,10 @@
 
 from collections.abc import Sequence
 
-from reports.format import SEVERITIES, date, plural
-from reports.result import AuditResult, PolicyRule
-from reports.result import Policy as Record
-from reports.section import Block, Card, Folded, Paragraph, Section, Table
+from fedaudit.reports.format import SEVERITIES, date, plural
+from fedaudit.reports.result import AuditResult, PolicyRule
+from fedaudit.reports.result import Policy as Record
+from fedaudit.reports.section import Block, Card, Folded, Paragraph, Section, Table
 
 
 class Policy(Section):

@@ -2,10 +2,10 @@
 
 import math
 
-from attacks.measure import named
-from reports import format as fmt
-from reports.result import Alternative, AuditResult, Severity, Trade
-from reports.section import Block, Bullets, Card, Chart, Heading, Paragraph, Section, Table
+from fedaudit.attacks.measure import named
+from fedaudit.reports import format as fmt
+from fedaudit.reports.result import Alternative, AuditResult, Severity, Trade
+from fedaudit.reports.section import Block, Bullets, Card, Chart, Heading, Paragraph, Section, Table
 
 
 class Protections(Section):

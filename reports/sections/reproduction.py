@@ -2,10 +2,10 @@
 
 from collections.abc import Mapping
 
-from reports import format as fmt
-from reports.record import SealRecord
-from reports.result import AuditResult
-from reports.section import Block, Card, Code, Folded, Heading, KeyValues, Paragraph, Section, Table
+from fedaudit.reports import format as fmt
+from fedaudit.reports.record import SealRecord
+from fedaudit.reports.result import AuditResult
+from fedaudit.reports.section import Block, Card, Code, Folded, Heading, KeyValues, Paragraph, Section, Table
 
 
 class Reproduction(Section):

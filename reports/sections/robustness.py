@@ -3,11 +3,11 @@
 from bisect import bisect_right
 from collections.abc import Sequence
 
-from attacks.evidence import Evidence
-from reports import format as fmt
-from reports.result import AuditResult, Finding, Gallery, Outcome
-from reports.robustness import LEAST_SEEDS, DefenceCost, MatrixCell, Robustness
-from reports.section import (
+from fedaudit.attacks.evidence import Evidence
+from fedaudit.reports import format as fmt
+from fedaudit.reports.result import AuditResult, Finding, Gallery, Outcome
+from fedaudit.reports.robustness import LEAST_SEEDS, DefenceCost, MatrixCell, Robustness
+from fedaudit.reports.section import (
     Bar,
     Block,
     Bullets,
@@ -22,7 +22,7 @@ from reports.section import (
     Section,
     Table,
 )
-from reports.sections._not_run import unfinished
+from fedaudit.reports.sections._not_run import unfinished
 
 MOST_COLUMNS = 6
 ON_PAPER = 100  # cells whose folders are printed

@@ -1,9 +1,9 @@
 """Scope: what was audited, in words and numbers that a reviewer can check."""
 
-from reports import format as fmt
-from reports.result import AuditResult
-from reports.result import Scope as ScopeRecord
-from reports.section import Block, Bullets, Card, Heading, KeyValues, Paragraph, Section, Table
+from fedaudit.reports import format as fmt
+from fedaudit.reports.result import AuditResult
+from fedaudit.reports.result import Scope as ScopeRecord
+from fedaudit.reports.section import Block, Bullets, Card, Heading, KeyValues, Paragraph, Section, Table
 
 MOST_CLIENTS = 20  # rows of a table; the whole is in audit.json
 MOST_CLASSES = 12  # columns that fit a page

@@ -2,10 +2,10 @@
 
 from collections.abc import Sequence
 
-from attacks.evidence import Series
-from reports import format as fmt
-from reports.result import AuditResult, Figure, History
-from reports.section import Block, Card, Chart, Folded, KeyValues, Paragraph, Section, Table
+from fedaudit.attacks.evidence import Series
+from fedaudit.reports import format as fmt
+from fedaudit.reports.result import AuditResult, Figure, History
+from fedaudit.reports.section import Block, Card, Chart, Folded, KeyValues, Paragraph, Section, Table
 
 MOST_ROWS = 12
 OTHERS = ("absence", "alternatives", "budget", "robustness")  # figures of other sections

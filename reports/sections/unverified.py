@@ -1,8 +1,8 @@
 """Unverified claims: what attacks assert of clients whose examples the auditor was not given."""
 
-from reports.imported import Unverified as UnverifiedRecord
-from reports.result import AuditResult
-from reports.section import Block, Bullets, Card, Heading, Paragraph, Section, Table
+from fedaudit.reports.imported import Unverified as UnverifiedRecord
+from fedaudit.reports.result import AuditResult
+from fedaudit.reports.section import Block, Bullets, Card, Heading, Paragraph, Section, Table
 
 MOST = 50  # clients of one table; all are in audit.json
 

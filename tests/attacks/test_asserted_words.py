@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from attacks.timing.speed_profile import SpeedProfile
-from attacks.updates.label_counts_from_gradient import LabelCountsFromGradient
-from attacks.updates.rare_class import RareClass
+from fedaudit.attacks.timing.speed_profile import SpeedProfile
+from fedaudit.attacks.updates.label_counts_from_gradient import LabelCountsFromGradient
+from fedaudit.attacks.updates.rare_class import RareClass
 
 CLASSES = ["cat", "dog", "owl"]
 

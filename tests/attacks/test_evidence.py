@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 from pydantic import TypeAdapter
 
-from attacks import measure
-from attacks.evidence import Baseline, Evidence, Series
-from attacks.measure import MEASURES, Measure
-from fl.threat import Position, ThreatModel
-from reports.result import AuditResult, Figure, Finding, Outcome, Severity
+from fedaudit.attacks import measure
+from fedaudit.attacks.evidence import Baseline, Evidence, Series
+from fedaudit.attacks.measure import MEASURES, Measure
+from fedaudit.fl.threats.threat import Position, ThreatModel
+from fedaudit.reports.result import AuditResult, Figure, Finding, Outcome, Severity
 
 ROOT = Path(__file__).parents[2]
 # Functions that take a measure's name first, beside Evidence(measure=...)
@@ -167,6 +167,6 @@ def test_the_schema_of_a_result_has_the_fields_of_the_records() -> None:
 
 
 def test_the_records_import_neither_torch_nor_numpy() -> None:
-    code = "import sys, attacks.evidence; print(sorted({'torch', 'numpy', 'scipy'} & set(sys.modules)))"
+    code = "import sys, fedaudit.attacks.evidence; print(sorted({'torch', 'numpy', 'scipy'} & set(sys.modules)))"
     said = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     assert said.stdout.strip() == "[]"

@@ -8,7 +8,7 @@ import pytest
 from scipy import stats as scipy_stats
 from sklearn.metrics import roc_auc_score
 
-from attacks import stats
+from fedaudit.attacks import stats
 
 RUNS, ALPHA = 200, 0.05
 MOST = ALPHA + 3 * np.sqrt(ALPHA * (1 - ALPHA) / RUNS)  # 0.096: false alarms allowed by chance

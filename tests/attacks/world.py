@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 from sklearn.datasets import load_digits
 from torch import Tensor, nn
 
-from attacks.attack import Images, Knowledge, Unseen
-from fl.artifact import SERVER, Artifact, Channel, Party
-from fl.kinds import Kind
+from fedaudit.attacks.attack import Images, Knowledge, Unseen
+from fedaudit.fl.artifact import SERVER, Artifact, Channel, Party
+from fedaudit.fl.kinds import Kind
 
 Arrays = Mapping[str, NDArray[Any]]
 CLASSES, FEATURES, SHAPE = 10, 64, (1, 8, 8)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from audit.cli.main import app
+from fedaudit.audit.cli.main import app
 from tests.audit.tiny import HERE, TEXT
 
 RUNNER = CliRunner()
@@ -123,7 +123,7 @@ CONFIGS = {  # what is wrong: (text, a phrase of the sentence, a phrase of the h
     "class of another kind": (
         TEXT.replace("name: fedavg", f"name: '{HERE}:NoPlugin'"),
         "is not a Method",
-        "fl.method",
+        "fedaudit.fl.method",
     ),
 }
 
@@ -157,11 +157,11 @@ def test_files_that_are_no_text_or_not_there(tmp_path: Path) -> None:
 
 def run_folder(tmp_path: Path, **changes: str) -> Path:
     """A folder as a finished simulation leaves it, with some of its files replaced."""
-    from audit.phases import links
-    from audit.phases.plan import FIXED
-    from audit.settings.config import load
-    from audit.settings.resolve import resolve
-    from audit.subject.rundir import RunDir
+    from fedaudit.audit.attestation import chain
+    from fedaudit.audit.case.run_folder import RunDir
+    from fedaudit.audit.phases.plan import FIXED
+    from fedaudit.audit.settings.config import load
+    from fedaudit.audit.settings.resolve import resolve
 
     source = tmp_path / "config-source.yaml"
     source.write_text(TEXT)
@@ -172,11 +172,11 @@ def run_folder(tmp_path: Path, **changes: str) -> Path:
     entry = {"started": "2026-01-01T00:00:00+00:00", "seconds": 1.0, "settings": settings}
     run.write_json(run.phases, {"simulate": entry})
     run.write(run.ledger, b"")
-    links.begin(run, config, "simulate", settings)
+    chain.begin(run, config, "simulate", settings)
     named = {name.replace("_json", ".json").replace("_yaml", ".yaml"): text for name, text in changes.items()}
     for name, text in named.items():
         run.write(run.path / name, text.encode())
-    links.end(run, "simulate")  # an owner whose chain fits what is wrong
+    chain.end(run, "simulate")  # an owner whose chain fits what is wrong
     return run.path
 
 
@@ -263,8 +263,6 @@ def test_other_settings_are_refused_by_key_and_both_values(tmp_path: Path) -> No
 def test_the_installed_command_fails_the_same_way(tmp_path: Path) -> None:
     path = tmp_path / "bad.yaml"
     path.write_text(TEXT.replace("clients: 4", "clints: 4"))
-    done = subprocess.run(
-        [sys.executable, "-m", "audit.cli.main", "show", str(path)], capture_output=True, text=True
-    )
+    done = subprocess.run([sys.executable, "-m", "fedaudit", "show", str(path)], capture_output=True, text=True)
     assert done.returncode == 2 and done.stdout == ""
     assert done.stderr == (f"error: {path}:4: unknown key federation.clints\n  hint: did you mean 'clients'?\n")

@@ -11,8 +11,8 @@ import pytest
 from pypdf import PdfReader
 from typer.testing import CliRunner
 
-from audit.cli.main import app
-from reports.result import AuditResult, Outcome
+from fedaudit.audit.cli.main import app
+from fedaudit.reports.result import AuditResult, Outcome
 
 ROOT = Path(__file__).parents[2]
 
@@ -135,7 +135,7 @@ workers: 0
 def test_a_killed_run_continues_to_the_same_bits(tmp_path: Path) -> None:
     config = tmp_path / "config.yaml"
     config.write_text(SMALL.replace("METHOD", "rebafl").replace("workers: 0", "workers: 2"))
-    command = [sys.executable, "-m", "audit.cli.main", "simulate", str(config), "--out"]
+    command = [sys.executable, "-m", "fedaudit", "simulate", str(config), "--out"]
     subprocess.run([*command, str(tmp_path / "whole")], cwd=ROOT, check=True, timeout=120)
     killer = KILLER.format(root=str(ROOT), config=str(config), out=str(tmp_path / "killed"))
     killed = subprocess.run([sys.executable, "-c", killer], cwd=ROOT, timeout=120, check=False)
@@ -148,7 +148,7 @@ def test_a_killed_run_continues_to_the_same_bits(tmp_path: Path) -> None:
 KILLER = """
 import os, signal, sys
 sys.path.insert(0, {root!r})
-from fl import wire
+from fedaudit.fl.wire import wire
 uplink, seen = wire.Wire.uplink, []
 def dying(self, round, message, sender, reference):
     seen.append(sender)
@@ -156,7 +156,7 @@ def dying(self, round, message, sender, reference):
         os.kill(os.getpid(), signal.SIGKILL)
     return uplink(self, round, message, sender, reference)
 wire.Wire.uplink = dying
-from audit.cli.main import app
+from fedaudit.audit.cli.main import app
 app(["simulate", {config!r}, "--out", {out!r}])
 """
 
@@ -164,14 +164,14 @@ MINE = """
 from dataclasses import dataclass, replace
 import numpy as np
 from torch import nn
-from attacks.attack import Attack, Card
-from attacks.evidence import Baseline, Evidence
-from fl.threat import Goal, Position, ThreatModel
-from fl.kinds import Kind
-from fl.dataset import Arrays, Data, Dataset
-from fl.method import LocalConfig
-from fl.methods.fedavg import FedAvg
-from reports.section import Card as SectionCard, Paragraph, Section
+from fedaudit.attacks.attack import Attack, Card
+from fedaudit.attacks.evidence import Baseline, Evidence
+from fedaudit.fl.threats.threat import Goal, Position, ThreatModel
+from fedaudit.fl.kinds import Kind
+from fedaudit.fl.data.dataset import Arrays, Data, Dataset
+from fedaudit.fl.method import LocalConfig
+from fedaudit.fl.methods.fedavg import FedAvg
+from fedaudit.reports.section import Card as SectionCard, Paragraph, Section
 
 class Stripes(Dataset):
     title = "Stripes"

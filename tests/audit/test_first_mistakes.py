@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from audit.cli.main import app
-from fl.datasets.npz import NPZ
+from fedaudit.audit.cli.main import app
+from fedaudit.fl.datasets.npz import NPZ
 
 RNG = np.random.default_rng(0)
 N = 24
@@ -228,7 +228,7 @@ def test_labels_as_text_are_the_classes_in_order(tmp_path: Path) -> None:
 
 OWN = """
 import numpy as np, torch
-from fl.dataset import Arrays, Data, Dataset
+from fedaudit.fl.data.dataset import Arrays, Data, Dataset
 
 class Mine(Dataset):
     title = "Mine"

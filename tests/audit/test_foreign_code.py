@@ -9,9 +9,9 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from audit.cli.main import app
-from audit.settings.code import named_code
-from audit.settings.config import load
+from fedaudit.audit.cli.main import app
+from fedaudit.audit.settings.code import named_code
+from fedaudit.audit.settings.config import load
 from tests.audit.test_bad_input import refused, run_folder
 from tests.audit.tiny import TEXT
 
@@ -34,7 +34,9 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_a_file_beside_a_config_is_not_importable_unless_it_is_named(here: Path) -> None:
     for name in ("tqdm", "mine", "own_helper"):
-        (here / f"{name}.py").write_text("from fl.methods.fedavg import FedAvg\nclass Mine(FedAvg): ...\n")
+        (here / f"{name}.py").write_text(
+            "from fedaudit.fl.methods.fedavg import FedAvg\nclass Mine(FedAvg): ...\n"
+        )
     (here / "c.yaml").write_text(PLAIN.replace("fedavg", "mine:Mine"))
     path = list(sys.path)
     shown = RUNNER.invoke(app, ["show", "c.yaml"])
@@ -54,7 +56,7 @@ def test_two_configs_each_get_the_file_beside_them(here: Path) -> None:
     for folder, rounds in (("one", 11), ("two", 12)):
         (here / folder).mkdir()
         (here / folder / "mine.py").write_text(
-            "from dataclasses import dataclass\nfrom fl.methods.fedavg import FedAvg\n"
+            "from dataclasses import dataclass\nfrom fedaudit.fl.methods.fedavg import FedAvg\n"
             "class Mine(FedAvg):\n    @dataclass(frozen=True, kw_only=True)\n    class Config(FedAvg.Config):\n"
             f"        rounds: int = {rounds}\n"
         )
@@ -66,7 +68,7 @@ def test_two_configs_each_get_the_file_beside_them(here: Path) -> None:
 def test_a_package_beside_the_config_may_have_several_files(here: Path) -> None:
     (here / "mypack").mkdir()
     (here / "mypack" / "__init__.py").write_text("")
-    (here / "mypack" / "base.py").write_text("from fl.methods.fedavg import FedAvg\n")
+    (here / "mypack" / "base.py").write_text("from fedaudit.fl.methods.fedavg import FedAvg\n")
     (here / "mypack" / "prox.py").write_text("from mypack.base import FedAvg\nclass Prox(FedAvg): ...\n")
     (here / "c.yaml").write_text(PLAIN.replace("fedavg", "mypack.prox:Prox"))
     assert RUNNER.invoke(app, ["show", "c.yaml"]).exit_code == 0
@@ -143,12 +145,14 @@ def test_a_name_that_is_no_module_and_class_is_refused_before_anything_is_loaded
 
 def test_a_process_that_is_not_forked_is_given_the_files_it_needs(here: Path) -> None:
     (here / "plan").mkdir()
-    (here / "plan" / "mine.py").write_text("from fl.plugin import Plugin\nclass Mine(Plugin): ...\n")
+    (here / "plan" / "mine.py").write_text(
+        "from fedaudit.fl.runtime.plugin import Plugin\nclass Mine(Plugin): ...\n"
+    )
     made = """
 import pickle, sys
 from functools import partial
 from pathlib import Path
-from fl import foreign
+from fedaudit.fl.runtime import foreign
 foreign.bring("mine:Mine", [Path("plan")])
 sys.stdout.buffer.write(pickle.dumps(foreign.Carried(partial(foreign.find("mine:Mine")))))
 """

@@ -5,10 +5,10 @@ from dataclasses import dataclass
 import numpy as np
 from torch import Tensor, nn
 
-from fl.dataset import Arrays, Data, Dataset
-from fl.model import Net
-from fl.participation import Availability, Participation
-from fl.partition import Index, Partition
+from fedaudit.fl.data.dataset import Arrays, Data, Dataset
+from fedaudit.fl.data.participation import Availability, Participation
+from fedaudit.fl.data.partition import Index, Partition
+from fedaudit.fl.model import Net
 
 HERE = "tests.audit.tiny"
 TEXT = f"""

@@ -11,12 +11,12 @@ from typing import Any
 
 import torch
 
-from attacks.attack import Attack, Knowledge
-from attacks.models._targets import GLOBAL, RELAYED, UPDATE
-from attacks.poisoning.imprint import imprinted
-from audit.settings import catalog
-from fl.artifact import Artifact, Channel
-from fl.kinds import Kind
+from fedaudit.attacks.attack import Attack, Knowledge
+from fedaudit.attacks.models._targets import GLOBAL, RELAYED, UPDATE
+from fedaudit.attacks.poisoning.imprint import imprinted
+from fedaudit.audit.settings import catalog
+from fedaudit.fl.artifact import Artifact, Channel
+from fedaudit.fl.kinds import Kind
 from tests.attacks.condensed.condensed_world import CondensedWorld
 from tests.attacks.condensed.test_condensed_refinement import QUICK, MeanCondenser, NoisyWorld
 from tests.attacks.condensed.test_mashed_membership import means
@@ -41,7 +41,7 @@ class Stage:
 
     view: Sequence[Artifact]
     knowledge: Knowledge
-    truth: Any  # attacks.attack.Truth, as far as these attacks ask
+    truth: Any  # fedaudit.attacks.attack.Truth, as far as these attacks ask
     settings: dict[str, Any] = field(default_factory=dict)
     # condition of the evidence that shows the planted leak; empty: what the attack marks as its positive control
     leak: dict[str, str] = field(default_factory=dict)

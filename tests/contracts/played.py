@@ -10,10 +10,10 @@ from functools import cache
 import numpy as np
 import torch
 
-from attacks.attack import Claim
-from attacks.evidence import Evidence
-from fl.artifact import Artifact
-from fl.workers import one_thread
+from fedaudit.attacks.attack import Claim
+from fedaudit.attacks.evidence import Evidence
+from fedaudit.fl.artifact import Artifact
+from fedaudit.fl.runtime.workers import one_thread
 from tests.contracts.attack_worlds import made, stage
 
 

@@ -8,16 +8,16 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from attacks.attack import Images, Knowledge
-from audit.observer.generators import KnownGenerators
-from audit.observer.models import KnownArchitecture
-from fl.artifact import SERVER, Artifact, Channel, Party
-from fl.dataset import Arrays, Data
-from fl.families.gan import GanConfig
-from fl.kinds import MODEL, Kind
-from fl.model import Net
-from fl.models.char_lstm import CharLSTM
-from fl.models.logreg import LogReg
+from fedaudit.attacks.attack import Images, Knowledge
+from fedaudit.audit.observer.generators import KnownGenerators
+from fedaudit.audit.observer.models import KnownArchitecture
+from fedaudit.fl.artifact import SERVER, Artifact, Channel, Party
+from fedaudit.fl.data.dataset import Arrays, Data
+from fedaudit.fl.families.gan import GanConfig
+from fedaudit.fl.kinds import MODEL, Kind
+from fedaudit.fl.model import Net
+from fedaudit.fl.models.char_lstm import CharLSTM
+from fedaudit.fl.models.logreg import LogReg
 
 CHANNELS = {
     Channel.UPLINK: (Party.client(0), ("server",)),

@@ -6,9 +6,9 @@ from math import inf
 
 import pytest
 
-from audit.dp.accountant import Accountant, Bound
-from audit.settings import catalog
-from fl.ledger import Release
+from fedaudit.audit.accounting.accountant import Accountant, Bound
+from fedaudit.audit.settings import catalog
+from fedaudit.fl.ledger import Release
 
 NAMES = catalog.names("accountants")
 SERVER = ("server",)

@@ -4,9 +4,9 @@ import importlib.util
 
 import pytest
 
-from attacks.attack import Attack, Effort, Knowledge
-from audit.settings import catalog
-from fl.kinds import Kind
+from fedaudit.attacks.attack import Attack, Effort, Knowledge
+from fedaudit.audit.settings import catalog
+from fedaudit.fl.kinds import Kind
 from tests.contracts.words import odd
 
 NAMES = catalog.names("attacks")
@@ -37,7 +37,7 @@ def test_it_states_its_effort_by_which_auto_plans_it(name: str) -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_the_control_that_a_card_names_exists(name: str) -> None:
     control = catalog.load("attacks", name).card.control
-    assert control == "" or importlib.util.find_spec(f"audit.controls.{control}")
+    assert control == "" or importlib.util.find_spec(f"fedaudit.audit.controls.{control}")
 
 
 @pytest.mark.parametrize("name", NAMES)

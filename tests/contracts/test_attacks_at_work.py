@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from attacks.evidence import Evidence
-from audit.observer.view import Observer, seen
-from audit.settings import catalog
-from fl.artifact import SERVER, Artifact, Channel, Party, Role
-from fl.kinds import Kind
-from fl.threat import Position
-from fl.workers import one_thread
+from fedaudit.attacks.evidence import Evidence
+from fedaudit.audit.observer.view import Observer, seen
+from fedaudit.audit.settings import catalog
+from fedaudit.fl.artifact import SERVER, Artifact, Channel, Party, Role
+from fedaudit.fl.kinds import Kind
+from fedaudit.fl.runtime.workers import one_thread
+from fedaudit.fl.threats.threat import Position
 from tests.contracts.attack_worlds import SLOW, WORLDS, made, stage
 from tests.contracts.played import claim, claimed, digest, evidence, reordered, same, told
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from attacks.attack import Attack
-from audit.settings import catalog
+from fedaudit.attacks.attack import Attack
+from fedaudit.audit.settings import catalog
 from tests.contracts.attack_worlds import made, stage
 from tests.contracts.strange import STRANGE
 

@@ -2,9 +2,9 @@
 
 import pytest
 
-from audit.settings import catalog
-from fl.participation import Availability
-from fl.streams import Streams
+from fedaudit.audit.settings import catalog
+from fedaudit.fl.data.participation import Availability
+from fedaudit.fl.runtime.streams import Streams
 from tests.contracts.words import odd
 
 NAMES = catalog.names("availability")

@@ -6,10 +6,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from audit.settings import catalog
-from fl.dataset import Dataset
-from fl.errors import UserError
-from fl.plugin import configure
+from fedaudit.audit.settings import catalog
+from fedaudit.fl.data.dataset import Dataset
+from fedaudit.fl.runtime.errors import UserError
+from fedaudit.fl.runtime.plugin import configure
 
 NAMES = catalog.names("datasets")
 

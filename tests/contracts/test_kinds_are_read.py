@@ -4,10 +4,10 @@ from collections import defaultdict
 
 import pytest
 
-from attacks.trials.unread import UNREAD
-from audit.settings import catalog
-from fl.artifact import Channel
-from fl.kinds import Kind
+from fedaudit.attacks.evaluation.unread import UNREAD
+from fedaudit.audit.settings import catalog
+from fedaudit.fl.artifact import Channel
+from fedaudit.fl.kinds import Kind
 from tests.contracts.words import odd
 
 READ: dict[Kind, set[str]] = defaultdict(set)

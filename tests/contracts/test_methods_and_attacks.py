@@ -7,15 +7,15 @@ from tempfile import mkdtemp
 
 import pytest
 
-from attacks.attack import Attack
-from audit.observer.view import absent, granted, observer, seen
-from audit.phases import attack, simulate
-from audit.phases.attack import Bench
-from audit.settings import catalog
-from audit.settings.config import Config
-from audit.settings.errors import validate
-from audit.subject.open import open_case
-from audit.subject.rundir import RunDir
+from fedaudit.attacks.attack import Attack
+from fedaudit.audit.case.open import open_case
+from fedaudit.audit.case.run_folder import RunDir
+from fedaudit.audit.observer.view import absent, granted, observer, seen
+from fedaudit.audit.phases import attack, simulate
+from fedaudit.audit.phases.attack import Bench
+from fedaudit.audit.settings import catalog
+from fedaudit.audit.settings.config import Config
+from fedaudit.audit.settings.errors import validate
 from tests.fl.test_all_methods import light
 
 ATTACKS = catalog.names("attacks")

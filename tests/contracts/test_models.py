@@ -3,10 +3,10 @@
 import pytest
 import torch
 
-from audit.settings import catalog
-from fl.errors import UserError
-from fl.model import Net, initialise
-from fl.streams import Streams
+from fedaudit.audit.settings import catalog
+from fedaudit.fl.model import Net, initialise
+from fedaudit.fl.runtime.errors import UserError
+from fedaudit.fl.runtime.streams import Streams
 
 SHAPES = [(1, 32, 32), (3, 32, 32), (12,)]
 

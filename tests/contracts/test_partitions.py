@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from audit.settings import catalog
-from fl.errors import UserError
-from fl.partition import Index, Partition
-from fl.streams import Streams
+from fedaudit.audit.settings import catalog
+from fedaudit.fl.data.partition import Index, Partition
+from fedaudit.fl.runtime.errors import UserError
+from fedaudit.fl.runtime.streams import Streams
 from tests.contracts.words import odd
 
 NAMES = catalog.names("partitions")

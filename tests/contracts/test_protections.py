@@ -5,11 +5,11 @@ from typing import Any
 import pytest
 import torch
 
-from audit.settings import catalog
-from fl.kinds import Kind
-from fl.ledger import Release
-from fl.plugin import configure
-from fl.protection import Message, Protection
+from fedaudit.audit.settings import catalog
+from fedaudit.fl.kinds import Kind
+from fedaudit.fl.ledger import Release
+from fedaudit.fl.runtime.plugin import configure
+from fedaudit.fl.wire.protection import Message, Protection
 from tests.fl.protections.sends import PROTOTYPES, send
 
 NAMES = catalog.names("protections")

@@ -14,11 +14,11 @@ import xmlschema
 from cyclonedx.schema import SchemaVersion
 from cyclonedx.validation.json import JsonStrictValidator
 
-from audit.settings import catalog
-from audit.settings.schema import result_schema
-from reports.document import Document, compose
-from reports.record import SealRecord
-from reports.result import AuditResult, GateRecord, Outcome, Severity
+from fedaudit.audit.settings import catalog
+from fedaudit.audit.settings.schema import result_schema
+from fedaudit.reports.document import Document, compose
+from fedaudit.reports.record import SealRecord
+from fedaudit.reports.result import AuditResult, GateRecord, Outcome, Severity
 from tests.reports.sample import result
 from tests.test_house import ROOT
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from audit.settings import catalog
+from fedaudit.audit.settings import catalog
 from tests.contracts.words import odd
 
 

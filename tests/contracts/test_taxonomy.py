@@ -5,11 +5,11 @@ from typing import get_args
 
 import pytest
 
-from attacks.poisoning._backdoors import Backdoors
-from audit.settings import catalog
-from audit.verdict.taxonomy import EDITIONS, GOALS, ROWS, SORTS, SOURCES, in_words, placed, taxa
-from fl.threat import Goal
-from reports.result import Finding, Outcome, Severity
+from fedaudit.attacks.poisoning._backdoors import Backdoors
+from fedaudit.audit.settings import catalog
+from fedaudit.audit.verdict.taxonomy import EDITIONS, GOALS, ROWS, SORTS, SOURCES, in_words, placed, taxa
+from fedaudit.fl.threats.threat import Goal
+from fedaudit.reports.result import Finding, Outcome, Severity
 
 OURS = {*catalog.names("attacks"), *catalog.names("adversaries")}
 FORMS = {  # as the editions write their ids

@@ -2,7 +2,7 @@
 
 import re
 
-from audit.settings import catalog
+from fedaudit.audit.settings import catalog
 
 PLUGINS = {name for kind in catalog.SHELVES for name in catalog.names(kind)}
 

@@ -8,19 +8,19 @@ from typing import Any
 import pytest
 import torch
 
-from audit.settings import catalog
-from fl.adversary import Adversary, Card, Colluded, Meeting, Message
-from fl.client import Client, Reply, count_of
-from fl.compromise import Compromise
-from fl.errors import UserError
-from fl.kinds import Kind
-from fl.ledger import read
-from fl.protection import Protection
-from fl.protections.central_dp import CentralDP
-from fl.protections.dp_gaussian import DPGaussian
-from fl.protections.secure_aggregation import SecureAggregation
-from fl.streams import Streams
-from fl.wire import Wire
+from fedaudit.audit.settings import catalog
+from fedaudit.fl.clients.client import Client, Reply, count_of
+from fedaudit.fl.kinds import Kind
+from fedaudit.fl.ledger import read
+from fedaudit.fl.protections.central_dp import CentralDP
+from fedaudit.fl.protections.dp_gaussian import DPGaussian
+from fedaudit.fl.protections.secure_aggregation import SecureAggregation
+from fedaudit.fl.runtime.errors import UserError
+from fedaudit.fl.runtime.streams import Streams
+from fedaudit.fl.threats.adversary import Adversary, Card, Colluded, Meeting, Message
+from fedaudit.fl.threats.compromise import Compromise
+from fedaudit.fl.wire.protection import Protection
+from fedaudit.fl.wire.wire import Wire
 from tests.contracts.words import odd
 from tests.fl.test_all_methods import method
 from tests.fl.worlds import EVERYONE, Stopped, World, data, parts, run, same
@@ -157,7 +157,7 @@ def test_colluding_is_refused_where_replies_never_come_together_or_would_not_fit
     for name in ("fedbuff", "gandalf"):
         with pytest.raises(UserError, match="needs a round whose replies come together"):
             small(name, adversary=Everything())
-    monkeypatch.setattr("fl.aggregator.MOST_BYTES", 100)
+    monkeypatch.setattr("fedaudit.fl.aggregation.aggregator.MOST_BYTES", 100)
     with pytest.raises(UserError, match="needs all replies of a round at once"):
         small("fedavg", adversary=Everything())
 

@@ -11,16 +11,16 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
-from fl import plugin
-from fl.artifact import SERVER, Channel
-from fl.dataset import Arrays
-from fl.kinds import Kind
-from fl.method import LocalConfig, Method
-from fl.recorder import manifest
+from fedaudit.fl.artifact import SERVER, Channel
+from fedaudit.fl.data.dataset import Arrays
+from fedaudit.fl.kinds import Kind
+from fedaudit.fl.method import LocalConfig, Method
+from fedaudit.fl.recording.recorder import manifest
+from fedaudit.fl.runtime import plugin
 from tests.fl.test_kinds import mismatch
 from tests.fl.worlds import Stopped, Watched, World, close, data, parts, run, same
 
-NAMES = plugin.names("fl.methods")
+NAMES = plugin.names("fedaudit.fl.methods")
 COMMON = {
     "rounds": 3,
     "local_epochs": 1,
@@ -39,13 +39,13 @@ SHARED = (Kind.GAN_G, Kind.GAN_D, Kind.SEED_SAMPLES, Kind.MASHED_BATCH)  # what 
 
 def light(name: str, **settings: Any) -> dict[str, Any]:
     """The common settings, and these, that a method has."""
-    known = {f.name for f in dataclasses.fields(plugin.load("fl.methods", name, Method).Config)}
+    known = {f.name for f in dataclasses.fields(plugin.load("fedaudit.fl.methods", name, Method).Config)}
     return {k: v for k, v in (COMMON | settings).items() if k in known}
 
 
 def method(name: str, **settings: Any) -> Method:
     """A fresh instance with common settings; everything else at its default."""
-    found = plugin.load("fl.methods", name, Method)
+    found = plugin.load("fedaudit.fl.methods", name, Method)
     instance: Method = plugin.configure(found, light(name, **settings), "method")
     return instance
 
@@ -91,7 +91,7 @@ class Ran(NamedTuple):
 @pytest.fixture(scope="module", params=NAMES)
 def ran(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Ran:
     """Each method once."""
-    watched = Watched(plugin.load("fl.methods", request.param, Method), method(request.param).config)
+    watched = Watched(plugin.load("fedaudit.fl.methods", request.param, Method), method(request.param).config)
     folder = tmp_path_factory.mktemp(request.param)
     return Ran(watched, over(watched.method, folder), folder, request.param)
 
@@ -151,7 +151,7 @@ def test_what_the_server_sends_is_made_of_the_clients_that_it_heard(
 def test_the_card_says_what_the_method_is(name: str) -> None:
     found = method(name)
     assert found.card.title and found.card.source and len(found.card.text) > 40
-    assert (plugin.load("fl.methods", name, Method).__doc__ or _module_doc(name)).strip()
+    assert (plugin.load("fedaudit.fl.methods", name, Method).__doc__ or _module_doc(name)).strip()
 
 
 @pytest.mark.slow
@@ -171,11 +171,11 @@ def test_stacked_clients_agree_with_one_by_one(name: str) -> None:
 
 def test_settings_of_local_training_have_the_common_names() -> None:
     for name in NAMES:
-        config = plugin.load("fl.methods", name, Method).Config
+        config = plugin.load("fedaudit.fl.methods", name, Method).Config
         assert issubclass(config, LocalConfig) or not hasattr(config, "local_epochs")
 
 
 def _module_doc(name: str) -> str:
     import importlib
 
-    return importlib.import_module(f"fl.methods.{name}").__doc__ or ""
+    return importlib.import_module(f"fedaudit.fl.methods.{name}").__doc__ or ""

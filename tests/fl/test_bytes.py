@@ -10,14 +10,14 @@ import pytest
 import torch
 from torch import Tensor
 
-from attacks.prototypes._weights import several
-from fl import plugin
-from fl.artifact import SERVER, Artifact
-from fl.coded import Coded, largest, levels, part, rice, size_of
-from fl.families.widths import masks
-from fl.kinds import MODELS, Kind
-from fl.protection import Protection
-from fl.recorder import manifest
+from fedaudit.attacks.prototypes._weights import several
+from fedaudit.fl.artifact import SERVER, Artifact
+from fedaudit.fl.families.widths import masks
+from fedaudit.fl.kinds import MODELS, Kind
+from fedaudit.fl.recording.coded import Coded, largest, levels, part, rice, size_of
+from fedaudit.fl.recording.recorder import manifest
+from fedaudit.fl.runtime import plugin
+from fedaudit.fl.wire.protection import Protection
 from tests.fl.test_all_methods import NAMES, method
 from tests.fl.worlds import TinyNet, data, parts, run
 
@@ -170,10 +170,10 @@ QUICK = {*((n, p) for n in PARTLY for p in PROTECTIONS), ("fednova", "ternary")}
 def test_charged_bytes_are_those_of_what_crosses(name: str, protection: str, tmp_path: Path) -> None:
     chosen = PROTECTIONS[protection]
     active = [
-        plugin.configure(plugin.load("fl.protections", p, Protection), settings, "protections")
+        plugin.configure(plugin.load("fedaudit.fl.protections", p, Protection), settings, "protections")
         for p, settings in chosen
     ]
-    acts = {p: plugin.load("fl.protections", p, Protection) for p, _ in chosen}
+    acts = {p: plugin.load("fedaudit.fl.protections", p, Protection) for p, _ in chosen}
     world = run(
         method(name),
         folder=tmp_path,
@@ -214,15 +214,15 @@ def test_charged_bytes_are_those_of_what_crosses(name: str, protection: str, tmp
 
 @pytest.mark.parametrize("name", ["fedavg", "stc"])
 def test_what_is_summed_securely_is_masked_and_so_takes_all_its_bytes(name: str) -> None:
-    sparse = plugin.configure(plugin.load("fl.protections", "top_k", Protection), {"share": 0.1}, "x")
-    hidden = plugin.configure(plugin.load("fl.protections", "secure_aggregation", Protection), {}, "x")
+    sparse = plugin.configure(plugin.load("fedaudit.fl.protections", "top_k", Protection), {"share": 0.1}, "x")
+    hidden = plugin.configure(plugin.load("fedaudit.fl.protections", "secure_aggregation", Protection), {}, "x")
     world = run(method(name), protections=[sparse, hidden], script=[([0, 1], [0, 1])])
     numbers = sum(v.numel() for v in TinyNet().state_dict().values())
     assert {h["bytes_up"] for h in world.history} == {2 * (4 * numbers + 8)}
 
 
 def test_a_coded_payload_is_not_lost_between_processes() -> None:
-    from fl.workers import _dump, pickle
+    from fedaudit.fl.runtime.workers import _dump, pickle
 
     sent = largest({"w": torch.randn(50)}, 0.1, True)
     back = pickle.loads(_dump(sent))

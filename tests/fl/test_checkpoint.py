@@ -8,10 +8,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from fl import tree
-from fl.checkpoint import Checkpoints, Saved, is_finished
-from fl.durable import Log
-from fl.errors import UserError
+from fedaudit.fl.recording.checkpoint import Checkpoints, Saved, is_finished
+from fedaudit.fl.runtime import tree
+from fedaudit.fl.runtime.durable import Log
+from fedaudit.fl.runtime.errors import UserError
 
 STATE = {
     "model": {

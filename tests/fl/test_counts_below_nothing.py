@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from fl.kinds import Kind
-from fl.tree import finite
+from fedaudit.fl.kinds import Kind
+from fedaudit.fl.runtime.tree import finite
 
 COUNTED = [k for k in Kind if k.counted]
 

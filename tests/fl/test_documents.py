@@ -10,13 +10,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fl import plugin
-from fl.artifact import SERVER, Channel, Party
-from fl.errors import UserError
-from fl.kinds import Kind
-from fl.method import Method, RoundMethod
-from fl.methods.fedavg import FedAvg
-from fl.recorder import read
+from fedaudit.fl.artifact import SERVER, Channel, Party
+from fedaudit.fl.kinds import Kind
+from fedaudit.fl.method import Method, RoundMethod
+from fedaudit.fl.methods.fedavg import FedAvg
+from fedaudit.fl.recording.recorder import read
+from fedaudit.fl.runtime import plugin
+from fedaudit.fl.runtime.errors import UserError
 from tests.fl.worlds import run, same
 
 ROOT = Path(__file__).parents[2]
@@ -96,7 +96,7 @@ def example(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> type[RoundMethod
     monkeypatch.syspath_prepend(str(tmp_path))
     name = f"page_{next(_fresh)}"
     (tmp_path / f"{name}.py").write_text(code(README))
-    return plugin.load("fl.methods", f"{name}:FedProxL1", Method)  # type: ignore[return-value]
+    return plugin.load("fedaudit.fl.methods", f"{name}:FedProxL1", Method)  # type: ignore[return-value]
 
 
 def configured(cls: type[RoundMethod], **settings: object) -> RoundMethod:

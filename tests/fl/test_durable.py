@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from fl import durable
-from fl.checkpoint import Checkpoints, Saved
-from fl.durable import Log, sync
-from fl.errors import UserError
+from fedaudit.fl.recording.checkpoint import Checkpoints, Saved
+from fedaudit.fl.runtime import durable
+from fedaudit.fl.runtime.durable import Log, sync
+from fedaudit.fl.runtime.errors import UserError
 from tests.test_house import MODULES
 
 # Calls that write, wherever they are, and where one is allowed with the reason
@@ -31,10 +31,10 @@ WRITES = {
     *("NamedTemporaryFile", "mkstemp", "fdopen", "hardlink_to", "write_video", "dump", "fsync", "savetxt"),
 }
 ALLOWED = {
-    "fl.durable": "the one place",
-    "audit.reproduce.inbox_bench": "examples as an npz in memory, which fl.durable writes",
-    "audit.subject.recorders.plain": "it runs in other people's environments, where nothing of ours is",
-    "reports.renderers.pdf": "typst reads its input from a temporary folder of its own",
+    "fedaudit.fl.runtime.durable": "the one place",
+    "benchmarks.speed.importing": "examples as an npz in memory, which fedaudit.fl.runtime.durable writes",
+    "fedaudit.audit.importing.recorders.plain": "it runs where nothing of ours is installed",
+    "fedaudit.reports.renderers.pdf": "typst reads its input from a temporary folder of its own",
 }
 
 

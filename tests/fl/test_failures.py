@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from fl import plugin
-from fl.failures import FailureConfig, RandomFaults, Turn, turn
-from fl.method import Method
-from fl.plugin import configure
-from fl.streams import Streams
+from fedaudit.fl.clients.failures import FailureConfig, RandomFaults, Turn, turn
+from fedaudit.fl.method import Method
+from fedaudit.fl.runtime import plugin
+from fedaudit.fl.runtime.plugin import configure
+from fedaudit.fl.runtime.streams import Streams
 from tests.fl.test_all_methods import NAMES, light
 from tests.fl.worlds import EVERYONE, World, data, parts, run
 
@@ -93,7 +93,7 @@ def test_nothing_fails_by_default() -> None:
 
 def over(name: str, failures: FailureConfig, tolerance: bool = True) -> World:
     settings = light(name, rounds=2, gan=SHORT, labeler_rounds=1, faults={"tolerance": tolerance})
-    made: Any = configure(plugin.load("fl.methods", name, Method), settings, "method")
+    made: Any = configure(plugin.load("fedaudit.fl.methods", name, Method), settings, "method")
     d, index = data(n=100), parts(data(n=80), skew=False)  # the server owns what is left
     return run(made, script=EVERYONE, failures=failures, empty_round="skip", d=d, index=index)
 

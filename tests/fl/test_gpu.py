@@ -3,17 +3,17 @@
 import pytest
 import torch
 
-from fl import plugin
-from fl.method import RoundMethod
+from fedaudit.fl.method import RoundMethod
+from fedaudit.fl.runtime import plugin
 from tests.fl.worlds import close, data, parts, run
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")]
 
 
-@pytest.mark.parametrize("name", plugin.names("fl.methods"))
+@pytest.mark.parametrize("name", plugin.names("fedaudit.fl.methods"))
 def test_stacked_clients_on_cuda_agree_with_the_cpu(name: str) -> None:
     def method() -> RoundMethod:
-        found = plugin.load("fl.methods", name, RoundMethod)
+        found = plugin.load("fedaudit.fl.methods", name, RoundMethod)
         settings = {"rounds": 3, "local_epochs": 1, "batch_size": 8, "lr": 0.05}
         made: RoundMethod = plugin.configure(found, settings, "method")
         return made

@@ -10,34 +10,45 @@ from tests.test_house import FILES, MODULES, PACKAGES, imports
 # What a folder may import of ours, itself aside. attacks reads records, never the simulator.
 ALLOWED = {
     "fl": (),
-    "reports": ("attacks.evidence", "attacks.measure", "fl.threat"),  # the records it prints
+    "reports": (
+        "fedaudit.attacks.evidence",
+        "fedaudit.attacks.measure",
+        "fedaudit.fl.threats.threat",
+    ),  # the records it prints
     "attacks": (
-        "fl.adversary",
-        "fl.artifact",
-        "fl.kinds",
-        "fl.threat",
-        "fl.ranges",
-        "fl.ledger",
-        "fl.errors",
-        "fl.plugin",
-        "fl.streams",
+        "fedaudit.fl.threats.adversary",
+        "fedaudit.fl.artifact",
+        "fedaudit.fl.kinds",
+        "fedaudit.fl.threats.threat",
+        "fedaudit.fl.runtime.ranges",
+        "fedaudit.fl.ledger",
+        "fedaudit.fl.runtime.errors",
+        "fedaudit.fl.runtime.plugin",
+        "fedaudit.fl.runtime.streams",
     ),
-    "audit": ("fl", "attacks", "reports"),
+    "audit": ("fedaudit.fl", "fedaudit.attacks", "fedaudit.reports"),
 }
 
 
 def test_there_is_something_to_read() -> None:
-    assert {"fl.wire", "fl.methods.fedavg", "attacks.attack", "reports.result"} <= set(MODULES)
-    assert "fl.recorder" in imports("fl.wire") and "fl.artifact" in imports("attacks.attack")
+    assert {
+        "fedaudit.fl.wire.wire",
+        "fedaudit.fl.methods.fedavg",
+        "fedaudit.attacks.attack",
+        "fedaudit.reports.result",
+    } <= set(MODULES)
+    assert "fedaudit.fl.recording.recorder" in imports(
+        "fedaudit.fl.wire.wire"
+    ) and "fedaudit.fl.artifact" in imports("fedaudit.attacks.attack")
 
 
 @pytest.mark.parametrize("folder", PACKAGES)
 def test_imports_go_in_one_direction(folder: str) -> None:
-    allowed = (folder, *ALLOWED[folder])
+    allowed = (f"fedaudit.{folder}", *ALLOWED[folder])
     wrong = [
         f"{module} imports {target}"
         for module in MODULES
-        if module.split(".")[0] == folder
+        if module.startswith(f"fedaudit.{folder}.")
         for target in imports(module)
         if not any(target == a or target.startswith(f"{a}.") for a in allowed)
     ]

@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from audit.settings import catalog
-from fl.artifact import Artifact
-from fl.kinds import Kind, Row, Summed, Tells
+from fedaudit.audit.settings import catalog
+from fedaudit.fl.artifact import Artifact
+from fedaudit.fl.kinds import Kind, Row, Summed, Tells
 
 FORMAT = (Path(__file__).parents[2] / "docs" / "artifact-format.md").read_text()
 
@@ -72,16 +72,15 @@ def test_a_kind_is_its_name_and_survives_pickling_as_itself() -> None:
 
 
 def test_reading_kinds_and_threats_imports_no_library() -> None:
-    code = (
-        "import sys, fl.kinds, fl.threat; print([m for m in ('torch', 'numpy', 'pydantic') if m in sys.modules])"
-    )
+    code = "import sys, fedaudit.fl.kinds, fedaudit.fl.threats.threat"
+    code += "; print([m for m in ('torch', 'numpy', 'pydantic') if m in sys.modules])"
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
     assert out.stdout.strip() == "[]"
 
 
 def test_mismatch_sees_a_wrong_name_and_a_wrong_shape() -> None:
     def artifact(**payload: object) -> Artifact:
-        from fl.artifact import SERVER, Channel
+        from fedaudit.fl.artifact import SERVER, Channel
 
         held = {k: np.asarray(v) for k, v in payload.items()}
         return Artifact(

@@ -6,19 +6,19 @@ from pathlib import Path
 import pytest
 import torch
 
-from fl.availability.bernoulli import Bernoulli
-from fl.availability.clustered import Clustered
-from fl.availability.full import Full
-from fl.availability.markov import Markov
-from fl.availability.uniform import Uniform
-from fl.durable import Log
-from fl.errors import UserError
-from fl.kinds import Kind
-from fl.ledger import EVERYONE, Release, from_fields, read, to_line
-from fl.participation import Drawn, drawn
-from fl.protections.dp_gaussian import DPGaussian
-from fl.streams import Streams
-from fl.wire import Wire
+from fedaudit.fl.availability.bernoulli import Bernoulli
+from fedaudit.fl.availability.clustered import Clustered
+from fedaudit.fl.availability.full import Full
+from fedaudit.fl.availability.markov import Markov
+from fedaudit.fl.availability.uniform import Uniform
+from fedaudit.fl.data.participation import Drawn, drawn
+from fedaudit.fl.kinds import Kind
+from fedaudit.fl.ledger import EVERYONE, Release, from_fields, read, to_line
+from fedaudit.fl.protections.dp_gaussian import DPGaussian
+from fedaudit.fl.runtime.durable import Log
+from fedaudit.fl.runtime.errors import UserError
+from fedaudit.fl.runtime.streams import Streams
+from fedaudit.fl.wire.wire import Wire
 from tests.fl.test_wire import CARD
 
 LINE = Release(

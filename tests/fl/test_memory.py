@@ -13,16 +13,16 @@ import numpy as np
 import pytest
 from torch import Tensor, nn
 
-from fl import workers as worker_kinds
-from fl.artifact import Channel
-from fl.availability.full import Full
-from fl.dataset import Arrays, Data
-from fl.execution.site import build_site
-from fl.federation import Federation, Holdings
-from fl.methods.fedavg import FedAvg
-from fl.model import Net, initialise, state_of
-from fl.streams import Streams
-from fl.wire import Wire
+from fedaudit.fl.artifact import Channel
+from fedaudit.fl.availability.full import Full
+from fedaudit.fl.data.dataset import Arrays, Data
+from fedaudit.fl.execution.site import build_site
+from fedaudit.fl.federation import Federation, Holdings
+from fedaudit.fl.methods.fedavg import FedAvg
+from fedaudit.fl.model import Net, initialise, state_of
+from fedaudit.fl.runtime import workers as worker_kinds
+from fedaudit.fl.runtime.streams import Streams
+from fedaudit.fl.wire.wire import Wire
 
 GIB = 1 << 30
 MIB = 1 << 20

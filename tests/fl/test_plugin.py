@@ -10,12 +10,12 @@ from typing import Annotated, Literal
 import pytest
 from pydantic import Field
 
-from fl import plugin
-from fl.errors import UserError
-from fl.method import Method
-from fl.methods.fedavg import FedAvg
-from fl.participation import Availability
-from fl.plugin import Plugin
+from fedaudit.fl.data.participation import Availability
+from fedaudit.fl.method import Method
+from fedaudit.fl.methods.fedavg import FedAvg
+from fedaudit.fl.runtime import plugin
+from fedaudit.fl.runtime.errors import UserError
+from fedaudit.fl.runtime.plugin import Plugin
 
 _fresh = itertools.count()
 Write = Callable[..., str]
@@ -49,31 +49,31 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Write:
     return write
 
 
-BASE = "from fl.plugin import Plugin\n"
+BASE = "from fedaudit.fl.runtime.plugin import Plugin\n"
 
 
 # Finding ------------------------------------------------------------------------------------
 
 
 def test_a_file_is_a_plugin() -> None:
-    assert plugin.load("fl.methods", "fedavg", Method) is FedAvg
+    assert plugin.load("fedaudit.fl.methods", "fedavg", Method) is FedAvg
 
 
 def test_a_near_miss_names_the_nearest() -> None:
     with pytest.raises(UserError) as error:
-        plugin.load("fl.methods", "fedagv", Method)
+        plugin.load("fedaudit.fl.methods", "fedagv", Method)
     assert str(error.value) == "no 'fedagv' in fl/methods/\n  hint: did you mean 'fedavg'?"
 
 
 def test_a_far_miss_lists_what_there_is() -> None:
     with pytest.raises(UserError) as error:
-        plugin.load("fl.methods", "zzzzzz", Method)
-    known = ", ".join(plugin.names("fl.methods"))
+        plugin.load("fedaudit.fl.methods", "zzzzzz", Method)
+    known = ", ".join(plugin.names("fedaudit.fl.methods"))
     assert error.value.hint == f"known: {known}" and "fedavg" in known
 
 
 def test_several_folders_are_searched_and_named() -> None:
-    both = ("fl.availability", "fl.methods")
+    both = ("fedaudit.fl.availability", "fedaudit.fl.methods")
     assert plugin.load(both, "fedavg", Method) is FedAvg
     with pytest.raises(UserError, match=r"no 'fulll' in fl/availability/ or fl/methods/"):
         plugin.load(both, "fulll", Availability)
@@ -84,8 +84,8 @@ def test_files_with_an_underscore_are_no_plugins(package: Write) -> None:
 
 
 def test_a_dotted_path_is_a_users_own_file(user_file: Write) -> None:
-    name = user_file("from fl.methods.fedavg import FedAvg\nclass Mine(FedAvg): ...\n")
-    found = plugin.load("fl.methods", f"{name}:Mine", Method)
+    name = user_file("from fedaudit.fl.methods.fedavg import FedAvg\nclass Mine(FedAvg): ...\n")
+    found = plugin.load("fedaudit.fl.methods", f"{name}:Mine", Method)
     assert (found.__name__, found.__bases__) == ("Mine", (FedAvg,))
 
 
@@ -93,7 +93,7 @@ def test_a_dotted_path_to_nothing_says_what_to_write(user_file: Write) -> None:
     name = user_file("x = 1\n")
     for path in (f"{name}:Absent", "no.such.module:Class", ":Class", f"{name}:"):
         with pytest.raises(UserError, match="cannot load") as error:
-            plugin.load("fl.methods", path, Method)
+            plugin.load("fedaudit.fl.methods", path, Method)
         assert error.value.hint.startswith("write module:Class")
 
 
@@ -101,8 +101,8 @@ def test_a_dotted_path_to_another_kind_of_thing_is_refused(user_file: Write) -> 
     name = user_file("class Mine: ...\nvalue = 3\n")
     for part in ("Mine", "value"):
         with pytest.raises(UserError, match="is not a Method") as error:
-            plugin.load("fl.methods", f"{name}:{part}", Method)
-        assert error.value.hint == "derive it from fl.method:Method"
+            plugin.load("fedaudit.fl.methods", f"{name}:{part}", Method)
+        assert error.value.hint == "derive it from fedaudit.fl.method:Method"
 
 
 def test_two_classes_are_told_apart_by_the_file_name(package: Write) -> None:
@@ -117,7 +117,7 @@ def test_two_classes_of_other_names_are_refused(package: Write) -> None:
 
 
 def test_a_file_without_the_class_is_refused(package: Write) -> None:
-    imported = package(fedavg="from fl.methods.fedavg import FedAvg\nclass Other: ...\n")
+    imported = package(fedavg="from fedaudit.fl.methods.fedavg import FedAvg\nclass Other: ...\n")
     with pytest.raises(UserError, match=r"fedavg must define one Method, found 0"):
         plugin.load(imported, "fedavg", Method)  # an imported class is somebody else's plugin
 

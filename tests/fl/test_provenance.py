@@ -2,9 +2,9 @@
 
 import json
 
-from fl.artifact import SERVER, Channel, Party
-from fl.kinds import Kind
-from fl.provenance import Provenance
+from fedaudit.fl.artifact import SERVER, Channel, Party
+from fedaudit.fl.kinds import Kind
+from fedaudit.fl.recording.provenance import Provenance
 
 
 class Followed:

@@ -12,11 +12,11 @@ import pytest
 import torch
 from safetensors.numpy import save as to_bytes
 
-from fl.artifact import SERVER, Channel, Party
-from fl.durable import Log
-from fl.errors import UserError
-from fl.kinds import Kind
-from fl.recorder import MANIFEST, Choice, Recorder, manifest, read
+from fedaudit.fl.artifact import SERVER, Channel, Party
+from fedaudit.fl.kinds import Kind
+from fedaudit.fl.recording.recorder import MANIFEST, Choice, Recorder, manifest, read
+from fedaudit.fl.runtime.durable import Log
+from fedaudit.fl.runtime.errors import UserError
 
 MODEL = {
     "w": torch.tensor([[1.5, -0.0], [1e-45, 3.4e38]]),

@@ -17,10 +17,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from fl.client import Client, Reply
-from fl.durable import Log
-from fl.methods.fedavg import FedAvg
-from fl.protections.dp_gaussian import DPGaussian
+from fedaudit.fl.clients.client import Client, Reply
+from fedaudit.fl.methods.fedavg import FedAvg
+from fedaudit.fl.protections.dp_gaussian import DPGaussian
+from fedaudit.fl.runtime.durable import Log
 from tests.fl.worlds import Stopped, run
 
 ROUNDS = 6

@@ -2,7 +2,7 @@
 
 import pytest
 
-from fl.bench.round_lengths import Federation, marked
+from fedaudit.audit.claims.round_lengths import Federation, marked
 
 EXCHANGE = 2 * 4_377_534 * 4 / 2**20 / 100  # of the whole network, at capability 1
 NARROWEST = 2 * 286_110 * 4 / 2**20 / 100

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from fl import plugin
-from fl.client import Client, Reply
-from fl.method import Method
-from fl.methods.fedavg import FedAvg
+from fedaudit.fl.clients.client import Client, Reply
+from fedaudit.fl.method import Method
+from fedaudit.fl.methods.fedavg import FedAvg
+from fedaudit.fl.runtime import plugin
 from tests.fl.test_all_methods import NAMES, method
 from tests.fl.worlds import Stopped, Watched, World, data, parts, run, same
 
@@ -25,7 +25,7 @@ def changed(cls: type[Method], settings: Any, workers: int = 0) -> bool:
 
 @pytest.mark.parametrize("name", ["fedasync", "fedbuff"])
 def test_work_done_ahead_for_two_processes_is_not_kept_in_the_method(name: str) -> None:
-    assert not changed(plugin.load("fl.methods", name, Method), method(name).config, workers=2)
+    assert not changed(plugin.load("fedaudit.fl.methods", name, Method), method(name).config, workers=2)
 
 
 class Remembers(FedAvg):

@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from fl.kinds import Kind
-from fl.stealth import Stealth
+from fedaudit.fl.kinds import Kind
+from fedaudit.fl.threats.stealth import Stealth
 
 HONEST = {0: (1.0, 0.0), 1: (2.0, 0.5), 2: (3.0, -0.5), 3: (4.0, 0.1)}
 START = {Kind.GLOBAL_MODEL: {"w": torch.tensor([10.0, 10.0])}}

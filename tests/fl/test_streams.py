@@ -5,7 +5,7 @@ import random
 import numpy as np
 import torch
 
-from fl.streams import Streams
+from fedaudit.fl.runtime.streams import Streams
 
 
 def test_the_key_is_half_of_a_sha256_word() -> None:

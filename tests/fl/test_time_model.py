@@ -7,18 +7,27 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from fl.devices.counted import Counted
-from fl.devices.femnist_cnn import FemnistCNN
-from fl.devices.shakespeare_rnn import ShakespeareRNN
-from fl.errors import UserError
-from fl.families.layers import layers, multiply_adds
-from fl.methods.fedavg import FedAvg
-from fl.model import Net, state_of
-from fl.models import cnn_w, femnist_cnn, shakespeare_rnn
-from fl.models.resnet18 import ResNet18
-from fl.streams import Streams
-from fl.time_model import MEGABYTE, Devices, TimeModel, Workload, capabilities, clock, round_length, training_cost
-from fl.training.local import train
+from fedaudit.fl.clients.time_model import (
+    MEGABYTE,
+    Devices,
+    TimeModel,
+    Workload,
+    capabilities,
+    clock,
+    round_length,
+    training_cost,
+)
+from fedaudit.fl.devices.counted import Counted
+from fedaudit.fl.devices.femnist_cnn import FemnistCNN
+from fedaudit.fl.devices.shakespeare_rnn import ShakespeareRNN
+from fedaudit.fl.families.layers import layers, multiply_adds
+from fedaudit.fl.methods.fedavg import FedAvg
+from fedaudit.fl.model import Net, state_of
+from fedaudit.fl.models import cnn_w, femnist_cnn, shakespeare_rnn
+from fedaudit.fl.models.resnet18 import ResNet18
+from fedaudit.fl.runtime.errors import UserError
+from fedaudit.fl.runtime.streams import Streams
+from fedaudit.fl.training.local import train
 from tests.fl.worlds import run
 
 CNN, RNN = 4 * 4_377_534, 4 * 817_872  # bytes

@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fl.federation import Federation
-from fl.ledger import Release, read
-from fl.methods.fedavg import FedAvg
-from fl.protection import Message
-from fl.tree import Tree
-from fl.watched import Measured, Rows
+from fedaudit.fl.federation import Federation
+from fedaudit.fl.ledger import Release, read
+from fedaudit.fl.methods.fedavg import FedAvg
+from fedaudit.fl.runtime.tree import Tree
+from fedaudit.fl.wire.protection import Message
+from fedaudit.fl.wire.watched import Measured, Rows
 from tests.fl.worlds import run
 
 SETTINGS: dict[str, Any] = {"rounds": 3, "local_epochs": 1, "batch_size": 8}

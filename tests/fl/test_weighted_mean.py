@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from fl.model import State
-from fl.weighted_mean import WeightedMean
+from fedaudit.fl.aggregation.weighted_mean import WeightedMean
+from fedaudit.fl.model import State
 
 
 def mean(*states: tuple[State, float]) -> State:

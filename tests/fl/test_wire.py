@@ -5,16 +5,16 @@ from pathlib import Path
 import pytest
 import torch
 
-from fl import ledger
-from fl.artifact import Artifact, Channel
-from fl.durable import Log
-from fl.errors import UserError
-from fl.kinds import Kind
-from fl.method import Card
-from fl.protection import Message, Protection, Sending
-from fl.recorder import Recorder, manifest, read
-from fl.streams import Streams
-from fl.wire import Wire
+from fedaudit.fl import ledger
+from fedaudit.fl.artifact import Artifact, Channel
+from fedaudit.fl.kinds import Kind
+from fedaudit.fl.method import Card
+from fedaudit.fl.recording.recorder import Recorder, manifest, read
+from fedaudit.fl.runtime.durable import Log
+from fedaudit.fl.runtime.errors import UserError
+from fedaudit.fl.runtime.streams import Streams
+from fedaudit.fl.wire.protection import Message, Protection, Sending
+from fedaudit.fl.wire.wire import Wire
 
 CARD = Card(
     title="Example",

@@ -15,14 +15,14 @@ import numpy as np
 import pytest
 import torch
 
-from fl import workers
-from fl.delivery import Deliveries
-from fl.errors import UserError
-from fl.methods.fedavg import FedAvg
-from fl.model import Net
-from fl.torchrun import _accepted
-from fl.tree import Tree
-from fl.workers import Pool, Workers
+from fedaudit.fl.clients.delivery import Deliveries
+from fedaudit.fl.methods.fedavg import FedAvg
+from fedaudit.fl.model import Net
+from fedaudit.fl.runtime import workers
+from fedaudit.fl.runtime.errors import UserError
+from fedaudit.fl.runtime.torchrun import _accepted
+from fedaudit.fl.runtime.tree import Tree
+from fedaudit.fl.runtime.workers import Pool, Workers
 from tests.fl.worlds import CLASSES, run, same
 
 

@@ -15,27 +15,27 @@ import numpy as np
 import torch
 from torch import nn
 
-from fl import workers as worker_kinds
-from fl.adversary import Adversary
-from fl.aggregator import Aggregator, Averages, mean
-from fl.artifact import Artifact
-from fl.checkpoint import Checkpoints
-from fl.compromise import Compromise
-from fl.dataset import Arrays, Data
-from fl.delivery import Deliveries, Delivery
-from fl.devices.counted import Counted
-from fl.durable import Log
-from fl.execution.batched import Batched
-from fl.execution.site import build_site
-from fl.failures import FailureConfig
-from fl.federation import Federation, Holdings
-from fl.method import RoundMethod
-from fl.model import Net, State, initialise, state_of
-from fl.participation import UNKNOWN, Availability, Drawn, Participation
-from fl.protection import Protection
-from fl.recorder import Recorder, read
-from fl.streams import Streams
-from fl.wire import Wire
+from fedaudit.fl.aggregation.aggregator import Aggregator, Averages, mean
+from fedaudit.fl.artifact import Artifact
+from fedaudit.fl.clients.delivery import Deliveries, Delivery
+from fedaudit.fl.clients.failures import FailureConfig
+from fedaudit.fl.data.dataset import Arrays, Data
+from fedaudit.fl.data.participation import UNKNOWN, Availability, Drawn, Participation
+from fedaudit.fl.devices.counted import Counted
+from fedaudit.fl.execution.batched import Batched
+from fedaudit.fl.execution.site import build_site
+from fedaudit.fl.federation import Federation, Holdings
+from fedaudit.fl.method import RoundMethod
+from fedaudit.fl.model import Net, State, initialise, state_of
+from fedaudit.fl.recording.checkpoint import Checkpoints
+from fedaudit.fl.recording.recorder import Recorder, read
+from fedaudit.fl.runtime import workers as worker_kinds
+from fedaudit.fl.runtime.durable import Log
+from fedaudit.fl.runtime.streams import Streams
+from fedaudit.fl.threats.adversary import Adversary
+from fedaudit.fl.threats.compromise import Compromise
+from fedaudit.fl.wire.protection import Protection
+from fedaudit.fl.wire.wire import Wire
 
 CLASSES = 4
 

@@ -16,7 +16,7 @@ import yaml
 from hypothesis import strategies as st
 from PIL import Image
 
-from audit.subject.received import survey
+from fedaudit.audit.case.reading import survey
 from tests.fuzz.child import command, ended, guarded
 from tests.fuzz.mutate import apply
 from tests.test_house import ROOT
@@ -68,9 +68,9 @@ data = st.fixed_dictionaries({"kind": st.just("data"), "form": st.sampled_from(F
 @cache
 def _bases() -> Path:
     """A finished run, configs, claims and data files to change; made once a process."""
-    from audit.phases.plan import PHASES, execute
-    from audit.settings.config import load
-    from audit.subject.rundir import RunDir
+    from fedaudit.audit.case.run_folder import RunDir
+    from fedaudit.audit.phases.plan import PHASES, execute
+    from fedaudit.audit.settings.config import load
 
     base = Path(mkdtemp(prefix="fuzz-", dir=PLACE))
     (base / "config").mkdir()
@@ -110,10 +110,10 @@ def _data(folder: Path) -> None:
 
 def sealed_again(folder: Path) -> None:
     """What an owner does who knows of the chain: its digests fit what is there."""
-    from audit.phases import links
-    from audit.phases.plan import read_phases
-    from audit.subject.digests import of_value
-    from audit.subject.rundir import RunDir
+    from fedaudit.audit.attestation import chain as links
+    from fedaudit.audit.case.digests import of_value
+    from fedaudit.audit.case.run_folder import RunDir
+    from fedaudit.audit.phases.plan import read_phases
 
     run = RunDir(folder)
     for name in ("simulate", "attack", "account", "score", "report"):
@@ -167,17 +167,17 @@ def _act(case: Mapping[str, Any], target: Path) -> Callable[[], None]:
 
 
 def _claims(path: Path) -> None:
-    from audit.claims.claim import load
-    from fl.errors import UserError
+    from fedaudit.audit.claims.claim import load
+    from fedaudit.fl.runtime.errors import UserError
 
     with suppress(UserError):
         load(path)
 
 
 def _load(form: str, folder: Path) -> None:
-    from audit.settings import catalog
-    from fl.errors import UserError
-    from fl.plugin import configure
+    from fedaudit.audit.settings import catalog
+    from fedaudit.fl.runtime.errors import UserError
+    from fedaudit.fl.runtime.plugin import configure
 
     files = sorted(folder.rglob("*.npz"))
     settings = {

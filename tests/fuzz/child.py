@@ -71,7 +71,7 @@ def command(*arguments: str) -> Callable[[], None]:
     """The command line, as it is started."""
 
     def act() -> None:
-        from audit.cli.main import app
+        from fedaudit.audit.cli.main import app
 
         app(list(arguments))
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from audit.cli.app import app
+from fedaudit.audit.cli.app import app
 from tests.fuzz import cases
 from tests.fuzz.child import command, ended, guarded
 

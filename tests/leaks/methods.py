@@ -10,17 +10,17 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fl.client import Client, Reply
-from fl.families.generating import pixels
-from fl.kinds import Kind
-from fl.methods.fd import FD
-from fl.methods.fedavg import FedAvg
-from fl.methods.feddc_condense import FedDCCondense
-from fl.methods.fedmix import FedMix
-from fl.methods.gandalf import Gandalf
-from fl.methods.rebafl import ReBaFL
-from fl.protection import Payload
-from fl.training.local import Trained
+from fedaudit.fl.clients.client import Client, Reply
+from fedaudit.fl.families.generating import pixels
+from fedaudit.fl.kinds import Kind
+from fedaudit.fl.methods.fd import FD
+from fedaudit.fl.methods.fedavg import FedAvg
+from fedaudit.fl.methods.feddc_condense import FedDCCondense
+from fedaudit.fl.methods.fedmix import FedMix
+from fedaudit.fl.methods.gandalf import Gandalf
+from fedaudit.fl.methods.rebafl import ReBaFL
+from fedaudit.fl.training.local import Trained
+from fedaudit.fl.wire.protection import Payload
 
 BIAS, WEIGHT = "fc.bias", "fc.weight"  # of small_cnn: as many biases as a digit has pixels
 

@@ -11,12 +11,12 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from audit.phases.plan import execute
-from audit.settings import catalog
-from audit.settings.config import Config
-from audit.subject.rundir import RunDir
-from fl.threat import Goal
-from reports.result import AuditResult, Outcome, Severity
+from fedaudit.audit.case.run_folder import RunDir
+from fedaudit.audit.phases.plan import execute
+from fedaudit.audit.settings import catalog
+from fedaudit.audit.settings.config import Config
+from fedaudit.fl.threats.threat import Goal
+from fedaudit.reports.result import AuditResult, Outcome, Severity
 
 METHODS, SECOND, WORLDS = "tests.leaks.methods", "tests.leaks.second", "tests.leaks.worlds"
 FEDERATION = {

@@ -9,13 +9,13 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from fl.client import Client, Reply
-from fl.families.generating import pixels
-from fl.kinds import Kind
-from fl.methods.fedavg import FedAvg
-from fl.methods.rebafl import ReBaFL
-from fl.methods.scaffold import Scaffold
-from fl.training.local import Params, Trained
+from fedaudit.fl.clients.client import Client, Reply
+from fedaudit.fl.families.generating import pixels
+from fedaudit.fl.kinds import Kind
+from fedaudit.fl.methods.fedavg import FedAvg
+from fedaudit.fl.methods.rebafl import ReBaFL
+from fedaudit.fl.methods.scaffold import Scaffold
+from fedaudit.fl.training.local import Params, Trained
 from tests.leaks.methods import BIAS, WEIGHT, Changed, first, firsts
 
 TRAITOR = 2  # the only client that leaks, where one alone does

@@ -3,11 +3,11 @@
 import pytest
 import torch
 
-from audit.subject.simulated import SimulatedCase
-from fl.execution.site import build_site
-from fl.federation import Holdings
-from fl.kinds import Kind
-from fl.protection import Message
+from fedaudit.audit.case.simulated import SimulatedCase
+from fedaudit.fl.execution.site import build_site
+from fedaudit.fl.federation import Holdings
+from fedaudit.fl.kinds import Kind
+from fedaudit.fl.wire.protection import Message
 from tests.leaks.runs import LEAKS, config, found
 
 

@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 from torch import Tensor, nn
 
-from fl.model import Net
-from fl.participation import Availability, Participation
-from fl.partition import Index, Partition
+from fedaudit.fl.data.participation import Availability, Participation
+from fedaudit.fl.data.partition import Index, Partition
+from fedaudit.fl.model import Net
 
 
 class FewImages(Partition):

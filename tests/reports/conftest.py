@@ -2,16 +2,16 @@
 
 import pytest
 
-from fl import plugin
-from reports.document import Document, compose
-from reports.renderer import Renderer
-from reports.section import Section
+from fedaudit.fl.runtime import plugin
+from fedaudit.reports.document import Document, compose
+from fedaudit.reports.renderer import Renderer
+from fedaudit.reports.section import Section
 from tests.reports.sample import result
 
 
 def sections() -> list[Section]:
-    names = plugin.names("reports.sections")
-    return [plugin.load("reports.sections", name, Section)() for name in names]
+    names = plugin.names("fedaudit.reports.sections")
+    return [plugin.load("fedaudit.reports.sections", name, Section)() for name in names]
 
 
 @pytest.fixture(scope="session")
@@ -21,6 +21,6 @@ def document() -> Document:
 
 @pytest.fixture(scope="session")
 def rendered(document: Document) -> dict[str, bytes]:
-    names = plugin.names("reports.renderers")
-    classes = [plugin.load("reports.renderers", name, Renderer) for name in names]
+    names = plugin.names("fedaudit.reports.renderers")
+    classes = [plugin.load("fedaudit.reports.renderers", name, Renderer) for name in names]
     return {c.suffix: c().render(document) for c in classes}

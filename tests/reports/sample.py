@@ -4,9 +4,9 @@ import math
 
 import numpy as np
 
-from reports.covered import Coverage, Covered, Untried
-from reports.decision import Answer, Decision, KeyNumber, Odds, Risk, Word
-from reports.result import (
+from fedaudit.reports.covered import Coverage, Covered, Untried
+from fedaudit.reports.decision import Answer, Decision, KeyNumber, Odds, Risk, Word
+from fedaudit.reports.result import (
     AuditResult,
     Budget,
     Exposure,

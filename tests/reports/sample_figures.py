@@ -6,8 +6,8 @@ import io
 import numpy as np
 from PIL import Image
 
-from attacks.evidence import Series
-from reports.result import Figure, Gallery
+from fedaudit.attacks.evidence import Series
+from fedaudit.reports.result import Figure, Gallery
 
 
 def png(seed: int, side: int = 16, blur: int = 0) -> str:

@@ -2,9 +2,9 @@
 
 import math
 
-from attacks.evidence import Baseline, Evidence
-from fl.threat import Conduct, Position, ThreatModel
-from reports.result import Finding, Outcome, Severity
+from fedaudit.attacks.evidence import Baseline, Evidence
+from fedaudit.fl.threats.threat import Conduct, Position, ThreatModel
+from fedaudit.reports.result import Finding, Outcome, Severity
 
 HOSTILE = "#strong[Leak] *bold* _x_ $x^2$ <script>alert(1)</script> \\ @ref `raw` {{ 7*7 }} [link](x)"
 FOREIGN = "naïve Größe, ε ≤ 1, 漢字 and 😀"

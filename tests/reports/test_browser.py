@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from reports.document import Document, compose
-from reports.renderers.html import Html
+from fedaudit.reports.document import Document, compose
+from fedaudit.reports.renderers.html import Html
 from tests.reports.conftest import sections
 from tests.reports.sample import result
 

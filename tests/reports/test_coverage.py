@@ -1,10 +1,10 @@
 """Coverage: every artifact beside who could read it, what attacked it there, and what did not run."""
 
-from reports.covered import Coverage
-from reports.result import AuditResult
-from reports.section import Block, Bullets, Paragraph, Table
-from reports.sections.coverage import Coverage as Section
-from reports.sections.coverage import sentence
+from fedaudit.reports.covered import Coverage
+from fedaudit.reports.result import AuditResult
+from fedaudit.reports.section import Block, Bullets, Paragraph, Table
+from fedaudit.reports.sections.coverage import Coverage as Section
+from fedaudit.reports.sections.coverage import sentence
 from tests.reports.sample import result
 
 

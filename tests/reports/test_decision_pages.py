@@ -6,18 +6,18 @@ from pathlib import Path
 
 import pytest
 
-from reports import format as fmt
-from reports.decision import Word
-from reports.document import Document, compose
-from reports.renderers.pdf import Pdf
-from reports.result import Alternative, AuditResult, Outcome, Severity, Trade
-from reports.robustness import NotRun
-from reports.section import Banner, Block, Cell, Heading, Paragraph, Table, words
-from reports.sections._not_run import unfinished
-from reports.sections.annexes import Annexes
-from reports.sections.behind import Behind
-from reports.sections.decision import Decision
-from reports.sections.limits import Limits
+from fedaudit.reports import format as fmt
+from fedaudit.reports.decision import Word
+from fedaudit.reports.document import Document, compose
+from fedaudit.reports.renderers.pdf import Pdf
+from fedaudit.reports.result import Alternative, AuditResult, Outcome, Severity, Trade
+from fedaudit.reports.robustness import NotRun
+from fedaudit.reports.section import Banner, Block, Cell, Heading, Paragraph, Table, words
+from fedaudit.reports.sections._not_run import unfinished
+from fedaudit.reports.sections.annexes import Annexes
+from fedaudit.reports.sections.behind import Behind
+from fedaudit.reports.sections.decision import Decision
+from fedaudit.reports.sections.limits import Limits
 from tests.reports.sample import result
 
 

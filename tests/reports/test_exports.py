@@ -5,11 +5,11 @@ import xml.etree.ElementTree as ET
 
 import pytest
 
-from reports.document import Document
-from reports.renderers.junit import Junit
-from reports.renderers.markdown import Markdown
-from reports.renderers.sarif import Sarif
-from reports.result import GateRecord, Outcome, Severity
+from fedaudit.reports.document import Document
+from fedaudit.reports.renderers.junit import Junit
+from fedaudit.reports.renderers.markdown import Markdown
+from fedaudit.reports.renderers.sarif import Sarif
+from fedaudit.reports.result import GateRecord, Outcome, Severity
 
 
 @pytest.fixture

@@ -4,8 +4,8 @@ import re
 
 import pytest
 
-from audit.settings import catalog
-from reports.document import compose
+from fedaudit.audit.settings import catalog
+from fedaudit.reports.document import compose
 from tests.reports.sample import result
 
 HIDDEN = "seen\x1b[2J\r\u202edesrever\u2066\x9b"

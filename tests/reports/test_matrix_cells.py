@@ -1,9 +1,9 @@
 """Cells of the matrix: colour, frame and words say the same, and every cell's folder is named."""
 
-from attacks.evidence import Baseline, Evidence
-from reports.robustness import MatrixCell, Robustness
-from reports.section import Cell, Table
-from reports.sections.robustness import _attacks, _rest
+from fedaudit.attacks.evidence import Baseline, Evidence
+from fedaudit.reports.robustness import MatrixCell, Robustness
+from fedaudit.reports.section import Cell, Table
+from fedaudit.reports.sections.robustness import _attacks, _rest
 
 
 def cell(rule: str, title: str, drop: float, **more: object) -> MatrixCell:

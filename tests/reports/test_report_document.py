@@ -4,14 +4,14 @@ import base64
 
 import pytest
 
-from attacks.evidence import Series
-from reports.document import ReportError, compose
-from reports.renderers.html import Html
-from reports.renderers.pdf import Pdf
-from reports.result import AuditResult, Figure, Gallery
-from reports.section import Block, Card, Chart, Images, Paragraph, Section, Table
-from reports.sections.decision import Decision
-from reports.sections.limits import Limits
+from fedaudit.attacks.evidence import Series
+from fedaudit.reports.document import ReportError, compose
+from fedaudit.reports.renderers.html import Html
+from fedaudit.reports.renderers.pdf import Pdf
+from fedaudit.reports.result import AuditResult, Figure, Gallery
+from fedaudit.reports.section import Block, Card, Chart, Images, Paragraph, Section, Table
+from fedaudit.reports.sections.decision import Decision
+from fedaudit.reports.sections.limits import Limits
 from tests.reports.sample import result
 from tests.reports.sample_figures import png
 

@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from attacks.measure import named
-from reports import charts
-from reports import format as fmt
-from reports.gallery import enlarge, strips
-from reports.markup import spans
-from reports.result import Gallery, Series
-from reports.typeset import breakable, printable
+from fedaudit.attacks.measure import named
+from fedaudit.reports import charts
+from fedaudit.reports import format as fmt
+from fedaudit.reports.gallery import enlarge, strips
+from fedaudit.reports.markup import spans
+from fedaudit.reports.result import Gallery, Series
+from fedaudit.reports.typeset import breakable, printable
 from tests.reports.sample import result
 from tests.reports.sample_figures import png
 

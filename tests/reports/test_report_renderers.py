@@ -9,11 +9,11 @@ import re
 
 import pytest
 
-from reports.document import compose
-from reports.renderers.html import Html
-from reports.renderers.json import Json
-from reports.renderers.pdf import Pdf
-from reports.result import AuditResult
+from fedaudit.reports.document import compose
+from fedaudit.reports.renderers.html import Html
+from fedaudit.reports.renderers.json import Json
+from fedaudit.reports.renderers.pdf import Pdf
+from fedaudit.reports.result import AuditResult
 from tests.reports.conftest import sections
 from tests.reports.sample import result
 from tests.reports.sample_findings import HOSTILE

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fl.artifact import Artifact, Channel, Party
-from fl.kinds import Kind
+from fedaudit.fl.artifact import Artifact, Channel, Party
+from fedaudit.fl.kinds import Kind
 from tests.attacks.world import World, _classes
 
 NOISE = 0.3

@@ -7,15 +7,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from attacks.attack import Attack, Images
-from attacks.condensed._images import REAL_START, condensed, shown, standardised
-from attacks.condensed.condensed_class import CondensedClass
-from attacks.condensed.condensed_membership import CondensedMembership
-from attacks.condensed.condensed_recovery import CondensedRecovery, correlations
-from attacks.evidence import Evidence
-from fl.errors import UserError
-from fl.kinds import Kind
-from fl.plugin import configure
+from fedaudit.attacks.attack import Attack, Images
+from fedaudit.attacks.condensed._images import REAL_START, condensed, shown, standardised
+from fedaudit.attacks.condensed.condensed_class import CondensedClass
+from fedaudit.attacks.condensed.condensed_membership import CondensedMembership
+from fedaudit.attacks.condensed.condensed_recovery import CondensedRecovery, correlations
+from fedaudit.attacks.evidence import Evidence
+from fedaudit.fl.kinds import Kind
+from fedaudit.fl.runtime.errors import UserError
+from fedaudit.fl.runtime.plugin import configure
 from tests.attacks.condensed.condensed_world import CondensedWorld, message
 
 ATTACKS = (CondensedRecovery, CondensedMembership, CondensedClass)

@@ -7,13 +7,13 @@ from functools import cache
 import numpy as np
 import pytest
 
-from attacks.attack import Floats, Images, Knowledge
-from attacks.condensed._images import REAL_START, standardised
-from attacks.condensed._model import CondensationModel, filtered, share
-from attacks.condensed.condensed_refinement import CondensedRefinement
-from attacks.evidence import Evidence
-from fl.errors import UserError
-from fl.plugin import configure
+from fedaudit.attacks.attack import Floats, Images, Knowledge
+from fedaudit.attacks.condensed._images import REAL_START, standardised
+from fedaudit.attacks.condensed._model import CondensationModel, filtered, share
+from fedaudit.attacks.condensed.condensed_refinement import CondensedRefinement
+from fedaudit.attacks.evidence import Evidence
+from fedaudit.fl.runtime.errors import UserError
+from fedaudit.fl.runtime.plugin import configure
 from tests.attacks.condensed.condensed_world import CondensedWorld
 
 QUICK = {"condensed": 24, "epochs": 5, "least_steps": 300, "width": 64, "batch": 64}

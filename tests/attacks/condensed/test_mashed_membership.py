@@ -8,15 +8,15 @@ import pytest
 import torch
 from sklearn.metrics import roc_auc_score
 
-from attacks.condensed.mashed_membership import MashedMembership, Means
-from attacks.evidence import Evidence
-from fl.artifact import SERVER, Artifact, Channel, Party
-from fl.client import Client
-from fl.errors import UserError
-from fl.kinds import Kind
-from fl.methods.fedmix import FedMix
-from fl.plugin import configure
-from fl.streams import Streams
+from fedaudit.attacks.condensed.mashed_membership import MashedMembership, Means
+from fedaudit.attacks.evidence import Evidence
+from fedaudit.fl.artifact import SERVER, Artifact, Channel, Party
+from fedaudit.fl.clients.client import Client
+from fedaudit.fl.kinds import Kind
+from fedaudit.fl.methods.fedmix import FedMix
+from fedaudit.fl.runtime.errors import UserError
+from fedaudit.fl.runtime.plugin import configure
+from fedaudit.fl.runtime.streams import Streams
 from tests.attacks.world import CLASSES, World
 
 

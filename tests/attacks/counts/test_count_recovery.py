@@ -5,15 +5,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from attacks.counts._counts import overlap, spread
-from attacks.counts.count_recovery import CountRecovery, decode
-from attacks.evidence import Evidence
-from audit.verdict.judge import judge
-from audit.verdict.policy import load_policy
-from fl.artifact import Artifact, Channel, Party
-from fl.errors import UserError
-from fl.kinds import Kind
-from reports.result import Severity
+from fedaudit.attacks.counts._counts import overlap, spread
+from fedaudit.attacks.counts.count_recovery import CountRecovery, decode
+from fedaudit.attacks.evidence import Evidence
+from fedaudit.audit.verdict.judge import judge
+from fedaudit.audit.verdict.policy import load_policy
+from fedaudit.fl.artifact import Artifact, Channel, Party
+from fedaudit.fl.kinds import Kind
+from fedaudit.fl.runtime.errors import UserError
+from fedaudit.reports.result import Severity
 from tests.attacks.world import World
 
 WORLD = World(sizes=(), clients=6)

@@ -5,14 +5,14 @@ from functools import cache
 import numpy as np
 import pytest
 
-from attacks.attack import Images
-from attacks.evidence import Evidence
-from attacks.generators._copies import Copies, copies, drawn_again
-from attacks.generators.generator_distance import Made
-from attacks.generators.generator_extraction import GeneratorExtraction
-from attacks.trials.matched import Matched
-from fl.errors import UserError
-from fl.plugin import configure
+from fedaudit.attacks.attack import Images
+from fedaudit.attacks.evaluation.matching import Matched
+from fedaudit.attacks.evidence import Evidence
+from fedaudit.attacks.generators._copies import Copies, copies, drawn_again
+from fedaudit.attacks.generators.generator_distance import Made
+from fedaudit.attacks.generators.generator_extraction import GeneratorExtraction
+from fedaudit.fl.runtime.errors import UserError
+from fedaudit.fl.runtime.plugin import configure
 from tests.attacks.generators.test_generators import STEPS, one, world
 
 ATTACK = GeneratorExtraction(GeneratorExtraction.Config(planted_steps=250, reference_steps=60, images=2000))

@@ -8,20 +8,20 @@ import pytest
 from scipy.spatial.distance import cdist
 from sklearn.datasets import load_digits
 
-from attacks import stats
-from attacks.attack import Attack, Claim, Images, Knowledge, Unseen
-from attacks.evidence import Evidence
-from attacks.generators._copies import closest
-from attacks.generators.critic_score import CriticScore
-from attacks.generators.generator_distance import GeneratorDistance
-from attacks.trials.distances import nearest
-from attacks.trials.matched import Matched, halves, matched, scored
-from audit.observer.generators import KnownGenerators
-from fl.artifact import Artifact, Channel, Party
-from fl.errors import UserError
-from fl.families.gan import GanConfig
-from fl.kinds import Kind
-from fl.plugin import configure
+from fedaudit.attacks import stats
+from fedaudit.attacks.attack import Attack, Claim, Images, Knowledge, Unseen
+from fedaudit.attacks.evaluation.distances import nearest
+from fedaudit.attacks.evaluation.matching import Matched, halves, matched, scored
+from fedaudit.attacks.evidence import Evidence
+from fedaudit.attacks.generators._copies import closest
+from fedaudit.attacks.generators.critic_score import CriticScore
+from fedaudit.attacks.generators.generator_distance import GeneratorDistance
+from fedaudit.audit.observer.generators import KnownGenerators
+from fedaudit.fl.artifact import Artifact, Channel, Party
+from fedaudit.fl.families.gan import GanConfig
+from fedaudit.fl.kinds import Kind
+from fedaudit.fl.runtime.errors import UserError
+from fedaudit.fl.runtime.plugin import configure
 
 SHAPE = (1, 8, 8)
 STEPS, PLANTED = (400, {Kind.GAN_D: 100, Kind.GAN_G: 250})  # of the generator, to convergence or nearly

@@ -5,14 +5,14 @@ from functools import cache
 import numpy as np
 import pytest
 
-from attacks.attack import Images, Knowledge
-from attacks.evidence import Evidence
-from attacks.generators._latent import LatentSearch, Settings
-from attacks.generators.latent_inversion import LatentInversion
-from audit.observer.generators import KnownGenerators
-from fl.errors import UserError
-from fl.families.gan import GanConfig
-from fl.plugin import configure
+from fedaudit.attacks.attack import Images, Knowledge
+from fedaudit.attacks.evidence import Evidence
+from fedaudit.attacks.generators._latent import LatentSearch, Settings
+from fedaudit.attacks.generators.latent_inversion import LatentInversion
+from fedaudit.audit.observer.generators import KnownGenerators
+from fedaudit.fl.families.gan import GanConfig
+from fedaudit.fl.runtime.errors import UserError
+from fedaudit.fl.runtime.plugin import configure
 from tests.attacks.generators.test_generators import KNOWN, SHAPE, STEPS, one, world
 
 ATTACK = LatentInversion(LatentInversion.Config(planted_steps=400, reference_steps=60, non_members=500))

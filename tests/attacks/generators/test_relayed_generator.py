@@ -2,11 +2,11 @@
 
 import numpy as np
 
-from attacks.generators.generator_distance import GeneratorDistance
-from attacks.generators.relayed_generator import RelayedGenerator
-from fl.artifact import Channel
-from fl.kinds import Kind
-from fl.threat import Position
+from fedaudit.attacks.generators.generator_distance import GeneratorDistance
+from fedaudit.attacks.generators.relayed_generator import RelayedGenerator
+from fedaudit.fl.artifact import Channel
+from fedaudit.fl.kinds import Kind
+from fedaudit.fl.threats.threat import Position
 from tests.attacks.generators.test_generators import STEPS, artifact, one, world
 
 SETTINGS = {"planted_steps": 250, "reference_steps": 60, "images": 2000}

@@ -2,11 +2,11 @@
 
 import numpy as np
 
-from attacks.generators.critic_score import CriticScore
-from attacks.generators.uploaded_critic import UploadedCritic
-from fl.artifact import Channel
-from fl.kinds import Kind
-from fl.threat import Position
+from fedaudit.attacks.generators.critic_score import CriticScore
+from fedaudit.attacks.generators.uploaded_critic import UploadedCritic
+from fedaudit.fl.artifact import Channel
+from fedaudit.fl.kinds import Kind
+from fedaudit.fl.threats.threat import Position
 from tests.attacks.generators.test_generators import STEPS, artifact, one, world
 
 ATTACK = UploadedCritic(UploadedCritic.Config(planted_steps=100))

@@ -9,17 +9,17 @@ import torch
 from numpy.typing import NDArray
 from sklearn.datasets import load_digits
 
-from attacks.attack import Images, Knowledge, Unseen
-from audit.observer.models import KnownArchitecture
-from audit.observer.shadows import ShadowTrainer
-from fl.artifact import SERVER, Artifact, Channel, Party
-from fl.dataset import Arrays, Data
-from fl.kinds import Kind
-from fl.method import LocalConfig
-from fl.methods.fedavg import FedAvg
-from fl.model import Net, initialise, state_of
-from fl.streams import Streams
-from fl.training.local import train
+from fedaudit.attacks.attack import Images, Knowledge, Unseen
+from fedaudit.audit.observer.models import KnownArchitecture
+from fedaudit.audit.observer.shadows import ShadowTrainer
+from fedaudit.fl.artifact import SERVER, Artifact, Channel, Party
+from fedaudit.fl.data.dataset import Arrays, Data
+from fedaudit.fl.kinds import Kind
+from fedaudit.fl.method import LocalConfig
+from fedaudit.fl.methods.fedavg import FedAvg
+from fedaudit.fl.model import Net, initialise, state_of
+from fedaudit.fl.runtime.streams import Streams
+from fedaudit.fl.training.local import train
 
 SHAPE, CLASSES = (1, 8, 8), 10
 CONFIG = LocalConfig(local_epochs=40, batch_size=20, lr=0.2, momentum=0.5)

@@ -6,23 +6,23 @@ from functools import cache
 import numpy as np
 import pytest
 
-from attacks.attack import Images
-from attacks.evidence import Evidence
-from attacks.models._gradients import per_image
-from attacks.models._membership import ModelMembership
-from attacks.models._targets import GLOBAL, UPDATE, targets
-from attacks.models._trials import ANOTHER, SHUFFLED, taught
-from attacks.models.confidence import Confidence
-from attacks.models.entropy import Entropy
-from attacks.models.gradient_cosine import GradientCosine
-from attacks.models.lira import Lira
-from attacks.models.loss_threshold import LossThreshold
-from attacks.models.rmia import Rmia
-from attacks.models.update_norm import UpdateNorm
-from attacks.trials.reidentification import fingerprints
-from fl.errors import UserError
-from fl.kinds import Kind
-from fl.plugin import configure
+from fedaudit.attacks.attack import Images
+from fedaudit.attacks.evaluation.reidentification import fingerprints
+from fedaudit.attacks.evidence import Evidence
+from fedaudit.attacks.models._gradients import per_image
+from fedaudit.attacks.models._membership import ModelMembership
+from fedaudit.attacks.models._targets import GLOBAL, UPDATE, targets
+from fedaudit.attacks.models._trials import ANOTHER, SHUFFLED, taught
+from fedaudit.attacks.models.confidence import Confidence
+from fedaudit.attacks.models.entropy import Entropy
+from fedaudit.attacks.models.gradient_cosine import GradientCosine
+from fedaudit.attacks.models.lira import Lira
+from fedaudit.attacks.models.loss_threshold import LossThreshold
+from fedaudit.attacks.models.rmia import Rmia
+from fedaudit.attacks.models.update_norm import UpdateNorm
+from fedaudit.fl.kinds import Kind
+from fedaudit.fl.runtime.errors import UserError
+from fedaudit.fl.runtime.plugin import configure
 from tests.attacks.models.overfit import Overfit, mislabelled, overfit, untrained, view
 
 SMALL = {"members": 100, "others": 400}

@@ -7,15 +7,15 @@ import pytest
 import torch
 from torch import Tensor
 
-from attacks.poisoning._trigger import stamped, stamped_normalised
-from attacks.poisoning.alie import deviations
-from audit.settings import catalog
-from fl.adversary import Adversary, Client, Colluded, Meeting
-from fl.client import Reply, count_of
-from fl.errors import UserError
-from fl.kinds import Kind
-from fl.protection import Message
-from fl.streams import Streams
+from fedaudit.attacks.poisoning._trigger import stamped, stamped_normalised
+from fedaudit.attacks.poisoning.alie import deviations
+from fedaudit.audit.settings import catalog
+from fedaudit.fl.clients.client import Reply, count_of
+from fedaudit.fl.kinds import Kind
+from fedaudit.fl.runtime.errors import UserError
+from fedaudit.fl.runtime.streams import Streams
+from fedaudit.fl.threats.adversary import Adversary, Client, Colluded, Meeting
+from fedaudit.fl.wire.protection import Message
 from tests.fl.worlds import TinyNet
 
 HONEST = [(1, 2, 3), (2, 1, 4), (0, 3, 2), (1, 1, 1), (3, 2, 5), (2, 4, 3)]

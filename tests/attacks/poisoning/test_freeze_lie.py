@@ -7,14 +7,14 @@ import numpy as np
 import pytest
 import torch
 
-from attacks.poisoning.freeze_lie import FreezeLie
-from fl.devices.counted import Counted
-from fl.errors import UserError
-from fl.families.layers import layers
-from fl.kinds import Kind
-from fl.methods.fedavg import FedAvg
-from fl.methods.freezefl import FreezeFL
-from fl.time_model import TimeModel
+from fedaudit.attacks.poisoning.freeze_lie import FreezeLie
+from fedaudit.fl.clients.time_model import TimeModel
+from fedaudit.fl.devices.counted import Counted
+from fedaudit.fl.families.layers import layers
+from fedaudit.fl.kinds import Kind
+from fedaudit.fl.methods.fedavg import FedAvg
+from fedaudit.fl.methods.freezefl import FreezeFL
+from fedaudit.fl.runtime.errors import UserError
 from tests.fl.worlds import EVERYONE, TinyNet, World, run, same
 
 TIMES = TimeModel(

@@ -8,18 +8,18 @@ import numpy as np
 import pytest
 import torch
 
-from attacks.poisoning.imprint import imprinted
-from attacks.trials.tampered import flags
-from audit.phases import attack, simulate
-from audit.settings import catalog
-from audit.settings.config import Config
-from audit.settings.errors import validate
-from audit.subject.open import open_case
-from audit.subject.rundir import RunDir
-from fl.artifact import Artifact
-from fl.errors import UserError
-from fl.kinds import Kind
-from fl.recorder import read
+from fedaudit.attacks.evaluation.tampered import flags
+from fedaudit.attacks.poisoning.imprint import imprinted
+from fedaudit.audit.case.open import open_case
+from fedaudit.audit.case.run_folder import RunDir
+from fedaudit.audit.phases import attack, simulate
+from fedaudit.audit.settings import catalog
+from fedaudit.audit.settings.config import Config
+from fedaudit.audit.settings.errors import validate
+from fedaudit.fl.artifact import Artifact
+from fedaudit.fl.kinds import Kind
+from fedaudit.fl.recording.recorder import read
+from fedaudit.fl.runtime.errors import UserError
 from tests.attacks.updates.gradients import Planted
 from tests.attacks.world import Net
 

@@ -6,12 +6,12 @@ from typing import Any
 import pytest
 import torch
 
-from attacks.poisoning._trigger import stamped
-from audit.settings import catalog
-from fl.aggregator import Aggregator
-from fl.aggregators.krum import Krum
-from fl.aggregators.median import Median
-from fl.training.local import normalise
+from fedaudit.attacks.poisoning._trigger import stamped
+from fedaudit.audit.settings import catalog
+from fedaudit.fl.aggregation.aggregator import Aggregator
+from fedaudit.fl.aggregators.krum import Krum
+from fedaudit.fl.aggregators.median import Median
+from fedaudit.fl.training.local import normalise
 from tests.attacks.poisoning.test_adversaries import adversary
 from tests.fl.test_all_methods import method
 from tests.fl.worlds import EVERYONE, TinyNet, World, data, parts, run, same

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 import torch
 
-from attacks.prototypes._weights import prototypes
-from attacks.prototypes.grnn import GRNN, build_generator, total_variation
-from fl.errors import UserError
-from fl.plugin import configure
+from fedaudit.attacks.prototypes._weights import prototypes
+from fedaudit.attacks.prototypes.grnn import GRNN, build_generator, total_variation
+from fedaudit.fl.runtime.errors import UserError
+from fedaudit.fl.runtime.plugin import configure
 from tests.attacks.world import Architecture, World
 
 

@@ -6,13 +6,13 @@ from functools import cache
 import numpy as np
 import pytest
 
-from attacks.evidence import Evidence
-from attacks.prototypes._subgroups import Property, find
-from attacks.prototypes.property_inference import PropertyInference, draw
-from fl.artifact import Artifact
-from fl.errors import UserError
-from fl.kinds import Kind
-from fl.plugin import configure
+from fedaudit.attacks.evidence import Evidence
+from fedaudit.attacks.prototypes._subgroups import Property, find
+from fedaudit.attacks.prototypes.property_inference import PropertyInference, draw
+from fedaudit.fl.artifact import Artifact
+from fedaudit.fl.kinds import Kind
+from fedaudit.fl.runtime.errors import UserError
+from fedaudit.fl.runtime.plugin import configure
 from tests.attacks.world import World
 
 

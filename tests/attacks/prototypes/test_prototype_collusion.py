@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from attacks.evidence import Evidence
-from attacks.prototypes.prototype_collusion import PrototypeCollusion, recovered
-from fl.artifact import SERVER, Artifact, Channel, Party
-from fl.errors import UserError
-from fl.kinds import Kind
-from fl.plugin import configure
+from fedaudit.attacks.evidence import Evidence
+from fedaudit.attacks.prototypes.prototype_collusion import PrototypeCollusion, recovered
+from fedaudit.fl.artifact import SERVER, Artifact, Channel, Party
+from fedaudit.fl.kinds import Kind
+from fedaudit.fl.runtime.errors import UserError
+from fedaudit.fl.runtime.plugin import configure
 from tests.attacks.world import World, _artifact
 
 

@@ -6,12 +6,12 @@ from functools import cache
 import numpy as np
 import pytest
 
-from attacks.evidence import Evidence
-from attacks.prototypes.prototype_difference import PrototypeDifference
-from fl.artifact import Artifact, Channel, Party
-from fl.errors import UserError
-from fl.kinds import Kind
-from fl.plugin import configure
+from fedaudit.attacks.evidence import Evidence
+from fedaudit.attacks.prototypes.prototype_difference import PrototypeDifference
+from fedaudit.fl.artifact import Artifact, Channel, Party
+from fedaudit.fl.kinds import Kind
+from fedaudit.fl.runtime.errors import UserError
+from fedaudit.fl.runtime.plugin import configure
 from tests.attacks.world import Architecture, World
 
 SIZES = (1, 10, 40)

@@ -8,21 +8,21 @@ import numpy as np
 import pytest
 import torch
 
-from attacks.attack import Claim
-from attacks.evidence import Evidence
-from attacks.prototypes._inversion import PrototypeInversion
-from attacks.prototypes._trials import buckets
-from attacks.prototypes._weights import prototypes
-from attacks.prototypes.lookup import Lookup
-from attacks.prototypes.ridge import Ridge
-from attacks.prototypes.upcnn import UpCNN
-from attacks.prototypes.vae import VAE
-from attacks.trials.decoder import build
-from attacks.trials.reidentification import fingerprints
-from fl.artifact import Artifact
-from fl.errors import UserError
-from fl.kinds import Kind
-from fl.plugin import configure
+from fedaudit.attacks.attack import Claim
+from fedaudit.attacks.evaluation.decoder import build
+from fedaudit.attacks.evaluation.reidentification import fingerprints
+from fedaudit.attacks.evidence import Evidence
+from fedaudit.attacks.prototypes._inversion import PrototypeInversion
+from fedaudit.attacks.prototypes._trials import buckets
+from fedaudit.attacks.prototypes._weights import prototypes
+from fedaudit.attacks.prototypes.lookup import Lookup
+from fedaudit.attacks.prototypes.ridge import Ridge
+from fedaudit.attacks.prototypes.upcnn import UpCNN
+from fedaudit.attacks.prototypes.vae import VAE
+from fedaudit.fl.artifact import Artifact
+from fedaudit.fl.kinds import Kind
+from fedaudit.fl.runtime.errors import UserError
+from fedaudit.fl.runtime.plugin import configure
 from tests.attacks.world import Architecture, World
 
 LEAST = {Ridge: 0.6, Lookup: 0.25, UpCNN: 0.7, VAE: 0.5}  # rank-1 of the planted leak; chance is 1/38

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from scipy.stats import multivariate_normal
 
-from attacks.evidence import Evidence
-from attacks.prototypes.prototype_linkage import PrototypeLinkage
-from fl.kinds import Kind
+from fedaudit.attacks.evidence import Evidence
+from fedaudit.attacks.prototypes.prototype_linkage import PrototypeLinkage
+from fedaudit.fl.kinds import Kind
 from tests.attacks.world import World
 
 

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 from scipy.stats import multivariate_normal, norm
 
-from attacks.attack import Claim
-from attacks.evidence import Evidence
-from attacks.prototypes.prototype_membership import PrototypeMembership, log_likelihood_ratio
-from attacks.trials.membership import Scores, curve, evidence
-from fl.errors import UserError
-from fl.plugin import configure
+from fedaudit.attacks.attack import Claim
+from fedaudit.attacks.evaluation.membership import Scores, curve, evidence
+from fedaudit.attacks.evidence import Evidence
+from fedaudit.attacks.prototypes.prototype_membership import PrototypeMembership, log_likelihood_ratio
+from fedaudit.fl.runtime.errors import UserError
+from fedaudit.fl.runtime.plugin import configure
 from tests.attacks.world import World
 
 

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from attacks.prototypes._weights import moved, weighting
-from fl.artifact import Artifact, Channel, Party
-from fl.kinds import Kind
+from fedaudit.attacks.prototypes._weights import moved, weighting
+from fedaudit.fl.artifact import Artifact, Channel, Party
+from fedaudit.fl.kinds import Kind
 
 START = {"w": np.random.default_rng(0).normal(size=(40, 30)), "b": np.random.default_rng(1).normal(size=30)}
 CHANGE = {k: 0.05 * np.random.default_rng(2).normal(size=v.shape) for k, v in START.items()}

@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from attacks.prototypes._weights import global_model, made_with, prototypes, samples_behind
-from fl.artifact import Party
-from fl.kinds import Kind
+from fedaudit.attacks.prototypes._weights import global_model, made_with, prototypes, samples_behind
+from fedaudit.fl.artifact import Party
+from fedaudit.fl.kinds import Kind
 from tests.attacks.world import World
 
 WORLD = World(sizes=(1,), clients=2, groups=2)

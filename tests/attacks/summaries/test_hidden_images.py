@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from attacks.evidence import Evidence
-from attacks.summaries.hidden_images import HiddenImages, fits
-from attacks.trials.anyone import MEASURE
-from fl.artifact import Artifact, Channel, Party
-from fl.kinds import Kind
+from fedaudit.attacks.evaluation.anyone import MEASURE
+from fedaudit.attacks.evidence import Evidence
+from fedaudit.attacks.summaries.hidden_images import HiddenImages, fits
+from fedaudit.fl.artifact import Artifact, Channel, Party
+from fedaudit.fl.kinds import Kind
 from tests.attacks.world import World
 
 WORLD = World(sizes=(), clients=10)

@@ -8,19 +8,19 @@ import numpy as np
 import pytest
 import torch
 
-from attacks.attack import Attack, Knowledge
-from attacks.evidence import Evidence
-from attacks.summaries.buffer_membership import BufferMembership
-from attacks.summaries.class_list import ClassList
-from attacks.summaries.example_numbers import ExampleNumbers
-from attacks.summaries.majority_class import MajorityClass
-from attacks.summaries.sum_difference import SumDifference, solved
-from attacks.updates.analytic import _alone
-from audit.verdict.judge import judge
-from audit.verdict.policy import load_policy
-from fl.artifact import Artifact
-from fl.kinds import Kind
-from reports.result import Severity
+from fedaudit.attacks.attack import Attack, Knowledge
+from fedaudit.attacks.evidence import Evidence
+from fedaudit.attacks.summaries.buffer_membership import BufferMembership
+from fedaudit.attacks.summaries.class_list import ClassList
+from fedaudit.attacks.summaries.example_numbers import ExampleNumbers
+from fedaudit.attacks.summaries.majority_class import MajorityClass
+from fedaudit.attacks.summaries.sum_difference import SumDifference, solved
+from fedaudit.attacks.updates.analytic import _alone
+from fedaudit.audit.verdict.judge import judge
+from fedaudit.audit.verdict.policy import load_policy
+from fedaudit.fl.artifact import Artifact
+from fedaudit.fl.kinds import Kind
+from fedaudit.reports.result import Severity
 from tests.attacks.summaries.worlds import Buffers, choices, loaded, losses, numbers, sums, world
 from tests.attacks.updates.updates import artifact
 from tests.attacks.world import CLASSES

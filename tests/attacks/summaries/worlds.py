@@ -11,9 +11,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from attacks.attack import Images, Knowledge
-from fl.artifact import Artifact
-from fl.kinds import Kind
+from fedaudit.attacks.attack import Images, Knowledge
+from fedaudit.fl.artifact import Artifact
+from fedaudit.fl.kinds import Kind
 from tests.attacks.updates.updates import artifact, train
 from tests.attacks.world import CLASSES, SHAPE, Architecture, Extractor, World, weights
 

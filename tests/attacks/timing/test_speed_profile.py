@@ -6,10 +6,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from attacks.attack import Knowledge
-from attacks.evidence import Evidence
-from attacks.timing.speed_profile import RATIO, SOLVED, TOLD, Answer, SpeedProfile, profile
-from fl.kinds import Kind
+from fedaudit.attacks.attack import Knowledge
+from fedaudit.attacks.evidence import Evidence
+from fedaudit.attacks.timing.speed_profile import RATIO, SOLVED, TOLD, Answer, SpeedProfile, profile
+from fedaudit.fl.kinds import Kind
 from tests.attacks.timing.timed import Timed
 
 RNG = np.random.default_rng(0)

@@ -6,9 +6,9 @@ from functools import cache
 import numpy as np
 from numpy.typing import NDArray
 
-from attacks.attack import Knowledge, Timing
-from fl.artifact import Artifact, Channel, Party
-from fl.kinds import Kind
+from fedaudit.attacks.attack import Knowledge, Timing
+from fedaudit.fl.artifact import Artifact, Channel, Party
+from fedaudit.fl.kinds import Kind
 from tests.attacks.world import World
 
 CNN = 4 * 4_377_534  # bytes

@@ -7,9 +7,9 @@ import torch
 from numpy.typing import NDArray
 from torch.nn.functional import cross_entropy
 
-from attacks.attack import Images, Knowledge
-from fl.artifact import Artifact, Channel, Party
-from fl.kinds import Kind
+from fedaudit.attacks.attack import Images, Knowledge
+from fedaudit.fl.artifact import Artifact, Channel, Party
+from fedaudit.fl.kinds import Kind
 from tests.attacks.updates.updates import artifact
 from tests.attacks.world import CLASSES, SHAPE, Architecture, Net, World, weights
 

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from attacks.updates._disguised import lone, loneliest
-from attacks.updates.analytic import Analytic
-from fl.artifact import Artifact
-from fl.kinds import Kind
+from fedaudit.attacks.updates._disguised import lone, loneliest
+from fedaudit.attacks.updates.analytic import Analytic
+from fedaudit.fl.artifact import Artifact
+from fedaudit.fl.kinds import Kind
 from tests.attacks.updates.gradients import RATE, Planted, gradient
 from tests.attacks.updates.updates import artifact
 from tests.attacks.world import weights

@@ -6,12 +6,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from attacks.attack import Images
-from attacks.evidence import Evidence
-from attacks.updates._gradients import Update, updates
-from attacks.updates.frozen_layers import FrozenLayers, Scorer, of_layers, withheld
-from audit.verdict.figures import by_frozen
-from fl.kinds import Kind
+from fedaudit.attacks.attack import Images
+from fedaudit.attacks.evidence import Evidence
+from fedaudit.attacks.updates._gradients import Update, updates
+from fedaudit.attacks.updates.frozen_layers import FrozenLayers, Scorer, of_layers, withheld
+from fedaudit.audit.verdict.figures import by_frozen
+from fedaudit.fl.kinds import Kind
 from tests.attacks.updates.gradients import Planted
 
 WORLD = Planted(groups=6, kind=Kind.UNFROZEN_LAYERS)

@@ -8,11 +8,11 @@ import torch
 from numpy.typing import NDArray
 from torch.nn.functional import cross_entropy
 
-from attacks.attack import Images
-from attacks.evidence import Evidence
-from attacks.updates.label_counts_from_gradient import LabelCountsFromGradient
-from fl.artifact import Artifact, Channel, Party
-from fl.kinds import Kind
+from fedaudit.attacks.attack import Images
+from fedaudit.attacks.evidence import Evidence
+from fedaudit.attacks.updates.label_counts_from_gradient import LabelCountsFromGradient
+from fedaudit.fl.artifact import Artifact, Channel, Party
+from fedaudit.fl.kinds import Kind
 from tests.attacks.updates.updates import Updates
 from tests.attacks.world import Architecture
 

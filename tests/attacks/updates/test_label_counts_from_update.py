@@ -6,13 +6,13 @@ from functools import cache
 import numpy as np
 import pytest
 
-from attacks.evidence import Evidence
-from attacks.updates._head import head_updates
-from attacks.updates._label_sets import f1
-from attacks.updates.label_counts_from_update import LabelCountsFromUpdate
-from fl.errors import UserError
-from fl.kinds import Kind
-from fl.plugin import configure
+from fedaudit.attacks.evidence import Evidence
+from fedaudit.attacks.updates._head import head_updates
+from fedaudit.attacks.updates._label_sets import f1
+from fedaudit.attacks.updates.label_counts_from_update import LabelCountsFromUpdate
+from fedaudit.fl.kinds import Kind
+from fedaudit.fl.runtime.errors import UserError
+from fedaudit.fl.runtime.plugin import configure
 from tests.attacks.updates.updates import OWNED, Updates
 
 

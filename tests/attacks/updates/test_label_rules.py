@@ -6,8 +6,8 @@ import torch
 from sklearn.datasets import load_digits
 from torch.nn.functional import cross_entropy, softmax
 
-from attacks.counts._counts import spread
-from attacks.updates._label_rules import far_moved, llg, present, proportions
+from fedaudit.attacks.counts._counts import spread
+from fedaudit.attacks.updates._label_rules import far_moved, llg, present, proportions
 from tests.attacks.world import Net
 
 DIGITS = load_digits()

@@ -6,10 +6,10 @@ from functools import cache
 import numpy as np
 import pytest
 
-from attacks.evidence import Evidence
-from attacks.updates.rare_class import RareClass
-from fl.errors import UserError
-from fl.kinds import Kind
+from fedaudit.attacks.evidence import Evidence
+from fedaudit.attacks.updates.rare_class import RareClass
+from fedaudit.fl.kinds import Kind
+from fedaudit.fl.runtime.errors import UserError
 from tests.attacks.updates.updates import Updates
 
 

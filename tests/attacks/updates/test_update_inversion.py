@@ -7,17 +7,17 @@ import numpy as np
 import pytest
 import torch
 
-from attacks.evidence import Evidence
-from attacks.updates._inversion import UpdateInversion
-from attacks.updates._trials import groups, matched, rank1
-from attacks.updates.analytic import Analytic
-from attacks.updates.dlg import DLG
-from attacks.updates.grnn_updates import GRNNUpdates, transport
-from attacks.updates.idlg import IDLG
-from attacks.updates.inverting_gradients import InvertingGradients, roughness
-from fl.errors import UserError
-from fl.kinds import Kind
-from fl.plugin import configure
+from fedaudit.attacks.evidence import Evidence
+from fedaudit.attacks.updates._inversion import UpdateInversion
+from fedaudit.attacks.updates._trials import groups, matched, rank1
+from fedaudit.attacks.updates.analytic import Analytic
+from fedaudit.attacks.updates.dlg import DLG
+from fedaudit.attacks.updates.grnn_updates import GRNNUpdates, transport
+from fedaudit.attacks.updates.idlg import IDLG
+from fedaudit.attacks.updates.inverting_gradients import InvertingGradients, roughness
+from fedaudit.fl.kinds import Kind
+from fedaudit.fl.runtime.errors import UserError
+from fedaudit.fl.runtime.plugin import configure
 from tests.attacks.updates.gradients import Planted
 
 SMALL = {"gallery": 20, "recorded": 2, "most_recorded": 2}

@@ -5,9 +5,9 @@ import torch
 from numpy.typing import NDArray
 from torch.nn.functional import cross_entropy
 
-from attacks.attack import Images, Knowledge
-from fl.artifact import SERVER, Artifact, Channel, Party
-from fl.kinds import Kind
+from fedaudit.attacks.attack import Images, Knowledge
+from fedaudit.fl.artifact import SERVER, Artifact, Channel, Party
+from fedaudit.fl.kinds import Kind
 from tests.attacks.world import CLASSES, SHAPE, Architecture, Net, World, weights
 
 TRAINING = {"lr": 0.05, "local_epochs": 3.0, "batch_size": 10.0}

@@ -4,9 +4,9 @@ import dataclasses
 
 import torch
 
-from fl.ledger import Release
-from fl.protection import Payload, Sending
-from fl.protections.dp_gaussian import DPGaussian
+from fedaudit.fl.ledger import Release
+from fedaudit.fl.protections.dp_gaussian import DPGaussian
+from fedaudit.fl.wire.protection import Payload, Sending
 
 CLIP, Z = 2.0, 1.5
 

@@ -7,9 +7,9 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from audit.canaries import bayes, f_dp, one_run, per_round, two_point
-from audit.canaries.scores import SHARES, Guesses, Scored
-from audit.dp.accountants.exact import gaussian
+from fedaudit.audit.accounting.accountants.exact import gaussian
+from fedaudit.audit.canaries import bayes, f_dp, one_run, per_round, two_point
+from fedaudit.audit.canaries.scores import SHARES, Guesses, Scored
 
 DELTA, RUNS, CANARIES = 1e-5, 200, 1000
 ALLOWED = 0.05 + 3 * math.sqrt(0.05 * 0.95 / RUNS)

@@ -5,17 +5,17 @@ import math
 
 import pytest
 
-from audit.canaries import central
-from audit.canaries.carrier import Carrier
-from audit.canaries.columns import Lower
-from audit.canaries.neighbours import replay
-from audit.canaries.panel import Panel, judge
-from audit.dp.accountants.exact import gaussian
-from fl.kinds import Kind
-from fl.ledger import Release
-from fl.protection import Averaging, Sending
-from fl.protections.central_dp import CentralDP
-from fl.streams import Streams
+from fedaudit.audit.accounting.accountants.exact import gaussian
+from fedaudit.audit.canaries import central
+from fedaudit.audit.canaries.carrier import Carrier
+from fedaudit.audit.canaries.columns import Lower
+from fedaudit.audit.canaries.neighbours import replay
+from fedaudit.audit.canaries.panel import Panel, judge
+from fedaudit.fl.kinds import Kind
+from fedaudit.fl.ledger import Release
+from fedaudit.fl.protections.central_dp import CentralDP
+from fedaudit.fl.runtime.streams import Streams
+from fedaudit.fl.wire.protection import Averaging, Sending
 
 DELTA, CLIP, Z = 1e-5, 2.0, 1.5
 

@@ -12,22 +12,22 @@ import yaml
 from dp_accounting.pld import PLDAccountant
 from scipy import stats
 
-from audit.canaries.recorded_means import noise, recorded_means
-from audit.canaries.recorded_uploads import checks
-from audit.dp.budget import budgets, rounded_up
-from audit.dp.lint import RunRecord, check
-from audit.phases import simulate
-from audit.phases.account import noise_audits
-from audit.settings.config import Config
-from audit.settings.controls import DPAuditSettings
-from audit.settings.errors import validate
-from audit.settings.spec import PluginSpec
-from audit.subject.rundir import RunDir
-from audit.subject.simulated import SimulatedCase
-from fl.ledger import Release, read
-from fl.streams import Streams
-from reports.result import Budget
-from reports.sections.budget import epsilon as in_words
+from fedaudit.audit.accounting.budget import budgets, rounded_up
+from fedaudit.audit.accounting.lint import RunRecord, check
+from fedaudit.audit.canaries.recorded_means import noise, recorded_means
+from fedaudit.audit.canaries.recorded_uploads import checks
+from fedaudit.audit.case.run_folder import RunDir
+from fedaudit.audit.case.simulated import SimulatedCase
+from fedaudit.audit.phases import simulate
+from fedaudit.audit.phases.account import noise_audits
+from fedaudit.audit.settings.config import Config
+from fedaudit.audit.settings.controls import DPAuditSettings
+from fedaudit.audit.settings.errors import validate
+from fedaudit.audit.settings.spec import PluginSpec
+from fedaudit.fl.ledger import Release, read
+from fedaudit.fl.runtime.streams import Streams
+from fedaudit.reports.result import Budget
+from fedaudit.reports.sections.budget import epsilon as in_words
 from tests.audit.tiny import HERE
 
 ROUNDS, Z, DELTA = 4, 1.2, 1e-5

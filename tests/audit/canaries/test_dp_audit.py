@@ -7,25 +7,25 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from audit.canaries.entry import rounded_down
-from audit.canaries.run import acts_on
-from audit.cli.main import app
-from audit.dp.accountants.exact import gaussian as exact
-from audit.dp.budget import rounded_up
-from audit.phases.account import noise_audits
-from audit.settings.config import Config
-from audit.settings.controls import DPAuditSettings
-from audit.settings.errors import validate
-from audit.settings.yaml import read_yaml
-from audit.subject.simulated import SimulatedCase
-from audit.verdict.accounts import NoiseAudit
-from audit.verdict.judge import judged
-from audit.verdict.policy import load_policy
-from fl.errors import UserError
-from fl.ledger import Release
-from reports.document import compose
-from reports.result import AuditResult, DPAudit, Outcome, Severity
-from reports.sections.dp_audit import DPAudit as DPAuditSection
+from fedaudit.audit.accounting.accountants.exact import gaussian as exact
+from fedaudit.audit.accounting.budget import rounded_up
+from fedaudit.audit.canaries.entry import rounded_down
+from fedaudit.audit.canaries.run import acts_on
+from fedaudit.audit.case.simulated import SimulatedCase
+from fedaudit.audit.cli.main import app
+from fedaudit.audit.phases.account import noise_audits
+from fedaudit.audit.settings.config import Config
+from fedaudit.audit.settings.controls import DPAuditSettings
+from fedaudit.audit.settings.errors import validate
+from fedaudit.audit.settings.yaml import read_yaml
+from fedaudit.audit.verdict.accounts import NoiseAudit
+from fedaudit.audit.verdict.judge import judged
+from fedaudit.audit.verdict.policy import load_policy
+from fedaudit.fl.ledger import Release
+from fedaudit.fl.runtime.errors import UserError
+from fedaudit.reports.document import compose
+from fedaudit.reports.result import AuditResult, DPAudit, Outcome, Severity
+from fedaudit.reports.sections.dp_audit import DPAudit as DPAuditSection
 from tests.audit.tiny import TEXT
 from tests.reports.sample import result as sample
 

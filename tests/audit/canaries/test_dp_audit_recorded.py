@@ -7,15 +7,15 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from audit.canaries.recorded_uploads import checks, recorded_uploads, residuals
-from audit.cli.main import app
-from audit.controls.lab import Lab
-from audit.phases.account import noise_audits
-from audit.subject.rundir import RunDir
-from audit.subject.simulated import SimulatedCase
-from fl.artifact import Artifact
-from fl.kinds import Kind
-from fl.ledger import read
+from fedaudit.audit.canaries.recorded_uploads import checks, recorded_uploads, residuals
+from fedaudit.audit.case.run_folder import RunDir
+from fedaudit.audit.case.simulated import SimulatedCase
+from fedaudit.audit.cli.main import app
+from fedaudit.audit.controls.lab import Lab
+from fedaudit.audit.phases.account import noise_audits
+from fedaudit.fl.artifact import Artifact
+from fedaudit.fl.kinds import Kind
+from fedaudit.fl.ledger import read
 from tests.audit.tiny import TEXT
 
 NOISED = (

@@ -6,15 +6,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from audit.canaries.trained_neighbours import neighbours, updates
-from audit.controls.lab import Lab
-from audit.phases.account import noise_audits
-from audit.settings.config import Config
-from audit.settings.errors import validate
-from audit.settings.yaml import read_yaml
-from audit.subject.simulated import SimulatedCase
-from fl.kinds import Kind
-from fl.ledger import Release
+from fedaudit.audit.canaries.trained_neighbours import neighbours, updates
+from fedaudit.audit.case.simulated import SimulatedCase
+from fedaudit.audit.controls.lab import Lab
+from fedaudit.audit.phases.account import noise_audits
+from fedaudit.audit.settings.config import Config
+from fedaudit.audit.settings.errors import validate
+from fedaudit.audit.settings.yaml import read_yaml
+from fedaudit.fl.kinds import Kind
+from fedaudit.fl.ledger import Release
 from tests.audit.tiny import HERE, TEXT
 
 MODEL = Kind.LOCAL_MODEL

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from audit.canaries import bayes, f_dp, one_run, one_shot, per_round, two_point
-from audit.canaries.columns import Credible, Fitted, Lower
-from audit.canaries.scores import Errors, Guesses, Scored, split_guesses
-from audit.dp.accountants.exact import gaussian
-from fl.errors import UserError
+from fedaudit.audit.accounting.accountants.exact import gaussian
+from fedaudit.audit.canaries import bayes, f_dp, one_run, one_shot, per_round, two_point
+from fedaudit.audit.canaries.columns import Credible, Fitted, Lower
+from fedaudit.audit.canaries.scores import Errors, Guesses, Scored, split_guesses
+from fedaudit.fl.runtime.errors import UserError
 
 DELTA = 1e-5
 

@@ -5,18 +5,18 @@ from dataclasses import dataclass
 import pytest
 import torch
 
-from audit.canaries.payload import Shape
-from audit.canaries.residuals import Check
-from audit.canaries.run_payload import passed
-from fl.errors import UserError
-from fl.kinds import Kind
-from fl.protection import Protection, Sending
-from fl.protections.central_dp import CentralDP
-from fl.protections.discrete_laplace import DiscreteLaplace
-from fl.protections.dp_gaussian import DPGaussian
-from fl.protections.prototype_threshold import PrototypeThreshold
-from fl.protections.quantise import Quantise
-from fl.streams import Streams
+from fedaudit.audit.canaries.payload import Shape
+from fedaudit.audit.canaries.residuals import Check
+from fedaudit.audit.canaries.run_payload import passed
+from fedaudit.fl.kinds import Kind
+from fedaudit.fl.protections.central_dp import CentralDP
+from fedaudit.fl.protections.discrete_laplace import DiscreteLaplace
+from fedaudit.fl.protections.dp_gaussian import DPGaussian
+from fedaudit.fl.protections.prototype_threshold import PrototypeThreshold
+from fedaudit.fl.protections.quantise import Quantise
+from fedaudit.fl.runtime.errors import UserError
+from fedaudit.fl.runtime.streams import Streams
+from fedaudit.fl.wire.protection import Protection, Sending
 from tests.audit.canaries.wrong import CLIP, KINDS, WRONG, SendsItsSeed, Wrong, Z
 from tests.audit.canaries.wrong_means import WRONG_MEANS, WrongMean
 

@@ -2,14 +2,14 @@
 
 import pytest
 
-from audit.canaries.run_payload import passed
-from fl.kinds import Kind
-from fl.protection import Protection
-from fl.protections.central_dp import CentralDP
-from fl.protections.discrete_laplace import DiscreteLaplace
-from fl.protections.dp_gaussian import DPGaussian
-from fl.protections.laplace import Laplace
-from fl.streams import Streams
+from fedaudit.audit.canaries.run_payload import passed
+from fedaudit.fl.kinds import Kind
+from fedaudit.fl.protections.central_dp import CentralDP
+from fedaudit.fl.protections.discrete_laplace import DiscreteLaplace
+from fedaudit.fl.protections.dp_gaussian import DPGaussian
+from fedaudit.fl.protections.laplace import Laplace
+from fedaudit.fl.runtime.streams import Streams
+from fedaudit.fl.wire.protection import Protection
 from tests.audit.canaries.test_payload import KINDS, shape
 
 ALPHA = 0.05

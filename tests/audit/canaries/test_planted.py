@@ -6,16 +6,16 @@ from functools import cache
 import numpy as np
 import pytest
 
-from audit.canaries.carrier import SPARE, Carrier
-from audit.canaries.columns import Lower
-from audit.canaries.game import Played, play
-from audit.canaries.neighbours import replay
-from audit.canaries.panel import Panel, judge
-from audit.dp.accountants.exact import gaussian
-from fl.kinds import Kind
-from fl.ledger import Release
-from fl.protection import Protection
-from fl.streams import Streams
+from fedaudit.audit.accounting.accountants.exact import gaussian
+from fedaudit.audit.canaries.carrier import SPARE, Carrier
+from fedaudit.audit.canaries.columns import Lower
+from fedaudit.audit.canaries.game import Played, play
+from fedaudit.audit.canaries.neighbours import replay
+from fedaudit.audit.canaries.panel import Panel, judge
+from fedaudit.fl.kinds import Kind
+from fedaudit.fl.ledger import Release
+from fedaudit.fl.runtime.streams import Streams
+from fedaudit.fl.wire.protection import Protection
 from tests.audit.canaries.planted import CLIP, FAULTS, Z, correct
 
 DELTA, KIND = 1e-5, Kind.LOCAL_MODEL

@@ -5,8 +5,8 @@ import dataclasses
 import numpy as np
 import pytest
 
-from audit.canaries import power
-from audit.canaries.panel import judge
+from fedaudit.audit.canaries import power
+from fedaudit.audit.canaries.panel import judge
 from tests.audit.canaries.planted import CLIP, Z
 from tests.audit.canaries.test_planted import DELTA, simulated
 

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 import torch
 
-from audit.canaries.panel import Panel
-from audit.canaries.records import audit, moved
-from audit.dp.accountants.exact import gaussian
-from fl.ledger import Release
-from fl.streams import Streams
-from fl.training.private import PrivateTraining
+from fedaudit.audit.accounting.accountants.exact import gaussian
+from fedaudit.audit.canaries.panel import Panel
+from fedaudit.audit.canaries.records import audit, moved
+from fedaudit.fl.ledger import Release
+from fedaudit.fl.runtime.streams import Streams
+from fedaudit.fl.training.private import PrivateTraining
 
 DELTA = 1e-5
 PRIVATE = PrivateTraining(clip_norm=0.7, noise_multiplier=1.0, sample_rate=1.0, steps=10)

@@ -6,19 +6,19 @@ from pathlib import Path
 import pytest
 import torch
 
-from audit.canaries.carrier import Carrier
-from audit.canaries.game import play
-from audit.canaries.neighbours import replay
-from audit.canaries.panel import judge
-from audit.canaries.run_payload import passed
-from fl.durable import Log
-from fl.kinds import Kind
-from fl.ledger import Release, read
-from fl.protection import Payload, Protection
-from fl.protections.dp_gaussian import DPGaussian
-from fl.protections.secure_aggregation import SecureAggregation
-from fl.streams import Streams
-from fl.wire import Wire
+from fedaudit.audit.canaries.carrier import Carrier
+from fedaudit.audit.canaries.game import play
+from fedaudit.audit.canaries.neighbours import replay
+from fedaudit.audit.canaries.panel import judge
+from fedaudit.audit.canaries.run_payload import passed
+from fedaudit.fl.kinds import Kind
+from fedaudit.fl.ledger import Release, read
+from fedaudit.fl.protections.dp_gaussian import DPGaussian
+from fedaudit.fl.protections.secure_aggregation import SecureAggregation
+from fedaudit.fl.runtime.durable import Log
+from fedaudit.fl.runtime.streams import Streams
+from fedaudit.fl.wire.protection import Payload, Protection
+from fedaudit.fl.wire.wire import Wire
 from tests.audit.canaries.test_payload import Card, shape
 
 CLIP, Z, CONTRIBUTORS = 1.0, 2.0, 4

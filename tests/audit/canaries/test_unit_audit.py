@@ -5,18 +5,18 @@ from typing import Any
 
 import pytest
 
-from audit.canaries import central
-from audit.canaries.carrier import Carrier, declared
-from audit.canaries.game import play
-from audit.canaries.neighbours import replay
-from audit.canaries.panel import judge
-from audit.canaries.run import acts_on, dp_audits, hidden_noise
-from audit.settings.controls import DPAuditSettings
-from fl import plugin
-from fl.kinds import Kind
-from fl.protection import Protection
-from fl.protections.noised_prototypes import NoisedPrototypes
-from fl.streams import Streams
+from fedaudit.audit.canaries import central
+from fedaudit.audit.canaries.carrier import Carrier, declared
+from fedaudit.audit.canaries.game import play
+from fedaudit.audit.canaries.neighbours import replay
+from fedaudit.audit.canaries.panel import judge
+from fedaudit.audit.canaries.run import acts_on, dp_audits, hidden_noise
+from fedaudit.audit.settings.controls import DPAuditSettings
+from fedaudit.fl.kinds import Kind
+from fedaudit.fl.protections.noised_prototypes import NoisedPrototypes
+from fedaudit.fl.runtime import plugin
+from fedaudit.fl.runtime.streams import Streams
+from fedaudit.fl.wire.protection import Protection
 
 DELTA, CANARIES, ROUNDS = 1e-5, 80, 4
 # Settings that a protection asks for, or that make another mechanism of it
@@ -32,8 +32,8 @@ SETTINGS: dict[str, list[dict[str, Any]]] = {
 
 
 def registered() -> Iterator[Any]:
-    for name in plugin.names("fl.protections"):
-        cls = plugin.load("fl.protections", name, Protection)
+    for name in plugin.names("fedaudit.fl.protections"):
+        cls = plugin.load("fedaudit.fl.protections", name, Protection)
         for number, settings in enumerate(SETTINGS.get(name, [{}])):
             try:
                 made = plugin.configure(cls, settings, name)

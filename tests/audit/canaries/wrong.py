@@ -10,10 +10,10 @@ import math
 import torch
 from torch import Tensor
 
-from fl.kinds import Kind
-from fl.noising import base_of, change, norm, rebuilt
-from fl.protection import Payload, Sending
-from fl.protections.dp_gaussian import DPGaussian
+from fedaudit.fl.kinds import Kind
+from fedaudit.fl.protections.dp_gaussian import DPGaussian
+from fedaudit.fl.wire.noising import base_of, change, norm, rebuilt
+from fedaudit.fl.wire.protection import Payload, Sending
 
 CLIP, Z = 1.0, 1.5
 KINDS = (Kind.LOCAL_MODEL, Kind.LOCAL_PROTOTYPES)

@@ -5,8 +5,8 @@ Every class differs from CentralDP in what it does, never in what its ledger say
 
 import torch
 
-from fl.protection import Averaging
-from fl.protections.central_dp import CentralDP
+from fedaudit.fl.protections.central_dp import CentralDP
+from fedaudit.fl.wire.protection import Averaging
 
 
 class WrongMean(CentralDP):

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from audit.claims.claim import Claim
+from fedaudit.audit.claims.claim import Claim
 
 BASE: dict[str, Any] = {
     "id": "fine",

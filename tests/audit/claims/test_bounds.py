@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from audit.claims.bounds import Interval, certified, grouped, interval, taken_part
-from audit.claims.setting import Noised
-from audit.claims.shuffling import batches_at_least, reports_at_least, reports_at_most
-from audit.dp.terms import Term
+from fedaudit.audit.accounting.terms import Term
+from fedaudit.audit.claims.bounds import Interval, certified, grouped, interval, taken_part
+from fedaudit.audit.claims.setting import Noised
+from fedaudit.audit.claims.shuffling import batches_at_least, reports_at_least, reports_at_most
 from tests.audit.claims.made import made, of
 
 

@@ -8,13 +8,13 @@ import pypdf
 import pytest
 from typer.testing import CliRunner
 
-from audit.claims.claim import Target, load
-from audit.claims.report import pdf
-from audit.claims.scores import noise_for, recovered, rescored
-from audit.cli.main import app
-from fl.errors import UserError
-from reports.result import ClaimOutcome, ClaimRecord, Severity
-from reports.sections.claims import digits
+from fedaudit.audit.claims.claim import Target, load
+from fedaudit.audit.claims.report import pdf
+from fedaudit.audit.claims.scores import noise_for, recovered, rescored
+from fedaudit.audit.cli.main import app
+from fedaudit.fl.runtime.errors import UserError
+from fedaudit.reports.result import ClaimOutcome, ClaimRecord, Severity
+from fedaudit.reports.sections.claims import digits
 from tests.audit.claims.made import BASE, made
 from tests.audit.tiny import TEXT
 
@@ -192,7 +192,7 @@ def test_digits_are_those_of_the_tables() -> None:
 
 
 def test_a_run_s_report_re_scores_the_claims_its_config_names(tmp_path: Path) -> None:
-    from reports.sections.claims import Claims as ClaimsSection
+    from fedaudit.reports.sections.claims import Claims as ClaimsSection
     from tests.reports.sample import result
 
     path = tmp_path / "c.yaml"

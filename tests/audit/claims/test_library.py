@@ -7,11 +7,11 @@ import pytest
 from jsonschema import Draft202012Validator
 from typer.testing import CliRunner
 
-from audit.claims.claim import load
-from audit.claims.scores import rescored
-from audit.cli.main import app
-from audit.settings.yaml import read_yaml
-from reports.result import ClaimOutcome
+from fedaudit.audit.claims.claim import load
+from fedaudit.audit.claims.scores import rescored
+from fedaudit.audit.cli.main import app
+from fedaudit.audit.settings.yaml import read_yaml
+from fedaudit.reports.result import ClaimOutcome
 
 FILES = sorted((Path(__file__).parents[3] / "configs" / "claims").glob("*.yaml"))
 CLAIMS = {c.id: c for f in FILES for c in load(f).claims}

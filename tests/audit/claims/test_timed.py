@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from audit.claims.claim import TimedClaim, load
-from audit.claims.clock import known, timed
-from fl.errors import UserError
-from reports.format import percent
-from reports.result import ClaimOutcome, Severity
+from fedaudit.audit.claims.claim import TimedClaim, load
+from fedaudit.audit.claims.clock import known, timed
+from fedaudit.fl.runtime.errors import UserError
+from fedaudit.reports.format import percent
+from fedaudit.reports.result import ClaimOutcome, Severity
 
 SHIPPED = Path(__file__).parents[3] / "configs" / "claims" / "freezefl.yaml"
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from audit.claims.scores import rescored
-from reports.result import ClaimOutcome, ClaimRecord, Severity
+from fedaudit.audit.claims.scores import rescored
+from fedaudit.reports.result import ClaimOutcome, ClaimRecord, Severity
 from tests.audit.claims.made import made, of
 
 HOLDS, REFUTED, UNDECIDED = ClaimOutcome.HOLDS, ClaimOutcome.REFUTED, ClaimOutcome.UNDECIDED

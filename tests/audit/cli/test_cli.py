@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from audit.cli.gate import Code, gate
-from audit.cli.main import Kind, app
-from audit.settings.catalog import SHELVES
-from reports.result import AuditResult, Outcome, Severity
+from fedaudit.audit.cli.gate import Code, gate
+from fedaudit.audit.cli.main import Kind, app
+from fedaudit.audit.settings.catalog import SHELVES
+from fedaudit.reports.result import AuditResult, Outcome, Severity
 from tests.audit.tiny import TEXT
 from tests.reports.sample import result as sample
 
@@ -21,7 +21,7 @@ HEAVY = ("torch", "pydantic", "matplotlib", "numpy", "rich.console", "yaml", "sc
 
 def test_help_imports_nothing_heavy() -> None:
     code = (
-        "import sys\nfrom audit.cli.main import app\n"
+        "import sys\nfrom fedaudit.audit.cli.main import app\n"
         "try:\n    app(['--help'])\nexcept SystemExit:\n    pass\n"
         f"print([m for m in {HEAVY!r} if m in sys.modules], file=sys.stderr)"
     )
@@ -34,7 +34,7 @@ def test_checking_the_names_in_a_config_does_not_import_torch(tmp_path: Path) ->
     path = tmp_path / "c.yaml"
     path.write_text(TEXT)
     code = (
-        "import sys\nfrom pathlib import Path\nfrom audit.settings.config import load\n"
+        "import sys\nfrom pathlib import Path\nfrom fedaudit.audit.settings.config import load\n"
         f"load(Path({str(path)!r}))\nprint('torch' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -90,7 +90,7 @@ def test_the_doctor_names_versions_device_and_cores() -> None:
 
 def test_a_users_own_plugin_beside_the_config_is_found(tmp_path: Path) -> None:
     (tmp_path / "beside_the_config.py").write_text(
-        "from fl.methods.fedavg import FedAvg\nclass Mine(FedAvg):\n    pass\n"
+        "from fedaudit.fl.methods.fedavg import FedAvg\nclass Mine(FedAvg):\n    pass\n"
     )
     path = tmp_path / "c.yaml"
     path.write_text(TEXT.replace("name: fedavg", "name: 'beside_the_config:Mine'"))
@@ -101,7 +101,7 @@ def test_a_users_own_plugin_beside_the_config_is_found(tmp_path: Path) -> None:
 
 def test_an_unexpected_error_is_short_and_says_how_to_see_more(tmp_path: Path) -> None:
     (tmp_path / "falls_over.py").write_text(
-        "from fl.methods.fedavg import FedAvg\nclass Mine(FedAvg):\n    class Config(FedAvg.Config):\n"
+        "from fedaudit.fl.methods.fedavg import FedAvg\nclass Mine(FedAvg):\n    class Config(FedAvg.Config):\n"
         "        def __post_init__(self):\n            raise RuntimeError('the disk\\nis full')\n"
     )
     path = tmp_path / "c.yaml"

@@ -5,11 +5,11 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from audit.cli.compare import compare, flat
-from audit.cli.main import app
-from audit.phases.plan import execute
-from fl.errors import UserError
-from tests.audit.brought.theirs import brought
+from fedaudit.audit.cli.compare import compare, flat
+from fedaudit.audit.cli.main import app
+from fedaudit.audit.phases.plan import execute
+from fedaudit.fl.runtime.errors import UserError
+from tests.audit.importing.theirs import brought
 
 TEXT = """
 federation:

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from audit.cli.cards import card
-from audit.settings import catalog, index
-from audit.settings.index import Entry
+from fedaudit.audit.cli.cards import card
+from fedaudit.audit.settings import catalog, index
+from fedaudit.audit.settings.index import Entry
 
 KINDS = list(catalog.SHELVES)
 
@@ -42,7 +42,8 @@ def test_cards_from_the_index_are_those_from_importing(
 def imported(arguments: list[str], cache: Path) -> set[str]:
     """The modules that a command imports."""
     code = (
-        "import sys\nfrom audit.cli.main import app\ntry:\n    app(sys.argv[1:])\nexcept SystemExit:\n    pass\n"
+        "import sys\nfrom fedaudit.audit.cli.main import app\n"
+        "try:\n    app(sys.argv[1:])\nexcept SystemExit:\n    pass\n"
         "print(*sys.modules, file=sys.stderr)"
     )
     environment = os.environ | {"XDG_CACHE_HOME": str(cache)}

@@ -5,12 +5,12 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from audit.cli.ending import explained, last_words
-from audit.cli.main import app
-from audit.cli.show import Lines
-from audit.settings.config import load
-from fl.errors import UserError
-from reports.result import Outcome, Severity
+from fedaudit.audit.cli.ending import explained, last_words
+from fedaudit.audit.cli.main import app
+from fedaudit.audit.cli.show import Lines
+from fedaudit.audit.settings.config import load
+from fedaudit.fl.runtime.errors import UserError
+from fedaudit.reports.result import Outcome, Severity
 from tests.reports.sample import result
 
 

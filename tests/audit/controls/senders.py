@@ -6,10 +6,10 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from fl.client import Client, Reply
-from fl.kinds import Kind
-from fl.methods.rebafl import ReBaFL
-from fl.training.local import Trained
+from fedaudit.fl.clients.client import Client, Reply
+from fedaudit.fl.kinds import Kind
+from fedaudit.fl.methods.rebafl import ReBaFL
+from fedaudit.fl.training.local import Trained
 
 
 class Sender(ReBaFL):

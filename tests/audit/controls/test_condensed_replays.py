@@ -9,17 +9,17 @@ from typing import Any
 
 import numpy as np
 
-from attacks.condensed._images import REAL_START
-from audit.controls import condensed
-from audit.controls.lab import Replays
-from audit.phases import attack, simulate
-from audit.settings.config import Config
-from audit.settings.errors import validate
-from audit.subject.rundir import RunDir
-from audit.subject.simulated import SimulatedCase
-from fl.artifact import Artifact
-from fl.kinds import Kind
-from fl.recorder import read
+from fedaudit.attacks.condensed._images import REAL_START
+from fedaudit.audit.case.run_folder import RunDir
+from fedaudit.audit.case.simulated import SimulatedCase
+from fedaudit.audit.controls import condensed
+from fedaudit.audit.controls.lab import Replays
+from fedaudit.audit.phases import attack, simulate
+from fedaudit.audit.settings.config import Config
+from fedaudit.audit.settings.errors import validate
+from fedaudit.fl.artifact import Artifact
+from fedaudit.fl.kinds import Kind
+from fedaudit.fl.recording.recorder import read
 
 SETTINGS: dict[str, Any] = {
     "federation": {

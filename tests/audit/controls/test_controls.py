@@ -9,23 +9,23 @@ import numpy as np
 import pytest
 import torch
 
-from audit.controls import condensed
-from audit.controls.lab import Lab
-from audit.phases import simulate
-from audit.phases.attack import plant
-from audit.settings import catalog
-from audit.settings.config import Config
-from audit.settings.errors import validate
-from audit.subject.messages import messages
-from audit.subject.open import open_case
-from audit.subject.rundir import RunDir
-from audit.subject.simulated import SimulatedCase
-from fl.artifact import Artifact
-from fl.client import Client, Reply
-from fl.errors import UserError
-from fl.kinds import Kind
-from fl.methods.rebafl import ReBaFL
-from fl.training.local import Trained
+from fedaudit.audit.case.messages import messages
+from fedaudit.audit.case.open import open_case
+from fedaudit.audit.case.run_folder import RunDir
+from fedaudit.audit.case.simulated import SimulatedCase
+from fedaudit.audit.controls import condensed
+from fedaudit.audit.controls.lab import Lab
+from fedaudit.audit.phases import simulate
+from fedaudit.audit.phases.attack import plant
+from fedaudit.audit.settings import catalog
+from fedaudit.audit.settings.config import Config
+from fedaudit.audit.settings.errors import validate
+from fedaudit.fl.artifact import Artifact
+from fedaudit.fl.clients.client import Client, Reply
+from fedaudit.fl.kinds import Kind
+from fedaudit.fl.methods.rebafl import ReBaFL
+from fedaudit.fl.runtime.errors import UserError
+from fedaudit.fl.training.local import Trained
 
 ATTACKS = {name: catalog.load("attacks", name).card for name in catalog.names("attacks")}
 PLANTED = [name for name, card in ATTACKS.items() if card.control]

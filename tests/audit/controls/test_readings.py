@@ -6,16 +6,16 @@ from tempfile import mkdtemp
 
 import pytest
 
-from attacks.prototypes._variants import read
-from attacks.prototypes._weights import prototypes
-from attacks.prototypes.ridge import Ridge
-from audit.observer.view import granted, observer, seen
-from audit.phases import simulate
-from audit.settings.config import Config
-from audit.settings.errors import validate
-from audit.subject.messages import messages
-from audit.subject.open import open_case
-from audit.subject.rundir import RunDir
+from fedaudit.attacks.prototypes._variants import read
+from fedaudit.attacks.prototypes._weights import prototypes
+from fedaudit.attacks.prototypes.ridge import Ridge
+from fedaudit.audit.case.messages import messages
+from fedaudit.audit.case.open import open_case
+from fedaudit.audit.case.run_folder import RunDir
+from fedaudit.audit.observer.view import granted, observer, seen
+from fedaudit.audit.phases import simulate
+from fedaudit.audit.settings.config import Config
+from fedaudit.audit.settings.errors import validate
 
 PARTITIONS = {
     "iid": {"name": "iid"},

@@ -10,20 +10,20 @@ from typing import Any
 
 import numpy as np
 
-from attacks.models._trials import taught
-from attacks.trials.reidentification import fingerprints
-from audit.controls import memorised
-from audit.controls.lab import Replays
-from audit.controls.memorised import FEW, IMAGES
-from audit.observer.models import KnownArchitecture
-from audit.phases import attack, simulate
-from audit.settings.config import Config
-from audit.settings.errors import validate
-from audit.subject.rundir import RunDir
-from audit.subject.simulated import SimulatedCase
-from fl.artifact import Artifact
-from fl.kinds import Kind
-from fl.recorder import read
+from fedaudit.attacks.evaluation.reidentification import fingerprints
+from fedaudit.attacks.models._trials import taught
+from fedaudit.audit.case.run_folder import RunDir
+from fedaudit.audit.case.simulated import SimulatedCase
+from fedaudit.audit.controls import memorised
+from fedaudit.audit.controls.lab import Replays
+from fedaudit.audit.controls.memorised import FEW, IMAGES
+from fedaudit.audit.observer.models import KnownArchitecture
+from fedaudit.audit.phases import attack, simulate
+from fedaudit.audit.settings.config import Config
+from fedaudit.audit.settings.errors import validate
+from fedaudit.fl.artifact import Artifact
+from fedaudit.fl.kinds import Kind
+from fedaudit.fl.recording.recorder import read
 
 PLANTS = ("a few images, seen once", "trained as the run trains")
 SETTINGS: dict[str, Any] = {

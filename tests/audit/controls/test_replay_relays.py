@@ -10,21 +10,21 @@ from typing import Any
 import numpy as np
 import pytest
 
-from attacks.attack import Knowledge
-from attacks.models._trials import taught
-from attacks.models.relayed_model import RelayedModel
-from attacks.trials.reidentification import fingerprints
-from audit.controls import memorised
-from audit.controls.lab import Replays
-from audit.observer.models import KnownArchitecture
-from audit.phases import attack, simulate
-from audit.settings.config import Config
-from audit.settings.errors import validate
-from audit.subject.rundir import RunDir
-from audit.subject.simulated import SimulatedCase
-from fl.artifact import Artifact, Channel
-from fl.kinds import Kind
-from fl.recorder import read
+from fedaudit.attacks.attack import Knowledge
+from fedaudit.attacks.evaluation.reidentification import fingerprints
+from fedaudit.attacks.models._trials import taught
+from fedaudit.attacks.models.relayed_model import RelayedModel
+from fedaudit.audit.case.run_folder import RunDir
+from fedaudit.audit.case.simulated import SimulatedCase
+from fedaudit.audit.controls import memorised
+from fedaudit.audit.controls.lab import Replays
+from fedaudit.audit.observer.models import KnownArchitecture
+from fedaudit.audit.phases import attack, simulate
+from fedaudit.audit.settings.config import Config
+from fedaudit.audit.settings.errors import validate
+from fedaudit.fl.artifact import Artifact, Channel
+from fedaudit.fl.kinds import Kind
+from fedaudit.fl.recording.recorder import read
 
 NOISE = {"mode": "accounted", "scale": 1.0}
 

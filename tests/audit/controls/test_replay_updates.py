@@ -11,18 +11,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-from attacks.updates.inverting_gradients import InvertingGradients
-from audit.controls import updates
-from audit.controls.lab import Replays
-from audit.observer.view import granted, view
-from audit.phases import attack, simulate
-from audit.settings.config import Config
-from audit.settings.errors import validate
-from audit.subject.rundir import RunDir
-from audit.subject.simulated import SimulatedCase
-from fl.artifact import SERVER, Artifact
-from fl.kinds import Kind
-from fl.recorder import read
+from fedaudit.attacks.updates.inverting_gradients import InvertingGradients
+from fedaudit.audit.case.run_folder import RunDir
+from fedaudit.audit.case.simulated import SimulatedCase
+from fedaudit.audit.controls import updates
+from fedaudit.audit.controls.lab import Replays
+from fedaudit.audit.observer.view import granted, view
+from fedaudit.audit.phases import attack, simulate
+from fedaudit.audit.settings.config import Config
+from fedaudit.audit.settings.errors import validate
+from fedaudit.fl.artifact import SERVER, Artifact
+from fedaudit.fl.kinds import Kind
+from fedaudit.fl.recording.recorder import read
 
 SETTINGS: dict[str, Any] = {
     "federation": {

@@ -7,19 +7,19 @@ from typing import Any
 
 import pytest
 
-from attacks.attack import Attack
-from attacks.prototypes.prototype_membership import PrototypeMembership
-from attacks.prototypes.ridge import Ridge
-from audit.phases import simulate
-from audit.phases.attack import Bench, one
-from audit.settings.config import Config
-from audit.settings.errors import validate
-from audit.subject.open import open_case
-from audit.subject.rundir import RunDir
-from audit.verdict.findings import Attacked
-from audit.verdict.judge import judged
-from audit.verdict.policy import load_policy
-from reports.result import Finding, Outcome, Severity
+from fedaudit.attacks.attack import Attack
+from fedaudit.attacks.prototypes.prototype_membership import PrototypeMembership
+from fedaudit.attacks.prototypes.ridge import Ridge
+from fedaudit.audit.case.open import open_case
+from fedaudit.audit.case.run_folder import RunDir
+from fedaudit.audit.phases import simulate
+from fedaudit.audit.phases.attack import Bench, one
+from fedaudit.audit.settings.config import Config
+from fedaudit.audit.settings.errors import validate
+from fedaudit.audit.verdict.findings import Attacked
+from fedaudit.audit.verdict.judge import judged
+from fedaudit.audit.verdict.policy import load_policy
+from fedaudit.reports.result import Finding, Outcome, Severity
 
 MEMBERSHIP, INVERSION = PrototypeMembership(), Ridge()
 # what the attacks have to be able to read, however it is sent

@@ -8,18 +8,18 @@ import numpy as np
 import pytest
 import torch
 
-from attacks.attack import Images
-from attacks.condensed.condensed_recovery import CondensedRecovery
-from attacks.condensed.condensed_refinement import CondensedRefinement
-from audit.observer.condenser import condenser
-from audit.observer.view import granted
-from audit.settings.config import Config
-from audit.settings.errors import validate
-from audit.subject.simulated import SimulatedCase
-from fl.families.condensation import Cell, Condensing, condense
-from fl.model import initialise
-from fl.streams import Streams
-from fl.training.local import normalise
+from fedaudit.attacks.attack import Images
+from fedaudit.attacks.condensed.condensed_recovery import CondensedRecovery
+from fedaudit.attacks.condensed.condensed_refinement import CondensedRefinement
+from fedaudit.audit.case.simulated import SimulatedCase
+from fedaudit.audit.observer.condenser import condenser
+from fedaudit.audit.observer.view import granted
+from fedaudit.audit.settings.config import Config
+from fedaudit.audit.settings.errors import validate
+from fedaudit.fl.families.condensation import Cell, Condensing, condense
+from fedaudit.fl.model import initialise
+from fedaudit.fl.runtime.streams import Streams
+from fedaudit.fl.training.local import normalise
 
 SETTINGS: dict[str, Any] = {
     "federation": {

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from attacks.attack import Images
-from audit.observer.shadows import ShadowTrainer
+from fedaudit.attacks.attack import Images
+from fedaudit.audit.observer.shadows import ShadowTrainer
 from tests.attacks.models.overfit import CONFIG, Mlp, Overfit, overfit
 
 SUBSETS = [np.arange(40), np.arange(40, 90), np.arange(20, 60)]

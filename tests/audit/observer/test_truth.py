@@ -11,17 +11,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from attacks.models.loss_threshold import LossThreshold
-from audit.observer.truth import KnownTruth
-from audit.phases import simulate
-from audit.phases.attack import Bench, one
-from audit.settings.config import Config
-from audit.settings.errors import validate
-from audit.subject.messages import behind
-from audit.subject.rundir import RunDir
-from audit.subject.simulated import SimulatedCase
-from fl.errors import UserError
-from fl.recorder import MANIFEST
+from fedaudit.attacks.models.loss_threshold import LossThreshold
+from fedaudit.audit.case.messages import behind
+from fedaudit.audit.case.run_folder import RunDir
+from fedaudit.audit.case.simulated import SimulatedCase
+from fedaudit.audit.observer.truth import KnownTruth
+from fedaudit.audit.phases import simulate
+from fedaudit.audit.phases.attack import Bench, one
+from fedaudit.audit.settings.config import Config
+from fedaudit.audit.settings.errors import validate
+from fedaudit.fl.recording.recorder import MANIFEST
+from fedaudit.fl.runtime.errors import UserError
 
 
 @cache

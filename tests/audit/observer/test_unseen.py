@@ -9,19 +9,19 @@ from typing import Any
 import numpy as np
 import pytest
 
-from attacks.models.loss_threshold import LossThreshold
-from audit.observer.truth import KnownTruth
-from audit.phases import simulate
-from audit.phases.attack import Bench, one
-from audit.settings.config import Config
-from audit.settings.errors import validate
-from audit.subject.rundir import RunDir
-from audit.subject.simulated import SimulatedCase
-from fl.dataset import Arrays, Data, Dataset
-from fl.partition import Index
-from fl.partitions.iid import IID
-from fl.population import populate
-from fl.streams import Streams
+from fedaudit.attacks.models.loss_threshold import LossThreshold
+from fedaudit.audit.case.run_folder import RunDir
+from fedaudit.audit.case.simulated import SimulatedCase
+from fedaudit.audit.observer.truth import KnownTruth
+from fedaudit.audit.phases import simulate
+from fedaudit.audit.phases.attack import Bench, one
+from fedaudit.audit.settings.config import Config
+from fedaudit.audit.settings.errors import validate
+from fedaudit.fl.data.dataset import Arrays, Data, Dataset
+from fedaudit.fl.data.partition import Index
+from fedaudit.fl.data.population import populate
+from fedaudit.fl.partitions.iid import IID
+from fedaudit.fl.runtime.streams import Streams
 from tests.fl.worlds import data
 
 OWNERS, EACH = 30, 80

@@ -6,16 +6,16 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from attacks.attack import Card
-from audit.observer.view import observer, seen, view
-from audit.settings import catalog
-from audit.settings.config import Config
-from audit.settings.errors import validate
-from audit.subject.simulated import SimulatedCase
-from fl.artifact import PUBLIC, SERVER, Artifact, Channel, Party, Role
-from fl.kinds import Kind
-from fl.method import Card as MethodCard
-from fl.threat import Position
+from fedaudit.attacks.attack import Card
+from fedaudit.audit.case.simulated import SimulatedCase
+from fedaudit.audit.observer.view import observer, seen, view
+from fedaudit.audit.settings import catalog
+from fedaudit.audit.settings.config import Config
+from fedaudit.audit.settings.errors import validate
+from fedaudit.fl.artifact import PUBLIC, SERVER, Artifact, Channel, Party, Role
+from fedaudit.fl.kinds import Kind
+from fedaudit.fl.method import Card as MethodCard
+from fedaudit.fl.threats.threat import Position
 
 CLIENTS = 6
 CASE = SimulatedCase(

@@ -19,7 +19,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from audit.cli.main import app
+from fedaudit.audit.cli.main import app
 from tests.audit.phases.left import left
 from tests.fl.test_all_methods import light
 

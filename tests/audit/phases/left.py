@@ -3,9 +3,9 @@
 import json
 from pathlib import Path
 
-from audit.phases import links
-from audit.subject.digests import TIMES, of_file, of_value, timeless
-from audit.subject.rundir import RunDir
+from fedaudit.audit.attestation import chain as links
+from fedaudit.audit.case.digests import TIMES, of_file, of_value, timeless
+from fedaudit.audit.case.run_folder import RunDir
 
 
 def left(folder: Path) -> dict[str, str]:

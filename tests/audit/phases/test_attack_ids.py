@@ -4,8 +4,8 @@ from pathlib import Path
 
 from typer.testing import CliRunner
 
-from audit.cli.main import app
-from reports.result import AuditResult
+from fedaudit.audit.cli.main import app
+from fedaudit.reports.result import AuditResult
 from tests.audit.phases.test_variants import TEXT
 
 TWICE = "attacks: [{name: count_recovery, id: one}, {name: count_recovery, id: two}, prototype_inversion]\n"

@@ -5,10 +5,10 @@ from pathlib import Path
 import torch
 from typer.testing import CliRunner
 
-from audit.cli.main import app
-from audit.phases import attack
-from audit.settings.config import load
-from audit.subject.rundir import RunDir
+from fedaudit.audit.case.run_folder import RunDir
+from fedaudit.audit.cli.main import app
+from fedaudit.audit.phases import attack
+from fedaudit.audit.settings.config import load
 from tests.audit.phases.test_variants import TEXT
 
 

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from audit.phases.cells import Cell, cells_of, complaint, run_cells
-from audit.phases.links import read_chain
-from audit.phases.plan import execute
-from audit.settings.config import Config
-from audit.subject.rundir import RunDir
-from fl.dataset import Data
-from fl.errors import UserError
+from fedaudit.audit.attestation.chain import read_chain
+from fedaudit.audit.case.run_folder import RunDir
+from fedaudit.audit.phases.cells import Cell, cells_of, complaint, run_cells
+from fedaudit.audit.phases.plan import execute
+from fedaudit.audit.settings.config import Config
+from fedaudit.fl.data.dataset import Data
+from fedaudit.fl.runtime.errors import UserError
 from tests.audit.tiny import TinyImages
 
 HERE = __name__

@@ -6,18 +6,18 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from attacks.attack import DIGITS
-from audit.cli.main import app
-from audit.observer.reach import Traffic
-from audit.phases.choice import Choice, _within, choose, only_readers, refuse_impossible
-from audit.settings import catalog
-from audit.settings.config import Config, load
-from audit.settings.errors import validate
-from audit.settings.resolve import dump, resolve
-from audit.subject.simulated import SimulatedCase
-from fl.artifact import Channel
-from fl.errors import UserError
-from fl.kinds import Kind
+from fedaudit.attacks.attack import DIGITS
+from fedaudit.audit.case.simulated import SimulatedCase
+from fedaudit.audit.cli.main import app
+from fedaudit.audit.observer.reach import Traffic
+from fedaudit.audit.phases.choice import Choice, _within, choose, only_readers, refuse_impossible
+from fedaudit.audit.settings import catalog
+from fedaudit.audit.settings.config import Config, load
+from fedaudit.audit.settings.errors import validate
+from fedaudit.audit.settings.resolve import dump, resolve
+from fedaudit.fl.artifact import Channel
+from fedaudit.fl.kinds import Kind
+from fedaudit.fl.runtime.errors import UserError
 
 FEDERATION = {"dataset": "digits", "clients": 4}
 

@@ -16,11 +16,11 @@ from typing import Any
 
 import pytest
 
-from audit.phases.plan import PHASES, execute
-from audit.settings.config import Config, load
-from audit.subject.rundir import RunDir
-from fl import durable
-from fl.errors import UserError
+from fedaudit.audit.case.run_folder import RunDir
+from fedaudit.audit.phases.plan import PHASES, execute
+from fedaudit.audit.settings.config import Config, load
+from fedaudit.fl.runtime import durable
+from fedaudit.fl.runtime.errors import UserError
 from tests.audit.phases.left import left
 from tests.audit.tiny import TEXT
 
@@ -180,7 +180,7 @@ def test_a_run_continues_after_a_fault_at_every_step(
 def test_a_loss_is_seen_where_a_flush_is_left_out(
     tmp_path: Path, config: Config, whole: tuple[dict[str, str], int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fl.checkpoint.sync", lambda logs: [log.offset() for log in logs])
+    monkeypatch.setattr("fedaudit.fl.recording.checkpoint.sync", lambda logs: [log.offset() for log in logs])
     with pytest.raises(UserError, match="is shorter than its checkpoint says"):
         disturbed("power cut", whole[1] // 4, tmp_path / "run", config, whole[0])
 
@@ -199,4 +199,4 @@ def test_nothing_opens_a_file_of_a_run_for_writing_but_the_one_module(tmp_path: 
     sys.addaudithook(hook)
     run(tmp_path / "run", config)
     active.clear()
-    assert set(seen) == {"fl.durable"}
+    assert set(seen) == {"fedaudit.fl.runtime.durable"}

@@ -10,21 +10,21 @@ from typing import Any
 import numpy as np
 import pytest
 
-from attacks.counts.count_recovery import CountRecovery
-from attacks.prototypes.prototype_difference import PrototypeDifference
-from attacks.updates.label_counts_from_update import LabelCountsFromUpdate
-from audit.controls.pairs import plant as pairs_of
-from audit.observer.view import granted, view
-from audit.phases import attack, simulate
-from audit.settings.config import Config
-from audit.settings.errors import validate
-from audit.subject.messages import messages
-from audit.subject.rundir import RunDir
-from audit.subject.simulated import SimulatedCase
-from fl.artifact import SERVER, Artifact, Party
-from fl.kinds import Kind
-from fl.recorder import read
-from fl.threat import Position
+from fedaudit.attacks.counts.count_recovery import CountRecovery
+from fedaudit.attacks.prototypes.prototype_difference import PrototypeDifference
+from fedaudit.attacks.updates.label_counts_from_update import LabelCountsFromUpdate
+from fedaudit.audit.case.messages import messages
+from fedaudit.audit.case.run_folder import RunDir
+from fedaudit.audit.case.simulated import SimulatedCase
+from fedaudit.audit.controls.pairs import plant as pairs_of
+from fedaudit.audit.observer.view import granted, view
+from fedaudit.audit.phases import attack, simulate
+from fedaudit.audit.settings.config import Config
+from fedaudit.audit.settings.errors import validate
+from fedaudit.fl.artifact import SERVER, Artifact, Party
+from fedaudit.fl.kinds import Kind
+from fedaudit.fl.recording.recorder import read
+from fedaudit.fl.threats.threat import Position
 
 ATTACKS = (
     "prototype_linkage",

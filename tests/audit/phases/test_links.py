@@ -9,11 +9,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from audit.phases import links
-from audit.phases.plan import PHASES, execute
-from audit.settings.config import Config, load
-from audit.subject.rundir import RunDir
-from fl.errors import UserError
+from fedaudit.audit.attestation import chain as links
+from fedaudit.audit.case.run_folder import RunDir
+from fedaudit.audit.phases.plan import PHASES, execute
+from fedaudit.audit.settings.config import Config, load
+from fedaudit.fl.runtime.errors import UserError
 from tests.audit.tiny import TEXT
 
 NAMES = [p.name for p in PHASES]

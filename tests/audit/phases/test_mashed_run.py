@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from audit.phases import attack, simulate
-from audit.settings.config import Config
-from audit.settings.errors import validate
-from audit.subject.rundir import RunDir
-from fl.errors import UserError
+from fedaudit.audit.case.run_folder import RunDir
+from fedaudit.audit.phases import attack, simulate
+from fedaudit.audit.settings.config import Config
+from fedaudit.audit.settings.errors import validate
+from fedaudit.fl.runtime.errors import UserError
 
 
 def found(folder: Path, method: str = "fedmix", **settings: Any) -> dict[str, Any]:

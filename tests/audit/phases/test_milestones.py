@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 
-from audit.phases import simulate
-from audit.settings.config import Config
-from audit.settings.errors import validate
-from audit.subject.rundir import RunDir
-from fl.kinds import Kind
-from fl.recorder import manifest
+from fedaudit.audit.case.run_folder import RunDir
+from fedaudit.audit.phases import simulate
+from fedaudit.audit.settings.config import Config
+from fedaudit.audit.settings.errors import validate
+from fedaudit.fl.kinds import Kind
+from fedaudit.fl.recording.recorder import manifest
 
 GANDALF = {
     "name": "gandalf",

@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from audit.cli.main import app
-from audit.phases.plan import PHASES, execute, read_phases
-from audit.settings.config import load
-from audit.subject.rundir import RunDir
-from fl.errors import UserError
-from reports.result import AuditResult
+from fedaudit.audit.case.run_folder import RunDir
+from fedaudit.audit.cli.main import app
+from fedaudit.audit.phases.plan import PHASES, execute, read_phases
+from fedaudit.audit.settings.config import load
+from fedaudit.fl.runtime.errors import UserError
+from fedaudit.reports.result import AuditResult
 from tests.audit.tiny import TEXT
 
 NAMES = [p.name for p in PHASES]

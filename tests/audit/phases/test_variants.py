@@ -5,14 +5,14 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from attacks.evidence import Evidence
-from audit.cli.main import app
-from audit.phases.variants import config_of
-from audit.settings.config import Config, load
-from audit.settings.resolve import dump, resolve
-from audit.verdict import trade
-from fl.errors import UserError
-from reports.result import Alternative, AuditResult, Finding, Outcome, Severity
+from fedaudit.attacks.evidence import Evidence
+from fedaudit.audit.cli.main import app
+from fedaudit.audit.phases.variants import config_of
+from fedaudit.audit.settings.config import Config, load
+from fedaudit.audit.settings.resolve import dump, resolve
+from fedaudit.audit.verdict import trade
+from fedaudit.fl.runtime.errors import UserError
+from fedaudit.reports.result import Alternative, AuditResult, Finding, Outcome, Severity
 
 TEXT = """
 federation:
@@ -132,7 +132,7 @@ def test_an_unknown_setting_of_the_method_is_refused_with_the_variants_name() ->
 
 def test_the_interval_of_a_difference_is_the_worked_example_of_zou_and_donner() -> None:
     # Newcombe (1998), Table II (a), method 10: 56/70 against 48/80, Wilson: 0.0524 to 0.3339
-    from attacks import stats
+    from fedaudit.attacks import stats
 
     found = trade.difference(56 / 70, stats.wilson(56, 70), 48 / 80, stats.wilson(48, 80))
     assert found == pytest.approx((0.0524, 0.3339), abs=5e-5)

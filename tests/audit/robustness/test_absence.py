@@ -7,18 +7,18 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from audit.cli.main import app
-from audit.robustness.absent import subjects
-from audit.robustness.away import Place, overrides, table
-from audit.settings.config import Config
-from audit.settings.errors import validate
-from audit.verdict.judge import judged
-from audit.verdict.policy import load_policy
-from fl.availability.bernoulli import Bernoulli
-from fl.availability.leaving import Leaving
-from fl.errors import UserError
-from fl.streams import Streams
-from reports.result import AuditResult, Outcome, Severity
+from fedaudit.audit.cli.main import app
+from fedaudit.audit.robustness.absent import subjects
+from fedaudit.audit.robustness.away import Place, overrides, table
+from fedaudit.audit.settings.config import Config
+from fedaudit.audit.settings.errors import validate
+from fedaudit.audit.verdict.judge import judged
+from fedaudit.audit.verdict.policy import load_policy
+from fedaudit.fl.availability.bernoulli import Bernoulli
+from fedaudit.fl.availability.leaving import Leaving
+from fedaudit.fl.runtime.errors import UserError
+from fedaudit.fl.runtime.streams import Streams
+from fedaudit.reports.result import AuditResult, Outcome, Severity
 from tests.audit.robustness.test_matrix import TEXT
 
 ABSENCE = {"methods": ["rebafl"], "answering": [0.5], "seeds": [7, 8, 9]}

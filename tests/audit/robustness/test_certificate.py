@@ -11,13 +11,13 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from audit.cli.main import app
-from audit.robustness.certificate import by_alpha, ceiling, drawn, gaussian, highest
-from fl.dataset import Arrays, Data, Dataset
-from fl.ledger import Release
-from fl.protection import Sending
-from fl.protections.central_dp import CentralDP
-from reports.result import AuditResult, Severity
+from fedaudit.audit.cli.main import app
+from fedaudit.audit.robustness.certificate import by_alpha, ceiling, drawn, gaussian, highest
+from fedaudit.fl.data.dataset import Arrays, Data, Dataset
+from fedaudit.fl.ledger import Release
+from fedaudit.fl.protections.central_dp import CentralDP
+from fedaudit.fl.wire.protection import Sending
+from fedaudit.reports.result import AuditResult, Severity
 from tests.audit.robustness.test_matrix import TEXT
 
 

@@ -6,21 +6,21 @@ from typing import Any
 import numpy as np
 import pytest
 
-from attacks.updates.label_counts_from_update import LabelCountsFromUpdate
-from audit.phases.plan import execute
-from audit.robustness.claimed_counts import FLIPPED, FREE_RIDING, INFLATION, check, said
-from audit.robustness.contradicted import Contradicted
-from audit.settings import catalog
-from audit.settings.config import Config
-from audit.settings.overrides import overridden
-from audit.subject.open import open_case
-from audit.subject.rundir import RunDir
-from audit.verdict.judge import judged
-from audit.verdict.policy import load_policy
-from fl.artifact import SERVER, Artifact, Channel, Party
-from fl.kinds import UPDATES, Kind
-from reports.result import Outcome, Severity
-from reports.robustness import CheckedCount, CheckedCounts
+from fedaudit.attacks.updates.label_counts_from_update import LabelCountsFromUpdate
+from fedaudit.audit.case.open import open_case
+from fedaudit.audit.case.run_folder import RunDir
+from fedaudit.audit.phases.plan import execute
+from fedaudit.audit.robustness.claimed_counts import FLIPPED, FREE_RIDING, INFLATION, check, said
+from fedaudit.audit.robustness.contradicted import Contradicted
+from fedaudit.audit.settings import catalog
+from fedaudit.audit.settings.config import Config
+from fedaudit.audit.settings.overrides import overridden
+from fedaudit.audit.verdict.judge import judged
+from fedaudit.audit.verdict.policy import load_policy
+from fedaudit.fl.artifact import SERVER, Artifact, Channel, Party
+from fedaudit.fl.kinds import UPDATES, Kind
+from fedaudit.reports.result import Outcome, Severity
+from fedaudit.reports.robustness import CheckedCount, CheckedCounts
 
 BASE: dict[str, Any] = {
     "title": "Claimed counts",

@@ -8,18 +8,18 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from audit.cli.main import app
-from audit.phases import matrix as phase
-from audit.robustness.bisect import next_number
-from audit.robustness.lints import pitfalls
-from audit.robustness.plan import places
-from audit.settings.config import Config
-from audit.settings.errors import validate
-from audit.settings.overrides import overridden
-from audit.settings.resolve import dump, resolve
-from fl.errors import UserError
-from reports.result import AuditResult, Outcome
-from reports.robustness import MatrixCell, Robustness
+from fedaudit.audit.cli.main import app
+from fedaudit.audit.phases import matrix as phase
+from fedaudit.audit.robustness.bisect import next_number
+from fedaudit.audit.robustness.lints import pitfalls
+from fedaudit.audit.robustness.plan import places
+from fedaudit.audit.settings.config import Config
+from fedaudit.audit.settings.errors import validate
+from fedaudit.audit.settings.overrides import overridden
+from fedaudit.audit.settings.resolve import dump, resolve
+from fedaudit.fl.runtime.errors import UserError
+from fedaudit.reports.result import AuditResult, Outcome
+from fedaudit.reports.robustness import MatrixCell, Robustness
 
 HERE = "tests.audit.tiny"
 TEXT = f"""

@@ -23,7 +23,7 @@ KEPT = ("evidence/matrix.json", "matrix/**/metrics.jsonl", "matrix/**/ledger.jso
 
 def started(folder: Path, out: Path) -> subprocess.Popen[bytes]:
     """`fedaudit run` in a process group of its own, so that its workers are killed with it."""
-    command = [sys.executable, "-m", "audit.cli.main", "run", str(folder / "c.yaml"), "--out", str(out)]
+    command = [sys.executable, "-m", "fedaudit", "run", str(folder / "c.yaml"), "--out", str(out)]
     return subprocess.Popen(
         command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
     )

@@ -5,11 +5,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pytest
 
-from attacks import stats
-from attacks.poisoning._backdoors import Backdoors
-from attacks.poisoning.backdoor import Backdoor
-from audit.robustness import measures
-from audit.robustness.outcome import Outcome
+from fedaudit.attacks import stats
+from fedaudit.attacks.poisoning._backdoors import Backdoors
+from fedaudit.attacks.poisoning.backdoor import Backdoor
+from fedaudit.audit.robustness import measures
+from fedaudit.audit.robustness.outcome import Outcome
 
 
 @dataclass(frozen=True)

@@ -5,11 +5,11 @@ import re
 import numpy as np
 import pytest
 
-from audit.robustness.figures import moved_prototypes
-from audit.robustness.plan import Place, Rule
-from audit.robustness.prototypes import plane
-from reports.charts import svg
-from reports.robustness import MovedPrototypes, Robustness
+from fedaudit.audit.robustness.figures import moved_prototypes
+from fedaudit.audit.robustness.plan import Place, Rule
+from fedaudit.audit.robustness.prototypes import plane
+from fedaudit.reports.charts import svg
+from fedaudit.reports.robustness import MovedPrototypes, Robustness
 
 
 def test_points_of_a_plane_keep_their_distances() -> None:

@@ -7,8 +7,8 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from audit.cli.main import app
-from reports.result import AuditResult
+from fedaudit.audit.cli.main import app
+from fedaudit.reports.result import AuditResult
 from tests.audit.robustness.test_matrix import TEXT
 
 README = Path(__file__).parents[3] / "README.md"

@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from audit.settings.config import RECORDED, Config, load, plugins, with_workers
-from audit.settings.resolve import dump, resolve
-from audit.verdict.policy import load_policy
-from fl.errors import UserError
+from fedaudit.audit.settings.config import RECORDED, Config, load, plugins, with_workers
+from fedaudit.audit.settings.resolve import dump, resolve
+from fedaudit.audit.verdict.policy import load_policy
+from fedaudit.fl.runtime.errors import UserError
 from tests.audit.tiny import HERE, TEXT
 
 CONFIGS = Path(__file__).parents[3] / "configs"

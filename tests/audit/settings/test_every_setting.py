@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from pydantic import TypeAdapter
 
-from audit.settings import catalog
-from fl.errors import UserError
+from fedaudit.audit.settings import catalog
+from fedaudit.fl.runtime.errors import UserError
 
 PLUGINS = [(kind, name) for kind in catalog.SHELVES for name in catalog.names(kind)]
 SETTINGS = [(kind, name) for kind, name in PLUGINS if hasattr(catalog.load(kind, name), "Config")]

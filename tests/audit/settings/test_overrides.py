@@ -2,10 +2,10 @@
 
 import pytest
 
-from audit.settings.config import Config
-from audit.settings.merge import merged
-from audit.settings.overrides import overridden
-from fl.errors import UserError
+from fedaudit.audit.settings.config import Config
+from fedaudit.audit.settings.merge import merged
+from fedaudit.audit.settings.overrides import overridden
+from fedaudit.fl.runtime.errors import UserError
 
 BASE = {
     "federation": {"dataset": "digits", "partition": {"name": "dirichlet", "alpha": 0.3}},

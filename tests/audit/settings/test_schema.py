@@ -11,10 +11,10 @@ import yaml
 from jsonschema import Draft202012Validator
 from typer.testing import CliRunner
 
-from audit.cli.main import app
-from audit.settings import catalog
-from audit.settings.schema import DIALECT, PLACES, config_schema
-from audit.settings.yaml import read_yaml
+from fedaudit.audit.cli.main import app
+from fedaudit.audit.settings import catalog
+from fedaudit.audit.settings.schema import DIALECT, PLACES, config_schema
+from fedaudit.audit.settings.yaml import read_yaml
 from tests.audit.tiny import TEXT
 
 CONFIGS = sorted((Path(__file__).parents[3] / "configs").glob("*.yaml"))

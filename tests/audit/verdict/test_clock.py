@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 
-from attacks.evidence import Series
-from audit.verdict.clock import by_device, by_time, compared, last_round
-from fl.artifact import SERVER, Artifact, Channel, Party
-from fl.kinds import Kind
-from fl.time_model import MEGABYTE, TimeModel, Workload
-from reports.charts import svg
+from fedaudit.attacks.evidence import Series
+from fedaudit.audit.verdict.clock import by_device, by_time, compared, last_round
+from fedaudit.fl.artifact import SERVER, Artifact, Channel, Party
+from fedaudit.fl.clients.time_model import MEGABYTE, TimeModel, Workload
+from fedaudit.fl.kinds import Kind
+from fedaudit.reports.charts import svg
 from tests.reports.sample import result
 
 # Two fast devices and one slow one; a megabyte takes a fast one half a unit of time, the slow one two

@@ -4,16 +4,16 @@ from collections.abc import Iterable
 
 import pytest
 
-from attacks.attack import Card
-from audit.observer.reach import Reach, declared, observed
-from audit.settings import catalog
-from audit.verdict.coverage import Tried, coverage
-from fl.kinds import Kind
-from fl.method import Card as MethodCard
-from fl.protections.secure_aggregation import SecureAggregation
-from fl.threat import Position
-from reports.covered import Coverage
-from reports.result import Outcome
+from fedaudit.attacks.attack import Card
+from fedaudit.audit.observer.reach import Reach, declared, observed
+from fedaudit.audit.settings import catalog
+from fedaudit.audit.verdict.coverage import Tried, coverage
+from fedaudit.fl.kinds import Kind
+from fedaudit.fl.method import Card as MethodCard
+from fedaudit.fl.protections.secure_aggregation import SecureAggregation
+from fedaudit.fl.threats.threat import Position
+from fedaudit.reports.covered import Coverage
+from fedaudit.reports.result import Outcome
 
 CARDS: dict[str, Card] = {name: catalog.load("attacks", name).card for name in catalog.names("attacks")}
 METHODS: dict[str, MethodCard] = {name: catalog.load("methods", name).card for name in catalog.names("methods")}

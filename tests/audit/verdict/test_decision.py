@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from attacks.measure import MEASURES
-from audit.verdict.decision import FACTS, attacked_share, decide
-from audit.verdict.policy import Policy, load_policy
-from fl.errors import UserError
-from reports.covered import Covered
-from reports.decision import Word
-from reports.result import AuditResult, Finding, Outcome, Severity
+from fedaudit.attacks.measure import MEASURES
+from fedaudit.audit.verdict.decision import FACTS, attacked_share, decide
+from fedaudit.audit.verdict.policy import Policy, load_policy
+from fedaudit.fl.runtime.errors import UserError
+from fedaudit.reports.covered import Covered
+from fedaudit.reports.decision import Word
+from fedaudit.reports.result import AuditResult, Finding, Outcome, Severity
 from tests.reports.sample import result
 
 POLICY = load_policy("default")

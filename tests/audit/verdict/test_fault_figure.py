@@ -2,11 +2,11 @@
 
 from typing import Any
 
-from audit.verdict.faults import timelines
-from fl.failures import FailureConfig
-from fl.families.relay import ToleranceConfig, plan
-from reports.charts import svg
-from reports.result import Figure
+from fedaudit.audit.verdict.faults import timelines
+from fedaudit.fl.clients.failures import FailureConfig
+from fedaudit.fl.families.relay import ToleranceConfig, plan
+from fedaudit.reports.charts import svg
+from fedaudit.reports.result import Figure
 
 
 class Scripted:

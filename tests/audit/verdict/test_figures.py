@@ -2,9 +2,9 @@
 
 import pytest
 
-from attacks.evidence import REPLAYED, WHOLE, Baseline, Evidence
-from attacks.measure import MEASURES
-from audit.verdict.figures import by_samples
+from fedaudit.attacks.evidence import REPLAYED, WHOLE, Baseline, Evidence
+from fedaudit.attacks.measure import MEASURES
+from fedaudit.audit.verdict.figures import by_samples
 
 CURVES = [m.name for m in MEASURES.values() if m.curve]
 

@@ -11,21 +11,21 @@ from typing import Any
 
 import pytest
 
-from attacks.evidence import Baseline, Evidence
-from attacks.measure import MEASURES, named
-from audit.dp.lint import check
-from audit.robustness.lints import LINTS
-from audit.settings import catalog
-from audit.verdict.accounts import Contradiction, Linted, NoiseAudit, bounds
-from audit.verdict.findings import Attacked, headline, sentence
-from audit.verdict.judge import Fact, judge, judged
-from audit.verdict.policy import Condition, Policy, Rule, load_policy
-from fl.errors import UserError
-from reports.covered import Coverage
-from reports.document import compose
-from reports.result import AuditResult, DPAudit, Outcome, Severity, worst_first
-from reports.section import Heading, Table
-from tests.audit.dp.test_lint import PLANTED
+from fedaudit.attacks.evidence import Baseline, Evidence
+from fedaudit.attacks.measure import MEASURES, named
+from fedaudit.audit.accounting.lint import check
+from fedaudit.audit.robustness.lints import LINTS
+from fedaudit.audit.settings import catalog
+from fedaudit.audit.verdict.accounts import Contradiction, Linted, NoiseAudit, bounds
+from fedaudit.audit.verdict.findings import Attacked, headline, sentence
+from fedaudit.audit.verdict.judge import Fact, judge, judged
+from fedaudit.audit.verdict.policy import Condition, Policy, Rule, load_policy
+from fedaudit.fl.runtime.errors import UserError
+from fedaudit.reports.covered import Coverage
+from fedaudit.reports.document import compose
+from fedaudit.reports.result import AuditResult, DPAudit, Outcome, Severity, worst_first
+from fedaudit.reports.section import Heading, Table
+from tests.audit.accounting.test_lint import PLANTED
 from tests.reports.sample import result
 
 ROOT = Path(__file__).parents[3]

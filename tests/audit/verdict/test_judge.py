@@ -4,13 +4,13 @@ import math
 
 import pytest
 
-from attacks.evidence import Baseline, Evidence
-from audit.verdict.accounts import Bound
-from audit.verdict.judge import judge, judged
-from audit.verdict.policy import Policy, load_policy
-from audit.verdict.statistics import detectable, statistic
-from fl.errors import UserError
-from reports.result import Budget, Outcome, Severity
+from fedaudit.attacks.evidence import Baseline, Evidence
+from fedaudit.audit.verdict.accounts import Bound
+from fedaudit.audit.verdict.judge import judge, judged
+from fedaudit.audit.verdict.policy import Policy, load_policy
+from fedaudit.audit.verdict.statistics import detectable, statistic
+from fedaudit.fl.runtime.errors import UserError
+from fedaudit.reports.result import Budget, Outcome, Severity
 
 POLICY = load_policy("default")
 CHANCE = Baseline(name="chance", value=0.01)

@@ -5,9 +5,9 @@ import dataclasses
 import numpy as np
 import pytest
 
-from attacks.counts._counts import blind_counts, revealed
-from attacks.evidence import Baseline, Evidence
-from audit.verdict.people import accusations, exposed
+from fedaudit.attacks.counts._counts import blind_counts, revealed
+from fedaudit.attacks.evidence import Baseline, Evidence
+from fedaudit.audit.verdict.people import accusations, exposed
 
 HELD = np.array([[1, 2, 97], [2, 0, 98]])  # 200 examples; 1 + 2 + 2 in groups of at most two
 

@@ -7,17 +7,17 @@ from typing import Any
 
 import pytest
 
-from audit.phases import attack, simulate
-from audit.settings import catalog
-from audit.settings.config import Config
-from audit.settings.errors import validate
-from audit.subject.open import open_case
-from audit.subject.rundir import RunDir
-from audit.verdict.judge import judged
-from audit.verdict.policy import load_policy
-from audit.verdict.raw import Raw, disclosed
-from fl.kinds import Kind
-from reports.result import Outcome, Severity
+from fedaudit.audit.case.open import open_case
+from fedaudit.audit.case.run_folder import RunDir
+from fedaudit.audit.phases import attack, simulate
+from fedaudit.audit.settings import catalog
+from fedaudit.audit.settings.config import Config
+from fedaudit.audit.settings.errors import validate
+from fedaudit.audit.verdict.judge import judged
+from fedaudit.audit.verdict.policy import load_policy
+from fedaudit.audit.verdict.raw import Raw, disclosed
+from fedaudit.fl.kinds import Kind
+from fedaudit.reports.result import Outcome, Severity
 from tests.fl.test_all_methods import light
 
 POLICY = load_policy("default")

@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import pytest
 
-from attacks.evidence import REPLAYED, WHOLE, Baseline, Evidence
-from attacks.measure import MEASURES
-from audit.verdict.judge import judge
-from audit.verdict.policy import load_policy
-from reports.result import Outcome, Severity
+from fedaudit.attacks.evidence import REPLAYED, WHOLE, Baseline, Evidence
+from fedaudit.attacks.measure import MEASURES
+from fedaudit.audit.verdict.judge import judge
+from fedaudit.audit.verdict.policy import load_policy
+from fedaudit.reports.result import Outcome, Severity
 
 POLICY = load_policy("default")
 GRADED = [m.name for m in MEASURES.values() if m.unit == "fraction" and m.higher_is_worse]

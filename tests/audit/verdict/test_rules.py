@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 import attacks
-from attacks.evidence import Baseline, Evidence
-from attacks.measure import DESCRIPTIONS, MEASURES
-from audit.verdict.judge import judge
-from audit.verdict.policy import load_policy
-from reports.result import Outcome, Severity
+from fedaudit.attacks.evidence import Baseline, Evidence
+from fedaudit.attacks.measure import DESCRIPTIONS, MEASURES
+from fedaudit.audit.verdict.judge import judge
+from fedaudit.audit.verdict.policy import load_policy
+from fedaudit.reports.result import Outcome, Severity
 
 POLICY = load_policy("default")
 SOURCES = [p.read_text() for p in Path(attacks.__path__[0]).glob("*/*.py")]

@@ -6,20 +6,20 @@ import numpy as np
 import pytest
 import torch
 
-from audit.phases.plan import execute
-from audit.settings.config import Config
-from audit.subject.open import open_case
-from audit.subject.rundir import RunDir
-from audit.verdict.judge import judged
-from audit.verdict.policy import load_policy
-from audit.verdict.understated import Understated, least, understated
-from fl.client import Client, Reply
-from fl.coded import Coded
-from fl.kinds import Kind
-from fl.methods.fedavg import FedAvg
-from fl.methods.fedprox import FedProx
-from fl.training.local import Trained
-from reports.result import Severity
+from fedaudit.audit.case.open import open_case
+from fedaudit.audit.case.run_folder import RunDir
+from fedaudit.audit.phases.plan import execute
+from fedaudit.audit.settings.config import Config
+from fedaudit.audit.verdict.judge import judged
+from fedaudit.audit.verdict.policy import load_policy
+from fedaudit.audit.verdict.understated import Understated, least, understated
+from fedaudit.fl.clients.client import Client, Reply
+from fedaudit.fl.kinds import Kind
+from fedaudit.fl.methods.fedavg import FedAvg
+from fedaudit.fl.methods.fedprox import FedProx
+from fedaudit.fl.recording.coded import Coded
+from fedaudit.fl.training.local import Trained
+from fedaudit.reports.result import Severity
 from tests.audit.verdict.test_raw import audited
 
 

@@ -7,22 +7,22 @@ import numpy as np
 import pytest
 import torch
 
-from audit.phases.plan import execute
-from audit.settings import catalog
-from audit.settings.config import Config
-from audit.subject.open import open_case
-from audit.subject.rundir import RunDir
-from audit.verdict.judge import judged
-from audit.verdict.policy import load_policy
-from audit.verdict.understated import understated
-from audit.verdict.untrue import Checked, Untrue, checked, differs
-from fl.artifact import Artifact, Channel, Party, Role
-from fl.client import Client, Reply
-from fl.kinds import Kind
-from fl.methods.fedavg import FedAvg
-from fl.methods.scaffold import Scaffold
-from fl.training.local import Trained
-from reports.result import Severity
+from fedaudit.audit.case.open import open_case
+from fedaudit.audit.case.run_folder import RunDir
+from fedaudit.audit.phases.plan import execute
+from fedaudit.audit.settings import catalog
+from fedaudit.audit.settings.config import Config
+from fedaudit.audit.verdict.judge import judged
+from fedaudit.audit.verdict.policy import load_policy
+from fedaudit.audit.verdict.understated import understated
+from fedaudit.audit.verdict.untrue import Checked, Untrue, checked, differs
+from fedaudit.fl.artifact import Artifact, Channel, Party, Role
+from fedaudit.fl.clients.client import Client, Reply
+from fedaudit.fl.kinds import Kind
+from fedaudit.fl.methods.fedavg import FedAvg
+from fedaudit.fl.methods.scaffold import Scaffold
+from fedaudit.fl.training.local import Trained
+from fedaudit.reports.result import Severity
 from tests.audit.verdict.test_raw import audited
 from tests.leaks.methods import LabelInNumber
 from tests.leaks.runs import LEAKS, config

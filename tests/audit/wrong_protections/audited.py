@@ -3,10 +3,10 @@
 from pathlib import Path
 from typing import NamedTuple
 
-from audit.phases.plan import execute
-from audit.settings.config import load
-from audit.subject.rundir import RunDir
-from reports.result import AuditResult, DPAudit
+from fedaudit.audit.case.run_folder import RunDir
+from fedaudit.audit.phases.plan import execute
+from fedaudit.audit.settings.config import load
+from fedaudit.reports.result import AuditResult, DPAudit
 
 HERE = "tests.audit.wrong_protections"
 TEXT = """

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from fl.kinds import Kind
-from fl.ledger import Release
-from fl.noising import base_of, change, norm, rebuilt
-from fl.protection import Payload, Protection, Sending
+from fedaudit.fl.kinds import Kind
+from fedaudit.fl.ledger import Release
+from fedaudit.fl.wire.noising import base_of, change, norm, rebuilt
+from fedaudit.fl.wire.protection import Payload, Protection, Sending
 
 
 class Noising(Protection):

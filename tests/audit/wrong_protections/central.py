@@ -2,10 +2,10 @@
 
 import torch
 
-from fl.kinds import Kind
-from fl.noising import base_of, perturbed
-from fl.protection import Averaging, Sending
-from fl.protections.central_dp import CentralDP
+from fedaudit.fl.kinds import Kind
+from fedaudit.fl.protections.central_dp import CentralDP
+from fedaudit.fl.wire.noising import base_of, perturbed
+from fedaudit.fl.wire.protection import Averaging, Sending
 
 
 def floating(averaging: Averaging) -> list[str]:

@@ -5,9 +5,9 @@ Bounds are computed for the numbers that were meant to be sent.
 
 import torch
 
-from fl.kinds import Kind
-from fl.noising import norm
-from fl.protection import Payload, Sending
+from fedaudit.fl.kinds import Kind
+from fedaudit.fl.wire.noising import norm
+from fedaudit.fl.wire.protection import Payload, Sending
 from tests.audit.wrong_protections.base import Noising
 
 

@@ -7,13 +7,13 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from fl.kinds import Kind
-from fl.ledger import Release
-from fl.noising import norm
-from fl.participation import Availability, Drawn, Participation
-from fl.protection import Averaging, Payload, Protection, Sending
-from fl.protections.central_dp import CentralDP
-from fl.streams import Streams
+from fedaudit.fl.data.participation import Availability, Drawn, Participation
+from fedaudit.fl.kinds import Kind
+from fedaudit.fl.ledger import Release
+from fedaudit.fl.protections.central_dp import CentralDP
+from fedaudit.fl.runtime.streams import Streams
+from fedaudit.fl.wire.noising import norm
+from fedaudit.fl.wire.protection import Averaging, Payload, Protection, Sending
 from tests.audit.wrong_protections.base import Noising
 
 

@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import torch
 
-from fl.kinds import Kind
-from fl.ledger import EACH, Release
-from fl.protection import Sending
+from fedaudit.fl.kinds import Kind
+from fedaudit.fl.ledger import EACH, Release
+from fedaudit.fl.wire.protection import Sending
 from tests.audit.wrong_protections.base import Noising
 
 

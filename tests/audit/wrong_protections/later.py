@@ -7,17 +7,17 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from fl.client import Reply
-from fl.federation import Federation
-from fl.kinds import Kind
-from fl.ledger import Release
-from fl.method import Chosen, Deliveries
-from fl.methods.fedasync import FedAsync
-from fl.methods.fedavg import FedAvg
-from fl.participation import Drawn
-from fl.protection import Message, Payload, Sending
-from fl.streams import Streams
-from fl.tree import Tree
+from fedaudit.fl.clients.client import Reply
+from fedaudit.fl.data.participation import Drawn
+from fedaudit.fl.federation import Federation
+from fedaudit.fl.kinds import Kind
+from fedaudit.fl.ledger import Release
+from fedaudit.fl.method import Chosen, Deliveries
+from fedaudit.fl.methods.fedasync import FedAsync
+from fedaudit.fl.methods.fedavg import FedAvg
+from fedaudit.fl.runtime.streams import Streams
+from fedaudit.fl.runtime.tree import Tree
+from fedaudit.fl.wire.protection import Message, Payload, Sending
 from tests.audit.wrong_protections.base import Noising
 from tests.audit.wrong_protections.correct import HalfOfThem
 

@@ -3,12 +3,12 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from fl.federation import Federation
-from fl.methods.fedavg import FedAvg
-from fl.model import State
-from fl.participation import Availability, Drawn, Participation
-from fl.streams import Streams
-from fl.tree import Tree
+from fedaudit.fl.data.participation import Availability, Drawn, Participation
+from fedaudit.fl.federation import Federation
+from fedaudit.fl.methods.fedavg import FedAvg
+from fedaudit.fl.model import State
+from fedaudit.fl.runtime.streams import Streams
+from fedaudit.fl.runtime.tree import Tree
 
 
 class OneCoinForAll(Availability):

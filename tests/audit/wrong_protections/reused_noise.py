@@ -8,7 +8,7 @@ import hashlib
 import torch
 from torch import Tensor
 
-from fl.protection import Payload, Sending
+from fedaudit.fl.wire.protection import Payload, Sending
 from tests.audit.wrong_protections.base import Noising
 
 

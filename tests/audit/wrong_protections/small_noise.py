@@ -8,8 +8,8 @@ import math
 import torch
 from torch import Tensor
 
-from fl.noising import norm
-from fl.protection import Payload, Sending
+from fedaudit.fl.wire.noising import norm
+from fedaudit.fl.wire.protection import Payload, Sending
 from tests.audit.wrong_protections.base import Noising
 
 

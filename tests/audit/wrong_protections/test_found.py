@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from fl.errors import UserError
-from fl.method import Method
-from fl.participation import Availability
-from fl.plugin import Plugin
+from fedaudit.fl.data.participation import Availability
+from fedaudit.fl.method import Method
+from fedaudit.fl.runtime.errors import UserError
+from fedaudit.fl.runtime.plugin import Plugin
 from tests.audit.wrong_protections.audited import HERE, audited
 
 WRONG = (

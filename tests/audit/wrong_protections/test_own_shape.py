@@ -3,13 +3,13 @@
 import pytest
 import torch
 
-from audit.canaries.payload import Passage, Shape
-from audit.canaries.run_payload import passed
-from fl.kinds import Kind
-from fl.protection import Protection
-from fl.protections.dp_gaussian import DPGaussian
-from fl.protections.laplace import Laplace
-from fl.streams import Streams
+from fedaudit.audit.canaries.payload import Passage, Shape
+from fedaudit.audit.canaries.run_payload import passed
+from fedaudit.fl.kinds import Kind
+from fedaudit.fl.protections.dp_gaussian import DPGaussian
+from fedaudit.fl.protections.laplace import Laplace
+from fedaudit.fl.runtime.streams import Streams
+from fedaudit.fl.wire.protection import Protection
 from tests.audit.wrong_protections.channels import LowBits, SilentWhenSmall
 from tests.audit.wrong_protections.correct import BackwardsArrays, PublicMask, Rotated, Rounded, Shrunk
 from tests.audit.wrong_protections.reused_noise import KeptNoise

@@ -5,8 +5,8 @@ The noise is whole; the sensitivity that it is measured against is not.
 
 import torch
 
-from fl.noising import norm
-from fl.protection import Payload, Sending
+from fedaudit.fl.wire.noising import norm
+from fedaudit.fl.wire.protection import Payload, Sending
 from tests.audit.wrong_protections.base import Noising
 
 

@@ -6,9 +6,9 @@ The accountant's curve is that of the law; tails are where delta comes from.
 import torch
 from torch import Tensor
 
-from fl.kinds import Kind
-from fl.ledger import Release
-from fl.protection import Payload, Protection, Sending
+from fedaudit.fl.kinds import Kind
+from fedaudit.fl.ledger import Release
+from fedaudit.fl.wire.protection import Payload, Protection, Sending
 from tests.audit.wrong_protections.base import Noising
 
 

@@ -12,13 +12,13 @@ import pytest
 import torch
 from torch import Tensor
 
-from fl import plugin
-from fl.aggregator import Aggregator, Averages, Combined, Context, RowRule, mean
-from fl.aggregators.mean import Mean
-from fl.errors import UserError
-from fl.methods.fedavg import FedAvg
-from fl.protections.secure_aggregation import SecureAggregation
-from fl.streams import Streams
+from fedaudit.fl.aggregation.aggregator import Aggregator, Averages, Combined, Context, RowRule, mean
+from fedaudit.fl.aggregators.mean import Mean
+from fedaudit.fl.methods.fedavg import FedAvg
+from fedaudit.fl.protections.secure_aggregation import SecureAggregation
+from fedaudit.fl.runtime import plugin
+from fedaudit.fl.runtime.errors import UserError
+from fedaudit.fl.runtime.streams import Streams
 from tests.fl.test_all_methods import method
 from tests.fl.worlds import Stopped, World, close, data, parts, run, same
 
@@ -27,7 +27,7 @@ FL = Path(__file__).parents[3] / "fl"
 BESIDE = {"fedbuff", "scaffold", "feddpgan", "feddyn"}
 # No server that averages models: no model is sent, or each answer is mixed in as it comes
 WITHOUT = {"fd", "datacenter", "fedasync"}
-NAMES = [n for n in plugin.names("fl.methods") if n not in WITHOUT]
+NAMES = [n for n in plugin.names("fedaudit.fl.methods") if n not in WITHOUT]
 
 
 class RowMean(RowRule):
@@ -86,7 +86,7 @@ def test_the_rules_state_goes_through_checkpoints(tmp_path: Path) -> None:
     with pytest.raises(Stopped):
         world(2)
     assert same(world(None), run(FedAvg(FedAvg.Config(rounds=6, local_epochs=1)), aggregator=RowMean()))
-    from fl.tree import load
+    from fedaudit.fl.runtime.tree import load
 
     saved = [load(p) for p in (tmp_path / "checkpoint").glob("*.safetensors")]
     assert any("calls" in str(tree) for tree in saved)
@@ -105,7 +105,7 @@ def test_a_rule_on_single_uploads_is_refused_where_they_are_hidden() -> None:
 
 
 def test_uploads_that_are_too_many_to_hold_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fl.aggregator.MOST_BYTES", 100)
+    monkeypatch.setattr("fedaudit.fl.aggregation.aggregator.MOST_BYTES", 100)
     with pytest.raises(UserError, match="needs all uploads of a round at once"):
         small("fedavg", RowMean())
 

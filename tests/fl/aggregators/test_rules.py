@@ -8,15 +8,15 @@ from typing import Any
 import pytest
 import torch
 
-from audit.settings import catalog
-from fl.aggregator import Averages, Combined, Context, RowRule, mean
-from fl.aggregators._distances import scores, squared
-from fl.aggregators._wrapped import inner
-from fl.aggregators.bulyan import picks
-from fl.aggregators.nnm import mix
-from fl.errors import UserError
-from fl.methods.rebafl import PooledPrototypes
-from fl.streams import Streams
+from fedaudit.audit.settings import catalog
+from fedaudit.fl.aggregation.aggregator import Averages, Combined, Context, RowRule, mean
+from fedaudit.fl.aggregators._distances import scores, squared
+from fedaudit.fl.aggregators._wrapped import inner
+from fedaudit.fl.aggregators.bulyan import picks
+from fedaudit.fl.aggregators.nnm import mix
+from fedaudit.fl.methods.rebafl import PooledPrototypes
+from fedaudit.fl.runtime.errors import UserError
+from fedaudit.fl.runtime.streams import Streams
 from tests.fl.methods.worlds_of_methods import continues
 from tests.fl.test_all_methods import method
 from tests.fl.worlds import EVERYONE, close, data, parts, run, same

@@ -4,13 +4,13 @@ import numpy as np
 import pytest
 import torch
 
-from fl.aggregator import Averages
-from fl.aggregators._columns import by_columns
-from fl.aggregators._distances import gram
-from fl.aggregators._sorted import middle, ordered
-from fl.aggregators.bulyan import nearest
-from fl.aggregators.median import Median
-from fl.streams import Streams
+from fedaudit.fl.aggregation.aggregator import Averages
+from fedaudit.fl.aggregators._columns import by_columns
+from fedaudit.fl.aggregators._distances import gram
+from fedaudit.fl.aggregators._sorted import middle, ordered
+from fedaudit.fl.aggregators.bulyan import nearest
+from fedaudit.fl.aggregators.median import Median
+from fedaudit.fl.runtime.streams import Streams
 
 
 @pytest.mark.parametrize("n", [1, 2, 3, 5, 8, 11, 20, 33, 100])

@@ -7,18 +7,18 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from fl.errors import UserError
-from fl.participation import Availability
-from fl.plugin import configure, load, names
-from fl.streams import Streams
+from fedaudit.fl.data.participation import Availability
+from fedaudit.fl.runtime.errors import UserError
+from fedaudit.fl.runtime.plugin import configure, load, names
+from fedaudit.fl.runtime.streams import Streams
 
 STREAMS = Streams(11)
-ALL = names("fl.availability")
+ALL = names("fedaudit.fl.availability")
 
 
 def model(name: str, **settings: Any) -> Availability:
     made: Availability = configure(
-        load("fl.availability", name, Availability), settings, "federation.availability"
+        load("fedaudit.fl.availability", name, Availability), settings, "federation.availability"
     )
     return made
 

@@ -1,6 +1,6 @@
 """What an availability claims of its sampling holds for its draws, and no class claims it by inheritance.
 
-Every discovered model is drawn 10^4 times (audit/dp/draws.py), as the verifier does with anybody's.
+Every discovered model is drawn 10^4 times (audit/accounting/draws.py), as the verifier does with anybody's.
 """
 
 from collections.abc import Sequence
@@ -9,20 +9,20 @@ from typing import Any
 
 import pytest
 
-import audit.dp.draws
-from fl.availability.bernoulli import Bernoulli
-from fl.availability.full import Full
-from fl.availability.persistent import Persistent
-from fl.availability.uniform import Uniform
-from fl.federation import Federation, Holdings
-from fl.ledger import read
-from fl.method import RoundMethod
-from fl.methods.fedavg import FedAvg
-from fl.methods.power_of_choice import PowerOfChoice
-from fl.participation import UNKNOWN, Availability, Drawn, Participation, drawn
-from fl.plugin import load, names
-from fl.streams import Streams
-from fl.wire import Wire
+import fedaudit.audit.accounting.draws
+from fedaudit.fl.availability.bernoulli import Bernoulli
+from fedaudit.fl.availability.full import Full
+from fedaudit.fl.availability.persistent import Persistent
+from fedaudit.fl.availability.uniform import Uniform
+from fedaudit.fl.data.participation import UNKNOWN, Availability, Drawn, Participation, drawn
+from fedaudit.fl.federation import Federation, Holdings
+from fedaudit.fl.ledger import read
+from fedaudit.fl.method import RoundMethod
+from fedaudit.fl.methods.fedavg import FedAvg
+from fedaudit.fl.methods.power_of_choice import PowerOfChoice
+from fedaudit.fl.runtime.plugin import load, names
+from fedaudit.fl.runtime.streams import Streams
+from fedaudit.fl.wire.wire import Wire
 from tests.fl.availability.test_availability import ALL, STREAMS, model
 from tests.fl.worlds import data, parts, run
 
@@ -38,7 +38,7 @@ SETTINGS: dict[str, list[dict[str, Any]]] = {
 
 
 def contradictions(available: Availability) -> list[str]:
-    return audit.dp.draws.contradictions(available, CLIENTS, STREAMS)
+    return fedaudit.audit.accounting.draws.contradictions(available, CLIENTS, STREAMS)
 
 
 @pytest.mark.parametrize(("name", "given"), [(n, s) for n in ALL for s in SETTINGS.get(n, [{}])])
@@ -96,13 +96,13 @@ def test_a_false_claim_is_contradicted(liar: type[Availability], said: str) -> N
 
 @pytest.mark.parametrize("name", ALL)
 def test_a_class_that_derives_from_a_claim_and_does_not_restate_it_claims_nothing(name: str) -> None:
-    class Derived(load("fl.availability", name, Availability)):  # type: ignore[misc]
+    class Derived(load("fedaudit.fl.availability", name, Availability)):  # type: ignore[misc]
         def draw(
             self, round: int, candidates: Sequence[int], streams: Streams, attempt: int = 0
         ) -> Participation:
             return Participation(tuple(candidates[:1]), tuple(candidates[:1]))
 
-    class Silent(load("fl.availability", name, Availability)):  # type: ignore[misc]
+    class Silent(load("fedaudit.fl.availability", name, Availability)):  # type: ignore[misc]
         """Only its draw's helpers might be others."""
 
     for cls in (Derived, Silent):
@@ -151,9 +151,9 @@ def test_a_choice_among_the_drawn_a_part_of_them_or_a_second_draw_is_another_law
     assert law(range(5), choice=False, twice=True) == "unknown"
 
 
-@pytest.mark.parametrize("name", names("fl.methods"))
+@pytest.mark.parametrize("name", names("fedaudit.fl.methods"))
 def test_a_method_that_chooses_clients_says_so(name: str) -> None:
-    cls = load("fl.methods", name, object)
+    cls = load("fedaudit.fl.methods", name, object)
     if issubclass(cls, RoundMethod) and cls.round is RoundMethod.round:
         made = cls()
         writes = {

@@ -11,15 +11,15 @@ import pytest
 from PIL import Image
 from sklearn.datasets import load_digits
 
-from fl.dataset import Data, Dataset
-from fl.errors import UserError
-from fl.plugin import configure, load
+from fedaudit.fl.data.dataset import Data, Dataset
+from fedaudit.fl.runtime.errors import UserError
+from fedaudit.fl.runtime.plugin import configure, load
 
 RNG = np.random.default_rng(2)
 
 
 def read(name: str, **settings: Any) -> Data:
-    made: Dataset = configure(load("fl.datasets", name, Dataset), settings, "federation.dataset")
+    made: Dataset = configure(load("fedaudit.fl.datasets", name, Dataset), settings, "federation.dataset")
     return made.load()
 
 
@@ -85,7 +85,7 @@ def test_fashion_mnist_reads_idx_files_plain_or_zipped_also_in_torchvisions_layo
 
 
 def test_our_idx_reader_and_torchvisions_agree(tmp_path: Path) -> None:
-    from fl.vision import torchvision
+    from fedaudit.fl.runtime.vision import torchvision
 
     mnist_files(tmp_path / "FashionMNIST" / "raw")
     theirs = torchvision.datasets.FashionMNIST(str(tmp_path), train=True)

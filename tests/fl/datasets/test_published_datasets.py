@@ -10,19 +10,19 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from fl.dataset import Data, Dataset
-from fl.datasets._arrays import moments
-from fl.datasets.emnist import CLASSES as EMNIST_CLASSES
-from fl.datasets.shakespeare import LETTERS
-from fl.errors import UserError
-from fl.plugin import configure, load
+from fedaudit.fl.data.dataset import Data, Dataset
+from fedaudit.fl.datasets._arrays import moments
+from fedaudit.fl.datasets.emnist import CLASSES as EMNIST_CLASSES
+from fedaudit.fl.datasets.shakespeare import LETTERS
+from fedaudit.fl.runtime.errors import UserError
+from fedaudit.fl.runtime.plugin import configure, load
 from tests.fl.datasets.test_datasets import mnist_files
 
 RNG = np.random.default_rng(4)
 
 
 def read(name: str, **settings: Any) -> Data:
-    made: Dataset = configure(load("fl.datasets", name, Dataset), settings, "federation.dataset")
+    made: Dataset = configure(load("fedaudit.fl.datasets", name, Dataset), settings, "federation.dataset")
     return made.load()
 
 
@@ -42,7 +42,7 @@ def test_mnist_reads_its_four_files(tmp_path: Path) -> None:
 
 
 def test_emnist_stands_upright_and_has_torchvisions_classes(tmp_path: Path) -> None:
-    from fl.vision import torchvision
+    from fedaudit.fl.runtime.vision import torchvision
 
     prefix = ("emnist-balanced-train-", "emnist-balanced-test-")
     written = mnist_files(tmp_path, zipped=True, prefix=prefix, top=47)

@@ -19,8 +19,8 @@ import opacus  # noqa: F401
 import scipy.optimize  # noqa: F401
 import torch  # noqa: F401
 
-from audit.cli.show import print_table
-from fl.errors import UserError
+from fedaudit.audit.cli.show import print_table
+from fedaudit.fl.runtime.errors import UserError
 from tests.fl.equivalence.list_of_faults import FAULTS, Fault
 
 OURS = ("fl", "audit", "attacks", "reports", "tests")

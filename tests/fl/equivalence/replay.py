@@ -18,18 +18,18 @@ import torch
 from safetensors.numpy import load_file
 from torch import nn
 
-from audit.settings import catalog
-from fl.dataset import Arrays, Data
-from fl.execution.batched import Batched
-from fl.execution.site import build_site
-from fl.federation import Federation, Holdings
-from fl.method import RoundMethod
-from fl.participation import Availability, Participation
-from fl.plugin import configure
-from fl.streams import Streams
-from fl.tree import Tree
-from fl.wire import Wire
-from fl.workers import start
+from fedaudit.audit.settings import catalog
+from fedaudit.fl.data.dataset import Arrays, Data
+from fedaudit.fl.data.participation import Availability, Participation
+from fedaudit.fl.execution.batched import Batched
+from fedaudit.fl.execution.site import build_site
+from fedaudit.fl.federation import Federation, Holdings
+from fedaudit.fl.method import RoundMethod
+from fedaudit.fl.runtime.plugin import configure
+from fedaudit.fl.runtime.streams import Streams
+from fedaudit.fl.runtime.tree import Tree
+from fedaudit.fl.runtime.workers import start
+from fedaudit.fl.wire.wire import Wire
 from tests.fl.worlds import TinyNet
 
 NUMBERS = Path(__file__).parent / "numbers"

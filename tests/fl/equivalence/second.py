@@ -13,10 +13,10 @@ import torch
 from torch import Tensor
 from torch.nn.functional import conv2d, cross_entropy, leaky_relu, linear, max_pool2d
 
-from audit.settings import catalog
-from fl.method import Method
-from fl.plugin import configure
-from fl.streams import Streams
+from fedaudit.audit.settings import catalog
+from fedaudit.fl.method import Method
+from fedaudit.fl.runtime.plugin import configure
+from fedaudit.fl.runtime.streams import Streams
 from tests.fl import worlds
 from tests.fl.methods.by_hand import ANSWERING, LOSS, K, vector
 from tests.fl.worlds import World

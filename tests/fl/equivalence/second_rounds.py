@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy, log_softmax
 
-from fl.families.balanced_selection import allocate
+from fedaudit.fl.families.balanced_selection import allocate
 from tests.fl.equivalence.second import (
     CHANGING,
     CLIENTS,

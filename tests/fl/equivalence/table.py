@@ -10,8 +10,8 @@ import sys
 
 import pytest
 
-from audit.cli.show import print_table
-from audit.settings import catalog
+from fedaudit.audit.cli.show import print_table
+from fedaudit.audit.settings import catalog
 from tests.fl.equivalence.programs import PROGRAMS
 from tests.fl.equivalence.replay import Case, cases, differences, replay
 from tests.fl.equivalence.second import TOLERANCE

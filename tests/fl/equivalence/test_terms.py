@@ -9,16 +9,16 @@ import torch
 from safetensors.numpy import load_file
 from torch import Tensor
 
-from audit.settings import catalog
-from fl.artifact import Kind
-from fl.delivery import Delivery
-from fl.families.augmentation_plan import offered, shortage, wanted
-from fl.families.condensation import Cell, Condensing, Matcher
-from fl.families.grouping import complementary
-from fl.methods.fedmix import mixed
-from fl.methods.fedmmd import mmd_squared
-from fl.plugin import configure
-from fl.training.local import Handle
+from fedaudit.audit.settings import catalog
+from fedaudit.fl.artifact import Kind
+from fedaudit.fl.clients.delivery import Delivery
+from fedaudit.fl.families.augmentation_plan import offered, shortage, wanted
+from fedaudit.fl.families.condensation import Cell, Condensing, Matcher
+from fedaudit.fl.families.grouping import complementary
+from fedaudit.fl.methods.fedmix import mixed
+from fedaudit.fl.methods.fedmmd import mmd_squared
+from fedaudit.fl.runtime.plugin import configure
+from fedaudit.fl.training.local import Handle
 from tests.fl.equivalence.replay import NUMBERS, Case, cases
 from tests.fl.worlds import TinyNet, as_delivered
 

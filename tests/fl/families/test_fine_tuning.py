@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from fl.methods.fedavg import FedAvg
-from fl.methods.fedbabu import FedBABU
+from fedaudit.fl.methods.fedavg import FedAvg
+from fedaudit.fl.methods.fedbabu import FedBABU
 from tests.fl.methods.worlds_of_methods import SETTINGS, WORLD
 from tests.fl.worlds import EVERYONE, TinyNet, data, parts, run, same
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from fl.families.freezing import decide, drawn, importances, restarted, utility
+from fedaudit.fl.families.freezing import decide, drawn, importances, restarted, utility
 
 WORTH, TIMES = (0.02, 0.03, 0.05, 0.10), (4, 3.2, 2.6, 2.2)
 

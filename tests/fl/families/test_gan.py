@@ -4,10 +4,10 @@ import pytest
 import torch
 from torch import nn
 
-from fl.errors import UserError
-from fl.families import gan
-from fl.methods.gandalf import Gandalf
-from fl.plugin import configure
+from fedaudit.fl.families import gan
+from fedaudit.fl.methods.gandalf import Gandalf
+from fedaudit.fl.runtime.errors import UserError
+from fedaudit.fl.runtime.plugin import configure
 
 SMALL = gan.GanConfig(width=8, latent=8, batch_size=32, lr_generator=2e-3, lr_critic=2e-3, local=1)
 

@@ -5,8 +5,8 @@ import pytest
 import torch
 from scipy.stats import entropy
 
-from fl.families.augmentation_plan import altered, fitted, offered, shortage, targets, wanted
-from fl.families.grouping import complementary, divergence, similar
+from fedaudit.fl.families.augmentation_plan import altered, fitted, offered, shortage, targets, wanted
+from fedaudit.fl.families.grouping import complementary, divergence, similar
 
 
 def rows(k: int = 11, classes: int = 4, seed: int = 0) -> np.ndarray:

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from fl.errors import UserError
-from fl.failures import FailureConfig, RandomFaults
-from fl.families.relay import START, Relay, ToleranceConfig, plan
-from fl.families.relaying import Relaying
-from fl.plugin import configure
-from fl.streams import Streams
+from fedaudit.fl.clients.failures import FailureConfig, RandomFaults
+from fedaudit.fl.families.relay import START, Relay, ToleranceConfig, plan
+from fedaudit.fl.families.relaying import Relaying
+from fedaudit.fl.runtime.errors import UserError
+from fedaudit.fl.runtime.plugin import configure
+from fedaudit.fl.runtime.streams import Streams
 
 MEMBERS = (2, 3, 5, 8)
 KINDS = ("late", "silent", "both")

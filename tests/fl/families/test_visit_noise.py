@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from fl.families.visit_noise import NoiseConfig, no_noise, protected, release
-from fl.kinds import Kind
+from fedaudit.fl.families.visit_noise import NoiseConfig, no_noise, protected, release
+from fedaudit.fl.kinds import Kind
 
 
 def test_printed_noise_has_its_deviation_and_clips_nothing() -> None:  # T-GA-9

@@ -6,13 +6,13 @@ import pytest
 import torch
 from torch import nn
 
-from fl.errors import UserError
-from fl.families.widths import Widths, masks, tiers
-from fl.model import Net
-from fl.models.cnn_w import CnnW
-from fl.models.femnist_cnn import FemnistCNN
-from fl.models.resnet18 import ResNet18
-from fl.models.shakespeare_rnn import ShakespeareRNN
+from fedaudit.fl.families.widths import Widths, masks, tiers
+from fedaudit.fl.model import Net
+from fedaudit.fl.models.cnn_w import CnnW
+from fedaudit.fl.models.femnist_cnn import FemnistCNN
+from fedaudit.fl.models.resnet18 import ResNet18
+from fedaudit.fl.models.shakespeare_rnn import ShakespeareRNN
+from fedaudit.fl.runtime.errors import UserError
 
 FOUR = (0.25, 0.5, 0.75, 1.0)
 

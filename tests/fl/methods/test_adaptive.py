@@ -6,12 +6,12 @@ from typing import Any
 import pytest
 import torch
 
-from fl.errors import UserError
-from fl.families.server_optimiser import AdaptiveOptimiser
-from fl.methods.fedadagrad import FedAdagrad
-from fl.methods.fedadam import FedAdam
-from fl.methods.fedavg import FedAvg
-from fl.methods.fedyogi import FedYogi
+from fedaudit.fl.families.server_optimiser import AdaptiveOptimiser
+from fedaudit.fl.methods.fedadagrad import FedAdagrad
+from fedaudit.fl.methods.fedadam import FedAdam
+from fedaudit.fl.methods.fedavg import FedAvg
+from fedaudit.fl.methods.fedyogi import FedYogi
+from fedaudit.fl.runtime.errors import UserError
 from tests.fl.methods.worlds_of_methods import SETTINGS, WORLD, continues
 from tests.fl.worlds import close, run, same
 

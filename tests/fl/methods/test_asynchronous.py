@@ -6,15 +6,15 @@ from typing import Any
 import pytest
 import torch
 
-from fl import tree
-from fl.artifact import Channel
-from fl.delivery import Delivery
-from fl.errors import UserError
-from fl.kinds import Kind
-from fl.methods.fedasync import FedAsync
-from fl.methods.fedavg import FedAvg
-from fl.methods.fedbuff import FedBuff
-from fl.protections.dp_gaussian import DPGaussian
+from fedaudit.fl.artifact import Channel
+from fedaudit.fl.clients.delivery import Delivery
+from fedaudit.fl.kinds import Kind
+from fedaudit.fl.methods.fedasync import FedAsync
+from fedaudit.fl.methods.fedavg import FedAvg
+from fedaudit.fl.methods.fedbuff import FedBuff
+from fedaudit.fl.protections.dp_gaussian import DPGaussian
+from fedaudit.fl.runtime import tree
+from fedaudit.fl.runtime.errors import UserError
 from tests.fl.methods.worlds_of_methods import SETTINGS, WORLD, continues
 from tests.fl.worlds import EVERYONE, as_delivered, close, run, same
 

@@ -8,13 +8,13 @@ import pytest
 import torch
 from torch.nn.functional import cross_entropy
 
-from fl.client import Client
-from fl.errors import UserError
-from fl.method import RoundMethod
-from fl.methods.bsm_fedavg import BSMFedAvg
-from fl.methods.fedavg import FedAvg
-from fl.methods.fedlc import FedLC
-from fl.streams import Streams
+from fedaudit.fl.clients.client import Client
+from fedaudit.fl.method import RoundMethod
+from fedaudit.fl.methods.bsm_fedavg import BSMFedAvg
+from fedaudit.fl.methods.fedavg import FedAvg
+from fedaudit.fl.methods.fedlc import FedLC
+from fedaudit.fl.runtime.errors import UserError
+from fedaudit.fl.runtime.streams import Streams
 from tests.fl.methods.worlds_of_methods import SETTINGS, WORLD, continues, direct, logit_gradient
 from tests.fl.worlds import EVERYONE, TinyNet, close, data, run, same
 

@@ -6,12 +6,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fl.devices.counted import Counted
-from fl.errors import UserError
-from fl.methods.fedavg import FedAvg
-from fl.methods.fedcs import FedCS, greedy
-from fl.methods.rbcs_f import RBCSF, choose
-from fl.time_model import TimeModel
+from fedaudit.fl.clients.time_model import TimeModel
+from fedaudit.fl.devices.counted import Counted
+from fedaudit.fl.methods.fedavg import FedAvg
+from fedaudit.fl.methods.fedcs import FedCS, greedy
+from fedaudit.fl.methods.rbcs_f import RBCSF, choose
+from fedaudit.fl.runtime.errors import UserError
 from tests.fl.worlds import EVERYONE, TinyNet, run, same
 
 COMMON: dict[str, Any] = {"rounds": 6, "local_epochs": 1, "batch_size": 8, "lr": 0.05}

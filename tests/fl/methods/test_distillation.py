@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 import torch
 
-from fl import tree
-from fl.errors import UserError
-from fl.families.distillation import distillation_loss, mean_of_others, pooled
-from fl.kinds import Kind
-from fl.methods.fd import FD
-from fl.methods.fedavg import FedAvg
-from fl.methods.fedavg_fd import FedAvgFD
+from fedaudit.fl.families.distillation import distillation_loss, mean_of_others, pooled
+from fedaudit.fl.kinds import Kind
+from fedaudit.fl.methods.fd import FD
+from fedaudit.fl.methods.fedavg import FedAvg
+from fedaudit.fl.methods.fedavg_fd import FedAvgFD
+from fedaudit.fl.runtime import tree
+from fedaudit.fl.runtime.errors import UserError
 from tests.fl.methods.worlds_of_methods import SETTINGS, WORLD, continues, logit_gradient
 from tests.fl.worlds import EVERYONE, data, parts, run, same
 

@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 import torch
 
-from fl import tree
-from fl.errors import UserError
-from fl.methods.ditto import Ditto, _Own
-from fl.methods.fedavg import FedAvg
+from fedaudit.fl.methods.ditto import Ditto, _Own
+from fedaudit.fl.methods.fedavg import FedAvg
+from fedaudit.fl.runtime import tree
+from fedaudit.fl.runtime.errors import UserError
 from tests.fl.methods.worlds_of_methods import SETTINGS, WORLD, continues
 from tests.fl.worlds import EVERYONE, data, parts, run, same
 

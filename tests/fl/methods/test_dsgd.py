@@ -5,12 +5,12 @@ from dataclasses import replace
 import pytest
 import torch
 
-from fl.client import Client
-from fl.kinds import Kind
-from fl.methods.dsgd import DSGD
-from fl.methods.fedavg import FedAvg
-from fl.streams import Streams
-from fl.tree import Tree
+from fedaudit.fl.clients.client import Client
+from fedaudit.fl.kinds import Kind
+from fedaudit.fl.methods.dsgd import DSGD
+from fedaudit.fl.methods.fedavg import FedAvg
+from fedaudit.fl.runtime.streams import Streams
+from fedaudit.fl.runtime.tree import Tree
 from tests.audit.tiny import Linear
 
 W = "head.weight"
@@ -69,8 +69,8 @@ def test_momentum_is_the_weighted_mean_of_the_step_and_what_the_client_remembers
 
 @pytest.mark.parametrize("beta", [-0.1, 1.0])
 def test_momentum_out_of_range_is_refused(beta: float) -> None:
-    from fl.errors import UserError
-    from fl.plugin import configure
+    from fedaudit.fl.runtime.errors import UserError
+    from fedaudit.fl.runtime.plugin import configure
 
     with pytest.raises(UserError, match="worker_momentum"):
         configure(DSGD, {"worker_momentum": beta}, "method")

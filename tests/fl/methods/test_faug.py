@@ -7,15 +7,15 @@ import numpy as np
 import pytest
 import torch
 
-from fl.artifact import Artifact, Channel
-from fl.errors import UserError
-from fl.execution.site import build_site
-from fl.families import gan
-from fl.federation import Holdings
-from fl.kinds import Kind
-from fl.methods.faug import FAug, enlarged, scarce
-from fl.methods.fedavg import FedAvg
-from fl.streams import Streams
+from fedaudit.fl.artifact import Artifact, Channel
+from fedaudit.fl.execution.site import build_site
+from fedaudit.fl.families import gan
+from fedaudit.fl.federation import Holdings
+from fedaudit.fl.kinds import Kind
+from fedaudit.fl.methods.faug import FAug, enlarged, scarce
+from fedaudit.fl.methods.fedavg import FedAvg
+from fedaudit.fl.runtime.errors import UserError
+from fedaudit.fl.runtime.streams import Streams
 from tests.fl.methods.test_gandalf import GAN
 from tests.fl.methods.worlds_of_methods import SETTINGS, WORLD, continues
 from tests.fl.worlds import EVERYONE, TinyNet, World, data, parts, run, same

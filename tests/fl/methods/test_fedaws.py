@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 import torch
 
-from fl.artifact import Channel
-from fl.errors import UserError
-from fl.kinds import Kind
-from fl.methods.fedavg import FedAvg
-from fl.methods.fedaws import FedAwS, spread, spreadout
+from fedaudit.fl.artifact import Channel
+from fedaudit.fl.kinds import Kind
+from fedaudit.fl.methods.fedavg import FedAvg
+from fedaudit.fl.methods.fedaws import FedAwS, spread, spreadout
+from fedaudit.fl.runtime.errors import UserError
 from tests.fl.methods.worlds_of_methods import SETTINGS, WORLD, continues, direct
 from tests.fl.worlds import EVERYONE, data, parts, run, same
 

@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 import torch
 
-from fl.artifact import Channel
-from fl.kinds import Kind
-from fl.methods.fedavg import FedAvg
-from fl.methods.fedbabu import FedBABU
+from fedaudit.fl.artifact import Channel
+from fedaudit.fl.kinds import Kind
+from fedaudit.fl.methods.fedavg import FedAvg
+from fedaudit.fl.methods.fedbabu import FedBABU
 from tests.fl.methods.worlds_of_methods import SETTINGS, WORLD, continues
 from tests.fl.worlds import EVERYONE, close, run, same
 

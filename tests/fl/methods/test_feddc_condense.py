@@ -7,12 +7,12 @@ import pytest
 import torch
 from torch.nn.functional import cross_entropy
 
-from fl.bench.condensation import loop, ours
-from fl.errors import UserError
-from fl.families.condensation import Cell, Condensing, Matcher, clip, condense
-from fl.kinds import Kind
-from fl.methods.fedavg import FedAvg
-from fl.methods.feddc_condense import FedDCCondense, condensing
+from benchmarks.speed.condensation import loop, ours
+from fedaudit.fl.families.condensation import Cell, Condensing, Matcher, clip, condense
+from fedaudit.fl.kinds import Kind
+from fedaudit.fl.methods.fedavg import FedAvg
+from fedaudit.fl.methods.feddc_condense import FedDCCondense, condensing
+from fedaudit.fl.runtime.errors import UserError
 from tests.fl.worlds import EVERYONE, TinyNet, close, data, parts, run, same
 
 SAME = {"rounds": 3, "local_epochs": 2, "batch_size": 8, "lr": 0.05, "momentum": 0.4}

@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 import torch
 
-from fl.errors import UserError
-from fl.methods.fedavg import FedAvg
-from fl.methods.feddyn import FedDyn
-from fl.methods.fedprox import FedProx
+from fedaudit.fl.methods.fedavg import FedAvg
+from fedaudit.fl.methods.feddyn import FedDyn
+from fedaudit.fl.methods.fedprox import FedProx
+from fedaudit.fl.runtime.errors import UserError
 from tests.fl.methods import by_hand
 from tests.fl.worlds import Stopped, close, run, same
 

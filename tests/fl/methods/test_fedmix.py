@@ -8,13 +8,13 @@ import pytest
 import torch
 from scipy.special import log_softmax, softmax
 
-from fl.artifact import Channel
-from fl.errors import UserError
-from fl.kinds import Kind
-from fl.methods.fedavg import FedAvg
-from fl.methods.fedmix import FedMix, mixed, naively_mixed
-from fl.protections.secure_aggregation import SecureAggregation
-from fl.training.local import Handle, normalise
+from fedaudit.fl.artifact import Channel
+from fedaudit.fl.kinds import Kind
+from fedaudit.fl.methods.fedavg import FedAvg
+from fedaudit.fl.methods.fedmix import FedMix, mixed, naively_mixed
+from fedaudit.fl.protections.secure_aggregation import SecureAggregation
+from fedaudit.fl.runtime.errors import UserError
+from fedaudit.fl.training.local import Handle, normalise
 from tests.fl.methods.worlds_of_methods import SETTINGS, WORLD, continues, direct
 from tests.fl.worlds import EVERYONE, TinyNet, World, data, parts, run, same
 

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 import torch
 
-from fl.errors import UserError
-from fl.methods.fedavg import FedAvg
-from fl.methods.fedmmd import FedMMD, mmd_squared
+from fedaudit.fl.methods.fedavg import FedAvg
+from fedaudit.fl.methods.fedmmd import FedMMD, mmd_squared
+from fedaudit.fl.runtime.errors import UserError
 from tests.fl.methods.worlds_of_methods import SETTINGS, WORLD, continues
 from tests.fl.worlds import EVERYONE, close, run, same
 
@@ -67,7 +67,7 @@ def test_the_bandwidth_is_a_constant() -> None:
 
 def test_a_larger_weight_keeps_features_nearer() -> None:
     """The discrepancy between received and trained features falls as the weight grows."""
-    from fl.training.local import Handle
+    from fedaudit.fl.training.local import Handle
     from tests.fl.worlds import TinyNet
 
     x = torch.randn(30, 1, 6, 6, generator=torch.Generator().manual_seed(0))

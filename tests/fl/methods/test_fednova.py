@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 import torch
 
-from fl.delivery import Delivery
-from fl.errors import UserError
-from fl.kinds import Kind
-from fl.methods.fedavg import FedAvg
-from fl.methods.fednova import FedNova, step_weight
+from fedaudit.fl.clients.delivery import Delivery
+from fedaudit.fl.kinds import Kind
+from fedaudit.fl.methods.fedavg import FedAvg
+from fedaudit.fl.methods.fednova import FedNova, step_weight
+from fedaudit.fl.runtime.errors import UserError
 from tests.fl.methods import by_hand
 from tests.fl.methods.worlds_of_methods import continues
 from tests.fl.worlds import EVERYONE, as_delivered, close, data, parts, run, same

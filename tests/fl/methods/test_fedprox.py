@@ -4,9 +4,9 @@ import pytest
 import torch
 from torch.nn.functional import smooth_l1_loss
 
-from fl.errors import UserError
-from fl.methods.fedavg import FedAvg
-from fl.methods.fedprox import FedProx
+from fedaudit.fl.methods.fedavg import FedAvg
+from fedaudit.fl.methods.fedprox import FedProx
+from fedaudit.fl.runtime.errors import UserError
 from tests.fl.worlds import close, run, same
 
 SAME = {"rounds": 3, "local_epochs": 2, "batch_size": 8, "lr": 0.05, "momentum": 0.5, "weight_decay": 0.01}

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 import torch
 
-from fl import tree
-from fl.errors import UserError
-from fl.methods.fedavg import FedAvg
-from fl.methods.flda import FLDA, Mixture
-from fl.plugin import configure
-from fl.training.local import Handle, normalise
+from fedaudit.fl.methods.fedavg import FedAvg
+from fedaudit.fl.methods.flda import FLDA, Mixture
+from fedaudit.fl.runtime import tree
+from fedaudit.fl.runtime.errors import UserError
+from fedaudit.fl.runtime.plugin import configure
+from fedaudit.fl.training.local import Handle, normalise
 from tests.fl.methods.worlds_of_methods import SETTINGS, WORLD, continues
 from tests.fl.worlds import EVERYONE, TinyNet, close, data, parts, run, same
 

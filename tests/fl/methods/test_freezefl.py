@@ -7,18 +7,18 @@ import numpy as np
 import pytest
 import torch
 
-from fl.artifact import Artifact, Channel
-from fl.client import Client
-from fl.delivery import Delivery
-from fl.devices.femnist_cnn import FemnistCNN
-from fl.errors import UserError
-from fl.families.layers import layers
-from fl.kinds import Kind
-from fl.methods.fedavg import FedAvg
-from fl.methods.freezefl import FreezeFL
-from fl.protections.dp_sgd import DPSGD
-from fl.time_model import TimeModel
-from fl.tree import Tree
+from fedaudit.fl.artifact import Artifact, Channel
+from fedaudit.fl.clients.client import Client
+from fedaudit.fl.clients.delivery import Delivery
+from fedaudit.fl.clients.time_model import TimeModel
+from fedaudit.fl.devices.femnist_cnn import FemnistCNN
+from fedaudit.fl.families.layers import layers
+from fedaudit.fl.kinds import Kind
+from fedaudit.fl.methods.fedavg import FedAvg
+from fedaudit.fl.methods.freezefl import FreezeFL
+from fedaudit.fl.protections.dp_sgd import DPSGD
+from fedaudit.fl.runtime.errors import UserError
+from fedaudit.fl.runtime.tree import Tree
 from tests.fl.worlds import EVERYONE, Stopped, TinyNet, World, as_delivered, run, same
 
 COMMON: dict[str, Any] = {"rounds": 4, "local_epochs": 2, "batch_size": 8, "lr": 0.05, "momentum": 0.9}

@@ -8,17 +8,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fl.artifact import Channel, Party
-from fl.errors import UserError
-from fl.failures import FailureConfig, Faults
-from fl.families.gan import GanConfig
-from fl.families.relay import ToleranceConfig
-from fl.families.visit_noise import NoiseConfig
-from fl.federation import Federation
-from fl.kinds import Kind
-from fl.ledger import read as read_ledger
-from fl.methods.fedavg import FedAvg
-from fl.methods.gandalf import Gandalf
+from fedaudit.fl.artifact import Channel, Party
+from fedaudit.fl.clients.failures import FailureConfig, Faults
+from fedaudit.fl.families.gan import GanConfig
+from fedaudit.fl.families.relay import ToleranceConfig
+from fedaudit.fl.families.visit_noise import NoiseConfig
+from fedaudit.fl.federation import Federation
+from fedaudit.fl.kinds import Kind
+from fedaudit.fl.ledger import read as read_ledger
+from fedaudit.fl.methods.fedavg import FedAvg
+from fedaudit.fl.methods.gandalf import Gandalf
+from fedaudit.fl.runtime.errors import UserError
 from tests.fl.families.test_relay import Script
 from tests.fl.methods.worlds_of_methods import SETTINGS, WORLD, continues
 from tests.fl.worlds import EVERYONE, World, data, parts, run, same
@@ -255,7 +255,7 @@ def test_noise_is_what_the_ledger_says_on_the_wire(tmp_path: Path) -> None:
 
 
 def test_settings_that_mean_nothing_are_refused(tmp_path: Path) -> None:
-    from fl.plugin import configure
+    from fedaudit.fl.runtime.plugin import configure
 
     for wrong, message in (
         ({"share": 0}, "share must be > 0, got 0"),

@@ -6,18 +6,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fl import tree
-from fl.artifact import Channel
-from fl.kinds import Kind
-from fl.methods.astraea import Astraea, ratios, resized
-from fl.methods.data_sharing import DataSharing, quotas
-from fl.methods.fedavg import FedAvg
-from fl.methods.feddpgan import FedDPGAN
-from fl.methods.gandalf import Gandalf
-from fl.methods.private_fl_gan import PrivateFLGAN
-from fl.methods.sda_fl import SDAFL
-from fl.methods.static_augmentation import StaticAugmentation
-from fl.recorder import read
+from fedaudit.fl.artifact import Channel
+from fedaudit.fl.kinds import Kind
+from fedaudit.fl.methods.astraea import Astraea, ratios, resized
+from fedaudit.fl.methods.data_sharing import DataSharing, quotas
+from fedaudit.fl.methods.fedavg import FedAvg
+from fedaudit.fl.methods.feddpgan import FedDPGAN
+from fedaudit.fl.methods.gandalf import Gandalf
+from fedaudit.fl.methods.private_fl_gan import PrivateFLGAN
+from fedaudit.fl.methods.sda_fl import SDAFL
+from fedaudit.fl.methods.static_augmentation import StaticAugmentation
+from fedaudit.fl.recording.recorder import read
+from fedaudit.fl.runtime import tree
 from tests.fl.methods.test_gandalf import LIGHT, PLAIN, QUIET, gandalf, relays
 from tests.fl.methods.worlds_of_methods import SETTINGS, WORLD, continues
 from tests.fl.worlds import EVERYONE, data, parts, run, same

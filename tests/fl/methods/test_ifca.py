@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 import torch
 
-from fl.artifact import Channel
-from fl.dataset import Data
-from fl.delivery import Delivery
-from fl.errors import UserError
-from fl.kinds import Kind
-from fl.methods.fedavg import FedAvg
-from fl.methods.ifca import IFCA, model_of, shuffled
-from fl.protections.dp_gaussian import DPGaussian
+from fedaudit.fl.artifact import Channel
+from fedaudit.fl.clients.delivery import Delivery
+from fedaudit.fl.data.dataset import Data
+from fedaudit.fl.kinds import Kind
+from fedaudit.fl.methods.fedavg import FedAvg
+from fedaudit.fl.methods.ifca import IFCA, model_of, shuffled
+from fedaudit.fl.protections.dp_gaussian import DPGaussian
+from fedaudit.fl.runtime.errors import UserError
 from tests.fl.methods.worlds_of_methods import SETTINGS, WORLD, continues
 from tests.fl.worlds import EVERYONE, as_delivered, data, run, same
 

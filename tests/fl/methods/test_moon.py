@@ -8,11 +8,11 @@ import pytest
 import torch
 from torch.nn.functional import cross_entropy, normalize
 
-from fl.errors import UserError
-from fl.methods.fedavg import FedAvg
-from fl.methods.moon import MOON
-from fl.model import state_of
-from fl.training.local import Handle
+from fedaudit.fl.methods.fedavg import FedAvg
+from fedaudit.fl.methods.moon import MOON
+from fedaudit.fl.model import state_of
+from fedaudit.fl.runtime.errors import UserError
+from fedaudit.fl.training.local import Handle
 from tests.fl.methods import by_hand
 from tests.fl.worlds import EVERYONE, Stopped, TinyNet, close, run, same
 

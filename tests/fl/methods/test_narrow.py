@@ -7,14 +7,14 @@ import numpy as np
 import pytest
 import torch
 
-from fl.devices.counted import Counted
-from fl.errors import UserError
-from fl.families.widths import masks
-from fl.kinds import Kind
-from fl.methods.fedavg import FedAvg
-from fl.methods.fjord import FjORD
-from fl.methods.heterofl import HeteroFL, scaled
-from fl.time_model import TimeModel
+from fedaudit.fl.clients.time_model import TimeModel
+from fedaudit.fl.devices.counted import Counted
+from fedaudit.fl.families.widths import masks
+from fedaudit.fl.kinds import Kind
+from fedaudit.fl.methods.fedavg import FedAvg
+from fedaudit.fl.methods.fjord import FjORD
+from fedaudit.fl.methods.heterofl import HeteroFL, scaled
+from fedaudit.fl.runtime.errors import UserError
 from tests.fl.worlds import EVERYONE, TinyNet, data, parts, run, same
 
 COMMON: dict[str, Any] = {"rounds": 3, "local_epochs": 2, "batch_size": 8, "lr": 0.05, "momentum": 0.9}

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from fl.artifact import Channel
-from fl.errors import UserError
-from fl.kinds import Kind
-from fl.methods.fedavg import FedAvg
-from fl.methods.power_of_choice import PowerOfChoice
+from fedaudit.fl.artifact import Channel
+from fedaudit.fl.kinds import Kind
+from fedaudit.fl.methods.fedavg import FedAvg
+from fedaudit.fl.methods.power_of_choice import PowerOfChoice
+from fedaudit.fl.runtime.errors import UserError
 from tests.fl.methods.worlds_of_methods import SETTINGS, WORLD, continues
 from tests.fl.worlds import EVERYONE, run, same
 
@@ -59,7 +59,7 @@ def test_the_clients_with_the_largest_losses_train(tmp_path: Path) -> None:
 
 def test_candidates_are_drawn_in_proportion_to_their_examples() -> None:
     class Sized:
-        from fl.streams import Streams
+        from fedaudit.fl.runtime.streams import Streams
 
         parts = [[0] * 10, [], [0] * 30]
         streams = Streams(1)

@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 import torch
 
-from fl.errors import UserError
-from fl.kinds import Kind
-from fl.methods.fedavg import FedAvg
-from fl.methods.scaffold import Scaffold
+from fedaudit.fl.kinds import Kind
+from fedaudit.fl.methods.fedavg import FedAvg
+from fedaudit.fl.methods.scaffold import Scaffold
+from fedaudit.fl.runtime.errors import UserError
 from tests.fl.methods import by_hand
 from tests.fl.worlds import EVERYONE, SCRIPT, Stopped, World, close, run, same
 

@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from fl.errors import UserError
-from fl.methods.fedrs import FedRS
-from fl.methods.scaffold import Scaffold
-from fl.methods.scaffold_rs import ScaffoldRS
+from fedaudit.fl.methods.fedrs import FedRS
+from fedaudit.fl.methods.scaffold import Scaffold
+from fedaudit.fl.methods.scaffold_rs import ScaffoldRS
+from fedaudit.fl.runtime.errors import UserError
 from tests.fl.methods.worlds_of_methods import SETTINGS, WORLD, continues
 from tests.fl.worlds import EVERYONE, close, run, same
 

@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 import torch
 
-from fl.errors import UserError
-from fl.families.balanced_selection import allocate, divergence, oversampled
-from fl.kinds import Kind
-from fl.methods.fedavg import FedAvg
-from fl.methods.seol_kim import SeolKim, draw, learning_rate
+from fedaudit.fl.families.balanced_selection import allocate, divergence, oversampled
+from fedaudit.fl.kinds import Kind
+from fedaudit.fl.methods.fedavg import FedAvg
+from fedaudit.fl.methods.seol_kim import SeolKim, draw, learning_rate
+from fedaudit.fl.runtime.errors import UserError
 from tests.fl.methods.worlds_of_methods import SETTINGS, WORLD
 from tests.fl.worlds import EVERYONE, close, data, parts, run, same
 

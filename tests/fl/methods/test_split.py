@@ -7,15 +7,15 @@ from typing import Any
 import pytest
 import torch
 
-from fl import tree
-from fl.artifact import Channel
-from fl.errors import UserError
-from fl.families.split import SplitMethod
-from fl.kinds import Kind
-from fl.methods.fedavg import FedAvg
-from fl.methods.fedper import FedPer
-from fl.methods.fedrep import FedRep
-from fl.methods.lg_fedavg import LGFedAvg
+from fedaudit.fl.artifact import Channel
+from fedaudit.fl.families.split import SplitMethod
+from fedaudit.fl.kinds import Kind
+from fedaudit.fl.methods.fedavg import FedAvg
+from fedaudit.fl.methods.fedper import FedPer
+from fedaudit.fl.methods.fedrep import FedRep
+from fedaudit.fl.methods.lg_fedavg import LGFedAvg
+from fedaudit.fl.runtime import tree
+from fedaudit.fl.runtime.errors import UserError
 from tests.fl.methods.worlds_of_methods import SETTINGS, WORLD, continues
 from tests.fl.worlds import EVERYONE, run, same
 

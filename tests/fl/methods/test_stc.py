@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 import torch
 
-from fl.artifact import SERVER, Artifact
-from fl.coded import largest
-from fl.delivery import Delivery
-from fl.kinds import Kind
-from fl.methods.fedavg import FedAvg
-from fl.methods.stc import STC
+from fedaudit.fl.artifact import SERVER, Artifact
+from fedaudit.fl.clients.delivery import Delivery
+from fedaudit.fl.kinds import Kind
+from fedaudit.fl.methods.fedavg import FedAvg
+from fedaudit.fl.methods.stc import STC
+from fedaudit.fl.recording.coded import largest
 from tests.fl.methods.worlds_of_methods import continues
 from tests.fl.worlds import EVERYONE, TinyNet, World, as_delivered, close, run, same
 

@@ -8,9 +8,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from fl.method import RoundMethod
-from fl.model import Net
-from fl.training.local import Handle
+from fedaudit.fl.method import RoundMethod
+from fedaudit.fl.model import Net
+from fedaudit.fl.training.local import Handle
 from tests.fl.worlds import Stopped, run, same
 
 # Momentum and weight decay are on, so that an identity is one of the whole update.

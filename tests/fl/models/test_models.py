@@ -9,19 +9,19 @@ from torch import Tensor
 from torch.func import functional_call, grad, vmap
 from torch.nn.functional import cross_entropy, leaky_relu, max_pool2d
 
-from fl.errors import UserError
-from fl.model import Net, count, head_names, initialise, state_of
-from fl.models._images import pool_then
-from fl.plugin import load, names
-from fl.settings import checked
-from fl.streams import Streams
-from fl.training.local import channels_last
+from fedaudit.fl.model import Net, count, head_names, initialise, state_of
+from fedaudit.fl.models._images import pool_then
+from fedaudit.fl.runtime.errors import UserError
+from fedaudit.fl.runtime.plugin import load, names
+from fedaudit.fl.runtime.settings import checked
+from fedaudit.fl.runtime.streams import Streams
+from fedaudit.fl.training.local import channels_last
 
-MNIST, CIFAR, ALL = (1, 28, 28), (3, 32, 32), names("fl.models")
+MNIST, CIFAR, ALL = (1, 28, 28), (3, 32, 32), names("fedaudit.fl.models")
 
 
 def net(name: str, shape: tuple[int, ...], classes: int = 10, **settings: Any) -> Net:
-    cls = load("fl.models", name, Net)
+    cls = load("fedaudit.fl.models", name, Net)
     return initialise(lambda: cls(shape, classes, checked(cls.Config, settings, "model")), Streams(3))
 
 
@@ -240,7 +240,7 @@ def test_fedrs_convolutions_start_he_normal_by_fan_out_with_zero_biases() -> Non
 
 
 def test_vgg11_is_torchvisions_with_its_adaptive_pool_left_out() -> None:
-    from fl.vision import torchvision
+    from fedaudit.fl.runtime.vision import torchvision
 
     model, x = net("vgg11", CIFAR), batch(CIFAR, 2)
     theirs = torchvision.models.vgg11(num_classes=10)
@@ -258,7 +258,7 @@ def test_resnet18_with_groups_has_no_buffers_and_with_batches_has() -> None:
 
 
 def test_resnet18_is_torchvisions_but_for_the_stem() -> None:
-    from fl.vision import torchvision
+    from fedaudit.fl.runtime.vision import torchvision
 
     theirs = torchvision.models.resnet18(num_classes=10)
     ours = net("resnet18", CIFAR, norm="batch")

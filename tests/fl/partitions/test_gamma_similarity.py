@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from fl.errors import UserError
-from fl.partition import histogram, overlaps
-from fl.partitions.gamma_similarity import GammaSimilarity
+from fedaudit.fl.data.partition import histogram, overlaps
+from fedaudit.fl.partitions.gamma_similarity import GammaSimilarity
+from fedaudit.fl.runtime.errors import UserError
 
 LABELS = np.arange(1000) % 10
 

@@ -6,18 +6,18 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from fl.errors import UserError
-from fl.partition import Index, Partition, histogram, overlaps
-from fl.partitions._shares import largest_remainder
-from fl.plugin import configure, load, names
+from fedaudit.fl.data.partition import Index, Partition, histogram, overlaps
+from fedaudit.fl.partitions._shares import largest_remainder
+from fedaudit.fl.runtime.errors import UserError
+from fedaudit.fl.runtime.plugin import configure, load, names
 
 LABELS = np.random.default_rng(1).permutation(np.repeat(np.arange(10), 300))
 OWNER = np.repeat(np.arange(30), 100)
-ALL = [n for n in names("fl.partitions") if n not in ("two_halves",)]
+ALL = [n for n in names("fedaudit.fl.partitions") if n not in ("two_halves",)]
 
 
 def part(name: str, **settings: Any) -> Partition:
-    made: Partition = configure(load("fl.partitions", name, Partition), settings, "federation.partition")
+    made: Partition = configure(load("fedaudit.fl.partitions", name, Partition), settings, "federation.partition")
     return made
 
 

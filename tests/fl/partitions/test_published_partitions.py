@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from fl.errors import UserError
-from fl.partition import Index, Partition, histogram, overlaps
-from fl.partitions.balanced_shards import assign
-from fl.plugin import configure, load
+from fedaudit.fl.data.partition import Index, Partition, histogram, overlaps
+from fedaudit.fl.partitions.balanced_shards import assign
+from fedaudit.fl.runtime.errors import UserError
+from fedaudit.fl.runtime.plugin import configure, load
 
 LABELS = np.random.default_rng(1).permutation(np.repeat(np.arange(10), 300))
 CINIC = np.repeat(np.arange(10), 9000)
@@ -19,7 +19,7 @@ def split(
     name: str, clients: int, labels: Any = LABELS, owner: Any = None, seed: int = 7, **settings: Any
 ) -> list[Index]:
     labels = np.asarray(labels)
-    made = configure(load("fl.partitions", name, Partition), settings, "federation.partition")
+    made = configure(load("fedaudit.fl.partitions", name, Partition), settings, "federation.partition")
     parts: list[Index] = made.split(labels, int(labels.max()) + 1, clients, np.random.default_rng(seed), owner)
     return parts
 

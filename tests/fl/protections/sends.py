@@ -4,10 +4,10 @@ from typing import Any
 
 import torch
 
-from fl.artifact import Party
-from fl.kinds import Kind
-from fl.ledger import Release
-from fl.protection import Message, Protection, Sending
+from fedaudit.fl.artifact import Party
+from fedaudit.fl.kinds import Kind
+from fedaudit.fl.ledger import Release
+from fedaudit.fl.wire.protection import Message, Protection, Sending
 
 PROTOTYPES: Message = {
     Kind.LOCAL_PROTOTYPES: {

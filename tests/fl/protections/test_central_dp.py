@@ -10,20 +10,20 @@ import pytest
 import torch
 from scipy import stats
 
-from fl.artifact import Party
-from fl.errors import UserError
-from fl.kinds import Kind
-from fl.ledger import Release, read
-from fl.method import RoundMethod
-from fl.methods.fedavg import FedAvg
-from fl.methods.fedprox import FedProx
-from fl.participation import Drawn
-from fl.protection import Averaging, Protection, Sending
-from fl.protections.central_dp import CentralDP
-from fl.protections.dp_gaussian import DPGaussian
-from fl.protections.secure_aggregation import SecureAggregation
-from fl.streams import Streams
-from fl.wire import Wire
+from fedaudit.fl.artifact import Party
+from fedaudit.fl.data.participation import Drawn
+from fedaudit.fl.kinds import Kind
+from fedaudit.fl.ledger import Release, read
+from fedaudit.fl.method import RoundMethod
+from fedaudit.fl.methods.fedavg import FedAvg
+from fedaudit.fl.methods.fedprox import FedProx
+from fedaudit.fl.protections.central_dp import CentralDP
+from fedaudit.fl.protections.dp_gaussian import DPGaussian
+from fedaudit.fl.protections.secure_aggregation import SecureAggregation
+from fedaudit.fl.runtime.errors import UserError
+from fedaudit.fl.runtime.streams import Streams
+from fedaudit.fl.wire.protection import Averaging, Protection, Sending
+from fedaudit.fl.wire.wire import Wire
 from tests.fl.test_all_methods import NAMES
 from tests.fl.test_all_methods import method as named
 from tests.fl.worlds import EVERYONE, Stopped, World, data, parts, run, same
@@ -304,7 +304,7 @@ def test_only_methods_that_take_plain_means_are_accepted(name: str, tmp_path: Pa
 
 
 def read_if_any(folder: Path) -> list[Any]:
-    from fl.recorder import read as artifacts
+    from fedaudit.fl.recording.recorder import read as artifacts
 
     return artifacts(folder / "artifacts") if (folder / "artifacts").is_dir() else []
 

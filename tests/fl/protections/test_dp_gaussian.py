@@ -7,13 +7,13 @@ import pytest
 import torch
 from scipy import stats
 
-from fl.artifact import Party
-from fl.errors import UserError
-from fl.kinds import Kind
-from fl.ledger import Release, read
-from fl.methods.fedavg import FedAvg
-from fl.protection import Message, Sending
-from fl.protections.dp_gaussian import DPGaussian
+from fedaudit.fl.artifact import Party
+from fedaudit.fl.kinds import Kind
+from fedaudit.fl.ledger import Release, read
+from fedaudit.fl.methods.fedavg import FedAvg
+from fedaudit.fl.protections.dp_gaussian import DPGaussian
+from fedaudit.fl.runtime.errors import UserError
+from fedaudit.fl.wire.protection import Message, Sending
 from tests.fl.worlds import World, run, same
 
 OFF = {"clip_norm": math.inf, "noise_multiplier": 0.0}

@@ -9,17 +9,17 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from audit.settings.config import Config
-from audit.subject.simulated import SimulatedCase
-from fl.errors import UserError
-from fl.ledger import read
-from fl.methods.fedavg import FedAvg
-from fl.methods.fedprox import FedProx
-from fl.model import Net, State, initialise, state_of
-from fl.protections.dp_sgd import DPSGD
-from fl.streams import Streams
-from fl.training.local import train as train_plainly
-from fl.training.private import PrivateTraining, train
+from fedaudit.audit.case.simulated import SimulatedCase
+from fedaudit.audit.settings.config import Config
+from fedaudit.fl.ledger import read
+from fedaudit.fl.methods.fedavg import FedAvg
+from fedaudit.fl.methods.fedprox import FedProx
+from fedaudit.fl.model import Net, State, initialise, state_of
+from fedaudit.fl.protections.dp_sgd import DPSGD
+from fedaudit.fl.runtime.errors import UserError
+from fedaudit.fl.runtime.streams import Streams
+from fedaudit.fl.training.local import train as train_plainly
+from fedaudit.fl.training.private import PrivateTraining, train
 from tests.fl.worlds import CLASSES, TinyNet, run, same
 
 N, LR = 20, 0.1

@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from fl import plugin
-from fl.errors import UserError
-from fl.kinds import Kind
-from fl.protection import Protection
+from fedaudit.fl.kinds import Kind
+from fedaudit.fl.runtime import plugin
+from fedaudit.fl.runtime.errors import UserError
+from fedaudit.fl.wire.protection import Protection
 from tests.fl.test_all_methods import method
 from tests.fl.worlds import data, parts, run, same
 
@@ -36,7 +36,7 @@ METHODS = ("fedavg", "fedprox", "scaffold", "fednova", "feddyn", "rebafl", "fd")
 
 def world(name: str, protections: dict[str, dict[str, Any]], folder: Path | None = None) -> Any:
     active = [
-        plugin.configure(plugin.load("fl.protections", p, Protection), settings, "protections")
+        plugin.configure(plugin.load("fedaudit.fl.protections", p, Protection), settings, "protections")
         for p, settings in protections.items()
     ]
     return run(
@@ -51,7 +51,7 @@ def world(name: str, protections: dict[str, dict[str, Any]], folder: Path | None
 
 def test_every_protection_on_messages_is_listed_here() -> None:
     # these have files of their own: they act in training, on the mean, and only with noise
-    assert {*OFF, "dp_sgd", "central_dp", "noised_prototypes"} == set(plugin.names("fl.protections"))
+    assert {*OFF, "dp_sgd", "central_dp", "noised_prototypes"} == set(plugin.names("fedaudit.fl.protections"))
 
 
 @pytest.mark.parametrize("name", OFF)
@@ -83,5 +83,5 @@ def test_methods_that_look_at_one_client_cannot_aggregate_securely(name: str) ->
 
 @pytest.mark.parametrize("name", OFF)
 def test_the_description_is_a_phrase_of_its_own(name: str) -> None:
-    found = plugin.configure(plugin.load("fl.protections", name, Protection), OFF[name], "x")
+    found = plugin.configure(plugin.load("fedaudit.fl.protections", name, Protection), OFF[name], "x")
     assert len(found.describe()) > 30 and found.title and found.source

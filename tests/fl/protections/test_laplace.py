@@ -8,12 +8,12 @@ import pytest
 import torch
 from scipy import stats
 
-from fl.errors import UserError
-from fl.kinds import Kind
-from fl.ledger import read
-from fl.methods.fedavg import FedAvg
-from fl.protections.discrete_laplace import DiscreteLaplace, draw
-from fl.protections.laplace import Laplace
+from fedaudit.fl.kinds import Kind
+from fedaudit.fl.ledger import read
+from fedaudit.fl.methods.fedavg import FedAvg
+from fedaudit.fl.protections.discrete_laplace import DiscreteLaplace, draw
+from fedaudit.fl.protections.laplace import Laplace
+from fedaudit.fl.runtime.errors import UserError
 from tests.fl.protections.sends import PROTOTYPES, make, send
 from tests.fl.worlds import run
 

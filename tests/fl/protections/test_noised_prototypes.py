@@ -7,19 +7,19 @@ from typing import Any
 import pytest
 import torch
 
-from audit.dp.accountants.exact import Exact
-from audit.dp.budget import SEES, budgets
-from audit.settings.spec import PluginSpec
-from fl.durable import Log
-from fl.errors import UserError
-from fl.kinds import Kind
-from fl.ledger import read
-from fl.methods.rebafl import ReBaFL
-from fl.protection import Message
-from fl.protections.dp_gaussian import DPGaussian
-from fl.protections.noised_prototypes import PAIR, NoisedPrototypes
-from fl.streams import Streams
-from fl.wire import Wire
+from fedaudit.audit.accounting.accountants.exact import Exact
+from fedaudit.audit.accounting.budget import SEES, budgets
+from fedaudit.audit.settings.spec import PluginSpec
+from fedaudit.fl.kinds import Kind
+from fedaudit.fl.ledger import read
+from fedaudit.fl.methods.rebafl import ReBaFL
+from fedaudit.fl.protections.dp_gaussian import DPGaussian
+from fedaudit.fl.protections.noised_prototypes import PAIR, NoisedPrototypes
+from fedaudit.fl.runtime.durable import Log
+from fedaudit.fl.runtime.errors import UserError
+from fedaudit.fl.runtime.streams import Streams
+from fedaudit.fl.wire.protection import Message
+from fedaudit.fl.wire.wire import Wire
 
 
 def message(classes: list[int], counts: list[int], size: float = 0.5) -> Message:

@@ -5,13 +5,13 @@ import math
 import pytest
 import torch
 
-from fl.errors import UserError
-from fl.kinds import Kind
-from fl.protection import published_noise
-from fl.protections.dp_gaussian import DPGaussian
-from fl.protections.laplace import Laplace
-from fl.protections.prototype_mixing import PrototypeMixing
-from fl.protections.prototype_threshold import PrototypeThreshold
+from fedaudit.fl.kinds import Kind
+from fedaudit.fl.protections.dp_gaussian import DPGaussian
+from fedaudit.fl.protections.laplace import Laplace
+from fedaudit.fl.protections.prototype_mixing import PrototypeMixing
+from fedaudit.fl.protections.prototype_threshold import PrototypeThreshold
+from fedaudit.fl.runtime.errors import UserError
+from fedaudit.fl.wire.protection import published_noise
 from tests.fl.protections.sends import PROTOTYPES, make, send
 
 LOCAL, COUNTS = Kind.LOCAL_PROTOTYPES, Kind.PROTO_COUNTS

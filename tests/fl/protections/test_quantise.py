@@ -2,11 +2,11 @@
 
 import torch
 
-from fl.artifact import Party
-from fl.kinds import Kind
-from fl.protection import Sending
-from fl.protections.dp_gaussian import DPGaussian
-from fl.protections.quantise import Quantise
+from fedaudit.fl.artifact import Party
+from fedaudit.fl.kinds import Kind
+from fedaudit.fl.protections.dp_gaussian import DPGaussian
+from fedaudit.fl.protections.quantise import Quantise
+from fedaudit.fl.wire.protection import Sending
 from tests.fl.protections.sends import make, send
 
 MODEL = Kind.LOCAL_MODEL

@@ -4,12 +4,12 @@ from pathlib import Path
 
 import numpy as np
 
-from audit.verdict.exposure import exposures
-from fl.kinds import Kind
-from fl.ledger import read
-from fl.methods.rebafl import ReBaFL
-from fl.protections.secure_aggregation import SecureAggregation
-from fl.recorder import manifest
+from fedaudit.audit.verdict.exposure import exposures
+from fedaudit.fl.kinds import Kind
+from fedaudit.fl.ledger import read
+from fedaudit.fl.methods.rebafl import ReBaFL
+from fedaudit.fl.protections.secure_aggregation import SecureAggregation
+from fedaudit.fl.recording.recorder import manifest
 from tests.fl.worlds import World, run, same
 
 

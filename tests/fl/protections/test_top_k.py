@@ -3,11 +3,11 @@
 import pytest
 import torch
 
-from fl.errors import UserError
-from fl.kinds import Kind
-from fl.plugin import configure
-from fl.protections.dp_gaussian import DPGaussian
-from fl.protections.top_k import TopK
+from fedaudit.fl.kinds import Kind
+from fedaudit.fl.protections.dp_gaussian import DPGaussian
+from fedaudit.fl.protections.top_k import TopK
+from fedaudit.fl.runtime.errors import UserError
+from fedaudit.fl.runtime.plugin import configure
 from tests.fl.protections.sends import make, send
 
 MODEL = Kind.LOCAL_MODEL

@@ -7,11 +7,11 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from fl.dataset import Arrays, Data
-from fl.methods.fedavg import FedAvg
-from fl.model import Net, State, initialise, state_of
-from fl.streams import Streams
-from fl.training.local import (
+from fedaudit.fl.data.dataset import Arrays, Data
+from fedaudit.fl.methods.fedavg import FedAvg
+from fedaudit.fl.model import Net, State, initialise, state_of
+from fedaudit.fl.runtime.streams import Streams
+from fedaudit.fl.training.local import (
     Constants,
     Handle,
     Params,

@@ -1,0 +1,95 @@
+"""Members and non-members with the same mix of classes.
+
+A critic or a generator of a client with three classes prefers images of these classes, seen or not. What
+tells members apart must therefore be measured against non-members of the same classes in the same
+proportions.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedaudit.attacks.attack import Images
+from fedaudit.attacks.evaluation import membership
+from fedaudit.attacks.evaluation.membership import Scores, clustered
+from fedaudit.attacks.evaluation.reidentification import fingerprints
+
+Queried = TypeVar("Queried")  # a generator, or a search in one
+Integers = NDArray[np.integer[Any]]
+_RATIO = 5  # non-members for each member, and more where that is fewer than
+_ENOUGH = 1000  # non-members, which rates at 1 % need
+
+
+@dataclass(frozen=True, kw_only=True)
+class Matched:
+    """Both sides have the same share of every class."""
+
+    members: Images
+    others: Images
+
+    @property
+    def equally_many(self) -> Images:
+        """As many of the others as there are members, of each class: they come class by class."""
+        step = max(1, len(self.others) // max(1, len(self.members)))
+        return Images(x=self.others.x[::step], y=self.others.y[::step])
+
+
+def matched(members: Images, non_members: Images, rng: np.random.Generator, most: int) -> Matched:
+    """As many `members` (at most `most`) as there are non-members to compare them with.
+
+    Every member of a class is matched by equally many non-members of it.
+    """
+    classes = np.unique(members.y)
+    have = np.array([(members.y == c).sum() for c in classes], np.float64)
+    there = np.array([(non_members.y == c).sum() for c in classes])
+    have = np.floor(have * min(1.0, most / max(1.0, have.sum())))
+    have = np.minimum(np.maximum(have, 1), there).astype(int)
+    some = have > 0
+    wanted = max(_RATIO, -(-_ENOUGH // max(1, int(have.sum()))))
+    ratio = int(min(wanted, (there[some] // have[some]).min())) if some.any() else 1
+    return Matched(
+        members=_drawn(members, classes, have, rng), others=_drawn(non_members, classes, ratio * have, rng)
+    )
+
+
+def halves(non_members: Images, rng: np.random.Generator) -> tuple[Images, Images]:
+    """As membership.halves: some in the place of members, for negative controls."""
+    first, second = (np.sort(rows) for rows in membership.halves(np.arange(len(non_members)), rng))
+    return (
+        Images(x=non_members.x[first], y=non_members.y[first]),
+        Images(x=non_members.x[second], y=non_members.y[second]),
+    )
+
+
+def joined(images: list[Images]) -> Images:
+    return Images(x=np.concatenate([i.x for i in images]), y=np.concatenate([i.y for i in images]))
+
+
+def _drawn(images: Images, classes: Integers, each: Integers, rng: np.random.Generator) -> Images:
+    chosen = [
+        rng.choice(np.flatnonzero(images.y == c), n, replace=False)
+        for c, n in zip(classes, each, strict=True)
+        if n
+    ]
+    rows = np.concatenate(chosen) if chosen else np.zeros(0, np.int64)
+    return Images(x=images.x[rows], y=images.y[rows])
+
+
+def scored(pairs: Sequence[tuple[Queried, Matched]], score: Callable[[Queried, Images], NDArray[Any]]) -> Scores:
+    """What each of these that are queried says of its images."""
+    return by_query(
+        [m for _, m in pairs],
+        [score(queried, m.members) for queried, m in pairs],
+        [score(queried, m.others) for queried, m in pairs],
+    )
+
+
+def by_query(sets: Sequence[Matched], members: Sequence[NDArray[Any]], others: Sequence[NDArray[Any]]) -> Scores:
+    """Scores of every set's images; of few sets, one image that is in several is one group."""
+    first = [mark for m in sets for mark in fingerprints(m.members.x)]
+    second = [mark for m in sets for mark in fingerprints(m.others.x)]
+    _, group = np.unique(np.array([*first, *second], dtype="S16"), return_inverse=True)
+    return clustered(members, others, (group[: len(first)], group[len(first) :]))

@@ -1,0 +1,164 @@
+"""The contract of an accountant: what was released in, an upper bound on the privacy loss out.
+
+The ledger says what happened; an accountant says what it costs. It must refuse what it was not made
+for, never guess: a release it cannot cover has no bound. Bounds have one direction: never too low.
+"""
+
+import math
+from abc import abstractmethod
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, replace
+from typing import Annotated
+
+from pydantic import Field
+
+from fedaudit.audit.accounting.child import Exceeded, call
+from fedaudit.audit.accounting.terms import CREDITED, Terms, terms
+from fedaudit.fl.ledger import Adjacency, Release, Unit, invalid
+from fedaudit.fl.runtime.errors import UserError
+from fedaudit.fl.runtime.plugin import Plugin
+from fedaudit.fl.runtime.ranges import Positive
+
+
+@dataclass(frozen=True, kw_only=True)
+class Card:
+    """What an accountant is, for `fedaudit list accountants` and beside every bound."""
+
+    title: str
+    source: str  # paper and theorem
+    adjacency: tuple[Adjacency, ...]  # neighbouring datasets it can speak of
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bound:
+    """epsilon at the delta given, not rounded; infinity where nothing bounds the loss."""
+
+    epsilon: float
+    spoiled_by: tuple[str, ...] = ()  # kinds released without noise, or without a clip
+    unbounded: str = ""  # another reason why there is no bound, as a phrase
+    note: str = ""
+    engine: str = ""  # title of the accountant that computed it, where another one chose
+    lower: float | None = None  # no bound below this can hold, where an engine knows one
+    inconclusive: bool = False  # past a cap: the engine says nothing, the loss may well be bounded
+    disagrees: str = ""  # how another engine contradicts it, as a sentence; empty: none does
+
+
+NOTHING = Bound(epsilon=math.inf, unbounded="nothing is accounted for")
+
+
+class Accountant(Plugin):
+    """Subclasses set `card` and write refuses() and compose()."""
+
+    card: Card
+
+    @abstractmethod
+    def refuses(self, release: Release) -> str | None:
+        """Why this release cannot be accounted for, as a sentence without a full stop; else None."""
+
+    @abstractmethod
+    def compose(self, releases: Sequence[Release], delta: float) -> Bound:
+        """The cost of noised releases that refuses() accepts, all of one unit and adjacency."""
+
+    def checked(self, bound: Bound, releases: Sequence[Release], delta: float) -> Bound:
+        """The bound with what other engines say of it; called for the worst sender only."""
+        return bound
+
+    def epsilon(self, releases: Sequence[Release], delta: float) -> Bound:
+        """The cost of all releases of one sender that one observer could read.
+
+        Where nothing is accounted for nothing is bounded. A release without noise costs infinity too, and
+        the bound names it. Raises UserError for a delta outside [0, 1) and for a release whose numbers mean
+        nothing.
+        """
+        if not 0 <= delta < 1:
+            raise UserError(
+                f"delta must be at least 0 and below 1, got {delta}",
+                hint="at delta = 1 every mechanism is private; use 1e-5",
+            )
+        for release in releases:
+            if reason := invalid(release):
+                raise UserError(
+                    f"ledger: round {release.round}, {release.kind}: {reason}",
+                    hint="restore the ledger, or simulate again",
+                )
+        if not any(r.count for r in releases):
+            return NOTHING
+        spoilers = tuple(dict.fromkeys(r.kind for r in releases if not r.noise_multiplier))
+        if spoilers:
+            return Bound(epsilon=math.inf, spoiled_by=spoilers)
+        for release in releases:
+            if reason := self.refuses(release):
+                return Bound(epsilon=math.inf, unbounded=reason, note=f"Not covered: {reason}.")
+        return self.compose(releases, delta)
+
+
+class Numerical(Accountant):
+    """An accountant that computes in a child process with a cap, past which it is inconclusive.
+
+    Subclasses set `card` and `function`, a module-level function of (terms, delta) to a Bound.
+    """
+
+    @dataclass(frozen=True, kw_only=True)
+    class Config:
+        seconds: Annotated[Positive, Field(description="wall time that one bound may take, in seconds")] = 60.0
+        gigabytes: Annotated[Positive, Field(description="address space a bound may take, in gigabytes")] = 8.0
+
+    function: Callable[[Terms, float], Bound]
+
+    def declines(self, counts: Terms) -> str:
+        """Why these terms cannot be composed, as a phrase; empty where they can. Every way in asks it."""
+        return ""
+
+    def compose(self, releases: Sequence[Release], delta: float) -> Bound:
+        return self.cost(terms(releases), delta)
+
+    def cost(self, counts: Terms, delta: float) -> Bound:
+        """The bound of terms; infinite where this accountant was not made for them."""
+        if reason := self.declines(counts):
+            return Bound(epsilon=math.inf, unbounded=reason, note=f"Not covered: {reason}.")
+        if not counts:
+            return Bound(epsilon=0.0)
+        if delta == 0:
+            return Bound(epsilon=math.inf, note=f"{self.card.title} needs a delta above 0.")
+        try:
+            return call(type(self).function, self.config.seconds, self.config.gigabytes, counts, delta)
+        except Exceeded as reason:
+            note = f"{self.card.title} is inconclusive: {reason}."
+            return Bound(epsilon=math.inf, inconclusive=True, note=note)
+
+
+def seen_as(release: Release, unit: Unit, adjacency: Adjacency) -> Release:
+    """A release as it protects `unit` under `adjacency`: its sensitivity converted, never lowered.
+
+    Replacing is removing and adding, so it doubles an add-or-remove sensitivity. Changing one record
+    leaves its client in place with another vector inside the same clip: a replacement as well. Noise
+    for one record says nothing about a whole client: such a release counts as not noised. Poisson
+    sampling is not credited for a replacement: its amplification is known for add-or-remove only.
+    """
+    if release.mechanism == "none" or release.sensitivity is None:
+        return release
+    if unit == "client" and release.unit == "record":
+        return replace(release, mechanism="none", kind=f"{release.kind} (noised for one record only)")
+    replaced = adjacency == "replace_one" or release.unit != unit
+    factor = 2.0 if replaced and release.adjacency != "replace_one" else 1.0
+    found = release
+    if (release.unit, release.adjacency, factor) != (unit, adjacency, 1.0):
+        found = replace(release, unit=unit, adjacency=adjacency, sensitivity=release.sensitivity * factor)
+    if release.sampling == "poisson" and (replaced or release.adjacency == "replace_one"):
+        return replace(found, sampling="unknown")
+    return found
+
+
+def as_observed(release: Release, roles: Collection[str]) -> Release:
+    """The release towards an observer of these roles: sampling it can see through is not credited.
+
+    A line of one named client exists only because that client took part, so for clients as the unit
+    only lines of "client/*" can be amplified. Fixed-size sampling is credited for a replacement
+    only: with one client less, the number drawn from is another one.
+    """
+    seen = any(role in roles for role in release.participation_seen_by)
+    named = release.unit == "client" and not release.sender.endswith("/*")
+    sized = release.sampling == "fixed_without_replacement" and release.adjacency != "replace_one"
+    if release.sampling in CREDITED and (seen or named or sized):
+        return replace(release, sampling="unknown")
+    return release

@@ -1,0 +1,290 @@
+"""Budgets: for each observer and unit, the worst client's bound from each accountant.
+
+Losses of different clients concern different data, so they are never summed; the largest counts.
+"""
+
+import contextlib
+import math
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from decimal import ROUND_CEILING, Decimal
+
+from fedaudit.audit.accounting.accountant import NOTHING, Accountant, Bound, Numerical, as_observed, seen_as
+from fedaudit.audit.accounting.child import Exceeded, call
+from fedaudit.audit.accounting.verify import DECLARED, Verified
+from fedaudit.audit.settings import catalog
+from fedaudit.audit.settings.spec import PluginSpec
+from fedaudit.fl.ledger import EACH, Adjacency, Release, Unit
+from fedaudit.fl.runtime.plugin import configure
+from fedaudit.reports.result import Budget
+
+# What each observer reads: the roles named in Release.observers. The server makes the broadcasts
+# and the released model, so it knows what clients and the public get; a client also gets the latter.
+SEES = {
+    "server": {"server", "client", "public"},
+    "another client": {"client", "client/*", "public"},
+    "public": {"public"},
+}
+
+_NOISE = {
+    "gaussian": "Gaussian noise",
+    "laplace": "Laplace noise",
+    "discrete_laplace": "discrete Laplace noise",
+    "randomized_response": "randomised response",
+}
+_DRAWN = {
+    "poisson": "each {} drawn by a coin of its own",
+    "fixed_without_replacement": "a fixed number of {}s drawn without replacement",
+}
+UNVERIFIED = "As its ledger declares; nobody could make its lines once more."
+FEW = 3  # costs that are not worth a process of their own for all
+Cost = frozenset[object]  # all that an accountant may look at, of one sender
+
+
+def budgets(
+    releases: Sequence[Release], accountants: Sequence[PluginSpec], delta: float, verified: Verified = DECLARED
+) -> list[Budget]:
+    """Bounds towards the server, another client and the public, for every unit the noise speaks of.
+
+    What the ledger says is *declared* unless a verifier made it once more; where that found something, no
+    bound holds.
+    """
+    noised: set[Unit] = {r.unit for r in releases if r.noise_multiplier}
+    units = sorted(noised) or ["client"]
+    found = []
+    for number, spec in enumerate(accountants):
+        cls = catalog.load("accountants", spec.name)
+        accountant: Accountant = configure(cls, spec.settings, f"accountants[{number}]")
+        known: dict[Cost, Bound] = {}  # observers who read the same share a bound
+        for observer in SEES:
+            found += [_budget(accountant, observer, unit, releases, delta, known) for unit in units]
+    return [_believed(b, verified) for b in found]
+
+
+def _believed(budget: Budget, verified: Verified) -> Budget:
+    if verified.withdrawn and not budget.spoiled_by:
+        why = {"epsilon_upper": math.inf, "unbounded": verified.withdrawn, "note": "", "assumes": ""}
+        return budget.model_copy(update={**why, "inconclusive": False, "disagrees": ""})
+    if not verified.declared or math.isinf(budget.epsilon_upper):
+        return budget
+    return budget.model_copy(update={"declared": True, "note": f"{budget.note} {UNVERIFIED}".strip()})
+
+
+def towards(observer: str, releases: Iterable[Release], unit: Unit) -> tuple[Adjacency, dict[str, list[Release]]]:
+    """What one observer reads of each sender, as it protects `unit`, and the adjacency of that."""
+    reads = SEES[observer]
+    visible = [as_observed(r, reads) for r in releases if _visible(r, reads)]
+    replaced = any(
+        r.noise_multiplier and (r.adjacency == "replace_one" or r.sampling == "fixed_without_replacement")
+        for r in visible
+    )
+    adjacency: Adjacency = "replace_one" if replaced else "add_or_remove_one"
+    return adjacency, per_sender([seen_as(r, unit, adjacency) for r in visible])
+
+
+def _visible(release: Release, reads: set[str]) -> bool:
+    """ "client/3" among the observers is one certain client, who may be the adversary."""
+    for observer in release.observers:
+        role, _, index = observer.partition("/")
+        if (f"{role}/*" if index else role) in reads:
+            return True
+    return False
+
+
+def _budget(
+    accountant: Accountant,
+    observer: str,
+    unit: Unit,
+    releases: Sequence[Release],
+    delta: float,
+    known: dict[Cost, Bound],
+) -> Budget:
+    adjacency, groups = towards(observer, releases, unit)
+    sender, worst = _worst(accountant, groups, delta, known)
+    group = groups.get(sender, [])
+    if math.isfinite(worst.epsilon):
+        cost: Cost = frozenset({"checked", *_draws(group).items()})
+        if cost not in known:
+            known[cost] = accountant.checked(worst, group, delta)
+        worst = known[cost]
+    elif worst.spoiled_by:
+        worst = replace(worst, note=f"{worst.note} {_noised_alone(accountant, groups, delta, known)}".strip())
+    return Budget(
+        observer=observer,
+        unit=unit,
+        adjacency=adjacency,
+        delta=delta,
+        epsilon_upper=rounded_up(worst.epsilon),
+        accountant=worst.engine or accountant.card.title,
+        releases=sum(r.count for r in group),
+        assumes=_assumes(group, worst),
+        spoiled_by=list(worst.spoiled_by),
+        note=_note(worst, sender, delta),
+        unbounded=worst.unbounded,
+        inconclusive=worst.inconclusive,
+        disagrees=worst.disagrees,
+    )
+
+
+def _worst(
+    accountant: Accountant, groups: dict[str, list[Release]], delta: float, known: dict[Cost, Bound]
+) -> tuple[str, Bound]:
+    """The sender whose releases cost most, and what they cost; "" where no line speaks of anybody."""
+    sender, worst = "", NOTHING
+    costs = _costliest(groups)
+    new = {cost: groups[name] for name, cost in costs.items() if cost not in known}
+    known.update(zip(new, _bounds(accountant, list(new.values()), delta), strict=True))
+    for name, cost in costs.items():
+        if not sender or known[cost].epsilon > worst.epsilon:
+            sender, worst = name, known[cost]
+    return sender, worst
+
+
+def _bounds(accountant: Accountant, groups: Sequence[Sequence[Release]], delta: float) -> list[Bound]:
+    """What each of these costs: many in one process, each alone where one of them goes past a cap."""
+    caps = accountant.config
+    if len(groups) > FEW and isinstance(caps, Numerical.Config):
+        with contextlib.suppress(Exceeded):
+            return call(_in_turn, caps.seconds * len(groups), caps.gigabytes, accountant, groups, delta)
+    return _in_turn(accountant, groups, delta)
+
+
+def _in_turn(accountant: Accountant, groups: Sequence[Sequence[Release]], delta: float) -> list[Bound]:
+    return [accountant.epsilon(group, delta) for group in groups]
+
+
+def _noised_alone(
+    accountant: Accountant, groups: dict[str, list[Release]], delta: float, known: dict[Cost, Bound]
+) -> str:
+    """What would be left of the loss if nothing were released in clear, as a sentence."""
+    noised = {name: kept for name, group in groups.items() if (kept := [r for r in group if r.noise_multiplier])}
+    if not noised:
+        return ""
+    epsilon = _worst(accountant, noised, delta, known)[1].epsilon
+    if not math.isfinite(epsilon):
+        return ""
+    return f"The noised releases alone would cost {rounded_up(epsilon):g}."
+
+
+def _costliest(groups: dict[str, list[Release]]) -> dict[str, Cost]:
+    """One sender of each cost that another one's does not contain, with their costs.
+
+    A bound never falls when a draw is added, so the others cannot be the worst. Linear in the senders: each
+    is compared with the longest of those that make the same draws, other numbers of them.
+    """
+    alike: dict[frozenset[object], list[tuple[str, Counter[object]]]] = defaultdict(list)
+    for name, group in groups.items():
+        mine = _draws(group)
+        alike[frozenset(mine)].append((name, mine))
+    found: dict[Cost, str] = {}
+    for same in alike.values():
+        same.sort(key=lambda pair: (-pair[1].total(), pair[0]))
+        longest = same[0][1]
+        for name, mine in same:
+            if mine is longest or not mine <= longest:
+                found.setdefault(frozenset(mine.items()), name)
+    return {name: cost for cost, name in found.items()}
+
+
+def _draws(group: Sequence[Release]) -> Counter[object]:
+    """How often one sender made each draw: all that it released under one, whenever that was."""
+    draws: dict[object, Counter[object]] = defaultdict(Counter)
+    for r in group:
+        draws[r.coin or r.round][_terms(r)] += 1
+    return Counter(frozenset(shared.items()) for shared in draws.values())
+
+
+def per_sender(releases: Iterable[Release]) -> dict[str, list[Release]]:
+    """Releases by sender. A line whose sender is "client/*" stands for every client, and is added to
+    each that is named; it is a group of its own where none is."""
+    groups: dict[str, list[Release]] = defaultdict(list)
+    everyone: dict[str, list[Release]] = defaultdict(list)
+    for release in releases:
+        (everyone if release.sender.endswith("/*") else groups)[release.sender].append(release)
+    for star, common in everyone.items():
+        role = star.removesuffix("*")
+        named = [s for s in groups if s.startswith(role)]
+        for sender in named:
+            groups[sender] += common
+        if not named:
+            groups[star] += common
+    return dict(groups)
+
+
+def _terms(r: Release) -> tuple[object, ...]:
+    """All that an accountant may look at."""
+    spoils = "" if r.noise_multiplier else r.kind
+    return (
+        r.mechanism,
+        r.noise_std,
+        r.sensitivity,
+        r.unit,
+        r.adjacency,
+        r.sampling,
+        r.sample_rate,
+        r.coin == EACH,
+        r.sender.endswith("/*"),
+        r.count,
+        spoils,
+    )
+
+
+def rounded_up(epsilon: float, digits: int = 3) -> float:
+    """Up to so many significant digits: a bound that is rounded down is no bound."""
+    if epsilon == 0 or not math.isfinite(epsilon):
+        return epsilon
+    exact = Decimal(repr(epsilon))
+    return float(exact.quantize(Decimal(1).scaleb(exact.adjusted() - digits + 1), ROUND_CEILING))
+
+
+def highest_tpr(epsilon: float, delta: float, fpr: float) -> float:
+    """No membership attack has a higher true-positive rate at that false-positive rate.
+
+    Kairouz, Oh, Viswanath. arXiv:1311.0776, Thm 2.1: both error trade-offs of (epsilon, delta)-DP.
+    """
+    grown = math.inf if epsilon > 700 else math.exp(epsilon) * fpr + delta
+    return max(0.0, min(1.0, grown, 1 - math.exp(-epsilon) * (1 - delta - fpr)))
+
+
+def _assumes(group: Sequence[Release], bound: Bound) -> str:
+    if math.isinf(bound.epsilon):
+        return ""
+    total = sum(r.count for r in group)
+    count = "1 release" if total == 1 else f"all {total:,} releases"
+    parts = [f"{count} of one {group[0].unit} in the ledger"]
+    levels = sorted({f"{_NOISE[r.mechanism]} of multiplier {r.noise_multiplier:.3g}" for r in group})
+    parts.append(_few(levels))
+    clips = sorted({r.clipped for r in group if r.clipped})
+    parts.append(f"clipped {_few(clips)}" if clips else "no clip is recorded in the ledger")
+    rates = sorted({(r.sampling, r.sample_rate) for r in group if r.sampling in _DRAWN})
+    parts += [
+        f"{_DRAWN[how].format(group[0].unit)} with probability {q:.3g}, hidden from the observer"
+        for how, q in rates
+        if q < 1
+    ]
+    return "; ".join(parts)
+
+
+def _few(texts: Sequence[str]) -> str:
+    more = f" and {len(texts) - 3} more" if len(texts) > 3 else ""
+    return ", ".join(texts[:3]) + more
+
+
+def _note(bound: Bound, sender: str, delta: float) -> str:
+    parts = [text for text in (bound.note, bound.disagrees) if text]
+    if bound.lower is not None and math.isfinite(bound.epsilon):
+        parts.append(f"No analysis can go below {bound.lower:.3g} here.")
+    if math.isfinite(bound.epsilon) and sender:
+        ceiling = highest_tpr(bound.epsilon, delta, 0.01)
+        if ceiling < 0.9995:
+            parts.append(
+                f"At 1 % false positives no membership attack can exceed {_percent_up(ceiling)} true positives."
+            )
+        else:
+            parts.append("So large a bound excludes no membership attack at 1 % false positives.")
+    return " ".join(parts)
+
+
+def _percent_up(fraction: float) -> str:
+    return f"{rounded_up(100 * fraction):g} %"

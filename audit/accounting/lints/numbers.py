@@ -1,0 +1,111 @@
+"""Numbers: whether epsilon, delta and the noise itself can mean what they seem to say."""
+
+import math
+
+from fedaudit.audit.accounting.accountants.exact import gaussian
+from fedaudit.audit.accounting.formulas import classical
+from fedaudit.audit.accounting.lint import Flaw, RunRecord, listed
+from fedaudit.fl.ledger import Release
+
+# Policy of ours: below, a bound of one release allows 99.9 % true positives at 1 % false ones
+LEAST_Z, MOST_EPSILON = 0.3, 50.0
+MOST_DELTA = 0.1  # at 1 every mechanism is private; at 0.1 one run in ten may publish everything
+ROUNDING = 1.05
+FLOAT32 = 2.0**-23  # spacing of single-precision numbers around 1, where weights are
+
+
+def _claims(record: RunRecord) -> list[tuple[Release, float, float]]:
+    """Gaussian releases that state their cost, with the stated and the exact epsilon."""
+    return [
+        (r, r.claimed_epsilon, gaussian(1 / r.noise_multiplier, r.claimed_delta))
+        for r in {_cost(r): r for r in reversed(record.noised)}.values()
+        if r.mechanism == "gaussian" and r.noise_multiplier and r.claimed_epsilon and r.claimed_delta
+    ]
+
+
+def _cost(r: Release) -> tuple[object, ...]:
+    """Releases that differ in round or sender only claim and cost the same."""
+    return (r.kind, r.noise_std, r.sensitivity, r.claimed_epsilon, r.claimed_delta)
+
+
+def l2_classical_formula(record: RunRecord) -> Flaw | None:
+    """Noise comes from the classical formula outside its range, or costs more than it claims."""
+    for r, claimed, exact in _claims(record):
+        formula = classical(r.noise_multiplier, r.claimed_delta or 0)
+        uses = math.isclose(formula, claimed, rel_tol=1e-3)
+        if exact > claimed * ROUNDING or (uses and claimed >= 1):
+            side = "more" if exact > claimed else "less"
+            return Flaw(
+                what=f"{listed([r]).capitalize()} claims epsilon {claimed:g} at delta {r.claimed_delta:g}"
+                f"{', by a formula proved below 1 only' if uses and claimed >= 1 else ''}; its exact "
+                f"cost is {exact:.4g}, {side} than that.",
+                remedy="Calibrate by the exact formula (Balle and Wang, arXiv:1805.06530).",
+            )
+    return None
+
+
+def l8_delta(record: RunRecord) -> Flaw | None:
+    """delta is so large that the guarantee may fail for somebody."""
+    spoken = {r.unit for r in record.noised}
+    if not spoken:
+        return None
+    if record.delta >= MOST_DELTA:
+        return Flaw(
+            what=f"delta is {record.delta:g}; at 1 every mechanism is private.",
+            remedy="Use a delta well below 1 / the number of units.",
+        )
+    for unit in sorted(spoken):
+        number = record.units.get(unit, 0)
+        if number and record.delta > 1 / number:
+            return Flaw(
+                what=f"delta {record.delta:g} is above 1 / {number:,}: publishing one {unit} in clear, "
+                "chosen at random, would satisfy it.",
+                remedy=f"Use a delta well below {1 / number:.1e}.",
+            )
+    return None
+
+
+def l13_rounded_down(record: RunRecord) -> Flaw | None:
+    """An epsilon is rounded down."""
+    for r, claimed, exact in _claims(record):
+        if claimed < exact * (1 - 1e-9) and exact <= claimed * ROUNDING:
+            return Flaw(
+                what=f"{listed([r]).capitalize()} claims epsilon {claimed:g}; it costs {exact:.5g}.",
+                remedy="Round an upper bound up.",
+            )
+    return None
+
+
+def l14_no_meaningful_bound(record: RunRecord) -> Flaw | None:
+    """There is noise, and so little that its bound excludes no attack."""
+    loose = [r for r in record.noised if 0 < r.noise_multiplier < LEAST_Z]
+    high = [b for b in record.budgets if MOST_EPSILON < b.epsilon_upper < math.inf]
+    if not (loose or high):
+        return None
+    parts = []
+    if loose:
+        least = min(r.noise_multiplier for r in loose)
+        parts.append(f"{listed(loose)} has a noise multiplier of {least:.3g}, below {LEAST_Z:g}")
+    if high:
+        b = max(high, key=lambda b: b.epsilon_upper)
+        parts.append(f"towards {b.observer} epsilon is {b.epsilon_upper:g} per {b.unit}, above {MOST_EPSILON:g}")
+    text = "; ".join(parts)
+    return Flaw(
+        what=f"{text[:1].upper()}{text[1:]}.",
+        remedy="More noise or fewer rounds; until then, do not call this differential privacy.",
+        count=len(loose) + len(high),
+    )
+
+
+def l15_below_resolution(record: RunRecord) -> Flaw | None:
+    """The noise is finer than the numbers that carry it."""
+    bad = [r for r in record.noised if r.noise_std <= max(FLOAT32, r.resolution)]
+    if not bad:
+        return None
+    r = bad[0]
+    return Flaw(
+        what=f"{listed(bad).capitalize()}: noise of standard deviation {r.noise_std:.3g} on numbers with a "
+        f"spacing of {max(FLOAT32, r.resolution):.3g} disappears in rounding.",
+        remedy="More noise, or noise made for rounded numbers (`discrete_laplace`).",
+        count=len(bad),
+    )

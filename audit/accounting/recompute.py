@@ -1,0 +1,133 @@
+"""The lines that a ledger must hold, made once more by the wire from what crossed it.
+
+Every round's messages are sent again as stand-ins: the same kinds with tiny arrays, through the same
+protections and under the same law of participation, into a ledger of our own. What a protection lists does
+not depend on the numbers in a message. Lines of a method's own noise follow from its settings; how many
+visits there were does not, so such a ledger stays declared.
+"""
+
+import json
+from collections.abc import Collection
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import torch
+
+from fedaudit.audit.case.case import Case
+from fedaudit.fl.artifact import Channel, Party
+from fedaudit.fl.data.participation import Drawn
+from fedaudit.fl.families.visit_noise import NoiseConfig
+from fedaudit.fl.families.visit_noise import release as of_visit
+from fedaudit.fl.kinds import MODEL, Kind
+from fedaudit.fl.ledger import EVERYONE, Release
+from fedaudit.fl.ledger import from_fields as parsed
+from fedaudit.fl.runtime.errors import UserError
+from fedaudit.fl.runtime.streams import Streams
+from fedaudit.fl.wire.protection import Message, Payload, anew
+from fedaudit.fl.wire.wire import Wire
+
+WHOLE = {"classes", "counts", "count", "labels", "steps", "version", "cluster", "present"}
+
+
+class Traffic(NamedTuple):
+    """One kind that crossed in one round and direction, from the manifest."""
+
+    round: int
+    channel: Channel
+    kind: Kind
+    senders: int
+    messages: int
+    seen_by: tuple[str, ...]
+
+
+@dataclass
+class Kept:
+    """A ledger in memory; the wire writes to it as to a file."""
+
+    lines: list[Release] = field(default_factory=list)
+
+    def add(self, line: str) -> None:
+        self.lines.append(parsed(json.loads(line)))
+
+
+def uploads(manifest: Collection[dict[str, Any]]) -> list[Traffic]:
+    """What clients sent that tells of data, from the manifest's traffic lines."""
+    found = []
+    for line in manifest:
+        if "traffic" not in line or line["channel"] not in (Channel.UPLINK, Channel.RELAY):
+            continue
+        kind = Kind(line["traffic"])
+        if not kind.control_plane and kind != Kind.AGGREGATE:
+            seen = tuple(line["seen_by"])
+            counted = (int(line["senders"]), int(line["messages"]))
+            found.append(Traffic(int(line["round"]), Channel(line["channel"]), kind, *counted, seen))
+    return found
+
+
+def lines(case: Case, traffic: Collection[Traffic], rounds: Collection[int], client: int) -> list[Release] | None:
+    """What the ledger must say of this client's messages in these rounds; None where it cannot be told."""
+    kept, law = Kept(), case.sampling(client)
+    wire = Wire(case.card, Streams(0), anew(case.protections), None, kept)  # type: ignore[arg-type]
+    settled, reference = own_kinds(case), {Kind.GLOBAL_MODEL: _stand_in(Kind.GLOBAL_MODEL, case)}
+    try:
+        for t in sorted(rounds):
+            wire.drew(t, (client,), lambda k: law if k == client else case.sampling(k))
+            for channel in (Channel.UPLINK, Channel.RELAY):
+                kinds = [x.kind for x in traffic if x.round == t and x.channel == channel]
+                message: Message = {k: _stand_in(k, case) for k in kinds}
+                if channel == Channel.UPLINK and message:
+                    wire.uplink(t, message, client, reference, settled=settled)
+                    came = max(x.senders for x in traffic if x.round == t and x.channel == channel)
+                    for other in _others(client, came) if wire.adds_up else ():
+                        wire.uplink(t, message, other, reference, settled=settled)
+                elif message:
+                    wire.relay(t, message, client, (client + 1) % max(2, case.clients), settled=settled)
+            if wire.central is not None:
+                before = reference[Kind.GLOBAL_MODEL]
+                wire.average(t, before, before, 0, case.clients)
+            wire.end_round(t)
+    except (UserError, KeyError, RuntimeError, IndexError, ValueError):
+        return None
+    mine = Party.client(client)
+    return [r for r in kept.lines if r.sender in (str(mine), f"{mine.role}/*")]
+
+
+def _others(client: int, came: int) -> list[int]:
+    """Whoever else came, of a round of so many: noise that they add up to counts them, not who they are."""
+    return [k for k in range(came + 1) if k != client][: came - 1]
+
+
+def own_kinds(case: Case) -> frozenset[Kind]:
+    """Kinds that the method itself noises and lists, visit by visit, before they cross the wire."""
+    settled = getattr(case.method, "settled", None)
+    return frozenset(settled(list(Kind))) if settled else frozenset()
+
+
+def own_line(case: Case, r: Release) -> Release | None:
+    """What such a line says of noise and clip by the method's settings; None where they do not tell."""
+    noise = getattr(getattr(case.method, "config", None), "noise", None)
+    index = r.sender.partition("/")[2]
+    if not isinstance(noise, NoiseConfig) or r.kind not in own_kinds(case) or not index.isdecimal():
+        return None
+    return of_visit(Kind(r.kind), r.round, int(index), noise, EVERYONE, "")
+
+
+def _stand_in(kind: Kind, case: Case) -> Payload:
+    """A tiny payload of a kind: the arrays' names and types, and as many rows as little as it takes."""
+    if dict(kind.arrays) == MODEL:
+        whole = {k: v for k, v in (case.initial() or {}).items() if not v.is_floating_point()}
+        return {"w": torch.zeros(3), **whole}
+    sizes = {"C": len(case.data.classes), "c": 2, "m": 2, "D": 3, "J": 1}
+    made = {}
+    for name, shape in kind.arrays.items():
+        first = shape.partition(" or ")[0].strip("[]")
+        size = [sizes.get(part.strip(), 2) for part in first.split(",") if part.strip()]
+        made[name] = torch.ones(size, dtype=torch.int64 if name in WHOLE else torch.float32)
+        if name == "classes":
+            made[name] = torch.arange(size[0])
+    return made
+
+
+def same_law(line: Release, law: Drawn) -> bool:
+    """Whether a line claims no more of the sampling than the law gives."""
+    return line.sampling == law.sampling and line.sample_rate >= law.rate * (1 - 1e-12)

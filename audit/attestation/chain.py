@@ -1,0 +1,289 @@
+"""The chain of a run: one link a phase in chain.json, with digests of what it read, of code and of what it wrote.
+
+A link names the links it read, so that a file of one phase cannot change without every later phase and
+`fedaudit check` saying so. Who recomputes the whole chain leaves no trace in it: hold the root that `fedaudit
+verify` prints. Times, numbers of threads and the commit stand in `aside`, which no digest covers.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import torch
+from pydantic import BaseModel, ConfigDict
+
+from fedaudit.audit.case.digests import commit, named_plugins, of_file, of_value, packages
+from fedaudit.audit.case.environment import versions
+from fedaudit.audit.case.run_folder import RunDir
+from fedaudit.audit.settings.config import SIMULATED, Config
+from fedaudit.audit.verdict.policy import Policy, load_policy
+from fedaudit.fl.runtime.errors import UserError
+
+# What each phase leaves, as patterns below the run folder
+WRITES = {
+    "simulate": ("artifacts/manifest.jsonl", "ledger.jsonl", "metrics.jsonl", "data.json", "environment.json"),
+    "import": (
+        *("artifacts/manifest.jsonl", "ledger.jsonl", "metrics.jsonl", "data.json", "environment.json"),
+        *("truth.safetensors", "import.json"),
+    ),
+    "attack": ("evidence/[0-9]*.json", "evidence/claimed_counts.json"),
+    "account": ("evidence/ledger.json", "evidence/budgets.json", "evidence/dp_audits.json"),
+    "matrix": ("evidence/matrix.json", "evidence/absence.json"),
+    "score": ("audit.json",),
+    "report": ("report.*",),
+}
+READS: dict[str, tuple[str, ...]] = {  # of a recorded case "import" stands where "simulate" does
+    "simulate": (),
+    "import": (),
+    "attack": ("simulate",),
+    "account": ("simulate",),
+    "matrix": ("simulate",),
+    "score": ("simulate", "attack", "account", "matrix"),
+    "report": ("score",),
+}
+
+
+class Aside(BaseModel):
+    """What no digest covers."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    started: str
+    threads: int  # of this process; attacks and the server compute on one
+    commit: str
+
+
+class Link(BaseModel):
+    """One phase. Digests are SHA-256; `read` has those of other links, of the policy and of files of claims."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    settings: str
+    read: dict[str, str]
+    versions: dict[str, str]
+    packages: dict[str, str]
+    plugins: dict[str, str]
+    wrote: dict[str, str] | None = None  # None: did not end
+    aside: Aside
+
+    def digest(self) -> str:
+        return of_value(self.model_dump(exclude={"aside"}))
+
+
+class Registration(BaseModel):
+    """What was fixed before an attack phase: the policy, and the plan with its seeds and numbers of trials."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    at: str  # ISO 8601, UTC
+    policy: str
+    plan: str
+    first_evidence: str = ""
+
+
+class Chain(BaseModel):
+    """chain.json."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    links: dict[str, Link] = {}
+    registrations: list[Registration] = []
+
+    def root(self) -> str:
+        """Of all but the report, which follows from audit.json and holds times."""
+        return of_value({name: link.digest() for name, link in self.links.items() if name != "report"})
+
+
+def read_chain(run: RunDir) -> Chain:
+    """chain.json; empty where there is none. Raises UserError where it is damaged."""
+    if not run.chain.exists():
+        return Chain()
+    return run.read(run.chain, Chain)
+
+
+def _save(run: RunDir, chain: Chain) -> None:
+    run.write_json(run.chain, chain.model_dump())
+
+
+def first_of(chain: Chain) -> str:
+    """The phase that everything else begins with."""
+    return "import" if "import" in chain.links else "simulate"
+
+
+def reads(name: str, first: str) -> tuple[str, ...]:
+    """What a phase reads, in a run that begins with `first`; recorded federations have no matrix."""
+    if first == "simulate":
+        return READS[name]
+    return tuple(first if r == "simulate" else r for r in READS[name] if r != "matrix")
+
+
+def begin(run: RunDir, config: Config, name: str, settings: Mapping[str, Any]) -> None:
+    """Before a phase: what it will read and with what, kept before it computes anything.
+
+    Raises UserError where what it reads was changed, or a simulation would continue with other code.
+    """
+    chain = read_chain(run)
+    verify(run, chain, reads(name, first_of(chain)))
+    link = _made(run, config, name, settings, chain)
+    before = chain.links.get(name)
+    if name == "simulate" and run.checkpoint.exists():
+        if before is None:
+            raise UserError(f"{run.path} was simulated and has no chain.json", hint="simulate into a new folder")
+        _same_code(run, "simulate began", before, link, whole=True)
+        link.aside.started = before.aside.started
+    elif name in ("attack", "account", "matrix"):
+        first = first_of(chain)
+        _same_code(run, f"{first} ran", chain.links[first], link, whole=False)
+    for later in downstream(name):
+        chain.links.pop(later, None)
+    chain.links[name] = link
+    if name == "attack":
+        plan = of_value([config.seed, settings, config.delta, config.dp_audit.model_dump(mode="json")])
+        policy = policy_digest(load_policy(config.policy))
+        chain.registrations.append(Registration(at=now(), policy=policy, plan=plan))
+    _save(run, chain)
+
+
+def end(run: RunDir, name: str) -> None:
+    """After a phase: what it wrote."""
+    chain = read_chain(run)
+    chain.links[name].wrote = dict(_written(run, name))
+    if name == "attack" and chain.registrations:
+        times = [path.stat().st_mtime for path in run.evidence.glob("[0-9]*.json")]
+        first = datetime.fromtimestamp(min(times), UTC).isoformat(timespec="seconds") if times else ""
+        chain.registrations[-1].first_evidence = first
+    _save(run, chain)
+
+
+def same_settings(run: RunDir, name: str, settings: Mapping[str, Any]) -> None:
+    """Raises UserError where a phase ran with other settings than are said of it."""
+    link = read_chain(run).links.get(name)
+    if link is not None and link.settings != of_value(settings):
+        raise UserError(
+            f"{run.path}: {name} ran with other settings than phases.json says, by their SHA-256",
+            hint=f"restore config.yaml and phases.json, or run `fedaudit {name}` again",
+        )
+
+
+def current(run: RunDir, config: Config, name: str) -> bool:
+    """Whether a phase would read today what it read: of other phases, of the policy and of claims."""
+    chain = read_chain(run)
+    link = chain.links.get(name)
+    return link is not None and link.wrote is not None and link.read == _reads(config, name, chain)
+
+
+def verify(run: RunDir, chain: Chain, names: Iterable[str]) -> None:
+    """Raises UserError that names the first file that is not what these phases, or those they read, left."""
+    for problem in broken(run, chain, names):
+        raise UserError(problem, hint="restore the folder, or run that phase again")
+
+
+def broken(run: RunDir, chain: Chain, names: Iterable[str]) -> Iterator[str]:
+    """What does not fit in these phases and those they read, as sentences."""
+    first = first_of(chain)
+    for name in _with_upstream(names, first):
+        link = chain.links.get(name)
+        if link is None or link.wrote is None:
+            yield f"{run.chain} does not say what {name} left"
+            continue
+        found = dict(_written(run, name))
+        for file in sorted(link.wrote.keys() | found.keys()):
+            if file not in found:
+                yield f"{run.path / file} is missing, and {name} wrote it"
+            elif file not in link.wrote:
+                yield f"{run.path / file} is there, and {name} did not write it"
+            elif found[file] != link.wrote[file]:
+                yield f"{run.path / file} is not what {name} wrote: its SHA-256 differs"
+        for other in reads(name, first):
+            if other in chain.links and link.read.get(other) != chain.links[other].digest():
+                yield f"{run.path}: {name} read another {other} than the folder holds"
+
+
+def downstream(name: str) -> list[str]:
+    """Phases that read a phase's output, directly or through another."""
+    found, name = list[str](), "simulate" if name == "import" else name
+    for later, read in READS.items():
+        if any(r == name or r in found for r in read):
+            found.append(later)
+    return found
+
+
+def _with_upstream(names: Iterable[str], first: str) -> list[str]:
+    wanted = set(names)
+    for name in reversed(WRITES):
+        if name in wanted:
+            wanted |= set(reads(name, first))
+    return [n for n in WRITES if n in wanted]
+
+
+def _written(run: RunDir, name: str) -> Iterator[tuple[str, str]]:
+    for pattern in WRITES[name]:
+        for path in sorted(run.path.glob(pattern)):
+            relative = path.relative_to(run.path).as_posix()
+            if not path.is_file():
+                raise UserError(f"{path} is a folder, not a file", hint="restore it, or run its phase again")
+            yield relative, of_file(run.inside(path.absolute()), relative)
+
+
+def _made(run: RunDir, config: Config, name: str, settings: Mapping[str, Any], chain: Chain) -> Link:
+    return Link(
+        settings=of_value(settings),
+        read=_reads(config, name, chain),
+        versions=versions(),
+        packages=packages(),
+        plugins=named_plugins(config, (*SIMULATED, "subject", *settings)),
+        aside=Aside(started=now(), threads=torch.get_num_threads(), commit=commit()),
+    )
+
+
+def _reads(config: Config, name: str, chain: Chain) -> dict[str, str]:
+    found = {other: chain.links[other].digest() for other in reads(name, first_of(chain)) if other in chain.links}
+    if name == "score":
+        found["policy"] = policy_digest(load_policy(config.policy))
+        found |= {f"claims {path}": of_file(Path(path), "") for path in config.claims}
+    return found
+
+
+def registered(run: RunDir, policy: Policy) -> tuple[str, str]:
+    """When this policy was fixed and when the first evidence was there; empty where it was not fixed before."""
+    last = read_chain(run).registrations[-1:]
+    if not last or last[0].policy != policy_digest(policy):
+        return "", last[0].first_evidence if last else ""
+    return last[0].at, last[0].first_evidence
+
+
+def inputs(run: RunDir) -> dict[str, str]:
+    """What a run was made from, with its SHA-256: data, packages and plugins."""
+    chain, found = read_chain(run), run.trained_on() or {}
+    for link in (chain.links[name] for name in reads("score", first_of(chain)) if name in chain.links):
+        found |= {f"package {name}": digest for name, digest in link.packages.items()} | link.plugins
+    return found
+
+
+def policy_digest(policy: Policy) -> str:
+    """Of what a policy says, not of its comments."""
+    return of_value(policy.model_dump(mode="json"))
+
+
+def _same_code(run: RunDir, did: str, before: Link, now: Link, *, whole: bool) -> None:
+    """Raises UserError where the code differs: all of it, or the project's version and plugins named by both."""
+    pairs = [("fedaudit", before.versions.get("fedaudit"), now.versions.get("fedaudit"))]
+    if whole:
+        pairs += [(k, before.versions.get(k), v) for k, v in now.versions.items()]
+        pairs += [(f"our package {k}", before.packages.get(k), now.packages[k]) for k in ("fl", "attacks")]
+    pairs += [(k, before.plugins[k], v) for k, v in now.plugins.items() if k in before.plugins]
+    for what, old, new in pairs:
+        if old != new:
+            raise UserError(
+                f"{run.path}: {did} with {what} {_short(old)}, and here it is {_short(new)}",
+                hint="use what it began with, or simulate into a new folder",
+            )
+
+
+def _short(text: str | None) -> str:
+    return f"{text[:12]}..." if text and len(text) == 64 else str(text)
+
+
+def now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")

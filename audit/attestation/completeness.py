@@ -1,0 +1,112 @@
+"""Whether a run folder is whole: its messages, traffic, metrics, evidence and config, held against each other.
+
+Digests say that nothing changed since a phase ended. This says that what is there can be what such a run leaves,
+also where the owner of the folder made all digests anew.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from fedaudit.audit.case.case import Case
+from fedaudit.audit.case.digests import of_file
+from fedaudit.audit.case.run_folder import RunDir
+from fedaudit.audit.settings.config import Config
+from fedaudit.audit.settings.spec import AttackSpec
+from fedaudit.fl.artifact import Channel, Party, Role
+from fedaudit.fl.recording.recorder import MANIFEST, manifest
+from fedaudit.fl.runtime.errors import UserError
+
+
+def missing(
+    run: RunDir, config: Config, case: Case, history: Sequence[Mapping[str, Any]], attacks: Sequence[AttackSpec]
+) -> Iterator[str]:
+    """What does not fit together, as sentences; `attacks` are those that must have left evidence."""
+    lines = list(manifest(run.artifacts))
+    yield from _rounds(run, case, lines, history)
+    yield from _bytes(run, lines, history)
+    yield from _senders(run, config, lines)
+    yield from _files(run, lines)
+    yield from _evidence(run, attacks)
+
+
+def _rounds(
+    run: RunDir, case: Case, lines: Sequence[Mapping[str, Any]], history: Sequence[Mapping[str, Any]]
+) -> Iterator[str]:
+    measured = [int(h["round"]) for h in history]
+    wanted = int(getattr(case.training, "rounds", 0)) if case.simulated else 0
+    crossed = sorted({int(line["round"]) for line in lines if "traffic" in line})
+    ended = max(crossed, default=-1) + 1
+    if measured != list(range(len(measured))):
+        yield f"{run.metrics} does not hold every round once, in order"
+    elif len(measured) < wanted:
+        yield f"{run.metrics} ends after {len(measured):,} of the {wanted:,} rounds of the config"
+    if absent := set(crossed) - set(measured) - {ended - 1}:  # the last round may only hand the model out
+        yield f"{run.metrics} has no line of round {min(absent)}, in which messages crossed"
+    if ended < wanted and any(h.get("delivered") for h in history[ended:]):
+        yield f"{run.artifacts / MANIFEST} ends after round {ended - 1}, and {run.metrics} does not"
+
+
+def _bytes(
+    run: RunDir, lines: Sequence[Mapping[str, Any]], history: Sequence[Mapping[str, Any]]
+) -> Iterator[str]:
+    sent: dict[tuple[int, str], int] = defaultdict(int)
+    for line in lines:
+        if "traffic" in line:
+            sent[int(line["round"]), line["channel"]] += int(line["bytes"])
+    for h in history:
+        for key, channel in (("bytes_up", Channel.UPLINK), ("bytes_relay", Channel.RELAY)):
+            found, said = sent[int(h["round"]), channel], int(h.get(key, 0))
+            if found != said:
+                yield (
+                    f"in round {h['round']} the manifest's traffic has {found:,} bytes on the {channel}, "
+                    f"and {run.metrics.name} says {said:,}"
+                )
+                return
+
+
+def _senders(run: RunDir, config: Config, lines: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """Of every kind that clients sent, as many senders were recorded as the traffic counts."""
+    recorded: dict[tuple[int, str, str], set[str]] = defaultdict(set)
+    for line in lines:
+        if "message" in line and Party.parse(str(line["sender"])).role == Role.CLIENT:
+            for kind in line["kinds"]:
+                recorded[int(line["round"]), line["channel"], kind].add(line["sender"])
+    record = config.record
+    whole = record.rounds == "all" and record.clients == "all"
+    for line in lines:
+        if "traffic" not in line or line["sender"] != Role.CLIENT:
+            continue
+        found = len(recorded[int(line["round"]), line["channel"], line["traffic"]])
+        kept = record.kinds is None or line["traffic"] in record.kinds
+        if found > line["senders"] or (whole and kept and found < line["senders"]):
+            yield (
+                f"in round {line['round']} {line['senders']} clients sent {line['traffic']}, "
+                f"and {run.artifacts / MANIFEST} lists messages of {found}"
+            )
+            return
+
+
+def _files(run: RunDir, lines: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    listed = set()
+    for line in (li for li in lines if "message" in li):
+        name = f"artifacts/{line['message']}.safetensors"
+        path = run.inside(name)
+        listed.add(path)
+        if not path.is_file():
+            yield f"{run.path / name} is missing"
+        elif of_file(path, name) != line["sha256"]:
+            yield f"{run.path / name} is not the one that was recorded: its SHA-256 differs"
+    if more := sorted(set(run.inside("artifacts").rglob("*.safetensors")) - listed):
+        yield f"{more[0]} is in no line of the manifest"
+
+
+def _evidence(run: RunDir, attacks: Sequence[AttackSpec]) -> Iterator[str]:
+    """One file for each attack of the audit, about that attack."""
+    wanted = [f"{i:02d}-{spec.label.replace(':', '.')}.json" for i, spec in enumerate(attacks)]
+    found = sorted(p.name for p in run.evidence.glob("[0-9]*.json"))
+    if gone := [name for name in wanted if name not in found]:
+        yield f"{run.evidence / gone[0]} is missing: {len(found)} of {len(wanted)} attacks left evidence"
+    for name, spec in zip(wanted, attacks, strict=True):
+        if name in found and run.read_json(run.evidence / name).get("name") != spec.label:
+            raise UserError(f"{run.evidence / name} is not of {spec.label}", hint="run `fedaudit attack` again")

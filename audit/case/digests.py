@@ -1,0 +1,135 @@
+"""Digests of what a run is made from: its data and who holds which examples, the code, values and files.
+
+All are SHA-256, in hexadecimal. Of a JSON file what is compared between two runs is its content without times,
+and a digest here is of that: `TIMES` lists the keys that are left out.
+"""
+
+import fnmatch
+import hashlib
+import inspect
+import json
+import subprocess
+from collections.abc import Iterable, Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedaudit.audit.settings import catalog
+from fedaudit.audit.settings.config import Config, plugins
+from fedaudit.audit.settings.index import PACKAGES, ROOT
+from fedaudit.fl.data.dataset import Data
+from fedaudit.fl.data.population import Population
+from fedaudit.fl.runtime.errors import UserError
+
+# Keys that differ between two runs of one config: times, and the machine. "*" is every entry of a list.
+TIMES = {
+    "evidence/[0-9]*.json": ("seconds",),
+    "environment.json": ("hardware",),
+    "audit.json": (
+        "created",
+        "findings.*.seconds",
+        "reproduction.started",
+        "reproduction.seconds",
+        "reproduction.hardware",
+        "reproduction.threads",
+        "reproduction.commit",
+        "policy.fixed",
+        "policy.first_evidence",
+    ),
+}
+
+
+def of_value(value: Any) -> str:
+    """Of a plain value, whatever the order of its keys."""
+    text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def of_file(path: Path, name: str) -> str:
+    """Of a file's bytes; of a JSON file that holds times, of the rest. `name` is relative to the run folder."""
+    keys = next((keys for pattern, keys in TIMES.items() if fnmatch.fnmatch(name, pattern)), ())
+    if not keys:
+        with open(path, "rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    try:
+        return of_value(timeless(json.loads(path.read_bytes()), keys))
+    except (ValueError, RecursionError) as error:
+        raise UserError(f"{path} is damaged: {error}", hint="restore it, or run its phase again") from error
+
+
+def timeless(value: Any, keys: Iterable[str]) -> Any:
+    """A plain value without these dotted keys."""
+    for key in keys:
+        value = _without(value, key.split("."))
+    return value
+
+
+def _without(value: Any, path: list[str]) -> Any:
+    head, *rest = path
+    if isinstance(value, list) and head == "*":
+        return [_without(v, rest) for v in value]
+    if not isinstance(value, Mapping) or head not in value:
+        return value
+    kept = {k: v for k, v in value.items() if k != head}
+    return {**kept, head: _without(value[head], rest)} if rest else kept
+
+
+def of_data(data: Data) -> str:
+    """Every example with its label and owner, and how models see them."""
+    seen = hashlib.sha256(repr((data.classes, data.mean, data.std, data.augment)).encode())
+    for part in (data.train, data.test):
+        for array in (part.x, part.y, part.owner):
+            _add(seen, array)
+    return seen.hexdigest()
+
+
+def of_population(population: Population) -> str:
+    """Which examples every client holds, and which were held out for whom."""
+    seen = hashlib.sha256()
+    held_out = population.auxiliary, population.reference, population.server
+    for index in (*population.parts, *population.own, *held_out):
+        _add(seen, index)
+    return seen.hexdigest()
+
+
+def _add(seen: Any, array: Any) -> None:
+    values = np.zeros(0) if array is None else np.ascontiguousarray(array)
+    seen.update(f"{values.dtype.str} {values.shape};".encode())
+    seen.update(values.data if values.size else b"")
+
+
+def named_plugins(config: Config, keys: Iterable[str]) -> dict[str, str]:
+    """Source of every plugin that the config names below one of these keys: "methods fedavg" -> digest."""
+    found = {}
+    for kind, where, spec in plugins(config):
+        if where.partition("[")[0].partition(".")[0] in keys:
+            file = inspect.getsourcefile(catalog.load(kind, spec.name))
+            found[f"{kind} {spec.name}"] = of_file(Path(file), "") if file else "no file"
+    return dict(sorted(found.items()))
+
+
+@cache
+def packages() -> dict[str, str]:
+    """The source of each of our packages, as this process found it."""
+    found = {}
+    for package in PACKAGES:
+        seen = hashlib.sha256()
+        for path in sorted((ROOT / package).rglob("*.py")):
+            seen.update(f"{path.relative_to(ROOT).as_posix()} {of_file(path, '')}\n".encode())
+        found[package] = seen.hexdigest()
+    return found
+
+
+@cache
+def commit() -> str:
+    """The commit of the checkout that runs, where it is one; `packages` tells whether files differ from it."""
+    if not (ROOT.parent / ".git").exists():
+        return "not a checkout"
+    command = ["git", "-C", str(ROOT), "rev-parse", "HEAD"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return "unknown"
+    return done.stdout.strip()

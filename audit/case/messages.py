@@ -1,0 +1,101 @@
+"""Which recorded messages an audit reads: all of some kinds, or the latest; who was heard when, and for what."""
+
+from collections import defaultdict
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+from fedaudit.fl.artifact import SERVER, Artifact, Channel, Party
+from fedaudit.fl.kinds import MODEL, Kind
+from fedaudit.fl.recording.provenance import Provenance
+from fedaudit.fl.recording.recorder import manifest, read
+
+MOST_BYTES = 2**30  # of models and their like that are read at once
+
+
+def messages(folder: Path, wanted: Collection[Kind], rounds: Literal["latest", "all"]) -> list[Artifact]:
+    """Recorded artifacts of these kinds, in the order of the manifest.
+
+    Latest: every sender's latest message of each channel, and the broadcasts of those rounds. All: of models and
+    their like as many rounds as fit MOST_BYTES, spread evenly. Raises UserError where the record is damaged.
+    """
+    newest: dict[tuple[str, str], int] = {}
+    for line in manifest(folder):
+        if "message" in line:
+            key = (line["sender"], line["channel"])
+            newest[key] = max(newest.get(key, -1), line["round"])
+    last = {r for (sender, _), r in newest.items() if sender != str(SERVER)}
+
+    def reads(line: Mapping[str, Any]) -> bool:
+        if not set(wanted) & set(line["kinds"]):
+            return False
+        own = newest[(line["sender"], line["channel"])] == line["round"]
+        return rounds == "all" or own or (line["sender"] == str(SERVER) and line["round"] in last)
+
+    light, kept = [k for k in wanted if k.arrays != MODEL], _fitting(folder, wanted) if rounds == "all" else None
+    if kept is None:
+        return read(folder, reads, wanted)
+    found = read(folder, lambda line: reads(line) and line["round"] in kept, wanted)
+    found += read(folder, lambda line: bool(set(light) & set(line["kinds"])) and line["round"] not in kept, light)
+    place = {line["message"]: i for i, line in enumerate(manifest(folder)) if "message" in line}
+    return sorted(found, key=lambda a: place[a.id.rpartition("/")[0]])
+
+
+def _fitting(folder: Path, wanted: Collection[Kind]) -> set[int] | None:
+    """Rounds, spread evenly, whose models and their like fit MOST_BYTES; None where all rounds' do."""
+    sizes: dict[int, int] = defaultdict(int)
+    heavy = {k for k in wanted if k.arrays == MODEL}
+    for line in manifest(folder):
+        file = folder / f"{line.get('message')}.safetensors"
+        if "message" in line and heavy & set(line["kinds"]) and file.is_file():
+            sizes[line["round"]] += file.stat().st_size
+    total, rounds = sum(sizes.values()), sorted(sizes)
+    if total <= MOST_BYTES:
+        return None
+    fit = max(1, len(rounds) * MOST_BYTES // total)
+    return {rounds[-1 - i * len(rounds) // fit] for i in range(fit)}
+
+
+def kinds(folder: Path) -> set[Kind]:
+    """Of all recorded messages."""
+    return {Kind(k) for line in manifest(folder) if "message" in line for k in line["kinds"]}
+
+
+def heard(folder: Path) -> dict[int, frozenset[int]] | None:
+    """Round -> clients whose upload arrived; None where not every upload's sender was recorded.
+
+    The traffic lines count all senders of a round, also those whose messages were not kept.
+    """
+    senders: dict[int, set[int]] = defaultdict(set)
+    counted: dict[int, int] = defaultdict(int)
+    for line in manifest(folder):
+        if line["channel"] != Channel.UPLINK:
+            continue
+        if "traffic" in line:
+            counted[line["round"]] = max(counted[line["round"]], line["senders"])
+        elif (sender := Party.parse(line["sender"]).index) is not None:
+            senders[line["round"]].add(sender)
+    if any(len(senders[r]) < n for r, n in counted.items()):
+        return None
+    return {r: frozenset(found) for r, found in sorted(senders.items())}
+
+
+def behind(folder: Path) -> dict[str, frozenset[int]]:
+    """Artifact -> clients whose examples it is made of, as the recorder followed them (recording/provenance.py).
+
+    A manifest that does not say is gone through message by message. What the server sent has no entry then
+    where not every upload was recorded.
+    """
+    found, followed, whole = dict[str, frozenset[int]](), Provenance(), heard(folder) is not None
+    for line in manifest(folder):
+        if "message" not in line:
+            continue
+        sender, kinds = Party.parse(line["sender"]), [Kind(k) for k in line["kinds"]]
+        to, seen = line.get("receivers", line["seen_by"]), line["seen_by"]
+        own = followed.behind(line["round"], Channel(line["channel"]), sender, to, seen, kinds)
+        if "behind" in line:
+            own = {Kind(k): frozenset(clients) for k, clients in line["behind"].items()}
+        elif sender.index is None and not whole:
+            continue
+        found |= {f"{line['message']}/{kind}": clients for kind, clients in own.items()}
+    return found

@@ -1,0 +1,20 @@
+"""The case of a run folder: what every phase after the first works on."""
+
+from fedaudit.audit.case.case import Case
+from fedaudit.audit.case.recorded import RecordedCase
+from fedaudit.audit.case.run_folder import RunDir
+from fedaudit.audit.case.simulated import SimulatedCase
+from fedaudit.audit.settings.config import Config
+
+
+def open_case(run: RunDir, config: Config) -> Case:
+    """What is known of the federation in this folder; built on demand, so opening one costs nothing."""
+    if config.case == "recorded":
+        return recorded(run, config)
+    return SimulatedCase(config, run.artifacts, run.trained_on())
+
+
+def recorded(run: RunDir, config: Config) -> RecordedCase:
+    """What somebody recorded, in this folder."""
+    truth = run.inside(run.truth.absolute())
+    return RecordedCase(config, run.artifacts, truth if truth.is_file() else None)

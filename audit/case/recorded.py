@@ -1,0 +1,235 @@
+"""A recorded case: a federation that ran elsewhere, as its messages, its operator's statements and truth tell it.
+
+Nothing is invented: what nobody stated or brought is absent, and whoever needs it says so.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import torch
+
+from fedaudit.audit.case.case import About
+from fedaudit.audit.case.messages import heard
+from fedaudit.audit.case.simulated import maker, plugin
+from fedaudit.audit.case.truth import NOBODY, Truth
+from fedaudit.audit.settings.config import Config
+from fedaudit.audit.settings.subject import Subject
+from fedaudit.fl.artifact import Artifact, Channel, Party, Role
+from fedaudit.fl.clients.time_model import TimeModel
+from fedaudit.fl.data.dataset import Arrays, Data
+from fedaudit.fl.data.participation import Availability, Drawn
+from fedaudit.fl.data.partition import Index
+from fedaudit.fl.data.population import content
+from fedaudit.fl.kinds import Kind
+from fedaudit.fl.method import Card, LocalConfig, Method
+from fedaudit.fl.model import Net, State
+from fedaudit.fl.recording.recorder import manifest, read
+from fedaudit.fl.runtime.errors import UserError
+from fedaudit.fl.runtime.streams import Streams
+from fedaudit.fl.training.private import PrivateTraining
+from fedaudit.fl.wire.protection import Protection
+
+
+@dataclass(frozen=True)
+class RecordedCase:
+    """`artifacts` is the run's own copy of the inbox; `truth` the file of examples, where some were brought."""
+
+    config: Config
+    artifacts: Path
+    truth: Path | None = None
+
+    @property
+    def simulated(self) -> bool:
+        return False
+
+    @property
+    def subject(self) -> Subject:
+        assert self.config.subject is not None
+        return self.config.subject
+
+    @property
+    def streams(self) -> Streams:
+        return Streams(self.config.seed)
+
+    @cached_property
+    def _sent(self) -> dict[Channel, tuple[Kind, ...]]:
+        found: dict[Channel, dict[Kind, None]] = {c: {} for c in Channel}
+        for line in manifest(self.artifacts):
+            kinds = [line["traffic"]] if "traffic" in line else line["kinds"]
+            found[Channel(line["channel"])] |= dict.fromkeys(map(Kind, kinds))
+        return {c: tuple(kinds) for c, kinds in found.items()}
+
+    @cached_property
+    def clients(self) -> int:
+        """As stated, or as many as appear; raises UserError where fewer are stated than appear."""
+        seen = -1
+        for line in manifest(self.artifacts):
+            parties = [line["sender"], *line.get("receivers", ())] if "message" in line else []
+            named = [p.index for p in map(Party.parse, parties) if p.role == Role.CLIENT and p.index is not None]
+            seen = max(seen, *named) if named else seen
+        stated = self.subject.clients
+        if stated is not None and stated <= seen:
+            raise UserError(
+                f"subject.clients is {stated}, and the inbox names {seen + 1} clients",
+                hint="correct it, or leave it out",
+                key="subject.clients",
+            )
+        return seen + 1 if stated is None else stated
+
+    @cached_property
+    def card(self) -> Card:
+        """What was sent, whatever a method's own card says."""
+        played = self.method.card if self.method else None
+        return Card(
+            title=played.title if played else "The recorded federation",
+            source=played.source if played else "",
+            text=played.text if played else "",
+            downlink=self._sent[Channel.DOWNLINK],
+            uplink=self._sent[Channel.UPLINK],
+            relay=self._sent[Channel.RELAY],
+            release=self._sent[Channel.RELEASE],
+        )
+
+    @cached_property
+    def protections(self) -> list[Protection]:
+        return [
+            plugin("protections", spec, f"subject.protections[{i}]")
+            for i, spec in enumerate(self.subject.protections)
+        ]
+
+    @cached_property
+    def _known(self) -> Truth:
+        if self.truth is None:
+            return Truth.none(tuple(self.subject.examples.shape))
+        return Truth.from_bytes(self.truth.read_bytes())
+
+    @cached_property
+    def data(self) -> Data:
+        stated, known = self.subject.examples, self._known.examples
+        return Data(
+            train=known,
+            test=Arrays(x=known.x[:0], y=known.y[:0]),
+            classes=tuple(stated.classes),
+            mean=tuple(stated.mean),
+            std=tuple(stated.std),
+            about=stated.about or "The examples were stated by the federation's operator.",
+        )
+
+    @property
+    def about(self) -> About:
+        told = len(self.parts)
+        return About(
+            dataset=self.subject.title,
+            clients=(
+                f"what {told or 'none'} of {self.clients} clients hold was given to the auditor",
+                "who answers when is what was recorded",
+            ),
+            model=self.subject.model.name if self.subject.model else "not stated",
+        )
+
+    @property
+    def training(self) -> LocalConfig | None:
+        return self.method.config if self.method else None
+
+    @cached_property
+    def method(self) -> Method | None:
+        spec = self.subject.method
+        found: Method | None = plugin("methods", spec, "subject.method") if spec else None
+        return found
+
+    @property
+    def private(self) -> PrivateTraining | None:
+        return next((t for p in self.protections if (t := p.training()) is not None), None)
+
+    @cached_property
+    def make_net(self) -> Callable[[], Net] | None:
+        if self.subject.model is None:
+            return None
+        examples = self.subject.examples
+        return maker(self.subject.model, tuple(examples.shape), len(examples.classes), "subject.model")
+
+    def initial(self) -> State | None:
+        """What the server sent first, where that was recorded."""
+        first = next((a for a in self._models if a.round == 0), None)
+        return None if first is None else {k: torch.from_numpy(np.array(v)) for k, v in first.payload.items()}
+
+    @cached_property
+    def _models(self) -> list[Artifact]:
+        def wanted(line: Mapping[str, object]) -> bool:
+            return line["round"] == 0 and line["channel"] == Channel.DOWNLINK
+
+        return [a for a in read(self.artifacts, wanted) if a.kind == Kind.GLOBAL_MODEL]
+
+    @cached_property
+    def parts(self) -> Mapping[int, Index]:
+        owner = self._known.owner
+        return {int(k): np.flatnonzero(owner == k) for k in np.unique(owner) if k != NOBODY}
+
+    @cached_property
+    def _own(self) -> tuple[Index, Index, Index]:
+        """The auditor's own examples, evenly of their classes: an adversary's, those nobody sees, and, where no
+        client's are known, half of the latter for clients to be played with.
+
+        None that a client holds, and none twice.
+        """
+        owner, x = self._known.owner, self._known.examples.x
+        seen = {content(x[i]) for i in np.flatnonzero(owner != NOBODY)}
+        kept = []
+        for i in np.flatnonzero(owner == NOBODY):
+            mark = content(x[i])
+            if mark not in seen:
+                seen.add(mark)
+                kept.append(i)
+        rows = self.streams.numpy("own examples").permutation(np.array(kept, np.int64))
+        rows = rows[np.argsort(self._known.examples.y[rows], kind="stable")]
+        share = self.subject.auxiliary
+        mine = np.diff(np.floor(np.arange(len(rows) + 1) * share + 1e-9)) > 0
+        rest = rows[~mine]
+        planted = rest[1::2] if not self.parts else rest[:0]
+        return np.sort(rows[mine]), np.sort(rest[::2] if not self.parts else rest), np.sort(planted)
+
+    @property
+    def unseen(self) -> Mapping[int, Index]:
+        return {}
+
+    @property
+    def auxiliary(self) -> Index:
+        return self._own[0]
+
+    @property
+    def reference(self) -> Index:
+        return self._own[1]
+
+    @property
+    def planted(self) -> Index:
+        return self._own[2]
+
+    @property
+    def spare(self) -> Index:
+        return np.zeros(0, np.int64)
+
+    @property
+    def auxiliary_kind(self) -> Literal["same", "shifted"]:
+        return "same"
+
+    @property
+    def time_model(self) -> TimeModel | None:
+        """Nothing is simulated."""
+        return None
+
+    @property
+    def availability(self) -> Availability | None:
+        """Nobody's code is known to us."""
+        return None
+
+    def sampling(self, client: int | None) -> Drawn:
+        """Nobody stated a law that earns credit."""
+        return Drawn()
+
+    @cached_property
+    def heard(self) -> Mapping[int, frozenset[int]] | None:
+        return heard(self.artifacts)

@@ -1,0 +1,190 @@
+"""The run folder: where each phase reads and writes, and what keeps it whole.
+
+Writes are atomic (fl/runtime/durable.py). config.yaml is the resolved config; a folder
+simulated with other settings is refused by naming the first key that differs. Nothing read from a
+folder is executed: a config that came with it may not name code, unless the user trusts it.
+"""
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+
+from fedaudit.audit.case.reading import parse, plain_json, survey
+from fedaudit.audit.case.schemas import Measured, TrainedOn
+from fedaudit.audit.settings.code import bring_code, named_code
+from fedaudit.audit.settings.config import Config, load
+from fedaudit.audit.settings.errors import located
+from fedaudit.audit.settings.resolve import dump, resolve
+from fedaudit.fl.runtime import durable
+from fedaudit.fl.runtime.errors import UserError
+
+T = TypeVar("T")
+
+
+class Difference(NamedTuple):
+    """The first key in which two configs differ."""
+
+    key: str
+    left: Any
+    right: Any
+
+
+class RunDir:
+    """One folder. `RunDir.create` for a phase that simulates, `RunDir.open` for all others."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.config = path / "config.yaml"
+        self.environment = path / "environment.json"
+        self.artifacts = path / "artifacts"
+        self.ledger = path / "ledger.jsonl"
+        self.metrics = path / "metrics.jsonl"
+        self.checkpoint = path / "checkpoint"
+        self.evidence = path / "evidence"
+        self.audit = path / "audit.json"
+        self.phases = path / "phases.json"
+        self.data = path / "data.json"
+        self.chain = path / "chain.json"
+        self.truth = path / "truth.safetensors"  # of a recorded case, as the next
+        self.imported = path / "import.json"
+
+    @classmethod
+    def create(cls, path: Path) -> "RunDir":
+        """The folder, made where it is missing; one that holds somebody's other files is refused."""
+        if path.exists() and not path.is_dir():
+            raise UserError(f"{path} is a file, not a run folder", hint="choose another --out")
+        run = cls(path)
+        if path.exists():
+            survey(path)
+        if path.exists() and any(path.iterdir()) and not run.config.exists():
+            strangers = [p.name for p in path.iterdir() if p.name not in (".lock", ".config.yaml.partial")]
+            if strangers:
+                raise UserError(
+                    f"{path} holds {sorted(strangers)[0]!r} but no config.yaml: not a run folder",
+                    hint="choose another --out",
+                )
+        durable.folder(path)
+        return run
+
+    @classmethod
+    def open(cls, path: Path) -> "RunDir":
+        """A folder that was simulated; raises UserError where there is none."""
+        if not path.is_dir():
+            raise UserError(f"no run folder {path}", hint="`fedaudit run CONFIG` makes one")
+        run = cls(path)
+        survey(path)
+        if not run.config.is_file():
+            raise UserError(
+                f"{path} is not a run folder: it has no config.yaml", hint="`fedaudit run CONFIG` makes one"
+            )
+        return run
+
+    def load_config(self, *, trust_plugins: bool = False) -> Config:
+        """The folder's own config. Code that it names is refused unless the user trusts it."""
+        config = load(self.config)
+        if not trust_plugins:
+            with located(self.config):
+                for key, name in named_code(config):
+                    raise UserError(
+                        f"{key} names code of its own, {name!r}",
+                        hint="read that code, then add --trust-plugins, or give your own --config",
+                        key=key,
+                    )
+            return config
+        bring_code(config, [self.path, Path.cwd()])
+        return config
+
+    def adopt(self, config: Config, keys: Sequence[str]) -> dict[str, Any]:
+        """Resolve `config` and keep it as config.yaml. Returns it resolved.
+
+        Raises UserError where the folder was made with another value below one of `keys`.
+        """
+        resolved = resolve(config)
+        if self.config.exists():
+            before = load(self.config).model_dump(mode="json")
+            old = {k: before.get(k) for k in keys}
+            new = {k: Config.model_validate(resolved).model_dump(mode="json")[k] for k in keys}
+            if found := difference(old, new):
+                raise UserError(
+                    f"{self.path} was made with {found.key}: {found.left!r}, the config says {found.right!r}",
+                    hint="set it back, or choose another --out",
+                )
+        text = dump(resolved)
+        if not self.config.exists() or self.config.read_text(encoding="utf-8") != text:
+            self.write(self.config, text.encode())
+        return resolved
+
+    def inside(self, relative: str | Path) -> Path:
+        """A path in the folder; raises UserError for one that leads outside, by .. or by a link."""
+        path = (self.path / relative).resolve()
+        if not path.is_relative_to(self.path.resolve()):
+            raise UserError(
+                f"{str(relative)!r} leads outside the run folder {self.path}",
+                hint="do not trust this folder; its paths must stay inside",
+            )
+        return path
+
+    def write(self, path: Path, data: bytes) -> None:
+        """Replace a file of the folder, whole or not at all, even if the machine stops meanwhile."""
+        durable.write(self.inside(path.parent.absolute()) / path.name, data)
+
+    def write_json(self, path: Path, value: Any) -> None:
+        self.write(path, json.dumps(value, indent=1, ensure_ascii=False).encode() + b"\n")
+
+    def read_json(self, path: Path) -> Any:
+        """A JSON file of the folder; raises UserError where it is missing, damaged or outside."""
+        return plain_json(self._bytes(path), str(path))
+
+    def read(self, path: Path, form: type[T]) -> T:
+        """A JSON file of the folder in its form (audit/case/schemas.py); raises UserError as `read_json`."""
+        return parse(self._bytes(path), form, str(path))
+
+    def history(self) -> list[dict[str, Any]]:
+        """metrics.jsonl: a dictionary a measured round; raises UserError naming a bad line."""
+        found = []
+        for number, line in enumerate(self._bytes(self.metrics).splitlines(), start=1):
+            parse(line, Measured, f"{self.metrics} line {number}")
+            found.append(json.loads(line))
+        return found
+
+    def _bytes(self, path: Path) -> bytes:
+        found = self.inside(path.absolute())
+        if not found.is_file():
+            raise UserError(f"{path} is missing", hint="run the phase that writes it again")
+        return found.read_bytes()
+
+    def trained_on(self) -> dict[str, str] | None:
+        """Digests of the data and the population that the simulation began with; None where it left none."""
+        if not self.data.exists():
+            return None
+        return self.read(self.data, TrainedOn).model_dump()
+
+    def locked(self) -> AbstractContextManager[None]:
+        """Nobody else works in the folder meanwhile."""
+        return durable.locked(self.path / ".lock")
+
+
+def difference(left: Any, right: Any, key: str = "") -> Difference | None:
+    """The first place where two plain values differ, depth first in the order of the keys."""
+    if isinstance(left, Mapping) and isinstance(right, Mapping):
+        for name in [*left, *(k for k in right if k not in left)]:
+            at = f"{key}.{name}" if key else str(name)
+            if found := difference(left.get(name), right.get(name), at):
+                return found
+        return None
+    if isinstance(left, list) and isinstance(right, list) and len(left) == len(right):
+        for i, (a, b) in enumerate(zip(left, right, strict=True)):
+            if found := difference(a, b, f"{key}[{i}]"):
+                return found
+        return None
+    same = left == right and isinstance(left, bool) == isinstance(right, bool)
+    return None if same else Difference(key, left, right)
+
+
+def sha256(path: Path) -> str:
+    """Hexadecimal SHA-256 of a file, read in pieces."""
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -1,0 +1,104 @@
+"""The forms of the JSON files that phases leave for each other: what a received one must look like."""
+
+from typing import Annotated, Any, Literal
+
+from annotated_types import Ge
+from pydantic import BaseModel, ConfigDict, FiniteFloat
+
+from fedaudit.attacks.evidence import Assertion, Evidence, Series
+
+Count = Annotated[int, Ge(0)]
+
+
+class Form(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+
+class Environment(Form):
+    """environment.json."""
+
+    versions: dict[str, str]
+    hardware: dict[str, str]
+
+
+class TrainedOn(Form):
+    """data.json: SHA-256 of the data and of who holds what."""
+
+    data: str
+    population: str
+
+
+class Phase(Form):
+    """One entry of phases.json."""
+
+    started: str
+    seconds: FiniteFloat | None  # None: did not end
+    settings: dict[str, Any]
+
+
+class Threat(Form):
+    model_config = ConfigDict(extra="allow")  # fl/threats/threat.py says what more
+    position: str
+    knows: list[str]
+
+
+class AttackCard(Form):
+    """What a file of evidence says of its attack."""
+
+    model_config = ConfigDict(extra="allow")  # settings of a card that are not read back
+    title: str
+    source: str
+    goal: Literal["reconstruction", "membership", "inference", "poisoning"]
+    threat: Threat
+    reads: list[str]
+
+
+class Images(Form):
+    title: str
+    caption: str
+    columns: list[str]
+    rows: dict[str, list[str]]  # PNG, base64
+
+
+class AttackFile(Form):
+    """evidence/NN-NAME.json."""
+
+    name: str
+    card: AttackCard
+    observer: str
+    status: Literal["ran", "unverified", "not_applicable", "failed"]
+    reason: str
+    assertions: list[Assertion] = []
+    sizes: list[Count] = []  # examples behind each recorded message, in order, where messages say so
+    steps: Count = 0  # of training on the fewest of them
+    evidence: list[Evidence] = []
+    galleries: list[Images] = []
+    curves: list[Series] = []
+    read: list[str]
+    seconds: FiniteFloat
+
+
+class IssueFile(Form):
+    """One entry of evidence/ledger.json."""
+
+    check: str
+    what: str
+    times: Count
+
+
+class Measured(Form):
+    """One line of metrics.jsonl; methods add values of their own."""
+
+    model_config = ConfigDict(extra="allow")
+    round: Count
+    accuracy: float | None = None
+    class_accuracy: list[float | None] | None = None
+    selected: Count = 0
+    delivered: Count = 0
+    rejected: Count = 0
+    bytes_up: Count = 0
+    bytes_down: Count = 0
+    bytes_relay: Count = 0
+    phase: str = ""
+    compromised: list[Count] = []
+    kept: dict[str, dict[str, float]] = {}

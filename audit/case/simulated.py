@@ -1,0 +1,295 @@
+"""A simulated case: from a config to the objects it names: data, population, model, method, protections.
+
+Every phase that needs them builds them anew from the config and the seed; nothing but artifacts and
+logs is carried between phases. Built data are the auditor's: an attack gets what Knowledge grants.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property, partial
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+import numpy as np
+from torch import nn
+from torch.random import fork_rng
+
+from fedaudit.audit.case import digests
+from fedaudit.audit.case.case import About
+from fedaudit.audit.case.messages import heard
+from fedaudit.audit.case.sharing import shared
+from fedaudit.audit.settings import catalog
+from fedaudit.audit.settings.config import Config
+from fedaudit.audit.settings.spec import PluginSpec
+from fedaudit.fl.aggregation.aggregator import Aggregator
+from fedaudit.fl.clients.time_model import Devices, TimeModel
+from fedaudit.fl.data.dataset import Data, Dataset, sound
+from fedaudit.fl.data.participation import UNKNOWN, Availability, Drawn, drawn
+from fedaudit.fl.data.partition import Index, Partition
+from fedaudit.fl.data.population import Population, populate
+from fedaudit.fl.method import Card, LocalConfig, RoundMethod
+from fedaudit.fl.model import Net, State, adapt, initialise, state_of
+from fedaudit.fl.runtime.errors import UserError
+from fedaudit.fl.runtime.plugin import configure
+from fedaudit.fl.runtime.settings import checked
+from fedaudit.fl.runtime.streams import Streams
+from fedaudit.fl.threats.adversary import Adversary
+from fedaudit.fl.threats.compromise import Compromise
+from fedaudit.fl.training.private import PrivateTraining
+from fedaudit.fl.wire.protection import Protection
+
+T = TypeVar("T")
+OWN = 0.1  # share of an owner's examples that its client does not train on
+
+
+@dataclass(frozen=True)
+class SimulatedCase:
+    """Everything one config describes, built on demand: a case of which nothing is unknown.
+
+    `artifacts`, the folder of the recorded messages, is None before the run. `trained_on` are the digests
+    that a run left of its data and population: a case of others is refused.
+    """
+
+    config: Config
+    artifacts: Path | None = None
+    trained_on: Mapping[str, str] | None = None
+
+    @property
+    def simulated(self) -> bool:
+        return True
+
+    @property
+    def streams(self) -> Streams:
+        return Streams(self.config.seed)
+
+    @property
+    def clients(self) -> int:
+        return self.config.federation.clients
+
+    @property
+    def card(self) -> Card:
+        return self.method.card
+
+    @property
+    def training(self) -> LocalConfig:
+        found: LocalConfig = self.method.config
+        return found
+
+    @property
+    def about(self) -> About:
+        words = (self.partition.describe(), self.availability.describe())
+        return About(dataset=self.dataset.title, clients=words, model=self.config.federation.model.name)
+
+    @cached_property
+    def dataset(self) -> Dataset:
+        found: Dataset = plugin("datasets", self.config.federation.dataset, "federation.dataset")
+        return found
+
+    @cached_property
+    def data(self) -> Data:
+        limits = self.config.federation
+        data = shared(("data", repr(limits.dataset)), lambda: sound(self.dataset.load(), self.dataset.title))
+        data = Data(
+            train=_first(data.train, limits.train_limit, self.streams, "train_limit"),
+            test=_first(data.test, limits.test_limit, self.streams, "test_limit"),
+            classes=data.classes,
+            mean=data.mean,
+            std=data.std,
+            augment=data.augment,
+            about=data.about,
+        )
+        return self._unchanged("data", data, digests.of_data)
+
+    @cached_property
+    def partition(self) -> Partition:
+        found: Partition = plugin("partitions", self.config.federation.partition, "federation.partition")
+        return found
+
+    @cached_property
+    def availability(self) -> Availability:
+        found: Availability = plugin(
+            "availability", self.config.federation.availability, "federation.availability"
+        )
+        return found
+
+    @cached_property
+    def time_model(self) -> TimeModel | None:
+        """The simulated clock, where the config names one or the method decides by time."""
+        spec: str | PluginSpec = self.config.federation.time_model
+        if isinstance(spec, str):
+            if not self.card.timed:
+                return None
+            spec = PluginSpec(name="counted")
+        devices: Devices = plugin("devices", spec, "federation.time_model")
+        with fork_rng(devices=[]):  # construction draws weights that nobody uses
+            net = self.make_net()
+        return devices.time_model(net, self.data.shape, self.config.federation.clients, self.streams)
+
+    @cached_property
+    def population(self) -> Population:
+        holdout = self.config.federation.holdout
+        population = populate(
+            self.data,
+            self.partition,
+            self.config.federation.clients,
+            self.streams,
+            auxiliary=holdout.auxiliary,
+            reference=holdout.reference,
+            server=holdout.server,
+            own=(OWN if self.data.train.owner is not None else 0.0) if holdout.own is None else holdout.own,
+        )
+        if not any(map(len, population.parts)):
+            raise UserError(
+                f"no client of {self.dataset.title!r} has an example left: what the test part has as well and "
+                "what is held out is not trained on",
+                hint="give test examples that are no training examples, or a smaller federation.holdout",
+            )
+        return self._unchanged("population", population, digests.of_population)
+
+    def _unchanged(self, name: str, value: T, digest: Callable[[T], str]) -> T:
+        """`value`; raises UserError where the run was made with another."""
+        if self.trained_on is not None and digest(value) != self.trained_on[name]:
+            what = {"data": "the examples differ", "population": "other clients hold other examples"}[name]
+            raise UserError(
+                f"the data set {self.dataset.title!r} is not what this run was trained on: {what} (SHA-256)",
+                hint="restore the data, or simulate again into a new folder: the truth would be wrong",
+            )
+        return value
+
+    @cached_property
+    def parts(self) -> Mapping[int, Index]:
+        return dict(enumerate(self.population.parts))
+
+    @property
+    def auxiliary(self) -> Index:
+        return self.population.auxiliary
+
+    @property
+    def auxiliary_kind(self) -> Literal["same", "shifted"]:
+        return self.config.federation.holdout.auxiliary_kind
+
+    @property
+    def reference(self) -> Index:
+        return self.population.reference
+
+    @cached_property
+    def unseen(self) -> Mapping[int, Index]:
+        return {k: rows for k, rows in enumerate(self.population.own) if len(rows)}
+
+    @property
+    def planted(self) -> Index:
+        return np.zeros(0, np.int64)
+
+    @property
+    def spare(self) -> Index:
+        return self.population.server
+
+    def sampling(self, client: int | None) -> Drawn:
+        """How a client comes to take part."""
+        federation = self.config.federation
+        if self.method.chooses("candidates", "select"):
+            return UNKNOWN
+        without = sum(not len(part) for part in self.parts.values())
+        return drawn(self.availability, federation.clients, federation.empty_round, client, without)
+
+    @property
+    def heard(self) -> Mapping[int, frozenset[int]] | None:
+        """From the manifest; None before the run, or where it kept only some clients' messages."""
+        return None if self.artifacts is None else heard(self.artifacts)
+
+    @cached_property
+    def method(self) -> RoundMethod:
+        found: RoundMethod = plugin("methods", self.config.method, "method")
+        return found
+
+    @cached_property
+    def aggregator(self) -> Aggregator:
+        found: Aggregator = plugin("aggregators", self.config.aggregator, "aggregator")
+        return found
+
+    @cached_property
+    def prototype_aggregator(self) -> Aggregator:
+        found: Aggregator = plugin("aggregators", self.config.prototype_aggregator, "prototype_aggregator")
+        return found
+
+    @cached_property
+    def compromise(self) -> Compromise:
+        """Who is compromised, and by what."""
+        if self.config.adversary is None:
+            return Compromise()
+        adversary: Adversary = plugin("adversaries", self.config.adversary, "adversary")
+        return Compromise(adversary, adversary.compromised(self.clients, self.streams))
+
+    @cached_property
+    def protections(self) -> list[Protection]:
+        return [
+            plugin("protections", spec, f"protections[{i}]") for i, spec in enumerate(self.config.protections)
+        ]
+
+    @cached_property
+    def private(self) -> PrivateTraining | None:
+        """How clients train, where a protection says so; raises UserError where it could not hold."""
+        private = [p for p in self.protections if p.training() is not None]
+        if not private:
+            return None
+        if len(private) > 1:
+            raise UserError("protections: two of them say how clients train", hint="keep one of them")
+        if not self.method.bounded_by_training():
+            raise UserError(
+                f"{private[0].title} does not bound what {self.method.card.title} sends: its clients use "
+                "their data outside of local training too",
+                hint="use fedavg, fedprox or another method that only averages trained models, or "
+                "clip and noise the messages with dp_gaussian",
+            )
+        return private[0].training()
+
+    @cached_property
+    def make_net(self) -> "partial[Net]":
+        """Builds the model; picklable, so that worker processes can."""
+        model = self.config.federation.model
+        return maker(model, self.data.shape, len(self.data.classes), "federation.model")
+
+    def initial(self) -> State:
+        """The weights every client starts from, drawn from the stream "model"."""
+        asked = repr(self.config.federation.model), self.data.shape, len(self.data.classes), self.config.seed
+        first = shared(("first model", *asked), lambda: state_of(initialise(self.make_net, self.streams)))
+        return {name: values.clone() for name, values in first.items()}
+
+
+def maker(spec: PluginSpec, shape: tuple[int, ...], classes: int, where: str) -> "partial[Net]":
+    """Builds the network that one entry of the config names."""
+    cls = catalog.load("models", spec.name)
+    if not issubclass(cls, Net):
+        if spec.settings:
+            raise UserError(
+                f"{where}: {spec.name} takes no settings",
+                hint="derive it from fedaudit.fl.model.Net to give it a Config",
+            )
+        return partial(build_foreign, cls, shape, classes)
+    return partial(build, cls, shape, classes, checked(cls.Config, spec.settings, where))
+
+
+def build(cls: type[Net], shape: tuple[int, ...], classes: int, config: Any) -> Net:
+    return cls(shape, classes, config)
+
+
+def build_foreign(cls: type[nn.Module], shape: tuple[int, ...], classes: int) -> Net:
+    """A user's own nn.Module: called with (shape, classes) where it takes them, else with nothing."""
+    try:
+        return adapt(cls(shape, classes))
+    except TypeError:
+        return adapt(cls())
+
+
+def plugin(kind: str, spec: PluginSpec, where: str) -> Any:
+    """The configured plugin that one entry of the config names; `kind` is a shelf of the catalogue."""
+    return configure(catalog.load(kind, spec.name), spec.settings, where)
+
+
+def _first(arrays: Any, limit: int | None, streams: Streams, name: str) -> Any:
+    """A random subset of `limit` examples; all where there is no limit."""
+    if limit is None or limit >= len(arrays):
+        return arrays
+    chosen = streams.numpy(name).permutation(len(arrays))[:limit]
+    chosen.sort()
+    return arrays.take(chosen)

@@ -1,0 +1,180 @@
+"""Truth: what clients hold, and examples of the auditor's own, as their files and as the run keeps them.
+
+A folder with one NAME.npz a client (arrays x [N, ...] in [0, 1] or bytes, and y [N]), or NAME/CLASS/*.png; NAME
+is the node's name in the inbox, what `identities` of the subject says of it, or client-3. Or data.npz and
+indices.json, {NAME: [rows]}. own.npz or own/ are the auditor's own examples, of the same kind and of no client.
+"""
+
+import json
+import zipfile
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from safetensors.numpy import load, save
+
+from fedaudit.audit.settings.subject import Examples, Subject
+from fedaudit.fl.data.dataset import Arrays
+from fedaudit.fl.runtime.errors import UserError
+
+OWN, NOBODY = "own", -1  # truth of the auditor's own examples, and whose they are
+MOST_BYTES = 16 * 2**30
+
+
+@dataclass(frozen=True)
+class Truth:
+    """Examples, and whose they are: a client's number, or -1 for the auditor's own."""
+
+    examples: Arrays
+    owner: NDArray[np.int64]
+
+    def to_bytes(self) -> bytes:
+        return bytes(save({"x": self.examples.x, "y": self.examples.y, "owner": self.owner}))
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> "Truth":
+        found = load(data)
+        return cls(Arrays(x=found["x"], y=found["y"]), found["owner"])
+
+    @classmethod
+    def none(cls, shape: tuple[int, ...]) -> "Truth":
+        nothing = np.zeros(0, np.int64)
+        return cls(Arrays(x=np.zeros((0, *shape), np.float32), y=nothing), nothing)
+
+
+def load_truth(folder: Path, subject: Subject, nodes: Mapping[str, str]) -> Truth:
+    """The folder's examples; `nodes`: client/3 -> node. Raises UserError that names what is wrong."""
+    if not folder.is_dir():
+        raise UserError(f"no folder {folder}", hint="--truth is a folder with one NAME.npz for each client")
+    whose = _names(subject, nodes)
+    found = dict(_parts(folder, subject.examples))
+    if not found:
+        raise UserError(f"{folder} holds no truth", hint="write NAME.npz with arrays x and y for each client")
+    parts, owners = [], []
+    for name, (x, y) in sorted(found.items()):
+        if name != OWN and name not in whose:
+            raise UserError(
+                f"{folder}: truth of {name!r:.60}, and no client of the inbox has that name",
+                hint="name it after a node, or say in `identities` of the subject which node it is",
+            )
+        parts.append(_checked(folder / name, x, y, subject.examples))
+        owners.append(np.full(len(y), NOBODY if name == OWN else whose[name], np.int64))
+    missing = [t for t in subject.identities.values() if t not in found]
+    if missing:
+        raise UserError(f"identities names {missing[0]!r:.60}, and {folder} has no such truth", hint="add it")
+    x, y = np.concatenate([p[0] for p in parts]), np.concatenate([p[1] for p in parts])
+    return Truth(Arrays(x=x, y=y), np.concatenate(owners))
+
+
+def example_shape(folder: Path) -> list[int]:
+    """Of the first example in a folder of truth. Raises UserError where there is none that says it."""
+    for path in sorted(folder.glob("*.npz")) if folder.is_dir() else ():
+        return list(map(int, _npz(path)["x"].shape[1:]))
+    raise UserError(f"{folder} holds no NAME.npz that says a shape", hint="state examples.shape by hand")
+
+
+def _names(subject: Subject, nodes: Mapping[str, str]) -> dict[str, int]:
+    """Name of truth -> client."""
+    known = {node: int(party.partition("/")[2]) for party, node in nodes.items()}
+    if unknown := [n for n in subject.identities if n not in known]:
+        raise UserError(
+            f"identities names node {unknown[0]!r:.60}, which the inbox does not know",
+            hint=f"it knows {', '.join(sorted(known)[:5]) or 'no nodes'}",
+            key="subject.identities",
+        )
+    by_number = {f"client-{k}": k for k in known.values()}
+    own = {name: k for name, k in known.items() if name not in subject.identities}
+    return by_number | own | {truth: known[node] for node, truth in subject.identities.items()}
+
+
+def _parts(folder: Path, examples: Examples) -> Any:
+    indices = folder / "indices.json"
+    if indices.is_file():
+        arrays = _npz(folder / "data.npz")
+        try:
+            told = json.loads(indices.read_bytes())
+            for name, rows in told.items():
+                chosen = np.asarray(rows, np.int64).reshape(-1)
+                yield str(name), (arrays["x"][chosen], arrays["y"][chosen])
+        except (ValueError, TypeError, AttributeError, IndexError) as error:
+            raise UserError(f"{indices} is not valid: {error}", hint="write {NAME: [row, row, ...]}") from error
+    for path in sorted(folder.iterdir()):
+        if path.suffix == ".npz" and (path.stem != "data" or not indices.is_file()):
+            arrays = _npz(path)
+            yield path.stem, (arrays["x"], arrays["y"])
+        elif path.is_dir():
+            yield path.name, _images(path, examples)
+
+
+def _npz(path: Path) -> dict[str, NDArray[Any]]:
+    try:
+        with zipfile.ZipFile(path) as archive:
+            if sum(entry.file_size for entry in archive.infolist()) > MOST_BYTES:
+                raise ValueError(f"it unpacks to more than {MOST_BYTES / 2**30:g} GiB")
+        with np.load(path, allow_pickle=False) as file:
+            arrays = {k: file[k] for k in ("x", "y")}
+    except (OSError, ValueError, KeyError, EOFError, zlib.error, zipfile.BadZipFile, MemoryError) as error:
+        raise UserError(
+            f"cannot read {path}: {error}",
+            hint="write it with numpy.savez(path, x=..., y=...); arrays of Python objects are refused",
+        ) from error
+    return arrays
+
+
+def _images(folder: Path, examples: Examples) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Images of a folder with one folder a class."""
+    from PIL import Image
+
+    xs, ys = [], []
+    for path in sorted(p for p in folder.rglob("*") if p.is_file()):
+        label = path.parent.name
+        if label not in examples.classes:
+            raise UserError(f"{path}: no class is called {label!r:.60}", hint="folders are named as the classes")
+        try:
+            with Image.open(path) as image:
+                pixels = np.asarray(image.convert("L" if examples.shape[0] == 1 else "RGB"))
+        except OSError as error:
+            raise UserError(f"cannot read {path}: {error}", hint="images only") from error
+        xs.append(pixels[None] if pixels.ndim == 2 else pixels.transpose(2, 0, 1))
+        ys.append(examples.classes.index(label))
+    if len({x.shape for x in xs}) != 1:
+        raise UserError(f"{folder} holds no images, or images of different sizes", hint="resize them alike")
+    return np.stack(xs), np.array(ys, np.int64)
+
+
+def _checked(
+    path: Path, x: NDArray[Any], y: NDArray[Any], examples: Examples
+) -> tuple[NDArray[Any], NDArray[np.int64]]:
+    """As the contract of examples wants them; the layout is never guessed."""
+    shape = tuple(examples.shape)
+    if x.shape[1:] != shape:
+        turned = sorted(x.shape[1:]) == sorted(shape)
+        raise UserError(
+            f"{path}: examples are {list(x.shape[1:])}, and the subject says {list(shape)}",
+            hint="the order of the axes differs: give them as [channels, height, width]"
+            if turned
+            else "give every example in the stated shape; a grey image has one channel, x[:, None]",
+        )
+    if x.dtype == np.uint8 and len(shape) == 3:
+        x = x.astype(np.float32) / np.float32(255)
+    elif x.dtype.kind == "f" and np.isfinite(x).all() and (not x.size or (x.min() >= 0 and x.max() <= 1)):
+        x = x.astype(np.float32)
+    elif not (x.dtype.kind in "iu" and len(shape) == 1):
+        raise UserError(
+            f"{path}: examples are {x.dtype} and not bytes, nor finite numbers from 0 to 1",
+            hint="give them before normalisation; mean and std of the subject say what the model sees",
+        )
+    if y.shape != (len(x),) or y.dtype.kind not in "iu":
+        raise UserError(
+            f"{path}: y is {y.dtype} {list(y.shape)}, not {len(x)} whole numbers", hint="one label each"
+        )
+    if len(y) and (y.min() < 0 or y.max() >= len(examples.classes)):
+        raise UserError(
+            f"{path}: label {int(y.max())}, and the subject names {len(examples.classes)} classes",
+            hint="labels count from 0 in the order of `classes`",
+        )
+    return (x.astype(np.int64) if x.dtype.kind in "iu" else x), y.astype(np.int64)

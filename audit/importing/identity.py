@@ -1,0 +1,134 @@
+"""Who is who: whether the node that is said to be a client really holds what is said to be its truth.
+
+A wrong map makes every attack look weak, so it is never taken on trust. Example counts decide where they differ
+from client to client; else the loss of every client's latest upload on every client's data: among the uploads, a
+client's own must fit its data best. If uploads and data were matched at random, at least h of k clients would be
+their own best with probability P(at least h fixed points of a random permutation); below LEVEL the map holds.
+Where the best assignment (Hungarian method) is another one, and that is as unlikely, the map is contradicted.
+"""
+
+import math
+from collections.abc import Mapping
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy.optimize import linear_sum_assignment
+
+from fedaudit.audit.case.messages import messages
+from fedaudit.audit.case.recorded import RecordedCase
+from fedaudit.audit.importing.protections import acts_on
+from fedaudit.audit.observer.models import KnownArchitecture
+from fedaudit.fl.artifact import Artifact
+from fedaudit.fl.kinds import UPDATES, Kind
+from fedaudit.reports.imported import Check
+
+TITLE = "Who is who"
+LEVEL = 0.01
+MOST_CLIENTS = 60  # of a matrix
+MOST_EXAMPLES = 500  # of a client, for its losses
+
+
+def who(case: RecordedCase, latest: list[Artifact]) -> Check:
+    """The map from nodes to truth; `latest` holds clients' latest uploads and the broadcasts of those rounds."""
+    if not case.parts:
+        return Check(
+            id="who", title=TITLE, status="open", text="No client's examples were given: nothing to mix up."
+        )
+    if not any(a.kind in UPDATES or a.kind == Kind.NUM_EXAMPLES for a in latest):
+        text = "No client's message was recorded: what is measured is measured on what all are said to hold."
+        return Check(id="who", title=TITLE, status="declared", text=text)
+    counts = {int(str(a.sender.index)): int(a.payload["count"]) for a in latest if a.kind == Kind.NUM_EXAMPLES}
+    if acts_on(case.protections, latest, Kind.NUM_EXAMPLES):  # said to be noised
+        counts = {}
+    held = {k: len(rows) for k, rows in case.parts.items()}
+    told = {k: n for k, n in counts.items() if k in held}
+    wrong = [k for k, n in told.items() if n != held[k]]
+    alone = {k for k, n in told.items() if list(counts.values()).count(n) == 1}  # of all clients that were heard
+    by_counts = (
+        f"{len(told) - len(wrong)} of {len(told)} clients sent the number of examples that their truth has"
+    )
+    if told and len(wrong) == 0 and len(alone) == len(held):
+        text = f"{by_counts}, and no other client has that number."
+        return _with_matrix(case, latest, Check(id="who", title=TITLE, status="holds", text=text))
+    found = _with_matrix(case, latest, _by_loss(case, latest))
+    if wrong:
+        k = wrong[0]
+        text = (
+            f"Client {k} sent {told[k]:,} as its number of examples, and its truth has {held[k]:,}; {by_counts}. "
+        )
+        return found.model_copy(update={"status": "contradicted", "text": text + found.text})
+    return found
+
+
+def matches(hits: int, clients: int) -> float:
+    """Probability that a random permutation of `clients` keeps at least `hits` in their place."""
+    total = 0.0
+    for h in range(hits, clients + 1):
+        rest = clients - h
+        total += sum((-1) ** i / math.factorial(i) for i in range(rest + 1)) / math.factorial(h)
+    return min(1.0, max(0.0, total))
+
+
+def losses(case: RecordedCase, latest: list[Artifact]) -> tuple[list[int], NDArray[np.float64]]:
+    """Clients with truth and an upload, and [upload, data] mean loss; empty where no network is known."""
+    models = client_models(latest)
+    clients = sorted(models.keys() & case.parts.keys())[:MOST_CLIENTS]
+    if case.make_net is None or len(clients) < 2:
+        return [], np.zeros((0, 0))
+    run, rng, train = KnownArchitecture(case.make_net, case.data), case.streams.numpy("who"), case.data.train
+    rows = {k: np.sort(rng.permutation(case.parts[k])[:MOST_EXAMPLES]) for k in clients}
+    table = np.zeros((len(clients), len(clients)))
+    for i, k in enumerate(clients):
+        net = run(models[k])
+        for j, other in enumerate(clients):
+            x, y = train.x[rows[other]], torch.from_numpy(train.y[rows[other]])
+            logits = torch.from_numpy(net.logits(x)).double()
+            table[i, j] = float(torch.nn.functional.cross_entropy(logits, y))
+    return clients, table
+
+
+def _by_loss(case: RecordedCase, latest: list[Artifact]) -> Check:
+    clients, table = losses(case, latest)
+    if not clients:
+        why = "the network is not stated" if case.make_net is None else "fewer than two clients can be compared"
+        return Check(id="who", title=TITLE, status="open", text=f"Could not be checked: {why}.")
+    k = len(clients)
+    own = int((table.argmin(axis=0) == np.arange(k)).sum())
+    chance = matches(own, k)
+    text = f"Of {k} clients' data, {own} are fitted best by that client's own upload; matched at random "
+    text += f"that many or more would be with probability {chance:.2g}."
+    if chance <= LEVEL:
+        return Check(id="who", title=TITLE, status="holds", text=text)
+    centred = table - np.median(table, axis=0)
+    _, best = linear_sum_assignment(centred.T)  # upload of each data
+    other = int((table.argmin(axis=0) == best).sum())
+    moved = [f"{clients[j]} by that of {clients[i]}" for j, i in enumerate(best) if i != j]
+    if moved and matches(other, k) <= LEVEL:
+        text += f" Another map fits: data of client {', '.join(moved[:8])}. The stated map is not theirs."
+        return Check(id="who", title=TITLE, status="contradicted", text=text)
+    return Check(id="who", title=TITLE, status="open", text=f"{text} That does not tell who is who.")
+
+
+def _with_matrix(case: RecordedCase, latest: list[Artifact], check: Check) -> Check:
+    clients, table = losses(case, latest)
+    return check.model_copy(update={"matrix": table.round(4).tolist(), "names": [f"client/{k}" for k in clients]})
+
+
+def client_models(latest: list[Artifact]) -> dict[int, Mapping[str, NDArray[np.generic]]]:
+    """Client -> its latest model; a change is added to what the round began with."""
+    start = {a.round: a.payload for a in latest if a.kind == Kind.GLOBAL_MODEL}
+    found: dict[int, Mapping[str, NDArray[np.generic]]] = {}
+    for a in latest:
+        if a.kind not in UPDATES or a.sender.index is None:
+            continue
+        if a.kind == Kind.LOCAL_MODEL:
+            found[a.sender.index] = dict(a.payload)
+        elif a.round in start:
+            base = start[a.round]
+            found[a.sender.index] = {n: base[n] + v for n, v in a.payload.items() if n in base}  # type: ignore[operator]
+    return found
+
+
+def latest_uploads(case: RecordedCase) -> list[Artifact]:
+    return messages(case.artifacts, {*UPDATES, Kind.NUM_EXAMPLES, Kind.GLOBAL_MODEL}, "latest")

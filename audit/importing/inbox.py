@@ -1,0 +1,293 @@
+"""Taking in an inbox: every byte of it comes from somebody else, and is checked before it lies in a run folder.
+
+Nothing is unpickled or executed. Names are plain, files lie inside and are no links, sizes and counts stay below
+limits given beforehand, a file is what its SHA-256 says, and the header of a file is read before its arrays. The
+first thing wrong ends the import with one sentence. A message that is not finite is left out and counted, as the
+server would have rejected it.
+"""
+
+import json
+import math
+import re
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from safetensors import SafetensorError
+from safetensors.numpy import load
+
+from fedaudit.fl.artifact import Channel, Party, Role
+from fedaudit.fl.kinds import Kind
+from fedaudit.fl.recording.recorder import FORMAT, MANIFEST, VERSION, lines
+from fedaudit.fl.runtime import durable
+from fedaudit.fl.runtime.errors import UserError
+
+NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]*(/[A-Za-z0-9_][A-Za-z0-9_.+-]*)*")
+PARTY = re.compile(r"server|public|client|(client|mediator)/\d{1,7}")
+NUMBERED = re.compile(r"client/\d{1,7}")
+NODE = re.compile(r"[\w.:@-]{1,200}", re.ASCII)
+BYTES = {"F64": 8, "F32": 4, "F16": 2, "I64": 8, "I32": 4, "I16": 2, "I8": 1}
+BYTES |= {"U64": 8, "U32": 4, "U16": 2, "U8": 1, "BOOL": 1}
+AT_CLIENTS = ("flower-client", "nvflare-client")  # recorders that cannot know who reads what they send
+MOST_OF_A_HEADER = 10_000_000
+FORBIDDEN = (b"PK\x03\x04", b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05", b"\x93NUMPY")
+RECIPE = (
+    "convert it where it was made: load it there, then Inbox.message(...) of the file that "
+    "`fedaudit recorder plain` writes"
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limits:
+    """What an inbox may hold at most."""
+
+    messages: int = 2_000_000
+    message_bytes: int = 2**31
+    bytes: int = 64 * 2**30
+    arrays: int = 100_000  # in a message
+    rounds: int = 1_000_000
+
+
+@dataclass
+class Taken:
+    """What came in."""
+
+    recorder: str = ""
+    nodes: dict[str, str] = field(default_factory=dict)  # client/3 -> node
+    errors: list[str] = field(default_factory=list)  # that the recorder counted
+    left_out: list[str] = field(default_factory=list)  # messages that were not finite
+    messages: int = 0
+    bytes: int = 0
+
+
+def take_in(
+    inbox: Path, out: Path, limits: Limits | None = None, sees: Mapping[Any, Sequence[str]] | None = None
+) -> Taken:
+    """Copy an inbox into `out`, an artifacts folder; `sees` says who could read a channel, where that is stated.
+
+    Raises UserError for the first thing that is not what a recorder leaves.
+    """
+    limits, taken = limits or Limits(), Taken()
+    for _ in _parsed(inbox, limits):  # every line, before anything is written
+        pass
+    log, traffic, told = None, _Counted(), False
+    for line in _parsed(inbox, limits):
+        if log is None:
+            durable.remove(out / MANIFEST)
+            log = durable.Log(out / MANIFEST)
+            log.add({"format": FORMAT, "version": VERSION})
+        if "message" in line:
+            data = _file(inbox, str(line["message"]), str(line["sha256"]), limits, taken)
+            arrays = _arrays(inbox, line, data, limits)
+            if broken := _not_finite(arrays):
+                taken.left_out.append(f"{line['message']}: {broken} holds NaN or infinity")
+                continue
+            if sees and line["channel"] in sees:
+                _admitted(line, sees[line["channel"]], taken.recorder)
+                line = line | {"seen_by": list(sees[line["channel"]])}
+            log.attach(out / f"{line['message']}.safetensors", data)
+            traffic.add(line, arrays)
+            taken.messages, taken.bytes = taken.messages + 1, taken.bytes + len(data)
+        elif "traffic" in line:
+            told = True
+        elif "party" in line:
+            taken.nodes[line["party"]] = line["node"]
+        elif "error" in line:
+            taken.errors.append(str(line["error"])[:300])
+        else:
+            taken.recorder = str(line.get("recorder", ""))[:40]
+        if "format" not in line:
+            log.add(line)
+    if log is None or not taken.messages:
+        raise UserError(f"{inbox} holds no message", hint="record at least one round; `fedaudit doctor INBOX`")
+    for line in [] if told else traffic.lines():
+        log.add(line)
+    durable.sync([log])
+    log.close()
+    return taken
+
+
+def _admitted(line: Mapping[str, Any], stated: Sequence[str], recorder: str) -> None:
+    """Raises UserError where a statement takes away a reader that the recorder itself saw reading."""
+    read, told = ({p.partition("/")[0] for p in some} for some in (line["seen_by"], stated))
+    if recorder not in AT_CLIENTS and (hidden := sorted(read - told)):
+        raise UserError(
+            f"subject.sees takes {hidden[0]} from who reads the {line['channel']}, and the recorder "
+            f"{recorder or 'of this inbox'} noted that it read {line['message']}",
+            hint="leave it out; a server that aggregates securely has no single upload to record",
+            key="subject.sees",
+        )
+
+
+def inspect(inbox: Path, limits: Limits | None = None) -> Iterator[dict[str, Any]]:
+    """The lines of an inbox, checked, without their files."""
+    return _parsed(inbox, limits or Limits())
+
+
+def header(path: Path) -> dict[str, tuple[str, tuple[int, ...]]]:
+    """Name -> type and shape of each array of a message's file, without its arrays."""
+    with open(path, "rb") as file:
+        head = file.read(8 + MOST_OF_A_HEADER)
+    return _header(head, path.stat().st_size, path)
+
+
+def _parsed(inbox: Path, limits: Limits) -> Iterator[dict[str, Any]]:
+    if not (inbox / MANIFEST).is_file() or (inbox / MANIFEST).is_symlink():
+        others = sorted(p.name for p in inbox.glob("*")) if inbox.is_dir() else []
+        bad = [n for n in others if n.endswith((".pt", ".pth", ".pkl", ".pickle", ".npz", ".fobs", ".bin"))]
+        if bad:
+            raise UserError(f"{inbox} holds {bad[0]!r:.80} and no {MANIFEST}: it is not an inbox", hint=RECIPE)
+        raise UserError(f"no {MANIFEST} in {inbox}", hint="give the folder that a recorder wrote")
+    names: set[str] = set()
+    for number, line in enumerate(lines(inbox), start=1):
+        where = f"{inbox / MANIFEST} line {number}"
+        if number > limits.messages:
+            raise UserError(
+                f"{inbox / MANIFEST} has more than {limits.messages:,} lines", hint="import fewer rounds"
+            )
+        try:
+            _checked(line, limits)
+        except (ValueError, TypeError, KeyError, OverflowError) as error:
+            raise UserError(f"{where} is not valid: {error}", hint="docs/artifact-format.md") from error
+        if "message" in line:
+            if line["message"] in names:
+                raise UserError(
+                    f"{where}: message {line['message']!r} is listed twice", hint="names are used once"
+                )
+            names.add(line["message"])
+        yield line
+
+
+def _checked(line: Mapping[str, Any], limits: Limits) -> None:
+    """Raises ValueError and the like for what no recorder writes."""
+    if "party" in line and not (NUMBERED.fullmatch(str(line["party"])) and NODE.fullmatch(str(line["node"]))):
+        raise ValueError("a party is client/NUMBER, with a node of plain characters")
+    if "message" not in line and "traffic" not in line:
+        return
+    if type(line["round"]) is not int or not 0 <= line["round"] <= limits.rounds:
+        raise ValueError(f"round must be a whole number up to {limits.rounds:,}")
+    Channel(line["channel"])
+    readers, sender = line["seen_by"], line["sender"]
+    if not isinstance(readers, list) or len(readers) > limits.messages:
+        raise ValueError("seen_by must be a list")
+    for party in [sender, *readers, *line.get("receivers", [])]:
+        if not isinstance(party, str) or (not PARTY.fullmatch(party) and party != "mediator"):
+            raise ValueError(f"{party!r:.40} is no party")
+    if "message" in line:
+        name = line["message"]
+        if not isinstance(name, str) or len(name) > 300 or not NAME.fullmatch(name):
+            raise ValueError(f"{name!r:.60} is no name of a message: letters, digits, . _ + - and / between them")
+        if not isinstance(line["kinds"], list) or not line["kinds"]:
+            raise ValueError("kinds must be a list")
+        for kind in line["kinds"]:
+            Kind(kind)
+        if line["channel"] == Channel.UPLINK and Party.parse(sender).role != Role.CLIENT:
+            raise ValueError(f"{sender} sends no uplink")
+    else:
+        Kind(line["traffic"])
+        if any(type(line[k]) is not int or line[k] < 0 for k in ("senders", "messages", "bytes")):
+            raise ValueError("senders, messages and bytes are whole numbers")
+
+
+def _file(inbox: Path, name: str, digest: str, limits: Limits, taken: Taken) -> bytes:
+    path = inbox / f"{name}.safetensors"
+    if path.resolve() != inbox.resolve() / f"{name}.safetensors":
+        raise UserError(
+            f"{path} is a link or leads through one", hint="do not trust this inbox; its files lie in it"
+        )
+    if not path.is_file():  # nor a pipe, which would never end
+        raise UserError(f"{path} is missing or is not a file", hint="copy the whole inbox")
+    size = path.stat().st_size
+    if size > limits.message_bytes or taken.bytes + size > limits.bytes:
+        raise UserError(
+            f"{path} brings the inbox above its limit of {limits.bytes / 2**30:g} GiB, "
+            f"{limits.message_bytes / 2**30:g} GiB a message",
+            hint="`--most-gib` raises it",
+        )
+    with open(path, "rb") as file:
+        data = file.read(size + 1)
+    if sha256(data).hexdigest() != digest:
+        raise UserError(
+            f"{path} is not the file that was recorded: its SHA-256 differs", hint="copy the inbox once more"
+        )
+    return data
+
+
+def _arrays(inbox: Path, line: Mapping[str, Any], data: bytes, limits: Limits) -> dict[str, Any]:
+    path = inbox / f"{line['message']}.safetensors"
+    found = _header(data, len(data), path)
+    if len(found) > limits.arrays:
+        raise UserError(f"{path} has {len(found):,} arrays", hint=f"at most {limits.arrays:,} in a message")
+    for name in found:
+        kind, _, part = name.partition("/")
+        if kind not in line["kinds"] or not part or not part.isprintable() or len(part) > 300:
+            raise UserError(
+                f"{path} holds {name!r:.80}, which its line does not list",
+                hint="arrays are named kind/name, with kind in the line's kinds",
+            )
+    try:
+        arrays: dict[str, Any] = load(data)
+    except (SafetensorError, ValueError, KeyError) as error:
+        raise UserError(f"{path} is damaged: {error}", hint="write it with safetensors") from error
+    return arrays
+
+
+def _header(data: bytes, size: int, path: Path) -> dict[str, tuple[str, tuple[int, ...]]]:
+    """Checked against the file's size, so that no array is larger than the file it is in."""
+    if data[:8].startswith(FORBIDDEN):
+        raise UserError(f"{path} is a pickle, an archive or a numpy file, not safetensors", hint=RECIPE)
+    try:
+        length = int.from_bytes(data[:8], "little")
+        if len(data) < 8 or length > min(size - 8, MOST_OF_A_HEADER):
+            raise ValueError(f"its header says {length:,} bytes")
+        entries = json.loads(data[8 : 8 + length])
+        found = {}
+        for name, entry in entries.items():
+            if name == "__metadata__":
+                continue
+            shape, (start, end) = tuple(entry["shape"]), entry["data_offsets"]
+            if any(type(n) is not int or n < 0 for n in (*shape, start, end)) or len(shape) > 16:
+                raise ValueError(f"array {name!r:.60} has no shape")
+            if entry["dtype"] not in BYTES:
+                raise ValueError(f"array {name!r:.60} has type {entry['dtype']!r:.20}; send float32 or float16")
+            if math.prod(shape) * BYTES[entry["dtype"]] != end - start or end > size - 8 - length:
+                raise ValueError(f"array {name!r:.60} of {math.prod(shape):,} numbers is not in the file")
+            found[name] = (str(entry["dtype"]), shape)
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        raise UserError(f"{path} is not safetensors: {error}", hint="write it with safetensors") from error
+    return found
+
+
+def _not_finite(arrays: Mapping[str, Any]) -> str:
+    """The first array that is not finite; empty where all are."""
+    bad = (n for n, a in arrays.items() if np.issubdtype(a.dtype, np.inexact) and not np.isfinite(a).all())
+    return next(bad, "")
+
+
+class _Counted:
+    """Traffic, from the messages themselves."""
+
+    def __init__(self) -> None:
+        self._counts: dict[tuple[int, str, str, str, tuple[str, ...]], list[int]] = defaultdict(lambda: [0, 0])
+        self._senders: dict[Any, set[str]] = defaultdict(set)
+
+    def add(self, line: Mapping[str, Any], arrays: Mapping[str, Any]) -> None:
+        copies = max(1, len(line.get("receivers", ()))) if line["sender"] == str(Role.SERVER) else 1
+        readers = tuple(sorted({s.partition("/")[0] for s in line["seen_by"]}))
+        for kind in line["kinds"]:
+            key = (line["round"], line["channel"], kind, line["sender"].partition("/")[0], readers)
+            size = sum(a.nbytes for name, a in arrays.items() if name.startswith(f"{kind}/"))
+            self._counts[key][0] += copies
+            self._counts[key][1] += copies * size
+            self._senders[key].add(line["sender"])
+
+    def lines(self) -> Iterator[dict[str, Any]]:
+        for key, (messages, size) in self._counts.items():
+            round, channel, kind, sender, readers = key
+            line = {"traffic": kind, "round": round, "channel": channel, "sender": sender}
+            line |= {"senders": len(self._senders[key]), "seen_by": list(readers)}
+            yield line | {"messages": messages, "bytes": size}

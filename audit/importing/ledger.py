@@ -1,0 +1,39 @@
+"""The ledger of a recorded federation: its operator's own, or what the claimed protections would have entered.
+
+Either way it is a declaration: nobody could see the noise being added. Without a claim every message is listed as
+released in clear.
+"""
+
+from pathlib import Path
+
+from fedaudit.audit.accounting.recompute import lines, uploads
+from fedaudit.audit.case.recorded import RecordedCase
+from fedaudit.audit.case.run_folder import RunDir
+from fedaudit.fl import ledger
+from fedaudit.fl.ledger import Release
+from fedaudit.fl.recording.recorder import manifest
+from fedaudit.fl.runtime.errors import UserError
+
+BROUGHT = "stated-ledger.jsonl"  # the operator's own, as `fedaudit import` copied it
+
+
+def stated_ledger(run: RunDir, case: RecordedCase) -> list[Release]:
+    """Every release that is stated; raises UserError where the operator's own file is not a ledger."""
+    own: Path = run.path / BROUGHT
+    if own.is_file():
+        return ledger.read(run.inside(own.absolute()))
+    traffic = uploads(list(manifest(case.artifacts)))
+    rounds = {x.round for x in traffic}
+    found: list[Release] = []
+    heard = case.heard
+    for k in range(case.clients):
+        present = {t for t in rounds if heard is None or k in heard.get(t, frozenset())}
+        made = lines(case, [x for x in traffic if x.round in present], present, k)
+        if made is None:
+            raise UserError(
+                "what the claimed protections enter into a ledger cannot be told for these messages",
+                hint="check subject.protections; they must act on kinds that clients sent",
+                key="subject.protections",
+            )
+        found += [r for r in made if r not in found] if len(found) < 1000 else made
+    return sorted(found, key=lambda r: r.round)

@@ -1,0 +1,241 @@
+"""What is what: names, shapes and meaning of what was sent, and whether the next model follows from the uploads.
+
+A model that the stated network has no place for is refused, since every attack would run on something else.
+Whether an upload is a model or a change is seen from its direction: a model points where the one it began with
+does. The aggregate is recomputed from the uploads with the stated weights; what differs from it is not explained
+away: clients that were not heard, other weights, an optimiser of the server, or central noise.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from fedaudit.audit.case.recorded import RecordedCase
+from fedaudit.fl.artifact import Artifact, Channel
+from fedaudit.fl.kinds import MODEL, UPDATES, Kind
+from fedaudit.fl.recording.recorder import manifest, read_message
+from fedaudit.fl.runtime.errors import UserError
+from fedaudit.fl.wire.protection import Protection, published_noise
+from fedaudit.reports.imported import Check
+
+ALIKE = 1e-4  # relative to what a round changes: a mean in another order of sums
+MOST_CLIENTS = 2_000  # of a round that is recomputed
+ROUNDS = 3  # recomputed, the latest
+MOST_LOOKED_AT = 200  # messages whose names and shapes are compared
+Values = NDArray[np.float64]
+
+
+def shapes(case: RecordedCase) -> None:
+    """Raises UserError where the stated network has no such parameter, or of another shape."""
+    if case.make_net is None:
+        return
+    own = {name: tuple(v.shape) for name, v in case.make_net().state_dict().items()}
+    first = [line for line in manifest(case.artifacts) if "message" in line][:MOST_LOOKED_AT]
+    for artifact in (a for line in first for a in read_message(case.artifacts, line)):
+        if dict(artifact.kind.arrays) != MODEL:
+            continue
+        for name, value in artifact.payload.items():
+            if name not in own or own[name] != value.shape:
+                has = (
+                    f"{list(own[name])} there"
+                    if name in own
+                    else f"unknown to it; it has {', '.join(list(own)[:4])}"
+                )
+                raise UserError(
+                    f"{artifact.id} holds {name!r:.80} {list(value.shape)}, and subject.model: {has}",
+                    hint="state the network that was trained; arrays are named as in its state_dict()",
+                    key="subject.model",
+                )
+        absent = [n for n in own if n not in artifact.payload and "num_batches" not in n]
+        if artifact.kind == Kind.GLOBAL_MODEL and absent:
+            raise UserError(
+                f"{artifact.id} lacks {absent[0]!r:.80}, which the network that subject.model names has",
+                hint="state the network that was trained, and record all of its weights",
+                key="subject.model",
+            )
+    _runs(case)
+
+
+def _runs(case: RecordedCase) -> None:
+    """Raises UserError where the stated network does not take examples of the stated shape."""
+    assert case.make_net is not None
+    shape, classes = tuple(case.subject.examples.shape), len(case.data.classes)
+    if len(shape) == 1:  # tokens
+        return
+    try:
+        with torch.no_grad():
+            found = tuple(case.make_net().eval()(torch.zeros(2, *shape)).shape)
+    except Exception as error:  # other people's code
+        raise UserError(
+            f"the stated network does not take examples of the stated shape {list(shape)}: {str(error)[:200]}",
+            hint="[channels, height, width] of one example, as the network is given it",
+            key="subject.examples.shape",
+        ) from error
+    if found != (2, classes):
+        raise UserError(
+            f"the network gives {found[-1] if found else 0} outputs, and {classes} classes are stated",
+            hint="name every class, in the order of the outputs",
+            key="subject.examples.classes",
+        )
+
+
+def meaning(latest: list[Artifact]) -> Check:
+    """Whether what is recorded as models are models, and changes changes."""
+    start = {a.round: a.payload for a in latest if a.kind == Kind.GLOBAL_MODEL}
+    found = []
+    for a in latest:
+        if a.kind in UPDATES and a.round in start:
+            u, g = _flat(a.payload, start[a.round]), _flat(start[a.round], a.payload)
+            scale = float(np.linalg.norm(u) * np.linalg.norm(g))
+            if scale > 0:
+                found.append((a, float(u @ g) / scale))
+    title = "Models or changes"
+    if not found:
+        return Check(
+            id="meaning", title=title, status="open", text="No upload was recorded with what it began with."
+        )
+    middle = float(np.median([r for _, r in found]))
+    is_model, kind = middle > 0.5, found[0][0].kind
+    text = (
+        f"Uploads are recorded as {kind}; their direction agrees with the model they began with by {middle:.2f}"
+    )
+    if (is_model and kind == Kind.LOCAL_MODEL) or (middle < 0.5 and kind == Kind.MODEL_DELTA):
+        return Check(id="meaning", title=title, status="holds", text=f"{text}, as {kind.words} does.")
+    other = Kind.LOCAL_MODEL if is_model else Kind.MODEL_DELTA
+    raise UserError(
+        f"{text}: they look like {other}",
+        hint=f'record with uploads="{other}", or rename the arrays; an attack on the wrong one finds nothing',
+    )
+
+
+@dataclass(frozen=True)
+class _Round:
+    """One round's uploads, the model it began with and the next one."""
+
+    number: int
+    before: Values
+    after: Values
+    uploads: Values  # [clients, parameters], models
+    weights: Values  # [clients] numbers of examples, or of steps; ones where neither was sent
+    steps: bool  # what was sent to be weighted by are steps
+
+    def residual(self, weights: Values) -> Values:
+        return np.asarray(self.after - weights @ self.uploads / weights.sum())
+
+    def apart(self, weights: Values) -> float:
+        """Distance of the next model from that mean, relative to what the round changed."""
+        return float(
+            np.linalg.norm(self.residual(weights)) / max(1e-30, float(np.linalg.norm(self.after - self.before)))
+        )
+
+
+def aggregate(case: RecordedCase) -> list[Check]:
+    """The next model from the uploads, and the central noise that is claimed on it."""
+    rounds = list(_rounds(case))
+    title, stated = "The server's model", case.subject.aggregation
+    if not rounds:
+        text = "No round was recorded with all it takes: the model it began with, its uploads and the next model."
+        checks = [Check(id="aggregate", title=title, status="open", text=text)]
+    else:
+        checks = [_follows(rounds, title, stated, central=any(p.central for p in case.protections))]
+    return checks + [_central(rounds, _central_noise(p, rounds)) for p in case.protections if p.central]
+
+
+def _follows(rounds: list[_Round], title: str, stated: str, *, central: bool) -> Check:
+    ways = {
+        "samples": max(r.apart(r.weights) for r in rounds),
+        "uniform": max(r.apart(np.ones(len(r.uploads))) for r in rounds),
+    }
+    what = {
+        "samples": f"weighted by numbers of {'steps' if rounds[0].steps else 'examples'}",
+        "uniform": "each alike",
+        "other": "some other way",
+    }
+    fits = [w for w, apart in ways.items() if apart < ALIKE]
+    many = f"in the {len(rounds)} rounds recomputed" if len(rounds) > 1 else "in the round recomputed"
+    if stated in fits:
+        text = f"It is the mean of the uploads, {what[stated]}, {many}, to {ways[stated]:.1g} of the change."
+        return Check(id="aggregate", title=title, status="holds", text=text)
+    if fits:
+        text = f"It is said to be made {what[stated]}, and {many} it is the mean of the uploads, {what[fits[0]]}."
+        return Check(id="aggregate", title=title, status="contradicted", text=text)
+    near = min(ways, key=ways.__getitem__)
+    text = (
+        f"It differs from the mean of the uploads {many} by {ways[near]:.2g} of what a round changes"
+        f" ({what[near]}): clients not recorded, other weights, an optimiser of the server, or central noise."
+    )
+    return Check(
+        id="aggregate", title=title, status="open" if stated == "other" or central else "contradicted", text=text
+    )
+
+
+def _central_noise(p: Protection, rounds: list[_Round]) -> float:
+    """Standard deviation of the claimed noise on the model, for as many as were heard where nobody says."""
+    config = p.config
+    clip, z = getattr(config, "clip_norm", 0.0), getattr(config, "noise_multiplier", 0.0)
+    heard = max((len(r.uploads) for r in rounds), default=1)
+    return published_noise([p], Kind.GLOBAL_MODEL) or float(
+        clip * z / (getattr(config, "expected", None) or heard) if z else 0.0
+    )
+
+
+def _central(rounds: list[_Round], claimed: float) -> Check:
+    title = "Central noise"
+    said = f"Noise of standard deviation {claimed:.3g} on every weight of the server's model is claimed"
+    if not rounds:
+        return Check(id="central", title=title, status="declared", text=f"{said}; no round could be recomputed.")
+    fit = min(
+        (r.residual(w) for r in rounds for w in (r.weights, np.ones(len(r.uploads)))),
+        key=lambda e: float(e.std()),
+    )
+    found = float(fit.std())
+    if found < 0.5 * claimed:
+        text = f"{said}, and what the model differs by from the mean of the recorded uploads has {found:.3g}: "
+        text += "the noise is not there." if found < 0.01 * claimed else "there is less than was claimed."
+        return Check(id="central", title=title, status="contradicted", text=text)
+    text = f"{said}; the model differs from the mean of the recorded uploads by {found:.3g}: not refuted."
+    return Check(id="central", title=title, status="declared", text=text)
+
+
+def _rounds(case: RecordedCase) -> Iterator[_Round]:
+    lines = [x for x in manifest(case.artifacts) if "message" in x]
+    down = {x["round"]: x for x in lines if x["channel"] == Channel.DOWNLINK and Kind.GLOBAL_MODEL in x["kinds"]}
+    up: dict[int, list[Mapping[str, object]]] = {}
+    for x in lines:
+        if x["channel"] == Channel.UPLINK and {*UPDATES} & {*x["kinds"]}:
+            up.setdefault(x["round"], []).append(x)
+    able = [t for t in sorted(up) if t in down and t + 1 in down and len(up[t]) <= MOST_CLIENTS]
+    for t in able[-ROUNDS:]:
+        ends = {a.round: a.payload for line in (down[t], down[t + 1]) for a in _of(case, line)}
+        before, after = ends[t], ends[t + 1]
+        rows, weights, steps = [], [], False
+        for line in up[t]:
+            own = {a.kind: a.payload for a in _of(case, line)}
+            kind = Kind.LOCAL_MODEL if Kind.LOCAL_MODEL in own else Kind.MODEL_DELTA
+            row = _flat(own[kind], before)
+            rows.append(row if kind == Kind.LOCAL_MODEL else row + _flat(before, own[kind]))
+            weights.append(_weight(own))
+            steps |= Kind.NUM_STEPS in own and Kind.NUM_EXAMPLES not in own
+        if len({len(r) for r in rows}) == 1 and len(rows[0]) == len(_flat(before, after)):
+            yield _Round(t, _flat(before, after), _flat(after, before), np.stack(rows), np.array(weights), steps)
+
+
+def _weight(own: Mapping[Kind, Mapping[str, NDArray[np.generic]]]) -> float:
+    """The number that a client sends to be weighted by: its examples, or with NVFlare its steps."""
+    if Kind.NUM_EXAMPLES in own:
+        return float(own[Kind.NUM_EXAMPLES]["count"])
+    return float(own[Kind.NUM_STEPS]["steps"]) if Kind.NUM_STEPS in own else 1.0
+
+
+def _of(case: RecordedCase, line: Mapping[str, object]) -> list[Artifact]:
+    """One message."""
+    return read_message(case.artifacts, line)
+
+
+def _flat(payload: Mapping[str, NDArray[np.generic]], like: Mapping[str, object]) -> Values:
+    """Its floating-point arrays that the other has too, one after the other."""
+    names = [n for n in sorted(payload) if n in like and payload[n].dtype.kind == "f"]
+    return np.concatenate([np.zeros(0), *(np.asarray(payload[n], np.float64).ravel() for n in names)])

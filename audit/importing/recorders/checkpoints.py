@@ -1,0 +1,53 @@
+"""Makes an inbox of the global models that a federation kept, where nothing else was recorded.
+
+    python fedaudit_recorder.py CHECKPOINTS INBOX [CLIENTS]
+
+CHECKPOINTS holds round_0.npz, round_1.npz, ... (or .safetensors, or .pt with a state_dict): the model that round
+K began with, or the last one. Runs where they were made: a .pt is loaded there, by torch with `weights_only`.
+CLIENTS, where given, is how many clients trained in every round; each model after the first is then recorded as
+made of all their examples, client-0 to client-(CLIENTS - 1), which is yours to know. No upload is in such an
+inbox: what the models leak to everybody who gets them can be audited, what the server reads of a client cannot.
+"""
+
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from safetensors.numpy import load_file
+
+from fedaudit.audit.importing.recorders.plain import Inbox
+
+NAME = re.compile(r"\D*(\d+)\.(npz|safetensors|pt|pth)")
+
+
+def arrays(path: Path) -> dict[str, Any]:
+    """The arrays of one checkpoint, by name."""
+    if path.suffix == ".npz":
+        with np.load(path, allow_pickle=False) as file:
+            return {name: file[name] for name in file.files}
+    if path.suffix == ".safetensors":
+        return dict(load_file(path))
+    import torch
+
+    found = torch.load(path, map_location="cpu", weights_only=True)
+    return {name: value.numpy() for name, value in found.items()}
+
+
+def convert(folder: Path, inbox: Inbox, clients: int = 0) -> int:
+    """Records every checkpoint of the folder as a broadcast; the number of them."""
+    rounds = {int(m[1]): path for path in sorted(folder.iterdir()) if (m := NAME.fullmatch(path.name))}
+    parties = [inbox.client(f"client-{k}") for k in range(clients)]
+    behind = list(range(len(parties)))
+    for t, path in sorted(rounds.items()):
+        more: dict[str, Any] = {"behind": {"global_model": behind}} if behind and t else {}
+        inbox.message(t, "downlink", "server", ["client"], {"global_model": arrays(path)}, **more)
+    return len(rounds)
+
+
+if __name__ == "__main__":
+    if not 3 <= len(sys.argv) <= 4:
+        sys.exit(str(__doc__))
+    made = convert(Path(sys.argv[1]), Inbox(sys.argv[2], "checkpoints"), int(sys.argv[3]) if sys.argv[3:] else 0)
+    print(f"{made} checkpoints recorded; next: fedaudit doctor {sys.argv[2]}")

@@ -1,0 +1,154 @@
+"""Records what a Flower server sends and receives, for an audit by fedaudit. Flower 1.30 or newer.
+
+One line of the ServerApp changes:
+
+    strategy.start(grid=GridTap(grid, "/data/inbox"), initial_arrays=..., num_rounds=...)
+
+It sees what crosses the server's boundary, with any strategy, wrapper or loop of your own: messages to train, and
+the models sent to be evaluated, of which the last is the final one. Flower's rounds begin at 1, the inbox's at 0.
+`uploads="model_delta"` where clients send the change of the model and not the model. Whoever cannot touch the
+server puts ClientTap into the clients: ClientApp(mods=[ClientTap("/data/inbox"), ...]), first in the list, so
+that it sees what is sent. Node ids stay in the manifest as they are, with the number of each client.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from typing import Any
+
+import numpy as np
+from flwr.serverapp import Grid
+
+from fedaudit.audit.importing.recorders.plain import Inbox
+
+TRAIN, EVALUATE = "train", "evaluate"
+
+
+def _content(message: Any, arrays: str) -> tuple[dict[str, dict[str, Any]], dict[str, float]]:
+    """Kinds of a message, its arrays under `arrays`, and all other numbers in it."""
+    found = {k: array.numpy() for record in message.content.array_records.values() for k, array in record.items()}
+    kinds: dict[str, dict[str, Any]] = {arrays: found} if found else {}
+    metrics: dict[str, float] = {}
+    for record in message.content.metric_records.values():
+        for name, value in record.items():
+            if name in ("num-examples", "num_examples"):
+                kinds["num_examples"] = {"count": np.int64(value)}
+            elif isinstance(value, int | float):
+                metrics[name] = float(value)
+    for name, value in metrics.items():
+        if "loss" in name and np.isfinite(value):  # a client's loss on its own data
+            kinds["local_loss"] = {"loss": np.float32(value)}
+    return kinds, metrics
+
+
+def _round(message: Any) -> int | None:
+    """From 0, as the strategy says it; None where it does not."""
+    for record in message.content.config_records.values():
+        if "server-round" in record:
+            return int(record["server-round"]) - 1
+    return None
+
+
+class GridTap(Grid):  # type: ignore[misc]
+    """A Grid that records what goes through another."""
+
+    def __init__(self, grid: Grid, folder: str, *, uploads: str = "local_model") -> None:
+        self._grid, self._uploads, self._inbox = grid, uploads, Inbox(folder, "flower")
+        self._next, self._rounds = 0, dict[str, int]()  # message id -> round
+
+    def send_and_receive(self, messages: Iterable[Any], *, timeout: float | None = None) -> Iterable[Any]:
+        sent = list(messages)
+        round = self._down(sent)
+        return list(self._up(self._grid.send_and_receive(sent, timeout=timeout), lambda _: round))
+
+    def push_messages(self, messages: Iterable[Any]) -> Iterable[str]:
+        sent = list(messages)
+        round = self._down(sent)
+        ids = list(self._grid.push_messages(sent))
+        self._rounds |= dict.fromkeys(ids, round)
+        return ids
+
+    def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Any]:
+        replies = self._grid.pull_messages(message_ids)
+        return list(self._up(replies, lambda m: self._rounds.get(m.metadata.reply_to_message_id, self._next - 1)))
+
+    def _down(self, sent: list[Any]) -> int:
+        """Record what goes out, a broadcast once; the round of the messages."""
+        round = self._inbox.safely(
+            "the round", lambda: next((r for r in map(_round, sent) if r is not None), None)
+        )
+        train = any(m.metadata.message_type == TRAIN for m in sent)
+        if round is None:
+            round = self._next if train else self._next - 1
+        self._next = round + 1
+        groups: dict[int, list[Any]] = {}  # a broadcast's messages share one record
+        for message in sent:
+            if message.metadata.message_type in (TRAIN, EVALUATE):
+                groups.setdefault(id(message.content), []).append(message)
+        for group in groups.values():
+            self._inbox.safely("a message", partial(self._send, round, group, len(group) == len(sent)))
+        return int(round)
+
+    def _send(self, round: int, group: list[Any], everybody: bool) -> None:
+        """A model sent to be evaluated is the one that the next round begins with."""
+        to = [self._inbox.client(m.metadata.dst_node_id) for m in group]
+        kinds, _ = _content(group[0], "global_model")
+        model = {k: v for k, v in kinds.items() if k == "global_model"}
+        if model:
+            at = round + (group[0].metadata.message_type == EVALUATE)
+            self._inbox.message(at, "downlink", "server", ["client"] if everybody else to, model, receivers=to)
+
+    def _up(self, replies: Iterable[Any], round: Callable[[Any], int]) -> Iterator[Any]:
+        for reply in replies:
+            self._inbox.safely("a reply", partial(self._reply, reply, round))
+            yield reply
+
+    def _reply(self, reply: Any, round: Callable[[Any], int]) -> None:
+        node = reply.metadata.src_node_id
+        if reply.has_error():
+            return self._inbox.failed(f"the answer of node {node} in round {round(reply)}", reply.error)
+        kinds, metrics = _content(reply, self._uploads)
+        if reply.metadata.message_type == TRAIN and kinds:
+            client = self._inbox.client(node)
+            self._inbox.message(round(reply), "uplink", client, ["server"], kinds, metrics=metrics)
+
+    # All else is the wrapped grid's
+
+    def set_run(self, run: Any) -> None:
+        self._grid.set_run(run)
+
+    @property
+    def run(self) -> Any:
+        return self._grid.run
+
+    def create_message(self, *args: Any, **kwargs: Any) -> Any:
+        return self._grid.create_message(*args, **kwargs)
+
+    def get_node_ids(self) -> Iterable[int]:
+        found: Iterable[int] = self._grid.get_node_ids()
+        return found
+
+    def get_nodes(self) -> Iterable[Any]:
+        found: Iterable[Any] = self._grid.get_nodes()
+        return found
+
+
+class ClientTap:
+    """A mod that records what leaves this client; on one machine all clients may write to one folder."""
+
+    def __init__(self, folder: str, *, uploads: str = "local_model") -> None:
+        self._folder, self._uploads = folder, uploads
+
+    def __call__(self, message: Any, context: Any, call_next: Callable[[Any, Any], Any]) -> Any:
+        reply = call_next(message, context)
+        inbox = Inbox(self._folder, "flower-client")
+        inbox.safely("a reply", lambda: self._record(inbox, message, reply, context.node_id))
+        return reply
+
+    def _record(self, inbox: Inbox, message: Any, reply: Any, node: int) -> None:
+        if reply.has_error() or message.metadata.message_type != TRAIN:
+            return
+        round, client = _round(message) or 0, inbox.client(node)
+        model, _ = _content(message, "global_model")
+        inbox.message(round, "downlink", "server", [client], {"global_model": model["global_model"]})
+        kinds, metrics = _content(reply, self._uploads)
+        inbox.message(round, "uplink", client, ["server"], kinds, metrics=metrics)

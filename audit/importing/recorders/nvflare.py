@@ -1,0 +1,81 @@
+"""Records what an NVFlare server sends and receives, for an audit by fedaudit. NVFlare 2.7 or newer.
+
+    recipe.add_server_input_filter(Tap("/data/inbox"))       # results, as the server receives them
+    recipe.add_server_output_filter(Tap("/data/inbox"))      # tasks, as the server sends them
+    recipe.add_client_output_filter(Tap("/data/inbox"))      # instead, for who cannot touch the server
+
+It changes nothing that goes through it. Exchange objects of the kinds WEIGHTS and WEIGHT_DIFF are kept, those in
+a COLLECTION as well; every privacy filter that an object names in its `filter_history` stands in its line of the
+manifest, as `filters`, for the auditor to hold against what was sent. The order of filters decides what is
+recorded: add this one last on a client, first on a server.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from nvflare.apis.dxo import DXO, DataKind, MetaKey, from_shareable
+from nvflare.apis.filter import Filter, FilterChainType, FilterContextKey
+
+from fedaudit.audit.importing.recorders.plain import Inbox
+
+KINDS = {DataKind.WEIGHTS: "local_model", DataKind.WEIGHT_DIFF: "model_delta"}
+
+
+def parts(dxo: DXO, prefix: str = "") -> Iterator[tuple[str, DXO]]:
+    """Every exchange object in one, with the path of its name."""
+    if dxo.data_kind == DataKind.COLLECTION:
+        named = list(dxo.data.items() if isinstance(dxo.data, dict) else enumerate(dxo.data))
+        for name, inner in named:  # one alone needs no name
+            yield from parts(inner, f"{prefix}{name}/" if len(named) > 1 else prefix)
+    else:
+        yield prefix, dxo
+
+
+class Tap(Filter):  # type: ignore[misc]
+    """Passes every message on unchanged."""
+
+    def __init__(self, folder: str) -> None:
+        super().__init__()
+        self.folder = folder
+        self._inbox: Inbox | None = None
+
+    def process(self, shareable: Any, fl_ctx: Any) -> Any:
+        if self._inbox is None:
+            server = "server" in str(fl_ctx.get_identity_name())
+            self._inbox = Inbox(self.folder, "nvflare" if server else "nvflare-client")
+        inbox = self._inbox
+        inbox.safely("a message", lambda: self._record(inbox, shareable, fl_ctx))
+        return shareable
+
+    def _record(self, inbox: Inbox, shareable: Any, fl_ctx: Any) -> None:
+        if shareable.get_return_code() not in (None, "OK"):
+            raise ValueError(f"a client answered {shareable.get_return_code()}")
+        kinds: dict[str, dict[str, Any]] = {}
+        filters: list[str] = []
+        said = shareable.get_header("current_round")  # a model's own metadata may be those of the round before
+        round = fl_ctx.get_prop("current_round")
+        up = self.get_prop(FilterContextKey.CHAIN_TYPE) == FilterChainType.TASK_RESULT_CHAIN
+        for prefix, dxo in parts(from_shareable(shareable)):
+            if dxo.data_kind not in KINDS:
+                continue
+            kind = KINDS[dxo.data_kind] if up else "global_model"
+            kinds.setdefault(kind, {}).update({f"{prefix}{k}": np.asarray(v) for k, v in dxo.data.items()})
+            count = dxo.get_meta_prop(MetaKey.NUM_STEPS_CURRENT_ROUND)
+            if up and count is not None:
+                kinds["num_steps"] = {"steps": np.int64(count)}
+            round = dxo.get_meta_prop(MetaKey.CURRENT_ROUND, round)
+            filters += [f for f in dxo.get_filter_history() or [] if f not in filters]
+        if not kinds:
+            return
+        round = round if said is None else said
+        node = inbox.client(_node(fl_ctx))
+        sender, to = (node, "server") if up else ("server", node)
+        channel = "uplink" if up else "downlink"
+        inbox.message(int(round or 0), channel, sender, [to], kinds, receivers=[to], filters=filters)
+
+
+def _node(fl_ctx: Any) -> str:
+    """The client at the other end, or this one."""
+    own = str(fl_ctx.get_identity_name())
+    return str(fl_ctx.get_peer_context().get_identity_name()) if "server" in own else own

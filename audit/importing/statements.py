@@ -1,0 +1,49 @@
+"""What is stated of rounds, clients and readers, and a list of all that nothing recorded can tell."""
+
+from collections.abc import Sequence
+
+from fedaudit.audit.case.recorded import RecordedCase
+from fedaudit.fl.artifact import Channel
+from fedaudit.fl.recording.recorder import manifest
+from fedaudit.reports import format as fmt
+from fedaudit.reports.imported import Check
+
+
+def rounds(case: RecordedCase) -> list[Check]:
+    """The stated number of rounds against those in which clients sent something."""
+    settings = case.subject.method.settings if case.subject.method else {}
+    said = settings.get("rounds")
+    seen = {x["round"] for x in manifest(case.artifacts) if x["channel"] == Channel.UPLINK}
+    if not isinstance(said, int) or not seen:
+        return []
+    most = max(seen) + 1
+    text = f"Stated: {fmt.plural(said, 'round')}; clients sent something in {fmt.plural(len(seen), 'round')}"
+    if said < most:
+        return [_check("contradicted", f"{text}, the last of which is number {most}.")]
+    more = "" if len(seen) == said else f"; what {said - len(seen):,} others tell is not in this audit"
+    return [_check("holds" if not more else "open", f"{text}{more}.")]
+
+
+def declared(case: RecordedCase, checks: Sequence[Check], heard: int) -> Check:
+    """The statements that are repeated and were not checked, in one sentence each."""
+    s = case.subject
+    items = [f"the names of the {len(s.examples.classes)} classes and their order"]
+    if s.clients is not None and s.clients > heard:
+        items.append(f"that there are {s.clients:,} clients, of which {heard:,} were heard")
+    if s.sees:
+        who = "; ".join(f"{channel}: {', '.join(readers) or 'nobody'}" for channel, readers in s.sees.items())
+        items.append(f"who could read a channel ({who})")
+    if s.examples.about:
+        items.append(f"what the examples are ({s.examples.about.rstrip('.')})")
+    if s.method and any(c.id == "training" and c.status == "open" for c in checks):
+        items.append("the settings of clients' training, and the normalisation")
+    if case.parts:
+        items.append("that what was given as truth is all that these clients trained on")
+    if len(case.auxiliary):
+        items.append("that the auditor's own examples are of no client and of their kind")
+    text = f"Taken from its operator, and not borne out by anything recorded: {'; '.join(items)}."
+    return Check(id="declared", title="Stated and not checked", status="declared", text=text)
+
+
+def _check(status: str, text: str) -> Check:
+    return Check.model_validate({"id": "rounds", "title": "Rounds", "status": status, "text": text})

@@ -1,0 +1,68 @@
+"""Bringing a federation: inbox, statements, truth and the operator's ledger into a run folder, then checks."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+from fedaudit.audit.case.run_folder import RunDir, sha256
+from fedaudit.audit.case.truth import load_truth
+from fedaudit.audit.importing.inbox import Limits, take_in
+from fedaudit.audit.importing.ledger import BROUGHT
+from fedaudit.audit.phases.import_ import TAKEN
+from fedaudit.audit.phases.plan import execute
+from fedaudit.audit.settings.code import bring_code, named_code
+from fedaudit.audit.settings.config import Config
+from fedaudit.fl import ledger
+from fedaudit.fl.recording.recorder import MANIFEST
+from fedaudit.fl.runtime import durable, foreign
+from fedaudit.fl.runtime.errors import UserError
+from fedaudit.reports.imported import Imported
+
+MOST_LEDGER = 2**30
+
+
+def bring(
+    run: RunDir,
+    config: Config,
+    inbox: Path,
+    truth: Path | None,
+    own_ledger: Path | None,
+    beside: Path,
+    limits: Limits,
+    trust: bool,
+    progress: Callable[[str, int, int], None],
+) -> Imported:
+    """Everything into the folder, and its import phase; code that the subject names lies in `beside`."""
+    assert config.subject is not None
+    for key, name in named_code(config):
+        if not trust:
+            raise UserError(
+                f"{key} names code, {name!r}", hint="read that code, then add --trust-plugins", key=key
+            )
+        top = name.partition(":")[0].partition(".")[0]
+        if (beside / f"{top}.py").is_file():  # the folder stays whole when it moves
+            durable.write(run.path / f"{top}.py", (beside / f"{top}.py").read_bytes())
+        foreign.bring(name, [beside], key)
+    bring_code(config, [beside])
+    durable.remove(run.path / TAKEN)  # until all is in
+    taken = take_in(inbox, run.artifacts, limits, config.subject.sees)
+    if truth is not None:
+        durable.write(run.truth, load_truth(truth, config.subject, taken.nodes).to_bytes())
+    else:
+        durable.remove(run.truth)
+    if own_ledger is not None:
+        if not own_ledger.is_file() or own_ledger.stat().st_size > MOST_LEDGER:
+            raise UserError(f"{own_ledger} is no ledger of less than 1 GiB", hint="docs/artifact-format.md")
+        ledger.read(own_ledger)
+        durable.write(run.path / BROUGHT, own_ledger.read_bytes())
+    found = {
+        "recorder": taken.recorder,
+        "messages": taken.messages,
+        "bytes": taken.bytes,
+        "nodes": taken.nodes,
+        "errors": taken.errors[:100],
+        "left_out": taken.left_out[:100],
+        "sha256": sha256(inbox / MANIFEST),
+    }
+    run.write_json(run.path / TAKEN, found)
+    execute(run, config, ["import"], progress, skip_finished=False)
+    return Imported.model_validate(run.read_json(run.imported))

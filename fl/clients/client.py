@@ -1,0 +1,127 @@
+"""A client at work, and what it returns: all that leaves it, and what it will remember.
+
+Lives in a worker. A client returns its new memory instead of storing it, so that memory advances only if the
+message was delivered.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from fedaudit.fl.clients.time_model import Clock, Workload
+from fedaudit.fl.kinds import Kind
+from fedaudit.fl.model import Net, State
+from fedaudit.fl.runtime.errors import UserError
+from fedaudit.fl.runtime.streams import Streams
+from fedaudit.fl.runtime.tree import Tree
+from fedaudit.fl.training.local import AfterEpoch, Constants, Trained, Training, bind, train
+from fedaudit.fl.training.private import PrivateTraining
+from fedaudit.fl.training.private import train as train_privately
+from fedaudit.fl.wire.protection import Message
+
+
+@dataclass
+class Client:
+    """One client at work: its data, what it received, what it remembers. Lives in a worker."""
+
+    index: int
+    round: int
+    x: Tensor  # [n, ...] normalised
+    y: Tensor  # [n]
+    classes: int
+    message: Message
+    memory: Tree
+    net: Net  # weights are overwritten by train() and run()
+    streams: Streams
+    augment: str = "none"
+    mean: tuple[float, ...] = (0.0,)  # x is (pixels - mean) / std, channel by channel
+    std: tuple[float, ...] = (1.0,)
+    initial: State = field(default_factory=dict)  # the model everybody knows before round 0
+    private: PrivateTraining | None = None  # set where a protection acts during training
+    # set for compromised clients alone: what they make of a training, and the shared model of the round before
+    twist: "Callable[[Training, Client], Training] | None" = None
+    before: State = field(default_factory=dict)
+    rank: int = 0  # its place among the compromised, 0 for the lowest number
+    clock: Clock | None = None  # its own times, which no message holds; None without a simulated clock
+    workload: Workload | None = None  # what training costs on such a device
+
+    @property
+    def counts(self) -> Tensor:
+        """[C] n_{k,c}, int64."""
+        return torch.bincount(self.y, minlength=self.classes)
+
+    @property
+    def start(self) -> State:
+        """The global model as received."""
+        return self.message[Kind.GLOBAL_MODEL]
+
+    def generator(self, name: str) -> torch.Generator:
+        """This client's own stream for this round; nobody else draws from it."""
+        return self.streams.torch(name, self.round, self.index)
+
+    def train(
+        self,
+        method: Training,
+        const: Constants,
+        start: State | None = None,
+        stream: str = "batches",
+        after_epoch: AfterEpoch | None = None,
+    ) -> Trained:
+        """The shared local loop from `start` (default: the global model)."""
+        method = method if self.twist is None else self.twist(method, self)
+        loop = partial(train, after_epoch=after_epoch)
+        if self.private is not None:
+            if getattr(method.config, "optimiser", "sgd") != "sgd":
+                raise UserError(
+                    "training with differential privacy is SGD, and method.optimiser is "
+                    f"{method.config.optimiser}",
+                    hint="use optimiser: sgd",
+                )
+            if after_epoch is not None:
+                raise UserError(
+                    "training with differential privacy counts steps, and this method decides after an epoch",
+                    hint="leave dp_sgd out, or choose a method such as fedavg",
+                )
+            loop = partial(train_privately, private=self.private)
+        return loop(
+            method,
+            net=self.net,
+            start=start or self.start,
+            x=self.x,
+            y=self.y,
+            const=const,
+            order=self.generator(stream),
+            augment=self.augment,
+            scale=method.config.lr_decay**self.round,
+        )
+
+    def run(self, part: Literal["features", "forward"], state: State) -> Tensor:
+        """[n, D] features or [n, C] logits of all examples, in evaluation mode, without gradients."""
+        return evaluate(self.net, part, state, self.x)
+
+
+def evaluate(net: Net, part: str, state: State, x: Tensor, batch: int = 500) -> Tensor:
+    """One part of a model on x [n, ...], in evaluation mode, `batch` examples at a time."""
+    bind(net, state)
+    net.eval()
+    with torch.no_grad():
+        return torch.cat([getattr(net, part)(b) for b in torch.split(x, batch)]) if len(x) else x.new_zeros(0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reply:
+    """All that a client's function returns. `stats` feed the simulation's metrics and never the wire."""
+
+    message: Message
+    examples: int  # n_k, or how many were really used
+    memory: Tree | None = None  # None: nothing to remember
+    stats: dict[str, float] = field(default_factory=dict)
+
+
+def count_of(n: int) -> dict[str, Tensor]:
+    """The payload of num_examples."""
+    return {"count": torch.tensor(n)}

@@ -1,0 +1,48 @@
+"""Deliveries: what arrives at the server in a round, and the rule by which it averages models."""
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+
+from fedaudit.fl.aggregation.aggregator import Aggregation, Averages
+from fedaudit.fl.wire.protection import Message
+
+
+@dataclass(frozen=True, kw_only=True)
+class Delivery:
+    """A reply as the server received it, after the wire."""
+
+    client: int
+    message: Message
+    examples: int
+    time: float = 0.0  # when it came, by the simulated clock; 0 without one
+
+    def weight(self, weighting: str) -> float:
+        return float(self.examples) if weighting == "samples" else 1.0
+
+
+class Deliveries(Iterator[Delivery]):
+    """One delivery at a time; average() begins a model that the federation's aggregator makes of them."""
+
+    def __init__(self, arriving: Iterable[Delivery], averages: Averages) -> None:
+        self._arriving, self._averages = iter(arriving), averages
+
+    def __next__(self) -> Delivery:
+        return next(self._arriving)
+
+    def average(self, name: str = "model") -> Aggregation:
+        """`name` tells several models of one method apart."""
+        return self._averages.begin(name)
+
+    def prototype(self, label: int) -> Aggregation:
+        """The prototype of a class, by the federation's rule for prototypes."""
+        return self._averages.prototype(label)
+
+    def noting(self, note: Callable[[Delivery], None]) -> "Deliveries":
+        """The same, with a look at each delivery as it passes."""
+
+        def passing() -> Iterator[Delivery]:
+            for delivery in self._arriving:
+                note(delivery)
+                yield delivery
+
+        return Deliveries(passing(), self._averages)

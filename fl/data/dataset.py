@@ -1,0 +1,102 @@
+"""The contract of a data set: labelled images (or token sequences) in a training and a test part."""
+
+from abc import abstractmethod
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedaudit.fl.runtime.errors import UserError
+from fedaudit.fl.runtime.plugin import Plugin
+
+
+@dataclass(frozen=True, kw_only=True)
+class Arrays:
+    """Images float32 [N, C, H, W] in [0, 1] or tokens int64 [N, T]; labels int64 [N] in 0..classes-1.
+
+    `owner` is the natural client of each example (LEAF: the writer or role), where the data has one.
+    """
+
+    x: NDArray[Any]
+    y: NDArray[np.int64]
+    owner: NDArray[np.int64] | None = None
+
+    def __len__(self) -> int:
+        return len(self.y)
+
+    def take(self, index: NDArray[np.int64]) -> "Arrays":
+        owner = None if self.owner is None else self.owner[index]
+        return Arrays(x=self.x[index], y=self.y[index], owner=owner)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Data:
+    """One loaded data set. Models see (x - mean) / std, channel by channel; everyone else sees x."""
+
+    train: Arrays
+    test: Arrays
+    classes: tuple[str, ...]  # names, one a label
+    mean: tuple[float, ...] = (0.0,)
+    std: tuple[float, ...] = (1.0,)
+    augment: Literal["none", "crop_flip"] = "none"  # of training batches only
+    about: str = ""  # one sentence for the report: what the images are and where they came from
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of one example."""
+        return tuple(self.train.x.shape[1:])
+
+
+MOST_CHANNELS = 4  # of images; more in the first place and these in the last: the channels stand last
+
+
+def sound(data: Data, title: str) -> Data:
+    """The same data; raises UserError where arrays are not what the contract says, whoever wrote load()."""
+    for part, arrays in (("train", data.train), ("test", data.test)):
+        x, where = arrays.x, f"dataset {title!r}: {part}.x is"
+        shape = list(x.shape)
+        if x.ndim == 4 and x.dtype == np.float32:
+            if shape[1] > MOST_CHANNELS >= shape[3]:
+                raise UserError(
+                    f"{where} {shape}: images of {shape[1]} channels, expected [N, channels, height, width]",
+                    hint="the channels seem to stand last: return x.transpose(0, 3, 1, 2)",
+                )
+            if x.size and not (x.min() >= 0 and x.max() <= 1):
+                raise UserError(
+                    f"{where} from {x.min():g} to {x.max():g}, expected numbers in [0, 1]",
+                    hint="divide bytes by 255; give mean and std for what models see",
+                )
+        elif not (x.ndim == 2 and x.dtype == np.int64):
+            what = "a table" if x.ndim == 2 and x.dtype.kind == "f" else f"{x.dtype} {shape}"
+            raise UserError(
+                f"{where} {what}, expected float32 [N, channels, height, width] or tokens, int64 [N, T]",
+                hint="tabular data and raw text are not supported"
+                if x.ndim < 3
+                else "convert it in load(): x.astype(np.float32) in [0, 1]",
+            )
+        y = arrays.y
+        if (
+            y.shape != (len(x),)
+            or y.dtype != np.int64
+            or (y.size and not 0 <= y.min() <= y.max() < len(data.classes))
+        ):
+            span = f", {y.min()} to {y.max()}" if y.size and y.dtype.kind in "iuf" else ""
+            raise UserError(
+                f"dataset {title!r}: {part}.y is {y.dtype} {list(y.shape)}{span}, expected int64 [{len(x)}] in 0 "
+                f"to {len(data.classes) - 1}",
+                hint="regression is not supported: cut the numbers into classes"
+                if y.dtype.kind == "f"
+                else "one whole number an example, and a name in `classes` for each",
+            )
+    return data
+
+
+class Dataset(Plugin):
+    """Subclasses write load(). Nothing is downloaded unless the user's config says `download: true`."""
+
+    title: str  # "Fashion-MNIST"
+
+    @abstractmethod
+    def load(self) -> Data:
+        """Read the data; raises UserError saying where it looked and how to get it."""

@@ -1,0 +1,108 @@
+"""Who holds which images: clients, the attacker's auxiliary data, and a reference nobody ever sees.
+
+The three pools and the test set are pairwise disjoint, by content: exact duplicates are dropped
+first, because Fashion-MNIST and CIFAR contain some and a duplicate would make a held-out image a
+training image.
+"""
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from fedaudit.fl.data.dataset import Data
+from fedaudit.fl.data.partition import Index, Partition, histogram
+from fedaudit.fl.runtime.errors import UserError
+from fedaudit.fl.runtime.streams import Streams
+
+
+@dataclass(frozen=True, kw_only=True)
+class Population:
+    """`parts`, `own` and the three held-out pools index into data.train and are pairwise disjoint."""
+
+    data: Data
+    parts: Sequence[Index]
+    auxiliary: Index
+    reference: Index
+    server: Index  # a small set of the server's own, for methods that train there
+    own: Sequence[Index]  # of each client, examples of its own that it does not train on
+
+    @property
+    def counts(self) -> np.ndarray[tuple[int, int], np.dtype[np.int64]]:
+        """[clients, classes] n_{k,c}."""
+        return histogram(self.data.train.y, self.parts, len(self.data.classes))
+
+
+def populate(
+    data: Data,
+    partition: Partition,
+    clients: int,
+    streams: Streams,
+    *,
+    auxiliary: float = 0.0,
+    reference: float = 0.0,
+    server: float = 0.0,
+    own: float = 0.0,
+) -> Population:
+    """Hold out fractions of the training set, split the rest among the clients.
+
+    Where examples have natural owners, whole owners are held out. `own` is the share of each client's examples,
+    evenly of its classes, that it keeps and does not train on: what one person wrote or photographed looks alike,
+    and only such examples tell that from having been trained on. Raises UserError where nothing is
+    left for the clients.
+    """
+    if auxiliary + reference + server >= 1:
+        raise UserError(
+            f"federation.holdout: auxiliary {auxiliary:g} + reference {reference:g} + server {server:g} "
+            "leave no data for the clients",
+            hint="their sum must stay below 1",
+        )
+    rng = streams.numpy("holdout")
+    unique = _without_duplicates(data)
+    owner = data.train.owner
+    groups = unique if owner is None else np.unique(owner[unique])
+    groups = rng.permutation(groups)
+    cuts = np.round(np.cumsum([auxiliary, reference, server]) * len(groups)).astype(int)
+    pools = [np.sort(g) for g in np.split(groups, cuts)]
+    if owner is not None:
+        pools = [unique[np.isin(owner[unique], g)] for g in pools]
+    aux, ref, spare, rest = pools
+    split = partition.split(
+        data.train.y[rest],
+        len(data.classes),
+        clients,
+        streams.numpy("partition"),
+        None if owner is None else owner[rest],
+    )
+    parts, kept = [rest[i] for i in split], [rest[:0] for _ in split]
+    if own:
+        halves = [_apart(part, data.train.y, own, streams.numpy("own", k)) for k, part in enumerate(parts)]
+        parts, kept = [trained for trained, _ in halves], [left for _, left in halves]
+    return Population(data=data, parts=parts, auxiliary=aux, reference=ref, server=spare, own=kept)
+
+
+def _apart(part: Index, labels: Index, share: float, rng: np.random.Generator) -> tuple[Index, Index]:
+    """One client's examples to train on, and a share of them to leave out: every tenth, say, of each class."""
+    order = rng.permutation(len(part))
+    order = order[np.argsort(labels[part[order]], kind="stable")]
+    out = np.zeros(len(part), bool)
+    out[order[np.diff(np.floor(np.arange(len(part) + 1) * share + 1e-9)) > 0]] = True
+    return part[~out], part[out]
+
+
+def _without_duplicates(data: Data) -> Index:
+    """Indices of training examples that appear neither earlier nor in the test set."""
+    seen = {content(x) for x in data.test.x}
+    keep = []
+    for i, x in enumerate(data.train.x):
+        digest = content(x)
+        if digest not in seen:
+            seen.add(digest)
+            keep.append(i)
+    return np.array(keep, dtype=np.int64)
+
+
+def content(x: np.ndarray) -> bytes:
+    """A digest of one example, equal for duplicates."""
+    return hashlib.blake2b(np.ascontiguousarray(x).tobytes(), digest_size=16).digest()

@@ -1,0 +1,105 @@
+"""Whose examples are behind each message, followed from message to message as they cross the wire.
+
+A client's message is made of its own examples, and of those of the clients whose work was handed to it in a
+relay. What the server sends is made of the examples of the clients that it heard: an answer that was lost, or
+rejected as not finite, never crossed the wire. What is made of what goes by families of kinds,
+
+    models       made of models, updates, prototypes, logits, condensed images
+    generators   made of generators, and of samples that the server trains one on
+    samples      made of samples
+    about        how many examples there are, of which classes, how well they fit (Kind.about): made of the same
+
+so a client that once sent two samples, or a label count, is not behind the model that others train. A mediator
+keeps what is handed on through it, so a client whose work it saw has been heard.
+
+Only the auditor's truth reads this (audit/observer/truth.py); no party of the federation is told.
+"""
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable
+
+from fedaudit.fl.artifact import Channel, Party, Role
+from fedaudit.fl.kinds import Kind
+from fedaudit.fl.runtime.tree import Tree
+
+Clients = frozenset[int]
+_NOBODY: Clients = frozenset()
+_MODELS, _GENERATORS, _SAMPLES, _ABOUT = "models", "generators", "samples", "about"
+_OTHERS = {
+    Kind.GAN_G: _GENERATORS,
+    Kind.GAN_D: _GENERATORS,
+    Kind.SEED_SAMPLES: _SAMPLES,
+    Kind.MASHED_BATCH: _SAMPLES,
+}
+
+
+def _family(kind: Kind) -> str:
+    return _ABOUT if kind.about or kind.control_plane else _OTHERS.get(kind, _MODELS)
+
+
+class Provenance:
+    """Told of every message in the order they cross, it says which clients are behind it."""
+
+    def __init__(self) -> None:
+        self._heard: dict[str, Clients] = defaultdict(frozenset)
+        # behind what a client was given
+        self._handed: dict[tuple[int | None, str], Clients] = defaultdict(frozenset)
+        # a round, and who is behind its uploads that are only summed
+        self._summed: tuple[int, Clients] = (-1, _NOBODY)
+
+    def behind(
+        self,
+        round: int,
+        channel: Channel,
+        sender: Party,
+        receivers: Iterable[str],
+        seen_by: Collection[str],
+        kinds: Iterable[Kind],
+    ) -> dict[Kind, Clients]:
+        """The clients behind each kind of content of one message."""
+        found = {kind: self._behind(round, sender, _family(kind)) for kind in kinds}
+        relayed = channel == Channel.RELAY
+        for kind, clients in found.items():
+            family = _family(kind)
+            for party in map(Party.parse, receivers):
+                if party.role == Role.CLIENT:
+                    self._handed[party.index, family] = clients if relayed else _NOBODY
+            if sender.role == Role.CLIENT and sender.index is not None:
+                if channel == Channel.UPLINK or any(s.startswith(Role.MEDIATOR) for s in seen_by):
+                    self._heard[family] |= clients
+                if channel == Channel.UPLINK and not seen_by and family != _ABOUT:
+                    self._summed = round, clients | (self._summed[1] if self._summed[0] == round else _NOBODY)
+        return found
+
+    def _behind(self, round: int, sender: Party, family: str) -> Clients:
+        if sender.role != Role.CLIENT:
+            return self._heard[family] | (self._heard[_SAMPLES] if family == _GENERATORS else _NOBODY)
+        if sender.index is None:  # a sum
+            return self._summed[1] if self._summed[0] == round else _NOBODY
+        return self._handed[sender.index, family] | {sender.index}
+
+    def pooled(self, clients: Iterable[int]) -> None:
+        """The server trained a model on these clients' examples itself, with nothing sent."""
+        self._heard[_MODELS] |= frozenset(clients)
+
+    def restarted(self) -> None:
+        """The model begins again from its first weights: nothing that was heard is in it."""
+        self._heard[_MODELS] = _NOBODY
+
+    def state(self) -> Tree:
+        """All that is known so far, for a checkpoint."""
+        round, summed = self._summed
+        return {
+            "heard": {family: sorted(clients) for family, clients in self._heard.items()},
+            "handed": [[k, family, sorted(clients)] for (k, family), clients in self._handed.items()],
+            "summed": [round, sorted(summed)],
+        }
+
+    def load(self, state: Tree) -> None:
+        """Go on from what state() gave."""
+        self._heard.clear()
+        self._heard |= {family: frozenset(clients) for family, clients in state["heard"].items()}
+        self._handed.clear()
+        self._handed |= {(k, family): frozenset(clients) for k, family, clients in state["handed"]}
+        round, summed = state["summed"]
+        self._summed = int(round), frozenset(summed)

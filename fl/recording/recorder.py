@@ -1,0 +1,275 @@
+"""The recorder: artifacts to disk as they happen, and back.
+
+One safetensors file a message, one JSON line a message in artifacts/manifest.jsonl with the file's
+SHA-256. Messages that the config does not keep are still counted: each round adds "traffic" lines
+with the number of messages and bytes by kind and direction, so that "who saw what" is complete
+however little is kept. docs/artifact-format.md describes the format and a 15-line writer.
+"""
+
+import hashlib
+import json
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from safetensors import SafetensorError
+from safetensors.numpy import load as load_bytes
+from safetensors.numpy import save as save_bytes
+
+from fedaudit.fl.artifact import Artifact, Channel, Party, Role
+from fedaudit.fl.kinds import Kind
+from fedaudit.fl.recording.provenance import Provenance
+from fedaudit.fl.recording.sizes import sizes
+from fedaudit.fl.runtime.durable import Log
+from fedaudit.fl.runtime.errors import UserError
+
+MANIFEST = "manifest.jsonl"
+MOST_OF_A_LINE = 2**24  # bytes
+FORMAT, VERSION = "fedaudit-artifacts", 1  # what a manifest without such a line is, too
+_COMMON = {"round", "channel", "sender", "seen_by"}
+_FIELDS = {  # what each sort of line must hold
+    "message": _COMMON | {"kinds", "sha256"},
+    "traffic": _COMMON | {"senders", "messages", "bytes"},
+    "format": {"version"},
+    "party": {"node"},  # which node of somebody's federation a client is
+    "error": set[str](),  # what a recorder could not keep
+}
+
+
+@dataclass
+class Choice:
+    """Which messages are kept. A round or client of None keeps all of them."""
+
+    rounds: Callable[[int], bool] = lambda _: True
+    milestones: bool = False  # and those rounds that the method marks
+    clients: Callable[[int], bool] = lambda _: True
+    kinds: frozenset[Kind] | None = None
+
+    def keeps(self, round: int, sender: Party, receivers: tuple[str, ...], milestone: bool = False) -> bool:
+        if not self.rounds(round) and not (milestone and self.milestones):
+            return False
+        ends = [sender] + [Party.parse(r) for r in receivers if "/" in r]
+        named = [p.index for p in ends if p.index is not None]
+        return not named or any(self.clients(i) for i in named)
+
+
+@dataclass
+class Recorder:
+    """Writes one run's artifacts under `folder`."""
+
+    folder: Path
+    choice: Choice = field(default_factory=Choice)
+
+    def __post_init__(self) -> None:
+        self.manifest = Log(self.folder / MANIFEST)
+        self._traffic: dict[tuple[str, ...], list[int]] = defaultdict(lambda: [0, 0])
+        self._senders: dict[tuple[str, ...], set[str]] = defaultdict(set)
+        self._behind: dict[tuple[str, ...], set[int]] = defaultdict(set)
+        self._names: Counter[str] = Counter()
+        self.provenance = Provenance()  # who was heard so far
+        self.milestones: set[int] = set()  # rounds that end a phase, or come before the first
+
+    def message(
+        self,
+        *,
+        round: int,
+        channel: Channel,
+        sender: Party,
+        receivers: tuple[str, ...],
+        seen_by: tuple[str, ...],
+        payloads: Mapping[Kind, Mapping[str, torch.Tensor]],
+        copies: int = 1,
+    ) -> None:
+        """Keep (or only count) one message; `copies` is the number of receivers of a broadcast."""
+        behind = self.provenance.behind(round, channel, sender, receivers, seen_by, payloads)
+        keep = self.choice.keeps(round, sender, receivers, round in self.milestones)
+        kinds = [k for k in payloads if self.choice.kinds is None or k in self.choice.kinds]
+        arrays, counted = {}, sizes(payloads)
+        for kind, payload in payloads.items():
+            nbytes = counted[kind]
+            group = (channel, kind, sender.role, ",".join(sorted({_role(s) for s in seen_by})))
+            self._traffic[group][0] += copies
+            self._traffic[group][1] += nbytes * copies
+            self._senders[group].add(str(sender))
+            self._behind[group] |= behind[kind]
+            if keep and kind in kinds:
+                for name, tensor in payload.items():
+                    arrays[f"{kind}/{name}"] = tensor.detach().cpu().contiguous().numpy()
+        if not arrays:
+            return
+        name = f"r{round:05d}/{str(sender).replace('/', '-')}.{channel}"
+        if channel == Channel.RELAY or (sender.role == Role.SERVER and "/" in seen_by[0]):
+            name += "." + "+".join(r.replace("/", "-") for r in receivers)
+        self._names[name] += 1
+        if self._names[name] > 1:  # a client may send twice in a round: first a loss, then a model
+            name += f".{self._names[name]}"
+        data = save_bytes(arrays)
+        self.manifest.attach(self.folder / f"{name}.safetensors", data)
+        self.manifest.add(
+            {
+                "message": name,
+                "round": round,
+                "channel": channel,
+                "sender": str(sender),
+                "receivers": list(receivers),
+                "seen_by": list(seen_by),
+                "kinds": kinds,
+                "sha256": hashlib.sha256(data).hexdigest(),
+                "bytes": sum(a.nbytes for a in arrays.values()),
+                "behind": {k: sorted(behind[k]) for k in kinds},
+            }
+        )
+
+    def end_round(self, round: int) -> dict[str, int]:
+        """Write the round's traffic; returns bytes by channel."""
+        totals: dict[str, int] = defaultdict(int)
+        for group, (messages, nbytes) in self._traffic.items():
+            channel, kind, sender, seen = group
+            self.manifest.add(
+                {
+                    "traffic": kind,
+                    "round": round,
+                    "channel": channel,
+                    "sender": sender,
+                    "senders": len(self._senders[group]),
+                    "seen_by": seen.split(",") if seen else [],  # nobody: secure aggregation
+                    "messages": messages,
+                    "bytes": nbytes,
+                    "behind": sorted(self._behind[group]),
+                }
+            )
+            totals[channel] += nbytes
+        self._traffic.clear()
+        self._senders.clear()
+        self._behind.clear()
+        self._names.clear()
+        return totals
+
+
+def _role(seen: str) -> str:
+    return seen.partition("/")[0]
+
+
+def manifest(folder: Path) -> Iterator[dict[str, Any]]:
+    """The lines of a manifest that stand for messages and traffic; raises UserError naming a bad line."""
+    return (line for line in lines(folder) if "message" in line or "traffic" in line)
+
+
+def lines(folder: Path) -> Iterator[dict[str, Any]]:
+    """All lines of a manifest, one at a time; raises UserError naming a bad line, or the version of another."""
+    path = folder / MANIFEST
+    if not path.is_file():
+        raise UserError(
+            f"no {MANIFEST} in {folder}", hint="run `fedaudit simulate`, or see docs/artifact-format.md"
+        )
+    with open(path, "rb") as file:
+        for number, line in enumerate(iter(lambda: file.readline(MOST_OF_A_LINE), b""), start=1):
+            try:
+                record = json.loads(line)
+                sort = next((s for s in _FIELDS if isinstance(record, dict) and s in record), None)
+                if sort is None:
+                    raise ValueError("neither a message nor a traffic line")
+                if missing := sorted(_FIELDS[sort] - record.keys()):
+                    raise ValueError(f"{missing[0]!r} is missing")
+            except (ValueError, RecursionError) as error:
+                raise UserError(
+                    f"{path} line {number} is not a manifest line: {error}",
+                    hint="restore the file; docs/artifact-format.md describes each line",
+                ) from error
+            if sort == "format" and (record["format"], record["version"]) != (FORMAT, VERSION):
+                raise UserError(
+                    f"{path} is of format {record['format']!r:.40}, version {record['version']!r:.20}; this "
+                    f"fedaudit reads {FORMAT}, version {VERSION}",
+                    hint="use the fedaudit that fits it, or record again with `fedaudit recorder`",
+                )
+            yield record
+
+
+def read(
+    folder: Path, wanted: Callable[[dict[str, Any]], bool] = lambda _: True, kinds: Collection[Kind] = tuple(Kind)
+) -> list[Artifact]:
+    """The recorded artifacts of these kinds whose manifest line is `wanted`, with hashes and shapes checked.
+
+    No more than one message is in memory besides what is returned.
+
+    Raises UserError where a file is missing, leads outside the folder, was changed, is damaged or
+    holds NaN; the sentence names the file.
+    """
+    artifacts: list[Artifact] = []
+    names: set[str] = set()
+    for line in manifest(folder):
+        if "message" in line and wanted(line):
+            artifacts += [a for a in read_message(folder, line) if a.kind in kinds]
+            if line["message"] in names:
+                raise UserError(
+                    f"{folder / MANIFEST} lists message {line['message']!r} twice",
+                    hint="give every message a name of its own",
+                )
+            names.add(line["message"])
+    return artifacts
+
+
+def read_message(folder: Path, line: Mapping[str, Any]) -> list[Artifact]:
+    """The artifacts of one line; raises UserError as `read` does."""
+    try:
+        name, digest = str(line["message"]), line["sha256"]
+        round, channel = int(line["round"]), Channel(line["channel"])
+        sender, seen = Party.parse(str(line["sender"])), tuple(map(str, line["seen_by"]))
+        kinds = [Kind(k) for k in line["kinds"]]
+        if not (isinstance(line["seen_by"], list) and isinstance(line["kinds"], list)):
+            raise ValueError("seen_by and kinds must be lists")
+        path = (folder / f"{name}.safetensors").resolve()
+        present = path.is_file()  # a folder is none, nor a pipe that would never end
+    except (ValueError, TypeError, OverflowError, OSError) as error:
+        raise UserError(
+            f"{folder / MANIFEST}: message {line.get('message')!r:.80} is not valid: {error}",
+            hint="docs/artifact-format.md describes each line",
+        ) from error
+    if not path.is_relative_to(folder.resolve()):
+        raise UserError(
+            f"{folder / MANIFEST}: {name!r} leads outside the run folder",
+            hint="do not trust this folder; paths must stay inside artifacts/",
+        )
+    if not present:
+        raise UserError(f"artifact {path} is missing", hint="restore it, or simulate again")
+    data = path.read_bytes()
+    if hashlib.sha256(data).hexdigest() != digest:
+        raise UserError(
+            f"artifact {path} is not the one that was recorded: its SHA-256 differs",
+            hint="restore the file; a changed artifact is never audited",
+        )
+    try:
+        arrays = load_bytes(data)
+    except (SafetensorError, ValueError, KeyError) as error:
+        raise UserError(f"artifact {path} is damaged: {error}", hint="write it with safetensors") from error
+    payloads: dict[Kind, dict[str, NDArray[Any]]] = {k: {} for k in kinds}
+    for key, array in sorted(arrays.items()):  # safetensors gives them in another order every time
+        kind, _, part = key.partition("/")
+        if kind not in payloads or not part:
+            raise UserError(
+                f"artifact {path} holds {key!r}, which its manifest line does not list",
+                hint="arrays are named kind/name, with kind in the line's kinds",
+            )
+        if np.issubdtype(array.dtype, np.inexact) and not np.isfinite(array).all():
+            raise UserError(
+                f"artifact {path}: {key!r} holds NaN or infinity",
+                hint="a message that is not finite is rejected, as the server would",
+            )
+        payloads[Kind(kind)][part] = array
+    return [
+        Artifact(
+            id=f"{name}/{kind}",
+            kind=kind,
+            channel=channel,
+            round=round,
+            sender=sender,
+            seen_by=seen,
+            payload=payload,
+        )
+        for kind, payload in payloads.items()
+    ]

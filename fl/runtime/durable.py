@@ -1,0 +1,179 @@
+"""The one place that writes files: whole ones, logs, folders, a lock. A test forbids it everywhere else.
+
+A file is written aside, flushed to the disk and renamed, and then its folder is flushed, so that what lies there
+is the old file or the whole new one, also after a power cut. A log and the files that its lines name reach the
+disk at `sync`, which a checkpoint calls before it is written itself: many files at once, because each flush alone
+waits for the disk. Links are never written through. What the system refuses is a UserError that names the file.
+"""
+
+import fcntl
+import json
+import os
+import stat
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar
+
+from fedaudit.fl.runtime.errors import UserError
+
+T = TypeVar("T")
+FLUSHES_AT_ONCE = 16
+BUFFERED = 1 << 20  # bytes of a log that wait for one write
+_NEVER = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC  # through a link, or waiting at a pipe
+_APPEND = os.O_WRONLY | os.O_APPEND | os.O_CREAT | _NEVER
+_ASIDE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | _NEVER
+
+
+def _step(what: str, path: Path, act: Callable[[], T]) -> T:
+    """One thing done to the disk; tests make any of them fail."""
+    try:
+        return act()
+    except OSError as error:
+        raise UserError(
+            f"cannot {what} {path}: {error.strerror or error}",
+            hint="make room or repair the disk, check who may write there; the same command continues",
+        ) from error
+
+
+def write(path: Path, data: bytes) -> None:
+    """Replace a file, whole or not at all, even if the machine stops meanwhile. Folders are made."""
+    folder(path.parent)
+    aside = _aside(path, data)
+    _flush(aside)
+    _step("rename", path, lambda: os.replace(aside, path))
+    _flush(path.parent)
+
+
+def folder(path: Path) -> None:
+    """Make a folder, with those above it, so that it is still there after a power cut."""
+    if path.is_dir():
+        return
+    folder(path.parent)
+    _step("make", path, lambda: path.mkdir(exist_ok=True))
+    _flush(path.parent)
+
+
+def remove(path: Path) -> None:
+    """Remove a file where there is one."""
+    if path.is_symlink() or path.exists():
+        _step("remove", path, lambda: path.unlink(missing_ok=True))
+        _flush(path.parent)
+
+
+@contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Nobody else holds the lock file `path` meanwhile; it goes with the process that holds it.
+
+    Raises UserError where another process does.
+    """
+    handle = _step("lock", path, lambda: os.open(path, os.O_RDWR | os.O_CREAT | _NEVER, 0o644))
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            raise UserError(
+                f"another fedaudit is working in {path.parent}", hint="wait for it, or choose another --out"
+            ) from error
+        yield
+    finally:
+        os.close(handle)
+
+
+class Log:
+    """An append-only JSON-lines file that can be cut back to where a checkpoint left it."""
+
+    def __init__(self, path: Path) -> None:
+        folder(path.parent)
+        self.path = path
+        self._handle = _step("open", path, lambda: _regular(os.open(path, _APPEND, 0o644)))
+        self._lines = bytearray()
+        self._unsynced = {path, path.parent}
+
+    def add(self, record: Mapping[str, Any] | str) -> None:
+        line = record if isinstance(record, str) else json.dumps(record, separators=(",", ":"))
+        self._lines += line.encode() + b"\n"
+        self._unsynced.add(self.path)
+        if len(self._lines) > BUFFERED:
+            self.offset()
+
+    def attach(self, path: Path, data: bytes) -> None:
+        """Write a file that a line will name: whole at once, on the disk at `sync`."""
+        folder(path.parent)
+        aside = _aside(path, data)
+        _step("rename", path, lambda: os.replace(aside, path))
+        self._unsynced |= {path, path.parent}
+
+    def offset(self) -> int:
+        """Bytes, with all that was added."""
+        _all(self._handle, self.path, bytes(self._lines))
+        self._lines.clear()
+        return os.fstat(self._handle).st_size
+
+    def cut(self, offset: int) -> None:
+        """Forget what was written after `offset`: an unfinished round."""
+        self._lines.clear()
+        _step("cut", self.path, lambda: os.ftruncate(self._handle, offset))
+        self._unsynced.add(self.path)
+
+    def close(self) -> None:
+        """What was added is in the file, though not yet flushed to the disk."""
+        self.offset()
+        os.close(self._handle)
+
+
+def sync(logs: Iterable[Log]) -> None:
+    """All that these logs hold, and the files attached to them, to the disk."""
+    logs = list(logs)
+    for log in logs:
+        log.offset()
+    waiting = sorted({path for log in logs for path in log._unsynced})
+    if len(waiting) == 1:
+        _flush(waiting[0])
+    elif waiting:
+        with ThreadPoolExecutor(FLUSHES_AT_ONCE) as pool:
+            list(pool.map(_flush, waiting))
+    for log in logs:
+        log._unsynced.clear()
+
+
+def _aside(path: Path, data: bytes) -> Path:
+    """The data in a new file beside `path`, not yet flushed; never through a link that lies there."""
+    aside = path.with_name(f".{path.name}.partial")
+    if aside.is_symlink() or aside.exists():
+        _step("remove", aside, lambda: aside.unlink(missing_ok=True))
+    handle = _step("open", aside, lambda: os.open(aside, _ASIDE, 0o644))
+    try:
+        _all(handle, aside, data)
+    finally:
+        os.close(handle)
+    return aside
+
+
+def _all(handle: int, path: Path, data: bytes) -> None:
+    """Every byte: the system may take some of them and refuse the rest."""
+    done = 0
+    while done < len(data):
+        done += _step("write", path, partial(os.write, handle, data[done:]))
+
+
+def _flush(path: Path) -> None:
+    """A file's bytes, or a folder's names, to the disk."""
+    _step("flush", path, lambda: _fsync(path))
+
+
+def _fsync(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _regular(handle: int) -> int:
+    if not stat.S_ISREG(os.fstat(handle).st_mode):
+        os.close(handle)
+        raise OSError(0, "it is not a file")
+    return handle

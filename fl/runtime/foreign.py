@@ -1,0 +1,109 @@
+"""Code of a user's own: `mine:Class` is mine.py beside the config, loaded by its path, or an installed module.
+
+Nothing is searched for: no folder is added to Python's path, so a file beside a config that nobody names is never
+imported, whatever a library looks for. An installed module comes first, so that no file takes its place.
+"""
+
+import importlib
+import importlib.util
+import pickle
+import re
+import sys
+from collections.abc import Mapping, Sequence
+from importlib.machinery import SourceFileLoader
+from pathlib import Path
+from typing import Any
+
+from fedaudit.fl.runtime.errors import UserError
+
+NAME = re.compile(r"([^\W\d]\w*)((?:\.[^\W\d]\w*)*):([^\W\d]\w*)")  # module.module:Class
+
+
+class _Beside(SourceFileLoader):
+    """Marks the modules that were loaded from beside a config."""
+
+
+def bring(name: str, folders: Sequence[Path], where: str = "") -> None:
+    """Load the file or package that `name` ("module:Class") needs from the first of these folders that has it.
+
+    Does nothing where the module is installed, or loaded from there already. Raises UserError, about the key
+    `where`, for a name that is none and for a file that fails.
+    """
+    top = _parts(name, where)[0].partition(".")[0]
+    known = sys.modules.get(top)
+    ours = known is not None and isinstance(getattr(known.__spec__, "loader", None), _Beside)
+    if not ours and importlib.util.find_spec(top) is not None:
+        return
+    places = [p for f in folders for p in (f / f"{top}.py", f / top / "__init__.py")]
+    file = next((p.resolve() for p in places if p.is_file()), None)
+    if file is not None and not (ours and known is not None and known.__file__ == str(file)):
+        try:
+            _load(top, file)
+        except Exception as error:
+            raise refusal(name, error, where) from error
+
+
+def files() -> dict[str, Path]:
+    """Module -> file of all that was brought, for a process that starts with none of it."""
+    found = {name: getattr(module, "__spec__", None) for name, module in sys.modules.items()}
+    return {n: Path(s.origin) for n, s in found.items() if s and s.origin and isinstance(s.loader, _Beside)}
+
+
+class Carried:
+    """A value on its way to another process, with the files of a user's own that it needs there.
+
+    Only a process that is started anew reads it back: a forked one has the value and the modules already.
+    """
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _carried, (files(), pickle.dumps(self.value))
+
+
+def _carried(files: Mapping[str, Path], data: bytes) -> Carried:
+    for name, file in files.items():
+        _load(name, file)
+    return Carried(pickle.loads(data))  # our own process wrote this
+
+
+def find(name: str, where: str = "") -> object:
+    """What "module:Class" names; raises UserError where there is none."""
+    module, attribute = _parts(name, where)
+    try:
+        return getattr(importlib.import_module(module), attribute)
+    except Exception as error:  # whatever a user's own module raises
+        raise refusal(name, error, where) from error
+
+
+def refusal(name: str, error: object, where: str) -> UserError:
+    if isinstance(error, Exception):
+        kind = "" if isinstance(error, ImportError | AttributeError) else f"{type(error).__name__}: "
+        error = kind + " ".join(str(error).split())
+    hint = "write module:Class; the module is installed, or a file or a package beside the config"
+    return UserError(f"{where}: cannot load {name!r}: {error}".removeprefix(": "), hint=hint, key=where)
+
+
+def _parts(name: str, where: str) -> tuple[str, str]:
+    """Module and class of a name."""
+    match = NAME.fullmatch(name)
+    if match is None:
+        raise refusal(name, "it is not module:Class", where)
+    return match[1] + match[2], match[3]
+
+
+def _load(top: str, file: Path) -> None:
+    package = [str(file.parent)] if file.name == "__init__.py" else None
+    spec = importlib.util.spec_from_file_location(
+        top, file, loader=_Beside(top, str(file)), submodule_search_locations=package
+    )
+    assert spec is not None and spec.loader is not None
+    for stale in [n for n in sys.modules if n == top or n.startswith(f"{top}.")]:  # of another folder
+        del sys.modules[stale]
+    module = sys.modules[top] = importlib.util.module_from_spec(spec)
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[top]
+        raise

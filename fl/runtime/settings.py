@@ -1,0 +1,203 @@
+"""Settings: values checked against what was declared, and what is wrong with one, as a sentence and a hint.
+
+A setting is one annotated line of a frozen dataclass or of a pydantic model; it gives the type, the bounds, the
+default and the words of `fedaudit show`, of the JSON Schema and of the errors:
+
+    mu: Annotated[float, Field(ge=0, description="proximal weight; the paper searches 0.001 to 1")] = 0.01
+"""
+
+import dataclasses
+import difflib
+import typing
+from collections.abc import Iterator, Mapping
+from functools import cache
+from typing import Any, TypeVar, cast
+
+from pydantic import BaseModel, TypeAdapter, ValidationError
+from pydantic.fields import FieldInfo
+
+from fedaudit.fl.runtime.errors import UserError
+
+T = TypeVar("T")
+_EXPECTED = {
+    "int_type": "a whole number",
+    "int_parsing": "a whole number",
+    "int_from_float": "a whole number",
+    "float_type": "a number",
+    "float_parsing": "a number",
+    "finite_number": "a finite number",
+    "string_type": "text",
+    "bool_type": "true or false",
+    "bool_parsing": "true or false",
+    "tuple_type": "a list",
+    "list_type": "a list",
+    "set_type": "a list",
+    "frozen_set_type": "a list",
+    "dict_type": "a group of keys",
+    "mapping_type": "a group of keys",
+    "model_type": "a group of keys",
+    "dataclass_type": "a group of keys",
+    "none_required": "null",
+}
+_BOUNDS = {
+    "greater_than": "must be > {gt}",
+    "greater_than_equal": "must be >= {ge}",
+    "less_than": "must be < {lt}",
+    "less_than_equal": "must be <= {le}",
+    "multiple_of": "must be a multiple of {multiple_of}",
+    "too_short": "must have at least {min_length} entries",
+    "too_long": "must have at most {max_length} entries",
+    "string_too_short": "must have at least {min_length} characters",
+    "string_too_long": "must have at most {max_length} characters",
+    "string_pattern_mismatch": "must match the pattern {pattern}",
+}
+SHOW = "`fedaudit show CONFIG` prints every key with its value"
+
+
+def checked(declared: type[T], given: Mapping[Any, Any], where: str = "") -> T:
+    """`given` as a `declared` (a dataclass or a model), converted by declared type: "1e-5" is a number.
+
+    `where` is the path of the group in the config ("attacks[2]"), empty at its top. Raises UserError, with the
+    setting's path as its key, for the first thing wrong.
+    """
+    _check_keys(declared, given, where)
+    try:
+        found: T = adapter(cast(Any, declared)).validate_python(dict(given))
+        return found
+    except ValidationError as error:
+        raise _explained(declared, error, given, where) from error
+    except UserError as error:  # a check of several settings together, in __post_init__
+        raise UserError(error.args[0], hint=error.hint, key=error.key or where) from error
+
+
+@cache
+def adapter(declared: Any) -> TypeAdapter[Any]:
+    """Pydantic's validator of a class; building one costs a millisecond."""
+    return TypeAdapter(declared)
+
+
+@cache
+def fields(declared: Any) -> dict[str, FieldInfo]:
+    """The settings of a dataclass or a model: name -> type, default, bounds, description."""
+    if issubclass(declared, BaseModel):
+        return dict(declared.model_fields)
+    hints = typing.get_type_hints(declared, include_extras=True)
+    return {f.name: FieldInfo.from_annotation(hints[f.name]) for f in dataclasses.fields(declared)}
+
+
+def plain(config: Any) -> dict[str, Any]:
+    """The fields of a dataclass, those of dataclasses in it as well."""
+    values = {f.name: getattr(config, f.name) for f in dataclasses.fields(config) if f.init}
+    return {k: plain(v) if _group(type(v)) else v for k, v in values.items()}
+
+
+def _check_keys(declared: Any, given: Mapping[Any, Any], where: str) -> None:
+    """Unknown keys come first: a misspelt key is the likeliest cause of whatever else is wrong.
+
+    So does a true or false where a number belongs, which pydantic reads as 1 or 0.
+    """
+    if getattr(declared, "model_config", {}).get("extra") == "allow":
+        return
+    known = fields(declared)
+    for key, value in given.items():
+        place = _joined(where, str(key))
+        if key not in known:
+            near = difflib.get_close_matches(str(key), known, n=1)
+            hint = f"did you mean {near[0]!r}?" if near else "known: " + (", ".join(known) or "no settings")
+            raise UserError(f"unknown key {place}", hint=hint, key=place)
+        kinds = set(_kinds(known[key].annotation))
+        if isinstance(value, bool) and kinds & {int, float} and bool not in kinds:
+            number = "a number" if float in kinds else "a whole number"
+            hint = _hint(declared, (key,)) or SHOW
+            raise UserError(f"{place} must be {number}, got {value}", hint=hint, key=place)
+        for group in filter(_group, kinds):
+            items = enumerate(value) if isinstance(value, list | tuple) else ()
+            inner = [(value, place), *((item, f"{place}[{i}]") for i, item in items)]
+            for item, at in inner:
+                if isinstance(item, Mapping):
+                    _check_keys(group, item, at)
+
+
+def _kinds(annotation: Any) -> Iterator[Any]:
+    """The classes in a type: those of a union, the entries of a list, the values that are listed."""
+    yield annotation
+    arguments = typing.get_args(annotation)
+    if typing.get_origin(annotation) is typing.Annotated:
+        arguments = arguments[:1]
+    if typing.get_origin(annotation) is typing.Literal:
+        arguments = tuple(map(type, arguments))
+    for inner in arguments:
+        yield from _kinds(inner)
+
+
+def _group(kind: Any) -> bool:
+    """Whether a type is a group of settings."""
+    return isinstance(kind, type) and (issubclass(kind, BaseModel) or dataclasses.is_dataclass(kind))
+
+
+def _explained(declared: Any, error: ValidationError, given: Mapping[Any, Any], where: str) -> UserError:
+    errors = error.errors()
+    first = errors[0]
+    key = _path(first["loc"], given, where, absent=first["type"] == "missing")
+    hint = _hint(declared, first["loc"])
+    if first["type"] == "missing":
+        return UserError(f"{key} is missing", hint=hint or f"add {key}", key=key)
+    # of a union every member says why it does not fit
+    same = [e for e in errors if _path(e["loc"], given, where) == _path(first["loc"], given, where)]
+    problems = list(dict.fromkeys(_problem(e) for e in same))
+    if all(p.startswith("must be ") for p in problems):
+        problems = ["must be " + " or ".join(p.removeprefix("must be ") for p in problems)]
+    problem = problems[0]
+    got = "" if ", got " in problem else f", got {_shown(first['input'])}"
+    return UserError(f"{key} {problem}{got}".strip(), hint=hint or SHOW, key=key)
+
+
+def _problem(first: Any) -> str:
+    """What a value must be, as a phrase that follows its name."""
+    kind, context = first["type"], first.get("ctx", {})
+    if kind == "value_error":  # one of our own validators: a whole phrase
+        return str(context["error"])
+    if kind in ("literal_error", "enum"):
+        return f"must be {context['expected']}"
+    if kind in _BOUNDS:
+        return _BOUNDS[kind].format(**{k: _short(v) for k, v in context.items()})
+    if kind in _EXPECTED:
+        return f"must be {_EXPECTED[kind]}"
+    return str(first["msg"][0].lower() + first["msg"][1:])
+
+
+def _path(loc: tuple[int | str, ...], given: Any, where: str, absent: bool = False) -> str:
+    """The place in the config: pydantic's own marks in `loc`, such as which member of a union, are left out."""
+    path, at = where, given
+    for part in loc:
+        if isinstance(at, Mapping) and part in at:
+            path, at = _joined(path, str(part)), at[part]
+        elif isinstance(at, list | tuple) and isinstance(part, int) and part < len(at):
+            path, at = f"{path}[{part}]", at[part]
+        elif absent and part == loc[-1]:
+            path = _joined(path, str(part))
+    return path
+
+
+def _joined(where: str, key: str) -> str:
+    return f"{where}.{key}" if where else key
+
+
+def _hint(declared: Any, loc: tuple[int | str, ...]) -> str:
+    """What the setting is for, as its description says; empty where it has none."""
+    found, current = "", declared
+    for part in loc:
+        field = fields(current).get(str(part)) if isinstance(part, str) and _group(current) else None
+        if field is not None:
+            found = f"{part}: {field.description}" if field.description else found
+            current = next(filter(_group, _kinds(field.annotation)), current)
+    return found
+
+
+def _short(value: Any) -> Any:
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+def _shown(value: Any) -> str:
+    text = "nothing" if value is None else repr(value)
+    return text if len(text) <= 60 else text[:57] + "..."

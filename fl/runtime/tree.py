@@ -1,0 +1,88 @@
+"""Nested dictionaries of tensors and plain values, as one safetensors file and back.
+
+Server state, client memory and checkpoints are such trees. Nothing is pickled. What is read back has its keys
+in the order in which they were, so that a run that goes on adds, iterates and writes as one that never stopped.
+"""
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save as to_bytes
+from torch import Tensor
+
+from fedaudit.fl.runtime import durable
+from fedaudit.fl.runtime.errors import UserError
+
+Tree = dict[str, Any]  # values: Tensor, Tree, or what JSON holds
+_SEPARATOR = "\x1f"  # a character no parameter name contains
+_ORDER = _SEPARATOR  # which is no path
+
+
+def leaves(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Every leaf with its path; empty dictionaries are leaves too, so that they come back."""
+    for key, value in tree.items():
+        path = f"{prefix}{_SEPARATOR}{key}" if prefix else key
+        if isinstance(value, Mapping) and value:
+            yield from leaves(value, path)
+        else:
+            yield path, value
+
+
+def save(path: Path, tree: Mapping[str, Any]) -> None:
+    """Write a tree so that the file is either the old one or the whole new one, also after a power cut."""
+    flat = list(leaves(tree))
+    tensors: dict[str, Tensor] = {}
+    stored: set[int] = set()  # safetensors refuses tensors that share memory
+    for key, value in flat:
+        if isinstance(value, Tensor):
+            own = value.detach().cpu().contiguous()
+            place = own.untyped_storage().data_ptr()
+            tensors[key] = own.clone() if place in stored else own
+            stored.add(place)
+    plain = {k: v for k, v in flat if not isinstance(v, Tensor)}
+    # safetensors sorts its keys, and writes more than one entry of metadata in any order
+    metadata = {"plain": json.dumps(plain | {_ORDER: [k for k, _ in flat]})}
+    durable.write(path, to_bytes(tensors, metadata=metadata))
+
+
+def load(path: Path) -> Tree:
+    """Read a tree; raises UserError where the file is damaged."""
+    tree: Tree = {}
+    try:
+        with safe_open(path, framework="pt") as file:
+            plain = json.loads((file.metadata() or {}).get("plain", "{}"))
+            order = plain.pop(_ORDER, ())
+            flat = {k: file.get_tensor(k) for k in file.keys()} | plain  # noqa: SIM118
+            flat = {k: flat[k] for k in order if k in flat} | flat
+    except (SafetensorError, OSError, ValueError, TypeError, AttributeError) as error:
+        raise UserError(
+            f"{path} cannot be read: {error}", hint="delete it to start the simulation again"
+        ) from error
+    for key, value in flat.items():
+        *folders, name = key.split(_SEPARATOR)
+        branch = tree
+        for folder in folders:
+            branch = branch.setdefault(folder, {})
+        branch[name] = value
+    return tree
+
+
+def to_numpy(payload: Mapping[str, Tensor]) -> dict[str, np.ndarray[Any, Any]]:
+    """Copies of the tensors as arrays."""
+    return {k: v.detach().cpu().numpy().copy() for k, v in payload.items()}
+
+
+def finite(payload: Mapping[str, Tensor], counted: str = "") -> bool:
+    """True where no array holds an infinity or NaN, and the one named `counted` nothing below 0."""
+    if counted in payload and bool((payload[counted] < 0).any()):
+        return False
+    return all(bool(torch.isfinite(v).all()) for v in payload.values() if v.is_floating_point())
+
+
+def size_bytes(payload: Mapping[str, Tensor]) -> int:
+    return sum(v.numel() * v.element_size() for v in payload.values())

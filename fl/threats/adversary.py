@@ -1,0 +1,200 @@
+"""The contract of adversaries: clients, or a server, that do not follow the protocol, and what they may do.
+
+An adversary is one file of attacks/poisoning/. Its hooks run only for compromised clients: in the worker where a
+client works (data, loss, correct, craft), and in the server's process between the workers and the wire (collude),
+so that every method can be attacked without knowing of it. A malicious server has one hook, before it broadcasts
+(tamper), and compromises no client. Streams of honest clients never move; an adversary
+draws from client.generator("adversary") or the generator it is given. Protections that clients are to apply
+themselves do not bind it (fl/wire/wire.py), and neither does DP-SGD.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Annotated, Any
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from fedaudit.fl.clients.client import Client, Reply
+from fedaudit.fl.kinds import Kind
+from fedaudit.fl.runtime.errors import UserError
+from fedaudit.fl.runtime.plugin import Plugin
+from fedaudit.fl.runtime.ranges import AtLeastOne, AtLeastZero, Share
+from fedaudit.fl.runtime.streams import Streams
+from fedaudit.fl.runtime.tree import Tree
+from fedaudit.fl.threats.threat import Conduct, Goal, Position, ThreatModel
+from fedaudit.fl.training.local import Constants, Handle, Params, Training
+from fedaudit.fl.wire.protection import Message, Payload
+
+__all__ = [
+    "Adversary",
+    "Card",
+    "Client",
+    "Colluded",
+    "Constants",
+    "Loss",
+    "Meeting",
+    "Message",
+    "Params",
+    "Payload",
+    "Reply",
+    "Tree",
+]
+
+Loss = Callable[[Tensor, Tensor], Tensor]  # the method's loss of a batch, x [b, ...] and y [b]
+MALICIOUS = ThreatModel(position=Position.CLIENT, conduct=Conduct.MALICIOUS)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Card:
+    """What an adversary is, for `fedaudit list adversaries` and for every finding about it."""
+
+    title: str
+    source: str  # paper and algorithm number
+    does: str  # what happens to the model, in words of the reader
+    remedy: str  # what to do about it
+    threat: ThreatModel = (
+        MALICIOUS  # knows "honest_updates": what the others send; "aggregator": the server's rule
+    )
+    goal: Goal = Goal.POISONING
+    kinds: tuple[Kind, ...] = ()  # it forges one of these; none: whatever comes of its training
+
+
+@dataclass(frozen=True, kw_only=True)
+class Meeting:
+    """What colluding clients have before them when all replies of a round are in."""
+
+    round: int
+    own: Mapping[int, Message]  # what the compromised clients are about to send
+    honest: Mapping[int, Message] | None  # what the others send; None unless the card knows "honest_updates"
+    received: Mapping[int, Message]  # what each of these clients' updates is a change from
+    before: Tree  # what collude() gave as its state the last time
+    rng: torch.Generator
+    parameters: tuple[str, ...]  # of the model; other arrays are buffers, which nobody forges
+    # client -> change by parameter: what the server's rule would make of these; None unless the card knows it
+    aggregate: Callable[[Mapping[int, Payload]], Payload] | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Colluded:
+    """What the compromised clients send instead; whoever is missing sends its own."""
+
+    messages: Mapping[int, Message]
+    state: Tree = field(default_factory=dict)  # kept in the server's state, and so in checkpoints
+
+
+class Adversary(Plugin):
+    """Subclasses write the hooks they need; those they leave change nothing."""
+
+    card: Card
+    remembers = False  # wants client.before, the shared model of the round before
+
+    @dataclass(frozen=True, kw_only=True)
+    class Config:
+        clients: Annotated[
+            AtLeastZero | tuple[AtLeastZero, ...] | None,
+            Field(
+                description="how many clients are compromised, or which; null is one, unless `share` says more"
+            ),
+        ] = None
+        share: Annotated[
+            Share | None, Field(description="share of the clients that are compromised, in place of `clients`")
+        ] = None
+        leaves: Annotated[
+            AtLeastOne | None,
+            Field(description="round from which compromised clients follow the protocol again; null: none"),
+        ] = None
+
+        def __post_init__(self) -> None:
+            if self.clients is not None and self.share is not None:
+                raise UserError(
+                    "adversary has both clients and share", hint="say how many are compromised by one of them"
+                )
+
+    def compromised(self, clients: int, streams: Streams) -> frozenset[int]:
+        """Who is, of that many clients; more of them contain fewer. Nobody where the server is the adversary.
+
+        Raises UserError for too many.
+        """
+        wanted, share = self.config.clients, self.config.share
+        if self.card.threat.position == Position.SERVER:
+            if wanted is not None or share is not None or self.config.leaves is not None:
+                raise UserError(
+                    f"{self.card.title} is done by the server, and adversary says which clients are compromised",
+                    hint="leave out clients, share and leaves",
+                    key="adversary.clients",
+                )
+            return frozenset()
+        listed = wanted if isinstance(wanted, tuple) else ()
+        count = round(share * clients) if share is not None else 1 if wanted is None else wanted
+        if any(k >= clients for k in listed) or (not listed and count != () and count > clients):
+            raise UserError(
+                f"adversary.clients must be among the {clients} clients, got {wanted}",
+                hint="clients are numbered from 0",
+                key="adversary.clients",
+            )
+        if isinstance(wanted, tuple):
+            return frozenset(wanted)
+        return frozenset(streams.numpy("adversary").permutation(clients)[:count].tolist())
+
+    @property
+    def colludes(self) -> bool:
+        return type(self).collude is not Adversary.collude
+
+    def data(self, client: Client) -> Client:
+        """The client with other examples, after method.receive()."""
+        return client
+
+    def loss(self, client: Client, loss: Loss, x: Tensor, y: Tensor) -> Tensor:
+        """The loss it trains on; `loss` is the method's."""
+        return loss(x, y)
+
+    def correct(self, client: Client, grads: Params, params: Params, start: Params, const: Constants) -> Params:
+        """The gradient it steps along, after the method's own correction."""
+        return grads
+
+    def late(self) -> float:
+        """Simulated time for which a compromised client holds its answer back."""
+        return 0.0
+
+    def craft(self, client: Client, reply: Reply, received: Message) -> Reply:
+        """What it sends; `received` is what its update is a change from."""
+        return reply
+
+    def tamper(self, round: int, message: Message, receivers: Sequence[int]) -> Message:
+        """What a malicious server broadcasts instead; only called where the card's position is the server."""
+        return message
+
+    def aim(self, x: Tensor, mean: tuple[float, ...], std: tuple[float, ...]) -> tuple[Tensor, int] | None:
+        """Test examples x [n, ...], (pixels - mean) / std, changed so that the model takes them for a class, and
+        that class; None: its aim is no such answer."""
+        return None
+
+    def collude(self, meeting: Meeting) -> Colluded:
+        """What all of them send, knowing each other's replies. Needs the whole round in memory."""
+        raise NotImplementedError
+
+
+class Twisted(Training):
+    """A method's training as a compromised client does it, for the shared loop."""
+
+    def __init__(self, method: Training, adversary: Adversary, client: Client) -> None:
+        self.config: Any = method.config
+        self._method, self._adversary, self._client = method, adversary, client
+
+    def loss(self, net: Handle, x: Tensor, y: Tensor, const: Constants) -> Tensor:
+        return self._adversary.loss(self._client, lambda x, y: self._method.loss(net, x, y, const), x, y)
+
+    def correct(self, grads: Params, params: Params, start: Params, const: Constants) -> Params:
+        grads = self._method.correct(grads, params, start, const)
+        return self._adversary.correct(self._client, grads, params, start, const)
+
+    def after_step(self, params: Params, const: Constants, rate: float) -> Params:
+        return self._method.after_step(params, const, rate)
+
+    def epochs(self, examples: int) -> int:
+        return self._method.epochs(examples)
+
+    def trains(self, name: str) -> bool:
+        return self._method.trains(name)

@@ -1,0 +1,184 @@
+"""Compromised clients at work: where the hooks of an adversary are called, and what of a run it may touch.
+
+A worker's site calls work(); a round passes its replies through a Tampering before they reach the wire. With
+nobody compromised neither does anything.
+"""
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+
+from fedaudit.fl.aggregation import aggregator
+from fedaudit.fl.aggregation.aggregator import Averages
+from fedaudit.fl.clients.client import Client, Reply
+from fedaudit.fl.kinds import Kind
+from fedaudit.fl.model import State
+from fedaudit.fl.runtime.errors import UserError
+from fedaudit.fl.runtime.streams import Streams
+from fedaudit.fl.runtime.tree import Tree, size_bytes
+from fedaudit.fl.threats.adversary import Adversary, Meeting, Twisted
+from fedaudit.fl.threats.stealth import Stealth
+from fedaudit.fl.threats.threat import Position
+from fedaudit.fl.training.local import Training
+from fedaudit.fl.wire.protection import Message, Payload
+
+
+@dataclass(frozen=True)
+class Compromise:
+    """Who is compromised, and by what; the default is nobody."""
+
+    adversary: Adversary | None = None
+    clients: frozenset[int] = frozenset()
+
+    @property
+    def server(self) -> Adversary | None:
+        """Set where it is the server that does not follow the protocol."""
+        bad = self.adversary
+        return bad if bad is not None and bad.card.threat.position == Position.SERVER else None
+
+    def check(self, title: str, sent: Collection[Kind], collects: bool) -> None:
+        """Raises UserError where it could do nothing to a method whose clients send these kinds."""
+        if self.server is not None and not collects:
+            raise UserError(
+                f"{self.server.card.title} changes what a round begins with, and {title} has no such rounds",
+                hint="choose a method whose server broadcasts a model in every round, such as fedavg",
+            )
+        if self.adversary is None or not self.clients:
+            return
+        card = self.adversary.card
+        if not sent:
+            raise UserError(
+                f"{card.title} acts through what a client sends, and clients of {title} send nothing",
+                hint="choose another method",
+            )
+        if card.kinds and not set(card.kinds) & set(sent):
+            raise UserError(
+                f"{card.title} forges {', '.join(card.kinds)}, and clients of {title} send none of them",
+                hint="choose an adversary that changes its data, such as label_flip, or another method",
+            )
+        if (self.adversary.colludes or self.adversary.remembers) and not collects:
+            raise UserError(
+                f"{card.title} needs a round whose replies come together, and {title} has none",
+                hint="choose an adversary that works alone, such as sign_flip, or another method",
+            )
+
+    def acting(self, round: int) -> frozenset[int]:
+        """Who does not follow the protocol in a round."""
+        leaves = self.adversary.config.leaves if self.adversary is not None and self.clients else None
+        return self.clients if leaves is None or round < leaves else frozenset()
+
+    def late(self, round: int, client: int) -> float:
+        """Simulated time for which a client holds its answer back."""
+        return self.adversary.late() if self.adversary is not None and client in self.acting(round) else 0.0
+
+    def entered(self, client: Client) -> Client:
+        """A client before it works: what it holds, and how it trains."""
+        if self.adversary is None or client.index not in self.acting(client.round):
+            return client
+        return self.adversary.data(
+            replace(client, private=None, twist=self._twist, rank=sorted(self.clients).index(client.index))
+        )
+
+    def _twist(self, method: Training, client: Client) -> Training:
+        assert self.adversary is not None
+        return Twisted(method, self.adversary, client)
+
+    def left(self, client: Client, reply: Reply, received: Message) -> Reply:
+        """What it sends after its work; `received` is what its update is a change from."""
+        if self.adversary is None or client.index not in self.acting(client.round):
+            return reply
+        here = {k: {n: v.cpu() for n, v in p.items()} for k, p in received.items()}
+        return self.adversary.craft(client, reply, here)
+
+
+@dataclass
+class Tampering:
+    """What the adversary does to one round's replies, and what it keeps of the round."""
+
+    compromise: Compromise
+    averages: Averages  # of this round: the rule that an adversary may know
+    model: State  # the shared model of this round; empty where there is none
+    before: Tree  # of the adversary, from the server's state
+    lost: Callable[[int], bool]  # whose reply never arrives
+    weight: Callable[[Reply], float]  # how the server will weigh a reply
+    _state: Tree = field(default_factory=dict)
+    _stealth: Stealth = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._stealth = Stealth(self.averages.parameters)
+
+    def replies(
+        self, answered: Iterable[tuple[int, Reply]], base: Callable[[int, Message], Message]
+    ) -> Iterator[tuple[int, Reply]]:
+        """The replies as they leave for the wire; `base` says what a client's message is a change from."""
+        for k, reply in self._tampered(answered, base):
+            if self.compromise.clients:
+                self._stealth.add(k, reply.message, base(k, reply.message))
+            yield k, reply
+
+    def notes(self) -> list[tuple[str, float]]:
+        """For the round's metrics: where forged changes stand among the honest."""
+        return list(self._stealth.ranks(self.compromise.acting(self.averages.round)).items())
+
+    def _tampered(
+        self, answered: Iterable[tuple[int, Reply]], base: Callable[[int, Message], Message]
+    ) -> Iterator[tuple[int, Reply]]:
+        adversary, acting = self.compromise.adversary, self.compromise.acting(self.averages.round)
+        self._state = self.before.get("state", {})
+        if adversary is None or not adversary.colludes or not acting:
+            yield from answered
+            return
+        held, size = list[tuple[int, Reply]](), 0
+        for k, reply in answered:
+            size += sum(size_bytes(p) for p in reply.message.values())
+            if size > aggregator.MOST_BYTES:
+                raise UserError(
+                    f"{adversary.card.title} needs all replies of a round at once: {len(held) + 1} of them are "
+                    f"more than {aggregator.MOST_BYTES >> 30} GiB",
+                    hint="use an adversary that works alone, a smaller model, or fewer clients a round",
+                )
+            held.append((k, reply))
+        heard = {k: reply for k, reply in held if not self.lost(k)}
+        own = {k: r.message for k, r in heard.items() if k in acting}
+        sent: Mapping[int, Message] = {}
+        if own:
+            knows = adversary.card.threat.knows
+            honest = {k: r.message for k, r in heard.items() if k not in own}
+            colluded = adversary.collude(
+                Meeting(
+                    round=self.averages.round,
+                    own=own,
+                    honest=honest if "honest_updates" in knows else None,
+                    received={k: base(k, r.message) for k, r in heard.items()},
+                    before=self._state,
+                    rng=self.averages.streams.torch("adversary", self.averages.round),
+                    parameters=tuple(self.averages.parameters),
+                    aggregate=self._rule(heard) if "aggregator" in knows else None,
+                )
+            )
+            sent, self._state = colluded.messages, colluded.state
+        for k, reply in held:
+            yield k, replace(reply, message=sent[k]) if k in sent else reply
+
+    def _rule(self, heard: Mapping[int, Reply]) -> Callable[[Mapping[int, Payload]], Payload]:
+        """The server's rule on changes of these clients; its random draws are not known."""
+        averages = self.averages
+        streams = Streams(averages.streams.key("adversary", "rule", averages.round))
+
+        def aggregate(changes: Mapping[int, Payload]) -> Payload:
+            context = replace(averages.context("model"), streams=streams)
+            made = averages.rule.begin(context)
+            for k, change in changes.items():
+                made.add(k, change, self.weight(heard[k]), {})
+            return made.value()
+
+        return aggregate
+
+    def entries(self) -> Tree:
+        """What goes into the server's state: nothing, where the adversary keeps nothing."""
+        adversary = self.compromise.adversary
+        if adversary is None or not self.compromise.clients:
+            return {}
+        kept: Tree = {"state": self._state} if self._state else {}
+        if adversary.remembers:
+            kept["model"] = self.model
+        return {"adversary": kept} if kept else {}

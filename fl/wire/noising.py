@@ -1,0 +1,91 @@
+"""What noising protections share: the vector that a message stands for, its clip, and noise on it.
+
+The floating-point arrays of one payload are one vector v. A model counts as its change from the model
+received. v is scaled to at most `clip` in the L2 or L1 norm, and then noise is added:
+
+    v <- v * min(1, clip / ||v||) + noise
+"""
+
+import math
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from fedaudit.fl.kinds import MODELS, Kind
+from fedaudit.fl.ledger import Release
+from fedaudit.fl.wire.protection import Payload, Sending
+
+Draw = Callable[[torch.Size], Tensor]
+
+
+def base_of(kind: Kind, sending: Sending) -> Payload:
+    """What the payload of that kind is a change from; nothing for all but models."""
+    return sending.reference.get(Kind.GLOBAL_MODEL, {}) if kind in MODELS else {}
+
+
+def change(payload: Payload, base: Payload) -> Payload:
+    """The floating-point arrays, less what they are a change from."""
+    return {k: v - base[k] if k in base else v for k, v in payload.items() if v.is_floating_point()}
+
+
+def rebuilt(payload: Payload, base: Payload, moved: Payload) -> Payload:
+    """The payload with another change from its base."""
+    return payload | {k: base[k] + v if k in base else v for k, v in moved.items()}
+
+
+def perturbed(
+    payload: Payload, base: Payload, clip: float, draw: Draw | None, order: int = 2, rows: bool = False
+) -> Payload:
+    """The payload clipped in the norm of that order, with noise; untouched where neither does anything.
+
+    With `rows`, each row of an array [rows, ...] is a vector of its own with a clip of its own.
+    """
+    moving = change(payload, base)
+    factors: dict[str, Tensor | float]
+    if rows:
+        by_row = {k: _row_factors(v, clip, order) for k, v in moving.items()}
+        factors, binds = {**by_row}, any(bool((f < 1).any()) for f in by_row.values())
+    else:
+        factor = _factor(norm(moving, order), clip)
+        factors, binds = dict.fromkeys(moving, factor), factor < 1
+    if not binds and draw is None:
+        return payload  # bit for bit: nothing to clip, nothing to add
+    out = {}
+    for name, value in moving.items():
+        scaled = value * factors[name] if binds else value
+        out[name] = scaled + draw(value.shape) if draw is not None else scaled
+    return rebuilt(payload, base, out)
+
+
+def norm(arrays: Payload, order: int) -> float:
+    """The norm of order 1 or 2 of all arrays as one vector, in double precision."""
+    total = sum(float(v.double().abs().pow(order).sum()) for v in arrays.values())
+    return total ** (1 / order) if order > 1 else total
+
+
+def in_clear(kind: Kind, sending: Sending, source: str) -> list[Release]:
+    """Releases of the whole-number arrays beside the vector: sent as they are, without noise."""
+    whole = [k for k, v in sending.message[kind].items() if not v.is_floating_point()]
+    return [
+        Release(
+            round=sending.round,
+            kind=f"{kind}.{name}",
+            sender=str(sending.sender),
+            observers=sending.observers,
+            mechanism="none",
+            source=source,
+        )
+        for name in whole
+    ]
+
+
+def _factor(length: float, clip: float) -> float:
+    return min(1.0, clip / length) if length > 0 else 1.0
+
+
+def _row_factors(value: Tensor, clip: float, order: int) -> Tensor:
+    flat = value.double().reshape(len(value), -1)
+    lengths = flat.abs().pow(order).sum(1).pow(1 / order)
+    found = torch.where(lengths > clip, clip / lengths.clamp(min=math.ulp(0.0)), 1.0)
+    return found.to(value.dtype).reshape(-1, *[1] * (value.dim() - 1))

@@ -1,0 +1,315 @@
+"""The verifier: an honest run's ledger passes, and whatever makes it cheaper, shorter or different is found."""
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+from tempfile import mkdtemp
+from typing import Any
+
+import pytest
+import yaml
+
+from fedaudit.audit.accounting.budget import budgets
+from fedaudit.audit.accounting.verify import DECLARED, Verified, verify
+from fedaudit.audit.case.open import open_case
+from fedaudit.audit.case.run_folder import RunDir
+from fedaudit.audit.case.simulated import SimulatedCase
+from fedaudit.audit.phases import simulate
+from fedaudit.audit.phases.account import verify_run
+from fedaudit.audit.settings.config import Config
+from fedaudit.audit.settings.errors import validate
+from fedaudit.audit.settings.spec import PluginSpec
+from fedaudit.fl.data.participation import Availability, Drawn, Participation
+from fedaudit.fl.kinds import Kind
+from fedaudit.fl.ledger import Release, read
+from fedaudit.fl.protections.dp_gaussian import DPGaussian
+from fedaudit.fl.protections.dp_sgd import DPSGD
+from fedaudit.fl.recording.recorder import manifest
+from fedaudit.fl.runtime.streams import Streams
+from fedaudit.fl.wire.protection import Sending
+from fedaudit.reports.result import AuditResult
+from fedaudit.reports.sections.budget import Budget as Section
+from fedaudit.reports.sections.budget import epsilon as in_words
+from tests.audit.tiny import HERE
+from tests.reports.sample import result as sample
+
+LOCAL = "{name: dp_gaussian, kinds: [local_model], noise_multiplier: 4.0}"
+CENTRAL = "{name: central_dp, clip_norm: 0.5, noise_multiplier: 1.2}"
+SHARES = "{name: dp_gaussian, kinds: [local_model], noise_multiplier: 4.0, contributors: 4}"
+STEPS = "{name: dp_sgd, noise_multiplier: 1.0, sample_rate: 0.2, steps: 3}"
+BERNOULLI = "{name: bernoulli, p: 0.8}"
+ME = __name__
+
+
+@dataclass(frozen=True)
+class Ran:
+    run: RunDir
+    config: Config
+
+    @property
+    def case(self) -> SimulatedCase:
+        found = open_case(self.run, self.config)
+        assert isinstance(found, SimulatedCase)
+        return found
+
+    @property
+    def releases(self) -> list[Release]:
+        return read(self.run.ledger)
+
+    @property
+    def history(self) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in self.run.metrics.read_text().splitlines()]
+
+    def verified(self, releases: list[Release], history: list[dict[str, Any]] | None = None) -> Verified:
+        told = self.history if history is None else history
+        return verify(self.case, releases, manifest(self.run.artifacts), told)
+
+
+@cache
+def ran(protections: str, availability: str = BERNOULLI, method: str = "name: fedavg", rounds: int = 6) -> Ran:
+    text = f"""
+federation:
+  dataset: {HERE}:TinyImages
+  clients: 6
+  partition: {HERE}:Thirds
+  availability: {availability}
+  empty_round: skip
+  model: {{name: "{HERE}:Linear", width: 5}}
+method: {{{method}, rounds: {rounds}, weighting: uniform, local_epochs: 1}}
+protections: [{protections}]
+record: {{rounds: last}}
+"""
+    config, run = validate(Config, yaml.safe_load(text), "config"), RunDir(Path(mkdtemp()))
+    simulate.run(run, config, lambda *_: None)
+    return Ran(run, config)
+
+
+HONEST = {
+    "nothing": ("",),
+    "local noise": (LOCAL,),
+    "central noise": (CENTRAL,),
+    "central noise of everybody": (CENTRAL, "{name: full}"),
+    "central noise of a fixed number": (CENTRAL, "{name: uniform, count: 3}"),
+    "central noise of a draw that lasts": (CENTRAL, "{name: persistent, p: 0.5, period: 3}"),
+    "central noise of clients that come and go": (CENTRAL, "{name: markov}"),
+    "central noise under secure aggregation": (f"{CENTRAL}, {{name: secure_aggregation}}",),
+    "private training": (STEPS,),
+    "noise on two kinds": ("{name: dp_gaussian, kinds: [local_model, local_prototypes, proto_counts]}",),
+    "secure aggregation": ("{name: secure_aggregation}",),
+    "shares of noise": (f"{SHARES}, {{name: secure_aggregation}}",),
+    "shares of noise of some": (f"{SHARES}, {{name: secure_aggregation}}", "{name: bernoulli, p: 0.5}"),
+    "clusters": (LOCAL, "{name: clustered}"),
+    "chosen clients": (LOCAL, BERNOULLI, "name: power_of_choice, candidates: 4, chosen: 2"),
+    "control variates": ("{name: dp_gaussian, kinds: [local_model, control_delta]}", BERNOULLI, "name: scaffold"),
+}
+
+
+@pytest.mark.parametrize("name", HONEST)
+def test_an_honest_ledger_passes_and_its_bounds_are_not_declared(name: str) -> None:
+    here = ran(*HONEST[name])
+    found = here.verified(here.releases)
+    assert found.issues == () and not found.declared
+    assert verify_run(here.run, here.case, here.releases) == found
+
+
+@pytest.mark.slow
+def test_lines_of_a_methods_own_noise_are_held_against_its_settings_and_stay_declared() -> None:
+    here = ran("", "{name: full}", "name: feddpgan, noise: {mode: accounted, scale: 2.0}", 2)
+    assert here.verified(here.releases) == Verified(declared=True)
+    forged = here.verified(noised(noise_std=10.0)(here.releases))
+    assert "noise" in forged.withdrawn and "it is" in forged.withdrawn
+    nothing = [r for r in here.releases if not r.noise_multiplier]
+    assert "no line of that" in here.verified(nothing).withdrawn
+
+
+def noised(**changes: Any) -> Callable[[list[Release]], list[Release]]:
+    """Every noised line with other numbers; a number that is given as a factor is multiplied."""
+
+    def changed(r: Release) -> Release:
+        if not r.noise_multiplier:
+            return r
+        new = {
+            k: getattr(r, k) * v if isinstance(v, float) and k != "sample_rate" else v for k, v in changes.items()
+        }
+        return replace(r, **new)
+
+    return lambda releases: [changed(r) for r in releases]
+
+
+FORGED: dict[str, tuple[tuple[str, ...], Callable[[list[Release]], list[Release]], str]] = {
+    "ten times the noise": ((LOCAL,), noised(noise_std=10.0), "noise 40; it is 4"),
+    "ten times the central noise": ((CENTRAL,), noised(noise_std=10.0), "noise"),
+    "one line's noise": ((LOCAL,), lambda r: [replace(r[0], noise_std=5.0), *r[1:]], "noise 5; it is 4"),
+    "half the sensitivity": ((LOCAL,), noised(sensitivity=0.5, clip_norm=0.5), "sensitivity 0.5; it is 1"),
+    "half the sensitivity of its clip": ((LOCAL,), noised(sensitivity=0.5), "its clip lets 1 through"),
+    "another unit": ((LOCAL,), noised(unit="record"), "unit record; it is client"),
+    "other neighbours": ((CENTRAL,), noised(adjacency="replace_one"), "adjacency replace_one"),
+    "all lines deleted": ((LOCAL,), lambda r: [], "the ledger has 0 lines"),
+    "one line deleted": ((LOCAL,), lambda r: r[1:], "lines for it"),
+    "two rounds of six": ((LOCAL,), lambda r: [x for x in r if x.round < 2], "lines for it"),
+    "the noise of more shares than came": (
+        (f"{SHARES}, {{name: secure_aggregation}}", "{name: bernoulli, p: 0.5}"),
+        noised(noise_std=1.2),
+        "it is ",
+    ),
+    "two central rounds of six": ((CENTRAL,), lambda r: [x for x in r if x.round < 2], "lines for it"),
+    "one central line": (
+        (CENTRAL,),
+        lambda r: [x for x in r if x.kind != "global_model" or x.round],
+        "no line of global_model in round 0",
+    ),
+    "a lower rate": ((CENTRAL,), noised(sample_rate=0.01), "rate 0.01"),
+    "fresh draws": ((CENTRAL, "{name: persistent, p: 0.5, period: 3}"), noised(coin=""), "has a draw of its own"),
+    "a draw for each release": ((STEPS,), noised(count=1), "lists 1 steps; clients make 3"),
+    "fewer steps": ((STEPS,), noised(count=2, steps=2), "lists 2 steps; clients make 3"),
+    "a lower rate of records": ((STEPS,), noised(sample_rate=0.001), "clients train at 0.2"),
+    "no observers": ((LOCAL,), noised(observers=()), "leaves out client, public, server"),
+    "fewer observers": ((LOCAL,), noised(observers=("server",)), "leaves out client, public"),
+    "nobody who can tell": ((CENTRAL,), noised(participation_seen_by=()), "cannot tell who took part"),
+    "noise that nobody adds": (
+        ("",),
+        lambda r: [replace(x, mechanism="gaussian", noise_std=9.0, sensitivity=1.0) for x in r],
+        "it is none",
+    ),
+    "a line of nothing": ((LOCAL,), lambda r: [*r, replace(r[0], kind="gradient")], "nothing that crossed"),
+    "a round that never was": ((LOCAL,), lambda r: [*r, replace(r[0], round=77)], "nothing that crossed"),
+}
+
+
+@pytest.mark.parametrize("name", FORGED)
+def test_a_forged_ledger_is_found_and_no_bound_holds(name: str) -> None:
+    settings, forge, said = FORGED[name]
+    here = ran(*settings)
+    forged = forge(here.releases)
+    found = here.verified(forged)
+    assert any(said in issue.what for issue in found.issues), found
+    bounds = budgets(forged, [PluginSpec(name="exact")], 1e-5, found)
+    assert all(b.epsilon_upper == float("inf") for b in bounds)
+    assert all(b.spoiled_by or in_words(b).startswith("no bound: ") for b in bounds)
+
+
+class Turns(Availability):
+    """States coins and takes turns."""
+
+    title = "Turns"
+
+    def draw(self, round: int, candidates: Sequence[int], streams: Streams, attempt: int = 0) -> Participation:
+        mine = tuple(k for k in candidates if k % 2 == round % 2)
+        return Participation(mine, mine)
+
+    def sampling(self, client: int | None, clients: int) -> Drawn:
+        return Drawn("poisson", 0.5)
+
+    def describe(self) -> str:
+        return "each client answers with probability 0.5"
+
+
+def test_a_draw_that_is_not_as_stated_is_found_where_it_is_credited() -> None:
+    here = ran(CENTRAL, f'"{ME}:Turns"')
+    assert "draws 1 apart depend on each other" in here.verified(here.releases).withdrawn
+    local = ran(LOCAL, f'"{ME}:Turns"')  # there, everybody sees who came
+    assert local.verified(local.releases).issues == ()
+
+
+@pytest.mark.parametrize("cls", ["ChoosesByLoss", "ChoosesByRows"])
+def test_an_honest_line_of_a_servers_look_is_no_issue(cls: str) -> None:
+    here = ran(LOCAL, method=f'name: "tests.fl.test_training_statistics:{cls}"')
+    assert {"training_statistics", "client_data"} & {r.kind for r in here.releases}
+    assert here.verified(here.releases).issues == ()
+
+
+def test_metrics_and_ledger_cut_alike_do_not_hide_what_crossed() -> None:
+    here = ran(LOCAL)
+    found = here.verified([r for r in here.releases if r.round < 2], here.history[:2])
+    assert {i.check for i in found.issues} >= {"coverage", "schedule"}
+
+
+# Protections that lie: recomputing them would only repeat the lie -------------------------------
+
+
+class Silent(DPGaussian):
+    """Marks what it noised as listed, and lists nothing."""
+
+    def apply(self, sending: Sending) -> None:
+        super().apply(sending)
+        sending.releases.clear()
+
+
+class Unseen(DPGaussian):
+    """Nobody reads what it lists."""
+
+    def apply(self, sending: Sending) -> None:
+        super().apply(sending)
+        sending.releases[:] = [replace(r, observers=()) for r in sending.releases]
+
+
+class Halved(DPGaussian):
+    """Lists half of what its clip lets through."""
+
+    def apply(self, sending: Sending) -> None:
+        super().apply(sending)
+        sending.releases[:] = [replace(r, sensitivity=(r.sensitivity or 0) / 2) for r in sending.releases]
+
+
+class Fifth(DPSGD):
+    """Trains five times the steps that it lists."""
+
+    def apply(self, sending: Sending) -> None:
+        super().apply(sending)
+        sending.releases[:] = [replace(r, count=r.count // 5, steps=r.count // 5) for r in sending.releases]
+
+
+class Rare(DPSGD):
+    """Lists a lower rate than its steps draw with."""
+
+    def apply(self, sending: Sending) -> None:
+        super().apply(sending)
+        sending.releases[:] = [replace(r, sample_rate=0.001) for r in sending.releases]
+
+
+class Sampled(DPGaussian):
+    """Claims that its noise is in DP-SGD's steps."""
+
+    def apply(self, sending: Sending) -> None:
+        super().apply(sending)
+        told: dict[str, Any] = {"unit": "record", "sampling": "poisson", "sample_rate": 0.01}
+        sending.releases[:] = [replace(r, participation_seen_by=(), **told) for r in sending.releases]
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        (f'{{name: "{ME}:Silent", kinds: [local_model]}}', "the ledger has 0 lines"),
+        (f'{{name: "{ME}:Unseen", kinds: [local_model]}}', "leaves out client, public, server"),
+        (f'{{name: "{ME}:Halved", kinds: [local_model]}}', "its clip lets 1 through"),
+        (f'{{name: "{ME}:Fifth", steps: 10, sample_rate: 0.2}}', "lists 2 steps; clients make 10"),
+        (f'{{name: "{ME}:Rare", steps: 2, sample_rate: 0.2}}', "clients train at 0.2"),
+        (f'{{name: "{ME}:Sampled", kinds: [local_model]}}', "no training samples them"),
+    ],
+)
+def test_a_protection_that_lists_too_little_is_found(settings: str, said: str) -> None:
+    here = ran(settings)
+    assert any(said in issue.what for issue in here.verified(here.releases).issues)
+
+
+# What nobody can make once more -----------------------------------------------------------------
+
+
+def test_a_ledger_that_nobody_can_verify_declares_its_bounds() -> None:
+    here = ran(LOCAL)
+    declared = budgets(here.releases, [PluginSpec(name="exact")], 1e-5, DECLARED)
+    proved = budgets(here.releases, [PluginSpec(name="exact")], 1e-5, here.verified(here.releases))
+    assert all(b.declared for b in declared) and not any(b.declared for b in proved)
+    assert [b.epsilon_upper for b in declared] == [b.epsilon_upper for b in proved]
+    result: AuditResult = sample().model_copy(update={"budgets": declared, "figures": []})
+    text = str(Section().build(result))
+    assert "Epsilon declared" in text and "at most" not in text
+    assert "Epsilon at most" in str(Section().build(sample().model_copy(update={"budgets": proved})))
+
+
+def test_a_folder_without_a_manifest_leaves_everything_declared(tmp_path: Path) -> None:
+    here = ran(LOCAL)
+    assert verify_run(RunDir(tmp_path), here.case, here.releases) == DECLARED
+    assert Kind.LOCAL_MODEL in {r.kind for r in here.releases}

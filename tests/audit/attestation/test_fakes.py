@@ -1,0 +1,270 @@
+"""Ways to fake a clean verdict: whatever an owner edits in a folder, `check` and `verify` refuse it by name."""
+
+import json
+import re
+import shutil
+from collections.abc import Callable
+from contextlib import chdir
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from fedaudit.audit.attestation import chain as links
+from fedaudit.audit.case.digests import of_value
+from fedaudit.audit.case.run_folder import RunDir
+from fedaudit.audit.cli.main import app
+from fedaudit.audit.phases.plan import PHASES, execute, read_phases
+from fedaudit.audit.settings.config import load
+from tests.audit.tiny import TEXT
+
+RUNNER = CliRunner()
+MORE = """
+workers: 0
+report: [json]
+record: {rounds: all}
+attacks: [example_numbers, buffer_membership]
+dp_audit: {canaries: 0}
+"""
+
+
+@pytest.fixture(scope="module")
+def original(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished run of fedavg, which has findings of medium severity: nothing bounds what it sends."""
+    folder = tmp_path_factory.mktemp("fakes")
+    (folder / "c.yaml").write_text(TEXT + MORE)
+    with chdir(folder):
+        run = RunDir.create(folder / "run")
+        names = [p.name for p in PHASES]
+        execute(run, load(folder / "c.yaml"), names, lambda *_: None, skip_finished=False)
+    return folder / "run"
+
+
+@pytest.fixture
+def folder(original: Path, tmp_path: Path) -> Path:
+    shutil.copytree(original, tmp_path / "run")
+    return tmp_path / "run"
+
+
+def check(folder: Path, *more: str) -> Result:
+    return RUNNER.invoke(app, ["check", str(folder), "--trust-plugins", "--fail-on", "medium", *more])
+
+
+def edit(path: Path, change: Callable[[Any], Any]) -> None:
+    path.write_text(json.dumps(change(json.loads(path.read_text()))))
+
+
+def sealed_again(folder: Path, *phases: str) -> None:
+    """What an owner does who knows of the chain: makes all its digests fit."""
+    run = RunDir.open(folder)
+    for name in phases:
+        links.end(run, name)
+    chain, record = links.read_chain(run), read_phases(run)
+    for name, link in chain.links.items():
+        link.settings = of_value(record[name]["settings"])
+        link.read |= {other: chain.links[other].digest() for other in links.READS[name]}
+    run.write_json(run.chain, chain.model_dump())
+
+
+def without(*names: str) -> Callable[[Any], Any]:
+    return lambda record: {k: v for k, v in record.items() if k not in names}
+
+
+def harmless(audit: Any) -> Any:
+    for finding in audit["findings"]:
+        finding |= {"severity": "none", "outcome": "not_demonstrated"}
+    return audit
+
+
+def no_rules(folder: Path) -> None:
+    (folder / "lax.yaml").write_text(
+        "name: default\nversion: '1'\npower: {largest_detectable: 1, reason: none at all}\nrules: []\n"
+    )
+    for name in ("config.yaml", "phases.json"):
+        text = (folder / name).read_text()
+        text = text.replace("policy: default", f"policy: {folder}/lax.yaml")
+        (folder / name).write_text(text.replace('"policy": "default"', f'"policy": "{folder}/lax.yaml"'))
+
+
+def cut(path: Path, keep: Callable[[Any], bool]) -> None:
+    lines = path.read_text().splitlines(keepends=True)
+    path.write_text("".join(line for line in lines if keep(json.loads(line))))
+
+
+def last_round_gone(folder: Path) -> None:
+    cut(folder / "artifacts/manifest.jsonl", lambda line: line["round"] == 0)
+    for name in ("ledger.jsonl", "metrics.jsonl"):
+        cut(folder / name, lambda line: line["round"] == 0)
+
+
+def three_clients_gone(folder: Path) -> None:
+    cut(
+        folder / "artifacts/manifest.jsonl",
+        lambda line: line.get("sender") not in ("client/1", "client/2", "client/3"),
+    )
+
+
+def planned_less(folder: Path) -> None:
+    """The attack that found something leaves the config, its record and the evidence."""
+    (folder / "evidence" / "00-example_numbers.json").unlink()
+    text = (folder / "config.yaml").read_text()
+    (folder / "config.yaml").write_text(re.sub(r"attacks:\n(.|\n)*?(?=\n[a-z])", "attacks: []", text))
+    edit(
+        folder / "phases.json",
+        lambda r: {**r, "attack": {**r["attack"], "settings": {**r["attack"]["settings"], "attacks": []}}},
+    )
+
+
+def bounded(folder: Path) -> None:
+    edit(folder / "evidence" / "budgets.json", lambda budgets: [{**b, "epsilon_upper": 1.0} for b in budgets])
+
+
+def unfinished(folder: Path) -> None:
+    edit(folder / "phases.json", lambda r: {**r, "attack": {**r["attack"], "seconds": None}})
+
+
+FAKES: dict[str, tuple[Callable[[Path], Any], tuple[str, ...], str]] = {
+    # what the owner does: (edit, phases whose digests are made anew, what is said)
+    "findings made harmless": (
+        lambda f: edit(f / "audit.json", harmless),
+        (),
+        "audit.json is not what score wrote",
+    ),
+    "findings made harmless, chain made anew": (
+        lambda f: edit(f / "audit.json", harmless),
+        ("score",),
+        "audit.json does not follow from the evidence",
+    ),
+    "findings left out, chain made anew": (
+        lambda f: edit(f / "audit.json", lambda a: {**a, "findings": []}),
+        ("score",),
+        "audit.json does not follow from the evidence",
+    ),
+    "evidence deleted, chain made anew": (
+        lambda f: (f / "evidence" / "00-example_numbers.json").unlink(),
+        ("attack",),
+        "1 of 2 attacks left evidence",
+    ),
+    "fewer attacks planned": (planned_less, ("attack",), "audit.json does not follow from the evidence"),
+    "an old verdict beside an unfinished attack phase": (unfinished, (), "its attack phase did not end"),
+    "a policy without rules": (no_rules, ("score",), "rules must have at least 1"),
+    "a bound written into the evidence, chain made anew": (
+        bounded,
+        ("account",),
+        "budgets.json does not follow from the ledger",
+    ),
+    "the last round left out everywhere, chain made anew": (
+        last_round_gone,
+        ("simulate",),
+        "ends after 1 of the 2 rounds",
+    ),
+    "three clients left out, chain made anew": (three_clients_gone, ("simulate",), "lists messages of 1"),
+    "a verdict that is no JSON": (lambda f: (f / "audit.json").write_text("{"), (), "audit.json is damaged"),
+    "a verdict of another shape": (
+        lambda f: (f / "audit.json").write_text('{"title": 3}'),
+        ("score",),
+        "is not an audit result",
+    ),
+    "no verdict": (lambda f: (f / "audit.json").unlink(), (), "audit.json is missing"),
+    "no chain": (lambda f: (f / "chain.json").unlink(), (), "does not say what simulate left"),
+    "another data set's digests": (
+        lambda f: edit(f / "data.json", lambda d: {**d, "data": "0" * 64}),
+        ("simulate",),
+        "is not what this run was trained on",
+    ),
+}
+
+
+@pytest.mark.parametrize("fake", FAKES)
+def test_a_faked_verdict_is_refused_by_name(fake: str, folder: Path) -> None:
+    do, phases, phrase = FAKES[fake]
+    do(folder)
+    sealed_again(folder, *phases) if phases else None
+    for command in (["check"], ["verify"]):
+        done = RUNNER.invoke(app, [*command, str(folder), "--trust-plugins"])
+        assert done.exit_code == 2, done.output
+        assert phrase in done.stderr and "hint: " in done.stderr, done.stderr
+
+
+def test_the_untouched_folder_is_decided_under_a_policy_named_by_its_digest(folder: Path) -> None:
+    done = check(folder)
+    assert done.exit_code == 1, done.output
+    assert re.search(r"policy: default, version \d+, SHA-256 [0-9a-f]{64}\nfixed at 20", done.stdout)
+
+
+def test_the_command_exits_with_the_gates_code(folder: Path) -> None:
+    bars = ("critical", "high", "medium", "low")
+    codes = [check(folder, "--fail-on", bar).exit_code for bar in bars]
+    assert codes == [3, 3, 1, 1]  # at high: nothing, and an attack that could not tell
+
+
+def test_a_reviewers_policy_decides_and_is_not_called_fixed_before(folder: Path, tmp_path: Path) -> None:
+    default = (Path(__file__).parents[3] / "audit/policy/default.yaml").read_text()
+    (tmp_path / "strict.yaml").write_text(default.replace("severity: medium", "severity: critical"))
+    done = check(folder, "--policy", str(tmp_path / "strict.yaml"))
+    assert done.exit_code == 1 and "not pre-registered" in done.stdout
+    assert "the folder's own verdict is by policy default" in done.stdout
+
+
+def test_attacks_that_are_required_must_have_run_and_as_required(folder: Path, tmp_path: Path) -> None:
+    need = tmp_path / "attacks.yaml"
+    for text, phrase in [
+        ("attacks: [upcnn]", "upcnn is required and was not planned"),
+        ("attacks: [buffer_membership]", "buffer_membership is required and did not run"),
+    ]:
+        need.write_text(text)
+        done = RUNNER.invoke(app, ["check", str(folder), "--trust-plugins", "--require", str(need)])
+        assert done.exit_code == 3 and phrase in done.stdout, done.output
+
+
+def test_a_waiver_holds_until_it_expires(folder: Path, tmp_path: Path) -> None:
+    ids = [
+        f["id"] for f in json.loads((folder / "audit.json").read_text())["findings"] if f["severity"] == "medium"
+    ]
+    text = "waivers:\n" + "".join(
+        f"  - {{finding: {i}, reason: a pilot without real data, owner: A. Person, expires: DAY}}\n" for i in ids
+    )
+    (tmp_path / "w.yaml").write_text(text.replace("DAY", "2999-01-31"))
+    assert check(folder, "--waivers", str(tmp_path / "w.yaml")).exit_code != 1
+    (tmp_path / "w.yaml").write_text(text.replace("DAY", "2020-01-31"))
+    done = check(folder, "--waivers", str(tmp_path / "w.yaml"))
+    assert done.exit_code == 1 and "expired on 2020-01-31" in done.stdout
+
+
+def test_what_the_baseline_has_does_not_fail_again(folder: Path, original: Path) -> None:
+    assert check(folder).exit_code == 1
+    assert check(folder, "--baseline", str(original)).exit_code != 1
+
+
+@pytest.mark.parametrize(
+    ("format", "begins"), [("json", "{"), ("junit", "<?xml"), ("sarif", "{"), ("markdown", "# ")]
+)
+def test_the_decision_is_printed_in_every_format(format: str, begins: str, folder: Path) -> None:
+    done = check(folder, "--format", format)
+    assert done.exit_code == 1 and done.stdout.startswith(begins), done.output
+
+
+def test_verify_compares_with_the_root_that_a_reviewer_holds(folder: Path) -> None:
+    done = RUNNER.invoke(app, ["verify", str(folder), "--trust-plugins"])
+    assert done.exit_code == 0 and "consistent, no more" in done.stdout, done.output
+    root = re.search(r"root of the chain: ([0-9a-f]{64})", done.stdout)
+    assert root is not None
+    again = RUNNER.invoke(app, ["verify", str(folder), "--trust-plugins", "--root", root[1]])
+    assert again.exit_code == 0 and "it is the root that you gave" in again.stdout
+    other = RUNNER.invoke(app, ["verify", str(folder), "--trust-plugins", "--root", "0" * 64])
+    assert other.exit_code == 2 and "not the one that was given" in other.stderr
+
+
+def test_a_replay_finds_evidence_that_was_edited_with_its_chain(folder: Path) -> None:
+    done = RUNNER.invoke(app, ["verify", str(folder), "--trust-plugins", "--replay"])
+    assert done.exit_code == 0 and "byte for byte but for times" in done.stdout, done.output
+    file = folder / "evidence" / "00-example_numbers.json"
+    edit(file, lambda e: {**e, "evidence": [{**x, "value": 0.0, "interval": None} for x in e["evidence"]]})
+    run = RunDir.open(folder)
+    sealed_again(folder, "attack")
+    config = run.load_config(trust_plugins=True)
+    execute(run, config, ["score", "report"], lambda *_: None, skip_finished=False)
+    assert RUNNER.invoke(app, ["verify", str(folder), "--trust-plugins"]).exit_code == 0
+    done = RUNNER.invoke(app, ["verify", str(folder), "--trust-plugins", "--replay"])
+    assert done.exit_code == 2 and "is not what its attack gives here" in done.stderr

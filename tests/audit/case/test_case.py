@@ -1,0 +1,161 @@
+"""A case may be recorded: phases give the same for the same knowledge, and say what is missing for less."""
+
+import json
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from tempfile import mkdtemp
+from typing import Any
+
+import pytest
+
+from fedaudit.attacks.counts.count_recovery import CountRecovery
+from fedaudit.audit.case.case import Case, counts
+from fedaudit.audit.case.messages import heard, messages
+from fedaudit.audit.case.open import open_case
+from fedaudit.audit.case.run_folder import RunDir
+from fedaudit.audit.case.simulated import SimulatedCase, plugin
+from fedaudit.audit.controls.lab import Lab
+from fedaudit.audit.phases import simulate
+from fedaudit.audit.phases.account import noise_audits
+from fedaudit.audit.phases.attack import Bench, one
+from fedaudit.audit.settings.config import Config
+from fedaudit.audit.settings.errors import validate
+from fedaudit.audit.verdict.scope import scope
+from fedaudit.fl.kinds import Kind
+from fedaudit.fl.recording.recorder import MANIFEST
+from tests.audit.case.recorded import NONE, Recorded
+
+SETTINGS = {
+    "federation": {
+        "dataset": "digits",
+        "clients": 4,
+        "availability": {"name": "bernoulli", "p": 0.6},
+        "model": {"name": "mlp", "hidden": [8]},
+        "holdout": {"auxiliary": 0.3, "reference": 0.3},
+    },
+    "method": {"name": "rebafl", "rounds": 2, "local_epochs": 1, "lr": 0.1},
+    "workers": 0,
+    "record": {"rounds": "all"},
+    "replay": {"clients": 1, "updates": [1], "update_steps": [1], "update_groups": 2},
+    "attacks": ["loss_threshold", {"name": "analytic"}, "count_recovery"],
+}
+
+
+@cache
+def ran() -> tuple[RunDir, Config]:
+    config = validate(Config, SETTINGS, "test")
+    run = RunDir.create(Path(mkdtemp()) / "run")
+    simulate.run(run, config, lambda *_: None)
+    return run, config
+
+
+def whole() -> Recorded:
+    """A recorded case whose operator told everything."""
+    run, config = ran()
+    case = SimulatedCase(config)
+    return Recorded(
+        card=case.card,
+        clients=4,
+        data=case.data,
+        streams=case.streams,
+        artifacts=run.artifacts,
+        training=case.training,
+        method=case.method,
+        make_net=case.make_net,
+        first=case.initial(),
+        parts=case.parts,
+        auxiliary=case.auxiliary,
+        reference=case.reference,
+    )
+
+
+def attacked(case: Case) -> dict[str, dict[str, Any]]:
+    config = ran()[1]
+    attacks = [(plugin("attacks", spec, "attacks"), spec.name) for spec in config.attacks]
+    bench = Bench(case, [a.card for a, _ in attacks], config.replay, 0)
+    found = [one(attack, name, bench) for attack, name in attacks]
+    return {f["name"]: {k: v for k, v in f.items() if k != "seconds"} for f in found}
+
+
+def test_a_recorded_case_that_tells_all_is_attacked_like_the_simulation_to_the_last_bit() -> None:
+    simulated = attacked(open_case(*ran()))
+    assert [f["status"] for f in simulated.values()] == ["ran", "ran", "ran"]
+    style = ", of other people, so their style is not controlled"  # nobody knows who brought examples are of
+    recorded = json.dumps(attacked(whole()))
+    assert style in recorded and recorded.replace(style, "") == json.dumps(simulated)
+
+
+def test_without_truth_attacks_say_whose_examples_are_missing() -> None:
+    found = attacked(replace(whole(), parts={}))
+    assert {f["status"] for f in found.values()} == {"unverified"}
+    assert "what these clients hold is not known" in found["loss_threshold"]["reason"]
+    assert "what client" in found["count_recovery"]["reason"]
+    one_told = attacked(replace(whole(), parts={0: whole().parts[0]}))
+    assert {f["status"] for f in one_told.values()} == {"ran"}  # on what client 0 sent, and nobody else
+
+
+def test_without_architecture_code_or_record_attacks_say_so_and_nothing_is_replayed() -> None:
+    blind = attacked(replace(whole(), make_net=None))
+    assert [f["status"] for f in blind.values()] == ["not_applicable", "not_applicable", "ran"]
+    assert "nobody stated it" in blind["loss_threshold"]["reason"]
+    no_code = attacked(replace(whole(), method=None))
+    assert no_code["loss_threshold"]["status"] == "ran"
+    assert not [e for e in no_code["loss_threshold"]["evidence"] if e["control"] == "positive"]
+    assert {f["status"] for f in attacked(replace(whole(), artifacts=None)).values()} == {"not_applicable"}
+
+
+def test_scope_counts_and_noise_audits_work_without_what_may_be_absent() -> None:
+    config = ran()[1]
+    bare = replace(whole(), training=None, method=None, make_net=None, first=None, parts={}, auxiliary=NONE)
+    assert counts(bare).shape == (4, 10) and not counts(bare).any()
+    said = scope(bare, [])
+    assert said.dataset == "digits of theirs" and said.parameters == 0 and said.training == {}
+    noised = validate(Config, SETTINGS | {"protections": ["dp_gaussian"]}, "test")
+    claims = replace(bare, protections=SimulatedCase(noised).protections)
+    settings = config.dp_audit.model_copy(update={"canaries": 20, "rounds": 1})
+    [found] = noise_audits(claims, [], settings, 1e-5)
+    assert found.kind == Kind.LOCAL_MODEL
+
+
+def test_who_was_heard_is_told_by_the_manifest_or_not_at_all(tmp_path: Path) -> None:
+    run, _ = ran()
+    uploads = {(a.round, a.sender.index) for a in messages(run.artifacts, {Kind.LOCAL_MODEL}, "all")}
+    told = heard(run.artifacts)
+    assert told is not None and open_case(*ran()).heard == told
+    assert {(t, k) for t, clients in told.items() for k in clients} == uploads
+    lines = (run.artifacts / MANIFEST).read_text().splitlines()
+    fewer = [x for x in lines if '"sender":"client/' not in x.replace(" ", "") or '"traffic"' in x]
+    (tmp_path / MANIFEST).write_text("\n".join(fewer) + "\n")
+    assert heard(tmp_path) is None
+    assert SimulatedCase(ran()[1]).heard is None
+
+
+def test_of_more_models_than_fit_rounds_are_left_out_and_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    run, _ = ran()
+    wanted = {Kind.LOCAL_MODEL, Kind.NUM_EXAMPLES}
+    whole = messages(run.artifacts, wanted, "all")
+    rounds = sorted({a.round for a in whole})
+    monkeypatch.setattr("fedaudit.audit.case.messages.MOST_BYTES", sum(a.size_bytes for a in whole) * 2 // 3)
+    few = messages(run.artifacts, wanted, "all")
+    left = {a.round for a in few if a.kind == Kind.LOCAL_MODEL}
+    assert max(rounds) in left and 0 < len(left) < len(rounds)
+    ids = [a.id for a in few]
+    assert ids == [a.id for a in whole if a.kind == Kind.NUM_EXAMPLES or a.round in left]
+
+
+@pytest.mark.parametrize("missing", ["method", "make_net", "first"])
+def test_the_lab_opens_only_with_code_network_and_weights(missing: str) -> None:
+    assert Lab.of(whole()) is not None
+    assert Lab.of(replace(whole(), **{missing: None})) is None
+
+
+class Broken(CountRecovery):
+    def not_applicable(self, view: object, knowledge: object) -> str:
+        raise IndexError("tokens of another table")
+
+
+def test_an_attack_that_breaks_while_it_decides_whether_it_applies_ends_only_itself() -> None:
+    bench = Bench(whole(), [Broken.card], ran()[1].replay, 0)
+    found = one(Broken(), "broken", bench)
+    assert found["status"] == "failed" and "another table" in found["reason"]

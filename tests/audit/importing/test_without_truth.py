@@ -1,0 +1,260 @@
+"""The audit of a recorded federation whose clients' examples the auditor was not given, or of one client only."""
+
+import dataclasses
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fedaudit.attacks.attack import Attack
+from fedaudit.attacks.evidence import Baseline, Evidence
+from fedaudit.audit.case.open import recorded
+from fedaudit.audit.cli.ending import explained
+from fedaudit.audit.phases.plan import execute
+from fedaudit.audit.phases.report import read_result
+from fedaudit.audit.settings import catalog
+from fedaudit.audit.settings.config import Config
+from fedaudit.audit.settings.errors import validate
+from fedaudit.audit.verdict.extrapolated import below, extrapolated
+from fedaudit.audit.verdict.findings import Attacked
+from fedaudit.audit.verdict.judge import judge, judged
+from fedaudit.audit.verdict.policy import load_policy
+from fedaudit.fl.runtime.errors import UserError
+from fedaudit.reports.result import AuditResult, Outcome, Severity
+from tests.audit.importing.theirs import FLOWER, METHOD, brought, changed, check, nodes
+
+PHASES = ["attack", "account", "score", "report"]
+REPLAY = {"sizes": [1, 5, 20, 100], "clients": 3}
+READERS = ["label_counts_from_update", "example_numbers", "loss_threshold"]
+
+
+def audited(
+    folder: Path,
+    truth: Path | None,
+    attacks: list[Any] | None = None,
+    replay: dict[str, Any] | None = None,
+    **subject: Any,
+) -> AuditResult:
+    run, config, _ = brought(folder, truth, **subject)
+    given = {"attacks": attacks or READERS, "replay": replay or {}}
+    config = validate(Config, config.model_dump(mode="json", exclude_defaults=True) | given, "test")
+    execute(run, config, PHASES, lambda *_: None, skip_finished=False)
+    return read_result(run)
+
+
+def of(folder: Path, *names: str) -> Path:
+    """Truth of these clients only; "own" are the auditor's own examples."""
+    some = folder / "some"
+    some.mkdir()
+    for name in names:
+        shutil.copy(FLOWER / "truth" / f"{name}.npz", some / f"{name}.npz")
+    return some
+
+
+def labels(node: str) -> set[int]:
+    with np.load(FLOWER / "truth" / f"{node}.npz") as file:
+        return set(file["y"].tolist())
+
+
+@pytest.fixture(scope="module")
+def blind(tmp_path_factory: pytest.TempPathFactory) -> tuple[AuditResult, Path]:
+    folder = tmp_path_factory.mktemp("blind")
+    return audited(folder, None), folder / "run"
+
+
+def test_claims_are_listed_for_the_operator_and_are_those_that_truth_would_have_borne_out(
+    blind: tuple[AuditResult, Path],
+) -> None:
+    found = {u.attack: u for u in blind[0].unverified}
+    classes = ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"]
+    said = {c.client: c for c in found["label_counts_from_update"].claims}
+    right = [
+        said[k].says == "classes " + " and ".join(classes[c] for c in sorted(labels(node)))
+        for k, node in enumerate(nodes())
+    ]
+    assert len(said) == 8 and sum(right) >= 7
+    assert said[0].check == "which classes it owns"
+    assert [c.says for c in found["example_numbers"].claims] == [
+        f"{len(np.load(FLOWER / 'truth' / f'{node}.npz')['y'])} examples" for node in nodes()
+    ]
+    assert found["loss_threshold"].claims == []
+
+
+def test_an_unverified_claim_has_no_severity_and_is_never_not_demonstrated(
+    blind: tuple[AuditResult, Path],
+) -> None:
+    result, _ = blind
+    own = [f for f in result.findings if f.source == "attack"]
+    assert {f.outcome for f in own} == {Outcome.INCONCLUSIVE} and {f.severity for f in own} == {Severity.NONE}
+    assert all("could not be verified" in f.title for f in own)
+    assert result.headline.sentence.startswith("Nothing that attacks claim could be verified: 3 attacks ran")
+
+
+def test_report_and_explain_list_what_is_claimed_and_what_checking_needs(blind: tuple[AuditResult, Path]) -> None:
+    result, run = blind
+    html = (run / "report.html").read_text()
+    assert "Unverified claims" in html and "classes zero and four" in html and "which classes it owns" in html
+    told = " ".join(" ".join(explained(result, "label_counts_from_update")).split())
+    assert "Unverified claim: Client 0: classes " in told and "to check it, see which classes it owns" in told
+
+
+def test_with_truth_of_everybody_nothing_is_unverified(tmp_path: Path) -> None:
+    result = audited(tmp_path, FLOWER / "truth", READERS[:2])
+    assert result.unverified == [] and "verified" not in result.headline.sentence
+
+
+QUICK = 0.5  # seconds of effort: those that invert gradients take minutes
+
+
+@pytest.mark.slow
+def test_no_attack_fails_for_want_of_truth(tmp_path: Path) -> None:
+    cards = {n: p.card for n in catalog.names("attacks") if issubclass(p := catalog.load("attacks", n), Attack)}
+    quick = [n for n, c in cards.items() if c.effort.seconds <= QUICK and not c.control]
+    result = audited(tmp_path, None, [*quick, "label_counts_from_gradient"])
+    assert [f"{f.id}: {f.summary}" for f in result.findings if f.outcome is Outcome.FAILED] == []
+    assert not [f for f in result.findings if f.source == "attack" and f.outcome is Outcome.NOT_DEMONSTRATED]
+
+
+@pytest.fixture(scope="module")
+def planted(tmp_path_factory: pytest.TempPathFactory) -> AuditResult:
+    """Nobody's truth; examples of the auditor's own."""
+    folder = tmp_path_factory.mktemp("planted")
+    return audited(folder, of(folder, "own"), ["loss_threshold"], REPLAY, method=METHOD)
+
+
+def test_planted_messages_give_a_curve_with_the_recorded_models_up_to_the_recorded_n(
+    planted: AuditResult,
+) -> None:
+    (one,) = [f for f in planted.findings if f.id == "loss_threshold"]
+    curve = {int(e.condition["n"]): e.value for e in one.evidence if e.measure == "auc" and "n" in e.condition}
+    assert sorted(curve) == [1, 5, 20, 100, 106]
+    assert "made of 106 to 170 examples; planted were up to 106" in one.summary
+    assert any(f.finding == one.id and f.kind == "line" for f in planted.figures)
+    assert not [e for e in one.evidence if e.control == "none"]
+
+
+def test_the_auditors_own_examples_are_planted_and_known_to_no_adversary(tmp_path: Path) -> None:
+    run, config, _ = brought(tmp_path, of(tmp_path, "own"))
+    case = recorded(run, config)
+    pools = [case.auxiliary, case.reference, case.planted]
+    assert all(len(p) > 150 for p in pools) and len(np.unique(np.concatenate(pools))) == sum(map(len, pools))
+    assert set(np.unique(case.data.train.y[case.planted])) == set(range(10))
+    run, config, _ = brought(tmp_path / "told", FLOWER / "truth")
+    assert len(recorded(run, config).planted) == 0
+
+
+def subject(n: float, value: float, sizes: list[int]) -> Attacked:
+    """A finding nobody could verify: the planted curve at one n, and the sizes that were recorded."""
+    condition: dict[str, float | str] = {"n": n, "origin": "replayed"}
+    interval = (value - 0.02, min(1.0, value + 0.02))
+    auc = Evidence(
+        measure="auc",
+        value=value,
+        unit="fraction",
+        trials=2000,
+        interval=interval,
+        condition=condition,
+        control="positive",
+        baselines=(Baseline(name="chance", value=0.5),),
+    )
+    card = {
+        "title": "An attack",
+        "source": "",
+        "learns": "members",
+        "does_not_show": "",
+        "remedy": "",
+        "threat": {"position": "server", "knows": []},
+    }
+    return Attacked(
+        {
+            "name": "a",
+            "card": card,
+            "status": "unverified",
+            "reason": "nobody told",
+            "sizes": sizes,
+            "assertions": [],
+            "evidence": [dataclasses.asdict(auc)],
+        }
+    )
+
+
+@pytest.mark.parametrize(
+    ("n", "value", "named"), [(20, 0.99, True), (20, 0.5, False), (5, 0.99, False), (6, 0.99, True)]
+)
+def test_a_leak_at_the_recorded_n_or_beyond_is_extrapolated_one_level_lower_and_never_demonstrated(
+    n: float, value: float, named: bool
+) -> None:
+    policy = load_policy("default")
+    one = subject(n, value, [6, 30])
+    finding = extrapolated(judged(one, policy), one, policy)
+    assert finding.outcome is Outcome.INCONCLUSIVE and finding.extrapolated is named
+    if named:
+        there = dataclasses.replace(one.found[0], control="none", condition={"n": n})
+        truth = judge([there], policy)
+        assert finding.severity.rank == truth.severity.rank - 1 > 0
+        assert "extrapolated" in finding.title and "Extrapolated from planted messages" in finding.reason
+    else:
+        assert finding.severity is Severity.NONE
+
+
+def test_a_leak_that_would_grade_as_none_is_told_and_not_named_extrapolated() -> None:
+    policy, one = load_policy("default"), subject(20, 0.55, [6, 30])
+    finding = extrapolated(judged(one, policy), one, policy)
+    assert not finding.extrapolated and finding.severity is Severity.NONE
+    assert "leak little (above-chance, none one level below)" in finding.reason
+
+
+def test_one_level_below() -> None:
+    assert [below(s).value for s in Severity] == ["high", "medium", "low", "none", "none"]
+
+
+@pytest.fixture(scope="module")
+def canary(tmp_path_factory: pytest.TempPathFactory) -> AuditResult:
+    """Truth of one client, which is the auditor's own, and examples of the auditor's own."""
+    folder, attacks = tmp_path_factory.mktemp("canary"), [*READERS, "update_norm"]
+    return audited(folder, of(folder, nodes()[2], "own"), attacks, REPLAY, method=METHOD, canaries=[nodes()[2]])
+
+
+def test_of_a_canary_client_there_are_findings_and_of_the_others_unverified_claims(canary: AuditResult) -> None:
+    found = {f.id: f for f in canary.findings if f.source == "attack"}
+    exact = [e for e in found["example_numbers"].evidence if e.measure == "size_known" and e.control == "none"]
+    assert [(e.value, e.trials) for e in exact] == [(1.0, 1)]
+    uploads = [e for e in found["loss_threshold"].evidence if e.condition.get("model") == "update"]
+    assert {e.condition["origin"] for e in uploads if e.control == "none"} == {"recorded"}
+    assert (
+        "could not be verified" not in found["loss_threshold"].title
+        and "verified" not in canary.headline.sentence
+    )
+    assert not any(f.extrapolated for f in found.values())
+    claims = {u.attack: [c.client for c in u.claims] for u in canary.unverified}
+    assert claims["label_counts_from_update"] == [0, 1, 3, 4, 5, 6, 7] == claims["example_numbers"]
+
+
+def test_the_report_counts_the_canary_and_says_of_whom_it_was_measured(canary: AuditResult) -> None:
+    assert canary.imported is not None
+    assert (canary.imported.truth, canary.imported.clients, canary.imported.canaries) == (1, 8, ["client/2"])
+    own = next(f for f in canary.findings if f.id == "loss_threshold")
+    assert own.summary.endswith(
+        "Measured on 1 of 8 clients, whose examples were given, 1 of them the auditor's own."
+    )
+
+
+def test_a_canary_that_shares_its_number_of_examples_is_not_known_by_it(tmp_path: Path) -> None:
+    def alike(line: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
+        if "num_examples/count" in arrays:
+            arrays["num_examples/count"] = np.full_like(arrays["num_examples/count"], 107)
+
+    node = next(n for n in nodes() if len(np.load(FLOWER / "truth" / f"{n}.npz")["y"]) == 107)
+    inbox = changed(tmp_path, alike)
+    _, _, found = brought(tmp_path, of(tmp_path, node, "own"), inbox=inbox, aggregation="other")
+    assert check(found, "who").status == "open"
+
+
+@pytest.mark.parametrize(
+    ("named", "phrase"), [("12", "which the inbox does not know"), ("NODE", "no truth of it was given")]
+)
+def test_a_canary_that_cannot_be_one_is_refused(named: str, phrase: str, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=phrase):
+        brought(tmp_path, of(tmp_path, nodes()[2], "own"), canaries=[named.replace("NODE", nodes()[0])])

@@ -1,0 +1,78 @@
+"""A federation that ran in Flower 1.42 (examples/flower/), recorded there; and ways to change the record."""
+
+import hashlib
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import yaml
+from safetensors.numpy import load, save
+
+from fedaudit.audit.case.run_folder import RunDir
+from fedaudit.audit.importing.inbox import Limits
+from fedaudit.audit.phases.import_inbox import bring
+from fedaudit.audit.settings.config import Config
+from fedaudit.audit.settings.errors import validate
+from fedaudit.audit.settings.yaml import read_yaml
+from fedaudit.fl.recording.recorder import MANIFEST
+from fedaudit.reports.imported import Check, Imported
+
+FLOWER = Path(__file__).parent / "flower"
+EXAMPLE = Path(__file__).parents[3] / "examples/flower"
+METHOD = read_yaml(EXAMPLE / "subject.yaml")["method"]  # stated where clients are played, which takes seconds
+ATTACKS = {"attacks": ["label_counts_from_update"], "report": ["json", "html"], "workers": 0}
+
+
+def config(**changes: Any) -> Config:
+    """What the operator states, with some of it changed."""
+    subject = read_yaml(EXAMPLE / "subject.yaml") | {"method": None} | changes
+    return validate(Config, ATTACKS | {"case": "recorded", "subject": subject}, "test")
+
+
+def brought(
+    folder: Path,
+    truth: Path | None = FLOWER / "truth",
+    inbox: Path = FLOWER / "inbox",
+    limits: Limits | None = None,
+    **changes: Any,
+) -> tuple[RunDir, Config, Imported]:
+    run, stated = RunDir.create(folder / "run"), config(**changes)
+    found = bring(run, stated, inbox, truth, None, EXAMPLE, limits or Limits(), True, lambda *_: None)
+    return run, stated, found
+
+
+def check(found: Imported, id: str) -> Check:
+    return next(c for c in found.checks if c.id == id)
+
+
+def nodes() -> list[str]:
+    lines = map(json.loads, (FLOWER / "inbox" / MANIFEST).read_text().splitlines())
+    return [x["node"] for x in lines if "party" in x]
+
+
+def changed(folder: Path, change: Callable[[dict[str, Any], dict[str, np.ndarray]], None]) -> Path:
+    """A copy of the inbox, each message changed as `change(line, arrays)` does, with hashes that fit."""
+    inbox = folder / "changed"
+    shutil.copytree(FLOWER / "inbox", inbox)
+    lines = []
+    for line in map(json.loads, (inbox / MANIFEST).read_text().splitlines()):
+        if "message" in line:
+            path = inbox / f"{line['message']}.safetensors"
+            arrays = load(path.read_bytes())
+            change(line, arrays)
+            path.write_bytes(save(arrays))
+            line["sha256"] = hashlib.sha256(path.read_bytes()).hexdigest()
+        lines.append(json.dumps(line))
+    (inbox / MANIFEST).write_text("\n".join(lines) + "\n")
+    return inbox
+
+
+def written(folder: Path, **changes: Any) -> Path:
+    """subject.yaml in a folder of its own, with the network beside it."""
+    path = folder / "subject.yaml"
+    path.write_text(yaml.safe_dump(read_yaml(EXAMPLE / "subject.yaml") | changes))
+    shutil.copy(EXAMPLE / "net.py", folder / "net.py")
+    return path
