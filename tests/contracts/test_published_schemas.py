@@ -1,7 +1,7 @@
 """Every export is valid against its published schema, by a validator that is not ours.
 
-The schema of CycloneDX comes with its Python library. `make dev` takes the other two from source distributions, named
-in release/schemas.txt, and puts them into the environment.
+The schema of CycloneDX comes with its Python library. `make dev` takes the other two from source distributions,
+named in release/schemas.txt, and puts them into the environment.
 """
 
 import hashlib
