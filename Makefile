@@ -3,6 +3,7 @@
 PYTHON ?= python3
 RUN := .venv/bin
 DONE := .venv/.installed
+SCHEMAS := .venv/share/fedaudit/schemas
 
 .PHONY: help audit example-flower side-by-side test quick faults kills browser check bench paper claims equivalence mechanisms nulls strength dist fuzz dev clean
 help:  ## this list
@@ -88,8 +89,14 @@ fuzz: $(DONE)  ## changed folders, configs and data files: MINUTES=10 FOLDERS=20
 clean:  ## remove the environment and caches; run folders stay
 	rm -rf .venv .mypy_cache .ruff_cache *.egg-info
 
-# The stamp is newer than what decides the environment, so repeated targets start at once.
-$(DONE): pyproject.toml constraints.txt
+# The stamp is newer than what decides the environment, so repeated targets start at once. The schemas are others' work:
+# pip checks the digests of the archives that hold them, the tests those of the files.
+$(DONE): pyproject.toml constraints.txt release/schemas.txt
 	test -x $(RUN)/python || $(PYTHON) -m venv .venv
 	$(RUN)/python -m pip install --quiet -c constraints.txt -e ".[dev]"
+	rm -rf $(SCHEMAS) && mkdir -p $(SCHEMAS)
+	$(RUN)/python -m pip download --quiet --no-deps -r release/schemas.txt -d $(SCHEMAS)
+	cd $(SCHEMAS) && tar -xzf pytest-*.tar.gz --transform 's|.*/||' --wildcards '*/junit-10.xsd'
+	cd $(SCHEMAS) && tar -xzf sarif_pydantic-*.tar.gz --transform 's|.*/||' --wildcards '*/sarif-schema-2.1.0.json'
+	rm $(SCHEMAS)/*.tar.gz
 	@touch $@
