@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from scipy import stats
+import scipy
 
 from fedaudit.attacks import stats as intervals
 from fedaudit.audit.case.case import Case
@@ -103,7 +103,7 @@ def gaussian(clean: float, mu: float) -> float:
     """Phi(Phi^-1(clean) + mu); 0 and 1 stay where they are only where nothing can change."""
     if mu == math.inf or clean == 1:
         return 1.0
-    return float(stats.norm.cdf(stats.norm.ppf(clean) + mu)) if clean else 0.0
+    return float(scipy.stats.norm.cdf(scipy.stats.norm.ppf(clean) + mu)) if clean else 0.0
 
 
 def drawn(rounds: Counter[tuple[float, float]], k: int) -> list[float]:
@@ -112,7 +112,7 @@ def drawn(rounds: Counter[tuple[float, float]], k: int) -> list[float]:
 
     total = pld.identity(value_discretization_interval=STEP)
     for (ratio, rate), times in rounds.items():
-        chances = stats.binom.pmf(np.arange(k + 1), k, rate).tolist()
+        chances = scipy.stats.binom.pmf(np.arange(k + 1), k, rate).tolist()
         once = pld.from_mixture_gaussian_mechanism(
             1 / ratio, [float(i) for i in range(k + 1)], chances, value_discretization_interval=STEP
         )

@@ -1,12 +1,15 @@
 """A config with every default written out, as the run folder keeps it."""
 
+import hashlib
+import json
 import re
 from functools import reduce
 from typing import Any, cast
 
 import yaml
 
-from fedaudit.audit.settings import catalog
+from fedaudit.audit.settings import catalog, index
+from fedaudit.audit.settings.code import named_code
 from fedaudit.audit.settings.config import Config, plugins
 from fedaudit.audit.settings.errors import located
 
@@ -14,8 +17,20 @@ from fedaudit.audit.settings.errors import located
 def resolve(config: Config) -> dict[str, Any]:
     """Every key with its value, plugin settings included, as plain values; imports the plugins.
 
-    Raises UserError where a setting is unknown or out of range. resolve(load(dump(x))) == x.
+    Raises UserError where a setting is unknown or out of range. resolve(load(dump(x))) == x. A config that names
+    no code of a user's own is resolved once, and found in the index afterwards.
     """
+    if named_code(config):
+        return _resolve(config)
+    key = hashlib.sha256(json.dumps(catalog.plain(config.model_dump())).encode()).hexdigest()
+    found = index.recall("resolved", key)
+    if not isinstance(found, dict):
+        found = _resolve(config)
+        index.keep("resolved", key, found)
+    return found
+
+
+def _resolve(config: Config) -> dict[str, Any]:
     out: dict[str, Any] = catalog.plain(config.model_dump())
     for kind, where, spec in plugins(config):
         with located(config.file):

@@ -22,6 +22,7 @@ from torch.nn.functional import one_hot
 
 from fedaudit.fl.families.gan_networks import Critic, Generator
 from fedaudit.fl.model import State, state_of
+from fedaudit.fl.runtime.eager import eager
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.ranges import Amount, AtLeastOne, AtLeastZero
 from fedaudit.fl.training.local import channels_last
@@ -105,8 +106,8 @@ def train(pair: Pair, x: Tensor, y: Tensor, config: GanConfig, rng: torch.Genera
     d.load_state_dict(pair.critic)
     for net in (g.to(x.device), d.to(x.device)):
         channels_last(net)
-    step_g = torch.optim.Adam(g.parameters(), config.lr_generator, betas=(0.0, 0.9), eps=1e-4)
-    step_d = torch.optim.Adam(d.parameters(), config.lr_critic, betas=(0.0, 0.9), eps=1e-4)
+    step_g = eager(torch.optim.Adam)(g.parameters(), config.lr_generator, betas=(0.0, 0.9), eps=1e-4)
+    step_d = eager(torch.optim.Adam)(d.parameters(), config.lr_critic, betas=(0.0, 0.9), eps=1e-4)
     critic_losses: list[Tensor] = []
     generator_losses: list[Tensor] = []
 
