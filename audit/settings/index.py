@@ -1,8 +1,8 @@
 """The index: what follows from our files alone, kept in the user's cache folder so that nothing is imported.
 
 The cards that `fedaudit list` prints and the defaults of a config are found by importing plugins, and torch with
-them. They are kept with the time and size of every file of ours, and made anew when one of them changes. Without the
-index, or without a place to keep it, all stays the same but the time.
+them. They are kept with the time and size of every file of ours, and made anew when one of them changes. Without
+the index, or without a place to keep it, all stays the same but the time.
 """
 
 import contextlib

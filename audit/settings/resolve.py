@@ -23,7 +23,7 @@ def resolve(config: Config) -> dict[str, Any]:
     if named_code(config):
         return _resolve(config)
     key = hashlib.sha256(json.dumps(catalog.plain(config.model_dump())).encode()).hexdigest()
-    found = index.recall("resolved", key)
+    found: dict[str, Any] | None = index.recall("resolved", key)
     if not isinstance(found, dict):
         found = _resolve(config)
         index.keep("resolved", key, found)

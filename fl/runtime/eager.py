@@ -17,7 +17,7 @@ WRAPPED = ("add_param_group", "zero_grad", "state_dict", "load_state_dict")
 
 def eager(optimiser: type[O]) -> type[O]:
     """The same class of torch.optim for steps that are not compiled: `eager(torch.optim.SGD)(params, lr=0.1)`."""
-    return cast(type[O], _derive(optimiser))
+    return cast(type[O], _derive(cast(Any, optimiser)))
 
 
 @cache
