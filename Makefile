@@ -5,25 +5,25 @@ RUN := .venv/bin
 DONE := .venv/.installed
 SCHEMAS := .venv/share/fedaudit/schemas
 
-.PHONY: help audit example-flower side-by-side test quick faults kills browser check bench paper claims equivalence mechanisms nulls strength dist fuzz dev clean
+.PHONY: help audit example-flower side-by-side test nightly faults kills browser check bench paper claims equivalence mechanisms nulls strength dist fuzz dev clean
 help:  ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1  /p' $(MAKEFILE_LIST) | expand -t 10
 
 audit: $(DONE)  ## a whole audit on images that ship with the package: runs/quickstart/report.pdf
 	$(RUN)/fedaudit run configs/quickstart.yaml --out runs/quickstart
 
-# One thread a process: two test processes with two threads each would fight over two cores.
-test: export OMP_NUM_THREADS = 1
-test: $(DONE)  ## all tests
-	$(RUN)/python -m pytest -n 2
+# One thread a process: two test processes with two threads each would fight over two cores. A file's tests run in one
+# process, so that what they share is made once.
+TESTS = OMP_NUM_THREADS=1 $(RUN)/python -m pytest -n 2 --dist loadfile
 
-quick: export OMP_NUM_THREADS = 1
-quick: $(DONE)  ## all tests but those marked slow
-	$(RUN)/python -m pytest -n 2 -m "not slow"
+test: $(DONE)  ## the tests: six minutes on two cores
+	$(TESTS) -m "not nightly"
 
-faults: export FAULT_STRIDE = 1
+nightly: $(DONE)  ## all tests, with statistics, kills and whole products: half an hour
+	$(TESTS)
+
 faults: $(DONE)  ## a fault at every write of a run, of four kinds; some tens of minutes
-	$(RUN)/python -m pytest -n 2 -m slow tests/audit/phases/test_faults.py
+	FAULT_STRIDE=1 $(TESTS) tests/audit/phases/test_faults.py
 
 kills: export OMP_NUM_THREADS = 1
 kills: $(DONE)  ## whole audits killed at random moments, over six configs: COUNT=100

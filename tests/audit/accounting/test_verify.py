@@ -114,7 +114,7 @@ def test_an_honest_ledger_passes_and_its_bounds_are_not_declared(name: str) -> N
     assert verify_run(here.run, here.case, here.releases) == found
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_lines_of_a_methods_own_noise_are_held_against_its_settings_and_stay_declared() -> None:
     here = ran("", "{name: full}", "name: feddpgan, noise: {mode: accounted, scale: 2.0}", 2)
     assert here.verified(here.releases) == Verified(declared=True)

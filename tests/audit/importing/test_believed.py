@@ -83,7 +83,7 @@ SLOWLY: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", SLOWLY)
 def test_training_that_was_another_is_contradicted(name: str, tmp_path: Path) -> None:
     found = check(brought(tmp_path, **SLOWLY[name])[2], "training")
@@ -97,7 +97,7 @@ def test_a_wrong_statement_that_only_a_test_can_tell_is_contradicted(name: str, 
     assert found.status == "contradicted", found.text
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_another_network_of_the_same_shapes_is_contradicted(tmp_path: Path) -> None:
     code = (EXAMPLE / "net.py").read_text().replace("functional.relu", "functional.tanh")
     (tmp_path / "tanh_net.py").write_text(
@@ -127,7 +127,7 @@ def test_the_auditors_own_examples_are_held_against_the_servers_model(tmp_path: 
     assert right.status == "holds" and wrong.status == "open"
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_members_that_nobody_trained_on_are_contradicted_and_finding_little_then_says_nothing(
     tmp_path: Path,
 ) -> None:

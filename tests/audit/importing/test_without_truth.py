@@ -108,7 +108,7 @@ def test_with_truth_of_everybody_nothing_is_unverified(tmp_path: Path) -> None:
 QUICK = 0.5  # seconds of effort: those that invert gradients take minutes
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_no_attack_fails_for_want_of_truth(tmp_path: Path) -> None:
     cards = {n: p.card for n in catalog.names("attacks") if issubclass(p := catalog.load("attacks", n), Attack)}
     quick = [n for n, c in cards.items() if c.effort.seconds <= QUICK and not c.control]

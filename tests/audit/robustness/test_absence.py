@@ -125,7 +125,7 @@ def test_who_returns_before_leaving_is_refused() -> None:
         config(absence={"leaving": {"leave": 3, "back": 3}})
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_tiny_absence_from_config_to_report(tmp_path: Path) -> None:
     plain = yaml.safe_load(TEXT)
     plain.pop("matrix")

@@ -47,7 +47,7 @@ def test_the_closed_form_is_a_normal_shift() -> None:
     assert gaussian(0.0, 3.0) == 0 and gaussian(1.0, 3.0) == 1 and gaussian(0.2, float("inf")) == 1
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("z", "q", "k", "known"), [(1, 0.1, 1, 0.1031), (1, 0.1, 2, 0.2290), (2, 0.5, 1, 0.2344)]
 )
@@ -121,7 +121,7 @@ def audited(folder: Path, protection: str, noise: float) -> tuple[int, AuditResu
     return gate.exit_code, AuditResult.model_validate_json((folder / "out" / "audit.json").read_bytes())
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_what_an_attack_reaches_stays_below_the_ceiling(tmp_path: Path) -> None:
     _, result = audited(tmp_path, "central_dp", NOISE)
     assert result.robustness is not None
@@ -130,14 +130,14 @@ def test_what_an_attack_reaches_stays_below_the_ceiling(tmp_path: Path) -> None:
     assert not [f for f in result.findings if f.rule == "above-certificate"]
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_clip_that_malicious_clients_escape_is_critical_and_ends_with_one(tmp_path: Path) -> None:
     code, result = audited(tmp_path, f"{__name__}:Unclipped", NOISE)
     [found] = [f for f in result.findings if f.rule == "above-certificate"]
     assert found.severity is Severity.CRITICAL and code == 1
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_clip_of_the_clients_stops_no_attacker_and_one_of_the_server_does(tmp_path: Path) -> None:
     clip = {"clip_norm": 0.1, "noise_multiplier": 1e-6}
     plain = yaml.safe_load(TEXT) | {"report": ["json"]}

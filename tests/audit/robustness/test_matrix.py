@@ -150,7 +150,7 @@ def test_an_easy_matrix_is_told_what_it_leaves_out_and_a_thorough_one_is_not() -
     assert left == {"lint_R6"}
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_tiny_matrix_from_config_to_report_and_again_to_the_same_bytes(tmp_path: Path) -> None:
     (tmp_path / "c.yaml").write_text(TEXT)
     out = tmp_path / "out"
@@ -188,7 +188,7 @@ def test_the_fewest_that_break_a_rule_are_found_by_halves(least: int, tried: lis
     assert min((m for m, yes in broken.items() if yes), default=99) == least
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_matrix_looks_for_the_fewest_and_grades_what_the_config_names_alone(tmp_path: Path) -> None:
     plain = yaml.safe_load(TEXT) | {"report": ["json"]}
     plain["federation"] |= {"dataset": "tests.audit.robustness.test_certificate:Bright", "clients": 7}
@@ -212,7 +212,7 @@ def test_a_matrix_looks_for_the_fewest_and_grades_what_the_config_names_alone(tm
     }
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_matrix_says_how_long_a_backdoor_stays_and_where_forged_changes_stand(tmp_path: Path) -> None:
     plain = yaml.safe_load(TEXT)
     plain["method"] |= {"rounds": 4, "weighting": "uniform"}
