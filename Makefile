@@ -5,7 +5,7 @@ RUN := .venv/bin
 DONE := .venv/.installed
 SCHEMAS := .venv/share/fedaudit/schemas
 
-.PHONY: help audit example-flower side-by-side test nightly faults kills browser check bench paper claims equivalence mechanisms nulls strength dist fuzz dev clean
+.PHONY: help audit example-flower side-by-side test nightly faults mutants kills browser check bench paper claims equivalence mechanisms nulls strength dist fuzz dev clean
 help:  ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1  /p' $(MAKEFILE_LIST) | expand -t 10
 
@@ -24,6 +24,9 @@ nightly: $(DONE)  ## all tests, with statistics, kills and whole products: half 
 
 faults: $(DONE)  ## a fault at every write of a run, of four kinds; some tens of minutes
 	FAULT_STRIDE=1 $(TESTS) tests/audit/phases/test_faults.py
+
+mutants: $(DONE)  ## 60 faults put into the code one at a time, and which test notices each: ONLY="its name" WHOLE=1
+	$(RUN)/python -m tests.mutants $(if $(ONLY),--only "$(ONLY)") $(if $(WHOLE),--whole)
 
 kills: export OMP_NUM_THREADS = 1
 kills: $(DONE)  ## whole audits killed at random moments, over six configs: COUNT=100
