@@ -4,7 +4,7 @@ PYTHON ?= python3
 RUN := .venv/bin
 DONE := .venv/.installed
 
-.PHONY: help audit example-flower side-by-side test quick faults kills browser check bench paper claims equivalence mechanisms nulls strength dist fuzz dev clean
+.PHONY: help audit example-flower side-by-side test quick faults mutants kills browser check bench paper claims equivalence mechanisms nulls strength dist fuzz dev clean
 help:  ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1  /p' $(MAKEFILE_LIST) | expand -t 10
 
@@ -23,6 +23,9 @@ quick: $(DONE)  ## all tests but those marked slow
 faults: export FAULT_STRIDE = 1
 faults: $(DONE)  ## a fault at every write of a run, of four kinds; some tens of minutes
 	$(RUN)/python -m pytest -n 2 -m slow tests/audit/phases/test_faults.py
+
+mutants: $(DONE)  ## 60 faults put into the code one at a time, and which test notices each: ONLY="its name" WHOLE=1
+	$(RUN)/python -m tests.mutants $(if $(ONLY),--only "$(ONLY)") $(if $(WHOLE),--whole)
 
 kills: export OMP_NUM_THREADS = 1
 kills: $(DONE)  ## whole audits killed at random moments, over six configs: COUNT=100

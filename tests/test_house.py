@@ -12,7 +12,7 @@ PACKAGES = ("fl", "attacks", "audit", "reports")
 # Modules on top of a package, beside its folders
 MOST_ON_TOP = {"audit": 4, "attacks": 4}
 # Folders of tests that stand for no folder of the code
-OWN_TESTS = {"contracts", "fuzz", "leaks", "fl/equivalence", "audit/wrong_protections"}
+OWN_TESTS = {"contracts", "fuzz", "leaks", "mutants", "fl/equivalence", "audit/wrong_protections"}
 
 
 def module_name(path: Path) -> str:
