@@ -139,6 +139,12 @@ def test_too_few_shuffled_reports_are_not_amplified() -> None:
     assert reports_at_least(1.0, 1, 1e-9) == pytest.approx(1.0, abs=1e-8)
 
 
+def test_shuffled_reports_share_the_delta_of_all() -> None:
+    pure = {"mechanism": "randomized_response", "epsilon": 1.0, "shuffled": 10**5}
+    assert bound(**pure).upper == pytest.approx(reports_at_most(1.0, 10**5, 1e-5))
+    assert bound(10, **pure).upper == pytest.approx(10 * reports_at_most(1.0, 10**5, 1e-6))
+
+
 def test_one_shuffled_batch_an_epoch_is_no_shuffling_and_more_batches_cost_less() -> None:
     exact = bound(**GAUSSIAN).upper
     assert 0.999 * exact < batches_at_least(1.0, 1, 1, 1e-5) <= exact

@@ -161,6 +161,7 @@ FORGED: dict[str, tuple[tuple[str, ...], Callable[[list[Release]], list[Release]
         "no line of global_model in round 0",
     ),
     "a lower rate": ((CENTRAL,), noised(sample_rate=0.01), "rate 0.01"),
+    "a rate below who came": ((CENTRAL,), noised(sample_rate=0.01), "clients were heard in "),
     "fresh draws": ((CENTRAL, "{name: persistent, p: 0.5, period: 3}"), noised(coin=""), "has a draw of its own"),
     "a draw for each release": ((STEPS,), noised(count=1), "lists 1 steps; clients make 3"),
     "fewer steps": ((STEPS,), noised(count=2, steps=2), "lists 2 steps; clients make 3"),
