@@ -36,6 +36,28 @@ class RefuseBareNames:
 sys.meta_path.insert(0, RefuseBareNames())
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark the cases nightly that a test's sample leaves out."""
+    cases: dict[str, list[pytest.Item]] = {}
+    for item in items:
+        if item.get_closest_marker("sample"):
+            cases.setdefault(item.nodeid.partition("[")[0], []).append(item)
+    for group in cases.values():
+        (count,) = group[0].iter_markers("sample").__next__().args
+        for item in order_evenly(group)[count:]:
+            item.add_marker(pytest.mark.nightly)
+
+
+def order_evenly(group: Sequence[pytest.Item]) -> list[pytest.Item]:
+    """In an order of which any first few are spread over all, whichever product of parameters they are.
+
+    Multiples of the golden section modulo 1 are: steps of no length come again and again.
+    """
+    places = sorted(range(len(group)), key=lambda i: (i * (5**0.5 - 1) / 2) % 1)
+    return [group[i] for i in places]
+
+
 def processor_seconds() -> float:
     """Of this process and of its children that ended."""
     children = resource.getrusage(resource.RUSAGE_CHILDREN)

@@ -68,6 +68,7 @@ def test_what_has_no_noise_or_no_clip_has_no_bound_and_is_named(name: str) -> No
         assert found.epsilon == inf and spoiler.kind in found.spoiled_by
 
 
+@pytest.mark.sample(8)
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("unsampled", ["gaussian", "laplace", "discrete_laplace", "randomized_response"])
 def test_what_it_refuses_has_no_bound_and_a_phrase(name: str, unsampled: str) -> None:

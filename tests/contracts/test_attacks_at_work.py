@@ -55,6 +55,7 @@ def clear(e: Evidence) -> bool:
     return low > e.strongest.value if e.higher_is_worse else high < e.strongest.value
 
 
+@pytest.mark.sample(20)
 @pytest.mark.parametrize("name", EVERY)
 def test_the_planted_leak_is_found(name: str) -> None:
     leak = stage(name).leak
@@ -114,6 +115,7 @@ def others(name: str) -> list[Artifact]:
     ]
 
 
+@pytest.mark.sample(14)
 @pytest.mark.parametrize("name", EVERY)
 def test_it_reads_what_its_card_names_and_neither_order_nor_other_kinds_change_a_byte(name: str) -> None:
     card, asked, here = made(name).card, set[tuple[Kind, str]](), map(reordered, stage(name).view)

@@ -100,6 +100,7 @@ def test_rounds_leave_the_method_object_as_it_was_opened(ran: Ran) -> None:
     assert not ran.watched.changed()
 
 
+@pytest.mark.sample(16)
 @pytest.mark.parametrize("after", [0, 1])
 def test_a_run_that_was_stopped_leaves_every_file_as_one_that_was_not(
     ran: Ran, after: int, tmp_path: Path

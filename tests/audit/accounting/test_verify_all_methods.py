@@ -14,7 +14,6 @@ from fedaudit.audit.settings.config import Config
 from fedaudit.audit.settings.errors import validate
 from fedaudit.fl.ledger import read
 from tests.fl.test_all_methods import COMMON
-from tests.selection import spread
 
 METHODS = catalog.names("methods")
 
@@ -44,7 +43,8 @@ def honest(method: str, folder: Path) -> tuple[RunDir, Config]:
     return run, config
 
 
-@pytest.mark.parametrize("method", spread(METHODS, 8))
+@pytest.mark.sample(8)
+@pytest.mark.parametrize("method", METHODS)
 def test_the_ledger_of_an_honest_run_has_no_issue(method: str, tmp_path: Path) -> None:
     run, config = honest(method, tmp_path)
     found = verify_run(run, open_case(run, config), read(run.ledger))

@@ -217,6 +217,7 @@ def canary(tmp_path_factory: pytest.TempPathFactory) -> AuditResult:
     return audited(folder, of(folder, nodes()[2], "own"), attacks, REPLAY, method=METHOD, canaries=[nodes()[2]])
 
 
+@pytest.mark.nightly
 def test_of_a_canary_client_there_are_findings_and_of_the_others_unverified_claims(canary: AuditResult) -> None:
     found = {f.id: f for f in canary.findings if f.source == "attack"}
     exact = [e for e in found["example_numbers"].evidence if e.measure == "size_known" and e.control == "none"]

@@ -15,7 +15,6 @@ from fedaudit.fl.method import Method
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.plugin import Plugin
 from tests.audit.wrong_protections.audited import HERE, audited
-from tests.selection import spread
 
 WRONG = (
     "small_noise",
@@ -99,7 +98,8 @@ def setup(cls: type[Plugin]) -> tuple[str, dict[str, str]]:
     return name, changes
 
 
-@pytest.mark.parametrize("cls", spread(plugins(*WRONG), 12), ids=lambda c: c.__name__)
+@pytest.mark.sample(12)
+@pytest.mark.parametrize("cls", plugins(*WRONG), ids=lambda c: c.__name__)
 def test_a_wrong_protection_is_named(cls: type[Plugin], tmp_path: Path) -> None:
     protections, changes = setup(cls)
     if cls.__name__ in REFUSED:
@@ -114,7 +114,8 @@ def test_a_wrong_protection_is_named(cls: type[Plugin], tmp_path: Path) -> None:
     assert by >= BY.get(cls.__name__, {"canaries"}), seen
 
 
-@pytest.mark.parametrize("cls", spread(plugins("correct"), 4), ids=lambda c: c.__name__)
+@pytest.mark.sample(4)
+@pytest.mark.parametrize("cls", plugins("correct"), ids=lambda c: c.__name__)
 def test_a_correct_protection_is_not_condemned(cls: type[Plugin], tmp_path: Path) -> None:
     protections, changes = setup(cls)
     seen = audited(protections, tmp_path, changes)
