@@ -29,6 +29,7 @@ from pydantic import Field
 
 from fedaudit.attacks.attack import Attack, Card, Claim, Effort, Floats, Knowledge, Truth
 from fedaudit.attacks.evaluation import membership, present
+from fedaudit.attacks.evaluation.artifacts import index
 from fedaudit.attacks.evidence import Evidence, Series
 from fedaudit.attacks.prototypes._weights import global_model, moved, sent_with, uploads
 from fedaudit.attacks.updates._head import schedule
@@ -127,7 +128,7 @@ class _Sent:
 
 def _statistics(view: Sequence[Artifact], knowledge: Knowledge) -> list[_Sent]:
     """Of every upload that holds the running means of the first layer that keeps some, and moved them."""
-    found = []
+    view, found = index(view), []
     for a in uploads(view, knowledge.training, UPDATES):
         start = global_model(view, a.round, a)
         if a.origin != "recorded" or start is None or start.round != a.round or a.sender.index is None:

@@ -30,6 +30,7 @@ from pydantic import Field
 from fedaudit.attacks.attack import Attack, Card, Claim, Effort, Floats, Images, Knowledge, Truth
 from fedaudit.attacks.evaluation import present
 from fedaudit.attacks.evaluation.anyone import MEASURE
+from fedaudit.attacks.evaluation.artifacts import index
 from fedaudit.attacks.evaluation.hits import hits_evidence
 from fedaudit.attacks.evidence import Baseline, Evidence
 from fedaudit.attacks.prototypes._weights import global_model
@@ -77,6 +78,7 @@ class HiddenImages(Attack):
         rounds: Annotated[AtLeastOne, Field(description="newest rounds whose messages are read, at most")] = 20
 
     def run(self, view: Sequence[Artifact], knowledge: Knowledge, rng: np.random.Generator) -> Claim:
+        view = index(view)
         rows: dict[int, dict[int, list[NDArray[np.float32]]]] = {}
         newest = sorted({a.round for a in _messages(view)})[-self.config.rounds :]
         for a in sorted(_messages(view), key=lambda a: (str(a.sender), a.round, a.kind)):

@@ -27,6 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedaudit.attacks.attack import Knowledge
+from fedaudit.attacks.evaluation.artifacts import index
 from fedaudit.attacks.prototypes._weights import sent_with, uploads
 from fedaudit.attacks.updates._head import HeadUpdate, head_names, head_updates
 from fedaudit.attacks.updates.label_counts_from_update import LabelCountsFromUpdate
@@ -80,7 +81,7 @@ def check(case: Case, attack: LabelCountsFromUpdate) -> CheckedCounts:
     if case.artifacts is None:
         return CheckedCounts(reason="no message was recorded")
     read = {*attack.card.reads, *CLAIMS, *case.card.downlink, *case.card.uplink}
-    recorded = messages(case.artifacts, read, "latest")
+    recorded = index(messages(case.artifacts, read, "latest"))
     knowledge, lab = granted(case, attack.card, 0), Lab.of(case)
     claims = read_claims(recorded, knowledge) if knowledge.architecture else []
     if not claims:
@@ -96,6 +97,7 @@ def check(case: Case, attack: LabelCountsFromUpdate) -> CheckedCounts:
 
 def read_claims(recorded: Sequence[Artifact], knowledge: Knowledge) -> list[Claim]:
     """One for each client's latest upload that has the last layer and comes with a count."""
+    recorded = index(recorded)
     heads = {u.artifact: u for u in head_updates(recorded, knowledge)}
     found: dict[int, Claim] = {}
     for a in uploads(recorded, knowledge.training):
@@ -110,6 +112,7 @@ def read_claims(recorded: Sequence[Artifact], knowledge: Knowledge) -> list[Clai
 
 def read_count(upload: Artifact, view: Sequence[Artifact], classes: int) -> tuple[float | None, Values | None]:
     """(examples, [C] shares of classes) that came with an upload; None for what did not."""
+    view = index(view)
     number = sent_with(upload, Kind.NUM_EXAMPLES, view)
     total = None if number is None else float(number.payload["count"])
     for kind in (Kind.LABEL_COUNTS, Kind.PROTO_COUNTS):
@@ -281,7 +284,8 @@ class Bench:
             )
             for kind, payload in sent.items()
         ]
-        view = [*(a for a in self.recorded if a.sender == SERVER), *own]
+        broadcasts = index(self.recorded).select(round=like.round, sender=SERVER)
+        view = index([*broadcasts, *own])
         upload = next(a for a in own if a.kind == like.kind)
         (head,) = head_updates(view, self.knowledge)
         total, mix = read_count(upload, view, self.knowledge.classes)
