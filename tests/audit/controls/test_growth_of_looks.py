@@ -16,7 +16,7 @@ from fedaudit.audit.case.simulated import SimulatedCase
 from fedaudit.audit.controls.lab import Lab, received
 from fedaudit.audit.observer.reading import watched
 from fedaudit.audit.observer.view import observer, seen
-from fedaudit.audit.robustness.claimed_counts import claimed
+from fedaudit.audit.robustness.claimed_counts import read_claims
 from fedaudit.audit.settings import catalog
 from fedaudit.audit.settings.config import Config
 from fedaudit.audit.settings.controls import Replay
@@ -114,7 +114,7 @@ def test_a_view_is_found_in_one_pass_over_what_was_recorded(position: Position) 
 
 
 def test_claims_of_counts_are_held_against_what_came_with_them() -> None:
-    check_growth(lambda recorded: claimed(recorded, KNOWN))
+    check_growth(lambda recorded: read_claims(recorded, KNOWN))
 
 
 def test_what_every_sender_received_is_looked_up() -> None:
