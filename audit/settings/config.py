@@ -318,7 +318,7 @@ def load(path: Path) -> Config:
     with located(path):
         for kind, where, spec in plugins(config):
             if not spec.foreign:
-                plugin.home(catalog.SHELVES[kind].packages, spec.name, where)
+                plugin.find_module(catalog.SHELVES[kind].packages, spec.name, where)
         rounds = config.method.settings.get("rounds", 1) if config.subject is None else 1
         if type(rounds) is int and rounds > MOST_ROUNDS:
             raise UserError(
