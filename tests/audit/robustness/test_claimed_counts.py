@@ -10,8 +10,14 @@ from fedaudit.attacks.updates.label_counts_from_update import LabelCountsFromUpd
 from fedaudit.audit.case.open import open_case
 from fedaudit.audit.case.run_folder import RunDir
 from fedaudit.audit.phases.plan import execute
-from fedaudit.audit.robustness.claimed_counts import FLIPPED, FREE_RIDING, INFLATION, check, said
-from fedaudit.audit.robustness.contradicted import Contradicted
+from fedaudit.audit.robustness.claimed_counts import (
+    FLIPPED,
+    FREE_RIDING,
+    INFLATION,
+    Contradicted,
+    check,
+    read_count,
+)
 from fedaudit.audit.settings import catalog
 from fedaudit.audit.settings.config import Config
 from fedaudit.audit.settings.overrides import overridden
@@ -129,4 +135,4 @@ def test_counts_that_are_no_shares_are_read_as_a_number_alone(counts: list[float
             (Kind.LABEL_COUNTS, {"counts": np.array(counts)}),
         )
     )
-    assert said(upload, [upload, number, claim], 3) == (5.0, None)
+    assert read_count(upload, [upload, number, claim], 3) == (5.0, None)

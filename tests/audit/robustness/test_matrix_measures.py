@@ -9,7 +9,7 @@ from fedaudit.attacks import stats
 from fedaudit.attacks.poisoning._backdoors import Backdoors
 from fedaudit.attacks.poisoning.backdoor import Backdoor
 from fedaudit.audit.robustness import measures
-from fedaudit.audit.robustness.outcome import Outcome
+from fedaudit.audit.robustness.finished_runs import FinishedRun
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class Answered:
         return np.asarray(self.answers == self.labels)
 
 
-def of(hits: list[int], wrong: int = 0) -> Outcome:
+def of(hits: list[int], wrong: int = 0) -> FinishedRun:
     """100 images of 10 classes; `hits` of each are answered rightly."""
     labels = np.repeat(np.arange(10), 10)
     answers = np.concatenate([np.where(np.arange(10) < h, c, (c + 1) % 10) for c, h in enumerate(hits)])
@@ -99,7 +99,7 @@ def test_who_holds_only_the_lost_class_loses_everything_where_the_mean_loses_a_t
     assert nothing.value == 0 and nothing.interval is not None and nothing.interval[0] <= 0 <= nothing.interval[1]
 
 
-class Counted(Outcome):
+class Counted(FinishedRun):
     """Counts how often images are answered, every one as class 0 but the last."""
 
     labels = np.array([0, 1, 2, 3])

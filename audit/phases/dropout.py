@@ -9,7 +9,7 @@ from fedaudit.audit.case.run_folder import RunDir
 from fedaudit.audit.case.sharing import sharing
 from fedaudit.audit.phases.cells import cells_of, run_cells
 from fedaudit.audit.phases.failures import reasons
-from fedaudit.audit.robustness.away import overrides, table
+from fedaudit.audit.robustness.dropout import measure_dropout, plan_dropout
 from fedaudit.audit.settings.config import Config
 from fedaudit.fl.runtime import durable
 from fedaudit.fl.runtime.errors import UserError
@@ -25,13 +25,13 @@ def run(run: RunDir, config: Config, progress: Progress) -> None:
     if config.absence is None:
         durable.remove(run.evidence / FILE)
     else:
-        run.write(run.evidence / FILE, measured(run, config, progress).model_dump_json(indent=1).encode())
+        run.write(run.evidence / FILE, measure(run, config, progress).model_dump_json(indent=1).encode())
 
 
-def measured(run: RunDir, config: Config, progress: Progress) -> Absence:
+def measure(run: RunDir, config: Config, progress: Progress) -> Absence:
     """Every curve; raises UserError where no run came to its end."""
     with sharing():
-        wanted = overrides(config)
+        wanted = plan_dropout(config)
     cells = cells_of(config, {p.folder: o for p, o in wanted.items()}, run.inside("absence"), PHASES)
     failures = run_cells(cells, progress)
     if len(failures) == len(cells):
@@ -39,7 +39,7 @@ def measured(run: RunDir, config: Config, progress: Progress) -> Absence:
     failed = {f.name for f in failures}
     folders = {p: RunDir(c.folder) for p, c in zip(wanted, cells, strict=True) if c.name not in failed}
     with sharing():
-        return table(config, {p: f.history() for p, f in folders.items()}, reasons(failures))
+        return measure_dropout(config, {p: f.history() for p, f in folders.items()}, reasons(failures))
 
 
 def load(run: RunDir) -> Absence | None:

@@ -8,8 +8,7 @@ import yaml
 from typer.testing import CliRunner
 
 from fedaudit.audit.cli.main import app
-from fedaudit.audit.robustness.absent import subjects
-from fedaudit.audit.robustness.away import Place, overrides, table
+from fedaudit.audit.robustness.dropout import DropoutRun, make_dropout_subjects, measure_dropout, plan_dropout
 from fedaudit.audit.settings.config import Config
 from fedaudit.audit.settings.errors import validate
 from fedaudit.audit.verdict.judge import judged
@@ -30,17 +29,19 @@ def config(**changes: Any) -> Config:
     return validate(Config, plain | {"absence": ABSENCE | changes.pop("absence", {})} | changes, "c.yaml")
 
 
-def histories(of: dict[tuple[str, float], list[float]], rounds: int = 6) -> dict[Place, list[dict[str, Any]]]:
+def histories(
+    of: dict[tuple[str, float], list[float]], rounds: int = 6
+) -> dict[DropoutRun, list[dict[str, Any]]]:
     """(method, p) -> accuracy by seed, the same in all rounds."""
     return {
-        Place(method, seed, p=p): [{"accuracy": a, "class_accuracy": [a - 0.1, a + 0.1]}] * rounds
+        DropoutRun(method, seed, p=p): [{"accuracy": a, "class_accuracy": [a - 0.1, a + 0.1]}] * rounds
         for (method, p), by_seed in of.items()
         for seed, a in zip((7, 8, 9), by_seed, strict=True)
     }
 
 
 def test_fedavg_everybody_answering_and_every_seed_are_always_there() -> None:
-    wanted = overrides(config())
+    wanted = plan_dropout(config())
     assert [p.folder for p in wanted if p.seed == 8] == [
         f"{m}/p{p}-s1-lost0/seed-8" for m in ("fedavg", "rebafl") for p in ("0.5", "1")
     ]
@@ -48,7 +49,7 @@ def test_fedavg_everybody_answering_and_every_seed_are_always_there() -> None:
 
 
 def test_drops_and_comparisons_are_paired_by_seed() -> None:
-    made = table(
+    made = measure_dropout(
         config(),
         histories(
             {
@@ -65,7 +66,7 @@ def test_drops_and_comparisons_are_paired_by_seed() -> None:
     assert fedavg.drop.value == pytest.approx(0.1) and fedavg.drop.interval == pytest.approx((0.1, 0.1))
     assert rebafl.drop.value == pytest.approx(0.01) and fedavg.over_fedavg is None
     assert rebafl.over_fedavg is not None and rebafl.over_fedavg.interval == pytest.approx((0.09, 0.09))
-    found = {f.id: f for f in (judged(s, load_policy("default")) for s in subjects(made))}
+    found = {f.id: f for f in (judged(s, load_policy("default")) for s in make_dropout_subjects(made))}
     assert found["absence-fedavg-answering"].severity is Severity.MEDIUM
     assert found["absence-rebafl-answering"].outcome is Outcome.NOT_DEMONSTRATED
     assert found["absence-fedavg-answering"].title == "fedavg: loses accuracy where clients are absent"
@@ -77,12 +78,12 @@ def test_drops_and_comparisons_are_paired_by_seed() -> None:
 def test_seeds_that_disagree_and_one_seed_alone_decide_nothing() -> None:
     apart = {("fedavg", 1.0): [0.9, 0.9, 0.9], ("fedavg", 0.5): [0.5, 0.9, 0.95]}
     own = config(absence={"methods": []})
-    [subject] = subjects(table(own, histories(apart), []))
+    [subject] = make_dropout_subjects(measure_dropout(own, histories(apart), []))
     # a mean loss of 12 points whose sign the seeds leave open is not "none"
     finding = judged(subject, load_policy("default"))
     assert finding.outcome is Outcome.INCONCLUSIVE and "not shown to lose accuracy" in finding.title
     single = {k: v for k, v in histories(apart).items() if k.seed == 7}
-    [subject] = subjects(table(config(absence={"methods": [], "seeds": [7]}), single, []))
+    [subject] = make_dropout_subjects(measure_dropout(config(absence={"methods": [], "seeds": [7]}), single, []))
     assert judged(subject, load_policy("default")).outcome is Outcome.INCONCLUSIVE
 
 
@@ -91,7 +92,9 @@ def test_rounds_until_a_class_is_lost_and_is_there_again_are_counted_from_leavin
     recall = [0.8, 0.8, 0.8, 0.4, 0.08, 0.0, 0.5, 0.73, 0.8]
     run = [{"accuracy": 0.5, "class_accuracy": [0.5, r]} for r in recall]
     never = [{"accuracy": 0.5, "class_accuracy": [0.5, r]} for r in [0.8] * 3 + [0.5] * 6]
-    made = table(own, {Place("fedavg", s, holders=(1,)): h for s, h in ((7, run), (8, never), (9, run))}, [])
+    made = measure_dropout(
+        own, {DropoutRun("fedavg", s, holders=(1,)): h for s, h in ((7, run), (8, never), (9, run))}, []
+    )
     [found] = made.returns
     assert (found.lost, found.regained) == ([2, None, 2], [2, None, 2])
     assert found.drop.value == pytest.approx((0.64 + 0.3 + 0.64) / 3)
@@ -117,7 +120,7 @@ def test_who_leaves_is_away_and_all_others_answer_as_without() -> None:
 )
 def test_holders_that_cannot_leave_are_refused(absence: dict[str, Any], said: str) -> None:
     with pytest.raises(UserError, match=said):
-        overrides(config(absence=absence))
+        plan_dropout(config(absence=absence))
 
 
 def test_who_returns_before_leaving_is_refused() -> None:
