@@ -13,8 +13,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from fedaudit.attacks.poisoning._backdoors import Backdoors
-from fedaudit.attacks.poisoning._trigger import stamped
+from fedaudit.attacks.poisoning.backdoors import Backdoors, stamped
 from fedaudit.audit.case.messages import messages
 from fedaudit.audit.case.png import png
 from fedaudit.audit.case.run_folder import RunDir

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from fedaudit.attacks import stats
 from fedaudit.attacks.evidence import Baseline, Evidence
-from fedaudit.attacks.poisoning._backdoors import Backdoors
+from fedaudit.attacks.poisoning.backdoors import Backdoors
 from fedaudit.audit.robustness.finished_runs import FinishedRun, Labels, score_classes
 from fedaudit.fl.runtime.streams import Streams
 

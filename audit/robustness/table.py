@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from fedaudit.attacks.evidence import Baseline, Evidence
-from fedaudit.attacks.poisoning._backdoors import Backdoors
+from fedaudit.attacks.poisoning.backdoors import Backdoors
 from fedaudit.audit.case.simulated import plugin
 from fedaudit.audit.robustness import measures
 from fedaudit.audit.robustness.certificate import certify

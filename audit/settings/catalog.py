@@ -123,10 +123,9 @@ def entry(kind: str, name: str) -> Entry:
 
 def _entry(name: str, cls: type[Any]) -> Entry:
     card = getattr(cls, "card", cls)
-    # the first line of a plugin's file, or of its class in a shared file, is "Name: what it does, in plain words"
+    # a plugin's file, or its class in a shared file, begins "Name: what it does, in plain words"
     file = None if plugin.shares_file(cls) else inspect.getdoc(inspect.getmodule(cls))
-    lines = (file or inspect.getdoc(cls) or "").splitlines()
-    first = lines[0] if lines else ""
+    first = " ".join((file or inspect.getdoc(cls) or "").partition("\n\n")[0].split())
     source = getattr(card, "source", "")
     if not source and hasattr(card, "order"):
         source = f"place {card.order}"

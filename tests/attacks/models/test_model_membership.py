@@ -16,13 +16,10 @@ from fedaudit.attacks.models._membership import ModelMembership
 from fedaudit.attacks.models._scores import log_probability, logits_of
 from fedaudit.attacks.models._targets import GLOBAL, UPDATE, targets
 from fedaudit.attacks.models._trials import ANOTHER, SHUFFLED, taught
-from fedaudit.attacks.models.confidence import Confidence
-from fedaudit.attacks.models.entropy import Entropy
-from fedaudit.attacks.models.gradient_cosine import GradientCosine
+from fedaudit.attacks.models.gradient_scores import GradientCosine, UpdateNorm
 from fedaudit.attacks.models.lira import Lira
-from fedaudit.attacks.models.loss_threshold import LossThreshold
+from fedaudit.attacks.models.output_scores import Confidence, Entropy, LossThreshold
 from fedaudit.attacks.models.rmia import Rmia
-from fedaudit.attacks.models.update_norm import UpdateNorm
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.plugin import configure

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import torch
 
-from fedaudit.attacks.poisoning._trigger import stamped
+from fedaudit.attacks.poisoning.backdoors import stamped
 from fedaudit.audit.settings import catalog
 from fedaudit.fl.aggregation.aggregator import Aggregator
 from fedaudit.fl.aggregators.krum import Krum

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from fedaudit.attacks import stats
-from fedaudit.attacks.poisoning._backdoors import Backdoors
-from fedaudit.attacks.poisoning.backdoor import Backdoor
+from fedaudit.attacks.poisoning.backdoors import Backdoor, Backdoors
 from fedaudit.audit.robustness import measures
 from fedaudit.audit.robustness.finished_runs import FinishedRun
 

@@ -6,17 +6,23 @@ the published one.
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
+from pydantic import Field
 
-from fedaudit.fl.data.dataset import Arrays, Data
+from fedaudit.fl.data.dataset import Arrays, Data, Dataset
 from fedaudit.fl.datasets._arrays import images
-from fedaudit.fl.datasets._mnist import CACHE
+from fedaudit.fl.datasets._idx import CACHE
 from fedaudit.fl.runtime.errors import UserError
 
+PLUGINS = ("cifar10", "cifar100")
+
 PIXELS = 3 * 32 * 32
+
+CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 
 
 def read_binary(paths: Sequence[Path], label_bytes: int, classes: int) -> Arrays:
@@ -84,3 +90,65 @@ def _read_python(name: str, root: Path, download: bool, train: bool, folder: str
             hint="give `path`, the folder that holds them, or set `download: true`",
         ) from error
     return images(found.data.transpose(0, 3, 1, 2), np.array(found.targets))
+
+
+class CIFAR10(Dataset):
+    """CIFAR-10: 60,000 colour images of 32 x 32 pixels in ten classes.
+
+    Krizhevsky 2009. Read from `path`: the official binary version (cifar-10-batches-bin) or the Python
+    version that torchvision reads. Training batches are cropped and flipped at random, as in FedRS and
+    FedDC.
+    """
+
+    title = "CIFAR-10"
+    source = "Krizhevsky, Learning Multiple Layers of Features from Tiny Images, 2009"
+
+    @dataclass(frozen=True, kw_only=True)
+    class Config:
+        path: Annotated[
+            str | None, Field(description="folder that holds the data set's files; null looks in the cache")
+        ] = None
+        download: Annotated[bool, Field(description="whether files that are missing may be downloaded")] = False
+
+    def load(self) -> Data:
+        return read_cifar(
+            "CIFAR10",
+            self.config.path,
+            self.config.download,
+            folder="cifar-10-batches-bin",
+            train=[f"data_batch_{i}.bin" for i in range(1, 6)],
+            test=["test_batch.bin"],
+            label_bytes=1,
+            classes=CLASSES,
+        )
+
+
+class CIFAR100(Dataset):
+    """CIFAR-100: 60,000 colour images of 32 x 32 pixels in a hundred classes.
+
+    Krizhevsky 2009. Read from `path`: the official binary version (cifar-100-binary) or the Python
+    version that torchvision reads. Classes are the fine labels, named by number. Training batches are
+    cropped and flipped at random, as in FedRS and FedDC.
+    """
+
+    title = "CIFAR-100"
+    source = "Krizhevsky, Learning Multiple Layers of Features from Tiny Images, 2009"
+
+    @dataclass(frozen=True, kw_only=True)
+    class Config:
+        path: Annotated[
+            str | None, Field(description="folder that holds the data set's files; null looks in the cache")
+        ] = None
+        download: Annotated[bool, Field(description="whether files that are missing may be downloaded")] = False
+
+    def load(self) -> Data:
+        return read_cifar(
+            "CIFAR100",
+            self.config.path,
+            self.config.download,
+            folder="cifar-100-binary",
+            train=["train.bin"],
+            test=["test.bin"],
+            label_bytes=2,
+            classes=tuple(map(str, range(100))),
+        )
