@@ -1,4 +1,4 @@
-"""Rules around a rule: what they share is the rule inside, by the name of its file and its settings."""
+"""Rules around a rule: what they share is the rule inside, by its name and its settings."""
 
 import dataclasses
 from collections.abc import Mapping

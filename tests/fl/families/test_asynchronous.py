@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from fedaudit.fl.families.clock import Arrival, Clock
+from fedaudit.fl.families.asynchronous import Arrival, Clock
 
 PACE = {0: 1.0, 1: 3.5, 2: 1.0, 3: 0.25}
 
