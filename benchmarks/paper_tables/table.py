@@ -202,7 +202,7 @@ def load_table(name: str) -> Table:
         known(claim.column, columns, "column (claims)")
         for name in (claim.above, claim.below):
             known(name, [r for r in rows if claim.column in rows[r].published], f"row of {claim.column} (claims)")
-    kept = path.parent.with_name("finished") / path.stem
+    kept = path.parent / "finished" / path.stem
     return Table(name=path.stem, header=header, columns=columns, rows=rows, kept=kept)
 
 

@@ -22,7 +22,7 @@ from tests.benchmarks.test_papers import TINY
 from tests.fl.test_all_methods import method
 from tests.fl.worlds import TinyNet, run
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[2]
 SHAPE = (1, 6, 6)
 CHOSEN = Selection(rounds=2, seeds=(7, 8), columns=("even",), workers=0)
 

@@ -32,7 +32,6 @@ WRITES = {
 }
 ALLOWED = {
     "fedaudit.fl.runtime.durable": "the one place",
-    "benchmarks.speed.importing": "examples as an npz in memory, which fedaudit.fl.runtime.durable writes",
     "fedaudit.audit.importing.recorders.plain": "it runs where nothing of ours is installed",
     "fedaudit.reports.renderers.pdf": "typst reads its input from a temporary folder of its own",
 }
