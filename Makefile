@@ -2,14 +2,15 @@
 
 PYTHON ?= python3
 RUN := .venv/bin
-DONE := .venv/.installed
+INSTALLED := .venv/.installed
+DONE := .venv/.dev
 SCHEMAS := .venv/share/fedaudit/schemas
 
 .PHONY: help audit example-flower side-by-side test nightly faults mutants kills browser check bench paper claims equivalence mechanisms nulls strength dist fuzz dev clean
 help:  ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1  /p' $(MAKEFILE_LIST) | expand -t 10
 
-audit: $(DONE)  ## a whole audit on images that ship with the package: runs/quickstart/report.pdf
+audit: $(INSTALLED)  ## a whole audit on images that ship with the package: runs/quickstart/report.pdf
 	$(RUN)/fedaudit run configs/quickstart.yaml --out runs/quickstart
 
 # One thread a process: two test processes with two threads each would fight over two cores. A file's tests run in one
@@ -42,12 +43,12 @@ browser: $(DONE)  ## the HTML report in a headless Chromium, with axe-core, from
 	npm install --silent --no-fund --no-audit --prefix .browser axe-core@4 puppeteer-core@24 @sparticuz/chromium@147
 	$(RUN)/python -m pytest -rs tests/reports/test_browser.py
 
-bench: $(DONE)  ## speed, as ratios to a plain loop, to the hardware's limit and to dp-accounting
+bench: $(INSTALLED)  ## speed, as ratios to a plain loop, to the hardware's limit and to dp-accounting
 	$(RUN)/python -m benchmarks.speed.training
 	$(RUN)/python -m benchmarks.speed.aggregators
 	$(RUN)/python -m benchmarks.speed.noise_planner
 
-paper: $(DONE)  ## a published table: TABLE=rebafl-1 ROUNDS=200 SEEDS=7,8 COLUMN=fmnist-m20; TABLE=freezefl-times CHARGE=probe
+paper: $(INSTALLED)  ## a published table: TABLE=rebafl-1 ROUNDS=200 SEEDS=7,8 COLUMN=fmnist-m20; TABLE=freezefl-times CHARGE=probe
 ifeq ($(TABLE),freezefl-times)
 	$(RUN)/python -m fedaudit.audit.claims.round_lengths $(if $(CHARGE),--charge $(CHARGE))
 else
@@ -60,22 +61,22 @@ endif
 equivalence: $(DONE)  ## methods beside public implementations and second programs, batch by batch; FAULTS=1: which faults they notice
 	$(RUN)/python -m tests.fl.equivalence.$(if $(FAULTS),faults,table)
 
-claims: $(DONE)  ## published claims of privacy, re-scored: runs/claims.pdf
+claims: $(INSTALLED)  ## published claims of privacy, re-scored: runs/claims.pdf
 	$(RUN)/fedaudit claims configs/claims/*.yaml --out runs/claims.pdf
 
-mechanisms: $(DONE)  ## random mechanisms against certified lower values: COUNT=300 SEED=1
+mechanisms: $(INSTALLED)  ## random mechanisms against certified lower values: COUNT=300 SEED=1
 	$(RUN)/python -m benchmarks.privacy.mechanisms --count $(or $(COUNT),300) --seed $(or $(SEED),1)
 
-strength: $(DONE)  ## how strong attacks are where leaks are certain, beside what is asked: ROWS=M1,M5
+strength: $(INSTALLED)  ## how strong attacks are where leaks are certain, beside what is asked: ROWS=M1,M5
 	$(RUN)/python -m benchmarks.strength $(if $(ROWS),--rows $(ROWS))
 
-nulls: $(DONE)  ## audits of federations with nothing to find: COUNT=200
+nulls: $(INSTALLED)  ## audits of federations with nothing to find: COUNT=200
 	$(RUN)/python -m benchmarks.null_audits.audits --count $(or $(COUNT),200) --out runs/nulls
 
-example-flower: $(DONE)  ## a federation that really runs in Flower, recorded and audited: runs/flower-example
+example-flower: $(INSTALLED)  ## a federation that really runs in Flower, recorded and audited: runs/flower-example
 	FEDAUDIT=$(CURDIR)/$(RUN)/fedaudit examples/flower/run.sh
 
-side-by-side: $(DONE)  ## the same federation simulated and recorded from Flower, findings side by side
+side-by-side: $(INSTALLED)  ## the same federation simulated and recorded from Flower, findings side by side
 	FEDAUDIT=$(CURDIR)/$(RUN)/fedaudit PYTHON=$(CURDIR)/$(RUN)/python examples/flower/side_by_side.sh
 
 dev: $(DONE)  ## the environment with the tools to work on it
@@ -92,10 +93,14 @@ fuzz: $(DONE)  ## changed folders, configs and data files: MINUTES=10 FOLDERS=20
 clean:  ## remove the environment and caches; run folders stay
 	rm -rf .venv .mypy_cache .ruff_cache *.egg-info
 
-# The stamp is newer than what decides the environment, so repeated targets start at once. The schemas are others' work:
-# pip checks the digests of the archives that hold them, the tests those of the files.
-$(DONE): pyproject.toml constraints.txt release/schemas.txt
+# A stamp is newer than what decides the environment, so repeated targets start at once. An audit needs what users need
+# alone. The schemas are others' work: pip checks the digests of the archives that hold them, the tests those of the files.
+$(INSTALLED): pyproject.toml constraints.txt
 	test -x $(RUN)/python || $(PYTHON) -m venv .venv
+	$(RUN)/python -m pip install --quiet -c constraints.txt -e .
+	@touch $@
+
+$(DONE): $(INSTALLED) release/schemas.txt
 	$(RUN)/python -m pip install --quiet -c constraints.txt -e ".[dev]"
 	rm -rf $(SCHEMAS) && mkdir -p $(SCHEMAS)
 	$(RUN)/python -m pip download --quiet --no-deps -r release/schemas.txt -d $(SCHEMAS)

@@ -1,6 +1,6 @@
 """Finished cells as small files beside their tables, so that the next run, and a reader, go on from there.
 
-benchmarks/paper_tables/tables/finished/TABLE/COLUMN/ROW/seed-S-rN.json holds a cell's metrics round by round, what its
+`tables/finished/TABLE/COLUMN/ROW/seed-S-rN.json` holds a cell's metrics round by round, what its
 table wrote and the settings that were simulated (not where the data lay) with their digest, the digest of the
 data, and the commit and libraries that ran it. `--keep` writes what a run folder has finished. It counts while
 the table writes the same and those settings are the same; one that nobody writes and that came or went since
