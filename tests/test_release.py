@@ -50,8 +50,9 @@ def test_two_builds_have_the_same_bytes_and_all_that_a_user_needs(tmp_path: Path
     assert digests[0] == digests[1] and len(first) == 2
     wheel, sdist = sorted(tmp_path.glob("out-a/*"), key=lambda p: p.suffix != ".whl")
     names = set(zipfile.ZipFile(wheel).namelist())
-    assert {f"{p}/py.typed" for p in PACKAGES} <= names and not [n for n in names if n.startswith("tests")]
-    shipped = {n.rpartition("/")[2] for n in names if n.startswith("audit/configs/")}
+    assert {n.partition("/")[0].partition("-")[0] for n in names} == {"fedaudit"}, "one name, and its metadata"
+    assert {"fedaudit/py.typed", *(f"fedaudit/{p}/py.typed" for p in PACKAGES)} <= names
+    shipped = {n.rpartition("/")[2] for n in names if n.startswith("fedaudit/audit/configs/")}
     assert {p.name for p in (ROOT / "configs").glob("*.yaml")} <= shipped
     with tarfile.open(sdist) as archive:
         packed = {n.partition("/")[2] for n in archive.getnames()}
