@@ -7,8 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedaudit.attacks import stats
-from fedaudit.attacks.evaluation.hits import hits_evidence
-from fedaudit.attacks.evaluation.membership import CONFIDENCE
+from fedaudit.attacks.evaluation.judging import CONFIDENCE, judge_share
 from fedaudit.attacks.evidence import Baseline, Evidence
 
 Counts = NDArray[np.int64]
@@ -65,7 +64,7 @@ def exact_match(
     others = [
         Baseline(name=k, value=hits(g) / n, interval=stats.clopper_pearson(hits(g), n)) for k, g in blind.items()
     ]
-    return hits_evidence(
+    return judge_share(
         "count_exact_match",
         hits(claimed),
         n,
@@ -125,7 +124,7 @@ def revealed(
         ends = {name: (hits(g) / n, stats.clopper_pearson(hits(g), n)) for name, g in blind.items()}
         others = [Baseline(name=k, value=v, interval=i) for k, (v, i) in ends.items()]
         others.append(interchanged(hits, claimed, n))
-        return hits_evidence(measure, hits(claimed), n, others, condition=condition, note=note)
+        return judge_share(measure, hits(claimed), n, others, condition=condition, note=note)
 
     found = [share("examples_in_small_cells", in_groups, int(true.sum()), f"groups of at most {small}")]
     if rare.any():

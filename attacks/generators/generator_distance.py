@@ -24,8 +24,8 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from fedaudit.attacks.attack import Claim, GeneratorArchitecture, Images, Truth
-from fedaudit.attacks.evaluation.distances import Nearest, nearest
-from fedaudit.attacks.evaluation.membership import CONFIDENCE, CONTROL_CONFIDENCE
+from fedaudit.attacks.evaluation.images import Nearest, nearest
+from fedaudit.attacks.evaluation.judging import CONFIDENCE, CONTROL_CONFIDENCE
 from fedaudit.attacks.evidence import Baseline, Evidence, Gallery
 from fedaudit.attacks.generators._copies import closest
 from fedaudit.attacks.generators._membership import CARD, GeneratorMembership, Pairs

@@ -26,10 +26,11 @@ from pydantic import Field
 
 from fedaudit.attacks import stats
 from fedaudit.attacks.attack import Claim, Effort, Knowledge, Truth
-from fedaudit.attacks.evaluation.membership import CONFIDENCE, CONTROL_CONFIDENCE
-from fedaudit.attacks.evaluation.reidentification import Pool, fingerprints
-from fedaudit.attacks.evidence import Baseline, Evidence, Series
-from fedaudit.attacks.prototypes._trials import group
+from fedaudit.attacks.evaluation.images import fingerprints
+from fedaudit.attacks.evaluation.judging import Judge
+from fedaudit.attacks.evaluation.ranking import rank_among
+from fedaudit.attacks.evaluation.trials import Pools, size_range
+from fedaudit.attacks.evidence import REPLAYED, Baseline, Evidence, Series
 from fedaudit.attacks.prototypes._weights import prototypes
 from fedaudit.attacks.prototypes.prototype_membership import PrototypeMembership, log_likelihood_ratio
 from fedaudit.fl.artifact import Artifact
@@ -41,7 +42,7 @@ CHANCE, LARGEST = "chance", "client with most of the class"
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Trials:
+class _Linked:
     """Images queried one prototype, beside those of other clients."""
 
     hits: Floats  # [k] the right client was named, ties in part
@@ -79,25 +80,23 @@ class PrototypeLinkage(PrototypeMembership):
 
     def measure(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[Evidence]:
         queried = self._trials(claim, truth, rng)
-        alpha = stats.corrected(1 - CONFIDENCE, len(queried))
-        found = [_evidence(*key, queried[key], len(queried), alpha, rng) for key in sorted(queried)]
+        found = [_judge_place(*key, queried[key], len(queried), rng) for key in sorted(queried)]
         every = [t for trials in queried.values() for t in trials]
         non_members = np.concatenate([t.non_members for t in every]) if every else np.zeros(0)
         if len(non_members):
             each = [len(t.non_members) for t in every]
             share = np.repeat([1 / t.clients for t in every], each)
             groups = np.repeat(np.arange(len(every)), each)  # one prototype may be likeliest for every image
+            judge = Judge(
+                control="negative", note="an image that was never trained on in the place of the client's"
+            )
             found.append(
-                Evidence(
-                    measure="linkage_rank1",
-                    value=float(non_members.mean()),
-                    unit="fraction",
-                    trials=len(non_members),
-                    confidence=CONTROL_CONFIDENCE,
-                    control="negative",
-                    interval=stats.proportion(non_members, groups, 1 - CONTROL_CONFIDENCE),
-                    baselines=(Baseline(name=CHANCE, value=float(share.mean())),),
-                    note="an image that was never trained on in the place of the client's",
+                judge.state(
+                    "linkage_rank1",
+                    float(non_members.mean()),
+                    len(non_members),
+                    stats.proportion(non_members, groups, judge.alpha),
+                    [Baseline(name=CHANCE, value=float(share.mean()))],
                 )
             )
         return found
@@ -116,14 +115,14 @@ class PrototypeLinkage(PrototypeMembership):
 
     def _trials(
         self, claim: Claim, truth: Truth, rng: np.random.Generator
-    ) -> dict[tuple[str, int], list[_Trials]]:
+    ) -> dict[tuple[str, int], list[_Linked]]:
         """Trials by origin and number of samples."""
         members, marks = [], []
         for artifact, label in zip(claim["artifact"], claim["label"], strict=True):
             members.append(truth.members(str(artifact), int(label)))
             marks.append(set(fingerprints(members[-1])))
-        found: dict[tuple[str, int], list[_Trials]] = defaultdict(list)
-        pools = {int(c): Pool(truth.reference.of_class(int(c))) for c in np.unique(claim["label"])}
+        found: dict[tuple[str, int], list[_Linked]] = defaultdict(list)
+        pools = Pools(truth.reference)
         for row, own in enumerate(members):
             if not len(own):
                 continue
@@ -131,15 +130,14 @@ class PrototypeLinkage(PrototypeMembership):
             rows = self._candidates(claim, row, [len(m) for m in members], marks, rng)
             if len(rows) < 2:
                 continue
-            pool = pools[label].without(set.union(*(marks[r] for r in rows)))
+            pool = pools.without(label, set.union(*(marks[r] for r in rows)))
             take = rng.permutation(len(own))[: self.config.members]
             non_members = pool[rng.permutation(len(pool))[: self.config.members]]
             scores = self._scores(claim, rows, np.concatenate([own[take], non_members]))  # [m, k + j]
-            best = scores == scores.max(axis=0)
-            hits = best[0] / best.sum(axis=0)
+            hits = rank_among(-scores[0], -scores[1:]).rank1
             sizes = claim["n"][rows]
-            found[origin, group(origin, len(own))].append(
-                _Trials(
+            found[origin, size_range(origin, len(own))].append(
+                _Linked(
                     hits=hits[: len(take)],
                     non_members=hits[len(take) :],
                     clients=len(rows),
@@ -174,8 +172,8 @@ class PrototypeLinkage(PrototypeMembership):
         return np.stack(found)
 
 
-def _evidence(
-    origin: str, least: int, trials: Sequence[_Trials], looks: int, alpha: float, rng: np.random.Generator
+def _judge_place(
+    origin: str, least: int, trials: Sequence[_Linked], looks: int, rng: np.random.Generator
 ) -> Evidence:
     hits = np.concatenate([t.hits for t in trials])
     each = [len(t.hits) for t in trials]
@@ -187,18 +185,12 @@ def _evidence(
         baselines.append(Baseline(name=LARGEST, value=largest))
     samples = float(np.median([t.samples for t in trials]))
     clients = np.median([t.clients for t in trials])
-    return Evidence(
-        measure="linkage_rank1",
-        value=float(hits.mean()),
-        unit="fraction",
-        trials=len(hits),
-        interval=stats.mean_interval(
-            hits, rng, alpha=alpha, groups=np.repeat(np.arange(len(each)), each), bounds=(0, 1)
-        ),
-        baselines=tuple(baselines),
-        confidence=CONFIDENCE,
+    judge = Judge(
         looks=looks,
-        control="positive" if origin == "replayed" and samples == 1 else "none",
+        control="positive" if origin == REPLAYED and samples == 1 else "none",
         condition={"n": samples, "origin": origin},
         note=f"{len(trials)} prototypes, each among those of {clients:g} clients of its class",
     )
+    groups = np.repeat(np.arange(len(each)), each)
+    interval = stats.mean_interval(hits, rng, alpha=judge.alpha, groups=groups, bounds=(0, 1))
+    return judge.state("linkage_rank1", float(hits.mean()), len(hits), interval, baselines)

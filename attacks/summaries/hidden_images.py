@@ -28,9 +28,8 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from fedaudit.attacks.attack import Attack, Card, Claim, Effort, Floats, Images, Knowledge, Truth
-from fedaudit.attacks.evaluation import present
-from fedaudit.attacks.evaluation.anyone import MEASURE
-from fedaudit.attacks.evaluation.hits import hits_evidence
+from fedaudit.attacks.evaluation.judging import ANY_FIRST, judge_present, judge_share
+from fedaudit.attacks.evaluation.ranking import Present
 from fedaudit.attacks.evidence import Baseline, Evidence
 from fedaudit.attacks.prototypes._weights import global_model
 from fedaudit.fl.artifact import Artifact, Channel, Role
@@ -116,8 +115,8 @@ class HiddenImages(Attack):
             _evidence([t.own for t in trials], "none", "clients of whom a member came first"),
             _evidence([t.planted for t in trials], "positive", "one of their images written over some"),
             _evidence([t.silent for t in trials], "negative", "half of the non-members for members"),
-            present.evidence([t.own.present for t in trials], "clients of whom a member stands there"),
-            present.evidence(
+            judge_present([t.own.present for t in trials], "clients of whom a member stands there"),
+            judge_present(
                 [t.planted.present for t in trials], "one of their images written over some", control="positive"
             ),
         ]
@@ -141,7 +140,7 @@ class _First(NamedTuple):
 
     hit: bool
     chance: float
-    present: present.Present  # whether a member fits all but exactly
+    present: Present  # whether a member fits all but exactly
 
 
 class _Trial(NamedTuple):
@@ -188,7 +187,7 @@ def _first(scores: Values, y: NDArray[np.int64], inside: NDArray[np.bool_]) -> _
     return _First(
         hit=bool(inside[best]),
         chance=float(inside[y == y[best]].mean()),
-        present=present.Present(bool(exact[inside].any()), bool(exact[~inside].any())),
+        present=Present(bool(exact[inside].any()), bool(exact[~inside].any())),
     )
 
 
@@ -287,4 +286,4 @@ def _change(sent: Artifact, view: Sequence[Artifact]) -> Mapping[str, Any]:
 
 def _evidence(found: Sequence[_First], control: Any, note: str) -> Evidence:
     blind = Baseline(name="chance", value=float(np.mean([f.chance for f in found])))
-    return hits_evidence(MEASURE, sum(f.hit for f in found), len(found), [blind], control=control, note=note)
+    return judge_share(ANY_FIRST, sum(f.hit for f in found), len(found), [blind], control=control, note=note)

@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 
 from fedaudit.attacks.attack import Attack, Card, Claim, Effort, Knowledge, Timing, Truth
 from fedaudit.attacks.evaluation.assertions import by_client
-from fedaudit.attacks.evaluation.hits import hits_evidence
+from fedaudit.attacks.evaluation.judging import judge_share
 from fedaudit.attacks.evidence import Assertion, Baseline, Evidence
 from fedaudit.attacks.prototypes._weights import sent_with
 from fedaudit.fl.artifact import Artifact, Role
@@ -223,7 +223,7 @@ def _devices(
     if shuffled is not None:
         of = np.bincount(shuffled[shuffled >= 0], minlength=len(shares)) / n
         blind = Baseline(name="chance", value=float((shares * of).sum()))
-    return hits_evidence("device_class", int((said == true).sum()), n, [blind], control=control, note=note)
+    return judge_share("device_class", int((said == true).sum()), n, [blind], control=control, note=note)
 
 
 def _sizes(said: Values, true: Values) -> list[Evidence]:
@@ -236,7 +236,7 @@ def _sizes(said: Values, true: Values) -> list[Evidence]:
     error = np.abs(said[known] - true[known]) / true[known]
     guess = np.abs(np.median(true) - true[known]) / true[known]
     return [
-        hits_evidence(
+        judge_share(
             "size_known",
             hits,
             n,

@@ -13,8 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedaudit.attacks import stats
-from fedaudit.attacks.evaluation.hits import hits_evidence
-from fedaudit.attacks.evaluation.membership import CONFIDENCE
+from fedaudit.attacks.evaluation.judging import CONFIDENCE, judge_share
 from fedaudit.attacks.evidence import Baseline, Evidence
 
 Sets = NDArray[np.bool_]  # [k, C]
@@ -38,7 +37,7 @@ def set_evidence(
     frequent = np.argsort(np.argsort(-prior, kind="stable"))[None] < size[:, None]
     hits, scores = (claimed == true).all(axis=1), f1(claimed, true)
     return [
-        hits_evidence(
+        judge_share(
             "label_set_exact_match",
             int(hits.sum()),
             n,
@@ -80,7 +79,7 @@ def wrong_client(claimed: Sets, true: Sets, condition: Condition | None = None) 
     other = true[different[have].argmax(axis=1)]
     hits = int((claimed[have] == other).all(axis=1).sum())
     return [
-        hits_evidence(
+        judge_share(
             "label_set_exact_match",
             hits,
             len(have),

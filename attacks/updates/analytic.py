@@ -22,9 +22,9 @@ from pydantic import Field
 
 from fedaudit.attacks import stats
 from fedaudit.attacks.attack import Claim, Effort, Knowledge, Truth
-from fedaudit.attacks.evaluation import present
-from fedaudit.attacks.evaluation.membership import CONFIDENCE
-from fedaudit.attacks.evaluation.reidentification import fingerprints
+from fedaudit.attacks.evaluation.images import fingerprints
+from fedaudit.attacks.evaluation.judging import CONFIDENCE, judge_present
+from fedaudit.attacks.evaluation.ranking import Present, find_present
 from fedaudit.attacks.evidence import Baseline, Evidence
 from fedaudit.attacks.updates._gradients import Imitation, Update, labels
 from fedaudit.attacks.updates._inversion import CARD, UpdateInversion
@@ -218,8 +218,8 @@ def input_errors(claim: Claim, truth: Truth, rng: np.random.Generator) -> list[E
 
 
 def inputs_present(claim: Claim, truth: Truth, rng: np.random.Generator) -> list[Evidence]:
-    """Of how many updates a member's input to the layer stands there, all but exactly (trials/present.py)."""
-    found: dict[str, list[present.Present]] = {}
+    """Of how many updates a member's input to the layer stands there, all but exactly (evaluation/ranking.py)."""
+    found: dict[str, list[Present]] = {}
     for i, artifact in enumerate(claim["artifact"]):
         own = [truth.members(str(artifact), c) for c in range(int(claim["classes"]))]
         classes = [c for c, x in enumerate(own) if len(x)]
@@ -233,9 +233,9 @@ def inputs_present(claim: Claim, truth: Truth, rng: np.random.Generator) -> list
         if not len(others):
             continue
         near = [_nearest(claim, i, x) for x in (behind, others)]
-        found.setdefault(origin, []).append(present.present(near[0], near[1], EXACT))
+        found.setdefault(origin, []).append(find_present(near[0], near[1], EXACT))
     return [
-        present.evidence(
+        judge_present(
             some,
             "updates in which what one image makes of the first dense layer's input stands by itself",
             control="none" if origin == "recorded" else "positive",

@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from fedaudit.attacks.evaluation.reidentification import Pool, fingerprints, ranks
+from fedaudit.attacks.evaluation.images import Pool, fingerprints
+from fedaudit.attacks.evaluation.ranking import rank_images
 
 
 def images(*values: float) -> np.ndarray:
@@ -11,18 +12,18 @@ def images(*values: float) -> np.ndarray:
 
 
 def test_rank_counts_the_nearer_ones() -> None:
-    found = ranks(images(0.5, 0.5), images(0.6, 0.9), [images(0.0, 0.45, 1.0)] * 2)
+    found = rank_images(images(0.5, 0.5), images(0.6, 0.9), [images(0.0, 0.45, 1.0)] * 2)
     assert found.rank.tolist() == [2, 2]  # distances .1 and .4 against .5, .05, .5
     assert found.rank1.tolist() == [0, 0]
     assert found.rank5.tolist() == [1, 1]
-    assert ranks(images(0.5), images(0.52), [images(0.0, 1.0)]).rank1.tolist() == [1]
+    assert rank_images(images(0.5), images(0.52), [images(0.0, 1.0)]).rank1.tolist() == [1]
 
 
 def test_ties_are_shared_as_by_a_coin() -> None:
-    found = ranks(images(0.0), images(0.5), [images(0.5, 0.5, 1.0)])
+    found = rank_images(images(0.0), images(0.5), [images(0.5, 0.5, 1.0)])
     assert found.rank.tolist() == [2]  # one of three places
     assert found.rank1.tolist() == pytest.approx([1 / 3])
-    constant = ranks(images(0.0), images(0.5), [images(*[0.5] * 9)])
+    constant = rank_images(images(0.0), images(0.5), [images(*[0.5] * 9)])
     assert constant.rank5.tolist() == pytest.approx([0.5])  # of ten tied, five places
 
 
@@ -30,7 +31,7 @@ def test_noise_is_found_as_often_as_chance() -> None:
     rng = np.random.default_rng(0)
     claimed, true = rng.random((2, 2000, 1, 3, 3))
     galleries = rng.random((2000, 9, 1, 3, 3))
-    found = ranks(claimed, true, galleries)
+    found = rank_images(claimed, true, galleries)
     assert found.rank1.mean() == pytest.approx(0.1, abs=0.02)  # three standard errors
     assert found.rank.mean() == pytest.approx(5.5, abs=0.2)
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from fedaudit.attacks.attack import Images
-from fedaudit.attacks.evaluation.reidentification import fingerprints
+from fedaudit.attacks.evaluation.images import fingerprints
 from fedaudit.attacks.evidence import Evidence
 from fedaudit.attacks.models._gradients import per_image
 from fedaudit.attacks.models._membership import ModelMembership
