@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fedaudit.attacks import stats
 from fedaudit.attacks.attack import Attack, Card, Claim, Effort, Images, Knowledge, Truth
 from fedaudit.attacks.condensed._images import AIDS, REAL_START, REQUIRES, condensed, none_here, shown
 from fedaudit.attacks.evaluation.audit_net import AuditNet
@@ -87,7 +88,8 @@ class CondensedClass(Attack):
         most = np.bincount(real.y[:1000]).max(initial=0) / max(1, len(right))
         planted = Judge(control="positive", note="real images in the place of condensed ones")
         commonest = [Baseline(name="largest class", value=float(most))]
-        found.append(planted.judge_hits("class_recognised", right, {}, baselines=commonest))
+        hits, bounds = float(right.mean()), stats.clopper_pearson(int(right.sum()), len(right))
+        found.append(planted.state("class_recognised", hits, len(right), bounds, commonest))
         # Its answer to noise is nearly always one class: what counts is how often that class is wanted
         guess = np.bincount(claim["of_noise"]).argmax() if len(label) else 0
         usual = max(float((label == guess).mean()), _largest(label))

@@ -95,9 +95,21 @@ def compare_best(members: Floats, others: Floats) -> First:
     Non-members come in random order.
     """
     few = others[: len(members)]
-    best = max(members.max(), few.max(initial=-np.inf))
-    own, tied = int((members == best).sum()), int((few == best).sum())
-    return First(own / (own + tied), len(members) / (len(members) + len(few)))
+    return compare_by_class(members, few, np.zeros(len(members), np.int64), np.zeros(len(few), np.int64))
+
+
+def compare_by_class(
+    members: Floats, others: Floats, member_classes: NDArray[np.int64], other_classes: NDArray[np.int64]
+) -> First:
+    """Of the scores of all members [n] and of non-members [m] of several classes; higher is nearer.
+
+    By chance a member is first as often as there are members among the candidates of the first one's class.
+    """
+    best = max(members.max(), others.max(initial=-np.inf))
+    own, tied = int((members == best).sum()), int((others == best).sum())
+    label = member_classes[members.argmax()] if own else other_classes[others.argmax()]
+    counts = [int((y == label).sum()) for y in (member_classes, other_classes)]
+    return First(own / (own + tied), counts[0] / sum(counts))
 
 
 def compare_best_of_n(claimed: Floats, members: Floats, others: Floats) -> float:

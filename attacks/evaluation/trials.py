@@ -12,7 +12,6 @@ is the one that counts: an attack that does as well with it has recovered the cl
 """
 
 import statistics
-from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
@@ -23,7 +22,7 @@ from numpy.typing import NDArray
 from fedaudit.attacks.attack import Images, Truth
 from fedaudit.attacks.evaluation.images import Pool, distances, fingerprints
 from fedaudit.attacks.evaluation.judging import Condition, Control, Judge
-from fedaudit.attacks.evaluation.ranking import First, Ranks, compare_best, compare_best_of_n, rank_sets
+from fedaudit.attacks.evaluation.ranking import First, Ranks, compare_best_of_n, compare_by_class, rank_sets
 from fedaudit.attacks.evidence import REPLAYED, WHOLE
 
 Floats = NDArray[np.floating[Any]]
@@ -108,12 +107,9 @@ class Reconstruction(Trial):
 
     def compare_nearest(self, claimed: Floats) -> First:
         """Whether the image nearest to a claimed one is a member; by chance as often as its class has members."""
-        seen, label = self.look(claimed), [self.members.y, self.others.y]
-        near = [distances(seen, self.look(some.x)).min(axis=0) for some in (self.members, self.others)]
-        first = compare_best(-near[0], -near[1])
-        nearest = label[0][near[0].argmin()] if first.hit else label[1][near[1].argmin()]
-        counts = [int((y == nearest).sum()) for y in label]
-        return First(first.hit, counts[0] / sum(counts))
+        seen, sides = self.look(claimed), (self.members, self.others)
+        near = [distances(seen, self.look(some.x)).min(axis=0) for some in sides]
+        return compare_by_class(-near[0], -near[1], self.members.y, self.others.y)
 
     def compare_best_of_n(self, claimed: Floats) -> float:
         """Best SSIM over n members minus best SSIM over n non-members."""
@@ -165,17 +161,24 @@ def median_size(sizes: Iterable[int]) -> float:
     return float(statistics.median_high(sizes))
 
 
-def place(trial: Trial) -> tuple[str, int]:
+def find_place(trial: Trial) -> tuple[str, int]:
     """Where trials about single classes are judged: origin and number of examples."""
     return trial.origin, size_range(trial.origin, trial.n)
 
 
-def sort_into_places(trials: Iterable[T], key: Callable[[T], Key]) -> list[tuple[Key, list[T]]]:
-    """Trials by place, the places in order, each in the order of the claim."""
-    places: dict[Any, list[T]] = defaultdict(list)
+def collect_places(trials: Iterable[T | None], key: Callable[[T], Key]) -> dict[Key, list[T]]:
+    """Trials that there are by place, in the order in which they come."""
+    places: dict[Key, list[T]] = {}
     for trial in trials:
-        places[key(trial)].append(trial)
-    return sorted(places.items(), key=lambda item: item[0])
+        if trial is not None:
+            places.setdefault(key(trial), []).append(trial)
+    return places
+
+
+def describe_place(trials: Sequence[Trial]) -> tuple[Condition, Control]:
+    """Of trials about single classes; a replayed message of one image is a leak that an attack has to find."""
+    origin, n = trials[0].origin, median_size(t.n for t in trials)
+    return {"n": n, "origin": origin}, "positive" if origin == REPLAYED and n == 1 else "none"
 
 
 def count_looks(buckets: Sequence[Bucket[Any]]) -> int:

@@ -26,7 +26,7 @@ from fedaudit.attacks.attack import Claim, Floats, Images, Truth, Unseen
 from fedaudit.attacks.evaluation.images import fingerprints
 from fedaudit.attacks.evaluation.judging import Condition
 from fedaudit.attacks.evaluation.membership import Query, Scored, Scores, Sides, gather, halves, name_non_members
-from fedaudit.attacks.evaluation.trials import sort_into_places
+from fedaudit.attacks.evaluation.trials import collect_places
 from fedaudit.attacks.evidence import REPLAYED
 from fedaudit.attacks.models._targets import BLIND, GLOBAL, RELAYED
 
@@ -54,7 +54,8 @@ def make_buckets(claim: Claim, truth: Truth, limits: tuple[int, int], rng: np.ra
     def key(q: _ModelQuery) -> tuple[str, str, int]:
         return str(claim["model"][q.row]), q.origin, int(claim["n"][q.row])
 
-    return [_make_bucket(claim, table, some, *where, rng) for where, some in sort_into_places(queries, key)]
+    places = collect_places(queries, key)
+    return [_make_bucket(claim, table, places[where], *where, rng) for where in sorted(places)]
 
 
 def _make_bucket(

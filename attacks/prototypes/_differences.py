@@ -6,7 +6,6 @@ The blind adversaries claim in the same trials: the class mean of the auxiliary 
 recovered from another pair of the class.
 """
 
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -19,16 +18,17 @@ from fedaudit.attacks.attack import Claim, Truth
 from fedaudit.attacks.evaluation.images import fingerprints
 from fedaudit.attacks.evaluation.judging import Judge
 from fedaudit.attacks.evaluation.ranking import rank_among
-from fedaudit.attacks.evaluation.trials import CLASS_MEAN, LEAST, Pools, median_size, size_range
+from fedaudit.attacks.evaluation.trials import CLASS_MEAN, LEAST, Pools, Trial, collect_places, median_size
 from fedaudit.attacks.evidence import REPLAYED, Baseline, Evidence
 
 Floats = NDArray[np.floating[Any]]
 OTHER_PAIR = "another pair of the class"
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Difference:
-    n: int
+@dataclass(frozen=True, kw_only=True, eq=False)
+class _Difference(Trial):
+    """A pair of prototypes, and the images that joined or left between them; `n`: samples before."""
+
     error: Mapping[str, float]  # relative, by claimant; "" is the attack
     rank1: Mapping[str, float]
     non_members: float  # the same for an image that nobody has
@@ -37,17 +37,10 @@ class _Difference:
 
 def judge_differences(claim: Claim, truth: Truth, gallery: int, rng: np.random.Generator) -> list[Evidence]:
     """Relative error of the recovered features, and rank 1 in a gallery by origin and n; replays are controls."""
-    places: dict[tuple[str, int], list[_Difference]] = defaultdict(list)
-    pools = Pools(truth.reference)
-    moved = [_find_moved(claim, row, truth) for row in range(len(claim["label"]))]
-    for row in range(len(claim["label"])):
-        trial = _measure_pair(claim, row, moved, pools, gallery, rng)
-        if trial is not None:
-            origin = str(claim["origin"][row])
-            places[origin, size_range(origin, trial.n)].append(trial)
-    result = [
-        e for place, trials in sorted(places.items()) for e in _judge_place(place[0], trials, len(places), rng)
-    ]
+    pools, rows = Pools(truth.reference), range(len(claim["label"]))
+    moved = [_find_moved(claim, row, truth) for row in rows]
+    places = collect_places([_measure_pair(claim, row, moved, pools, gallery, rng) for row in rows], find_place)
+    result = [e for where in sorted(places) for e in _judge_place(places[where], len(places), rng)]
     every = [t for trials in places.values() for t in trials]
     if every:
         silent = Judge(
@@ -96,7 +89,11 @@ def _measure_pair(
     whiten = claim["whiten"][model]
     scale = max(float(np.linalg.norm(true)), 1e-12)
     return _Difference(
+        row=row,
+        origin=str(claim["origin"][row]),
+        client=int(claim["sender"][row]),
         n=int(claim["n"][row]),
+        image_hashes=here.marks,
         error={k: float(np.linalg.norm(f - true)) / scale for k, f in claimed.items()},
         rank1={k: _rank_first(f, true, others[:-1], whiten) for k, f in claimed.items()},
         non_members=_rank_first(claimed[""], others[-1], others[:-1], whiten),
@@ -120,9 +117,8 @@ def _find_partner(claim: Claim, row: int, moved: Sequence[_Moved], rng: np.rando
     return int(rng.choice(rows)) if len(rows) else None
 
 
-def _judge_place(
-    origin: str, trials: Sequence[_Difference], looks: int, rng: np.random.Generator
-) -> list[Evidence]:
+def _judge_place(trials: Sequence[_Difference], looks: int, rng: np.random.Generator) -> list[Evidence]:
+    origin = trials[0].origin
     hits, errors = np.array([t.rank1[""] for t in trials]), np.array([t.error[""] for t in trials])
     blind = sorted({k for t in trials for k in t.error} - {""})
 

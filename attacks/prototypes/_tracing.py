@@ -17,8 +17,7 @@ from fedaudit.attacks.attack import Claim, Truth
 from fedaudit.attacks.evaluation.images import Pool
 from fedaudit.attacks.evaluation.membership import Query, Scored, Sides, gather, halves, name_non_members
 from fedaudit.attacks.evaluation.ranking import First, compare_best
-from fedaudit.attacks.evaluation.trials import hash_images, median_size, place, sort_into_places
-from fedaudit.attacks.evidence import REPLAYED
+from fedaudit.attacks.evaluation.trials import collect_places, describe_place, find_place, hash_images
 
 Floats = NDArray[np.floating[Any]]
 Score = Callable[[Claim, int, Floats], Floats]  # claim, row, features [m, D] -> [m]
@@ -38,7 +37,7 @@ def trace_members(
 ) -> list[Scored]:
     """Buckets by origin and number of samples; `limits`: members and non-members of a prototype, or of `what`."""
     tracer = _Tracer(claim, truth, score, limits, rng)
-    buckets = (tracer.judge(some, what) for _, some in sort_into_places(tracer.queries, place))
+    buckets = (tracer.judge(tracer.places[where], what) for where in sorted(tracer.places))
     return [b for b in buckets if b is not None]
 
 
@@ -50,10 +49,8 @@ class _Tracer:
         self._truth = truth
         self._pools: dict[tuple[int, frozenset[int]], Pool] = {}  # class, clients
         self._features: dict[tuple[int, int], tuple[Pool, Floats]] = {}  # model, pool's id -> those of the pool
-        every = [self._make_query(row) for row in range(len(claim["artifact"]))]
-        self.queries = [q for q in every if q is not None]
-        places = {p: i for i, p in enumerate(dict.fromkeys(map(place, self.queries)))}
-        self._in_order = sorted(self.queries, key=lambda q: places[place(q)])
+        queries = [self._make_query(row) for row in range(len(claim["artifact"]))]
+        self.places = collect_places(queries, find_place)
 
     def judge(self, queries: Sequence[_PrototypeQuery], what: str) -> Scored | None:
         """Scores of the prototypes of one place; None where nobody else is left to compare members with."""
@@ -76,14 +73,12 @@ class _Tracer:
                 wrong.append(Sides(q.row, every[kept], others[: self._limits[1]]))
         if not true:
             return None
-        origin, samples = queries[0].origin, median_size(q.n for q in queries)
-        # a replayed prototype of one image is a leak that an attack has to find
-        planted = origin == REPLAYED and samples == 1
+        condition, control = describe_place(queries)
         return Scored(
             trials=queries,
             against=name_non_members(queries),
-            condition={"n": samples, "origin": origin},
-            control="positive" if planted else "none",
+            condition=condition,
+            control=control,
             note=f"{len(true)} {what}",
             scores=gather(true),
             silent=gather(silent),
@@ -138,7 +133,8 @@ class _Tracer:
 
         Another client's with as many samples, else another client's, else the same client's.
         """
-        for some, is_stranger in ((queries, True), (self._in_order, True), (queries, False)):
+        every = [q for some in self.places.values() for q in some]
+        for some, is_stranger in ((queries, True), (every, True), (queries, False)):
             fits = [
                 q.row
                 for q in some

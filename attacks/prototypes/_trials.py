@@ -4,7 +4,7 @@ One trial is one claimed image, one random member of the class behind the protot
 of non-members of that class. The wrong prototype of the same class is the blind adversary that counts.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -21,15 +21,14 @@ from fedaudit.attacks.evaluation.trials import (
     Look,
     Pools,
     Reconstruction,
+    collect_places,
+    describe_place,
     find_members,
+    find_place,
     guess_from_auxiliary,
     hash_images,
     keep_pixels,
-    median_size,
-    place,
-    sort_into_places,
 )
-from fedaudit.attacks.evidence import REPLAYED
 
 Floats = NDArray[np.floating[Any]]
 Indices = NDArray[np.int64]
@@ -135,23 +134,22 @@ def make_buckets(
     trials = [t for t in every if t is not None]
     # One gallery size for all, so that chance is one number; one non-member stays for the control
     size = min((len(t.decoys) for t in trials), default=gallery)
-    trials = [replace(t, decoys=t.decoys[:size]) for t in trials]
-    buckets = []
-    for (origin, _), some in sort_into_places(trials, place):
-        samples = median_size(t.n for t in some)
-        # a replayed prototype of one image is a leak that an attack has to find
-        planted = origin == REPLAYED and samples == 1
-        buckets.append(
-            PrototypeBucket(
-                trials=some,
-                condition={"n": samples, "origin": origin},
-                control="positive" if planted else "none",
-                extractors=claim["extractor"][[t.row for t in some]],
-                truth=truth,
-                rng=rng,
-            )
-        )
-    return buckets
+    places = collect_places([replace(t, decoys=t.decoys[:size]) for t in trials], find_place)
+    return [_make_bucket(claim, places[where], truth, rng) for where in sorted(places)]
+
+
+def _make_bucket(
+    claim: Claim, trials: Sequence[Reconstruction], truth: Truth, rng: np.random.Generator
+) -> PrototypeBucket:
+    condition, control = describe_place(trials)
+    return PrototypeBucket(
+        trials=trials,
+        condition=condition,
+        control=control,
+        extractors=claim["extractor"][[t.row for t in trials]],
+        truth=truth,
+        rng=rng,
+    )
 
 
 def _make_trial(

@@ -29,7 +29,7 @@ from fedaudit.attacks.attack import Claim, Effort, Knowledge, Truth
 from fedaudit.attacks.evaluation.images import fingerprints
 from fedaudit.attacks.evaluation.judging import Judge
 from fedaudit.attacks.evaluation.ranking import rank_among
-from fedaudit.attacks.evaluation.trials import Pools, size_range
+from fedaudit.attacks.evaluation.trials import Pools, Trial, collect_places, find_place
 from fedaudit.attacks.evidence import REPLAYED, Baseline, Evidence, Series
 from fedaudit.attacks.prototypes._weights import prototypes
 from fedaudit.attacks.prototypes.prototype_membership import PrototypeMembership, log_likelihood_ratio
@@ -41,15 +41,14 @@ PRECISION = 1e-3  # of the class's standard deviation, the least that a prototyp
 CHANCE, LARGEST = "chance", "client with most of the class"
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Linked:
+@dataclass(frozen=True, kw_only=True, eq=False)
+class _Linked(Trial):
     """Images queried one prototype, beside those of other clients."""
 
     hits: Floats  # [k] the right client was named, ties in part
     largest: float  # the client with most samples of the class is the right one, ties in part
     clients: int  # among which one was named
     non_members: Floats  # [j] the right client was named for images that nobody has
-    samples: int
 
 
 class PrototypeLinkage(PrototypeMembership):
@@ -79,8 +78,8 @@ class PrototypeLinkage(PrototypeMembership):
         )
 
     def measure(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[Evidence]:
-        queried = self._trials(claim, truth, rng)
-        found = [_judge_place(*key, queried[key], len(queried), rng) for key in sorted(queried)]
+        queried = collect_places(self._link(claim, truth, rng), find_place)
+        found = [_judge_place(queried[key], len(queried), rng) for key in sorted(queried)]
         every = [t for trials in queried.values() for t in trials]
         non_members = np.concatenate([t.non_members for t in every]) if every else np.zeros(0)
         if len(non_members):
@@ -113,36 +112,37 @@ class PrototypeLinkage(PrototypeMembership):
             return "no class was sent by two clients, so its label alone names the client"
         return super().not_applicable(view, knowledge)
 
-    def _trials(
-        self, claim: Claim, truth: Truth, rng: np.random.Generator
-    ) -> dict[tuple[str, int], list[_Linked]]:
-        """Trials by origin and number of samples."""
+    def _link(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[_Linked]:
+        """A trial for each prototype of a class that other clients sent too."""
         members, marks = [], []
         for artifact, label in zip(claim["artifact"], claim["label"], strict=True):
             members.append(truth.members(str(artifact), int(label)))
             marks.append(set(fingerprints(members[-1])))
-        found: dict[tuple[str, int], list[_Linked]] = defaultdict(list)
+        found = []
         pools = Pools(truth.reference)
         for row, own in enumerate(members):
             if not len(own):
                 continue
-            origin, label = str(claim["origin"][row]), int(claim["label"][row])
             rows = self._candidates(claim, row, [len(m) for m in members], marks, rng)
             if len(rows) < 2:
                 continue
-            pool = pools.without(label, set.union(*(marks[r] for r in rows)))
+            pool = pools.without(int(claim["label"][row]), set.union(*(marks[r] for r in rows)))
             take = rng.permutation(len(own))[: self.config.members]
             non_members = pool[rng.permutation(len(pool))[: self.config.members]]
             scores = self._scores(claim, rows, np.concatenate([own[take], non_members]))  # [m, k + j]
             hits = rank_among(-scores[0], -scores[1:]).rank1
             sizes = claim["n"][rows]
-            found[origin, size_range(origin, len(own))].append(
+            found.append(
                 _Linked(
+                    row=row,
+                    origin=str(claim["origin"][row]),
+                    client=int(claim["sender"][row]),
+                    n=len(own),
+                    image_hashes=frozenset(marks[row]),
                     hits=hits[: len(take)],
                     non_members=hits[len(take) :],
                     clients=len(rows),
                     largest=float(sizes[0] == sizes.max()) / int((sizes == sizes.max()).sum()),
-                    samples=len(own),
                 )
             )
         return found
@@ -172,9 +172,8 @@ class PrototypeLinkage(PrototypeMembership):
         return np.stack(found)
 
 
-def _judge_place(
-    origin: str, least: int, trials: Sequence[_Linked], looks: int, rng: np.random.Generator
-) -> Evidence:
+def _judge_place(trials: Sequence[_Linked], looks: int, rng: np.random.Generator) -> Evidence:
+    origin = trials[0].origin
     hits = np.concatenate([t.hits for t in trials])
     each = [len(t.hits) for t in trials]
     weight = np.array(each) / sum(each)
@@ -183,7 +182,7 @@ def _judge_place(
     if origin == "recorded":  # replays of one bucket are equally large
         largest = float(weight @ [t.largest for t in trials])
         baselines.append(Baseline(name=LARGEST, value=largest))
-    samples = float(np.median([t.samples for t in trials]))
+    samples = float(np.median([t.n for t in trials]))
     clients = np.median([t.clients for t in trials])
     judge = Judge(
         looks=looks,

@@ -26,11 +26,11 @@ from fedaudit.attacks.evaluation.trials import (
     Bucket,
     Pools,
     Reconstruction,
+    collect_places,
     find_members,
     guess_from_auxiliary,
     hash_images,
     median_size,
-    sort_into_places,
 )
 from fedaudit.attacks.evidence import REPLAYED, Evidence
 
@@ -58,8 +58,8 @@ def make_buckets(
             return t.origin, 0, 0
         return t.origin, int(claim["batch"][t.row]), int(claim["steps"][t.row])
 
-    places = sort_into_places([t for t in every if t is not None], key)
-    return [_make_bucket(claim, trials, truth, rng) for _, trials in places]
+    places = collect_places(every, key)
+    return [_make_bucket(claim, places[where], truth, rng) for where in sorted(places)]
 
 
 def _make_bucket(
