@@ -18,7 +18,15 @@ from fedaudit.attacks.attack import Claim, Truth
 from fedaudit.attacks.evaluation.images import fingerprints
 from fedaudit.attacks.evaluation.judging import Judge
 from fedaudit.attacks.evaluation.ranking import rank_among
-from fedaudit.attacks.evaluation.trials import CLASS_MEAN, LEAST, Pools, Trial, collect_places, median_size
+from fedaudit.attacks.evaluation.trials import (
+    CLASS_MEAN,
+    LEAST,
+    Pools,
+    Trial,
+    collect_places,
+    find_place,
+    median_size,
+)
 from fedaudit.attacks.evidence import REPLAYED, Baseline, Evidence
 
 Floats = NDArray[np.floating[Any]]
