@@ -22,7 +22,8 @@ Condition = Mapping[str, int | float | str]
 
 CONFIDENCE = 0.95
 CONTROL_CONFIDENCE = 0.99  # an audit has many negative controls, and one that fires spoils a result
-ANY_FIRST, PRESENT = "any_member_first", "image_present"
+ANY_FIRST = "any_member_first"
+PRESENT = "image_present"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -149,7 +150,6 @@ def judge_present(
     results: Sequence[Present],
     note: str,
     *,
-    measure: str = PRESENT,
     control: Control = "none",
     looks: int = 1,
     condition: Condition | None = None,
@@ -158,5 +158,5 @@ def judge_present(
     blind = Baseline(name="an image of nobody's", value=float(np.mean([r.stranger for r in results])))
     hits = sum(r.member for r in results)
     return judge_share(
-        measure, hits, len(results), [blind], control=control, looks=looks, condition=condition, note=note
+        PRESENT, hits, len(results), [blind], control=control, looks=looks, condition=condition, note=note
     )

@@ -138,6 +138,6 @@ class GeneratorExtraction(GeneratorDistance):
             again = sum(int((c.members < min(COPY, APART * c.others.min())).sum()) for c in every)
             note = f"{again} images drawn nearer than any that nobody trained on; generators: {len(every)}"
             drawn, score = [drawn_again(c) for c in every], {"score": "copies"}
-            one = judge_present(drawn, note, measure="image_drawn_again", control=control, condition=score)
-            said.append(one)
+            one = judge_present(drawn, note, control=control, condition=score)
+            said.append(replace(one, measure="image_drawn_again"))
         return said

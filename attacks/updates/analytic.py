@@ -23,9 +23,9 @@ from pydantic import Field
 from fedaudit.attacks import stats
 from fedaudit.attacks.attack import Claim, Effort, Knowledge, Truth
 from fedaudit.attacks.evaluation.images import fingerprints
-from fedaudit.attacks.evaluation.judging import CONFIDENCE, judge_present
+from fedaudit.attacks.evaluation.judging import Judge, judge_present
 from fedaudit.attacks.evaluation.ranking import Present, find_present
-from fedaudit.attacks.evidence import Baseline, Evidence
+from fedaudit.attacks.evidence import REPLAYED, Baseline, Evidence
 from fedaudit.attacks.updates._gradients import Imitation, Update, labels
 from fedaudit.attacks.updates._inversion import CARD, UpdateInversion
 from fedaudit.attacks.updates.inverting_gradients import roughness
@@ -196,22 +196,21 @@ def input_errors(claim: Claim, truth: Truth, rng: np.random.Generator) -> list[E
             for name, guess in guesses.items()
         }
         own_errors = errors.pop("recovered")
+        judge = Judge(
+            control="positive" if origin == REPLAYED else "none",
+            condition={"n": 1.0, "steps": float(steps), "origin": origin},
+        )
         found.append(
-            Evidence(
-                measure="layer_input_relative_error",
-                value=float(own_errors.mean()),
-                unit="ratio",
-                trials=len(some),
-                interval=stats.mean_interval(own_errors, rng),
-                baselines=tuple(
+            judge.state(
+                "layer_input_relative_error",
+                float(own_errors.mean()),
+                len(some),
+                stats.mean_interval(own_errors, rng),
+                [
                     Baseline(name=n, value=float(e.mean()), interval=stats.mean_interval(e, rng))
                     for n, e in errors.items()
-                ),
-                confidence=CONFIDENCE,
-                control="positive" if origin == "replayed" else "none",
-                condition={"n": 1.0, "steps": float(steps), "origin": origin},
-                higher_is_worse=False,
-                note="of what entered the first dense layer",
+                ],
+                "of what entered the first dense layer",
             )
         )
     return found
