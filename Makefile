@@ -3,26 +3,30 @@
 PYTHON ?= python3
 RUN := .venv/bin
 DONE := .venv/.installed
+SCHEMAS := .venv/share/fedaudit/schemas
 
-.PHONY: help audit example-flower side-by-side test quick faults kills browser check bench paper claims equivalence mechanisms nulls strength dist fuzz dev clean
+.PHONY: help audit example-flower side-by-side test nightly faults mutants kills browser check bench paper claims equivalence mechanisms nulls strength dist fuzz dev clean
 help:  ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1  /p' $(MAKEFILE_LIST) | expand -t 10
 
 audit: $(DONE)  ## a whole audit on images that ship with the package: runs/quickstart/report.pdf
 	$(RUN)/fedaudit run configs/quickstart.yaml --out runs/quickstart
 
-# One thread a process: two test processes with two threads each would fight over two cores.
-test: export OMP_NUM_THREADS = 1
-test: $(DONE)  ## all tests
-	$(RUN)/python -m pytest -n 2
+# One thread a process: two test processes with two threads each would fight over two cores. A file's tests run in one
+# process, so that what they share is made once.
+TESTS = OMP_NUM_THREADS=1 $(RUN)/python -m pytest -n 2 --dist loadfile
 
-quick: export OMP_NUM_THREADS = 1
-quick: $(DONE)  ## all tests but those marked slow
-	$(RUN)/python -m pytest -n 2 -m "not slow"
+test: $(DONE)  ## the tests: six minutes on two cores
+	$(TESTS) -m "not nightly"
 
-faults: export FAULT_STRIDE = 1
+nightly: $(DONE)  ## all tests, with statistics, kills and whole products: half an hour
+	$(TESTS)
+
 faults: $(DONE)  ## a fault at every write of a run, of four kinds; some tens of minutes
-	$(RUN)/python -m pytest -n 2 -m slow tests/audit/phases/test_faults.py
+	FAULT_STRIDE=1 $(TESTS) tests/audit/phases/test_faults.py
+
+mutants: $(DONE)  ## 60 faults put into the code one at a time, and which test notices each: ONLY="its name" WHOLE=1
+	$(RUN)/python -m tests.mutants $(if $(ONLY),--only "$(ONLY)") $(if $(WHOLE),--whole)
 
 kills: export OMP_NUM_THREADS = 1
 kills: $(DONE)  ## whole audits killed at random moments, over six configs: COUNT=100
@@ -88,8 +92,14 @@ fuzz: $(DONE)  ## changed folders, configs and data files: MINUTES=10 FOLDERS=20
 clean:  ## remove the environment and caches; run folders stay
 	rm -rf .venv .mypy_cache .ruff_cache *.egg-info
 
-# The stamp is newer than what decides the environment, so repeated targets start at once.
-$(DONE): pyproject.toml constraints.txt
+# The stamp is newer than what decides the environment, so repeated targets start at once. The schemas are others' work:
+# pip checks the digests of the archives that hold them, the tests those of the files.
+$(DONE): pyproject.toml constraints.txt release/schemas.txt
 	test -x $(RUN)/python || $(PYTHON) -m venv .venv
 	$(RUN)/python -m pip install --quiet -c constraints.txt -e ".[dev]"
+	rm -rf $(SCHEMAS) && mkdir -p $(SCHEMAS)
+	$(RUN)/python -m pip download --quiet --no-deps -r release/schemas.txt -d $(SCHEMAS)
+	cd $(SCHEMAS) && tar -xzf pytest-*.tar.gz --transform 's|.*/||' --wildcards '*/junit-10.xsd'
+	cd $(SCHEMAS) && tar -xzf sarif_pydantic-*.tar.gz --transform 's|.*/||' --wildcards '*/sarif-schema-2.1.0.json'
+	rm $(SCHEMAS)/*.tar.gz
 	@touch $@

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import scipy
 from numpy.typing import ArrayLike, NDArray
-from scipy import special, stats
 
 Interval = tuple[float, float]
 Floats = NDArray[np.float64]
@@ -45,7 +45,7 @@ def wilson(hits: float, trials: int, alpha: float = ALPHA) -> Interval:
     """
     if trials == 0:
         return 0.0, 1.0
-    z = float(stats.norm.isf(alpha / 2))
+    z = float(scipy.stats.norm.isf(alpha / 2))
     p, z2 = hits / trials, z * z / trials
     centre = (p + z2 / 2) / (1 + z2)
     half = z * np.sqrt(p * (1 - p) / trials + z2 / (4 * trials)) / (1 + z2)
@@ -54,8 +54,8 @@ def wilson(hits: float, trials: int, alpha: float = ALPHA) -> Interval:
 
 def clopper_pearson(hits: float, trials: float, alpha: float = ALPHA) -> Interval:
     """Exact interval of a proportion (Clopper, Pearson 1934); (0, 1) without trials."""
-    low = stats.beta.ppf(alpha / 2, hits, trials - hits + 1) if hits > 0 else 0.0
-    high = stats.beta.isf(alpha / 2, hits + 1, trials - hits) if hits < trials else 1.0
+    low = scipy.stats.beta.ppf(alpha / 2, hits, trials - hits + 1) if hits > 0 else 0.0
+    high = scipy.stats.beta.isf(alpha / 2, hits + 1, trials - hits) if hits < trials else 1.0
     return float(low), float(high)
 
 
@@ -102,13 +102,13 @@ def t_interval(values: ArrayLike, alpha: float = ALPHA) -> Interval:
     x = np.asarray(values, dtype=np.float64)
     if len(x) < 2:
         raise ValueError(f"an interval over repetitions needs at least two, got {len(x)}")
-    half = float(stats.t.isf(alpha / 2, len(x) - 1)) * float(x.std(ddof=1)) / math.sqrt(len(x))
+    half = float(scipy.stats.t.isf(alpha / 2, len(x) - 1)) * float(x.std(ddof=1)) / math.sqrt(len(x))
     return float(x.mean()) - half, float(x.mean()) + half
 
 
 def normal_reach(alpha: float = ALPHA) -> float:
     """How many standard deviations a two-sided normal interval reaches to either side."""
-    return float(stats.norm.isf(alpha / 2))
+    return float(scipy.stats.norm.isf(alpha / 2))
 
 
 def corrected(alpha: float, looks: int) -> float:
@@ -163,7 +163,7 @@ def mean_interval(
         ratio: Floats = s.sum(axis=axis) / c.sum(axis=axis)
         return ratio
 
-    found: Any = stats.bootstrap(
+    found: Any = scipy.stats.bootstrap(
         (sums, counts),
         statistic,
         paired=True,
@@ -218,10 +218,11 @@ def auc(
         + 2 * float(a @ b) * both / (m * n)
     )
     deviation = max(variance, 0.0) ** 0.5 / (area * (1 - area))
-    reach = deviation * float(stats.t.isf(alpha / 2, least - 1))
-    logit = special.logit(area)
+    reach = deviation * float(scipy.stats.t.isf(alpha / 2, least - 1))
+    logit = scipy.special.logit(area)
     return Estimate(
-        value=area, interval=(float(special.expit(logit - reach)), float(special.expit(logit + reach)))
+        value=area,
+        interval=(float(scipy.special.expit(logit - reach)), float(scipy.special.expit(logit + reach))),
     )
 
 
@@ -232,16 +233,16 @@ def _grouped_area(x: Floats, y: Floats, index: NDArray[np.int64], area: float, a
         return 0.0, 1.0
     gx, gy = index[: len(x)], index[len(x) :]
     if area in (0.0, 1.0):
-        half = float(special.logit(0.5 / min(len(x), len(y))))
-        far = float(special.expit(half + stats.t.isf(alpha / 2, len(names) - 1)))
+        half = float(scipy.special.logit(0.5 / min(len(x), len(y))))
+        far = float(scipy.special.expit(half + scipy.stats.t.isf(alpha / 2, len(names) - 1)))
         # each of the two ends holds by itself, and neither depends on the scores: the nearer one
         surely = clopper_pearson(len(names), len(names), alpha)[0]
         near = max(1 - far, surely)
         return (near, 1.0) if area else (0.0, 1 - near)
     least = 0.5 / (len(x) * len(y))  # without a group the others may be apart
     areas = np.array([auc(x[gx != g], y[gy != g]).value for g in names])
-    reach, middle = _left_out(special.logit(areas.clip(least, 1 - least)), alpha), special.logit(area)
-    low, high = float(special.expit(middle - reach)), float(special.expit(middle + reach))
+    reach, middle = _left_out(scipy.special.logit(areas.clip(least, 1 - least)), alpha), scipy.special.logit(area)
+    low, high = float(scipy.special.expit(middle - reach)), float(scipy.special.expit(middle + reach))
     if len(names) == FEW_GROUPS:  # Student's t of so few is wide enough
         return low, high
     return _with_unlike_group(area, (low, high), _left_out(areas, alpha), len(names), alpha)
@@ -256,9 +257,9 @@ def _with_unlike_group(area: float, found: Interval, reach: float, groups: int, 
     """
     share = max(UNLIKE / (groups + UNLIKE), UNLIKE / (10 + UNLIKE))
     shrunk = area + share * (0.5 - area)
-    further = share * abs(area - 0.5) * float(stats.t.isf(alpha / 2, groups - 1))
+    further = share * abs(area - 0.5) * float(scipy.stats.t.isf(alpha / 2, groups - 1))
     wide, (low, high) = math.hypot(reach, further) / (shrunk * (1 - shrunk)), found
-    far = float(special.expit(special.logit(shrunk) + (wide if area < 0.5 else -wide)))
+    far = float(scipy.special.expit(scipy.special.logit(shrunk) + (wide if area < 0.5 else -wide)))
     return (min(low, far), high) if area > 0.5 else (low, max(high, far))
 
 
@@ -294,7 +295,7 @@ def tpr_at_fpr(
     cut = y[int(fpr * len(y))] if int(fpr * len(y)) < len(y) else -np.inf
     size = max(1, int(_independent(np.asarray(others) > cut, gy, alpha)))
     # ranks, from the top, that bracket the wanted quantile with confidence 1 - alpha / 2
-    reach = stats.binom(size, fpr).ppf
+    reach = scipy.stats.binom(size, fpr).ppf
     few, many = (float(reach(a)) * len(y) / size for a in (alpha / 4, 1 - alpha / 4))
     strict = y[int(few) - 1] if few >= 1 else np.inf
     loose = y[min(len(y) - 1, int(np.ceil(many)))]
@@ -360,7 +361,7 @@ def detectable(value: float, interval: Interval, blind: float, alpha: float = AL
     if blind >= 1:
         return math.inf
     half = max(value - interval[0], interval[1] - value)
-    return half * (1 + float(stats.norm.ppf(power)) / normal_reach(alpha)) / (1 - blind)
+    return half * (1 + float(scipy.stats.norm.ppf(power)) / normal_reach(alpha)) / (1 - blind)
 
 
 def _by_group(x: Floats, groups: ArrayLike | None) -> tuple[Floats, Floats]:
@@ -376,12 +377,14 @@ def _left_out(without: ArrayLike, alpha: float) -> float:
     each = np.asarray(without, np.float64)
     k = len(each)
     deviation = math.sqrt((k - 1) / k * float(((each - each.mean()) ** 2).sum()))
-    return deviation * float(stats.t.isf(alpha / 2, k - 1))
+    return deviation * float(scipy.stats.t.isf(alpha / 2, k - 1))
 
 
 def _widened(groups: int | None, alpha: float) -> float:
     """By how much fewer trials few groups are worth, whatever is in them."""
-    return 1.0 if groups is None else float(stats.t.isf(alpha / 2, groups - 1)) ** 2 / normal_reach(alpha) ** 2
+    return (
+        1.0 if groups is None else float(scipy.stats.t.isf(alpha / 2, groups - 1)) ** 2 / normal_reach(alpha) ** 2
+    )
 
 
 def _independent(hits: ArrayLike, groups: ArrayLike | None, alpha: float) -> float:

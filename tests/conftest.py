@@ -1,14 +1,25 @@
-"""For all tests: our folders are imported as parts of `fedaudit`, never by their bare names.
+"""For all tests: bare names are refused, dear tests run at night, and no file takes more than its share of time.
 
-The folders lie at the top of the repository, so `import fl` would work here and make every class a second time.
+Our folders lie at the top of the repository, so `import fl` would work here and make every class a second time.
+`make test` leaves out what is marked `nightly` and fails where a file takes longer than `SECONDS` of a core: a
+suite that takes half an hour is not run.
 """
 
+import resource
 import sys
-from collections.abc import Sequence
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 
+import pytest
+
 FOLDERS = ("fl", "attacks", "audit", "reports")
+SECONDS = 30  # of the processor, with all processes that the tests of a file start
+QUICK = "not nightly"  # what `make test` selects
+
+_spent: Counter[str] = Counter()
 
 
 class RefuseBareNames:
@@ -23,3 +34,80 @@ class RefuseBareNames:
 
 
 sys.meta_path.insert(0, RefuseBareNames())
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark the cases nightly that a test's sample leaves out."""
+    cases: dict[str, list[pytest.Item]] = {}
+    for item in items:
+        if item.get_closest_marker("sample"):
+            cases.setdefault(item.nodeid.partition("[")[0], []).append(item)
+    for group in cases.values():
+        (count,) = group[0].iter_markers("sample").__next__().args
+        for item in order_evenly(group)[count:]:
+            item.add_marker(pytest.mark.nightly)
+
+
+def order_evenly(group: Sequence[pytest.Item]) -> list[pytest.Item]:
+    """In an order of which any first few are spread over all, whichever product of parameters they are.
+
+    Multiples of the golden section modulo 1 are: steps of no length come again and again.
+    """
+    places = sorted(range(len(group)), key=lambda i: (i * (5**0.5 - 1) / 2) % 1)
+    return [group[i] for i in places]
+
+
+def processor_seconds() -> float:
+    """Of this process and of its children that ended."""
+    children = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return time.process_time() + children.ru_utime + children.ru_stime
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
+    began = processor_seconds()
+    item.stash[BEGAN] = began
+    return (yield)
+
+
+BEGAN = pytest.StashKey[float]()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[None]:
+    report = yield
+    if call.when == "teardown":
+        report.user_properties.append(("processor", processor_seconds() - item.stash[BEGAN]))
+    return report
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    _spent[report.location[0]] += (
+        dict(report.user_properties).get("processor", 0.0) if report.when == "teardown" else 0
+    )
+
+
+def slow_files() -> list[str]:
+    """A line for each file that took more than its share."""
+    return [
+        f"{file}: {spent:.0f} s of a core, {SECONDS} at most"
+        for file, spent in _spent.most_common()
+        if spent > SECONDS
+    ]
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
+    quick = session.config.option.markexpr == QUICK and not hasattr(session.config, "workerinput")
+    if quick and exitstatus == 0 and slow_files():
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    if config.option.markexpr == QUICK:
+        for line in slow_files():
+            terminalreporter.write_line(f"too slow: {line}; mark its dearest tests nightly, or make them cheaper")
+    if config.option.durations:
+        for file, spent in _spent.most_common(30):
+            terminalreporter.write_line(f"{spent:7.1f} s  {file}")

@@ -42,7 +42,7 @@ def built(folder: Path, umask: int, out: Path) -> dict[str, bytes]:
     return {p.name: p.read_bytes() for p in sorted(out.iterdir())}
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_two_builds_have_the_same_bytes_and_all_that_a_user_needs(tmp_path: Path) -> None:
     first = built(tmp_path / "a", 0o022, tmp_path / "out-a")
     second = built(tmp_path / "elsewhere", 0o077, tmp_path / "out-b")

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fedaudit.attacks.evaluation.artifacts import message_of
 from fedaudit.attacks.evidence import Evidence
 from fedaudit.fl.artifact import Artifact
 from fedaudit.fl.kinds import Kind
@@ -42,9 +43,9 @@ def condensed(view: Sequence[Artifact]) -> dict[str, NDArray[Any]]:
     """All condensed images of a view as a claim: images [k, C, H, W] as sent, label, sender,
     artifact, origin [k]."""
     found: dict[str, list[Any]] = {n: [] for n in ("images", "label", "sender", "artifact", "origin")}
-    labels = {_message(a): a for a in view if a.kind == Kind.CONDENSED_LABELS}
+    labels = {message_of(a): a for a in view if a.kind == Kind.CONDENSED_LABELS}
     for a in view:
-        named = labels.get(_message(a))
+        named = labels.get(message_of(a))
         if a.kind != Kind.CONDENSED_IMAGES or named is None:
             continue
         images = np.asarray(a.payload["images"])
@@ -84,8 +85,3 @@ def _in_our_words(e: Evidence) -> Evidence:
 
 def _ours(text: str) -> str:
     return text.replace("prototype", "condensed image")
-
-
-def _message(artifact: Artifact) -> str:
-    """Which message an artifact came in: its identifier without the kind."""
-    return artifact.id.rpartition("/")[0]

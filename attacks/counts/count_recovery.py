@@ -38,6 +38,7 @@ from fedaudit.attacks.counts._counts import (
     possible_values,
     revealed,
 )
+from fedaudit.attacks.evaluation.artifacts import index, message_of
 from fedaudit.attacks.evaluation.assertions import OF_COUNTS, by_client, counted
 from fedaudit.attacks.evaluation.judging import judge_share
 from fedaudit.attacks.evidence import Assertion, Evidence
@@ -91,6 +92,7 @@ class CountRecovery(Attack):
         ] = 0.0
 
     def run(self, view: Sequence[Artifact], knowledge: Knowledge, rng: np.random.Generator) -> Claim:
+        view = index(view)
         heard: dict[tuple[str, int], list[_Heard]] = {}
         for a in sorted(self._counts(view), key=lambda a: a.round):
             assert a.sender.index is not None
@@ -128,6 +130,7 @@ class CountRecovery(Attack):
         return ""
 
     def _counts(self, view: Sequence[Artifact]) -> list[Artifact]:
+        view = index(view)
         return [
             a
             for a in view
@@ -231,11 +234,8 @@ class _Heard:
 
 
 def _total(artifact: Artifact, view: Sequence[Artifact]) -> float:
-    message = artifact.id.rpartition("/")[0]
-    for a in view:
-        if a.kind == Kind.NUM_EXAMPLES and a.id.rpartition("/")[0] == message:
-            return float(a.payload["count"])
-    return 0.0
+    said = index(view).first(kind=Kind.NUM_EXAMPLES, message=message_of(artifact))
+    return 0.0 if said is None else float(said.payload["count"])
 
 
 def _combined(rounds: Sequence[_Heard], kind: str) -> tuple[Values, float]:

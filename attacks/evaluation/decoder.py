@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fedaudit.fl.runtime.eager import eager
+
 if TYPE_CHECKING:
     import torch
     from torch import Tensor, nn
@@ -82,7 +84,7 @@ def fit(
     held, used = order[: examples // 10], order[examples // 10 :]
     per_epoch = -(-len(used) // training.batch)
     epochs = max(training.epochs, -(-training.least_steps // per_epoch))
-    optimizer = torch.optim.Adam(module.parameters(), lr=training.lr)
+    optimizer = eager(torch.optim.Adam)(module.parameters(), lr=training.lr)
     rate = torch.optim.lr_scheduler.OneCycleLR(optimizer, training.lr, total_steps=epochs * per_epoch)
     best, kept = np.inf, copy.deepcopy(module.state_dict())
     for _ in range(epochs):

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy.ndimage import uniform_filter
 
 Floats = NDArray[np.floating[Any]]
 
@@ -44,7 +44,7 @@ def ssim(a: Floats, b: Floats) -> NDArray[np.float64]:
     area = side * side
 
     def blur(z: NDArray[np.float64]) -> NDArray[np.float64]:
-        smooth: NDArray[np.float64] = uniform_filter(z, size=(1, 1, side, side))
+        smooth: NDArray[np.float64] = scipy.ndimage.uniform_filter(z, size=(1, 1, side, side))
         return smooth
 
     mean_x, mean_y = blur(x), blur(y)

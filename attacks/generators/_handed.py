@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fedaudit.attacks.evaluation.artifacts import index
 from fedaudit.fl.artifact import Artifact, Channel, Role
 from fedaudit.fl.kinds import Kind
 
@@ -25,16 +26,18 @@ def newest(artifacts: Sequence[Artifact]) -> list[Artifact]:
     return list({a.sender: a for a in artifacts}.values())
 
 
-def trained_by(artifact: Artifact, view: Sequence[Artifact]) -> list[int]:
-    """The clients that trained it; its sender, where no group map says more."""
-    sender = artifact.sender.index
-    for a in view:
-        if a.kind == Kind.GROUP_MAP:
-            clients, groups = a.payload["client"], a.payload["group"]
-            own = groups[clients == sender]
-            if len(own):
-                return [int(k) for k in clients[groups == own[0]]]
-    return [] if sender is None else [sender]
+def trained_by(artifacts: Sequence[Artifact], view: Sequence[Artifact]) -> list[list[int]]:
+    """For each of the artifacts the clients that trained it: its sender, where no group map says more."""
+    groups: dict[int, list[int]] = {}  # client -> all of its group, by the first map that names it
+    for a in index(view).select(kind=Kind.GROUP_MAP):
+        pairs = list(zip(a.payload["client"].tolist(), a.payload["group"].tolist(), strict=True))
+        members: dict[Any, list[int]] = {}
+        for client, group in pairs:
+            members.setdefault(group, []).append(int(client))
+        for client, group in pairs:
+            groups.setdefault(client, members[group])
+    senders = [a.sender.index for a in artifacts]
+    return [[] if k is None else groups.get(k, [k]) for k in senders]
 
 
 def objects(values: Sequence[Any]) -> NDArray[Any]:

@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedaudit.attacks.attack import GeneratorArchitecture, Images
+from fedaudit.fl.runtime.eager import eager
 
 Floats = NDArray[np.floating[Any]]
 
@@ -75,7 +76,7 @@ class LatentSearch:
         def descend(z: Any, target: Any, label: Any, steps: int) -> tuple[Any, Any, Any]:
             """Of every row: the best z on the way, its squared distance and its image."""
             z = z.clone().requires_grad_()
-            adam = torch.optim.Adam([z], s.lr)
+            adam = eager(torch.optim.Adam)([z], s.lr)
             best, where = torch.full((len(z),), torch.inf), z.detach().clone()
             image = torch.zeros_like(target)
             for step in range(steps + 1):

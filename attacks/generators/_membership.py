@@ -88,7 +88,8 @@ class GeneratorMembership(Attack):
 
     def handed(self, view: Sequence[Artifact]) -> list[tuple[Artifact, list[int]]]:
         """The generators to attack, and the clients whose images may be behind each."""
-        return [(a, trained_by(a, view)) for a in newest(uploaded(view, Kind.GAN_G))]
+        last = newest(uploaded(view, Kind.GAN_G))
+        return list(zip(last, trained_by(last, view), strict=True))
 
     def compared(self, m: Matched) -> Matched:
         """Fewer images, where a query takes long."""

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fedaudit.attacks.evaluation.artifacts import index
 from fedaudit.attacks.prototypes._weights import global_model, moved, uploads, weighting
 from fedaudit.fl.artifact import Artifact
 from fedaudit.fl.kinds import MODELS, UPDATES, Kind
@@ -43,7 +44,7 @@ def targets(
     Uploads whose starting model was not seen are left out. The blind copy has the same weights in
     random order within each array, so whatever it tells about members is no membership.
     """
-    found = []
+    view, found = index(view), []
     newest = global_model(view, max((a.round for a in view), default=0))
     if newest is not None:
         # by name: what is drawn depends on no order of the arrays

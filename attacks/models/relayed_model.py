@@ -1,7 +1,7 @@
 """Relayed model: the next client of a relay queries the model it was handed about its predecessor's images.
 
 Yeom, Giacomelli, Fredrikson, Jha, CSF 2018, arXiv:1709.01604, adversary 1, as in
-attacks/models/loss_threshold.py. GANDALF's relays (sec. 3.4) hand the weights of one client to one
+attacks/models/output_scores.py. GANDALF's relays (sec. 3.4) hand the weights of one client to one
 other, before anything is averaged: a stronger exposure than FedAvg's, and to a peer. Members are the
 images of the client that handed the model on. The model also holds those of the clients before it,
 which what another client handed on tells just as well: that is the baseline.
@@ -14,7 +14,7 @@ import numpy as np
 
 from fedaudit.attacks.attack import Knowledge
 from fedaudit.attacks.models._targets import Target, relayed
-from fedaudit.attacks.models.loss_threshold import LossThreshold
+from fedaudit.attacks.models.output_scores import LossThreshold
 from fedaudit.fl.artifact import Artifact
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.threats.threat import Position

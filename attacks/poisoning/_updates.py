@@ -1,16 +1,20 @@
-"""Updates as adversaries see them: the change that a message stands for, and a message of another change.
+"""Updates as adversaries see them: the change that a message stands for, and what colluding clients know.
 
 A model counts as its change from what its sender received. Only parameters are forged: a forged running
-statistic could make a model that computes nothing, and that is easy to see.
+statistic could make a model that computes nothing, and that is easy to see. The honest changes of a round are
+rows of a matrix, with their mean and deviations.
 """
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor
 
 from fedaudit.fl.kinds import Kind
-from fedaudit.fl.threats.adversary import Message, Payload
+from fedaudit.fl.threats.adversary import Colluded, Meeting, Message, Payload
+from fedaudit.fl.threats.threat import Conduct, Position, ThreatModel
 
 # what carries an update -> what it is a change from; None: it is a change itself
 BASES: dict[Kind, Kind | None] = {
@@ -22,6 +26,8 @@ BASES: dict[Kind, Kind | None] = {
     Kind.GAN_G: Kind.GAN_G,
 }
 KINDS = tuple(BASES)
+
+OMNISCIENT = ThreatModel(position=Position.CLIENT, conduct=Conduct.MALICIOUS, knows=frozenset({"honest_updates"}))
 
 
 def changes(message: Message, received: Message, parameters: Collection[str]) -> Iterator[tuple[Kind, Payload]]:
@@ -63,3 +69,59 @@ def shaped(vector: Tensor, like: Mapping[str, Tensor]) -> Payload:
 def _base(kind: Kind, received: Message) -> Payload:
     base = BASES[kind]
     return received.get(base, {}) if base is not None else {}
+
+
+@dataclass(frozen=True)
+class Crowd:
+    """The updates of one round; honest [h, P] float64, h may be 0."""
+
+    meeting: Meeting
+    kind: Kind
+    like: Payload  # names and shapes of a change
+    honest: Tensor
+    clients: tuple[int, ...]  # of the rows
+
+    @property
+    def malicious(self) -> int:
+        return len(self.meeting.own)
+
+    @property
+    def heard(self) -> int:
+        return len(self.honest) + self.malicious
+
+    @cached_property
+    def mean(self) -> Tensor:
+        return self.honest.mean(0)
+
+    @cached_property
+    def deviation(self) -> Tensor:
+        """[P], with n - 1; zeros of a single client."""
+        return self.honest.std(0) if len(self.honest) > 1 else torch.zeros_like(self.mean)
+
+    @cached_property
+    def median_norm(self) -> float:
+        return float(self.honest.norm(dim=1).quantile(0.5))
+
+    def sent(self, forge: Callable[[int], Tensor]) -> Colluded:
+        """forge(client) -> [P] is what each compromised client sends as its change."""
+        messages: dict[int, Message] = {}
+        for k, message in self.meeting.own.items():
+            change = shaped(forge(k), self.like)
+            messages[k] = forged(message, self.meeting.received[k], change, self.kind)
+        return Colluded(messages=messages)
+
+    def own(self, client: int) -> Tensor:
+        """[P]: what a compromised client would have sent."""
+        found = first(self.meeting.own[client], self.meeting.received[client], self.meeting.parameters)
+        return vector(found)
+
+
+def gathered(meeting: Meeting) -> Crowd | None:
+    """The round's updates; None where nobody honest is heard: there is then nothing to hide behind."""
+    honest: Mapping[int, Message] = meeting.honest or {}
+    if not honest:
+        return None
+    k = next(iter(meeting.own))
+    kind, like = next(changes(meeting.own[k], meeting.received[k], meeting.parameters))
+    rows = [vector(first(m, meeting.received[j], meeting.parameters)) for j, m in honest.items()]
+    return Crowd(meeting, kind, like, torch.stack(rows), tuple(honest))

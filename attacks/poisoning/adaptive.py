@@ -14,9 +14,8 @@ from typing import Annotated
 from pydantic import Field
 from torch import Tensor
 
-from fedaudit.attacks.poisoning._crowd import Crowd, gathered
-from fedaudit.attacks.poisoning._deviations import direction, min_max
-from fedaudit.attacks.poisoning._updates import KINDS, shaped, vector
+from fedaudit.attacks.poisoning._updates import KINDS, Crowd, gathered, shaped, vector
+from fedaudit.attacks.poisoning.min_max import direction, solve_min_max
 from fedaudit.fl.runtime.ranges import Amount
 from fedaudit.fl.threats.adversary import Adversary, Card, Colluded, Meeting, Payload
 from fedaudit.fl.threats.threat import Conduct, Position, ThreatModel
@@ -58,7 +57,7 @@ class Adaptive(Adversary):
 
     def _tries(self, crowd: Crowd) -> Iterator[Tensor]:
         away = direction(crowd, "sd")
-        gamma = min_max(crowd.honest, away)
+        gamma = solve_min_max(crowd.honest, away)
         for strength in self.config.grid:
             yield -strength * crowd.mean
             yield crowd.mean - strength * crowd.deviation

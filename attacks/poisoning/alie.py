@@ -16,9 +16,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from fedaudit.attacks.poisoning._crowd import gathered
-from fedaudit.attacks.poisoning._threat import OMNISCIENT
-from fedaudit.attacks.poisoning._updates import KINDS
+from fedaudit.attacks.poisoning._updates import KINDS, OMNISCIENT, gathered
 from fedaudit.fl.threats.adversary import Adversary, Card, Colluded, Meeting
 
 

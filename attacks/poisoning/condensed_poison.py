@@ -6,7 +6,7 @@ After Liu, Li, Backes, Shen, Zhang. Backdoor Attacks Against Dataset Distillatio
     naive      the trigger in the finished images, under the target's label
     doorping   images condensed from data half of which carry the trigger and the target's label
 
-Changed: the trigger is fixed (attacks/poisoning/_trigger.py); DoorPing also learns it during condensation. With
+Changed: the trigger is fixed (attacks/poisoning/backdoors.py); DoorPing also learns it during condensation. With
 doorping the client's model is trained on the same data.
 """
 
@@ -16,7 +16,7 @@ from typing import Annotated, Literal
 import torch
 from pydantic import Field
 
-from fedaudit.attacks.poisoning._backdoors import Backdoors
+from fedaudit.attacks.poisoning.backdoors import Backdoors
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.threats.adversary import Adversary, Card, Client, Loss, Message, Reply
 

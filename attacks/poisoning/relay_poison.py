@@ -17,7 +17,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from fedaudit.attacks.poisoning._backdoors import Backdoors
+from fedaudit.attacks.poisoning.backdoors import Backdoors
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.threats.adversary import Adversary, Card, Client, Loss, Message, Payload, Reply
 

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fedaudit.attacks.evaluation.artifacts import index
 from fedaudit.attacks.evidence import REPLAYED, WHOLE
 from fedaudit.fl.artifact import Artifact, Party, Role
 from fedaudit.fl.kinds import MODELS, UPDATES, Kind
@@ -34,10 +35,7 @@ class Weights:
 
 def sent_with(artifact: Artifact, kind: Kind, view: Sequence[Artifact]) -> Artifact | None:
     """The artifact of that kind that the same sender sent in the same round."""
-    for a in view:
-        if (a.kind, a.sender, a.round, a.origin) == (kind, artifact.sender, artifact.round, "recorded"):
-            return a
-    return None
+    return index(view).first(round=artifact.round, kind=kind, sender=artifact.sender, origin="recorded")
 
 
 def broadcast(view: Sequence[Artifact], round: int, sent: Artifact | None = None) -> Artifact | None:
@@ -45,9 +43,8 @@ def broadcast(view: Sequence[Artifact], round: int, sent: Artifact | None = None
 
     What a server sent to one client alone is what that client's upload began with, and no other's.
     """
-    known = [a for a in view if a.kind == Kind.GLOBAL_MODEL and a.round <= round]
-    others = [a for a in known if sent is None or {"client", "public", str(sent.sender)} & set(a.seen_by)]
-    return max(others, key=lambda a: a.round, default=None)
+    readers = None if sent is None else ("client", "public", str(sent.sender))
+    return index(view).newest(Kind.GLOBAL_MODEL, round, readers)
 
 
 def global_model(view: Sequence[Artifact], round: int, sent: Artifact | None = None) -> Artifact | None:
@@ -115,7 +112,7 @@ def moved(a: Artifact, start: Arrays, view: Sequence[Artifact], training: Mappin
         times = weighting(a, start)
         return {k: v / times - np.asarray(start[k], np.float64) for k, v in sent.items()} if times else sent
     if a.kind == Kind.CONTROL_DELTA:
-        common = [c.payload for c in view if (c.kind, c.round) == (Kind.CONTROL_GLOBAL, a.round)]
+        common = [c.payload for c in index(view).select(kind=Kind.CONTROL_GLOBAL, round=a.round)]
         sent = {k: v + (np.asarray(common[-1][k], np.float64) if common else 0.0) for k, v in sent.items()}
     return {k: -v * length(a, view, training) for k, v in sent.items()}
 
@@ -157,6 +154,7 @@ def made_with(artifact: Artifact, view: Sequence[Artifact]) -> Weights | None:
 
     Parameters that a partial upload leaves out are those of the global model.
     """
+    view = index(view)
     broadcast = global_model(view, artifact.round)
     start: Arrays = {} if broadcast is None else broadcast.payload
     local = next((a for kind in MODELS if (a := sent_with(artifact, kind, view)) is not None), None)
@@ -175,6 +173,7 @@ def samples_behind(artifact: Artifact, label: int, view: Sequence[Artifact]) -> 
     """How many samples of a class stand behind the artifact, where anything visible says so."""
     if artifact.origin == "replayed":
         return int(artifact.note["n"])
+    view = index(view)
     counts = sent_with(artifact, Kind.PROTO_COUNTS, view)
     if counts is not None:
         listed = np.flatnonzero(counts.payload["classes"] == label)
@@ -238,10 +237,9 @@ def prototypes(view: Sequence[Artifact]) -> list[Source]:
     Senders of replayed prototypes come first, then those with the fewest samples behind a class:
     there an attacker with little time begins.
     """
+    view = index(view)
     sources: dict[tuple[Party, int], Source] = {}
-    for a in view:
-        if a.kind != Kind.LOCAL_PROTOTYPES:
-            continue
+    for a in view.select(kind=Kind.LOCAL_PROTOTYPES):
         key = (a.sender, a.round)
         if key not in sources:
             weights = made_with(a, view)

@@ -30,6 +30,7 @@ from fedaudit.attacks.evaluation.decoder import initialised, tensor
 from fedaudit.attacks.prototypes._inversion import PrototypeInversion, Task
 from fedaudit.attacks.prototypes._weights import Prototype, Source
 from fedaudit.attacks.prototypes.ridge import Ridge
+from fedaudit.fl.runtime.eager import eager
 from fedaudit.fl.runtime.ranges import Amount, AtLeastOne, BelowOne
 from fedaudit.fl.threats.threat import Position, ThreatModel
 
@@ -124,7 +125,7 @@ class GRNN(PrototypeInversion):
         weights, _ = stack_module_state(nets)
         z = torch.randn((len(wanted), 1, INPUTS, 1, 1), generator=generator).to(device)
         draw = vmap(lambda w, v: functional_call(nets[0], w, (v,)))
-        optimizer = torch.optim.RMSprop(list(weights.values()), lr=c.lr, momentum=c.momentum)
+        optimizer = eager(torch.optim.RMSprop)(list(weights.values()), lr=c.lr, momentum=c.momentum)
         x = torch.zeros(0)
         for _ in range(c.steps):
             optimizer.zero_grad()

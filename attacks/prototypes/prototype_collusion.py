@@ -28,6 +28,7 @@ from pydantic import Field
 
 from fedaudit.attacks import stats
 from fedaudit.attacks.attack import Attack, Card, Claim, Effort, Knowledge, Truth
+from fedaudit.attacks.evaluation.artifacts import index
 from fedaudit.attacks.evaluation.judging import CONFIDENCE, CONTROL_CONFIDENCE
 from fedaudit.attacks.evidence import Baseline, Evidence
 from fedaudit.attacks.prototypes._weights import sent_with
@@ -151,10 +152,11 @@ class PrototypeCollusion(Attack):
 
     def _trials(self, view: Sequence[Artifact]) -> list[tuple[NDArray[np.float64], int, list[_Share], _Share]]:
         """The global prototype, its class, the colluders' shares and the victim's."""
+        view = index(view)
         shares: dict[tuple[int, int], list[_Share]] = {}
-        for a in view:
-            counts = sent_with(a, Kind.PROTO_COUNTS, view) if a.kind == Kind.LOCAL_PROTOTYPES else None
-            if counts is None or a.origin != "recorded":
+        for a in view.select(kind=Kind.LOCAL_PROTOTYPES, origin="recorded"):
+            counts = sent_with(a, Kind.PROTO_COUNTS, view)
+            if counts is None:
                 continue
             known = dict(zip(counts.payload["classes"].tolist(), counts.payload["counts"].tolist(), strict=True))
             for c, feature in zip(a.payload["classes"].tolist(), a.payload["features"], strict=True):
@@ -162,7 +164,7 @@ class PrototypeCollusion(Attack):
                     share = _Share(artifact=a, count=known[c], feature=np.asarray(feature, np.float64))
                     shares.setdefault((a.round, c), []).append(share)
         trials = []
-        for a in {a.round: a for a in view if a.kind == Kind.GLOBAL_PROTOTYPES}.values():
+        for a in {a.round: a for a in view.select(kind=Kind.GLOBAL_PROTOTYPES)}.values():
             for c, feature in zip(a.payload["classes"].tolist(), a.payload["features"], strict=True):
                 holders = shares.get((a.round - 1, c), [])  # what a round pools, the next one sends
                 if 2 <= len(holders) <= self.config.colluders + 1:

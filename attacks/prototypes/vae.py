@@ -31,6 +31,7 @@ from fedaudit.attacks.evaluation.decoder import build, initialised, tensor
 from fedaudit.attacks.prototypes._decoding import DecoderInversion
 from fedaudit.attacks.prototypes._inversion import Standard, Task
 from fedaudit.attacks.prototypes.ridge import Ridge
+from fedaudit.fl.runtime.eager import eager
 from fedaudit.fl.runtime.ranges import Amount, AtLeastOne, AtLeastZero, Positive, PositiveShare
 
 if TYPE_CHECKING:
@@ -148,7 +149,7 @@ class VAE(DecoderInversion):
 
         model, z = extractor.module(), start.clone().requires_grad_(True)
         mean, std = (tensor(s, str(wanted.device)) for s in (scale.mean, scale.std))
-        optimizer = torch.optim.Adam([z], lr=0.05)
+        optimizer = eager(torch.optim.Adam)([z], lr=0.05)
         for _ in range(self.config.latent_steps):
             found = (model.features(decoder(torch.cat([wanted, z], 1))) - mean) / std
             penalty = self.config.latent_penalty * z.square().sum(1)

@@ -29,6 +29,7 @@ from pydantic import Field
 
 from fedaudit.attacks.attack import Attack, Card, Claim, Effort, Floats, Knowledge, Truth
 from fedaudit.attacks.evaluation import membership
+from fedaudit.attacks.evaluation.artifacts import index
 from fedaudit.attacks.evaluation.judging import judge_present
 from fedaudit.attacks.evaluation.ranking import find_present
 from fedaudit.attacks.evidence import Evidence, Series
@@ -129,7 +130,7 @@ class _Sent:
 
 def _statistics(view: Sequence[Artifact], knowledge: Knowledge) -> list[_Sent]:
     """Of every upload that holds the running means of the first layer that keeps some, and moved them."""
-    found = []
+    view, found = index(view), []
     for a in uploads(view, knowledge.training, UPDATES):
         start = global_model(view, a.round, a)
         if a.origin != "recorded" or start is None or start.round != a.round or a.sender.index is None:

@@ -28,6 +28,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from fedaudit.attacks.attack import Attack, Card, Claim, Effort, Floats, Images, Knowledge, Truth
+from fedaudit.attacks.evaluation.artifacts import index
 from fedaudit.attacks.evaluation.judging import ANY_FIRST, Control, Judge, judge_present
 from fedaudit.attacks.evaluation.ranking import First, Present, compare_by_class
 from fedaudit.attacks.evidence import Evidence
@@ -76,6 +77,7 @@ class HiddenImages(Attack):
         rounds: Annotated[AtLeastOne, Field(description="newest rounds whose messages are read, at most")] = 20
 
     def run(self, view: Sequence[Artifact], knowledge: Knowledge, rng: np.random.Generator) -> Claim:
+        view = index(view)
         rows: dict[int, dict[int, list[NDArray[np.float32]]]] = {}
         newest = sorted({a.round for a in _messages(view)})[-self.config.rounds :]
         for a in sorted(_messages(view), key=lambda a: (str(a.sender), a.round, a.kind)):

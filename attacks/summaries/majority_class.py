@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedaudit.attacks.attack import Attack, Card, Claim, Effort, Floats, Knowledge, Truth
+from fedaudit.attacks.evaluation.artifacts import index
 from fedaudit.attacks.evaluation.assertions import OF_COUNTS, by_client
 from fedaudit.attacks.evaluation.judging import judge_share
 from fedaudit.attacks.evidence import Assertion, Baseline, Evidence
@@ -54,13 +55,13 @@ class MajorityClass(Attack):
         for a, start in sent:
             if (a.round, a.kind) not in made:
                 made[a.round, a.kind] = _Rule(start.payload, a.kind, knowledge)
-        keys, rules = list(made), np.empty(len(made), object)
+        places, rules = {key: i for i, key in enumerate(made)}, np.empty(len(made), object)
         rules[:] = list(made.values())
         return {
             "guess": np.array([made[a.round, a.kind].guess(_number(a)) for a, _ in sent]),
             "client": np.array([a.sender.index for a, _ in sent]),
             "kind": np.array([a.kind.value for a, _ in sent]),
-            "rule": np.array([keys.index((a.round, a.kind)) for a, _ in sent]),
+            "rule": np.array([places[a.round, a.kind] for a, _ in sent]),
             "rules": rules,
         }
 
@@ -152,10 +153,11 @@ class _Say:
 
 def _readable(view: Sequence[Artifact]) -> list[tuple[Artifact, Artifact]]:
     """Numbers of clients, and the broadcast that each was made with; those of a GAN are of no model here."""
-    found = []
+    view, found = index(view), []
     for a in view:
-        start = broadcast(view, a.round)
-        if a.sender.role != Role.CLIENT or a.kind not in (Kind.LOCAL_LOSS, Kind.CLUSTER_ID) or start is None:
+        if a.sender.role != Role.CLIENT or a.kind not in (Kind.LOCAL_LOSS, Kind.CLUSTER_ID):
+            continue
+        if (start := broadcast(view, a.round)) is None:
             continue
         many = len(several(start.payload)) > 1
         if start.round == a.round and np.isfinite(_number(a)) and many == (a.kind == Kind.CLUSTER_ID):

@@ -26,6 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedaudit.attacks.attack import Attack, Card, Claim, Effort, Knowledge, Timing, Truth
+from fedaudit.attacks.evaluation.artifacts import index
 from fedaudit.attacks.evaluation.assertions import by_client
 from fedaudit.attacks.evaluation.judging import Judge, judge_share
 from fedaudit.attacks.evidence import Assertion, Baseline, Evidence
@@ -136,9 +137,10 @@ class SpeedProfile(Attack):
 
 def answers(view: Sequence[Artifact], timing: Timing) -> dict[int, list[Answer]]:
     """Every exchange that was timed, by client, in the order of the rounds."""
+    view = index(view)
     found: dict[int, list[Answer]] = {}
-    for a in sorted(view, key=lambda a: a.round):
-        if a.kind != Kind.TASK_TIME or a.sender.role != Role.CLIENT or a.sender.index is None:
+    for a in sorted(view.select(kind=Kind.TASK_TIME), key=lambda a: a.round):
+        if a.sender.role != Role.CLIENT or a.sender.index is None:
             continue
         said = {kind: b.payload for kind in SAID if (b := sent_with(a, kind, view)) is not None}
         count = said.get(Kind.NUM_EXAMPLES)

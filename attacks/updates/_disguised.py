@@ -21,8 +21,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedaudit.attacks.attack import Knowledge
-from fedaudit.attacks.updates._gradients import KINDS, Arrays, Update, each
-from fedaudit.fl.artifact import Artifact
+from fedaudit.attacks.evaluation.artifacts import index
+from fedaudit.attacks.updates._gradients import KINDS, Arrays, Update, read_update
+from fedaudit.fl.artifact import Artifact, Role
 from fedaudit.fl.kinds import Kind
 
 BETAS = (1.0, 0.9)  # of what the message before counts in a difference; and the published momentum
@@ -46,9 +47,9 @@ def readings(recorded: Sequence[Artifact], knowledge: Knowledge) -> Iterator[Upd
     """Every reading of every message, the newest rounds first where it is read as it was sent."""
     series: dict[tuple[int, Kind], list[Artifact]] = defaultdict(list)
     for a in recorded:
-        if a.kind in KINDS and a.sender.index is not None:
+        if a.kind in KINDS and a.sender.role == Role.CLIENT and a.sender.index is not None:
             series[a.sender.index, a.kind].append(a)
-    rest = [a for a in recorded if a.kind not in KINDS]
+    rest = index(a for a in recorded if a.kind not in KINDS)
     betas = dict.fromkeys((*BETAS, knowledge.training.get("momentum", 0.0)))
     for sent in series.values():
         sent.sort(key=lambda a: a.round)
@@ -56,7 +57,7 @@ def readings(recorded: Sequence[Artifact], knowledge: Knowledge) -> Iterator[Upd
         before: Arrays = {}
         for a in sent:
             # alone with what is no upload, so that none of it is left out for another
-            (update,) = list(each([a, *rest], knowledge)) or (None,)
+            update = read_update(a, rest, knowledge)
             if update is None:
                 continue
             yield update

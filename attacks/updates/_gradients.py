@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedaudit.attacks.attack import Knowledge
+from fedaudit.attacks.evaluation.artifacts import index
 from fedaudit.attacks.prototypes import _weights as weights
 from fedaudit.attacks.prototypes._weights import global_model, sent_with
 from fedaudit.attacks.updates._head import head_names
@@ -58,14 +59,17 @@ def updates(view: Sequence[Artifact], knowledge: Knowledge) -> list[Update]:
 
 def each(view: Sequence[Artifact], knowledge: Knowledge) -> Iterator[Update]:
     """The same one after the other, in the order of the view."""
+    view = index(view)
     for a in weights.uploads(view, knowledge.training, KINDS):
-        start = global_model(view, a.round, a)
-        if (
-            start is not None
-            and start.round == a.round
-            and (update := _update(a, start.payload, view, knowledge))
-        ):
+        if update := read_update(a, view, knowledge):
             yield update
+
+
+def read_update(a: Artifact, view: Sequence[Artifact], knowledge: Knowledge) -> Update | None:
+    """One upload; None where its starting model was not seen, or nothing in it changed."""
+    view = index(view)
+    start = global_model(view, a.round, a)
+    return None if start is None or start.round != a.round else _update(a, start.payload, view, knowledge)
 
 
 def _update(a: Artifact, start: Arrays, view: Sequence[Artifact], knowledge: Knowledge) -> Update | None:

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedaudit.attacks.attack import Extractor, Knowledge
+from fedaudit.attacks.evaluation.artifacts import index
 from fedaudit.attacks.prototypes import _weights as weights
 from fedaudit.attacks.prototypes._weights import global_model, sent_with
 from fedaudit.fl.artifact import Artifact
@@ -42,7 +43,7 @@ class HeadUpdate:
 
 def head_updates(view: Sequence[Artifact], knowledge: Knowledge) -> list[HeadUpdate]:
     """Every recorded upload that holds the last layer, and whose starting model was seen."""
-    found = []
+    view, found = index(view), []
     for a in weights.uploads(view, knowledge.training):
         if a.origin != "recorded":
             continue
@@ -114,9 +115,10 @@ def starting_models(
     """The models that training started from, as objects, and which of them each update did."""
     assert knowledge.architecture is not None
     starts = {u.round: u.before for u in updates}
+    places = {round: i for i, round in enumerate(starts)}
     models = np.empty(len(starts), dtype=object)
     models[:] = [knowledge.architecture(w) for w in starts.values()]
-    return models, np.array([list(starts).index(u.round) for u in updates])
+    return models, np.array([places[u.round] for u in updates])
 
 
 def one_step(extractor: Extractor, image: NDArray[Any], label: int) -> tuple[Values, Values, Values]:

@@ -30,6 +30,7 @@ from fedaudit.attacks.updates._gradients import Imitation, Update, labels
 from fedaudit.attacks.updates._inversion import CARD, UpdateInversion
 from fedaudit.attacks.updates.inverting_gradients import roughness
 from fedaudit.fl.artifact import Artifact
+from fedaudit.fl.runtime.eager import eager
 from fedaudit.fl.runtime.ranges import Amount, AtLeastOne, AtLeastZero
 
 if TYPE_CHECKING:
@@ -112,7 +113,7 @@ class Analytic(UpdateInversion):
             return ((target - low) / (high - low)).reshape(1, *shape).numpy()
         c, size = self.config, float(target.square().sum()) + 1e-24
         x = torch.full((1, *shape), 0.5, requires_grad=True)
-        optimiser = torch.optim.Adam([x], lr=c.lr)
+        optimiser = eager(torch.optim.Adam)([x], lr=c.lr)
         for _ in range(c.iterations):
             gap = (entering(model, x)[1][0] - target.float()).square().sum() / size
             (x.grad,) = torch.autograd.grad(gap + c.smoothness * roughness(x), [x])

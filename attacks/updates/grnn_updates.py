@@ -24,6 +24,7 @@ from fedaudit.attacks.evaluation.decoder import initialised
 from fedaudit.attacks.prototypes.grnn import INPUTS, build_generator, total_variation
 from fedaudit.attacks.updates._gradients import Imitation, Update, squared_distance
 from fedaudit.attacks.updates._inversion import CARD, UpdateInversion
+from fedaudit.fl.runtime.eager import eager
 from fedaudit.fl.runtime.ranges import Amount, AtLeastOne, BelowOne
 
 if TYPE_CHECKING:
@@ -67,7 +68,7 @@ class GRNNUpdates(UpdateInversion):
         )
         z = torch.randn((number, INPUTS), generator=generator)
         own = [*images.parameters(), *classes.parameters()]
-        optimiser = torch.optim.RMSprop(own, lr=c.lr, momentum=c.momentum)
+        optimiser = eager(torch.optim.RMSprop)(own, lr=c.lr, momentum=c.momentum)
         x, y = torch.zeros(0), torch.zeros(0)
         for _ in range(c.iterations):
             optimiser.zero_grad()

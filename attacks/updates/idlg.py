@@ -23,6 +23,7 @@ from fedaudit.attacks.counts._counts import blind_counts, exact_match
 from fedaudit.attacks.evidence import Evidence
 from fedaudit.attacks.updates._gradients import Imitation, Update, labels, squared_distance
 from fedaudit.attacks.updates._inversion import CARD, UpdateInversion
+from fedaudit.fl.runtime.eager import eager
 from fedaudit.fl.runtime.ranges import Amount, AtLeastOne
 
 if TYPE_CHECKING:
@@ -109,7 +110,9 @@ def descend(
     for v in variables:
         v.requires_grad_(True)
     made: torch.optim.Optimizer = (
-        torch.optim.LBFGS(variables, lr=lr) if optimiser == "lbfgs" else torch.optim.Adam(variables, lr=lr)
+        eager(torch.optim.LBFGS)(variables, lr=lr)
+        if optimiser == "lbfgs"
+        else eager(torch.optim.Adam)(variables, lr=lr)
     )
 
     def closure() -> float:

@@ -21,6 +21,7 @@ from pydantic import Field
 from fedaudit.attacks.attack import Effort, Knowledge
 from fedaudit.attacks.updates._gradients import Imitation, Update, cosine_distance, labels
 from fedaudit.attacks.updates._inversion import CARD, UpdateInversion
+from fedaudit.fl.runtime.eager import eager
 from fedaudit.fl.runtime.ranges import Amount, AtLeastOne
 
 if TYPE_CHECKING:
@@ -81,7 +82,7 @@ class InvertingGradients(UpdateInversion):
         exact = u.origin == "replayed" or u.batch == u.examples  # one batch, again and again
         steps = u.steps if c.simulate_steps and exact and u.steps <= c.most_steps else 1
         x = torch.rand((len(y), *shape), generator=generator).requires_grad_(True)
-        optimiser = torch.optim.Adam([x], lr=c.lr)
+        optimiser = eager(torch.optim.Adam)([x], lr=c.lr)
         rate = torch.optim.lr_scheduler.MultiStepLR(
             optimiser, [int(c.iterations * part) for part in (3 / 8, 5 / 8, 7 / 8)]
         )

@@ -8,8 +8,8 @@ a million runs.
 """
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy import stats
 
 from fedaudit.fl.data.participation import Availability, Drawn
 from fedaudit.fl.runtime.streams import Streams
@@ -53,7 +53,7 @@ def _values(free: NDArray[np.bool_], laws: list[Drawn]) -> dict[str, float]:
     many, clients = free.shape
     rates = np.array([law.rate for law in laws])
     hits = free.sum(0)
-    tails = 2 * np.minimum(stats.binom.cdf(hits, many, rates), stats.binom.sf(hits - 1, many, rates))
+    tails = 2 * np.minimum(scipy.stats.binom.cdf(hits, many, rates), scipy.stats.binom.sf(hits - 1, many, rates))
     values = {f"client {k} comes at a rate of {hits[k] / many:.3g}": float(tails[k]) for k in range(clients)}
     spread = np.sqrt(rates * (1 - rates))
     centred = (free - rates) / np.where(spread > 0, spread, 1.0)
@@ -72,4 +72,4 @@ def _values(free: NDArray[np.bool_], laws: list[Drawn]) -> dict[str, float]:
 
 
 def _normal(total: float, count: float) -> float:
-    return float(2 * stats.norm.sf(abs(total) / np.sqrt(count))) if count else 1.0
+    return float(2 * scipy.stats.norm.sf(abs(total) / np.sqrt(count))) if count else 1.0

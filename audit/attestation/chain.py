@@ -10,7 +10,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import torch
 from pydantic import BaseModel, ConfigDict
 
 from fedaudit.audit.case.digests import commit, named_plugins, of_file, of_value, packages
@@ -227,6 +226,8 @@ def _written(run: RunDir, name: str) -> Iterator[tuple[str, str]]:
 
 
 def _made(run: RunDir, config: Config, name: str, settings: Mapping[str, Any], chain: Chain) -> Link:
+    import torch  # only who runs a phase needs it
+
     return Link(
         settings=of_value(settings),
         read=_reads(config, name, chain),

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from fedaudit.attacks.evaluation.artifacts import index
 from fedaudit.audit.canaries.recorded_uploads import MOST_COORDINATES, Found
 from fedaudit.audit.canaries.residuals import Floats
 from fedaudit.audit.case.run_folder import RunDir
@@ -47,13 +48,14 @@ def recorded_means(run: RunDir) -> list[Artifact]:
 
 def noise(recorded: Sequence[Artifact], releases: Sequence[Release], streams: Streams) -> Found | None:
     """[rounds, coordinates] what is left, on coordinates drawn at random; None of no whole round."""
-    models = {a.round: a for a in recorded if a.kind == Kind.GLOBAL_MODEL}
+    recorded = index(recorded)
+    models = {a.round: a for a in recorded.select(kind=Kind.GLOBAL_MODEL)}
     means = {r.round: r for r in releases if r.kind == Kind.GLOBAL_MODEL.value and r.clip_norm}
     rows: list[Floats] = []
     gap, chosen = 0.0, None
     for t in sorted(t for t in means if t in models and t + 1 in models):
         listed = {r.sender: r for r in releases if r.round == t and r.source == means[t].source and r != means[t]}
-        sent = {str(a.sender): a for a in recorded if a.round == t and a.kind == Kind.LOCAL_MODEL}
+        sent = {str(a.sender): a for a in recorded.select(round=t, kind=Kind.LOCAL_MODEL)}
         norms = {r.clip_norm for r in listed.values()}
         if sent.keys() != listed.keys() or len(norms) > 1:
             continue  # not every upload was kept

@@ -19,6 +19,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from fedaudit.attacks.evaluation.artifacts import index
 from fedaudit.audit.canaries.residuals import Check, Floats, independence, shape, spread
 from fedaudit.audit.case.run_folder import RunDir
 from fedaudit.audit.controls.lab import Lab, received
@@ -56,11 +57,11 @@ def residuals(lab: Lab | None, recorded: Sequence[Artifact], kind: Kind) -> Foun
     """The noise of recorded uploads of one kind; None where none can be trained again."""
     if kind not in UPDATES or lab is None:
         return None
-    rows: list[Floats] = []
+    recorded, rows = index(recorded), list[Floats]()
     gap, chosen = 0.0, None
-    for upload in recorded:
+    for upload in recorded.select(kind=kind):
         broadcast = received(recorded, upload)
-        if upload.kind != kind or upload.sender.index is None or Kind.GLOBAL_MODEL not in broadcast:
+        if upload.sender.index is None or Kind.GLOBAL_MODEL not in broadcast:
             continue
         replayed = _replayed(lab, upload, broadcast, upload.sender.index)
         if replayed is None:

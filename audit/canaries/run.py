@@ -30,6 +30,7 @@ from fedaudit.fl.data.participation import Drawn
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.ledger import Release
 from fedaudit.fl.runtime.errors import UserError
+from fedaudit.fl.runtime.plugin import name_of
 from fedaudit.fl.runtime.streams import Streams
 from fedaudit.fl.wire.protection import Protection
 from fedaudit.reports.result import DPAudit
@@ -68,7 +69,7 @@ def dp_audits(
             acting = wired
         training = [p for p in acting if p.training() is not None]
         ran = [r for r in releases if r.kind == kind.value and r.noise_multiplier]
-        sources = {type(p).__module__.rpartition(".")[2] for p in training}
+        sources = {name_of(type(p)) for p in training}
         if training:
             stepped = [r for r in ran if r.source in sources]
             found.append(_trained(kind, training[0], streams, stepped, delta, settings))

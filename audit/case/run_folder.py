@@ -17,7 +17,7 @@ from fedaudit.audit.case.schemas import Measured, TrainedOn
 from fedaudit.audit.settings.code import bring_code, named_code
 from fedaudit.audit.settings.config import Config, load
 from fedaudit.audit.settings.errors import located
-from fedaudit.audit.settings.resolve import dump, resolve
+from fedaudit.audit.settings.resolve import dump, keep, resolve
 from fedaudit.fl.runtime import durable
 from fedaudit.fl.runtime.errors import UserError
 
@@ -115,6 +115,7 @@ class RunDir:
         text = dump(resolved)
         if not self.config.exists() or self.config.read_text(encoding="utf-8") != text:
             self.write(self.config, text.encode())
+            keep(config, resolved)  # whoever calls again finds it resolved
         return resolved
 
     def inside(self, relative: str | Path) -> Path:

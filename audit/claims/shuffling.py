@@ -9,9 +9,7 @@ target; how many of E epochs show it is binomial, and every event bounds epsilon
 import math
 
 import numpy as np
-from scipy.optimize import brentq
-from scipy.special import log_ndtr
-from scipy.stats import binom
+import scipy
 
 THRESHOLDS, COUNTS = 200, 400  # tried; each gives a valid bound, more of them a tighter one
 
@@ -21,12 +19,14 @@ def batches_at_least(z: float, batches: int, epochs: int, delta: float) -> float
     if not epochs:
         return 0.0
     over = np.linspace(0, 8 * z + 1, THRESHOLDS)
-    others = (batches - 1) * log_ndtr(over / z)
-    there = -np.expm1(others + log_ndtr((over - 1) / z))
-    absent = -np.expm1(others + log_ndtr(over / z))
+    others = (batches - 1) * scipy.special.log_ndtr(over / z)
+    there = -np.expm1(others + scipy.special.log_ndtr((over - 1) / z))
+    absent = -np.expm1(others + scipy.special.log_ndtr(over / z))
     seen = np.unique(np.linspace(0, epochs - 1, min(epochs, COUNTS), dtype=int))[:, None]
     with np.errstate(divide="ignore", invalid="ignore"):
-        gained = np.log(binom.sf(seen, epochs, there) - delta) - binom.logsf(seen, epochs, absent)
+        gained = np.log(scipy.stats.binom.sf(seen, epochs, there) - delta) - scipy.stats.binom.logsf(
+            seen, epochs, absent
+        )
     return max(0.0, float(np.max(gained[np.isfinite(gained)], initial=0.0)))
 
 
@@ -45,7 +45,7 @@ def reports_at_most(epsilon: float, reports: int, delta: float) -> float:
 def reports_at_least(epsilon: float, reports: int, delta: float) -> float:
     """epsilon of how many ones shuffled binary randomised responses hold, where all others are 0: exact."""
     lie = 1 / (1 + math.exp(min(epsilon, 700.0)))
-    others = binom.pmf(np.arange(reports), reports - 1, lie)
+    others = scipy.stats.binom.pmf(np.arange(reports), reports - 1, lie)
     same, more = np.append(others, 0), np.insert(others, 0, 0)  # the target's answer adds 0, or 1
     zero, one = (1 - lie) * same + lie * more, lie * same + (1 - lie) * more
 
@@ -55,4 +55,4 @@ def reports_at_least(epsilon: float, reports: int, delta: float) -> float:
 
     if excess(0.0) <= 0:
         return 0.0
-    return epsilon if excess(epsilon) >= 0 else float(brentq(excess, 0.0, epsilon))
+    return epsilon if excess(epsilon) >= 0 else float(scipy.optimize.brentq(excess, 0.0, epsilon))

@@ -232,23 +232,30 @@ def _phases(
     """Phases of a config, or of a run folder's own, into the run folder; finished ones are skipped."""
     from fedaudit.audit.case.run_folder import RunDir
     from fedaudit.audit.cli.show import progress
-    from fedaudit.audit.phases import simulate
-    from fedaudit.audit.phases.plan import phases
-    from fedaudit.audit.phases.variants import execute_all
+    from fedaudit.audit.phases.plan import execute, phases
     from fedaudit.audit.settings.config import with_workers
-    from fedaudit.fl.runtime import torchrun
 
     own = RunDir.open(path) if path.is_dir() else None
     config = own.load_config(trust_plugins=trust) if own else _load(path)
     if workers is not None:
         config = with_workers(config, workers)
     many = config.workers == "torchrun"
-    if many and torchrun.rank():
-        simulate.lend(config)
-        raise typer.Exit
+    if many:
+        from fedaudit.audit.phases import simulate
+        from fedaudit.fl.runtime import torchrun
+
+        if torchrun.rank():
+            simulate.lend(config)
+            raise typer.Exit
     folder = own or RunDir.create(out or Path("runs") / path.stem)
+    wanted = names or [p.name for p in phases(config)]
     with progress() as report_progress:
-        execute_all(folder, config, names or [p.name for p in phases(config)], report_progress)
+        if config.variants:
+            from fedaudit.audit.phases.variants import execute_all
+
+            execute_all(folder, config, wanted, report_progress)
+        else:
+            execute(folder, config, wanted, report_progress, skip_finished=True)
     if many:
         torchrun.over()
     return folder

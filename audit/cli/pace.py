@@ -12,6 +12,7 @@ import torch
 
 from fedaudit.audit.case.simulated import SimulatedCase
 from fedaudit.fl.model import initialise
+from fedaudit.fl.runtime.eager import eager
 
 STEPS = 2  # that are timed, after one that is not
 
@@ -26,7 +27,7 @@ def training_seconds(case: SimulatedCase) -> float:
     batch = case.data.train.take(next(part for part in case.parts.values() if len(part))[: settings.batch_size])
     x, y = torch.from_numpy(batch.x), torch.from_numpy(batch.y)
     x = x if x.dtype == torch.int64 else (x - mean) / std
-    optimiser = torch.optim.SGD(net.parameters(), lr=0.0)
+    optimiser = eager(torch.optim.SGD)(net.parameters(), lr=0.0)
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from fedaudit.audit.case.simulated import SimulatedCase
 from fedaudit.audit.cli.pace import training_seconds
 from fedaudit.audit.phases.choice import choose, duration, planned, refuse_impossible
-from fedaudit.audit.robustness.away import overrides
-from fedaudit.audit.robustness.plan import places
+from fedaudit.audit.robustness.dropout import plan_dropout
+from fedaudit.audit.robustness.plan import plan_matrix
 from fedaudit.audit.settings.config import Config
 from fedaudit.audit.settings.errors import located
 from fedaudit.audit.settings.resolve import resolve
@@ -57,7 +57,7 @@ def preflight(config: Config) -> Iterator[str]:
         f"training: about {duration(training_seconds(case))} of one core if everybody answers, by one batch that "
         "was trained just now"
     )
-    if runs := further(config):
+    if runs := count_further_runs(config):
         each = training_seconds(case)
         yield (
             f"beside it: {fmt.plural(runs, 'further run')}, about {duration(runs * each)} of one core if "
@@ -67,10 +67,10 @@ def preflight(config: Config) -> Iterator[str]:
         yield "no attack will run: such an audit is inconclusive"
 
 
-def further(config: Config) -> int:
+def count_further_runs(config: Config) -> int:
     """Runs of the matrix and of absence; raises UserError where one of them cannot be planned."""
-    matrix = places(config) if config.matrix else []
-    return len(matrix) + len(overrides(config) if config.absence else ())
+    matrix = plan_matrix(config) if config.matrix else []
+    return len(matrix) + len(plan_dropout(config) if config.absence else ())
 
 
 def _listed(title: str, rows: dict[str, str]) -> Iterator[str]:

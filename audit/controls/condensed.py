@@ -14,6 +14,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from fedaudit.attacks.evaluation.artifacts import index
 from fedaudit.audit.case.case import Case
 from fedaudit.audit.controls.lab import Lab, Replays, owned, received
 from fedaudit.audit.settings.controls import Replay
@@ -33,12 +34,9 @@ def plant(case: Case, recorded: Sequence[Artifact], settings: Replay) -> Replays
 
     Empty where clients cannot be played, or nobody's condensed images were recorded with what it had received.
     """
-    made, lab = Replays(), Lab.of(case)
-    latest = {
-        a.sender.index: a
-        for a in sorted(recorded, key=lambda a: a.round)
-        if a.kind == Kind.CONDENSED_IMAGES and a.origin == "recorded" and a.sender.index in owned(case)
-    }
+    made, lab, recorded, parts = Replays(), Lab.of(case), index(recorded), owned(case)
+    images = recorded.select(kind=Kind.CONDENSED_IMAGES, origin="recorded")
+    latest = {a.sender.index: a for a in sorted(images, key=lambda a: a.round) if a.sender.index in parts}
     if lab is None or not latest:
         return made
     rng = case.streams.numpy("replay_condensed")

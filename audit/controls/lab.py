@@ -19,6 +19,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from fedaudit.attacks.evaluation.artifacts import index
 from fedaudit.audit.case.case import Case
 from fedaudit.fl.artifact import Artifact, Channel
 from fedaudit.fl.clients.client import Reply
@@ -152,9 +153,18 @@ class Lab:
 
 def received(recorded: Sequence[Artifact], upload: Artifact) -> Message:
     """What the sender of an upload had received in that round, as far as it was recorded."""
-    to_it = {"client", str(upload.sender)}
     return {
         a.kind: {k: torch.from_numpy(np.array(v)) for k, v in a.payload.items()}
-        for a in recorded
-        if a.channel == Channel.DOWNLINK and a.round == upload.round and to_it & set(a.seen_by)
+        for a in find_downloads(recorded, upload)
     }
+
+
+def has_received_model(recorded: Sequence[Artifact], upload: Artifact) -> bool:
+    """Whether the model that the sender of an upload had received in that round was recorded."""
+    return any(a.kind == Kind.GLOBAL_MODEL for a in find_downloads(recorded, upload))
+
+
+def find_downloads(recorded: Sequence[Artifact], upload: Artifact) -> list[Artifact]:
+    """What the server sent to the sender of an upload in that round, to it alone or to every client."""
+    readers = ("client", str(upload.sender))
+    return index(recorded).select(round=upload.round, channel=Channel.DOWNLINK, seen_by=readers)

@@ -23,10 +23,11 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
+from fedaudit.attacks.evaluation.artifacts import index
 from fedaudit.attacks.evaluation.images import fingerprints
 from fedaudit.attacks.models._trials import taught
 from fedaudit.audit.case.case import Case
-from fedaudit.audit.controls.lab import Lab, Replays, owned, received
+from fedaudit.audit.controls.lab import Lab, Replays, has_received_model, owned, received
 from fedaudit.audit.controls.sizes import sizes
 from fedaudit.audit.settings.controls import Replay
 from fedaudit.fl.artifact import Artifact
@@ -58,10 +59,10 @@ def plant(case: Case, recorded: Sequence[Artifact], settings: Replay) -> Replays
     in the same rounds. Empty where the method sends no model, its clients cannot be played, or nothing of
     this was recorded.
     """
-    made, lab = Replays(), Lab.of(case)
+    made, lab, recorded = Replays(), Lab.of(case), index(recorded)
     if lab is None:
         return made
-    rng = case.streams.numpy("replay_models")
+    rng, parts = case.streams.numpy("replay_models"), owned(case)
     for kinds, prefix in (
         ((*UPDATES, Kind.NORMALIZED_DELTA), "replay/model"),
         ((Kind.RELAY_MODEL,), "replay/relay"),
@@ -69,11 +70,11 @@ def plant(case: Case, recorded: Sequence[Artifact], settings: Replay) -> Replays
         newest = {
             a.sender.index: a
             for a in sorted(recorded, key=lambda a: a.round)
-            if a.kind in kinds and a.origin == "recorded" and Kind.GLOBAL_MODEL in _begun(recorded, a)
+            if a.kind in kinds and a.origin == "recorded" and _can_begin(recorded, a)
         }
-        clients = rng.permutation(sorted(k for k in newest if k is not None and k in owned(case)))
+        clients = rng.permutation(sorted(k for k in newest if k is not None and k in parts))
         for client in sorted(clients[: settings.clients].tolist()):
-            model, own = newest[client], owned(case)[client]
+            model, own = newest[client], parts[client]
             plants = _plants(own, lab.method.config, rng)
             if not case.parts:
                 plants += _curve(
@@ -121,15 +122,21 @@ def _curve(own: Index, config: LocalConfig, wanted: set[int], rng: np.random.Gen
 def _begun(recorded: Sequence[Artifact], model: Artifact) -> Message:
     """What its sender had received that round; in a relay, the model it was handed is where it began."""
     found = received(recorded, model)
-    if model.kind == Kind.RELAY_MODEL:
-        handed = [
-            a
-            for a in recorded
-            if a.kind == model.kind and a.round == model.round and str(model.sender) in a.seen_by
-        ]
-        for a in handed:
-            found[Kind.GLOBAL_MODEL] = {k: torch.from_numpy(np.array(v)) for k, v in a.payload.items()}
+    for a in _find_handed(recorded, model):
+        found[Kind.GLOBAL_MODEL] = {k: torch.from_numpy(np.array(v)) for k, v in a.payload.items()}
     return found
+
+
+def _can_begin(recorded: Sequence[Artifact], model: Artifact) -> bool:
+    """Whether the model that its sender began with was recorded."""
+    return bool(_find_handed(recorded, model)) or has_received_model(recorded, model)
+
+
+def _find_handed(recorded: Sequence[Artifact], model: Artifact) -> list[Artifact]:
+    """In a relay, the models that its sender was handed that round."""
+    if model.kind != Kind.RELAY_MODEL:
+        return []
+    return index(recorded).select(round=model.round, kind=model.kind, seen_by=(str(model.sender),))
 
 
 def _mislabelled(data: Data, chosen: Index) -> Data:

@@ -7,6 +7,7 @@ data. The auditor therefore replays the prototype of n of a client's own images,
 
 from collections.abc import Sequence
 
+from fedaudit.attacks.evaluation.artifacts import index
 from fedaudit.audit.case.case import Case
 from fedaudit.audit.controls.lab import Lab, Replays
 from fedaudit.audit.controls.prototypes import cells, senders, sent_prototype
@@ -21,6 +22,7 @@ def plant(case: Case, recorded: Sequence[Artifact], settings: Replay) -> Replays
     As many of each n as settings.groups, spread over settings.clients clients and their classes. Empty
     where clients cannot be played, or no prototypes were recorded together with a model of that round.
     """
+    recorded = index(recorded)
     made, lab, latest = Replays(), Lab.of(case), senders(case, recorded)
     if lab is None or not latest:
         return made

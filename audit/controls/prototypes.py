@@ -17,8 +17,9 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
+from fedaudit.attacks.evaluation.artifacts import index
 from fedaudit.audit.case.case import Case
-from fedaudit.audit.controls.lab import Lab, Replays, owned, received
+from fedaudit.audit.controls.lab import Lab, Replays, has_received_model, owned, received
 from fedaudit.audit.settings.controls import Replay
 from fedaudit.fl.artifact import Artifact
 from fedaudit.fl.data.partition import Index
@@ -43,6 +44,7 @@ def plant(case: Case, recorded: Sequence[Artifact], settings: Replay) -> Replays
     Groups of a size are drawn at random, spread over settings.clients clients and their classes.
     Empty where clients cannot be played, or no prototypes were recorded together with a model of that round.
     """
+    recorded = index(recorded)
     made, lab, latest = Replays(), Lab.of(case), senders(case, recorded)
     if lab is None or not latest:
         return made
@@ -65,8 +67,9 @@ def plant(case: Case, recorded: Sequence[Artifact], settings: Replay) -> Replays
 
 def senders(case: Case, recorded: Sequence[Artifact]) -> dict[int, Artifact]:
     """The latest prototypes of each client that holds something and whose model of that round is known."""
-    found = [a for a in recorded if a.kind == Kind.LOCAL_PROTOTYPES and a.origin == "recorded"]
-    found = [a for a in found if a.sender.index in owned(case) and begun(recorded, a) is not None]
+    recorded, clients = index(recorded), owned(case)
+    found = recorded.select(kind=Kind.LOCAL_PROTOTYPES, origin="recorded")
+    found = [a for a in found if a.sender.index in clients and can_begin(recorded, a)]
     return {a.sender.index: a for a in sorted(found, key=lambda a: a.round) if a.sender.index is not None}
 
 
@@ -76,9 +79,7 @@ def begun(recorded: Sequence[Artifact], sent: Artifact) -> Message | None:
     A client that uploads none plays from what it received. None where neither is known.
     """
     before = received(recorded, sent)
-    for a in recorded:
-        if (a.sender, a.round, a.origin) != (sent.sender, sent.round, "recorded") or a.kind not in UPDATES:
-            continue
+    for a in find_updates(recorded, sent):
         own = {k: torch.from_numpy(np.array(v)) for k, v in a.payload.items()}
         start = before.get(Kind.GLOBAL_MODEL, {})
         if a.kind == Kind.MODEL_DELTA:
@@ -87,6 +88,18 @@ def begun(recorded: Sequence[Artifact], sent: Artifact) -> Message | None:
             own = {k: start[k] + v for k, v in own.items() if k in start}
         return before | {Kind.GLOBAL_MODEL: {**start, **own}}
     return before if Kind.GLOBAL_MODEL in before else None
+
+
+def can_begin(recorded: Sequence[Artifact], sent: Artifact) -> bool:
+    """Whether begun() knows what the sender played from."""
+    own = any(a.kind != Kind.MODEL_DELTA for a in find_updates(recorded, sent))
+    return own or has_received_model(recorded, sent)
+
+
+def find_updates(recorded: Sequence[Artifact], sent: Artifact) -> list[Artifact]:
+    """Its sender's own models, and changes of such, of that round."""
+    theirs = index(recorded).select(round=sent.round, sender=sent.sender, origin="recorded")
+    return [a for a in theirs if a.kind in UPDATES]
 
 
 def cells(case: Case, sent: Artifact) -> list[Cell]:

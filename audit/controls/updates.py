@@ -11,13 +11,13 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from fedaudit.attacks.evaluation.artifacts import index
 from fedaudit.attacks.prototypes._weights import uploads as read
 from fedaudit.attacks.updates._gradients import KINDS
 from fedaudit.audit.case.case import Case
-from fedaudit.audit.controls.lab import Lab, Replays, owned, received
+from fedaudit.audit.controls.lab import Lab, Replays, has_received_model, owned, received
 from fedaudit.audit.settings.controls import Replay
 from fedaudit.fl.artifact import Artifact
-from fedaudit.fl.kinds import Kind
 from fedaudit.fl.runtime.streams import Streams
 from fedaudit.fl.wire.protection import published_noise
 
@@ -30,10 +30,10 @@ def plant(case: Case, recorded: Sequence[Artifact], settings: Replay) -> Replays
     `recorded` must hold the broadcasts (every kind on the method's downlink) of the uploads' rounds.
     Empty where the method sends no model, its clients cannot be played, or no broadcast was recorded.
     """
-    made = Replays()
+    made, recorded = Replays(), index(recorded)
     noise = {f"noise_std.{k}": published_noise(case.protections, k) or 0.0 for k in KINDS}
     uploads = [a for a in read(recorded, noise, KINDS) if a.origin == "recorded"]  # those that attacks read
-    uploads = [a for a in uploads if Kind.GLOBAL_MODEL in received(recorded, a)]
+    uploads = [a for a in uploads if has_received_model(recorded, a)]
     lab = Lab.of(case) if uploads else None
     if lab is None:
         return made

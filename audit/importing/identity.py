@@ -8,6 +8,7 @@ Where the best assignment (Hungarian method) is another one, and that is as unli
 """
 
 import math
+from collections import Counter
 from collections.abc import Mapping
 
 import numpy as np
@@ -44,7 +45,8 @@ def who(case: RecordedCase, latest: list[Artifact]) -> Check:
     held = {k: len(rows) for k, rows in case.parts.items()}
     told = {k: n for k, n in counts.items() if k in held}
     wrong = [k for k, n in told.items() if n != held[k]]
-    alone = {k for k, n in told.items() if list(counts.values()).count(n) == 1}  # of all clients that were heard
+    often = Counter(counts.values())
+    alone = {k for k, n in told.items() if often[n] == 1}  # of all clients that were heard
     by_counts = (
         f"{len(told) - len(wrong)} of {len(told)} clients sent the number of examples that their truth has"
     )

@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
+import scipy
 import torch
 from numpy.typing import NDArray
-from scipy.stats import binom
 
 from fedaudit.audit.case.recorded import RecordedCase
 from fedaudit.audit.importing.identity import MOST_CLIENTS, MOST_EXAMPLES, client_models
@@ -48,17 +48,17 @@ def fits(case: RecordedCase, latest: list[Artifact]) -> Check:
     text = f"{whose[0]} named {hits / n:.0%} of {n:,} {whose[1]} right, a constant guess {guess / n:.0%}"
     noised = case.private is not None or any(p.central for p in case.protections)
     noised = noised or any(published_noise(case.protections, k) for k in UPDATES)
-    if not of_clients and float(binom.sf(hits - 1, n, guess / n)) > LEVEL:
+    if not of_clients and float(scipy.stats.binom.sf(hits - 1, n, guess / n)) > LEVEL:
         text += ": a bad model, or labels, their order or the normalisation are not as stated."
         return Check(id=ID, title=TITLE, status="open", text=text)
-    if float(binom.cdf(hits, n, guess / n)) <= LEVEL:
+    if float(scipy.stats.binom.cdf(hits, n, guess / n)) <= LEVEL:
         why = "labels, their order or the normalisation are not as stated"
         text += f": the claimed noise does that, or {why}." if noised else f": {why}."
         return Check(id=ID, title=TITLE, status="open" if noised else "contradicted", text=text)
     if better := _better(case, pairs, losses) if of_clients and not noised else "":
         text += f"; with {better} and not as stated they fit better on every client: it is not theirs."
         return Check(id=ID, title=TITLE, status="contradicted", text=text)
-    if float(binom.sf(hits - 1, n, guess / n)) <= LEVEL:
+    if float(scipy.stats.binom.sf(hits - 1, n, guess / n)) <= LEVEL:
         return Check(id=ID, title=TITLE, status="holds", text=f"{text}.")
     return Check(id=ID, title=TITLE, status="open", text=f"{text}: that does not tell.")
 

@@ -46,7 +46,8 @@ def summary(inbox: Path) -> Iterator[str]:
     yield f"attacks that find something to read: {len(able)} of {len(cards)}" + (
         f": {', '.join(able)}" if able else ""
     )
-    follows = sum(t + 1 in {x["round"] for x in down} for t in per_round)
+    begun = {x["round"] for x in down}
+    follows = sum(t + 1 in begun for t in per_round)
     yield (
         f"the server's model can be recomputed in {follows} of {len(per_round)} rounds; that needs the model "
         "before and after, and every upload"

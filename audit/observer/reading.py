@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from fedaudit.attacks.evaluation.artifacts import Artifacts
 from fedaudit.fl.artifact import Array, Artifact
 from fedaudit.fl.kinds import Kind
 
@@ -30,11 +31,11 @@ class _Payload(Mapping[str, Array]):
         return dict, (dict(self._arrays),)
 
 
-def watched(view: Sequence[Artifact], opened: set[Kind]) -> list[Artifact]:
-    """The same artifacts; `opened` gains the kind of each recorded one whose content is read.
+def watched(view: Sequence[Artifact], opened: set[Kind]) -> Artifacts:
+    """The same artifacts, with an index; `opened` gains the kind of each recorded one whose content is read.
 
     Replayed ones are the auditor's: opening them tells nothing of what crossed the wire.
     """
-    return [
+    return Artifacts(
         replace(a, payload=_Payload(a.payload, a.kind, opened)) if a.origin == "recorded" else a for a in view
-    ]
+    )

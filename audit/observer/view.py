@@ -6,7 +6,7 @@ the card says that they collude.
 """
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from fedaudit.attacks.attack import Card, Images, Knowledge
@@ -53,11 +53,12 @@ def observer(case: Case, artifacts: Sequence[Artifact], card: Card) -> Observer:
     if position == Position.COLLUDING_CLIENTS:
         return Observer(tuple(clients), colluding=True)
     if position == Position.NEXT_CLIENT:
-        return Observer(tuple(p for p in clients if view(artifacts, p, card)))
+        readers = _readers(artifacts, card)
+        return Observer(tuple(p for p in clients if readers.keys() & {str(p), p.role.value}))
     if position == Position.MEDIATOR:
         named = {s for a in artifacts for s in (*a.seen_by, str(a.sender)) if s.startswith(f"{Role.MEDIATOR}/")}
         clients = sorted(map(Party.parse, named))
-    sizes = [sum(a.size_bytes for a in view(artifacts, p, card)) for p in clients]
+    sizes = _sizes(_readers(artifacts, card), clients)
     return Observer((clients[sizes.index(max(sizes))],) if sizes else ())
 
 
@@ -66,20 +67,42 @@ def view(artifacts: Sequence[Artifact], party: Party, card: Card) -> list[Artifa
 
     The next client of a relay is given nothing of its own: it attacks what it was handed.
     """
-    handed = card.threat.position == Position.NEXT_CLIENT
-    return [
-        a
-        for a in artifacts
-        if a.kind in card.reads
-        and ({str(party), party.role.value} & set(a.seen_by) or (a.sender == party and not handed))
-        and (card.control or a.origin == "recorded")
-    ]
+    return seen(artifacts, Observer((party,)), card)
 
 
 def seen(artifacts: Sequence[Artifact], who: Observer, card: Card) -> list[Artifact]:
     """What an observer's parties could read, each artifact once, in the order given."""
-    ids = {a.id for party in who.parties for a in view(artifacts, party, card)}
-    return [a for a in artifacts if a.id in ids]
+    names = {name for p in who.parties for name in (str(p), p.role.value)}
+    own = () if card.threat.position == Position.NEXT_CLIENT else set(who.parties)
+    readable = _readable(artifacts, card)
+    return [a for a in readable if not names.isdisjoint(a.seen_by) or a.sender in own]
+
+
+def _readable(artifacts: Sequence[Artifact], card: Card) -> list[Artifact]:
+    """The artifacts that the card reads, whoever could; replayed ones only for a card with a control."""
+    kinds = set(card.reads)
+    return [a for a in artifacts if a.kind in kinds and (card.control or a.origin == "recorded")]
+
+
+def _readers(artifacts: Sequence[Artifact], card: Card) -> dict[str, list[Artifact]]:
+    """Role or party -> what it could read, or sent itself, of what the card reads."""
+    handed = card.threat.position == Position.NEXT_CLIENT
+    found: dict[str, list[Artifact]] = {}
+    for a in _readable(artifacts, card):
+        sender = () if handed or a.sender.index is None else (str(a.sender),)
+        for name in {*a.seen_by, *sender}:
+            found.setdefault(name, []).append(a)
+    return found
+
+
+def _sizes(readers: Mapping[str, Sequence[Artifact]], parties: Sequence[Party]) -> list[int]:
+    """Bytes in the view of each party; what all of its role could read is added up once."""
+    roles = {p.role.value for p in parties}
+    shared = {role: sum(a.size_bytes for a in readers.get(role, ())) for role in roles}
+    return [
+        shared[p.role.value] + sum(a.size_bytes for a in readers.get(str(p), ()) if p.role.value not in a.seen_by)
+        for p in parties
+    ]
 
 
 def absent(case: Case, artifacts: Sequence[Artifact], found: Sequence[Artifact], card: Card) -> str:
@@ -89,7 +112,8 @@ def absent(case: Case, artifacts: Sequence[Artifact], found: Sequence[Artifact],
     """
     if "architecture" in card.threat.knows and case.make_net is None:
         return "the adversary knows the network's architecture, and nobody stated it to the auditor"
-    missing = [k for k in card.requires if not any(a.kind == k for a in found)]
+    visible = {a.kind for a in found}
+    missing = [k for k in card.requires if k not in visible]
     if not card.requires and not found:  # it reads what there is of several kinds, and there is none
         missing = list(card.reads)
     if not missing:

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from fedaudit.attacks.attack import Attack, Card, Claim, Knowledge
+from fedaudit.attacks.evaluation.artifacts import index
 from fedaudit.attacks.evidence import Assertion, Evidence, Gallery
 from fedaudit.attacks.updates.label_counts_from_update import LabelCountsFromUpdate
 from fedaudit.audit.case.case import Case
@@ -105,7 +106,7 @@ class Bench:
         return [*self._recorded[card.rounds], *planted.artifacts]
 
 
-def _recorded(case: Case, cards: Sequence[Card]) -> list[Artifact]:
+def _recorded(case: Case, cards: Sequence[Card]) -> Sequence[Artifact]:
     """What these attacks read, and what clients received, from which controls train them once more.
 
     An attack that needs a kind which nobody sent runs on nothing, so nothing is read for it.
@@ -119,7 +120,7 @@ def _recorded(case: Case, cards: Sequence[Card]) -> list[Artifact]:
     kinds = {k for c in cards for k in c.reads}
     if any(c.control for c in cards):
         kinds |= set(case.card.downlink)
-    return messages(case.artifacts, kinds, cards[0].rounds)
+    return index(messages(case.artifacts, kinds, cards[0].rounds))
 
 
 def plant(name: str, case: Case, recorded: Sequence[Artifact], settings: Replay) -> Replays:
@@ -185,13 +186,13 @@ def _measured(attack: Attack, claim: Claim, truth: KnownTruth, rng: np.random.Ge
     }
 
 
-def _told(attack: Attack, view: Sequence[Artifact], knowledge: Knowledge, bench: Bench) -> list[Artifact]:
+def _told(attack: Attack, view: Sequence[Artifact], knowledge: Knowledge, bench: Bench) -> Sequence[Artifact]:
     """What clients sent of whom the auditor was told, and what the auditor planted; empty where the attack cannot
     run on that."""
     targets = attack.card.targets
-    told = [a for a in view if a.kind not in targets or bench.truth.told(a)]
+    told = index(a for a in view if a.kind not in targets or bench.truth.told(a))
     able = any(a.kind in targets for a in told) and not attack.not_applicable(told, knowledge)
-    return told if able else []
+    return told if able else ()
 
 
 def _unverified(

@@ -1,6 +1,6 @@
 """Phase: attacks on the model by rules of the server, each pair a run folder under matrix/.
 
-Leaves evidence/matrix.json, and what audit/phases/absence.py leaves. Cells continue after a kill, and finished
+Leaves evidence/matrix.json, and what audit/phases/dropout.py leaves. Cells continue after a kill, and finished
 ones are not run again; those that an attack or a rule does not apply to are named with the reason.
 """
 
@@ -8,13 +8,12 @@ from collections.abc import Callable
 
 from fedaudit.audit.case.run_folder import RunDir
 from fedaudit.audit.case.sharing import sharing
-from fedaudit.audit.phases import absence
+from fedaudit.audit.phases import dropout
 from fedaudit.audit.phases.cells import Failure, cells_of, run_cells
 from fedaudit.audit.phases.failures import reasons
-from fedaudit.audit.robustness.bisect import further
-from fedaudit.audit.robustness.outcome import Outcome
-from fedaudit.audit.robustness.plan import Place, places
-from fedaudit.audit.robustness.table import table
+from fedaudit.audit.robustness.finished_runs import FinishedRun
+from fedaudit.audit.robustness.plan import Place, plan_matrix
+from fedaudit.audit.robustness.table import plan_bisection, tabulate
 from fedaudit.audit.settings.config import Config
 from fedaudit.fl.runtime import durable, workers
 from fedaudit.reports.robustness import Robustness
@@ -30,14 +29,14 @@ def run(run: RunDir, config: Config, progress: Progress) -> None:
     if config.matrix is None:
         durable.remove(run.evidence / FILE)
     else:
-        run.write(run.evidence / FILE, measured(run, config, progress).model_dump_json(indent=1).encode())
-    absence.run(run, config, progress)
+        run.write(run.evidence / FILE, measure(run, config, progress).model_dump_json(indent=1).encode())
+    dropout.run(run, config, progress)
     progress("matrix", 1, 1)
 
 
-def measured(run: RunDir, config: Config, progress: Progress) -> Robustness:
+def measure(run: RunDir, config: Config, progress: Progress) -> Robustness:
     """The whole matrix of a run; raises UserError where none of its runs came to an end."""
-    todo, ended, failures = places(config), dict[Place, Outcome](), list[Failure]()
+    todo, ended, failures = plan_matrix(config), dict[Place, FinishedRun](), list[Failure]()
     ran = dict[str, Place]()
     while True:
         wanted = {p.folder: p for p in todo}
@@ -45,10 +44,10 @@ def measured(run: RunDir, config: Config, progress: Progress) -> Robustness:
         ran |= wanted
         failures += run_cells(cells, progress)
         failed = {f.name for f in failures}
-        ended |= {wanted[c.name]: Outcome(c.config, c.folder) for c in cells if c.name not in failed}
+        ended |= {wanted[c.name]: FinishedRun(c.config, c.folder) for c in cells if c.name not in failed}
         with workers.one_thread(), sharing():
-            made = table(ended, reasons(failures))
-        todo = further(config, made.cells, ran) if config.matrix and config.matrix.breakdown else []
+            made = tabulate(ended, reasons(failures))
+        todo = plan_bisection(config, made.cells, ran) if config.matrix and config.matrix.breakdown else []
         if not todo:
             return made
 

@@ -15,18 +15,17 @@ from fedaudit.audit.case.run_folder import RunDir, sha256
 from fedaudit.audit.case.schemas import Environment, IssueFile
 from fedaudit.audit.claims.report import score_files
 from fedaudit.audit.observer.reach import observed
-from fedaudit.audit.phases import absence as absence_phase
+from fedaudit.audit.phases import dropout as dropout_phase
 from fedaudit.audit.phases import matrix as matrix_phase
 from fedaudit.audit.phases.attack import load_claimed, load_evidence
 from fedaudit.audit.phases.choice import Choice, choose
 from fedaudit.audit.phases.plan import read_phases
 from fedaudit.audit.phases.variants import results
-from fedaudit.audit.robustness.absent import subjects as absent
-from fedaudit.audit.robustness.contradicted import Contradicted
-from fedaudit.audit.robustness.figures import absence_curves, breakdown_curves, moved_prototypes
+from fedaudit.audit.robustness.claimed_counts import Contradicted
+from fedaudit.audit.robustness.dropout import make_dropout_subjects
+from fedaudit.audit.robustness.figures import plot_breakdown, plot_dropout, plot_moved_prototypes
 from fedaudit.audit.robustness.lints import pitfalls
-from fedaudit.audit.robustness.subjects import grade
-from fedaudit.audit.robustness.subjects import subjects as under_attack
+from fedaudit.audit.robustness.subjects import grade, make_matrix_subjects
 from fedaudit.audit.settings.config import Config
 from fedaudit.audit.verdict.accounts import NoiseAudit, bounds, contradictions, flaws, misstatements
 from fedaudit.audit.verdict.clock import by_device, by_time, compared, last_round
@@ -128,11 +127,11 @@ def derive(run: RunDir, config: Config, policy: Policy) -> AuditResult:
     ]
     if matrix := matrix_phase.load(run):
         grade(matrix, policy)
-        subjects += [*under_attack(matrix), *pitfalls(config, matrix)]
+        subjects += [*make_matrix_subjects(matrix), *pitfalls(config, matrix)]
     if claimed := load_claimed(run):
         subjects.append(Contradicted(claimed))
-    if absence := absence_phase.load(run):
-        subjects += absent(absence)
+    if absence := dropout_phase.load(run):
+        subjects += make_dropout_subjects(absence)
     imported = _imported(run) if config.case == "recorded" else None
     subjects += doubts(imported) if imported else []
     findings = [qualified(judged(subject, policy), imported) for subject in subjects]
@@ -148,8 +147,8 @@ def derive(run: RunDir, config: Config, policy: Policy) -> AuditResult:
     images = [g for subject, finding in of_attacks for g in subject.galleries(finding)]
     figures = [c for subject, finding in of_attacks for c in subject.figures(finding)]
     figures += over_rounds(releases, budgets, config.delta)
-    figures += [*breakdown_curves(matrix), *moved_prototypes(matrix)] if matrix else []
-    figures += absence_curves(absence) if absence else []
+    figures += [*plot_breakdown(matrix), *plot_moved_prototypes(matrix)] if matrix else []
+    figures += plot_dropout(absence) if absence else []
     findings = worst_first(findings)
     result = AuditResult(
         title=config.title,

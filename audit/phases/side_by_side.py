@@ -109,9 +109,7 @@ def _context() -> Any:
         return multiprocessing.get_context("spawn")
     context = multiprocessing.get_context("forkserver")
     # What takes seconds to import is imported once
-    context.set_forkserver_preload(
-        ["fedaudit.audit.phases.cells", "fedaudit.audit.phases.attack", "torch._dynamo"]
-    )
+    context.set_forkserver_preload(["fedaudit.audit.phases.cells", "fedaudit.audit.phases.attack"])
     return context
 
 

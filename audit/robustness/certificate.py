@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from scipy import stats
+import scipy
 
 from fedaudit.attacks import stats as intervals
 from fedaudit.audit.case.case import Case
@@ -31,7 +31,7 @@ ALPHAS = np.arange(0.0, 30.05, 0.1)
 STEP = 1e-3  # of the discretised privacy loss; rounded up, so that the ceiling is never too low
 
 
-def certificate(
+def certify(
     before: Sequence[float],
     after: Sequence[float],
     trials: int,
@@ -43,19 +43,19 @@ def certificate(
 
     `trials` is how many test images a score is the share of: none of them in any seed is no probability of 0.
     """
-    clean, attacked = highest(before, trials), _interval(after)
+    clean, attacked = bound_score(before, trials), _interval(after)
     return Certificate(
         malicious=malicious,
         seeds=len(after),
         clean=float(np.mean(before)),
         measured=float(np.mean(after)),
         interval=attacked,
-        ceiling=ceiling(clean, releases, malicious),
+        ceiling=compute_ceiling(clean, releases, malicious),
         **words,
     )
 
 
-def highest(values: Sequence[float], trials: int) -> float:
+def bound_score(values: Sequence[float], trials: int) -> float:
     """The upper end of a score's expectation: Student's over seeds, and at least the exact one over images."""
     over_seeds, total = _interval(values), trials * len(values)
     exact = intervals.clopper_pearson(float(np.sum(values)) * trials, total)[1]
@@ -69,14 +69,14 @@ def _interval(values: Sequence[float]) -> tuple[float, float] | None:
     return max(0.0, low), min(1.0, high)
 
 
-def absent(case: Case, releases: Sequence[Release], rounds: int) -> str:
+def explain_missing(case: Case, releases: Sequence[Release], rounds: int) -> str:
     """Why there is no certificate, as a phrase; empty where there is one."""
     central = [p for p in case.protections if p.central]
     if not central:
         return "no noise of the server bounds what a client changes"
     if any(p.hides_single_uploads() for p in case.protections):
         return "the server reads sums alone, so it cannot clip what a malicious client sends"
-    lines = noised(releases)
+    lines = select_noised(releases)
     if len({r.round for r in lines}) < rounds:
         return f"the ledger has a noised model for {len({r.round for r in lines})} of {rounds} rounds"
     if any(r.derived != "clip" or not r.clip_norm for r in lines):
@@ -84,35 +84,35 @@ def absent(case: Case, releases: Sequence[Release], rounds: int) -> str:
     return ""
 
 
-def noised(releases: Sequence[Release]) -> list[Release]:
+def select_noised(releases: Sequence[Release]) -> list[Release]:
     """Releases of the model with the server's noise."""
     return [r for r in releases if r.kind == Kind.GLOBAL_MODEL and r.noise_std > 0]
 
 
-def ceiling(clean: float, releases: Sequence[Release], k: int) -> float:
+def compute_ceiling(clean: float, releases: Sequence[Release], k: int) -> float:
     """The highest expected score that k malicious clients can reach where it is `clean` with them honest."""
     if not 0 <= clean <= 1:
         raise ValueError(f"a score lies between 0 and 1, not {clean}")
-    ratios = [(2 * (r.clip_norm or math.inf) / r.noise_std, r) for r in noised(releases)]
+    ratios = [(2 * (r.clip_norm or math.inf) / r.noise_std, r) for r in select_noised(releases)]
     if all(r.sampling == "poisson" and not r.coin for _, r in ratios) and ratios:
-        return by_alpha(clean, drawn(Counter((ratio, r.sample_rate) for ratio, r in ratios), k))
-    return gaussian(clean, k * math.sqrt(sum(ratio**2 for ratio, _ in ratios)))
+        return minimise(clean, compose(Counter((ratio, r.sample_rate) for ratio, r in ratios), k))
+    return shift_gaussian(clean, k * math.sqrt(sum(ratio**2 for ratio, _ in ratios)))
 
 
-def gaussian(clean: float, mu: float) -> float:
+def shift_gaussian(clean: float, mu: float) -> float:
     """Phi(Phi^-1(clean) + mu); 0 and 1 stay where they are only where nothing can change."""
     if mu == math.inf or clean == 1:
         return 1.0
-    return float(stats.norm.cdf(stats.norm.ppf(clean) + mu)) if clean else 0.0
+    return float(scipy.stats.norm.cdf(scipy.stats.norm.ppf(clean) + mu)) if clean else 0.0
 
 
-def drawn(rounds: Counter[tuple[float, float]], k: int) -> list[float]:
+def compose(rounds: Counter[tuple[float, float]], k: int) -> list[float]:
     """delta at each of ALPHAS, of rounds counted by (sensitivity over noise of one client, rate)."""
     from dp_accounting.pld import privacy_loss_distribution as pld
 
     total = pld.identity(value_discretization_interval=STEP)
     for (ratio, rate), times in rounds.items():
-        chances = stats.binom.pmf(np.arange(k + 1), k, rate).tolist()
+        chances = scipy.stats.binom.pmf(np.arange(k + 1), k, rate).tolist()
         once = pld.from_mixture_gaussian_mechanism(
             1 / ratio, [float(i) for i in range(k + 1)], chances, value_discretization_interval=STEP
         )
@@ -120,6 +120,6 @@ def drawn(rounds: Counter[tuple[float, float]], k: int) -> list[float]:
     return [float(d) for d in np.asarray(total.get_delta_for_epsilon(ALPHAS.tolist()))]
 
 
-def by_alpha(clean: float, deltas: Sequence[float]) -> float:
+def minimise(clean: float, deltas: Sequence[float]) -> float:
     """The least of e^alpha clean + delta over ALPHAS."""
     return min(1.0, *(math.exp(a) * clean + d for a, d in zip(ALPHAS, deltas, strict=True)))

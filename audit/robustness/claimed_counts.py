@@ -19,7 +19,7 @@ The idea of finding free riders by inference attacks is that of Recasens et al.,
 """
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,6 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedaudit.attacks.attack import Knowledge
+from fedaudit.attacks.evaluation.artifacts import index
 from fedaudit.attacks.prototypes._weights import sent_with, uploads
 from fedaudit.attacks.updates._head import HeadUpdate, head_names, head_updates
 from fedaudit.attacks.updates.label_counts_from_update import LabelCountsFromUpdate
@@ -34,12 +35,15 @@ from fedaudit.audit.case.case import Case
 from fedaudit.audit.case.messages import messages
 from fedaudit.audit.controls.lab import Lab, received
 from fedaudit.audit.observer.view import granted
+from fedaudit.audit.verdict.judge import Fact, Subject, Verdict
 from fedaudit.fl.artifact import SERVER, Artifact
 from fedaudit.fl.clients.client import Reply
 from fedaudit.fl.data.dataset import Data
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.runtime.streams import Streams
 from fedaudit.fl.runtime.tree import to_numpy
+from fedaudit.reports import format as fmt
+from fedaudit.reports.result import Outcome
 from fedaudit.reports.robustness import CheckedCount, CheckedCounts
 
 CLAIMS = (Kind.NUM_EXAMPLES, Kind.PROTO_COUNTS, Kind.LABEL_COUNTS)
@@ -57,6 +61,10 @@ FREE_RIDING, FLIPPED, INFLATION = "a free rider", "false labels", "counts times 
 Values = NDArray[np.float64]
 Index = NDArray[np.int64]
 
+LITTLE = 0.05  # of the length of an honest change: no work was done
+SHORT = 0.75  # of the length of an honest change: less work than was claimed
+MOST_NAMED = 6  # clients that a sentence names
+
 
 @dataclass(frozen=True)
 class Claim:
@@ -73,9 +81,9 @@ def check(case: Case, attack: LabelCountsFromUpdate) -> CheckedCounts:
     if case.artifacts is None:
         return CheckedCounts(reason="no message was recorded")
     read = {*attack.card.reads, *CLAIMS, *case.card.downlink, *case.card.uplink}
-    recorded = messages(case.artifacts, read, "latest")
+    recorded = index(messages(case.artifacts, read, "latest"))
     knowledge, lab = granted(case, attack.card, 0), Lab.of(case)
-    claims = claimed(recorded, knowledge) if knowledge.architecture else []
+    claims = read_claims(recorded, knowledge) if knowledge.architecture else []
     if not claims:
         return CheckedCounts(reason="no client sends its last layer together with a count of examples")
     if not len(case.auxiliary):
@@ -87,12 +95,13 @@ def check(case: Case, attack: LabelCountsFromUpdate) -> CheckedCounts:
     return Bench(case.data, case.auxiliary, case.streams, lab, recorded, knowledge, attack).check(claims)
 
 
-def claimed(recorded: Sequence[Artifact], knowledge: Knowledge) -> list[Claim]:
+def read_claims(recorded: Sequence[Artifact], knowledge: Knowledge) -> list[Claim]:
     """One for each client's latest upload that has the last layer and comes with a count."""
+    recorded = index(recorded)
     heads = {u.artifact: u for u in head_updates(recorded, knowledge)}
     found: dict[int, Claim] = {}
     for a in uploads(recorded, knowledge.training):
-        total, mix = said(a, recorded, knowledge.classes)
+        total, mix = read_count(a, recorded, knowledge.classes)
         if a.id in heads and total is not None:
             assert a.sender.index is not None
             known = found.get(a.sender.index)
@@ -101,8 +110,9 @@ def claimed(recorded: Sequence[Artifact], knowledge: Knowledge) -> list[Claim]:
     return [found[k] for k in sorted(found)]
 
 
-def said(upload: Artifact, view: Sequence[Artifact], classes: int) -> tuple[float | None, Values | None]:
+def read_count(upload: Artifact, view: Sequence[Artifact], classes: int) -> tuple[float | None, Values | None]:
     """(examples, [C] shares of classes) that came with an upload; None for what did not."""
+    view = index(view)
     number = sent_with(upload, Kind.NUM_EXAMPLES, view)
     total = None if number is None else float(number.payload["count"])
     for kind in (Kind.LABEL_COUNTS, Kind.PROTO_COUNTS):
@@ -195,7 +205,7 @@ class Bench:
         lies = {
             INFLATION: self._played(like, rows, "lies", factor=INFLATED),
             FLIPPED: self._played(like, rows, "lies", data=flipped),
-            FREE_RIDING: dataclasses.replace(honest, head=still(honest.head)),
+            FREE_RIDING: dataclasses.replace(honest, head=make_idle(honest.head)),
         }
         return {name: lie for name, lie in lies.items() if lie is not None}
 
@@ -270,14 +280,15 @@ class Bench:
         folder = like.id.rpartition("/")[0]
         own = [
             dataclasses.replace(
-                like, id=f"{folder}/{kind}", kind=kind, payload=_times(kind, to_numpy(payload), factor)
+                like, id=f"{folder}/{kind}", kind=kind, payload=_multiply(kind, to_numpy(payload), factor)
             )
             for kind, payload in sent.items()
         ]
-        view = [*(a for a in self.recorded if a.sender == SERVER), *own]
+        broadcasts = index(self.recorded).select(round=like.round, sender=SERVER)
+        view = index([*broadcasts, *own])
         upload = next(a for a in own if a.kind == like.kind)
         (head,) = head_updates(view, self.knowledge)
-        total, mix = said(upload, view, self.knowledge.classes)
+        total, mix = read_count(upload, view, self.knowledge.classes)
         return Claim(upload, head, len(rows) if total is None else total, mix)
 
     def _reply(self, like: Artifact, rows: Index, *name: str | int, data: Data | None = None) -> Reply:
@@ -295,15 +306,90 @@ class Bench:
         return np.concatenate([np.ravel(np.asarray(head.after[n], np.float64) - head.before[n]) for n in names])
 
 
-def still(head: HeadUpdate) -> HeadUpdate:
+def make_idle(head: HeadUpdate) -> HeadUpdate:
     """The update of a client that did nothing."""
     nothing = np.zeros_like(head.norms)
     bias = None if head.bias is None else nothing
     return dataclasses.replace(head, bias=bias, rows=nothing, norms=nothing, after=head.before)
 
 
-def _times(kind: Kind, payload: dict[str, NDArray[Any]], factor: int) -> dict[str, NDArray[Any]]:
+def _multiply(kind: Kind, payload: dict[str, NDArray[Any]], factor: int) -> dict[str, NDArray[Any]]:
     """What is claimed, times a factor."""
     return {k: v * factor for k, v in payload.items() if k == kind.counted} | {
         k: v for k, v in payload.items() if k != kind.counted
     }
+
+
+@dataclass(frozen=True)
+class Contradicted(Subject):
+    """Every client's claim; named are those that are further from honest ones than honest ones ever are."""
+
+    checked: CheckedCounts
+
+    @property
+    def found(self) -> Sequence[Fact]:
+        return [Fact(measure="contradicted_counts", value=len(self.checked.contradicted))]
+
+    @property
+    def unsettled(self) -> Verdict | None:
+        if self.checked.reason:
+            return Verdict(outcome=Outcome.NOT_APPLICABLE, reason=f"Not checked: {self.checked.reason}.")
+        if self.checked.missed:
+            missed = ", ".join(self.checked.missed)
+            return Verdict(
+                outcome=Outcome.INCONCLUSIVE,
+                reason=f"Planted lies were not told from honest clients here ({missed}), so nobody is named, "
+                "and that means nothing.",
+            )
+        return None
+
+    def words(self, verdict: Verdict) -> Mapping[str, Any]:
+        title = {
+            Outcome.DEMONSTRATED: "Some clients' updates contradict what these clients claim to hold",
+            Outcome.NOT_DEMONSTRATED: "No client's update contradicts what the client claims to hold",
+            Outcome.INCONCLUSIVE: "Whether updates contradict what clients claim to hold could not be told",
+        }
+        return {
+            "id": "claimed-counts",
+            "title": title.get(verdict.outcome, "What clients claim to hold was not compared with their updates"),
+            "source": "robustness",
+            "method": "Claimed counts beside labels read off updates",
+            "reference": "arXiv:2410.05020 (FRIDA), with labels in the place of membership",
+            "summary": self.checked.reason or self._summary(),
+            "does_not_show": "Lies that are smaller than the error of the check, and whether a client that is "
+            "named lies or holds examples unlike the auditor's. What names liars is a leak: the server learns "
+            "the same of honest clients (label_counts_from_update), and secure aggregation takes both away.",
+            "remedy": "Weigh clients alike or cap what they claim (`aggregator: capped_mean`), and look into the "
+            "clients that are named."
+            if verdict.outcome is Outcome.DEMONSTRATED
+            else "",
+        }
+
+    def _summary(self) -> str:
+        c = self.checked
+        named = sorted(c.contradicted, key=lambda x: x.shown)
+        told = [describe_count(x) for x in named[:MOST_NAMED]]
+        more = [f"and {len(named) - MOST_NAMED} more"] if len(named) > MOST_NAMED else []
+        listed = f"{'; '.join([*told, *more])}. " if told else ""
+        left = f" {c.left_out} more were not checked: too few examples to tell, or no time." if c.left_out else ""
+        return (
+            f"{listed}The change of the last layer of {fmt.plural(len(c.clients), 'client')} was compared with "
+            "that of honest clients that hold what is claimed, made of the auditor's own examples. A claim is "
+            f"contradicted where less than {100 * c.floor:.0f} % of that change is seen, or where more than "
+            f"{c.bound:.2f} of its length lies between the two, unless an honest client that holds as much is "
+            f"as far away. {c.probes} honest clients of the auditor showed at least {100 * c.least:.0f} % and "
+            f"were at most {c.worst:.2f} away. Of {c.planted} planted lies {c.planted - len(c.missed)} were "
+            f"seen.{left}"
+        )
+
+
+def describe_count(c: CheckedCount) -> str:
+    """What one client claims and what its update looks like."""
+    if c.length < LITTLE:
+        like = "its update shows next to no training, as of a free rider"
+    elif c.length < SHORT:
+        seen = f"{100 * max(0.0, c.shown):.0f} %"
+        like = f"its update shows {seen} of the change of so many, as with an inflated count"
+    else:
+        like = "its update goes elsewhere than training on these classes does, as with false labels"
+    return f"Client {c.client} claims {c.claimed:,.0f} examples; {like}"

@@ -1,4 +1,4 @@
-"""Figures of a matrix and of absence: accuracy by the number of malicious clients, and by who answers."""
+"""Figures of a matrix and of client dropout: accuracy by the number of malicious clients, and by who answers."""
 
 import math
 from collections import defaultdict
@@ -11,7 +11,7 @@ from fedaudit.reports.result import Figure
 from fedaudit.reports.robustness import MatrixCell, MovedPrototypes, Robustness
 
 
-def breakdown_curves(matrix: Robustness) -> list[Figure]:
+def plot_breakdown(matrix: Robustness) -> list[Figure]:
     """One figure a setting, one line a rule; with several seeds from the lowest to the highest of them."""
     return [
         Figure(
@@ -31,7 +31,7 @@ def breakdown_curves(matrix: Robustness) -> list[Figure]:
     ]
 
 
-def moved_prototypes(matrix: Robustness) -> list[Figure]:
+def plot_moved_prototypes(matrix: Robustness) -> list[Figure]:
     """One figure an attack that forges prototypes: each class from where it was to where it is."""
     return [
         Figure(
@@ -88,7 +88,7 @@ def _chance(matrix: Robustness, setting: str) -> Series:
     return Series(name="chance", x=[0.0, float(most)], y=[100 * matrix.chance] * 2, blind=True)
 
 
-def absence_curves(absence: Absence) -> list[Figure]:
+def plot_dropout(absence: Absence) -> list[Figure]:
     """One figure an axis and measure, one line a method; and recall over rounds where holders leave."""
     pairs = dict.fromkeys((c.axis, c.measure) for c in absence.curves if len(c.x) > 1)
     figures = [

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from fedaudit.attacks import stats
 from fedaudit.attacks.evidence import Baseline, Evidence
-from fedaudit.attacks.poisoning._backdoors import Backdoors
-from fedaudit.audit.robustness.outcome import Labels, Outcome, by_class
+from fedaudit.attacks.poisoning.backdoors import Backdoors
+from fedaudit.audit.robustness.finished_runs import FinishedRun, Labels, score_classes
 from fedaudit.fl.runtime.streams import Streams
 
 Answers = NDArray[np.bool_]
@@ -24,7 +24,11 @@ ONE_SEED = "one seed; the interval is over test images alone"
 
 
 def difference(
-    measure: str, before: Sequence[Outcome], after: Sequence[Outcome], looks: int, blind: Baseline | None = None
+    measure: str,
+    before: Sequence[FinishedRun],
+    after: Sequence[FinishedRun],
+    looks: int,
+    blind: Baseline | None = None,
 ) -> Evidence:
     """Accuracy of `before` minus that of `after`, run by run (the same seeds in the same order)."""
     alpha = stats.corrected(stats.ALPHA, looks)
@@ -33,7 +37,7 @@ def difference(
     return _over_seeds(measure, pairs, len(before[0].labels), looks, [nothing, *([blind] if blind else [])])
 
 
-def worst_class_drop(before: Sequence[Outcome], after: Sequence[Outcome], looks: int) -> Evidence:
+def worst_class_drop(before: Sequence[FinishedRun], after: Sequence[FinishedRun], looks: int) -> Evidence:
     """How much lower the accuracy of the worst class is; which class it is may change."""
     alpha = stats.corrected(stats.ALPHA, looks)
     found = [_worst(b.right, a.right, b.labels, alpha) for b, a in zip(before, after, strict=True)]
@@ -41,7 +45,7 @@ def worst_class_drop(before: Sequence[Outcome], after: Sequence[Outcome], looks:
     return _over_seeds("worst_class_drop", found, len(before[0].labels), looks, [nothing])
 
 
-def worst_client_drop(before: Sequence[Outcome], after: Sequence[Outcome], looks: int) -> Evidence:
+def worst_client_drop(before: Sequence[FinishedRun], after: Sequence[FinishedRun], looks: int) -> Evidence:
     """How much lower the tenth percentile of honest clients' accuracy is, each on its own mix of classes.
 
     With one seed the interval is a paired bootstrap of the test images, class by class.
@@ -54,7 +58,9 @@ def worst_client_drop(before: Sequence[Outcome], after: Sequence[Outcome], looks
     return _over_seeds("worst_client_drop", found, len(before[0].labels), looks, [nothing])
 
 
-def asr(adversary: Backdoors, before: Sequence[Outcome], after: Sequence[Outcome], looks: int) -> Evidence:
+def asr(
+    adversary: Backdoors, before: Sequence[FinishedRun], after: Sequence[FinishedRun], looks: int
+) -> Evidence:
     """Triggered test images of other classes that are taken for the target.
 
     Beside it: what the clean model answers to them, and what the attacked one does to a trigger that nobody
@@ -86,7 +92,7 @@ def asr(adversary: Backdoors, before: Sequence[Outcome], after: Sequence[Outcome
     )
 
 
-def stealth(after: Sequence[Outcome]) -> list[Evidence]:
+def stealth(after: Sequence[FinishedRun]) -> list[Evidence]:
     """Where forged changes stood among the honest, means over rounds and seeds; an honest client is at 0.5.
 
     Intervals reach from the lowest seed to the highest.
@@ -109,7 +115,7 @@ def stealth(after: Sequence[Outcome]) -> list[Evidence]:
     return found
 
 
-def durability(after: Sequence[Outcome], leaves: int | None) -> list[Evidence]:
+def durability(after: Sequence[FinishedRun], leaves: int | None) -> list[Evidence]:
     """Rounds after the attackers left until the backdoor works half as often as when they did.
 
     A run that ends before counts with the rounds it had, and the note says how many of them did. Nothing where
@@ -143,19 +149,19 @@ def halved(successes: Mapping[int, float], leaves: int) -> tuple[int, bool] | No
     return (later[-1] - leaves + 1, True) if gone is None else (gone - leaves + 1, False)
 
 
-def success(adversary: Backdoors, run: Outcome) -> float:
+def success(adversary: Backdoors, run: FinishedRun) -> float:
     """Share of triggered test images of other classes that this model takes for the target."""
     return float(_hits(adversary, run).mean())
 
 
-def _hits(adversary: Backdoors, run: Outcome, elsewhere: bool = False) -> Answers:
+def _hits(adversary: Backdoors, run: FinishedRun, elsewhere: bool = False) -> Answers:
     """Of test images of other classes, with the trigger, which are taken for the target."""
     target = int(adversary.config.target)
     found: Answers = (run.triggered(adversary, elsewhere) == target)[run.labels != target]
     return found
 
 
-def changed_by_counts(before: Sequence[Outcome], after: Sequence[Outcome], looks: int) -> Evidence:
+def changed_by_counts(before: Sequence[FinishedRun], after: Sequence[FinishedRun], looks: int) -> Evidence:
     """Test images whose answer differs: whether a claimed count moved anything."""
     moved = [b.answers != a.answers for b, a in zip(before, after, strict=True)]
     total, size = float(sum(m.sum() for m in moved)), sum(map(len, moved))
@@ -169,7 +175,7 @@ def changed_by_counts(before: Sequence[Outcome], after: Sequence[Outcome], looks
     )
 
 
-def detected(after: Sequence[Outcome], looks: int) -> list[Evidence]:
+def detected(after: Sequence[FinishedRun], looks: int) -> list[Evidence]:
     """Of the malicious who were heard, those the rule dropped or weighed below half; and of the honest.
 
     The baseline drops as many at random.
@@ -211,7 +217,7 @@ def _paired(before: Answers, after: Answers, alpha: float) -> stats.Estimate:
 def _worst(before: Answers, after: Answers, labels: Labels, alpha: float) -> stats.Estimate:
     """The worst class before minus the worst after, which may be another; paired where it is the same."""
     classes = np.unique(labels)
-    first, second = (labels == classes[int(np.argmin(by_class(right, labels)))] for right in (before, after))
+    first, second = (labels == classes[int(np.argmin(score_classes(right, labels)))] for right in (before, after))
     if (first == second).all():
         return _paired(before[first], after[first], alpha)
     hits = int(before[first].sum()), int(first.sum()), int(after[second].sum()), int(second.sum())

@@ -78,7 +78,7 @@ class Place:
         return {"rounds": "last", "clients": "all", "kinds": kinds}
 
 
-def places(config: Config) -> list[Place]:
+def plan_matrix(config: Config) -> list[Place]:
     """Every run of the config's matrix, clean ones first; raises UserError where a plugin cannot be loaded."""
     matrix = config.matrix
     assert matrix is not None
@@ -110,8 +110,8 @@ def _settings(config: Config, matrix: Matrix) -> dict[str, dict[str, Any]]:
     protections = [p.model_dump() for p in config.protections]
     parts = matrix.partitions or (AttackSpec(name=split.name, settings=split.settings),)
     return {
-        "-".join([fit(method), fit(part), *map(fit, more)]): {
-            "method": laid_over(config.method, method),
+        "-".join([label_of(method), label_of(part), *map(label_of, more)]): {
+            "method": keep_settings(config.method, method),
             "federation.partition": {"name": part.name, **part.settings},
             "protections": [*protections, *({"name": p.name, **p.settings} for p in more)],
         }
@@ -121,7 +121,7 @@ def _settings(config: Config, matrix: Matrix) -> dict[str, dict[str, Any]]:
     }
 
 
-def laid_over(own: PluginSpec, other: AttackSpec) -> dict[str, Any]:
+def keep_settings(own: PluginSpec, other: AttackSpec) -> dict[str, Any]:
     """Another method with the audit's own settings, as far as it has them: as many rounds, as large steps."""
     known = {f.name for f in dataclasses.fields(catalog.load("methods", other.name).Config)}
     shared = {k: v for k, v in own.settings.items() if k in known}
@@ -133,21 +133,23 @@ def _rules(matrix: Matrix, malicious: int) -> list[Rule]:
     for spec in matrix.aggregators:
         plain = {"name": spec.name, **spec.settings}
         if not _assumes(spec):
-            rules.append(Rule(name=fit(spec), family=fit(spec), aggregator=plain, assumed=spec.settings.get("f")))
+            rules.append(
+                Rule(name=label_of(spec), family=label_of(spec), aggregator=plain, assumed=spec.settings.get("f"))
+            )
             continue
         told = {"true": (malicious, "m"), "half": (malicious // 2, "m / 2")}
         for f, words in (told.get(str(a), (int(a) if isinstance(a, int) else 0, str(a))) for a in matrix.assumed):
-            name, family = f"{fit(spec)}-f{f}", f"{fit(spec)} (f = {words})"
+            name, family = f"{label_of(spec)}-f{f}", f"{label_of(spec)} (f = {words})"
             rules.append(Rule(name=name, family=family, aggregator={**plain, "f": f}, assumed=f))
     for spec in matrix.prototype_aggregators:
-        name = f"prototypes-{fit(spec)}"
+        name = f"prototypes-{label_of(spec)}"
         rules.append(Rule(name=name, family=name, prototypes={"name": spec.name, **spec.settings}))
     return rules
 
 
 def _attackers(matrix: Matrix, rule: Rule, ratio: float) -> dict[str, Mapping[str, Any] | None]:
     """Who attacks under a rule, by label; `ratio` clients are there for each malicious one."""
-    own = {fit(s): {"name": s.name, **s.settings} for s in matrix.adversaries}
+    own = {label_of(s): {"name": s.name, **s.settings} for s in matrix.adversaries}
     controls: dict[str, Mapping[str, Any]] = {IDLE: {"name": "free_rider", "mode": "zero"}}
     if rule.name == "mean":
         controls[PLANTED] = {"name": "ipm", "tau": MARGIN * (ratio + 1)}
@@ -160,12 +162,12 @@ def _assumes(spec: AttackSpec) -> bool:
     return "f" not in spec.settings and any(f.name == "f" for f in dataclasses.fields(declared))
 
 
-def fit(spec: AttackSpec) -> str:
+def label_of(spec: AttackSpec) -> str:
     """What an entry is called in names of folders."""
     return spec.id or spec.fit_id
 
 
-def title(adversary: Mapping[str, Any]) -> str:
+def describe(adversary: Mapping[str, Any]) -> str:
     """An adversary in words, with what it is set to."""
     settings = {
         k: v for k, v in adversary.items() if k not in ("name", "id", "clients", "share") and v is not None

@@ -191,7 +191,7 @@ class Missing(Subject):
         }
 
 
-def subjects(matrix: Robustness) -> list[Subject]:
+def make_matrix_subjects(matrix: Robustness) -> list[Subject]:
     """Rules by their order in the config, then costs, then what was not run."""
     rules: dict[tuple[str, str], list[MatrixCell]] = {}
     for cell in (c for c in matrix.cells if not c.bisected):

@@ -1,33 +1,52 @@
-"""Table: finished runs of a matrix to its cells, each with what was measured and beside what."""
+"""Table: finished runs of a matrix to its cells, each with what was measured and beside what.
+
+Bisection tries further numbers of malicious clients until it is known how few of them break each rule. Only the
+attack that hurt a rule most at the largest number tried is run, up to the largest minority; a rule that breaks at
+some number is taken to break at every larger one.
+"""
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from fedaudit.attacks.evidence import Baseline, Evidence
-from fedaudit.attacks.poisoning._backdoors import Backdoors
+from fedaudit.attacks.poisoning.backdoors import Backdoors
 from fedaudit.audit.case.simulated import plugin
 from fedaudit.audit.robustness import measures
-from fedaudit.audit.robustness.advice import advice, breakdown
-from fedaudit.audit.robustness.certificate import certificate
-from fedaudit.audit.robustness.gallery import triggered
-from fedaudit.audit.robustness.needs import needs
-from fedaudit.audit.robustness.outcome import Outcome
-from fedaudit.audit.robustness.plan import CONTROLS, IDLE, PLANTED, Place, title
-from fedaudit.audit.robustness.prototypes import moved
+from fedaudit.audit.robustness.certificate import certify
+from fedaudit.audit.robustness.finished_runs import FinishedRun, show_moved_prototypes, show_triggers
+from fedaudit.audit.robustness.plan import CONTROLS, IDLE, PLANTED, Place, Rule, describe, label_of, plan_matrix
 from fedaudit.audit.settings import catalog
+from fedaudit.audit.settings.config import Config
 from fedaudit.audit.settings.spec import PluginSpec
 from fedaudit.audit.verdict.taxonomy import sort_of, taxa
+from fedaudit.fl.aggregation.aggregator import Aggregator
+from fedaudit.fl.kinds import Kind
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.threats.adversary import Adversary as Attacker
-from fedaudit.reports.robustness import Adversary, Certificate, DefenceCost, MatrixCell, NotRun, Robustness
+from fedaudit.reports.robustness import (
+    Adversary,
+    Breakdown,
+    Certificate,
+    DefenceCost,
+    MatrixCell,
+    Needs,
+    NotRun,
+    Robustness,
+)
 
 COUNTS = "count_inflation"
 
+MODELS = (Kind.LOCAL_MODEL, Kind.MODEL_DELTA, Kind.NORMALIZED_DELTA, Kind.GRADIENT)
+PROTOTYPES = (Kind.LOCAL_PROTOTYPES, Kind.PROTO_COUNTS)
 
-def table(outcomes: Mapping[Place, Outcome], not_run: Sequence[NotRun]) -> Robustness:
+KEPT = 0.9  # of the clean accuracy; below that a rule counts as broken
+
+
+def tabulate(outcomes: Mapping[Place, FinishedRun], not_run: Sequence[NotRun]) -> Robustness:
     """Every measure of every cell; raises UserError where no run came to its end."""
     if not outcomes:
         raise UserError("no run of the matrix came to its end: " + "; ".join(n.reason for n in not_run))
@@ -48,7 +67,7 @@ def table(outcomes: Mapping[Place, Outcome], not_run: Sequence[NotRun]) -> Robus
         clean = columns.get(("", 0), {})
         if not clean:
             continue
-        costs = _cost(outcomes, clean, mean if rule != "mean" else {}, len(by_rule))
+        costs = _measure_cost(outcomes, clean, mean if rule != "mean" else {}, len(by_rule))
         if not next(iter(clean.values())).bisected:
             made.costs.append(costs)
         looks = sum(adversary not in ("", *CONTROLS) for adversary, _ in columns) or 1
@@ -56,22 +75,22 @@ def table(outcomes: Mapping[Place, Outcome], not_run: Sequence[NotRun]) -> Robus
             if set(runs) - set(clean) or adversary in ("", IDLE):
                 continue
             idle = columns.get((IDLE, malicious), {})
-            cell = _cell(outcomes, runs, clean, idle, made.clients, looks)
+            cell = _measure_cell(outcomes, runs, clean, idle, made.clients, looks)
             (made.planted if adversary == PLANTED else made.cells).append(cell)
             if not (adversary == PLANTED or cell.bisected):
-                made.certificates += _certificates(outcomes, runs, clean, cell)
+                made.certificates += _certify(outcomes, runs, clean, cell)
             spec = next(iter(runs.values())).changes["adversary"]
-            made.adversaries.setdefault(adversary, _card(spec))
-    made.bypassed = _bypassed(outcomes)
-    made.needs = needs([p.rule for p in outcomes])
-    made.triggered, made.prototypes = triggered(outcomes), moved(outcomes)
-    made.breakdown, made.advice = breakdown(made.cells), advice(made)
+            made.adversaries.setdefault(adversary, _describe(spec))
+    made.bypassed = _list_bypassed(outcomes)
+    made.needs = list_needs([p.rule for p in outcomes])
+    made.triggered, made.prototypes = show_triggers(outcomes), show_moved_prototypes(outcomes)
+    made.breakdown, made.advice = find_breakdowns(made.cells), give_advice(made)
     made.uncertified = "" if made.certificates else first.uncertified
     return made
 
 
-def _cost(
-    outcomes: Mapping[Place, Outcome], clean: Mapping[int, Place], mean: Mapping[int, Place], looks: int
+def _measure_cost(
+    outcomes: Mapping[Place, FinishedRun], clean: Mapping[int, Place], mean: Mapping[int, Place], looks: int
 ) -> DefenceCost:
     place, runs = next(iter(clean.values())), [outcomes[p] for p in clean.values()]
     evidence: list[Evidence] = []
@@ -88,8 +107,8 @@ def _cost(
     )
 
 
-def _cell(
-    outcomes: Mapping[Place, Outcome],
+def _measure_cell(
+    outcomes: Mapping[Place, FinishedRun],
     runs: Mapping[int, Place],
     clean: Mapping[int, Place],
     idle: Mapping[int, Place],
@@ -111,7 +130,7 @@ def _cell(
         measures.exactly("honest_share", 1 - place.malicious / clients),
     ]
     spec = place.changes["adversary"]
-    attacker = _attacker(spec)
+    attacker = _make_attacker(spec)
     if isinstance(attacker, Backdoors):
         found.append(measures.asr(attacker, before, after, looks))
         found += measures.durability(after, attacker.config.leaves)
@@ -125,7 +144,7 @@ def _cell(
         family=place.rule.family,
         assumed=place.rule.assumed,
         adversary=place.adversary,
-        title=("planted fault: " if place.adversary == PLANTED else "") + title(spec),
+        title=("planted fault: " if place.adversary == PLANTED else "") + describe(spec),
         malicious=place.malicious,
         accuracy=float(np.mean([r.accuracy for r in after])),
         clean=float(np.mean([r.accuracy for r in before])),
@@ -136,8 +155,8 @@ def _cell(
     )
 
 
-def _certificates(
-    outcomes: Mapping[Place, Outcome], runs: Mapping[int, Place], clean: Mapping[int, Place], cell: MatrixCell
+def _certify(
+    outcomes: Mapping[Place, FinishedRun], runs: Mapping[int, Place], clean: Mapping[int, Place], cell: MatrixCell
 ) -> list[Certificate]:
     """Errors, and a backdoor's success, beside what the ledger lets any attack reach; none without its noise."""
     after, before = [outcomes[p] for p in runs.values()], [outcomes[clean[s]] for s in runs]
@@ -145,7 +164,7 @@ def _certificates(
         return []
     labels = after[0].labels
     scores = {"errors": ([1 - r.accuracy for r in before], [1 - r.accuracy for r in after], len(labels))}
-    attacker = _attacker(next(iter(runs.values())).changes["adversary"])
+    attacker = _make_attacker(next(iter(runs.values())).changes["adversary"])
     if isinstance(attacker, Backdoors):
         clean_success, success = ([measures.success(attacker, r) for r in some] for some in (before, after))
         others = int((labels != int(attacker.config.target)).sum())
@@ -157,12 +176,12 @@ def _certificates(
         "folders": cell.folders,
     }
     return [
-        certificate(*values, after[0].releases, cell.malicious, score=score, **words)
+        certify(*values, after[0].releases, cell.malicious, score=score, **words)
         for score, values in scores.items()
     ]
 
 
-def _bypassed(outcomes: Mapping[Place, Outcome]) -> dict[str, list[str]]:
+def _list_bypassed(outcomes: Mapping[Place, FinishedRun]) -> dict[str, list[str]]:
     """Setting -> titles of the protections that clients apply themselves, and so malicious ones do not."""
     found = {
         place.setting: [p.title for p in run.case.protections if p.enforced_by == "client"]
@@ -172,20 +191,120 @@ def _bypassed(outcomes: Mapping[Place, Outcome]) -> dict[str, list[str]]:
     return {setting: titles for setting, titles in found.items() if titles}
 
 
-def _attacker(spec: Mapping[str, Any]) -> Attacker:
+def _make_attacker(spec: Mapping[str, Any]) -> Attacker:
     made: Attacker = plugin("adversaries", PluginSpec.model_validate(dict(spec)), "matrix.adversaries")
     return made
 
 
-def _card(spec: Mapping[str, Any]) -> Adversary:
+def _describe(spec: Mapping[str, Any]) -> Adversary:
     made = catalog.load("adversaries", str(spec["name"]))
     card, backdoor = made.card, issubclass(made, Backdoors)
     return Adversary(
         name=str(spec["name"]),
-        title=title(spec),
+        title=describe(spec),
         source=card.source,
         does=card.does,
         remedy=card.remedy,
         threat=card.threat,
         taxonomy=taxa("backdoor" if backdoor else sort_of(str(spec["name"]), "poisoning")),
     )
+
+
+def list_needs(rules: Sequence[Rule]) -> list[Needs]:
+    """What each rule must read of every single client, by its name; nothing where sums are enough.
+
+    Whatever that tells the server is the rule's price.
+    """
+    once = {rule.name: rule for rule in rules}
+    return [
+        Needs(
+            rule=name,
+            kinds=[
+                *(MODELS if _reads_single_uploads(str(rule.aggregator["name"])) else ()),
+                *(PROTOTYPES if _reads_single_uploads(str(rule.prototypes["name"])) else ()),
+            ],
+        )
+        for name, rule in once.items()
+    ]
+
+
+def _reads_single_uploads(rule: str) -> bool:
+    found: type[Aggregator] = catalog.load("aggregators", rule)
+    return found.reads_single_uploads
+
+
+def give_advice(matrix: Robustness) -> list[str]:
+    """One sentence a setting and number of malicious clients, where a rule did better than the mean."""
+    worst: dict[tuple[str, int], dict[str, MatrixCell]] = defaultdict(dict)
+    for cell in matrix.cells:
+        rules = worst[cell.setting, cell.malicious]
+        if cell.rule not in rules or cell.accuracy < rules[cell.rule].accuracy:
+            rules[cell.rule] = cell
+    said = []
+    for (setting, malicious), rules in worst.items():
+        if "mean" not in rules:
+            continue
+        mean, best = rules["mean"], max(rules.values(), key=lambda c: c.accuracy)
+        if best.accuracy <= mean.accuracy:
+            continue
+        who = f"{malicious} of {matrix.clients} clients malicious"
+        cost = next((c.evidence for c in matrix.costs if (c.setting, c.rule) == (setting, best.rule)), [])
+        price = f"; with nobody malicious it costs {100 * cost[0].value:.1f} points" if cost else ""
+        said.append(
+            f"{setting}, {who}: `{best.rule}` kept {100 * best.accuracy:.1f} % under its strongest attack here "
+            f"({best.title}), the mean {100 * mean.accuracy:.1f} % ({mean.title}){price}."
+        )
+    return said
+
+
+def find_breakdowns(cells: Sequence[MatrixCell]) -> list[Breakdown]:
+    """One for each rule: the fewest malicious clients, of those tried, at their strongest attack."""
+    families: dict[tuple[str, str], list[MatrixCell]] = defaultdict(list)
+    for cell in cells:
+        families[cell.setting, cell.family].append(cell)
+    return [
+        Breakdown(
+            setting=setting,
+            family=family,
+            tried=sorted({c.malicious for c in own}),
+            least=[_find_least(own, seed) for seed in range(min(len(c.by_seed) for c in own))],
+        )
+        for (setting, family), own in families.items()
+    ]
+
+
+def _find_least(cells: Sequence[MatrixCell], seed: int) -> int | None:
+    broken = [c.malicious for c in cells if c.by_seed[seed][0] < KEPT * c.by_seed[seed][1]]
+    return min(broken, default=None)
+
+
+def plan_bisection(config: Config, cells: Sequence[MatrixCell], ran: Mapping[str, object]) -> list[Place]:
+    """Runs still to make, by folder none that ran; nothing where every rule's least number is known."""
+    matrix, found = config.matrix, dict[str, Place]()
+    assert matrix is not None
+    for setting, family in dict.fromkeys((c.setting, c.family) for c in cells):
+        own = [c for c in cells if (c.setting, c.family) == (setting, family)]
+        most = max(c.malicious for c in own)
+        worst = min(
+            (c for c in own if c.malicious == most), key=lambda c: c.accuracy / max(c.clean, 1e-12)
+        ).adversary
+        broken = {c.malicious: c.accuracy < KEPT * c.clean for c in own if c.adversary == worst}
+        number = choose_next_number(broken, (config.federation.clients - 1) // 2)
+        if not number:
+            continue
+        spec = next(s for s in matrix.adversaries if label_of(s) == worst)
+        alone = matrix.model_copy(update={"malicious": (number,), "adversaries": (spec,)})
+        for place in plan_matrix(config.model_copy(update={"matrix": alone})):
+            wanted = (place.setting, place.rule.family) == (setting, family)
+            if wanted and place.adversary not in CONTROLS and place.folder not in ran:
+                found[place.folder] = replace(place, bisected=True)
+    return list(found.values())
+
+
+def choose_next_number(broken: Mapping[int, bool], largest: int) -> int | None:
+    """Which number to try next, of known answers; None where the least that breaks it is known, or none does."""
+    low = max((m for m, yes in broken.items() if not yes), default=0)
+    high = min((m for m, yes in broken.items() if yes), default=largest + 1)
+    if high > largest:
+        return largest if low < largest else None
+    return (low + high) // 2 if high - low > 1 else None

@@ -59,7 +59,7 @@ SHELVES = {
 
 
 def names(kind: str) -> list[str]:
-    """Names of all plugins of a kind, from their file names."""
+    """Names of all plugins of a kind, without importing them."""
     return plugin.names(*SHELVES[kind].packages)
 
 
@@ -123,9 +123,9 @@ def entry(kind: str, name: str) -> Entry:
 
 def _entry(name: str, cls: type[Any]) -> Entry:
     card = getattr(cls, "card", cls)
-    # the first line of a plugin file is "Name: what it does, in plain words"
-    lines = (inspect.getdoc(inspect.getmodule(cls)) or inspect.getdoc(cls) or "").splitlines()
-    first = lines[0] if lines else ""
+    # a plugin's file, or its class in a shared file, begins "Name: what it does, in plain words"
+    file = None if plugin.shares_file(cls) else inspect.getdoc(inspect.getmodule(cls))
+    first = " ".join((file or inspect.getdoc(cls) or "").partition("\n\n")[0].split())
     source = getattr(card, "source", "")
     if not source and hasattr(card, "order"):
         source = f"place {card.order}"

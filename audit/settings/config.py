@@ -1,7 +1,7 @@
 """The config of an audit: one YAML file, checked, with a default for everything but the subject.
 
-A plugin is written `name` or `{name: ..., its settings}`. Settings stay free here and are checked
-against the plugin's own Config by audit/settings/resolve.py; names are checked at once, from file names.
+A plugin is written `name` or `{name: ..., its settings}`. Settings stay free here and are checked against the
+plugin's own Config by audit/settings/resolve.py; names are checked at once, without importing a plugin.
 """
 
 from collections.abc import Iterator
@@ -318,7 +318,7 @@ def load(path: Path) -> Config:
     with located(path):
         for kind, where, spec in plugins(config):
             if not spec.foreign:
-                plugin.home(catalog.SHELVES[kind].packages, spec.name, where)
+                plugin.find_module(catalog.SHELVES[kind].packages, spec.name, where)
         rounds = config.method.settings.get("rounds", 1) if config.subject is None else 1
         if type(rounds) is int and rounds > MOST_ROUNDS:
             raise UserError(

@@ -1,8 +1,8 @@
-"""The index of cards: what `fedaudit list` prints, kept in the user's cache folder so that nothing is imported.
+"""The index: what follows from our files alone, kept in the user's cache folder so that nothing is imported.
 
-A list is made by importing plugins, torch among them, and kept with the time and size of every file of ours; it
-is made anew when one of them changes. Without the index, or without a place to keep it, all stays the same but
-the time.
+The cards that `fedaudit list` prints and the defaults of a config are found by importing plugins, and torch with
+them. They are kept with the time and size of every file of ours, and made anew when one of them changes. Without
+the index, or without a place to keep it, all stays the same but the time.
 """
 
 import contextlib
@@ -22,6 +22,7 @@ from fedaudit.fl.runtime.errors import UserError
 ROOT = Path(__file__).parents[2]  # the folder of the package fedaudit
 PACKAGES = ("fl", "attacks", "audit", "reports")
 BROKEN = "cannot be loaded: "
+MOST = 64  # values kept under a name
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,13 +38,30 @@ class Entry:
 
 def entries(kind: str, make: Callable[[], list[Entry]]) -> list[Entry]:
     """The cards of a kind: as kept, or from `make`, which imports the plugins."""
-    file, state = _file(kind), _state()
-    found = _read(file, state) if file else None
-    if found is None:
+    kept = recall(kind, "cards")
+    try:
+        found = [Entry(**fields) for fields in kept] if isinstance(kept, list) else None
+    except TypeError:
+        found = None
+    if found is None or not all(map(_is_card, found)):
         found = make()
-        if file and not any(e.text.startswith(BROKEN) for e in found):  # it may load once something is installed
-            _write(file, {"state": state, "entries": [dataclasses.asdict(e) for e in found]})
+        if not any(e.text.startswith(BROKEN) for e in found):  # it may load once something is installed
+            keep(kind, "cards", [dataclasses.asdict(e) for e in found])
     return found
+
+
+def recall(name: str, key: str) -> Any:
+    """What was kept under a name and a key; None where there is nothing, or it is of other files, or damaged."""
+    return _read(name).get(key)
+
+
+def keep(name: str, key: str, value: Any) -> None:
+    """Keep a plain value for later processes; a folder that cannot be written is no error."""
+    if (file := _file(name)) is not None:
+        newest = list(_read(name).items())[-MOST + 1 :]
+        content = {"state": _state(), "values": dict([(k, v) for k, v in newest if k != key] + [(key, value)])}
+        with contextlib.suppress(UserError):
+            durable.write(file, json.dumps(content).encode())
 
 
 def _state() -> str:
@@ -58,11 +76,11 @@ def _state() -> str:
     return seen.hexdigest()
 
 
-def _file(kind: str) -> Path | None:
-    """Where the cards of a kind are kept; None where the system names no place. One file an installation."""
+def _file(name: str) -> Path | None:
+    """Where values are kept; None where the system names no place. Every installation has files of its own."""
     folder = _cache()
     installation = hashlib.sha256(str(ROOT).encode()).hexdigest()[:12]
-    return folder / "fedaudit" / f"cards-{installation}-{kind}.json" if folder else None
+    return folder / "fedaudit" / f"index-{installation}-{name}.json" if folder else None
 
 
 def _cache() -> Path | None:
@@ -81,22 +99,19 @@ def _cache() -> Path | None:
     return home / ".cache"
 
 
-def _read(file: Path, state: str) -> list[Entry] | None:
-    """What is kept; None where there is nothing, or it is of other files, or damaged."""
+def _read(name: str) -> dict[str, Any]:
+    """All that is kept under a name."""
     try:
-        kept = json.loads(file.read_bytes())
-        if kept["state"] != state:
-            return None
-        found = [Entry(**fields) for fields in kept["entries"]]
+        file = _file(name)
+        kept = json.loads(file.read_bytes()) if file else {}
+        values = kept["values"] if kept and kept["state"] == _state() else {}
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
-        return None
-    texts = [t for e in found for t in (e.name, e.title, e.source, e.text)]
-    more = [t for e in found if isinstance(e.more, dict) for pair in e.more.items() for t in pair]
-    good = all(isinstance(e.more, dict) for e in found) and all(isinstance(t, str) for t in texts + more)
-    return found if good else None
+        return {}
+    return values if isinstance(values, dict) else {}
 
 
-def _write(file: Path, content: dict[str, Any]) -> None:
-    """Whole or not at all; a folder that cannot be written is no error."""
-    with contextlib.suppress(UserError):
-        durable.write(file, json.dumps(content).encode())
+def _is_card(entry: Entry) -> bool:
+    """Whether all fields hold text, as in what was kept by us."""
+    more = entry.more.items() if isinstance(entry.more, dict) else [(0, 0)]
+    texts = (entry.name, entry.title, entry.source, entry.text, *(t for pair in more for t in pair))
+    return all(isinstance(t, str) for t in texts)

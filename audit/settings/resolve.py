@@ -1,12 +1,16 @@
 """A config with every default written out, as the run folder keeps it."""
 
+import hashlib
+import json
 import re
+import sys
 from functools import reduce
 from typing import Any, cast
 
 import yaml
 
-from fedaudit.audit.settings import catalog
+from fedaudit.audit.settings import catalog, index
+from fedaudit.audit.settings.code import named_code
 from fedaudit.audit.settings.config import Config, plugins
 from fedaudit.audit.settings.errors import located
 
@@ -14,8 +18,29 @@ from fedaudit.audit.settings.errors import located
 def resolve(config: Config) -> dict[str, Any]:
     """Every key with its value, plugin settings included, as plain values; imports the plugins.
 
-    Raises UserError where a setting is unknown or out of range. resolve(load(dump(x))) == x.
+    Raises UserError where a setting is unknown or out of range. resolve(load(dump(x))) == x. Where torch is not
+    loaded yet the index is asked first: importing the plugins takes longer than all the rest of a light command.
     """
+    if "torch" in sys.modules or named_code(config):
+        return _resolve(config)
+    found: dict[str, Any] | None = index.recall("resolved", _key(config))
+    if not isinstance(found, dict):
+        found = _resolve(config)
+        keep(config, found)
+    return found
+
+
+def keep(config: Config, resolved: dict[str, Any]) -> None:
+    """Keep what a config resolves to for later processes, unless code of a user's own had a part in it."""
+    if not named_code(config):
+        index.keep("resolved", _key(config), resolved)
+
+
+def _key(config: Config) -> str:
+    return hashlib.sha256(json.dumps(catalog.plain(config.model_dump())).encode()).hexdigest()
+
+
+def _resolve(config: Config) -> dict[str, Any]:
     out: dict[str, Any] = catalog.plain(config.model_dump())
     for kind, where, spec in plugins(config):
         with located(config.file):

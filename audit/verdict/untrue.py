@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from fedaudit.attacks.evaluation.artifacts import index
 from fedaudit.audit.case.case import Case
 from fedaudit.audit.case.messages import messages
 from fedaudit.audit.case.simulated import SimulatedCase
@@ -79,6 +80,7 @@ def checked(case: Case) -> Checked:
     made = Kind.NUM_EXAMPLES if case.card.counts_made and Kind.NUM_EXAMPLES in kinds else None
     wrong: dict[Kind, dict[int, str]] = {}
     compared: dict[Kind, set[int]] = {}
+    held: dict[int, NDArray[np.int64]] = {}  # examples of each class
     theirs: dict[int, Artifact] = {}  # the latest number of each client that counts what it made
     for a in messages(case.artifacts, kinds, "all"):
         k = a.sender.index
@@ -90,8 +92,9 @@ def checked(case: Case) -> Checked:
         if a.kind == made:
             theirs[k] = a
             continue
-        own = np.bincount(case.data.train.y[case.parts[k]], minlength=len(case.data.classes))
-        if words := differs(a, own):
+        if k not in held:
+            held[k] = np.bincount(case.data.train.y[case.parts[k]], minlength=len(case.data.classes))
+        if words := differs(a, held[k]):
             wrong.setdefault(a.kind, {}).setdefault(k, f"client {k} sends {words} in round {a.round}")
     unknown = _played(case, theirs, wrong) if made else set[int]()
     if made and theirs:
@@ -106,7 +109,7 @@ def checked(case: Case) -> Checked:
 def _played(case: SimulatedCase, theirs: Mapping[int, Artifact], wrong: dict[Kind, dict[int, str]]) -> set[int]:
     """Clients whose numbers are declared, as playing them does not tell; `wrong` gains those that are untrue."""
     assert case.artifacts is not None
-    recorded = messages(case.artifacts, case.card.downlink, "all") if theirs else []
+    recorded = index(messages(case.artifacts, case.card.downlink, "all") if theirs else [])
     unknown = set(theirs)
     for k, a in sorted(theirs.items())[:PLAYED]:
         said, again = int(np.asarray(a.payload["count"])), counted(case, recorded, a)

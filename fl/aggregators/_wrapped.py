@@ -1,4 +1,4 @@
-"""Rules around a rule: what they share is the rule inside, by the name of its file and its settings."""
+"""Rules around a rule: what they share is the rule inside, by its name and its settings."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -20,7 +20,7 @@ def inner(given: str | Mapping[str, Any], f: int | None = None) -> RowRule:
     """The rule inside; raises UserError for one that holds no rows, or that is not a file of fl/aggregators/."""
     settings: dict[str, Any] = {"name": given} if isinstance(given, str) else dict(given)
     name = str(settings.pop("name", ""))
-    plugin.home(
+    plugin.find_module(
         ["fedaudit.fl.aggregators"], name, "aggregator.rule"
     )  # never code of a user's own: that is named on top
     cls = plugin.load("fedaudit.fl.aggregators", name, RowRule, "aggregator.rule") if name != "mean" else None

@@ -15,7 +15,7 @@ from pydantic import Field
 from torch import Tensor
 
 from fedaudit.fl.aggregation.aggregator import Combined, Context, RowRule
-from fedaudit.fl.aggregators._columns import mean_of
+from fedaudit.fl.aggregators._rows import mean_of
 from fedaudit.fl.runtime.ranges import AtLeastOne, AtLeastZero, Positive, PositiveShare
 
 

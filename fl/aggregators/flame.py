@@ -16,8 +16,7 @@ from pydantic import Field
 from torch import Tensor
 
 from fedaudit.fl.aggregation.aggregator import Combined, Context, RowRule
-from fedaudit.fl.aggregators._columns import weighted
-from fedaudit.fl.aggregators._distances import gram
+from fedaudit.fl.aggregators._rows import gram, weighted
 from fedaudit.fl.runtime.ranges import Amount
 
 

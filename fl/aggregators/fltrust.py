@@ -15,8 +15,7 @@ import torch
 from torch import Tensor
 
 from fedaudit.fl.aggregation.aggregator import Combined, Context, RowRule
-from fedaudit.fl.aggregators._columns import weighted
-from fedaudit.fl.aggregators._distances import along, lengths
+from fedaudit.fl.aggregators._rows import along, lengths, weighted
 
 
 class FLTrust(RowRule):

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from fedaudit.fl.aggregation.aggregator import Combined, Context, RowRule
-from fedaudit.fl.aggregators._columns import weighted
+from fedaudit.fl.aggregators._rows import weighted
 
 EPS = 1e-5
 

@@ -19,8 +19,7 @@ from pydantic import Field
 from torch import Tensor
 
 from fedaudit.fl.aggregation.aggregator import Combined, Context, RowRule
-from fedaudit.fl.aggregators._columns import median, weighted
-from fedaudit.fl.aggregators._distances import along, gram
+from fedaudit.fl.aggregators._rows import along, gram, median, weighted
 from fedaudit.fl.runtime.ranges import AtLeastOne, Positive
 
 ENOUGH = 1e-9

@@ -1,28 +1,33 @@
-"""Krum: the one upload that is nearest to the others becomes the model's change.
-
-Blanchard, El Mhamdi, Guerraoui, Stainer. Machine Learning with Adversaries: Byzantine Tolerant Gradient
-Descent. NeurIPS 2017. arXiv:1703.02757, sec. 4:
-
-    score(i) = sum of the n - f - 2 smallest squared distances from i to others;   the lowest score is taken
-
-Ties go to the upload that came first. Published code differs: ByzFL and FLPoison sum n - f - 1 distances,
-FLPoison without the square; the repository of bucketing squares twice. Needs n >= f + 3 for a
-distance to sum; the proof needs n > 2f + 2.
-"""
+"""Krum and what builds on its scores: which uploads are nearest to the others."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
+import numpy as np
 from pydantic import Field
 from torch import Tensor
 
 from fedaudit.fl.aggregation.aggregator import Combined, Context, RowRule
-from fedaudit.fl.aggregators._distances import scores, squared
-from fedaudit.fl.runtime.ranges import AtLeastZero
+from fedaudit.fl.aggregators._rows import Block, by_columns, mean_of, ordered, scores, squared, total
+from fedaudit.fl.runtime.ranges import AtLeastOne, AtLeastZero
+
+PLUGINS = ("bulyan", "krum", "multi_krum")
 
 
 class Krum(RowRule):
+    """Krum: the one upload that is nearest to the others becomes the model's change.
+
+    Blanchard, El Mhamdi, Guerraoui, Stainer. Machine Learning with Adversaries: Byzantine Tolerant Gradient
+    Descent. NeurIPS 2017. arXiv:1703.02757, sec. 4:
+
+        score(i) = sum of the n - f - 2 smallest squared distances from i to others;   the lowest score is taken
+
+    Ties go to the upload that came first. Published code differs: ByzFL and FLPoison sum n - f - 1 distances,
+    FLPoison without the square; the repository of bucketing squares twice. Needs n >= f + 3 for a
+    distance to sum; the proof needs n > 2f + 2.
+    """
+
     title = "Krum"
     source = "arXiv:1703.02757, sec. 4"
 
@@ -36,3 +41,91 @@ class Krum(RowRule):
     def combine(self, rows: Tensor, weights: Tensor, clients: Sequence[int], context: Context) -> Combined:
         chosen = int(scores(squared(rows), self.config.f).argmin())
         return Combined(change=rows[chosen].double(), kept={clients[chosen]: 1.0})
+
+
+class MultiKrum(RowRule):
+    """Multi-Krum: the plain mean of the m uploads that are nearest to the others.
+
+    Blanchard, El Mhamdi, Guerraoui, Stainer. NeurIPS 2017. arXiv:1703.02757, sec. 5: the m lowest scores of
+    Krum (fl/aggregators/krum.py), counted once; m = 1 is Krum.
+    """
+
+    title = "Multi-Krum"
+    source = "arXiv:1703.02757, sec. 5"
+
+    @dataclass(frozen=True, kw_only=True)
+    class Config:
+        f: Annotated[AtLeastZero, Field(description="malicious clients assumed among those heard")] = 1
+        m: Annotated[AtLeastOne | None, Field(description="uploads that are averaged; null is all but f")] = None
+
+    def needs(self) -> int:
+        return int(max(self.config.f + 3, self.config.m or 0))
+
+    def combine(self, rows: Tensor, weights: Tensor, clients: Sequence[int], context: Context) -> Combined:
+        m = self.config.m or len(rows) - self.config.f
+        chosen = scores(squared(rows), self.config.f).argsort(stable=True)[:m].sort().values.tolist()
+        return Combined(change=mean_of(rows, chosen), kept={clients[i]: 1.0 for i in chosen})
+
+
+class Bulyan(RowRule):
+    """Bulyan: Krum chooses one upload after the other, and each weight is averaged over those near the median.
+
+    El Mhamdi, Guerraoui, Rouault. The Hidden Vulnerability of Distributed Learning in Byzantium. ICML 2018.
+    arXiv:1802.07927, sec. 4: n - 2f times the upload with Krum's lowest score among those left is taken;
+    then, for each weight, the mean of the n - 4f of the chosen values that are nearest to their median. Needs
+    n >= 4f + 3. Flower's Bulyan takes the n - 2f lowest scores in one pass. Of two values equally near the
+    first chosen counts. The last pick is between equals: the nearest to each other have one score, and for f
+    = 1 all have 0.
+    """
+
+    title = "Bulyan"
+    source = "arXiv:1802.07927, sec. 4"
+
+    @dataclass(frozen=True, kw_only=True)
+    class Config:
+        f: Annotated[AtLeastZero, Field(description="malicious clients assumed among those heard")] = 1
+
+    def needs(self) -> int:
+        return 4 * int(self.config.f) + 3
+
+    def combine(self, rows: Tensor, weights: Tensor, clients: Sequence[int], context: Context) -> Combined:
+        n, f = len(rows), self.config.f
+        chosen = picks(squared(rows), f)
+        most = n - 4 * f
+
+        def near(block: Block) -> Block:
+            return nearest(block[chosen], most)
+
+        return Combined(change=by_columns(rows, near), kept={clients[i]: 1.0 for i in chosen})
+
+
+def nearest(block: Block, most: int) -> Block:
+    """[m, columns] -> the mean of the `most` values of each column that are nearest to its median.
+
+    In order of size these stand side by side, and the window moves up while that takes in a nearer value than it
+    leaves out.
+    """
+    m = len(block)
+    values = [row.astype(np.float64) for row in ordered(block.copy(), range(m))]
+    twice = values[(m - 1) // 2] + values[m // 2]
+    found, tied = total(values[:most]), np.zeros(block.shape[1], dtype=bool)
+    for lowest, entering in zip(values, values[most:], strict=False):
+        gain = twice - (lowest + entering)  # of distance to the median, were one replaced by the other
+        found += (gain > 0) * (entering - lowest)
+        tied |= (gain == 0) & (entering != lowest)
+    found /= most
+    if tied.any():  # of two values equally near the first chosen counts
+        some = block[:, tied]
+        order = np.abs(some - twice[tied] / 2).argsort(axis=0, kind="stable")[:most]
+        found[tied] = np.take_along_axis(some, order, axis=0).mean(axis=0, dtype=np.float64)
+    return found
+
+
+def picks(distances: Tensor, f: int) -> list[int]:
+    """The n - 2f uploads that repeated Krum takes, in that order."""
+    left = list(range(len(distances)))
+    chosen = []
+    for _ in range(len(distances) - 2 * f):
+        best = int(scores(distances[left][:, left], f).argmin())
+        chosen.append(left.pop(best))
+    return chosen

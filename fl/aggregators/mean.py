@@ -1,20 +1,29 @@
-"""Mean: every upload counts by the weight its method gives it.
+"""Means of all uploads, by the weights that the method gives them."""
 
-McMahan, Moore, Ramage, Hampson, Aguera y Arcas. Communication-Efficient Learning of Deep Networks from
-Decentralized Data. AISTATS 2017. arXiv:1602.05629, Algorithm 1. Holds one sum, however many clients answer, and
-needs no single upload: secure aggregation and a central protection allow it.
-"""
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated
 
-from collections.abc import Mapping
-
+from pydantic import Field
 from torch import Tensor
 
-from fedaudit.fl.aggregation.aggregator import Aggregation, Aggregator, Context
+from fedaudit.fl.aggregation.aggregator import Aggregation, Aggregator, Combined, Context, RowRule
 from fedaudit.fl.aggregation.weighted_mean import WeightedMean
+from fedaudit.fl.aggregators._rows import weighted
 from fedaudit.fl.model import State
+from fedaudit.fl.runtime.ranges import PositiveShare
+
+PLUGINS = ("capped_mean", "mean")
 
 
 class Mean(Aggregator):
+    """Mean: every upload counts by the weight its method gives it.
+
+    McMahan, Moore, Ramage, Hampson, Aguera y Arcas. Communication-Efficient Learning of Deep Networks from
+    Decentralized Data. AISTATS 2017. arXiv:1602.05629, Algorithm 1. Holds one sum, however many clients
+    answer, and needs no single upload: secure aggregation and a central protection allow it.
+    """
+
     title = "Mean"
     source = "arXiv:1602.05629, Alg. 1"
     reads_single_uploads = False
@@ -35,3 +44,28 @@ class _Streaming(Aggregation):
 
     def value(self) -> State:
         return self._mean.value()
+
+
+class CappedMean(RowRule):
+    """Capped mean: the weighted mean, in which no client weighs more than three quarters of them do.
+
+    Weights follow what clients claim of their numbers of examples; a claim a thousand times too large makes
+    one client the model. Weights above the 75th percentile of the round, rounded down to a weight that was
+    claimed, are lowered to it. Of this project, against count_inflation.
+    """
+
+    title = "Mean of capped weights"
+    source = "this project"
+    by_class = True
+
+    @dataclass(frozen=True, kw_only=True)
+    class Config:
+        percentile: Annotated[
+            PositiveShare, Field(description="share of the clients whose weights stay as they are, at least")
+        ] = 0.75
+
+    def combine(self, rows: Tensor, weights: Tensor, clients: Sequence[int], context: Context) -> Combined:
+        cap = float(weights.quantile(self.config.percentile, interpolation="lower"))
+        capped = weights.clamp(max=cap) if cap > 0 else weights
+        kept = dict(zip(clients, capped.tolist(), strict=True))
+        return Combined(change=weighted(rows, capped / capped.sum()), kept=kept)

@@ -15,8 +15,7 @@ from pydantic import Field
 from torch import Tensor
 
 from fedaudit.fl.aggregation.aggregator import Combined, Context, RowRule
-from fedaudit.fl.aggregators._columns import by_columns
-from fedaudit.fl.aggregators._sorted import middle
+from fedaudit.fl.aggregators._rows import by_columns, middle
 from fedaudit.fl.runtime.ranges import Positive
 
 

@@ -13,17 +13,19 @@ together. A class of devices is a file of fl/devices/, which gives the profile p
 from abc import abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
-from torch import nn
 
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.plugin import Plugin
 from fedaudit.fl.runtime.ranges import Amount, Positive
 from fedaudit.fl.runtime.streams import Streams
+
+if TYPE_CHECKING:  # whoever reads times loads no torch
+    from torch import nn
 
 MEGABYTE = 2**20  # the published 16.7 MB of 4,377,534 weights are units of 2**20 bytes
 
@@ -141,10 +143,10 @@ class Devices(Plugin):
                 )
 
     @abstractmethod
-    def workload(self, net: nn.Module, shape: tuple[int, ...]) -> Workload:
+    def workload(self, net: "nn.Module", shape: tuple[int, ...]) -> Workload:
         """What training `net` on an example of this shape costs."""
 
-    def time_model(self, net: nn.Module, shape: tuple[int, ...], clients: int, streams: Streams) -> TimeModel:
+    def time_model(self, net: "nn.Module", shape: tuple[int, ...], clients: int, streams: Streams) -> TimeModel:
         """The clock of a federation of that many clients."""
         return TimeModel(
             capability=capabilities(clients, streams.numpy("capability"), self.config.tiers),

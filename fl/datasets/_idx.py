@@ -14,11 +14,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedaudit.fl.data.dataset import Arrays
-from fedaudit.fl.datasets._arrays import images
+from fedaudit.fl.datasets._arrays import find, images
 from fedaudit.fl.runtime.errors import UserError
 
 PARTS = ("train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte")
 MOST = 4 << 30  # bytes of one array; the largest of the family has half a gigabyte
+
+CACHE = Path.home() / ".cache" / "fedaudit"
 
 
 def read_idx(path: Path) -> NDArray[np.uint8]:
@@ -59,3 +61,36 @@ def read_pair(images_path: Path, labels_path: Path, classes: int) -> Arrays:
 def read_four(paths: Sequence[Path], classes: int) -> tuple[Arrays, Arrays]:
     """Training and test part from four files in the order of PARTS."""
     return read_pair(paths[0], paths[1], classes), read_pair(paths[2], paths[3], classes)
+
+
+def locate(
+    name: str,
+    torchvision_name: str,
+    path: str | None,
+    download: bool,
+    *,
+    installed: Path | None = None,
+    files: tuple[str, ...] = PARTS,
+    hint: str,
+    **options: str,
+) -> list[Path]:
+    """The four files: in `path` or where a system package puts them; downloaded only if told to.
+
+    `path` may be the folder of the files, or the root that torchvision's data set was given.
+    """
+    roots = [Path(path).expanduser()] if path else [CACHE]
+    folders = [f for r in roots for f in (r, r / "raw", r / torchvision_name / "raw")]
+    if not path and installed is not None:
+        folders.insert(0, installed)
+    if not download:
+        return find(name, folders, files, hint)
+    try:
+        return find(name, folders, files, hint)
+    except UserError:
+        from fedaudit.fl.runtime.vision import torchvision
+
+        try:
+            getattr(torchvision.datasets, torchvision_name)(str(roots[0]), download=True, **options)
+        except (OSError, RuntimeError) as error:
+            raise UserError(f"{name} could not be downloaded: {error}", hint=hint) from error
+        return find(name, folders, files, hint)

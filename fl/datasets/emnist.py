@@ -13,8 +13,7 @@ import numpy as np
 from pydantic import Field
 
 from fedaudit.fl.data.dataset import Arrays, Data, Dataset
-from fedaudit.fl.datasets._idx import read_four
-from fedaudit.fl.datasets._mnist import locate
+from fedaudit.fl.datasets._idx import locate, read_four
 
 FILES = tuple(
     f"emnist-balanced-{part}-{kind}-ubyte"

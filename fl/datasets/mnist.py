@@ -1,20 +1,26 @@
-"""MNIST: 70,000 handwritten digits of 28 x 28 grey pixels.
-
-LeCun, Bottou, Bengio, Haffner 1998. Read from `path`: the four IDX files, plain or gzipped, also a
-folder that torchvision filled.
-"""
+"""MNIST and Fashion-MNIST, from IDX files."""
 
 from dataclasses import dataclass
-from typing import Annotated
+from pathlib import Path
+from typing import Annotated, Literal
 
 from pydantic import Field
 
 from fedaudit.fl.data.dataset import Data, Dataset
-from fedaudit.fl.datasets._idx import read_four
-from fedaudit.fl.datasets._mnist import locate
+from fedaudit.fl.datasets._idx import locate, read_four
+
+PLUGINS = ("fashion_mnist", "mnist")
+
+CLASSES = ("T-shirt", "trouser", "pullover", "dress", "coat", "sandal", "shirt", "sneaker", "bag", "ankle boot")
 
 
 class MNIST(Dataset):
+    """MNIST: 70,000 handwritten digits of 28 x 28 grey pixels.
+
+    LeCun, Bottou, Bengio, Haffner 1998. Read from `path`: the four IDX files, plain or gzipped, also a
+    folder that torchvision filled.
+    """
+
     title = "MNIST"
     source = "LeCun et al., Proceedings of the IEEE 1998"
 
@@ -41,4 +47,47 @@ class MNIST(Dataset):
             mean=(0.1307,),
             std=(0.3081,),
             about="Handwritten digits of 28 x 28 grey pixels (MNIST).",
+        )
+
+
+class FashionMNIST(Dataset):
+    """Fashion-MNIST: 70,000 images of clothes of 28 x 28 grey pixels in ten classes.
+
+    Xiao, Rasul, Vollgraf 2017, arXiv:1708.07747. Read from `path` (IDX files, plain or gzipped, also a
+    folder that torchvision filled), or from where Debian's package dataset-fashion-mnist puts it.
+    Normalised with MNIST's mean and deviation, as in ReBaFL's code.
+    """
+
+    title = "Fashion-MNIST"
+    source = "arXiv:1708.07747"
+
+    @dataclass(frozen=True, kw_only=True)
+    class Config:
+        path: Annotated[
+            str | None, Field(description="folder that holds the data set's files; null looks in the cache")
+        ] = None
+        download: Annotated[bool, Field(description="whether files that are missing may be downloaded")] = False
+        augment: Annotated[
+            Literal["none", "crop_flip"],
+            Field(description="what happens to training batches; GANDALF's clients crop and flip"),
+        ] = "none"
+
+    def load(self) -> Data:
+        paths = locate(
+            self.title,
+            "FashionMNIST",
+            self.config.path,
+            self.config.download,
+            installed=Path("/usr/share/datasets/fashion-mnist"),
+            hint="install Debian's dataset-fashion-mnist, give `path`, or set `download: true`",
+        )
+        train, test = read_four(paths, len(CLASSES))
+        return Data(
+            train=train,
+            test=test,
+            classes=CLASSES,
+            mean=(0.1307,),
+            std=(0.3081,),
+            augment=self.config.augment,
+            about="Images of clothes of 28 x 28 grey pixels (Fashion-MNIST).",
         )

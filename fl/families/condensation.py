@@ -23,6 +23,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, unfold
 
 from fedaudit.fl.model import Net
+from fedaudit.fl.runtime.eager import eager
 from fedaudit.fl.runtime.errors import UserError
 
 EPSILON = 1e-6
@@ -176,7 +177,7 @@ def condense(net: Net, cells: Sequence[Cell], settings: Condensing, rng: torch.G
             chosen = _batch(cell.real, ipc, rng)
             image[: len(chosen)] = chosen  # with fewer images than images, noise stays
     images.requires_grad_()
-    optimiser = torch.optim.SGD(
+    optimiser = eager(torch.optim.SGD)(
         [images], lr=settings.image_lr, momentum=settings.image_momentum, weight_decay=settings.image_weight_decay
     )
     for _ in range(settings.iterations):

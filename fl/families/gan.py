@@ -7,9 +7,14 @@ each image and h = u x + (1 - u) G(z),
     critic     mean[ D(G(z)) - D(x) + penalty (||grad D(h)|| - 1)^2 ]
     generator  mean[ -D(G(z)) ]
 
-Images are [n, C, H, W] in [-1, 1] here; fl/families/gan_networks.py has the networks. Weights start He-normal;
-Adam starts anew at each visit. A step is GANDALF's: `critic_steps` batches for the critic, then one
-for the generator.
+Images are [n, C, H, W] in [-1, 1] here. Weights start He-normal; Adam starts anew at each visit. A step is
+GANDALF's: `critic_steps` batches for the critic, then one for the generator.
+
+The networks are for small images, plain or conditional. Changed from GANDALF's, which are for 32 x 32: any size
+from 4 pixels, by nearest-neighbour upsampling from a quarter of it; and a norm over each image (GroupNorm with one
+group) where the generator had BatchNorm, whose running statistics would be handed on and noised like weights. As
+there: no biases.
+Conditional networks get the class besides, one-hot: as inputs, and as constant planes.
 """
 
 from dataclasses import dataclass
@@ -18,13 +23,57 @@ from typing import Annotated, ClassVar, Literal
 import torch
 from pydantic import Field
 from torch import Tensor, nn
-from torch.nn.functional import one_hot
+from torch.nn.functional import interpolate, leaky_relu, one_hot, relu
 
-from fedaudit.fl.families.gan_networks import Critic, Generator
 from fedaudit.fl.model import State, state_of
+from fedaudit.fl.runtime.eager import eager
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.ranges import Amount, AtLeastOne, AtLeastZero
 from fedaudit.fl.training.local import channels_last
+
+
+class Generator(nn.Module):
+    """z [n, latent] to images [n, C, H, W] in [-1, 1]."""
+
+    def __init__(self, shape: tuple[int, ...], latent: int, width: int, classes: int = 0) -> None:
+        super().__init__()
+        channels, height, across = shape
+        self.sizes = [(-(-height // 4), -(-across // 4)), (-(-height // 2), -(-across // 2)), (height, across)]
+        self.width, first = width, self.sizes[0][0] * self.sizes[0][1]
+        self.fc = nn.Linear(latent + classes, 2 * width * first, bias=False)
+        self.norm0 = nn.GroupNorm(1, 2 * width)
+        self.conv1 = nn.Conv2d(2 * width, width, 3, padding=1, bias=False)
+        self.norm1 = nn.GroupNorm(1, width)
+        self.conv2 = nn.Conv2d(width, channels, 3, padding=1, bias=False)
+
+    def forward(self, z: Tensor, label: Tensor | None = None) -> Tensor:
+        """`label` [n, classes], one-hot, where the generator is conditional."""
+        z = z if label is None else torch.cat([z, label], 1)
+        x = relu(self.norm0(self.fc(z).reshape(len(z), 2 * self.width, *self.sizes[0])))
+        x = relu(self.norm1(self.conv1(interpolate(x, self.sizes[1]))))
+        out: Tensor = self.conv2(interpolate(x, self.sizes[2])).tanh()
+        return out
+
+
+class Critic(nn.Module):
+    """Images [n, C, H, W] to scores [n]; higher means: more like the training images."""
+
+    def __init__(self, shape: tuple[int, ...], width: int, classes: int = 0) -> None:
+        super().__init__()
+        self.conv1 = nn.Conv2d(shape[0] + classes, width, 4, 2, 1, bias=False)
+        self.conv2 = nn.Conv2d(width, 2 * width, 4, 2, 1, bias=False)
+        self.norm = nn.GroupNorm(1, 2 * width)
+        quarter = (shape[1] // 2 // 2) * (shape[2] // 2 // 2)
+        self.fc = nn.Linear(2 * width * quarter, 1, bias=False)
+
+    def forward(self, x: Tensor, label: Tensor | None = None) -> Tensor:
+        if label is not None:
+            planes = label[:, :, None, None].expand(-1, -1, *x.shape[2:])
+            x = torch.cat([x, planes], 1)
+        x = leaky_relu(self.conv1(x), 0.2)
+        x = leaky_relu(self.norm(self.conv2(x)), 0.2)
+        out: Tensor = self.fc(x.flatten(1))[:, 0]
+        return out
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,8 +154,8 @@ def train(pair: Pair, x: Tensor, y: Tensor, config: GanConfig, rng: torch.Genera
     d.load_state_dict(pair.critic)
     for net in (g.to(x.device), d.to(x.device)):
         channels_last(net)
-    step_g = torch.optim.Adam(g.parameters(), config.lr_generator, betas=(0.0, 0.9), eps=1e-4)
-    step_d = torch.optim.Adam(d.parameters(), config.lr_critic, betas=(0.0, 0.9), eps=1e-4)
+    step_g = eager(torch.optim.Adam)(g.parameters(), config.lr_generator, betas=(0.0, 0.9), eps=1e-4)
+    step_d = eager(torch.optim.Adam)(d.parameters(), config.lr_critic, betas=(0.0, 0.9), eps=1e-4)
     critic_losses: list[Tensor] = []
     generator_losses: list[Tensor] = []
 

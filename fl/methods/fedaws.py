@@ -33,6 +33,7 @@ from fedaudit.fl.kinds import Kind
 from fedaudit.fl.method import LocalConfig
 from fedaudit.fl.methods.fedavg import FedAvg
 from fedaudit.fl.model import State
+from fedaudit.fl.runtime.eager import eager
 from fedaudit.fl.runtime.ranges import Amount, AtLeastZero, Share
 from fedaudit.fl.runtime.tree import Tree
 from fedaudit.fl.training.local import Constants, Handle, Trained
@@ -159,7 +160,7 @@ class FedAwS(FedAvg):
 def spread(rows: Tensor, margin: float, steps: int, lr: float) -> Tensor:
     """Rows [C, D] after some steps down the spreadout regulariser."""
     w = rows.double().requires_grad_()
-    optimiser = torch.optim.SGD([w], lr=lr, momentum=0.9)
+    optimiser = eager(torch.optim.SGD)([w], lr=lr, momentum=0.9)
     for _ in range(steps):
         (w.grad,) = torch.autograd.grad(spreadout(w, margin), [w])
         optimiser.step()

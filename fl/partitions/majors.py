@@ -18,7 +18,7 @@ from pydantic import Field
 
 from fedaudit.fl.data.partition import Index, Partition
 from fedaudit.fl.partitions._shares import by_shares
-from fedaudit.fl.partitions.n_class_extreme import windows
+from fedaudit.fl.partitions.n_class import windows
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.ranges import AtLeastOne, BelowOne
 

@@ -1,12 +1,4 @@
-"""N-class: every client holds only a few classes, drawn at random (P-N, the pathological split).
-
-ReBaFL (N = 2, 1000 examples a client, 20 or 50 clients), after McMahan et al. 2017.
-
-A client draws N distinct classes uniformly and takes an equal number of examples of each, the
-remainder from the last. Each class is walked through in one random order: nobody shares an example
-until the class is used up, then the walk starts again. A class that many clients drew is therefore
-shared between them, as in the authors' code; fedaudit.fl.data.partition.overlaps counts it.
-"""
+"""N-class partitions: every client holds examples of a few classes."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,12 +9,25 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from fedaudit.fl.data.partition import Index, Partition
-from fedaudit.fl.partitions._shares import collect, pools, sizes
+from fedaudit.fl.partitions._shares import by_shares, collect, pools, sizes
+from fedaudit.fl.partitions.shards import assign
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.ranges import AtLeastOne
 
+PLUGINS = ("n_class", "n_class_exhaustive", "n_class_extreme")
+
 
 class NClass(Partition):
+    """N-class: every client holds only a few classes, drawn at random (P-N, the pathological split).
+
+    ReBaFL (N = 2, 1000 examples a client, 20 or 50 clients), after McMahan et al. 2017.
+
+    A client draws N distinct classes uniformly and takes an equal number of examples of each, the
+    remainder from the last. Each class is walked through in one random order: nobody shares an example
+    until the class is used up, then the walk starts again. A class that many clients drew is therefore
+    shared between them, as in the authors' code; fedaudit.fl.data.partition.overlaps counts it.
+    """
+
     title = "N-class"
     source = "ReBaFL; McMahan et al., arXiv:1602.05629"
 
@@ -90,3 +95,89 @@ def draw_classes(
             mine.append(stock[c][places])
         given.append(mine)
     return collect(given)
+
+
+class NClassExhaustive(Partition):
+    """N-class, exhaustive: the whole set is split evenly, N classes a client (P-NE).
+
+    ReBaFL's scalability runs: 100, 200 or 500 clients of |D|/m examples. Built by the assignment of
+    fl/partitions/shards.py, with every class having equally many holders: clients times N must
+    be a multiple of the number of classes. Sizes are as equal as the classes are.
+    """
+
+    title = "N-class, exhaustive"
+    source = "ReBaFL"
+
+    @dataclass(frozen=True, kw_only=True)
+    class Config:
+        classes_per_client: Annotated[AtLeastOne, Field(description="N: classes that every client holds")] = 2
+
+    def split(
+        self,
+        labels: NDArray[np.int64],
+        classes: int,
+        clients: int,
+        rng: np.random.Generator,
+        owner: NDArray[np.int64] | None = None,
+    ) -> list[Index]:
+        each = self.config.classes_per_client
+        if clients * each % classes:
+            raise UserError(
+                f"partition.classes_per_client: {clients} clients x {each} classes is not a multiple "
+                f"of {classes}, so the set cannot be split evenly",
+                hint="change the number of clients, or use balanced_shards",
+            )
+        return by_shares(labels, assign(classes, clients, each, rng).astype(np.float64), rng)
+
+    def describe(self) -> str:
+        return (
+            "the whole set is split evenly, each client holding "
+            f"{self.config.classes_per_client} classes (n_class_exhaustive)"
+        )
+
+
+class NClassExtreme(Partition):
+    """N-class, extreme: client i holds the n classes n*i, n*i+1, ... modulo C, and nothing else (P-n).
+
+    GANDALF, n in {1, 2, 4} (CINIC-10) and {4, 6, 8} (EMNIST), 20 clients. A class is split evenly among
+    its holders.
+    """
+
+    title = "N-class, extreme"
+    source = "GANDALF"
+
+    @dataclass(frozen=True, kw_only=True)
+    class Config:
+        classes_per_client: Annotated[
+            AtLeastOne, Field(description="n: consecutive classes that every client holds")
+        ] = 2
+
+    def split(
+        self,
+        labels: NDArray[np.int64],
+        classes: int,
+        clients: int,
+        rng: np.random.Generator,
+        owner: NDArray[np.int64] | None = None,
+    ) -> list[Index]:
+        return by_shares(labels, windows(classes, clients, self.config.classes_per_client).astype(float), rng)
+
+    def describe(self) -> str:
+        n = self.config.classes_per_client
+        return f"client i holds classes {n}i to {n}i+{n - 1} and nothing else (n_class_extreme, n={n})"
+
+
+def windows(classes: int, clients: int, each: int) -> NDArray[np.bool_]:
+    """[clients, classes] True where client i's run of `each` classes is; runs follow one another.
+
+    Raises UserError where a class would have no holder.
+    """
+    if not each <= classes <= clients * each:
+        raise UserError(
+            f"partition: {clients} clients of {each} classes cannot share {classes} classes",
+            hint=f"use {-(-classes // clients)} to {classes} classes a client",
+        )
+    held = np.zeros((clients, classes), dtype=bool)
+    for i in range(clients):
+        held[i, np.arange(each * i, each * (i + 1)) % classes] = True
+    return held

@@ -1,15 +1,23 @@
 """Plugins are files: `name: fedprox` is fl/methods/fedprox.py, `name: mine.prox:Prox` is a user's own.
 
-There is no registry to edit. A plugin class carries a `card` that says what it is, and a nested
-frozen dataclass `Config` whose fields are its only settings.
+There is no registry to edit. Variants of one formula may share a file, which lists their names on top:
+`PLUGINS = ("krum", "multi_krum")` are its classes Krum and MultiKrum. A plugin
+class carries a `card` that says what it is, and a nested frozen dataclass `Config` whose fields are its
+only settings.
 """
 
+import ast
+import contextlib
 import dataclasses
 import difflib
 import importlib
 import inspect
+import os
 import pkgutil
+import sys
 from collections.abc import Mapping, Sequence
+from functools import cache
+from pathlib import Path
 from typing import Any, TypeVar
 
 from fedaudit.fl.runtime import foreign
@@ -32,59 +40,100 @@ class Plugin:
         """Raises UserError for settings out of their bounds, as configure() does."""
         self.config = self.Config() if config is None else config
         if dataclasses.is_dataclass(self.config):
-            checked(type(self.config), plain(self.config), type(self).__module__.rpartition(".")[2])
+            checked(type(self.config), plain(self.config), name_of(type(self)))
 
 
 def names(*packages: str) -> list[str]:
-    """Names of the plugins in some packages, from their file names."""
-    return sorted(_homes(packages))
+    """Names of the plugins in some packages, read from their files without importing them."""
+    return sorted(_modules(packages))
 
 
-def _homes(packages: Sequence[str]) -> dict[str, str]:
-    """Plugin name -> package; raises UserError where two folders have a file of one name."""
-    homes: dict[str, str] = {}
+def name_of(cls: type[Any]) -> str:
+    """The name of a plugin class: as its file lists it, or the name of its module."""
+    own = [name for name in _listed_beside(cls) if _is_named(cls, name)]
+    return own[0] if own else cls.__module__.rpartition(".")[2]
+
+
+def shares_file(cls: type[Any]) -> bool:
+    """Whether the file of a plugin class defines several plugins."""
+    return bool(_listed_beside(cls))
+
+
+def _listed_beside(cls: type[Any]) -> tuple[str, ...]:
+    names = getattr(sys.modules.get(cls.__module__), "PLUGINS", ())
+    return names if isinstance(names, tuple) else ()
+
+
+def _modules(packages: Sequence[str]) -> dict[str, str]:
+    """Plugin name -> module; raises UserError where two files have a plugin of one name."""
+    modules: dict[str, str] = {}
     for package in packages:
-        for found in pkgutil.iter_modules(importlib.import_module(package).__path__):
-            if found.name.startswith("_"):
+        for info in pkgutil.iter_modules(importlib.import_module(package).__path__):
+            if info.name.startswith("_"):
                 continue
-            if found.name in homes:
-                one, two = (f"{folder_of(p)}{found.name}.py" for p in (homes[found.name], package))
-                raise UserError(
-                    f"two plugins are called {found.name!r}: {one} and {two}", hint="rename one of them"
-                )
-            homes[found.name] = package
-    return homes
+            module = f"{package}.{info.name}"
+            for name in _shared_names(info) or (info.name,):
+                if name in modules:
+                    one, two = (_file_of(m) for m in (modules[name], module))
+                    raise UserError(
+                        f"two plugins are called {name!r}: {one} and {two}", hint="rename one of them"
+                    )
+                modules[name] = module
+    return modules
 
 
-def folder_of(package: str) -> str:
-    """A package of ours as a folder of the repository: "fl/methods/"."""
-    return package.removeprefix("fedaudit.").replace(".", "/") + "/"
+def _shared_names(info: pkgutil.ModuleInfo) -> tuple[str, ...]:
+    """The names in PLUGINS of a file, without importing it; none where the file is one plugin."""
+    path = os.path.join(getattr(info.module_finder, "path", ""), f"{info.name}.py")
+    try:
+        return _read_names(path, os.stat(path).st_mtime_ns)
+    except OSError:  # a package, or a file in an archive
+        return ()
 
 
-def home(packages: Sequence[str], name: str, where: str = "") -> str:
-    """The package whose file `name` is; raises UserError where there is none, naming the nearest known name.
+@cache
+def _read_names(path: str, changed: int) -> tuple[str, ...]:
+    """PLUGINS of a file as it was last `changed`; a file that is no Python is refused when it is imported."""
+    source = Path(path).read_bytes()
+    if b"\nPLUGINS = " not in source:  # most files: reading is much faster than parsing
+        return ()
+    with contextlib.suppress(SyntaxError, ValueError):
+        for node in ast.parse(source).body:
+            if isinstance(node, ast.Assign) and [ast.unparse(t) for t in node.targets] == ["PLUGINS"]:
+                return tuple(map(str, ast.literal_eval(node.value)))
+    return ()
+
+
+def _file_of(module: str) -> str:
+    """A module of ours as a file of the repository: "fl/methods/fedavg.py"."""
+    return module.removeprefix("fedaudit.").replace(".", "/") + ".py"
+
+
+def find_module(packages: Sequence[str], name: str, where: str = "") -> str:
+    """The module that defines `name`; raises UserError where there is none, naming the nearest known name.
 
     `where` is the key in the config that errors name.
     """
-    homes = _homes(packages)
-    if name not in homes:
-        near = difflib.get_close_matches(name, homes, n=1)
-        folders = " or ".join(map(folder_of, packages))
-        hint = f"did you mean {near[0]!r}?" if near else "known: " + ", ".join(sorted(homes))
+    modules = _modules(packages)
+    if name not in modules:
+        near = difflib.get_close_matches(name, modules, n=1)
+        folders = " or ".join(_file_of(p).removesuffix(".py") + "/" for p in packages)
+        hint = f"did you mean {near[0]!r}?" if near else "known: " + ", ".join(sorted(modules))
         raise UserError(f"{where}: no {name!r} in {folders}".removeprefix(": "), hint=hint, key=where)
-    return homes[name]
+    return modules[name]
 
 
 def load(packages: str | Sequence[str], name: str, base: type[T], where: str = "") -> type[T]:
-    """The plugin class called `name`: a file of one of the packages, or "module:Class".
+    """The plugin class called `name`: of a file of one of the packages, or "module:Class".
 
     Raises UserError where there is none, naming the key `where`.
     """
     if ":" in name:
         return _load_foreign(name, base, where)
-    package = home([packages] if isinstance(packages, str) else packages, name, where)
-    module = importlib.import_module(f"{package}.{name}")
-    found = [
+    module = importlib.import_module(
+        find_module([packages] if isinstance(packages, str) else packages, name, where)
+    )
+    classes = [
         c
         for _, c in inspect.getmembers(module, inspect.isclass)
         if issubclass(c, base)
@@ -92,14 +141,22 @@ def load(packages: str | Sequence[str], name: str, base: type[T], where: str = "
         and c.__module__ == module.__name__
         and not c.__name__.startswith("_")
     ]
-    # file = class in lower case; helper classes of the same base may stand beside it
-    exact = [c for c in found if c.__name__.lower() == name.replace("_", "")]
-    if len(exact or found) != 1:
+    # helper classes of the same base may stand beside the plugin
+    named = [c for c in classes if _is_named(c, name)]
+    shared = name in getattr(module, "PLUGINS", ())
+    candidates = named if named or shared else classes
+    if len(candidates) != 1:
+        called, thing = (f" called {name!r}", "plugin") if shared else ("", "file")
         raise UserError(
-            f"{module.__name__} must define one {base.__name__}, found {len(found)}",
-            hint="name the class as the file, in CamelCase",
+            f"{module.__name__} must define one {base.__name__}{called}, found {len(candidates)}",
+            hint=f"name the class as the {thing}, in CamelCase",
         )
-    return (exact or found)[0]
+    return candidates[0]
+
+
+def _is_named(cls: type[Any], name: str) -> bool:
+    """Whether a class is `name` in CamelCase: SmallCNN is small_cnn."""
+    return cls.__name__.lower() == name.replace("_", "").lower()
 
 
 def _load_foreign(name: str, base: type[T], where: str) -> type[T]:

@@ -9,7 +9,6 @@ Why processes of one thread: on two cores they are 1.7 times faster than one pro
 """
 
 import ctypes
-import importlib
 import multiprocessing
 import pickle
 import signal
@@ -120,8 +119,6 @@ class Pool(Workers):
     def __init__(self, count: int, make_site: Callable[[], Any]) -> None:
         super().__init__()
         self.count = count
-        # A process's first optimiser imports this, for a second: once here, and not in every fork
-        importlib.import_module("torch._dynamo")
         context: Any = multiprocessing.get_context("fork" if sys.platform == "linux" else "spawn")
         self._ends: list[Connection] = []
         self._processes: list[multiprocessing.Process] = []

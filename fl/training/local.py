@@ -18,6 +18,7 @@ from torch.func import functional_call
 
 from fedaudit.fl.data.dataset import Data
 from fedaudit.fl.model import Net, State
+from fedaudit.fl.runtime.eager import eager
 
 Params = dict[str, Tensor]
 Constants = Mapping[str, Any]  # per-client tensors (or nested mappings of them) for the loss
@@ -186,9 +187,9 @@ def stepper(config: Any, params: Sequence[Tensor], rate: float) -> torch.optim.O
     kind = getattr(config, "optimiser", "sgd")
     if kind == "sgd":
         momentum, decay = config.momentum, config.weight_decay
-        return torch.optim.SGD(params, lr=rate, momentum=momentum, weight_decay=decay, foreach=True)
+        return eager(torch.optim.SGD)(params, lr=rate, momentum=momentum, weight_decay=decay, foreach=True)
     made = torch.optim.Adam if kind == "adam" else torch.optim.AdamW
-    return made(params, lr=rate, weight_decay=config.weight_decay, foreach=True)
+    return eager(made)(params, lr=rate, weight_decay=config.weight_decay, foreach=True)
 
 
 def _with_grads(params: Params, grads: Params) -> list[Tensor]:

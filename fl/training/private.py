@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from fedaudit.fl.model import Net, State
+from fedaudit.fl.runtime.eager import eager
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.training.local import Constants, Handle, Params, Trained, Training, bind, crop_flip, snapshot
 
@@ -90,7 +91,7 @@ def _optimiser(
 ) -> "DPOptimizer":
     from opacus.optimizers import DPOptimizer
 
-    plain = torch.optim.SGD(
+    plain = eager(torch.optim.SGD)(
         params.values(), lr=config.lr * scale, momentum=config.momentum, weight_decay=config.weight_decay
     )
     return DPOptimizer(

@@ -162,6 +162,21 @@ def test_auc_interval_is_as_wide_as_the_area_varies(shared: bool) -> None:
     assert np.mean(widths) == pytest.approx(np.std(areas), rel=0.15)
 
 
+def test_auc_interval_of_many_groups_has_the_width_of_obuchowski() -> None:
+    # a member and a non-member in each of 50 groups, which move together; sums over groups by their definition
+    rng, groups = np.random.default_rng(5), np.arange(50)
+    shift = rng.normal(size=50)
+    x, y = shift + 0.5 * rng.normal(size=50) + 0.3, shift + 0.5 * rng.normal(size=50)
+    wins = (x[:, None] > y).astype(float)
+    area = wins.mean()
+    expected = 50 / 49 * ((wins.mean(1) - area + wins.mean(0) - area) ** 2).sum() / 50**2
+    found = stats.auc(x, y, groups=(groups, groups))
+    reach = np.log(found.interval[1] / (1 - found.interval[1])) - np.log(area / (1 - area))
+    deviation = reach * area * (1 - area) / scipy_stats.t.isf(0.025, 49)
+    assert found.value == pytest.approx(area) and deviation**2 == pytest.approx(expected)
+    assert deviation**2 < 0.6 * (wins.mean(1).var() + wins.mean(0).var()) / 50  # what moves together says less
+
+
 def test_auc_of_perfect_separation_keeps_a_width() -> None:
     found = stats.auc([2, 3, 4, 5], [0, 1, 1])
     assert found.value == 1
@@ -334,6 +349,15 @@ def test_the_mean_and_the_share_of_few_groups_are_covered(groups: int) -> None:
         low, high = stats.proportion(rng.random(len(index)) < rng.beta(1.5, 3.5, groups)[index], index)
         shares += not low <= 0.3 <= high
     assert means / RUNS <= MOST and shares / RUNS <= MOST
+
+
+def test_ten_alike_in_each_of_ten_groups_are_worth_fewer_than_ten_trials() -> None:
+    # by hand: a design effect of 100 / 9, and Student's t of 9 over the normal quantile, squared
+    hits, groups = np.repeat(np.arange(10) % 2, 10), np.repeat(np.arange(10), 10)
+    trials = 9 / (scipy_stats.t.isf(0.025, 9) / scipy_stats.norm.isf(0.025)) ** 2
+    assert 6.7 < trials < 6.8
+    assert stats.proportion(hits, groups) == pytest.approx(stats.clopper_pearson(trials / 2, trials))
+    assert stats.proportion(hits) == pytest.approx(stats.clopper_pearson(50, 100))
 
 
 def test_perfect_separation_in_few_groups_is_shown_and_not_certain() -> None:

@@ -132,6 +132,7 @@ workers: 0
     assert "Signed by nobody" in (tmp_path / "out" / "report.html").read_text()
 
 
+@pytest.mark.nightly
 def test_a_killed_run_continues_to_the_same_bits(tmp_path: Path) -> None:
     config = tmp_path / "config.yaml"
     config.write_text(SMALL.replace("METHOD", "rebafl").replace("workers: 0", "workers: 2"))

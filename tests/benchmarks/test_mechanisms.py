@@ -10,7 +10,7 @@ from fedaudit.audit.accounting.accountants.exact import gaussian
 from fedaudit.fl.ledger import Release
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_thirty_random_mechanisms_are_never_below_their_lower_value() -> None:
     results = compared(30, 7)
     assert too_low(results) == []

@@ -27,7 +27,7 @@ def test_studies_of_attacks_sort_data_by_label_over_the_honest_and_attack_with_t
 FASHION = Path("/usr/share/datasets/fashion-mnist")  # where Debian's dataset-fashion-mnist puts it
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.skipif(not FASHION.is_dir(), reason="Fashion-MNIST is not installed")
 @pytest.mark.parametrize(
     ("name", "column", "row"),

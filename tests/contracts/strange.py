@@ -16,8 +16,8 @@ from fedaudit.fl.data.dataset import Arrays, Data
 from fedaudit.fl.families.gan import GanConfig
 from fedaudit.fl.kinds import MODEL, Kind
 from fedaudit.fl.model import Net
-from fedaudit.fl.models.char_lstm import CharLSTM
 from fedaudit.fl.models.logreg import LogReg
+from fedaudit.fl.models.rnns import CharLSTM
 
 CHANNELS = {
     Channel.UPLINK: (Party.client(0), ("server",)),

@@ -45,7 +45,7 @@ def cost(name: str, count: int, kind: str) -> Bound:
     return made.epsilon([replace(line, round=t, count=1) for t in range(count)], 1e-5)
 
 
-@pytest.mark.slow  # a process with its own engine for each bound
+@pytest.mark.nightly  # a process with its own engine for each bound
 @pytest.mark.parametrize("kind", ["gaussian", "poisson", "fixed"])
 @pytest.mark.parametrize("name", NAMES)
 def test_more_releases_never_cost_less(name: str, kind: str) -> None:
@@ -53,7 +53,7 @@ def test_more_releases_never_cost_less(name: str, kind: str) -> None:
     assert found == sorted(found) and all(e > 0 for e in found)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", NAMES)
 def test_each_has_something_that_it_bounds(name: str) -> None:
     assert min(cost(name, 2, kind).epsilon for kind in ("gaussian", "poisson", "fixed")) < inf
@@ -68,6 +68,7 @@ def test_what_has_no_noise_or_no_clip_has_no_bound_and_is_named(name: str) -> No
         assert found.epsilon == inf and spoiler.kind in found.spoiled_by
 
 
+@pytest.mark.sample(8)
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("unsampled", ["gaussian", "laplace", "discrete_laplace", "randomized_response"])
 def test_what_it_refuses_has_no_bound_and_a_phrase(name: str, unsampled: str) -> None:

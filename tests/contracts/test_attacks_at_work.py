@@ -23,7 +23,7 @@ from tests.contracts.played import claim, claimed, digest, evidence, reordered, 
 
 NAMES = [n for n in catalog.names("attacks") if n in WORLDS]
 QUICK = [n for n in NAMES if n not in SLOW]
-EVERY = [pytest.param(n, marks=pytest.mark.slow if n in SLOW else ()) for n in NAMES]
+EVERY = [pytest.param(n, marks=pytest.mark.nightly if n in SLOW else ()) for n in NAMES]
 
 
 @pytest.fixture(autouse=True)
@@ -55,6 +55,7 @@ def clear(e: Evidence) -> bool:
     return low > e.strongest.value if e.higher_is_worse else high < e.strongest.value
 
 
+@pytest.mark.sample(20)
 @pytest.mark.parametrize("name", EVERY)
 def test_the_planted_leak_is_found(name: str) -> None:
     leak = stage(name).leak
@@ -114,6 +115,7 @@ def others(name: str) -> list[Artifact]:
     ]
 
 
+@pytest.mark.sample(14)
 @pytest.mark.parametrize("name", EVERY)
 def test_it_reads_what_its_card_names_and_neither_order_nor_other_kinds_change_a_byte(name: str) -> None:
     card, asked, here = made(name).card, set[tuple[Kind, str]](), map(reordered, stage(name).view)
@@ -155,14 +157,14 @@ def elsewhere(names: list[str]) -> dict[str, str]:
     return found
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_two_processes_and_any_number_of_threads_give_the_same_bytes() -> None:
     found = elsewhere(QUICK)
     assert list(found) == QUICK
     assert [n for n in QUICK if found[n] != digest(told(evidence(n)))] == []
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", sorted(SLOW))
 def test_slow_attacks_give_the_same_bytes(name: str) -> None:
     assert elsewhere([name]) == {name: digest(told(evidence(name)))}

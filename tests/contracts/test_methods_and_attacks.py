@@ -90,7 +90,7 @@ def reason(name: str, bench: Bench) -> str:
     return absent(case, artifacts, view, what.card) or what.not_applicable(view, granted(case, what.card, 0))
 
 
-EVERY = [pytest.param(m, marks=() if m in QUICK else pytest.mark.slow) for m in catalog.names("methods")]
+EVERY = [pytest.param(m, marks=() if m in QUICK else pytest.mark.nightly) for m in catalog.names("methods")]
 
 
 @pytest.mark.parametrize("method", EVERY)

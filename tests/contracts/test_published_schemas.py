@@ -1,11 +1,14 @@
 """Every export is valid against its published schema, by a validator that is not ours.
 
-CycloneDX's comes with its Python library; the other two lie in tests/schemas/, as packages of PyPI publish them.
+The schema of CycloneDX comes with its Python library. `make dev` takes the other two from source distributions,
+named in release/schemas.txt, and puts them into the environment.
 """
 
 import hashlib
 import json
+import sys
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import jsonschema
@@ -20,19 +23,12 @@ from fedaudit.reports.document import Document, compose
 from fedaudit.reports.record import SealRecord
 from fedaudit.reports.result import AuditResult, GateRecord, Outcome, Severity
 from tests.reports.sample import result
-from tests.test_house import ROOT
 
-FOLDER = ROOT / "tests" / "schemas"
-# file: who publishes it, the source distribution on PyPI that it was taken from, and its SHA-256
+FOLDER = Path(sys.prefix) / "share" / "fedaudit" / "schemas"
+# SHA-256 of each schema
 PUBLISHED = {
-    "sarif-2.1.0.json": (
-        "OASIS sarif-spec, from sarif-pydantic 0.6.2",
-        "6352a05f9d03f181b8d9c71a46bdacc4fcff9d8ade5364858b425ba0c0994ed7",
-    ),
-    "junit-10.xsd": (
-        "Jenkins xunit-plugin (MIT), from testing/example_scripts of pytest 8.3.3",
-        "a1a816f58d1bf95ebabf371994df0b9246dee66ea9572fbec4f9296f1b2c0ff6",
-    ),
+    "sarif-schema-2.1.0.json": "6352a05f9d03f181b8d9c71a46bdacc4fcff9d8ade5364858b425ba0c0994ed7",
+    "junit-10.xsd": "a1a816f58d1bf95ebabf371994df0b9246dee66ea9572fbec4f9296f1b2c0ff6",
 }
 SEAL = SealRecord(
     signer="ab" * 32,
@@ -70,17 +66,20 @@ def rendered(renderer: str, kind: str) -> bytes:
 KINDS = ("plain", "gated", "sealed", "empty")
 
 
-def published(name: str) -> bytes:
-    """A schema as its source published it."""
-    source, digest = PUBLISHED[name]
-    found = (FOLDER / name).read_bytes()
-    assert hashlib.sha256(found).hexdigest() == digest, f"tests/schemas/{name} is not the file of {source}"
-    return found
+def published(name: str, folder: Path = FOLDER) -> bytes:
+    """Return a schema as its authors published it."""
+    path = folder / name
+    if not path.is_file():
+        pytest.fail(f"{path} is missing: `make dev` puts it there", pytrace=False)
+    content = path.read_bytes()
+    digest = hashlib.sha256(content).hexdigest()
+    assert digest == PUBLISHED[name], f"{path} is not the published file: `make clean dev` fetches it again"
+    return content
 
 
 @cache
 def sarif() -> Any:
-    schema = json.loads(published("sarif-2.1.0.json"))
+    schema = json.loads(published("sarif-schema-2.1.0.json"))
     return jsonschema.Draft7Validator(schema, format_checker=jsonschema.FormatChecker())
 
 
@@ -120,6 +119,14 @@ def test_cyclonedx_is_valid_and_has_a_card_and_declarations(kind: str) -> None:
 def test_audit_json_is_valid_against_our_own(kind: str) -> None:
     found = document(kind).result
     jsonschema.Draft202012Validator(result_schema(AuditResult)).validate(json.loads(found.model_dump_json()))
+
+
+def test_a_schema_that_is_missing_or_changed_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(pytest.fail.Exception, match=r"junit-10\.xsd is missing: `make dev` puts it there"):
+        published("junit-10.xsd", tmp_path)
+    (tmp_path / "junit-10.xsd").write_text("<schema/>")
+    with pytest.raises(AssertionError, match="is not the published file"):
+        published("junit-10.xsd", tmp_path)
 
 
 def test_the_validators_refuse() -> None:

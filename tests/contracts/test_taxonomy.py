@@ -5,7 +5,7 @@ from typing import get_args
 
 import pytest
 
-from fedaudit.attacks.poisoning._backdoors import Backdoors
+from fedaudit.attacks.poisoning.backdoors import Backdoors
 from fedaudit.audit.settings import catalog
 from fedaudit.audit.verdict.taxonomy import EDITIONS, GOALS, ROWS, SORTS, SOURCES, in_words, placed, taxa
 from fedaudit.fl.threats.threat import Goal

@@ -43,6 +43,7 @@ def small(name: str, **world: Any) -> World:
     return run(method(name), d=data(n=100), index=parts(data(n=80)), reply_loss=0.2, **world)  # type: ignore[arg-type]
 
 
+@pytest.mark.sample(18)
 @pytest.mark.parametrize(
     "name", [n for n in NAMES if catalog.load("adversaries", n).card.threat.position == "client"]
 )

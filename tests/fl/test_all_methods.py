@@ -100,6 +100,7 @@ def test_rounds_leave_the_method_object_as_it_was_opened(ran: Ran) -> None:
     assert not ran.watched.changed()
 
 
+@pytest.mark.sample(16)
 @pytest.mark.parametrize("after", [0, 1])
 def test_a_run_that_was_stopped_leaves_every_file_as_one_that_was_not(
     ran: Ran, after: int, tmp_path: Path
@@ -126,7 +127,7 @@ def test_only_declared_kinds_cross_the_wire_and_all_are_finite(ran: Ran) -> None
     assert all(np.isfinite(v.numpy()).all() for v in result.model.values())
 
 
-@pytest.mark.parametrize("client", [0, pytest.param(4, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("client", [0, pytest.param(4, marks=pytest.mark.nightly)])
 def test_what_the_server_sends_is_made_of_the_clients_that_it_heard(
     ran: Ran, client: int, tmp_path: Path
 ) -> None:
@@ -154,13 +155,13 @@ def test_the_card_says_what_the_method_is(name: str) -> None:
     assert (plugin.load("fedaudit.fl.methods", name, Method).__doc__ or _module_doc(name)).strip()
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", NAMES)
 def test_two_processes_give_the_bits_of_one(name: str) -> None:
     assert same(world(name), world(name, workers=2))
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", NAMES)
 def test_stacked_clients_agree_with_one_by_one(name: str) -> None:
     equal = [i[:7] for i in parts(data(n=80), sizes=(7, 7, 7, 0, 7))]

@@ -165,7 +165,7 @@ QUICK = {*((n, p) for n in PARTLY for p in PROTECTIONS), ("fednova", "ternary")}
 
 
 @pytest.mark.parametrize(
-    ("name", "protection"), [pytest.param(*p, marks=() if p in QUICK else pytest.mark.slow) for p in PAIRS]
+    ("name", "protection"), [pytest.param(*p, marks=() if p in QUICK else pytest.mark.nightly) for p in PAIRS]
 )
 def test_charged_bytes_are_those_of_what_crosses(name: str, protection: str, tmp_path: Path) -> None:
     chosen = PROTECTIONS[protection]

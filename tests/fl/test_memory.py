@@ -109,19 +109,19 @@ def peak(clients: int, make: type[Net], workers: int) -> tuple[int, int]:
     return own, child
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_ten_thousand_clients_stay_below_3_gib() -> None:
     own, child = peak(10_000, Linear, workers=2)
     assert own + 2 * child < 3 * GIB  # pages that the processes share are counted for each
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_network_of_80_000_parameters_stays_below_3_gib() -> None:
     own, child = peak(1000, CNN, workers=2)
     assert own + 2 * child < 3 * GIB
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_ten_times_the_clients_take_no_more_memory() -> None:
     few, many = peak(500, Linear, workers=2)[0], peak(5000, Linear, workers=2)[0]
     assert many - few < 40 * MIB  # 4,500 models held at a time would be 141 MB

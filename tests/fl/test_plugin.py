@@ -2,6 +2,7 @@
 
 import dataclasses
 import itertools
+import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -129,6 +130,60 @@ def test_two_files_of_one_name_are_an_error_that_names_both(package: Write) -> N
             plugin.names(*shelf)
         with pytest.raises(UserError, match="two plugins are called"):
             plugin.load(shelf, "thing", Plugin)
+
+
+# Several plugins in one file -------------------------------------------------------------------
+
+SHARED = f"""{BASE}
+PLUGINS = ("rule", "twice_rule", "small_cnn")
+class Rule(Plugin): ...
+class TwiceRule(Rule): ...
+class SmallCNN(Plugin): ...
+class Helper(Plugin): ...
+"""
+
+
+def test_a_file_may_list_several_plugins(package: Write) -> None:
+    shelf = package(rules=SHARED, alone=BASE + "class Alone(Plugin): ...\n")
+    assert plugin.names(shelf) == ["alone", "rule", "small_cnn", "twice_rule"]  # neither rules nor helper
+    for name, cls in {
+        "rule": "Rule",
+        "twice_rule": "TwiceRule",
+        "small_cnn": "SmallCNN",
+        "alone": "Alone",
+    }.items():
+        loaded = plugin.load(shelf, name, Plugin)
+        assert (loaded.__name__, plugin.name_of(loaded)) == (cls, name)
+        assert plugin.shares_file(loaded) == (name != "alone")
+    for name in ("rules", "helper"):
+        with pytest.raises(UserError, match=f"no '{name}' in {shelf}/"):
+            plugin.load(shelf, name, Plugin)
+
+
+def test_names_are_read_without_importing_a_file(package: Write) -> None:
+    shelf = package(rules=SHARED + "raise RuntimeError\n", broken="PLUGINS = (\n", torn="x\nPLUGINS = (\n")
+    assert plugin.names(shelf) == ["broken", "rule", "small_cnn", "torn", "twice_rule"]
+
+
+def test_a_changed_file_is_read_anew(package: Write, tmp_path: Path) -> None:
+    shelf = package(rules=SHARED)
+    assert "small_cnn" in plugin.names(shelf)
+    (tmp_path / shelf / "rules.py").write_text(SHARED.replace(', "small_cnn"', ""))
+    os.utime(tmp_path / shelf / "rules.py", (1, 1))
+    assert plugin.names(shelf) == ["rule", "twice_rule"]
+
+
+def test_a_listed_plugin_without_its_class_is_refused(package: Write) -> None:
+    shelf = package(rules=BASE + 'PLUGINS = ("one", "two")\nclass One(Plugin): ...\n')
+    with pytest.raises(UserError, match=r"rules must define one Plugin called 'two', found 0") as error:
+        plugin.load(shelf, "two", Plugin)
+    assert error.value.hint == "name the class as the plugin, in CamelCase"
+
+
+def test_a_file_and_a_listed_plugin_of_one_name_are_an_error_that_names_both(package: Write) -> None:
+    shelf = package(rules=SHARED, small_cnn=BASE)
+    with pytest.raises(UserError, match=rf"'small_cnn': {shelf}/rules.py and {shelf}/small_cnn.py"):
+        plugin.names(shelf)
 
 
 # Settings -----------------------------------------------------------------------------------

@@ -222,6 +222,12 @@ def test_one_changed_byte_is_refused(folder: Path, where: int) -> None:
     assert refusal(folder) == (f"artifact {folder / FILE} is not the one that was recorded: its SHA-256 differs")
 
 
+def test_a_message_whose_digest_was_taken_out_is_refused(folder: Path) -> None:
+    for digest in ("", None, 0):
+        edit(folder, sha256=digest)
+        assert "its SHA-256 differs" in refusal(folder)
+
+
 def test_a_truncated_file_is_refused_even_with_the_right_hash(folder: Path) -> None:
     data = (folder / FILE).read_bytes()
     (folder / FILE).write_bytes(data[:-5])

@@ -186,7 +186,7 @@ def test_the_model_returned_is_the_one_of_an_uninterrupted_run(tmp_path: Path) -
     assert all(torch.equal(whole[k], rest.model[k]) for k in whole)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_every_file_is_a_safe_moment(tmp_path: Path, uninterrupted: dict[str, bytes]) -> None:
     number = 0
     while killed(tmp_path / str(number), sabotage=partial(before_file, number)):

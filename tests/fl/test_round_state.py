@@ -49,7 +49,7 @@ def test_a_method_that_keeps_something_is_found_out() -> None:
     assert not changed(FedAvg, FedAvg.Config(rounds=2))
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", NAMES)
 def test_one_object_stopped_lent_to_another_federation_and_continued_gives_the_same_bits(
     name: str, tmp_path: Path

@@ -47,14 +47,14 @@ def test_changed_data_and_claims_end_with_a_sentence(case: dict[str, object]) ->
     assert cases.play(case) == ""
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @fixed(200)
 @given(cases.folders)
 def test_200_changed_folders_end_with_a_sentence(case: dict[str, object]) -> None:
     assert cases.play(case) == ""
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @fixed(100)
 @given(cases.configs | cases.claims | cases.data)
 def test_100_changed_configs_claims_and_data_end_with_a_sentence(case: dict[str, object]) -> None:

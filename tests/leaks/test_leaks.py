@@ -63,7 +63,7 @@ def test_the_second_book_leaks_too() -> None:
     assert values[0] > 1e-4 and values[1] < 1e-5 * values[0]  # of one example: an outer product
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", ["raw samples", "sums that differ by one"])
 def test_a_whole_audit_finds_it(name: str) -> None:
     assert found(name, 0.2)

@@ -21,7 +21,7 @@ TOOLS = Path(os.environ.get("BROWSER_TOOLS", ".browser")).resolve()
 MANY = 40  # findings
 
 pytestmark = [
-    pytest.mark.slow,
+    pytest.mark.nightly,
     pytest.mark.skipif(shutil.which("node") is None, reason="no node: the HTML is not tried in a browser"),
     pytest.mark.skipif(
         not (TOOLS / "node_modules/axe-core").is_dir(),

@@ -26,7 +26,7 @@ def judged(steps: int) -> list[Evidence]:
     return ATTACK.measure(claim, w, np.random.default_rng(2))  # type: ignore[arg-type]
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_generator_trained_on_twenty_images_is_detected() -> None:
     area, rate = (one(judged(STEPS), m, score="distance") for m in ("auc", "tpr_at_fpr_0.01"))
     assert rate.trials == 20 and rate.value >= 0.25  # twenty-five times chance; measured 0.45
@@ -37,7 +37,7 @@ def test_a_generator_trained_on_twenty_images_is_detected() -> None:
     assert planted.interval is not None and planted.interval[0] > 0.6
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_an_untrained_generator_is_silent_and_so_is_the_control() -> None:
     found = [one(judged(0), "auc", score=s) for s in ("distance", "calibrated")]
     found += [one(judged(steps), "auc", "negative") for steps in (0, STEPS)]

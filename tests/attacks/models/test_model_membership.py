@@ -1,25 +1,25 @@
 """Models that memorised give members away; untrained ones, wrong uploads and non-members do not."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from fedaudit.attacks.attack import Images
 from fedaudit.attacks.evaluation.images import fingerprints
 from fedaudit.attacks.evidence import Evidence
 from fedaudit.attacks.models._gradients import per_image
 from fedaudit.attacks.models._membership import ModelMembership
+from fedaudit.attacks.models._scores import log_probability, logits_of
 from fedaudit.attacks.models._targets import GLOBAL, UPDATE, targets
 from fedaudit.attacks.models._trials import ANOTHER, SHUFFLED, taught
-from fedaudit.attacks.models.confidence import Confidence
-from fedaudit.attacks.models.entropy import Entropy
-from fedaudit.attacks.models.gradient_cosine import GradientCosine
+from fedaudit.attacks.models.gradient_scores import GradientCosine, UpdateNorm
 from fedaudit.attacks.models.lira import Lira
-from fedaudit.attacks.models.loss_threshold import LossThreshold
+from fedaudit.attacks.models.output_scores import Confidence, Entropy, LossThreshold
 from fedaudit.attacks.models.rmia import Rmia
-from fedaudit.attacks.models.update_norm import UpdateNorm
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.plugin import configure
@@ -173,6 +173,45 @@ def test_deltas_are_added_to_the_model_they_started_from(kind: Kind, scale: floa
     for a, b in zip(targets(deltas, rng(0), 9, known), targets(world.artifacts, rng(0), 9, {}), strict=True):
         for k in a.weights:
             np.testing.assert_allclose(a.weights[k], b.weights[k], atol=1e-6)
+
+
+def test_as_many_members_of_a_model_are_scored_as_the_setting_allows() -> None:
+    world = overfit()  # three clients of 60 images
+    for most in (20, 100):
+        attack = LossThreshold(LossThreshold.Config(members=most, others=400))
+        claim = attack.run(world.artifacts, world.knowledge, np.random.default_rng(0))
+        found = attack.measure(claim, world, np.random.default_rng(0))
+        for model, many, each in ((GLOBAL, 1, 180), (UPDATE, 3, 60)):
+            wanted = many * min(most, each)  # class by class, each rounded
+            assert one(found, model).trials == pytest.approx(wanted, abs=5 * many)
+
+
+def sure_of_theirs(
+    images: Images, subsets: Sequence[NDArray[np.int64]], queries: NDArray[np.floating], **_: object
+) -> NDArray[np.float64]:
+    """Reference models that are sure of what they were trained on, and guess all else: [subsets, Q, classes]."""
+    found = np.zeros((len(subsets), len(queries), 10))
+    for model, rows in zip(found, subsets, strict=True):
+        known = {mark: int(y) for mark, y in zip(fingerprints(images.x[rows]), images.y[rows], strict=True)}
+        for i, mark in enumerate(fingerprints(queries)):
+            if mark in known:
+                model[i, known[mark]] = 50.0
+    return found
+
+
+def test_rmia_compares_with_references_that_were_not_trained_on_z() -> None:
+    world, rng = overfit(), np.random.default_rng(0)
+    knowledge = replace(world.knowledge, trainer=sure_of_theirs)
+    attack = Rmia(Rmia.Config(references=4))
+    queried = targets(view(world, Kind.GLOBAL_MODEL), rng, 1, {})[:1]
+    some = Images(x=world.reference.x[:40], y=world.reference.y[:40])
+    (scores,) = attack.scorer(queried, knowledge, rng)(some)
+    # without those, all references guess alike: what is left is p(x) against p(z) of the model itself
+    own = np.exp(log_probability(logits_of(queried, knowledge.architecture, some.x), some.y))[0]  # type: ignore[arg-type]
+    aux = world.auxiliary
+    theirs = np.exp(log_probability(logits_of(queried, knowledge.architecture, aux.x), aux.y))[0]  # type: ignore[arg-type]
+    expected = [np.mean(theirs[aux.y == label] < p) for p, label in zip(own, some.y, strict=True)]
+    np.testing.assert_allclose(scores, expected, atol=1 / np.bincount(aux.y).min())
 
 
 def test_wrong_labels_are_wrong_and_spread_over_the_other_classes() -> None:

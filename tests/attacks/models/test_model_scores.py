@@ -15,9 +15,8 @@ from fedaudit.attacks.models._scores import (
     scaled_logit,
 )
 from fedaudit.attacks.models._shadows import halves
-from fedaudit.attacks.models.gradient_cosine import cosine
+from fedaudit.attacks.models.gradient_scores import cosine, difference
 from fedaudit.attacks.models.rmia import ranked
-from fedaudit.attacks.models.update_norm import difference
 
 INS, OUTS = [1.5, 2.5, 2.0, 2.2], [-0.5, 0.3, 0.0, 0.6]
 P_Z, OUTS_Z = [0.8, 0.3, 0.6], np.array([(0.8, 0.7), (0.5, 0.4), (0.2, 0.3)]).T

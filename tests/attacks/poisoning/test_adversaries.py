@@ -7,8 +7,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from fedaudit.attacks.poisoning._trigger import stamped, stamped_normalised
 from fedaudit.attacks.poisoning.alie import deviations
+from fedaudit.attacks.poisoning.backdoors import stamped, stamped_normalised
 from fedaudit.audit.settings import catalog
 from fedaudit.fl.clients.client import Reply, count_of
 from fedaudit.fl.kinds import Kind

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import torch
 
-from fedaudit.attacks.poisoning._trigger import stamped
+from fedaudit.attacks.poisoning.backdoors import stamped
 from fedaudit.audit.settings import catalog
 from fedaudit.fl.aggregation.aggregator import Aggregator
 from fedaudit.fl.aggregators.krum import Krum
@@ -51,7 +51,8 @@ SLOW = {"relay_poison"}  # generators
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(n, marks=[pytest.mark.slow] if n in SLOW else []) for n in catalog.names("adversaries")]
+    "name",
+    [pytest.param(n, marks=[pytest.mark.nightly] if n in SLOW else []) for n in catalog.names("adversaries")],
 )
 def test_every_adversary_moves_the_model_it_is_made_for_and_leaves_it_finite(name: str) -> None:
     of = HOME.get(name, "fedavg")

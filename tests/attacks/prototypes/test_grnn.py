@@ -90,7 +90,7 @@ def test_settings_that_mean_nothing_are_refused() -> None:
         configure(GRNN, {"steps": 0}, "attacks[0]")
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_the_planted_leak_is_found_and_twenty_samples_are_not() -> None:
     claim = GRNN(GRNN.Config(steps=500, per_size=8)).run(
         world().artifacts, world().knowledge, np.random.default_rng(0)

@@ -54,6 +54,7 @@ def blind(e: Evidence, name: str) -> float:
     return next(b.value for b in e.baselines if b.name == name)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("attack", LEAST)
 def test_the_planted_leak_is_found_far_above_every_blind_adversary(attack: type[PrototypeInversion]) -> None:
     found = judged(claim_of(attack), attack)

@@ -53,6 +53,7 @@ def inverted() -> list[Evidence]:
 
 
 # a batch's labels are a guess, and an image of the wrong class is not found
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(("n", "steps", "least"), [(1, 1, 1.0), (1, 3, 1.0), (2, 1, 0.6)])
 def test_inverting_gradients_finds_the_planted_images(n: float, steps: float, least: float) -> None:
     rank, likeness = one(inverted(), "rank1", n, steps), one(inverted(), "ssim", n, steps)

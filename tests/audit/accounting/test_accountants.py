@@ -188,7 +188,7 @@ def test_two_thousand_different_releases_are_rounded_to_few_terms() -> None:
     assert len(terms([release(1 + i / 1000) for i in range(2000)])) == 1  # Gaussians are one Gaussian
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_rounding_many_terms_never_lowers_a_cost() -> None:
     counts = {poisson(0.8 + i / 50, 0.01 + (i * 7 % 20) / 500): 300 for i in range(12)}
     few = coarsened(counts, 6)
@@ -262,7 +262,7 @@ def test_observers_who_read_the_same_are_checked_once() -> None:
     assert len(found) == 3 and all(b.note.startswith("check 1 ") for b in found)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_the_chosen_engine_is_named_and_two_others_agree() -> None:
     auto = Auto()
     found = auto.epsilon(HUNDRED, 1e-5)

@@ -114,6 +114,13 @@ def test_a_client_whose_releases_another_one_made_too_is_not_accounted_for_twice
     assert set(_costliest(groups)) == {"client/1", "client/2"}
 
 
+def test_a_client_with_fewer_releases_of_less_noise_may_be_the_worst() -> None:
+    often = [release(z, sender="client/0", observers=ALL, round=t) for t, z in enumerate((8, 8, 8, 1))]
+    seldom = [release(z, sender="client/1", observers=ALL, round=t) for t, z in enumerate((8, 1, 1))]
+    assert towards("server", often + seldom).epsilon_upper == towards("server", seldom).epsilon_upper
+    assert towards("server", seldom).epsilon_upper > towards("server", often).epsilon_upper
+
+
 def test_releases_of_one_round_and_of_two_are_not_one_cost() -> None:
     told = {"sender": "client/*", "sampling": "poisson", "sample_rate": 0.1, "participation_seen_by": ("server",)}
     one, two = ([release(1.0, round=t, **told) for t in rounds] for rounds in ((0, 0), (0, 1)))

@@ -40,7 +40,7 @@ def test_the_central_limit_has_its_published_values_and_is_no_bound(
     assert central_limit(0.01, rate, releases, delta) == math.inf
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_claim_that_cites_the_central_limit_shows_it_beside_the_bound() -> None:
     sampled = {
         "name": "as run",

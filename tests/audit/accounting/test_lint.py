@@ -1,6 +1,7 @@
 """The noise lint: each lint fires on its planted fault, and none on correct runs."""
 
 import math
+from fnmatch import fnmatchcase
 
 import pytest
 
@@ -35,6 +36,11 @@ def sound(z: float = 2.0, **changes: object) -> Release:
 def run_record(*releases: Release, **more: object) -> RunRecord:
     fields: dict[str, object] = {"units": {"client": 100, "record": 500}, "delivered": [3, 4, 3]}
     return RunRecord(releases=releases, **(fields | more))  # type: ignore[arg-type]
+
+
+def test_the_default_policy_grades_every_lint() -> None:
+    measures = [c.measure for r in load_policy("default").rules for c in r.all if c.measure.startswith("lint_")]
+    assert [name for name in lints() if not any(fnmatchcase(f"lint_{name}", m) for m in measures)] == []
 
 
 def fired(found: RunRecord) -> list[str]:

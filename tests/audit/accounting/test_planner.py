@@ -47,7 +47,7 @@ def test_a_replaced_client_needs_twice_the_noise() -> None:
     assert replaced.noise == 2 * removed.noise and replaced.curve == removed.curve
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("how", ["poisson", "fixed"])
 def test_hidden_participation_needs_less_noise_and_keeps_the_budget(how: str) -> None:
     question = Question(epsilon=4.0, delta=1e-5, rounds=50, rate=0.2, how=how)  # type: ignore[arg-type]

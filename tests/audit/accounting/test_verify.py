@@ -106,6 +106,7 @@ HONEST = {
 }
 
 
+@pytest.mark.sample(6)
 @pytest.mark.parametrize("name", HONEST)
 def test_an_honest_ledger_passes_and_its_bounds_are_not_declared(name: str) -> None:
     here = ran(*HONEST[name])
@@ -114,7 +115,7 @@ def test_an_honest_ledger_passes_and_its_bounds_are_not_declared(name: str) -> N
     assert verify_run(here.run, here.case, here.releases) == found
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_lines_of_a_methods_own_noise_are_held_against_its_settings_and_stay_declared() -> None:
     here = ran("", "{name: full}", "name: feddpgan, noise: {mode: accounted, scale: 2.0}", 2)
     assert here.verified(here.releases) == Verified(declared=True)
@@ -161,6 +162,7 @@ FORGED: dict[str, tuple[tuple[str, ...], Callable[[list[Release]], list[Release]
         "no line of global_model in round 0",
     ),
     "a lower rate": ((CENTRAL,), noised(sample_rate=0.01), "rate 0.01"),
+    "a rate below who came": ((CENTRAL,), noised(sample_rate=0.01), "clients were heard in "),
     "fresh draws": ((CENTRAL, "{name: persistent, p: 0.5, period: 3}"), noised(coin=""), "has a draw of its own"),
     "a draw for each release": ((STEPS,), noised(count=1), "lists 1 steps; clients make 3"),
     "fewer steps": ((STEPS,), noised(count=2, steps=2), "lists 2 steps; clients make 3"),

@@ -14,6 +14,8 @@ from in_toto_attestation.v1.statement import Statement
 from typer.testing import CliRunner, Result
 
 from fedaudit.audit.attestation import envelope as dsse
+from fedaudit.audit.attestation.seal import checked
+from fedaudit.audit.case.run_folder import RunDir
 from fedaudit.audit.cli.main import app
 from fedaudit.fl.runtime.errors import UserError
 from tests.audit.attestation.test_fakes import original  # noqa: F401  (a fixture)
@@ -118,6 +120,21 @@ def test_what_changes_after_the_seal_is_refused(file: str, phrase: str, sealed: 
     path.write_text(path.read_text().replace("1", "2", 1))
     done = verify(sealed, keys / "mine.pub.pem")
     assert done.exit_code == 2 and phrase in done.stderr, done.output
+
+
+@pytest.mark.parametrize("digest", [{}, {"sha512": "0" * 128}, {"sha256": ""}])
+def test_a_file_that_a_seal_names_without_its_sha256_is_refused(
+    digest: dict[str, str], sealed: Path, keys: Path
+) -> None:
+    key = dsse.private_key(keys / "mine.pem")
+    envelope = dsse.Envelope.model_validate_json((sealed / "seal.json").read_text())
+    statement = json.loads(dsse.opened(envelope, TYPE, key.public_key()))
+    assert checked(RunDir.open(sealed), key.public_key()).subject
+    statement["subject"][0]["digest"] = digest
+    again = dsse.signed(TYPE, json.dumps(statement).encode(), key)
+    (sealed / "seal.json").write_text(again.model_dump_json())
+    with pytest.raises(UserError, match="is not the one that was sealed"):
+        checked(RunDir.open(sealed), key.public_key())
 
 
 def test_another_key_or_a_missing_or_damaged_seal_is_refused(sealed: Path, keys: Path) -> None:

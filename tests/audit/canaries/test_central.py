@@ -116,7 +116,7 @@ def test_observers_who_guess_do_worse_where_honest_clients_are_not_known() -> No
     assert all(isinstance(s.number, Lower) for s in shown)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_correct_runs_are_hardly_ever_refuted() -> None:
     refuted = sum(panel(made(), seed=s, canaries=30, rounds=3).refuted for s in range(30))
     assert refuted <= 5  # 5 % of 30, and three standard deviations

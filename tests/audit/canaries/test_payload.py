@@ -64,6 +64,7 @@ def gaussian(cls: type[DPGaussian], **settings: object) -> DPGaussian:
     return cls(config)
 
 
+@pytest.mark.sample(12)
 @pytest.mark.parametrize("fault", WRONG, ids=lambda cls: cls.__name__)
 def test_wrong_noise_is_found(fault: type[Wrong]) -> None:
     failed = {c.name for checks in found(gaussian(fault)).values() for c in checks if not c.passed}

@@ -39,7 +39,7 @@ def test_a_correct_run_raises_no_alarm(name: str) -> None:
     assert not alarms(CORRECT[name], seed=1)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", CORRECT)
 def test_200_correct_runs_raise_no_more_alarms_than_stated(name: str) -> None:
     kinds = 2 if "rows" not in name and name in ("dp_gaussian", "laplace") else 1

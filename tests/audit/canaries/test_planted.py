@@ -141,12 +141,12 @@ def test_40_correct_runs_are_refuted_no_more_often_than_stated() -> None:
     assert refuted(range(1000, 1040)) <= 5  # more in 1.4 % of such tests where 5 % are refuted
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_200_correct_runs_are_refuted_no_more_often_than_stated() -> None:
     assert refuted(range(200)) <= 0.05 * 200
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_200_correct_runs_through_the_wire_are_refuted_no_more_often_than_stated() -> None:
     found = [panel(correct(), seed=s, canaries=60, rounds=3, honest=0).refuted for s in range(200)]
     assert sum(found) <= 0.05 * 200

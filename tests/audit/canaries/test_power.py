@@ -31,7 +31,7 @@ def test_audits_said_to_have_power_find_it_and_the_others_do_not() -> None:
     assert not any("f-DP in one run" in r for r in runs)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_the_number_of_canaries_that_is_named_suffices() -> None:
     many = power.needed(simulated(0, canaries=400), 400, DELTA, ALPHA)["f-DP in one run"]
     assert many is not None and many > 400

@@ -43,6 +43,7 @@ def registered() -> Iterator[Any]:
                 yield from (pytest.param(made, kind, id=f"{name}-{number}-{kind}") for kind in acts_on(made))
 
 
+@pytest.mark.sample(8)
 @pytest.mark.parametrize(("protection", "kind"), registered())
 def test_a_registered_protection_is_not_refuted(protection: Protection, kind: Kind) -> None:
     streams = Streams(5)

@@ -66,7 +66,7 @@ def test_a_sensitivity_is_converted_to_the_claim_s_unit() -> None:
     assert record.lower == 0.0  # a record may well change less than all of its client's update
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_sampled_records_of_one_client_are_grouped_by_their_mixture() -> None:
     noisy = {"noise": 4.0}
     one = bound(20, protects="client", unit="record", records=1, **POISSON | noisy).upper
@@ -75,7 +75,7 @@ def test_sampled_records_of_one_client_are_grouped_by_their_mixture() -> None:
     assert one == pytest.approx(bound(20, **POISSON | noisy).upper, rel=1e-2) and 2 * one < four < whole
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_mixture_of_one_record_is_poisson_sampling() -> None:
     one = Noised(Term("gaussian", 1.0, "poisson", 0.1), 1, None)
     assert grouped(one, 200, 1e-5) == pytest.approx(9.971320, rel=2e-3)
@@ -104,13 +104,13 @@ def test_lower_bounds_are_below_and_near_where_they_can_be() -> None:
     assert 80_000 < certified(small, small.judged, 50).lower < certified(small, small.judged, 50).upper
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_sampled_releases_have_their_published_values() -> None:
     assert bound(200, **POISSON).upper == pytest.approx(9.971320, rel=1e-4)
     assert bound(1000, **FIXED).upper == pytest.approx(2.1990, rel=1e-4)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("setting", [POISSON | {"noise": 2.0}, FIXED])
 def test_sampled_releases_have_a_lower_bound_near_the_upper_one(setting: dict[str, Any]) -> None:
     claim = made(adjacency="unstated", **of(0.1, **setting))
@@ -137,6 +137,12 @@ def test_the_chance_to_take_part_is_exact_for_one_release_of_little_noise() -> N
 def test_too_few_shuffled_reports_are_not_amplified() -> None:
     assert reports_at_most(1.0, 89, 1e-5) == 1.0 and reports_at_most(1.0, 10**6, 0.0) == 1.0
     assert reports_at_least(1.0, 1, 1e-9) == pytest.approx(1.0, abs=1e-8)
+
+
+def test_shuffled_reports_share_the_delta_of_all() -> None:
+    pure = {"mechanism": "randomized_response", "epsilon": 1.0, "shuffled": 10**5}
+    assert bound(**pure).upper == pytest.approx(reports_at_most(1.0, 10**5, 1e-5))
+    assert bound(10, **pure).upper == pytest.approx(10 * reports_at_most(1.0, 10**5, 1e-6))
 
 
 def test_one_shuffled_batch_an_epoch_is_no_shuffling_and_more_batches_cost_less() -> None:

@@ -57,7 +57,7 @@ def test_fedrs_agrees_with_the_specification_to_its_digits() -> None:
     assert len(broken) == 7 and "The sensitivity is enforced" in broken
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_fedrs_with_sampling_agrees_with_the_specification() -> None:
     claim = shipped("fedrs.yaml", "fedrs-sampled")
     expected = ["27.389", "39.589", "27.845", "40.173", "37.45", "4.213", "4.813"]

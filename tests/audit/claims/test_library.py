@@ -49,7 +49,7 @@ def test_every_claim_that_ships_has_an_expected_verdict() -> None:
 
 
 @pytest.mark.parametrize(
-    "identity", [pytest.param(i, marks=[pytest.mark.slow] if i in SLOW else []) for i in EXPECTED]
+    "identity", [pytest.param(i, marks=[pytest.mark.nightly] if i in SLOW else []) for i in EXPECTED]
 )
 def test_a_claim_that_ships_has_its_expected_verdict(identity: str) -> None:
     found = rescored(CLAIMS[identity])

@@ -28,7 +28,7 @@ from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.wire.protection import Sending
 from fedaudit.reports.imported import Imported
 from fedaudit.reports.result import Outcome
-from tests.audit.importing.theirs import EXAMPLE, FLOWER, METHOD, brought, changed, check, config
+from tests.audit.importing.theirs import EXAMPLE, FLOWER, METHOD, TRUTH, brought, changed, check, config
 
 NOISE = {"name": "dp_gaussian", "clip_norm": 2.5, "noise_multiplier": 0.1}
 
@@ -36,7 +36,7 @@ NOISE = {"name": "dp_gaussian", "clip_norm": 2.5, "noise_multiplier": 0.1}
 def truth(folder: Path, change: Callable[[np.ndarray, np.ndarray, Any], tuple[np.ndarray, np.ndarray]]) -> Path:
     """The clients' truth, each changed as `change(x, y, own)` does."""
     made = folder / "truth"
-    shutil.copytree(FLOWER / "truth", made)
+    shutil.copytree(TRUTH, made)
     own = dict(np.load(made / "own.npz"))
     for path in sorted(made.glob("*.npz")):
         if path.stem != "own":
@@ -83,7 +83,7 @@ SLOWLY: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", SLOWLY)
 def test_training_that_was_another_is_contradicted(name: str, tmp_path: Path) -> None:
     found = check(brought(tmp_path, **SLOWLY[name])[2], "training")
@@ -97,7 +97,7 @@ def test_a_wrong_statement_that_only_a_test_can_tell_is_contradicted(name: str, 
     assert found.status == "contradicted", found.text
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_another_network_of_the_same_shapes_is_contradicted(tmp_path: Path) -> None:
     code = (EXAMPLE / "net.py").read_text().replace("functional.relu", "functional.tanh")
     (tmp_path / "tanh_net.py").write_text(
@@ -107,7 +107,7 @@ def test_another_network_of_the_same_shapes_is_contradicted(tmp_path: Path) -> N
     )
     run, stated = RunDir.create(tmp_path / "run"), config(model="tanh_net:Net", method=METHOD)
     args = (None, tmp_path, Limits(), True, lambda *_: None)
-    found = bring(run, stated, FLOWER / "inbox", FLOWER / "truth", *args)
+    found = bring(run, stated, FLOWER / "inbox", TRUTH, *args)
     assert check(found, "training").status == "contradicted"
 
 
@@ -119,7 +119,7 @@ def test_labels_of_another_order_are_named_with_and_without_a_stated_training(tm
 def test_the_auditors_own_examples_are_held_against_the_servers_model(tmp_path: Path) -> None:
     own = tmp_path / "own"
     own.mkdir()
-    with np.load(FLOWER / "truth" / "own.npz") as file:
+    with np.load(TRUTH / "own.npz") as file:
         np.savez(own / "own.npz", x=file["x"], y=file["y"])
         right = check(brought(tmp_path / "a", own)[2], "fit")
         np.savez(own / "own.npz", x=file["x"], y=np.roll(file["y"], 1))
@@ -127,7 +127,7 @@ def test_the_auditors_own_examples_are_held_against_the_servers_model(tmp_path: 
     assert right.status == "holds" and wrong.status == "open"
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_members_that_nobody_trained_on_are_contradicted_and_finding_little_then_says_nothing(
     tmp_path: Path,
 ) -> None:

@@ -10,17 +10,19 @@ from fedaudit.audit.settings.config import Config
 from fedaudit.audit.settings.errors import validate
 from fedaudit.reports.imported import Imported
 from fedaudit.reports.result import AuditResult
-from tests.audit.importing.theirs import METHOD, brought, check
+from tests.audit.importing.theirs import DIGITS, METHOD, brought, check, write_truth
 
 CANARY = Path(__file__).parent / "canary"  # examples/flower with digits_app.canary, nine nodes, two rounds
-(NODE,) = (p.stem for p in (CANARY / "truth").glob("*.npz") if p.stem != "own")
+NODE = "12632697272243193650"
 
 
 @pytest.fixture(scope="module")
 def audited(tmp_path_factory: pytest.TempPathFactory) -> tuple[Imported, AuditResult, str]:
     folder = tmp_path_factory.mktemp("canary")
     subject = {"method": METHOD | {"rounds": 2}, "canaries": [NODE]}
-    run, config, found = brought(folder, CANARY / "truth", CANARY / "inbox", **subject)
+    members, others = DIGITS["canary"]()
+    truth = write_truth("canary", {NODE: members, "own": others})
+    run, config, found = brought(folder, truth, CANARY / "inbox", **subject)
     more = {"attacks": ["example_numbers", "label_counts_from_update"]}
     config = validate(Config, config.model_dump(mode="json", exclude_defaults=True) | more, "test")
     execute(run, config, ["attack", "account", "score", "report"], lambda *_: None, skip_finished=False)

@@ -19,7 +19,7 @@ from fedaudit.audit.settings.errors import validate
 from fedaudit.audit.verdict.policy import load_policy
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.reports.result import AuditResult, Outcome
-from tests.audit.importing.theirs import FLOWER, brought, changed, check, nodes, written
+from tests.audit.importing.theirs import FLOWER, TRUTH, brought, changed, check, nodes, written
 
 PHASES = ["attack", "account", "score", "report"]
 LABELS = "label_counts_from_update"
@@ -210,7 +210,7 @@ def test_the_commands_say_what_an_inbox_holds_and_write_a_first_subject(tmp_path
     first = tmp_path / "first.yaml"
     assert runner.invoke(app, ["init", "--from", str(FLOWER / "inbox"), str(first)]).exit_code == 0
     text = first.read_text()
-    told, truth = tmp_path / "told.yaml", str(FLOWER / "truth")
+    told, truth = tmp_path / "told.yaml", str(TRUTH)
     seen = ["init", "--from", str(FLOWER / "inbox"), "--truth", truth, str(told)]
     assert runner.invoke(app, seen).exit_code == 0
     assert "shape: [1, 8, 8]  # seen in truth" in told.read_text() and "# guessed: channels" in text

@@ -23,7 +23,7 @@ from fedaudit.audit.verdict.judge import judge, judged
 from fedaudit.audit.verdict.policy import load_policy
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.reports.result import AuditResult, Outcome, Severity
-from tests.audit.importing.theirs import FLOWER, METHOD, brought, changed, check, nodes
+from tests.audit.importing.theirs import METHOD, TRUTH, brought, changed, check, nodes
 
 PHASES = ["attack", "account", "score", "report"]
 REPLAY = {"sizes": [1, 5, 20, 100], "clients": 3}
@@ -49,12 +49,12 @@ def of(folder: Path, *names: str) -> Path:
     some = folder / "some"
     some.mkdir()
     for name in names:
-        shutil.copy(FLOWER / "truth" / f"{name}.npz", some / f"{name}.npz")
+        shutil.copy(TRUTH / f"{name}.npz", some / f"{name}.npz")
     return some
 
 
 def labels(node: str) -> set[int]:
-    with np.load(FLOWER / "truth" / f"{node}.npz") as file:
+    with np.load(TRUTH / f"{node}.npz") as file:
         return set(file["y"].tolist())
 
 
@@ -77,7 +77,7 @@ def test_claims_are_listed_for_the_operator_and_are_those_that_truth_would_have_
     assert len(said) == 8 and sum(right) >= 7
     assert said[0].check == "which classes it owns"
     assert [c.says for c in found["example_numbers"].claims] == [
-        f"{len(np.load(FLOWER / 'truth' / f'{node}.npz')['y'])} examples" for node in nodes()
+        f"{len(np.load(TRUTH / f'{node}.npz')['y'])} examples" for node in nodes()
     ]
     assert found["loss_threshold"].claims == []
 
@@ -101,14 +101,14 @@ def test_report_and_explain_list_what_is_claimed_and_what_checking_needs(blind: 
 
 
 def test_with_truth_of_everybody_nothing_is_unverified(tmp_path: Path) -> None:
-    result = audited(tmp_path, FLOWER / "truth", READERS[:2])
+    result = audited(tmp_path, TRUTH, READERS[:2])
     assert result.unverified == [] and "verified" not in result.headline.sentence
 
 
 QUICK = 0.5  # seconds of effort: those that invert gradients take minutes
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_no_attack_fails_for_want_of_truth(tmp_path: Path) -> None:
     cards = {n: p.card for n in catalog.names("attacks") if issubclass(p := catalog.load("attacks", n), Attack)}
     quick = [n for n, c in cards.items() if c.effort.seconds <= QUICK and not c.control]
@@ -141,7 +141,7 @@ def test_the_auditors_own_examples_are_planted_and_known_to_no_adversary(tmp_pat
     pools = [case.auxiliary, case.reference, case.planted]
     assert all(len(p) > 150 for p in pools) and len(np.unique(np.concatenate(pools))) == sum(map(len, pools))
     assert set(np.unique(case.data.train.y[case.planted])) == set(range(10))
-    run, config, _ = brought(tmp_path / "told", FLOWER / "truth")
+    run, config, _ = brought(tmp_path / "told", TRUTH)
     assert len(recorded(run, config).planted) == 0
 
 
@@ -217,6 +217,7 @@ def canary(tmp_path_factory: pytest.TempPathFactory) -> AuditResult:
     return audited(folder, of(folder, nodes()[2], "own"), attacks, REPLAY, method=METHOD, canaries=[nodes()[2]])
 
 
+@pytest.mark.nightly
 def test_of_a_canary_client_there_are_findings_and_of_the_others_unverified_claims(canary: AuditResult) -> None:
     found = {f.id: f for f in canary.findings if f.source == "attack"}
     exact = [e for e in found["example_numbers"].evidence if e.measure == "size_known" and e.control == "none"]
@@ -246,7 +247,7 @@ def test_a_canary_that_shares_its_number_of_examples_is_not_known_by_it(tmp_path
         if "num_examples/count" in arrays:
             arrays["num_examples/count"] = np.full_like(arrays["num_examples/count"], 107)
 
-    node = next(n for n in nodes() if len(np.load(FLOWER / "truth" / f"{n}.npz")["y"]) == 107)
+    node = next(n for n in nodes() if len(np.load(TRUTH / f"{n}.npz")["y"]) == 107)
     inbox = changed(tmp_path, alike)
     _, _, found = brought(tmp_path, of(tmp_path, node, "own"), inbox=inbox, aggregation="other")
     assert check(found, "who").status == "open"

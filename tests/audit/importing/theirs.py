@@ -1,8 +1,14 @@
-"""A federation that ran in Flower 1.42 (examples/flower/), recorded there; and ways to change the record."""
+"""A federation that ran in Flower 1.42 (examples/flower/), recorded there; and ways to change the record.
+
+What the clients held is not stored beside the record: the images are scikit-learn's, and the example's own code
+deals them out again.
+"""
 
 import hashlib
 import json
+import runpy
 import shutil
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -22,8 +28,38 @@ from fedaudit.reports.imported import Check, Imported
 
 FLOWER = Path(__file__).parent / "flower"
 EXAMPLE = Path(__file__).parents[3] / "examples/flower"
+DIGITS = runpy.run_path(str(EXAMPLE / "digits_app" / "data.py"))
+# The nodes of the record, by the part of the digits that each held
+NODES = (
+    "7742972173290885033",
+    "1188085038079045194",
+    "12480869197300465147",
+    "17793996101196497886",
+    "9434534281259608725",
+    "88032075818893844",
+    "17898140193225550806",
+    "18092634523683217536",
+)
+_FOLDERS = tempfile.TemporaryDirectory(prefix="fedaudit-truth-")  # removed when the tests end
 METHOD = read_yaml(EXAMPLE / "subject.yaml")["method"]  # stated where clients are played, which takes seconds
 ATTACKS = {"attacks": ["label_counts_from_update"], "report": ["json", "html"], "workers": 0}
+
+
+def write_truth(name: str, examples: dict[str, Any]) -> Path:
+    """Write what each node held, and the auditor's own examples, to a folder."""
+    folder = Path(_FOLDERS.name) / name / "truth"
+    folder.mkdir(parents=True)
+    for node, (x, y) in examples.items():
+        np.savez(folder / f"{node}.npz", x=x, y=y)
+    return folder
+
+
+def flower_truth() -> Path:
+    parts, own = DIGITS["split"]()
+    return write_truth("flower", {node: parts[k] for k, node in enumerate(NODES)} | {"own": own})
+
+
+TRUTH = flower_truth()
 
 
 def config(**changes: Any) -> Config:
@@ -34,7 +70,7 @@ def config(**changes: Any) -> Config:
 
 def brought(
     folder: Path,
-    truth: Path | None = FLOWER / "truth",
+    truth: Path | None = TRUTH,
     inbox: Path = FLOWER / "inbox",
     limits: Limits | None = None,
     **changes: Any,

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedaudit.attacks.models.loss_threshold import LossThreshold
+from fedaudit.attacks.models.output_scores import LossThreshold
 from fedaudit.audit.case.messages import behind
 from fedaudit.audit.case.run_folder import RunDir
 from fedaudit.audit.case.simulated import SimulatedCase

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedaudit.attacks.models.loss_threshold import LossThreshold
+from fedaudit.attacks.models.output_scores import LossThreshold
 from fedaudit.audit.case.run_folder import RunDir
 from fedaudit.audit.case.simulated import SimulatedCase
 from fedaudit.audit.observer.truth import KnownTruth

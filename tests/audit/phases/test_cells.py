@@ -114,7 +114,7 @@ def test_every_cell_is_what_it_is_alone(tmp_path: Path, alone: dict[str, bytes],
     assert contents(tmp_path) == alone
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("workers", [0, 2])
 def test_a_kill_in_the_middle_changes_nothing(tmp_path: Path, alone: dict[str, bytes], workers: int) -> None:
     process = multiprocessing.get_context("spawn").Process(target=killed_after_one_cell, args=(tmp_path, workers))

@@ -165,7 +165,7 @@ def test_a_run_continues_after_a_fault(
     disturbed(kind, int(share * whole[1]) + KINDS.index(kind), tmp_path / "run", config, whole[0])
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_run_continues_after_a_fault_at_every_step(
     kind: str, tmp_path: Path, config: Config, whole: tuple[dict[str, str], int]

@@ -218,3 +218,7 @@ def test_times_threads_and_commit_stand_outside_the_root_and_all_else_inside(fol
     assert wrote is not None
     wrote["ledger.jsonl"] = "0" * 64
     assert chain.root() != root
+    for name in chain.links.keys() - {"report"}:
+        chain = links.read_chain(RunDir.open(folder / "run"))
+        chain.links[name].settings = "0" * 64
+        assert chain.root() != root, name

@@ -51,7 +51,7 @@ def processes_of_rank(number: int) -> Iterator[int]:
             yield int(place.name)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("method", ["fedavg", "rebafl", "scaffold", "feddc_condense", "gandalf"])
 def test_two_ranks_leave_what_one_process_leaves(method: str, tmp_path: Path) -> None:
     path = tmp_path / "c.yaml"
@@ -62,7 +62,7 @@ def test_two_ranks_leave_what_one_process_leaves(method: str, tmp_path: Path) ->
     assert files(tmp_path / "two") == alone(path, tmp_path / "one")
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_lost_rank_ends_the_run_and_the_same_command_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

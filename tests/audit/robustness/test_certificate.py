@@ -12,7 +12,7 @@ import yaml
 from typer.testing import CliRunner
 
 from fedaudit.audit.cli.main import app
-from fedaudit.audit.robustness.certificate import by_alpha, ceiling, drawn, gaussian, highest
+from fedaudit.audit.robustness.certificate import bound_score, compose, compute_ceiling, minimise, shift_gaussian
 from fedaudit.fl.data.dataset import Arrays, Data, Dataset
 from fedaudit.fl.ledger import Release
 from fedaudit.fl.protections.central_dp import CentralDP
@@ -39,39 +39,45 @@ def rounds(z: float, count: int, **changes: Any) -> list[Release]:
 
 @pytest.mark.parametrize(("k", "z", "known"), [(1, 10, 0.161977), (1, 50, 0.044386), (2, 50, 0.063877)])
 def test_everybody_taking_part_gives_the_gaussian_ceiling(k: int, z: float, known: float) -> None:
-    assert ceiling(0.03, rounds(z, 20), k) == pytest.approx(known, abs=1e-6)
+    assert compute_ceiling(0.03, rounds(z, 20), k) == pytest.approx(known, abs=1e-6)
 
 
 def test_the_closed_form_is_a_normal_shift() -> None:
-    assert gaussian(0.1, 10**0.5 / 20) == pytest.approx(0.130626, abs=1e-6)
-    assert gaussian(0.0, 3.0) == 0 and gaussian(1.0, 3.0) == 1 and gaussian(0.2, float("inf")) == 1
+    assert shift_gaussian(0.1, 10**0.5 / 20) == pytest.approx(0.130626, abs=1e-6)
+    assert (
+        shift_gaussian(0.0, 3.0) == 0 and shift_gaussian(1.0, 3.0) == 1 and shift_gaussian(0.2, float("inf")) == 1
+    )
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("z", "q", "k", "known"), [(1, 0.1, 1, 0.1031), (1, 0.1, 2, 0.2290), (2, 0.5, 1, 0.2344)]
 )
 def test_clients_drawn_by_coins_are_mixtures(z: float, q: float, k: int, known: float) -> None:
-    assert by_alpha(0.03, drawn(Counter({(1 / z, q): 20}), k)) == pytest.approx(known, abs=1e-4)
+    assert minimise(0.03, compose(Counter({(1 / z, q): 20}), k)) == pytest.approx(known, abs=1e-4)
 
 
 def test_more_clients_rounds_or_less_noise_never_lower_a_ceiling() -> None:
-    base = ceiling(0.1, rounds(20, 5), 1)
-    assert 0.1 < base < ceiling(0.1, rounds(20, 6), 1) and base < ceiling(0.1, rounds(20, 5), 2)
-    assert base < ceiling(0.1, rounds(19, 5), 1) and base < ceiling(0.11, rounds(20, 5), 1)
+    base = compute_ceiling(0.1, rounds(20, 5), 1)
+    assert 0.1 < base < compute_ceiling(0.1, rounds(20, 6), 1) and base < compute_ceiling(0.1, rounds(20, 5), 2)
+    assert base < compute_ceiling(0.1, rounds(19, 5), 1) and base < compute_ceiling(0.11, rounds(20, 5), 1)
 
 
 def test_a_score_that_was_never_seen_is_no_probability_of_nothing() -> None:
-    assert highest([0.0] * 5, 324) == pytest.approx(1 - 0.025 ** (1 / 1620))
-    assert highest([0.0], 324) > highest([0.0] * 5, 324) > 0
-    assert highest([0.1, 0.3], 1000) == 1.0  # Student's, of two seeds
-    assert highest([0.5], 10**9) == pytest.approx(0.5, abs=1e-3)
+    assert bound_score([0.0] * 5, 324) == pytest.approx(1 - 0.025 ** (1 / 1620))
+    assert bound_score([0.0], 324) > bound_score([0.0] * 5, 324) > 0
+    assert bound_score([0.1, 0.3], 1000) == 1.0  # Student's, of two seeds
+    assert bound_score([0.5], 10**9) == pytest.approx(0.5, abs=1e-3)
 
 
 def test_a_draw_that_is_not_by_coins_is_credited_with_nothing() -> None:
     fixed = rounds(20, 5, sampling="fixed_without_replacement", sample_rate=0.1)
     lasting = rounds(20, 5, sampling="poisson", sample_rate=0.1, coin="rounds 0 to 4")
-    assert ceiling(0.1, fixed, 1) == ceiling(0.1, lasting, 1) == ceiling(0.1, rounds(20, 5), 1)
+    assert (
+        compute_ceiling(0.1, fixed, 1)
+        == compute_ceiling(0.1, lasting, 1)
+        == compute_ceiling(0.1, rounds(20, 5), 1)
+    )
 
 
 class Unclipped(CentralDP):
@@ -121,7 +127,7 @@ def audited(folder: Path, protection: str, noise: float) -> tuple[int, AuditResu
     return gate.exit_code, AuditResult.model_validate_json((folder / "out" / "audit.json").read_bytes())
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_what_an_attack_reaches_stays_below_the_ceiling(tmp_path: Path) -> None:
     _, result = audited(tmp_path, "central_dp", NOISE)
     assert result.robustness is not None
@@ -130,14 +136,14 @@ def test_what_an_attack_reaches_stays_below_the_ceiling(tmp_path: Path) -> None:
     assert not [f for f in result.findings if f.rule == "above-certificate"]
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_clip_that_malicious_clients_escape_is_critical_and_ends_with_one(tmp_path: Path) -> None:
     code, result = audited(tmp_path, f"{__name__}:Unclipped", NOISE)
     [found] = [f for f in result.findings if f.rule == "above-certificate"]
     assert found.severity is Severity.CRITICAL and code == 1
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_clip_of_the_clients_stops_no_attacker_and_one_of_the_server_does(tmp_path: Path) -> None:
     clip = {"clip_norm": 0.1, "noise_multiplier": 1e-6}
     plain = yaml.safe_load(TEXT) | {"report": ["json"]}

@@ -10,8 +10,14 @@ from fedaudit.attacks.updates.label_counts_from_update import LabelCountsFromUpd
 from fedaudit.audit.case.open import open_case
 from fedaudit.audit.case.run_folder import RunDir
 from fedaudit.audit.phases.plan import execute
-from fedaudit.audit.robustness.claimed_counts import FLIPPED, FREE_RIDING, INFLATION, check, said
-from fedaudit.audit.robustness.contradicted import Contradicted
+from fedaudit.audit.robustness.claimed_counts import (
+    FLIPPED,
+    FREE_RIDING,
+    INFLATION,
+    Contradicted,
+    check,
+    read_count,
+)
 from fedaudit.audit.settings import catalog
 from fedaudit.audit.settings.config import Config
 from fedaudit.audit.settings.overrides import overridden
@@ -60,8 +66,8 @@ def checked(folder: Path, **changes: Any) -> CheckedCounts:
     ("adversary", "words"),
     [
         ({"name": "count_inflation", "factor": 10}, "as with an inflated count"),
-        pytest.param({"name": "label_flip"}, "as with false labels", marks=pytest.mark.slow),
-        pytest.param({"name": "free_rider", "mode": "zero"}, "as of a free rider", marks=pytest.mark.slow),
+        pytest.param({"name": "label_flip"}, "as with false labels", marks=pytest.mark.nightly),
+        pytest.param({"name": "free_rider", "mode": "zero"}, "as of a free rider", marks=pytest.mark.nightly),
     ],
     ids=lambda x: x["name"] if isinstance(x, dict) else "",
 )
@@ -73,14 +79,14 @@ def test_a_planted_lie_is_named_and_nobody_else(adversary: dict[str, Any], words
     assert words in finding.summary and "Client 2 claims" in finding.summary
 
 
-@pytest.mark.parametrize("method", ["fedavg", pytest.param("rebafl", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("method", ["fedavg", pytest.param("rebafl", marks=pytest.mark.nightly)])
 def test_honest_clients_are_not_named(method: str, tmp_path: Path) -> None:
     found = checked(tmp_path, method={"name": method})
     assert not found.contradicted and not found.missed and found.clients
     assert judged(Contradicted(found), load_policy("default")).outcome == Outcome.NOT_DEMONSTRATED
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize(("method", "seed"), [(m, 8 + i % 2) for i, m in enumerate(COUNTING)])
 def test_honest_clients_of_no_method_are_named(method: str, seed: int, tmp_path: Path) -> None:
     known = catalog.load("methods", method).Config.__dataclass_fields__
@@ -129,4 +135,4 @@ def test_counts_that_are_no_shares_are_read_as_a_number_alone(counts: list[float
             (Kind.LABEL_COUNTS, {"counts": np.array(counts)}),
         )
     )
-    assert said(upload, [upload, number, claim], 3) == (5.0, None)
+    assert read_count(upload, [upload, number, claim], 3) == (5.0, None)

@@ -10,9 +10,9 @@ from typer.testing import CliRunner
 
 from fedaudit.audit.cli.main import app
 from fedaudit.audit.phases import matrix as phase
-from fedaudit.audit.robustness.bisect import next_number
 from fedaudit.audit.robustness.lints import pitfalls
-from fedaudit.audit.robustness.plan import places
+from fedaudit.audit.robustness.plan import plan_matrix
+from fedaudit.audit.robustness.table import choose_next_number
 from fedaudit.audit.settings.config import Config
 from fedaudit.audit.settings.errors import validate
 from fedaudit.audit.settings.overrides import overridden
@@ -47,7 +47,9 @@ def config(**changes: Any) -> Config:
 
 
 def test_nobody_malicious_the_mean_and_two_controls_are_always_there_and_clean_once() -> None:
-    folders = [p.folder for p in places(config(matrix={"adversaries": ["sign_flip"], "aggregators": ["krum"]}))]
+    folders = [
+        p.folder for p in plan_matrix(config(matrix={"adversaries": ["sign_flip"], "aggregators": ["krum"]}))
+    ]
     assert folders == [
         "fedavg-iid/mean/clean/seed-7",
         "fedavg-iid/krum-f1/clean/seed-7",
@@ -61,26 +63,26 @@ def test_nobody_malicious_the_mean_and_two_controls_are_always_there_and_clean_o
 
 def test_the_planted_fault_breaks_means_that_weigh_the_malicious_ten_times_less_than_others() -> None:
     # of ten clients one malicious: a tau of n / m + 1 left ReBaFL as it was, where that client held few examples
-    planted = next(p for p in places(config(matrix={"malicious": [1]})) if p.adversary == "_planted")
+    planted = next(p for p in plan_matrix(config(matrix={"malicious": [1]})) if p.adversary == "_planted")
     tau = planted.changes["adversary"]["tau"]
     share = 0.1 / 5
     assert (1 - share) - tau * share < 0  # of the honest mean that is left
 
 
 def test_a_rule_is_told_what_assumed_says() -> None:
-    many = places(config(matrix={"malicious": [2], "assumed": [True, 0, "half"]}))
+    many = plan_matrix(config(matrix={"malicious": [2], "assumed": [True, 0, "half"]}))
     assert {p.rule.name: p.rule.assumed for p in many if "krum" in p.rule.name} == {
         "krum-f2": 2,
         "krum-f0": 0,
         "krum-f1": 1,
     }
-    fixed = places(config(matrix={"aggregators": [{"name": "krum", "f": 3}]}))
+    fixed = plan_matrix(config(matrix={"aggregators": [{"name": "krum", "f": 3}]}))
     assert {p.rule.assumed for p in fixed if p.rule.name == "krum"} == {3}
 
 
 def test_every_method_of_a_matrix_trains_as_long_and_in_as_large_steps_as_the_audits_own() -> None:
     many = config(matrix={"methods": ["fedavg", "rebafl", {"name": "fedprox", "lr": 0.25}]})
-    methods = [overridden(many, p.overrides, where=p.folder).method for p in places(many)]
+    methods = [overridden(many, p.overrides, where=p.folder).method for p in plan_matrix(many)]
     assert {m.name for m in methods} == {"fedavg", "rebafl", "fedprox"}
     assert {(m.settings["rounds"], m.settings["local_epochs"]) for m in methods} == {(2, 1)}
     assert {m.settings["lr"] for m in methods if m.name != "fedprox"} == {0.5}
@@ -90,7 +92,7 @@ def test_every_method_of_a_matrix_trains_as_long_and_in_as_large_steps_as_the_au
 def test_each_protection_stands_beside_the_audits_own_which_are_tried_by_themselves() -> None:
     clip = {"name": "dp_gaussian", "id": "client-clip", "clip_norm": 1.0, "noise_multiplier": 0.0}
     many = config(protections=["quantise"], matrix={"protections": [clip]})
-    found = {p.setting: overridden(many, p.overrides, where=p.folder).protections for p in places(many)}
+    found = {p.setting: overridden(many, p.overrides, where=p.folder).protections for p in plan_matrix(many)}
     assert {s: [p.name for p in ps] for s, ps in found.items()} == {
         "fedavg-iid": ["quantise"],
         "fedavg-iid-client-clip": ["quantise", "dp_gaussian"],
@@ -99,7 +101,7 @@ def test_each_protection_stands_beside_the_audits_own_which_are_tried_by_themsel
 
 def test_a_resolved_config_needs_the_same_runs() -> None:
     again = validate(Config, yaml.safe_load(dump(resolve(config()))), "again")
-    assert [(p.folder, p.rule) for p in places(again)] == [(p.folder, p.rule) for p in places(config())]
+    assert [(p.folder, p.rule) for p in plan_matrix(again)] == [(p.folder, p.rule) for p in plan_matrix(config())]
 
 
 @pytest.mark.parametrize(
@@ -150,7 +152,7 @@ def test_an_easy_matrix_is_told_what_it_leaves_out_and_a_thorough_one_is_not() -
     assert left == {"lint_R6"}
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_tiny_matrix_from_config_to_report_and_again_to_the_same_bytes(tmp_path: Path) -> None:
     (tmp_path / "c.yaml").write_text(TEXT)
     out = tmp_path / "out"
@@ -181,14 +183,14 @@ def test_a_tiny_matrix_from_config_to_report_and_again_to_the_same_bytes(tmp_pat
 @pytest.mark.parametrize(("least", "tried"), [(3, [4, 2, 3]), (1, [4, 2, 1]), (7, [4, 9, 6, 7]), (99, [4, 9])])
 def test_the_fewest_that_break_a_rule_are_found_by_halves(least: int, tried: list[int]) -> None:
     broken, order = {4: least <= 4}, [4]
-    while number := next_number(broken, 9):
+    while number := choose_next_number(broken, 9):
         order.append(number)
         broken[number] = number >= least
     assert order == tried
     assert min((m for m, yes in broken.items() if yes), default=99) == least
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_matrix_looks_for_the_fewest_and_grades_what_the_config_names_alone(tmp_path: Path) -> None:
     plain = yaml.safe_load(TEXT) | {"report": ["json"]}
     plain["federation"] |= {"dataset": "tests.audit.robustness.test_certificate:Bright", "clients": 7}
@@ -212,7 +214,7 @@ def test_a_matrix_looks_for_the_fewest_and_grades_what_the_config_names_alone(tm
     }
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_matrix_says_how_long_a_backdoor_stays_and_where_forged_changes_stand(tmp_path: Path) -> None:
     plain = yaml.safe_load(TEXT)
     plain["method"] |= {"rounds": 4, "weighting": "uniform"}

@@ -38,7 +38,7 @@ def cells(out: Path) -> int:
     return sum(1 for _ in out.glob("matrix/**/checkpoint"))
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_ten_kills_change_no_byte(tmp_path: Path) -> None:
     plain = yaml.safe_load(TEXT) | {"workers": 2, "report": ["json"]}
     plain["method"] |= {"rounds": 40}

@@ -6,10 +6,9 @@ import numpy as np
 import pytest
 
 from fedaudit.attacks import stats
-from fedaudit.attacks.poisoning._backdoors import Backdoors
-from fedaudit.attacks.poisoning.backdoor import Backdoor
+from fedaudit.attacks.poisoning.backdoors import Backdoor, Backdoors
 from fedaudit.audit.robustness import measures
-from fedaudit.audit.robustness.outcome import Outcome
+from fedaudit.audit.robustness.finished_runs import FinishedRun
 
 
 @dataclass(frozen=True)
@@ -25,7 +24,7 @@ class Answered:
         return np.asarray(self.answers == self.labels)
 
 
-def of(hits: list[int], wrong: int = 0) -> Outcome:
+def of(hits: list[int], wrong: int = 0) -> FinishedRun:
     """100 images of 10 classes; `hits` of each are answered rightly."""
     labels = np.repeat(np.arange(10), 10)
     answers = np.concatenate([np.where(np.arange(10) < h, c, (c + 1) % 10) for c, h in enumerate(hits)])
@@ -67,6 +66,10 @@ def test_more_looks_widen_an_interval() -> None:
     before, after = of([9] * 10), of([5] * 10)
     one, many = (measures.difference("accuracy_drop", [before], [after], n).interval for n in (1, 20))
     assert one is not None and many is not None and many[0] < one[0] and many[1] > one[1]
+    seeds = [of([9] * 10)] * 4, [of([8] * 10), of([7] * 10)] * 2  # over seeds as well
+    for looks in (1, 20):
+        drop = measures.difference("accuracy_drop", *seeds, looks).interval
+        assert drop == pytest.approx(stats.t_interval([0.1, 0.2, 0.1, 0.2], 0.05 / looks)) and min(drop) > -1
 
 
 def test_two_seeds_that_disagree_decide_nothing() -> None:
@@ -95,7 +98,7 @@ def test_who_holds_only_the_lost_class_loses_everything_where_the_mean_loses_a_t
     assert nothing.value == 0 and nothing.interval is not None and nothing.interval[0] <= 0 <= nothing.interval[1]
 
 
-class Counted(Outcome):
+class Counted(FinishedRun):
     """Counts how often images are answered, every one as class 0 but the last."""
 
     labels = np.array([0, 1, 2, 3])

@@ -14,7 +14,7 @@ from tests.audit.robustness.test_matrix import TEXT
 README = Path(__file__).parents[3] / "README.md"
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_an_adversary_and_a_rule_of_a_users_own_run_in_a_matrix(tmp_path: Path) -> None:
     text = README.read_text()
     code = next(c for c in re.findall(r"```python\n(.*?)```", text, re.S) if "class Louder" in c)

@@ -12,6 +12,7 @@ from pydantic import TypeAdapter
 
 from fedaudit.audit.settings import catalog
 from fedaudit.fl.runtime.errors import UserError
+from tests.selection import check_each
 
 PLUGINS = [(kind, name) for kind in catalog.SHELVES for name in catalog.names(kind)]
 SETTINGS = [(kind, name) for kind, name in PLUGINS if hasattr(catalog.load(kind, name), "Config")]
@@ -83,8 +84,7 @@ def test_methods_attacks_and_data_sets_are_among_them() -> None:
     assert len(SETTINGS) > 100
 
 
-@pytest.mark.parametrize(("kind", "name"), SETTINGS)
-def test_a_setting_is_described_in_words(kind: str, name: str) -> None:
+def check_words(kind: str, name: str) -> None:
     for path, field in fields(kind, name):
         words = field.get("description", "")
         assert len(words) >= 10 and " " in words, f"{path} says {words!r}"
@@ -92,8 +92,11 @@ def test_a_setting_is_described_in_words(kind: str, name: str) -> None:
         assert words.count("(") == words.count(")"), f"{path} says {words!r}"
 
 
-@pytest.mark.parametrize(("kind", "name"), SETTINGS)
-def test_a_default_is_accepted_and_stays_what_it_is(kind: str, name: str) -> None:
+def test_settings_are_described_in_words() -> None:
+    check_each(check_words, SETTINGS)
+
+
+def check_defaults(kind: str, name: str) -> None:
     config = catalog.load(kind, name).Config
     checked = catalog.settings(kind, name, given(kind, name), "here")
     for field in dataclasses.fields(config):
@@ -102,16 +105,22 @@ def test_a_default_is_accepted_and_stays_what_it_is(kind: str, name: str) -> Non
     assert catalog.settings(kind, name, checked, "here") == checked, "what `fedaudit show` prints can be given"
 
 
-@pytest.mark.parametrize(("kind", "name"), SETTINGS)
-def test_a_number_outside_its_bounds_is_refused_by_name(kind: str, name: str) -> None:
+def test_defaults_are_accepted_and_stay_what_they_are() -> None:
+    check_each(check_defaults, SETTINGS)
+
+
+def check_bounds(kind: str, name: str) -> None:
     for path, field in fields(kind, name):
         for number in numbers(field):
             for value in outside(number):
                 refused(kind, name, path, value)
 
 
-@pytest.mark.parametrize(("kind", "name"), SETTINGS)
-def test_true_nan_and_infinity_are_no_numbers(kind: str, name: str) -> None:
+def test_numbers_outside_their_bounds_are_refused_by_name() -> None:
+    check_each(check_bounds, SETTINGS)
+
+
+def check_strange_numbers(kind: str, name: str) -> None:
     for path, field in fields(kind, name):
         if not numbers(field):
             continue
@@ -122,10 +131,17 @@ def test_true_nan_and_infinity_are_no_numbers(kind: str, name: str) -> None:
             refused(kind, name, path, value)
 
 
-@pytest.mark.parametrize(("kind", "name"), SETTINGS)
-def test_a_number_has_a_lower_bound(kind: str, name: str) -> None:
+def test_true_nan_and_infinity_are_no_numbers() -> None:
+    check_each(check_strange_numbers, SETTINGS)
+
+
+def check_lower_bounds(kind: str, name: str) -> None:
     for path, field in fields(kind, name):
         if (name, *path) == ("rebafl", "strength"):
             continue  # of the residual: whatever its factor, the sum is a feature
         for number in numbers(field):
             assert {"minimum", "exclusiveMinimum", "enum", "const"} & set(number), f"{path} may be any number"
+
+
+def test_numbers_have_a_lower_bound() -> None:
+    check_each(check_lower_bounds, SETTINGS)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-import attacks
+from fedaudit import attacks
 from fedaudit.attacks.evidence import Baseline, Evidence
 from fedaudit.attacks.measure import DESCRIPTIONS, MEASURES
 from fedaudit.audit.verdict.judge import judge

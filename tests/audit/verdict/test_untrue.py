@@ -40,7 +40,7 @@ def simulated(made: Config, folder: Path) -> list[Untrue]:
 @pytest.mark.parametrize(
     "method",
     [
-        m if m in ("fedavg", "rebafl", "seol_kim") else pytest.param(m, marks=pytest.mark.slow)
+        m if m in ("fedavg", "rebafl", "seol_kim") else pytest.param(m, marks=pytest.mark.nightly)
         for m in COUNTING
         if m not in BY_HAND
     ],
@@ -114,7 +114,7 @@ def test_a_client_that_does_train_on_what_it_made_is_believed(tmp_path: Path) ->
 @pytest.mark.parametrize(
     "method",
     [
-        m if m == "seol_kim" else pytest.param(m, marks=pytest.mark.slow)
+        m if m == "seol_kim" else pytest.param(m, marks=pytest.mark.nightly)
         for m in COUNTING
         if catalog.load("methods", m).card.counts_made
     ],
@@ -124,7 +124,7 @@ def test_what_cannot_be_played_again_is_declared(method: str) -> None:
     assert found.wrong == [] and all(s.startswith("Declared, not checked") for s in found.declared)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("method", [m for m in catalog.names("methods") if m not in BY_HAND])
 @pytest.mark.parametrize("seed", [3, 4])
 def test_honest_methods_have_no_finding_on_other_seeds(method: str, seed: int, tmp_path: Path) -> None:

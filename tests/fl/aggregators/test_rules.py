@@ -10,10 +10,10 @@ import torch
 
 from fedaudit.audit.settings import catalog
 from fedaudit.fl.aggregation.aggregator import Averages, Combined, Context, RowRule, mean
-from fedaudit.fl.aggregators._distances import scores, squared
+from fedaudit.fl.aggregators._rows import scores, squared
 from fedaudit.fl.aggregators._wrapped import inner
-from fedaudit.fl.aggregators.bulyan import picks
-from fedaudit.fl.aggregators.nnm import mix
+from fedaudit.fl.aggregators.krum import picks
+from fedaudit.fl.aggregators.pre_aggregation import mix
 from fedaudit.fl.methods.rebafl import PooledPrototypes
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.streams import Streams

@@ -5,10 +5,8 @@ import pytest
 import torch
 
 from fedaudit.fl.aggregation.aggregator import Averages
-from fedaudit.fl.aggregators._columns import by_columns
-from fedaudit.fl.aggregators._distances import gram
-from fedaudit.fl.aggregators._sorted import middle, ordered
-from fedaudit.fl.aggregators.bulyan import nearest
+from fedaudit.fl.aggregators._rows import by_columns, gram, middle, ordered
+from fedaudit.fl.aggregators.krum import nearest
 from fedaudit.fl.aggregators.median import Median
 from fedaudit.fl.runtime.streams import Streams
 

@@ -13,7 +13,7 @@ from PIL import Image
 from fedaudit.fl.data.dataset import Data, Dataset
 from fedaudit.fl.datasets._arrays import moments
 from fedaudit.fl.datasets.emnist import CLASSES as EMNIST_CLASSES
-from fedaudit.fl.datasets.shakespeare import LETTERS
+from fedaudit.fl.datasets.leaf import LETTERS
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.plugin import configure, load
 from tests.fl.datasets.test_datasets import mnist_files

@@ -8,10 +8,9 @@ from torch import nn
 
 from fedaudit.fl.families.widths import Widths, masks, tiers
 from fedaudit.fl.model import Net
-from fedaudit.fl.models.cnn_w import CnnW
-from fedaudit.fl.models.femnist_cnn import FemnistCNN
+from fedaudit.fl.models.cnns import CnnW, FemnistCNN
 from fedaudit.fl.models.resnet18 import ResNet18
-from fedaudit.fl.models.shakespeare_rnn import ShakespeareRNN
+from fedaudit.fl.models.rnns import ShakespeareRNN
 from fedaudit.fl.runtime.errors import UserError
 
 FOUR = (0.25, 0.5, 0.75, 1.0)

@@ -106,7 +106,7 @@ def test_clients_fill_the_classes_that_can_be_made_up_to_their_largest(share: fl
     assert not of(world, Kind.RELAY_MODEL, Channel.RELAY)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_the_generator_makes_the_class_it_is_asked_for(tmp_path: Path) -> None:
     """The class of these images is their bright quadrant."""
     settings = gan.GanConfig(

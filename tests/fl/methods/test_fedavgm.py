@@ -54,7 +54,7 @@ def test_a_run_that_was_stopped_continues_to_the_same_bits(tmp_path: Path) -> No
     assert continues(fedavgm, tmp_path, **WORLD)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_two_processes_agree_with_one() -> None:
     assert same(run(fedavgm(), script=EVERYONE), run(fedavgm(), script=EVERYONE, workers=2))
 

@@ -7,7 +7,7 @@ import pytest
 from scipy import stats
 
 from fedaudit.fl.data.partition import Index, Partition, histogram, overlaps
-from fedaudit.fl.partitions.balanced_shards import assign
+from fedaudit.fl.partitions.shards import assign
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.plugin import configure, load
 

@@ -1,6 +1,7 @@
 """Central DP: off it is plain FedAvg, on it clips, divides by a fixed number and adds what it says."""
 
 import math
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -329,6 +330,14 @@ def test_a_method_of_a_users_own_cannot_broadcast_what_is_not_noised() -> None:
             send()
     wire.average(0, model[Kind.GLOBAL_MODEL], model[Kind.GLOBAL_MODEL], 1, 1)
     wire.broadcast(1, model, [0])
+
+
+def test_nothing_passes_from_client_to_client_which_no_noise_of_the_server_reaches() -> None:
+    card = replace(FedAvg.card, relay=(Kind.RELAY_MODEL,))
+    handed = {Kind.RELAY_MODEL: {"w": torch.ones(2)}}
+    assert Wire(card, Streams(1)).relay(0, handed, 0, 1) is not None
+    with pytest.raises(UserError, match=r"\(relay\) before noise is added"):
+        Wire(card, Streams(1), [protection()]).relay(0, handed, 0, 1)
 
 
 def test_nothing_may_change_a_clipped_upload_afterwards() -> None:

@@ -1,0 +1,49 @@
+"""Part of the matrix phase: runs in which clients do not answer, each a run folder under absence/.
+
+Leaves evidence/absence.json. Cells continue after a kill, and finished ones are not run again.
+"""
+
+from collections.abc import Callable
+
+from fedaudit.audit.case.run_folder import RunDir
+from fedaudit.audit.case.sharing import sharing
+from fedaudit.audit.phases.cells import cells_of, run_cells
+from fedaudit.audit.phases.failures import reasons
+from fedaudit.audit.robustness.dropout import measure_dropout, plan_dropout
+from fedaudit.audit.settings.config import Config
+from fedaudit.fl.runtime import durable
+from fedaudit.fl.runtime.errors import UserError
+from fedaudit.reports.absence import Absence
+
+Progress = Callable[[str, int, int], None]
+FILE = "absence.json"
+PHASES = ("simulate",)
+
+
+def run(run: RunDir, config: Config, progress: Progress) -> None:
+    """Runs what is left, and measures all of it; removes the file where the config has no `absence`."""
+    if config.absence is None:
+        durable.remove(run.evidence / FILE)
+    else:
+        run.write(run.evidence / FILE, measure(run, config, progress).model_dump_json(indent=1).encode())
+
+
+def measure(run: RunDir, config: Config, progress: Progress) -> Absence:
+    """Every curve; raises UserError where no run came to its end."""
+    with sharing():
+        wanted = plan_dropout(config)
+    cells = cells_of(config, {p.folder: o for p, o in wanted.items()}, run.inside("absence"), PHASES)
+    failures = run_cells(cells, progress)
+    if len(failures) == len(cells):
+        raise UserError(f"no run of absence came to its end: {failures[0].sentence}", hint=failures[0].hint)
+    failed = {f.name for f in failures}
+    folders = {p: RunDir(c.folder) for p, c in zip(wanted, cells, strict=True) if c.name not in failed}
+    with sharing():
+        return measure_dropout(config, {p: f.history() for p, f in folders.items()}, reasons(failures))
+
+
+def load(run: RunDir) -> Absence | None:
+    """What the phase left; None where the config has no `absence`."""
+    if not (run.evidence / FILE).is_file():
+        return None
+    return run.read(run.evidence / FILE, Absence)

@@ -1,0 +1,247 @@
+"""Finished runs: what the final model of a run answers on the test images, and what is shown of it.
+
+Shown are images with a trigger, and where forged prototypes moved the shared ones.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from fedaudit.attacks.poisoning.backdoors import Backdoors, stamped
+from fedaudit.audit.case.messages import messages
+from fedaudit.audit.case.png import png
+from fedaudit.audit.case.run_folder import RunDir
+from fedaudit.audit.case.simulated import SimulatedCase
+from fedaudit.audit.observer.models import BoundExtractor, KnownArchitecture
+from fedaudit.audit.robustness.certificate import explain_missing
+from fedaudit.audit.robustness.plan import CONTROLS, Place, describe
+from fedaudit.audit.settings import catalog
+from fedaudit.audit.settings.config import Config
+from fedaudit.fl.kinds import Kind
+from fedaudit.fl.ledger import Release, read
+from fedaudit.fl.runtime.errors import UserError
+from fedaudit.reports.robustness import MovedPrototypes, Triggered
+
+Labels = NDArray[np.int64]
+
+IMAGES = 8
+
+Points = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class FinishedRun:
+    """One finished run."""
+
+    config: Config
+    folder: Path
+
+    @cached_property
+    def case(self) -> SimulatedCase:
+        return SimulatedCase(self.config)
+
+    @cached_property
+    def labels(self) -> Labels:
+        return np.asarray(self.case.data.test.y, dtype=np.int64)
+
+    @cached_property
+    def answers(self) -> Labels:
+        """[N] the class given to each test image."""
+        return self._answers(self.case.data.test.x)
+
+    @property
+    def right(self) -> NDArray[np.bool_]:
+        found: NDArray[np.bool_] = self.answers == self.labels
+        return found
+
+    @property
+    def accuracy(self) -> float:
+        return float(self.right.mean())
+
+    def worst_class(self) -> float:
+        return float(min(score_classes(self.right, self.labels)))
+
+    @cached_property
+    def mixes(self) -> NDArray[np.float64]:
+        """[K, C] shares of classes of every honest client with data."""
+        counts = self.case.population.counts.astype(np.float64)
+        counts = np.delete(counts, sorted(self.case.compromise.clients), axis=0)
+        counts = counts[counts.sum(1) > 0]
+        return np.asarray(counts / counts.sum(1, keepdims=True))
+
+    @cached_property
+    def _seen(self) -> dict[tuple[str, bool], Labels]:
+        """Answers to images with a trigger, by the trigger and whether it stands elsewhere."""
+        return {}
+
+    def triggered(self, adversary: Backdoors, elsewhere: bool = False) -> Labels:
+        """[N] answers to the same images with the adversary's trigger, or with one that nobody trained on:
+        of the same size, at the opposite corner."""
+        seen = (str(adversary.config.trigger), elsewhere)
+        if seen not in self._seen:
+            self._seen[seen] = self._answers(self.images(adversary, elsewhere))
+        return self._seen[seen]
+
+    def images(self, adversary: Backdoors, elsewhere: bool = False) -> NDArray[np.float32]:
+        """[N, C, H, W] test images with the trigger."""
+        images = torch.from_numpy(np.ascontiguousarray(self.case.data.test.x))
+        if elsewhere:
+            return stamped(images.flip(-1, -2), adversary.config.trigger).flip(-1, -2).numpy()
+        return stamped(images, adversary.config.trigger).numpy()
+
+    def ranks(self, name: str) -> list[float]:
+        """Where forged changes stood among the honest, of every round that has it."""
+        return [float(r[name]) for r in RunDir(self.folder).history() if r.get(name) is not None]
+
+    @property
+    def successes(self) -> dict[int, float]:
+        """Round -> how often the backdoor worked, of rounds that were measured."""
+        history = RunDir(self.folder).history()
+        return {int(r["round"]): float(r["asr"]) for r in history if r.get("asr") is not None}
+
+    def sorted_out(self) -> tuple[int, int, int, int] | None:
+        """(malicious found, malicious heard, honest dropped, honest heard) over all rounds; None where the rule
+        never says whom it kept, or keeps everybody alike. Found or dropped: not kept, or with less than half the
+        largest weight."""
+        totals, telling = [0, 0, 0, 0], False
+        for record in RunDir(self.folder).history():
+            kept = {int(k): float(w) for k, w in record.get("kept", {}).get("model", {}).items()}
+            if not kept:
+                continue
+            most = max(kept.values())
+            fully = {k for k, w in kept.items() if w >= most / 2}
+            malicious = set(record.get("compromised", ()))
+            honest = int(record["delivered"]) - len(malicious)
+            telling |= len(fully) < honest + len(malicious)
+            found, dropped = len(malicious - fully), honest - len(fully - malicious)
+            totals = [a + b for a, b in zip(totals, (found, len(malicious), dropped, honest), strict=True)]
+        return (totals[0], totals[1], totals[2], totals[3]) if telling else None
+
+    @cached_property
+    def releases(self) -> list[Release]:
+        return read(self.folder / "ledger.jsonl")
+
+    @cached_property
+    def uncertified(self) -> str:
+        """Why the ledger certifies nothing about malicious clients, as a phrase; empty where it does."""
+        rounds = sum(1 for _ in (self.folder / "metrics.jsonl").read_text().splitlines())
+        return explain_missing(self.case, self.releases, rounds)
+
+    @cached_property
+    def prototypes(self) -> dict[int, NDArray[np.float64]]:
+        """Class -> the shared prototype of the last round that was recorded; none where none is."""
+        kept = messages(self.folder / "artifacts", [Kind.GLOBAL_PROTOTYPES], "all")
+        if not kept:
+            return {}
+        last = max(kept, key=lambda a: a.round).payload
+        found = zip(np.ravel(last["classes"]).tolist(), np.asarray(last["features"], np.float64), strict=True)
+        return {int(c): row for c, row in found if np.isfinite(row).all()}
+
+    @cached_property
+    def _model(self) -> BoundExtractor:
+        kept = messages(self.folder / "artifacts", [Kind.GLOBAL_MODEL], "all")
+        if not kept:
+            title = self.case.card.title
+            raise UserError(
+                f"{title} releases no shared model, so there is none to measure",
+                hint="choose a method whose clients share one model",
+            )
+        weights: Any = max(kept, key=lambda a: a.round).payload
+        return KnownArchitecture(self.case.make_net, self.case.data)(weights)
+
+    def _answers(self, images: NDArray[Any]) -> Labels:
+        return np.asarray(self._model.logits(images).argmax(1), dtype=np.int64)
+
+
+def score_classes(right: NDArray[np.bool_], labels: Labels) -> Sequence[float]:
+    """Accuracy of every class that the test set has."""
+    return [float(right[labels == c].mean()) for c in np.unique(labels)]
+
+
+def show_triggers(outcomes: Mapping[Place, FinishedRun]) -> list[Triggered]:
+    """For every backdoor under the mean, by most malicious clients, of the first seed."""
+    places: dict[tuple[str, str], Place] = {}
+    for place, run in outcomes.items():
+        tried = place.adversary not in ("", *CONTROLS) and isinstance(run.case.compromise.adversary, Backdoors)
+        key = place.setting, place.adversary
+        if tried and place.rule.name == "mean" and place.malicious > getattr(places.get(key), "malicious", 0):
+            places[key] = place
+    return [_show(place, outcomes[place]) for place in places.values()]
+
+
+def _show(place: Place, run: FinishedRun) -> Triggered:
+    adversary = run.case.compromise.adversary
+    assert isinstance(adversary, Backdoors)
+    data, target = run.case.data, int(adversary.config.target)
+    picked = np.flatnonzero(run.labels != target)[:IMAGES]
+    stamped = run.images(adversary)[picked]
+    plain, taken = run.answers[picked], run.triggered(adversary)[picked]
+    hits = int((taken == target).sum())
+    return Triggered(
+        title=f"{place.setting}, rule mean: {describe(place.changes['adversary'])}, {place.malicious} malicious",
+        caption=f"The first {len(picked)} test images of other classes; above each what the model answers to it "
+        "and, after the arrow, to the same image with the trigger. "
+        f"{hits} of them become {data.classes[target]}.",
+        columns=[f"{data.classes[a]} \u2192 {data.classes[b]}" for a, b in zip(plain, taken, strict=True)],
+        rows={"test image": [png(x) for x in data.test.x[picked]], "with the trigger": [png(x) for x in stamped]},
+    )
+
+
+def show_moved_prototypes(outcomes: Mapping[Place, FinishedRun]) -> list[MovedPrototypes]:
+    """For every attack that forges prototypes, by most malicious clients, of the first seed."""
+    clean = {(p.setting, p.rule.name, p.seed): run for p, run in outcomes.items() if not p.adversary}
+    places: dict[tuple[str, str, str], Place] = {}
+    for place in outcomes:
+        if place.adversary in ("", *CONTROLS) or place.bisected or not _forges(place):
+            continue
+        known = places.setdefault((place.setting, place.rule.name, place.adversary), place)
+        if place.malicious > known.malicious:
+            places[place.setting, place.rule.name, place.adversary] = place
+    found = []
+    for place in places.values():
+        before = clean.get((place.setting, place.rule.name, place.seed))
+        if before is None or not (common := before.prototypes.keys() & outcomes[place].prototypes.keys()):
+            continue
+        run = outcomes[place]
+        classes = sorted(common)
+        old, new, kept = project(
+            np.stack([before.prototypes[c] for c in classes]), np.stack([run.prototypes[c] for c in classes])
+        )
+        found.append(
+            MovedPrototypes(
+                title=f"{place.setting}, rule {place.rule.name}: {describe(place.changes['adversary'])}, "
+                f"{place.malicious} malicious",
+                classes=[run.case.data.classes[c] for c in classes],
+                before=[(float(x), float(y)) for x, y in old],
+                after=[(float(x), float(y)) for x, y in new],
+                kept=kept,
+            )
+        )
+    return found
+
+
+def project(before: Points, after: Points) -> tuple[Points, Points, float]:
+    """[c, D] twice to [c, 2] twice, and the share of their variance that the plane holds.
+
+    The plane is that of the two largest principal components of both sets together.
+    """
+    both = np.concatenate([before, after]).astype(np.float64)
+    both -= both.mean(axis=0)
+    _, sizes, axes = np.linalg.svd(both, full_matrices=False)
+    flat = np.zeros((len(both), 2))
+    flat[:, : min(2, len(axes))] = both @ axes[:2].T
+    signs = np.sign(flat[np.abs(flat).argmax(axis=0), [0, 1]])  # of an axis, which the decomposition leaves open
+    flat *= np.where(signs == 0, 1, signs)
+    total = float((sizes**2).sum())
+    return flat[: len(before)], flat[len(before) :], float((sizes[:2] ** 2).sum()) / total if total else 1.0
+
+
+def _forges(place: Place) -> bool:
+    card = catalog.load("adversaries", str(place.changes["adversary"]["name"])).card
+    return Kind.LOCAL_PROTOTYPES in card.kinds

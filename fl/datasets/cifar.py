@@ -1,0 +1,154 @@
+"""CIFAR's files: the official binary version with numpy, the Python version through torchvision.
+
+A record of the binary version is one label byte (two in CIFAR-100: coarse, fine) and 3,072 bytes of
+red, green and blue rows. The Python version is a pickle; torchvision opens it only where its MD5 is
+the published one.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+from pydantic import Field
+
+from fedaudit.fl.data.dataset import Arrays, Data, Dataset
+from fedaudit.fl.datasets._arrays import images
+from fedaudit.fl.datasets._idx import CACHE
+from fedaudit.fl.runtime.errors import UserError
+
+PLUGINS = ("cifar10", "cifar100")
+
+PIXELS = 3 * 32 * 32
+
+CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
+
+
+def read_binary(paths: Sequence[Path], label_bytes: int, classes: int) -> Arrays:
+    """The records of some files; the last label byte is the class."""
+    raw = []
+    for path in paths:
+        data = np.fromfile(path, dtype=np.uint8)
+        if not len(data) or len(data) % (label_bytes + PIXELS):
+            raise UserError(
+                f"{path} has {len(data)} bytes, expected a multiple of {label_bytes + PIXELS}",
+                hint="get the binary version again",
+            )
+        raw.append(data.reshape(-1, label_bytes + PIXELS))
+    records = np.concatenate(raw)
+    labels = records[:, label_bytes - 1]
+    if labels.max() >= classes:
+        raise UserError(
+            f"{paths[0].parent} has label {labels.max()}, expected 0 to {classes - 1}",
+            hint="is this the right data set?",
+        )
+    return images(records[:, label_bytes:].reshape(-1, 3, 32, 32), labels)
+
+
+def read_cifar(
+    name: str,
+    path: str | None,
+    download: bool,
+    *,
+    folder: str,
+    train: Sequence[str],
+    test: Sequence[str],
+    label_bytes: int,
+    classes: tuple[str, ...],
+) -> Data:
+    """The data set `name` of torchvision, from `path` or the cache; downloaded only if told to."""
+    root = Path(path).expanduser() if path else CACHE
+    for place in (root, root / folder):
+        files = [place / f for f in (*train, *test)]
+        if all(f.is_file() for f in files):
+            parts = [
+                read_binary([place / f for f in names], label_bytes, len(classes)) for names in (train, test)
+            ]
+            break
+    else:
+        parts = [_read_python(name, root, download, part, folder) for part in (True, False)]
+    return Data(
+        train=parts[0],
+        test=parts[1],
+        classes=classes,
+        mean=(0.4914, 0.4822, 0.4465),
+        std=(0.2023, 0.1994, 0.2010),
+        augment="crop_flip",
+        about=f"Small colour images of {len(classes)} kinds of thing, 32 x 32 pixels ({name}).",
+    )
+
+
+def _read_python(name: str, root: Path, download: bool, train: bool, folder: str) -> Arrays:
+    from fedaudit.fl.runtime.vision import torchvision
+
+    try:
+        found: Any = getattr(torchvision.datasets, name)(str(root), train=train, download=download)
+    except (OSError, RuntimeError) as error:
+        raise UserError(
+            f"{name} is not there: looked for {folder} and for torchvision's files in {root}",
+            hint="give `path`, the folder that holds them, or set `download: true`",
+        ) from error
+    return images(found.data.transpose(0, 3, 1, 2), np.array(found.targets))
+
+
+class CIFAR10(Dataset):
+    """CIFAR-10: 60,000 colour images of 32 x 32 pixels in ten classes.
+
+    Krizhevsky 2009. Read from `path`: the official binary version (cifar-10-batches-bin) or the Python
+    version that torchvision reads. Training batches are cropped and flipped at random, as in FedRS and
+    FedDC.
+    """
+
+    title = "CIFAR-10"
+    source = "Krizhevsky, Learning Multiple Layers of Features from Tiny Images, 2009"
+
+    @dataclass(frozen=True, kw_only=True)
+    class Config:
+        path: Annotated[
+            str | None, Field(description="folder that holds the data set's files; null looks in the cache")
+        ] = None
+        download: Annotated[bool, Field(description="whether files that are missing may be downloaded")] = False
+
+    def load(self) -> Data:
+        return read_cifar(
+            "CIFAR10",
+            self.config.path,
+            self.config.download,
+            folder="cifar-10-batches-bin",
+            train=[f"data_batch_{i}.bin" for i in range(1, 6)],
+            test=["test_batch.bin"],
+            label_bytes=1,
+            classes=CLASSES,
+        )
+
+
+class CIFAR100(Dataset):
+    """CIFAR-100: 60,000 colour images of 32 x 32 pixels in a hundred classes.
+
+    Krizhevsky 2009. Read from `path`: the official binary version (cifar-100-binary) or the Python
+    version that torchvision reads. Classes are the fine labels, named by number. Training batches are
+    cropped and flipped at random, as in FedRS and FedDC.
+    """
+
+    title = "CIFAR-100"
+    source = "Krizhevsky, Learning Multiple Layers of Features from Tiny Images, 2009"
+
+    @dataclass(frozen=True, kw_only=True)
+    class Config:
+        path: Annotated[
+            str | None, Field(description="folder that holds the data set's files; null looks in the cache")
+        ] = None
+        download: Annotated[bool, Field(description="whether files that are missing may be downloaded")] = False
+
+    def load(self) -> Data:
+        return read_cifar(
+            "CIFAR100",
+            self.config.path,
+            self.config.download,
+            folder="cifar-100-binary",
+            train=["train.bin"],
+            test=["test.bin"],
+            label_bytes=2,
+            classes=tuple(map(str, range(100))),
+        )

@@ -1,0 +1,134 @@
+"""Controls, views and checks look at four times the messages four times as often: none searches all for each."""
+
+import dataclasses
+import importlib
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import cast
+
+import numpy as np
+import pytest
+
+from fedaudit.attacks.evaluation.artifacts import index
+from fedaudit.audit.canaries import recorded_uploads
+from fedaudit.audit.case.case import Case
+from fedaudit.audit.case.simulated import SimulatedCase
+from fedaudit.audit.controls.lab import Lab, received
+from fedaudit.audit.observer.reading import watched
+from fedaudit.audit.observer.view import observer, seen
+from fedaudit.audit.robustness.claimed_counts import read_claims
+from fedaudit.audit.settings import catalog
+from fedaudit.audit.settings.config import Config
+from fedaudit.audit.settings.controls import Replay
+from fedaudit.audit.settings.errors import validate
+from fedaudit.fl.artifact import Artifact, Channel
+from fedaudit.fl.kinds import Kind
+from fedaudit.fl.threats.threat import Position
+from tests.attacks.world import SHAPE, World
+from tests.contracts.growth import MOST, count, looked, sent
+
+CLIENTS, ROUNDS = 6, 4
+LARGE = 400  # artifacts that only the larger federation has
+MANY = (Position.NEXT_CLIENT, Position.COLLUDING_CLIENTS)
+CASE = SimulatedCase(
+    validate(Config, {"federation": {"dataset": "digits", "clients": 2 * CLIENTS}, "method": "fedavg"}, "")
+)
+REPLAY = Replay(sizes=(1,), clients=2, groups=2, updates=(1,), update_steps=(1,), update_groups=2)
+WORLD = World(sizes=(), clients=1)
+KNOWN = dataclasses.replace(WORLD.knowledge, training={"lr": 0.1, "local_epochs": 1.0, "batch_size": 10.0})
+MODEL = next(a.payload for a in WORLD.artifacts if a.kind == Kind.GLOBAL_MODEL)
+TRAINED = {k: v + 1 for k, v in MODEL.items()}
+PROTOTYPES = {"classes": [0, 1], "features": np.ones((2, 64), np.float32)}
+COUNTS = {"classes": [0, 1], "counts": [5, 5]}
+IMAGES = {"images": np.zeros((1, *SHAPE), np.float32)}
+
+
+def federation(clients: int, rounds: int) -> list[Artifact]:
+    """Every client sends and relays in every round; it also hears something that is for it alone."""
+    found = []
+    for t in range(rounds):
+        found.append(sent(Kind.GLOBAL_MODEL, None, t, MODEL))
+        for k in range(clients):
+            own = sent(Kind.GROUP_MAP, None, t, {"client": [k], "group": [0]})
+            found.append(dataclasses.replace(own, id=f"{own.id}/{k}", seen_by=(f"client/{k}",)))
+            for kind, payload in (
+                (Kind.LOCAL_MODEL, TRAINED),
+                (Kind.LOCAL_PROTOTYPES, PROTOTYPES),
+                (Kind.PROTO_COUNTS, COUNTS),
+                (Kind.NUM_EXAMPLES, {"count": 10}),
+                (Kind.CONDENSED_IMAGES, IMAGES),
+                (Kind.CONDENSED_LABELS, {"labels": [0]}),
+            ):
+                found.append(sent(kind, k, t, payload))
+            model = sent(Kind.RELAY_MODEL, k, t, TRAINED)
+            later = (f"client/{(k + 1) % clients}",)
+            found.append(dataclasses.replace(model, channel=Channel.RELAY, seen_by=later))
+    return looked(found)
+
+
+def check_growth(does: Callable[[list[Artifact]], object]) -> None:
+    small, large = federation(CLIENTS, ROUNDS), federation(2 * CLIENTS, 2 * ROUNDS)
+    few, many = count(lambda: does(small)), count(lambda: does(large))
+    assert few and len(large) <= 4 * len(small)
+    assert many <= MOST * few, f"{few:,} looks at {len(small):,} artifacts, {many:,} at {len(large):,}"
+
+
+class Silent:
+    """A bench whose clients say nothing."""
+
+    method, protections = CASE.method, ()
+
+    def alone(self, *_: object, **__: object) -> "Silent":
+        return self
+
+    def trained(self, *_: object) -> SimpleNamespace:
+        return SimpleNamespace(message={})
+
+    def replayed(self, *_: object) -> None:
+        return None
+
+    def sent(self, *_: object) -> None:
+        return None
+
+
+@pytest.mark.parametrize("name", ["condensed", "memorised", "pairs", "prototypes", "updates"])
+def test_a_control_looks_up_what_its_clients_received(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    control = importlib.import_module(f"fedaudit.audit.controls.{name}")
+    monkeypatch.setattr(Lab, "of", lambda _: Silent())
+    check_growth(lambda recorded: control.plant(CASE, recorded, REPLAY))
+
+
+@pytest.mark.parametrize("position", Position)
+def test_a_view_is_found_in_one_pass_over_what_was_recorded(position: Position) -> None:
+    card = catalog.load("attacks", "loss_threshold").card
+    card = dataclasses.replace(card, threat=dataclasses.replace(card.threat, position=position))
+    card = dataclasses.replace(card, also_reads=(*card.also_reads, Kind.RELAY_MODEL, Kind.GROUP_MAP))
+
+    def does(recorded: list[Artifact]) -> None:
+        case = SimpleNamespace(clients=2 * CLIENTS if len(recorded) > LARGE else CLIENTS)
+        who = observer(cast(Case, case), recorded, card)
+        assert (len(who.parties) == case.clients) == (position in MANY)
+        watched(seen(recorded, who, card), set())
+
+    check_growth(does)
+
+
+def test_claims_of_counts_are_held_against_what_came_with_them() -> None:
+    check_growth(lambda recorded: read_claims(recorded, KNOWN))
+
+
+def test_what_every_sender_received_is_looked_up() -> None:
+    def does(recorded: list[Artifact]) -> None:
+        view = index(recorded)
+        assert all(set(received(view, a)) == {Kind.GLOBAL_MODEL, Kind.GROUP_MAP} for a in uploads(recorded))
+
+    check_growth(does)
+
+
+def uploads(recorded: list[Artifact]) -> list[Artifact]:
+    return [a for a in recorded if a.kind == Kind.LOCAL_MODEL]
+
+
+def test_noise_of_recorded_uploads(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recorded_uploads, "_replayed", lambda *_: None)
+    check_growth(lambda recorded: recorded_uploads.residuals(Silent(), recorded, Kind.LOCAL_MODEL))  # type: ignore[arg-type]

@@ -1,0 +1,144 @@
+"""Absence: which runs it needs, known answers, refusals, and a tiny one from config to report."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+from fedaudit.audit.cli.main import app
+from fedaudit.audit.robustness.dropout import DropoutRun, make_dropout_subjects, measure_dropout, plan_dropout
+from fedaudit.audit.settings.config import Config
+from fedaudit.audit.settings.errors import validate
+from fedaudit.audit.verdict.judge import judged
+from fedaudit.audit.verdict.policy import load_policy
+from fedaudit.fl.availability.bernoulli import Bernoulli
+from fedaudit.fl.availability.leaving import Leaving
+from fedaudit.fl.runtime.errors import UserError
+from fedaudit.fl.runtime.streams import Streams
+from fedaudit.reports.result import AuditResult, Outcome, Severity
+from tests.audit.robustness.test_matrix import TEXT
+
+ABSENCE = {"methods": ["rebafl"], "answering": [0.5], "seeds": [7, 8, 9]}
+
+
+def config(**changes: Any) -> Config:
+    plain = yaml.safe_load(TEXT)
+    plain.pop("matrix")
+    return validate(Config, plain | {"absence": ABSENCE | changes.pop("absence", {})} | changes, "c.yaml")
+
+
+def histories(
+    of: dict[tuple[str, float], list[float]], rounds: int = 6
+) -> dict[DropoutRun, list[dict[str, Any]]]:
+    """(method, p) -> accuracy by seed, the same in all rounds."""
+    return {
+        DropoutRun(method, seed, p=p): [{"accuracy": a, "class_accuracy": [a - 0.1, a + 0.1]}] * rounds
+        for (method, p), by_seed in of.items()
+        for seed, a in zip((7, 8, 9), by_seed, strict=True)
+    }
+
+
+def test_fedavg_everybody_answering_and_every_seed_are_always_there() -> None:
+    wanted = plan_dropout(config())
+    assert [p.folder for p in wanted if p.seed == 8] == [
+        f"{m}/p{p}-s1-lost0/seed-8" for m in ("fedavg", "rebafl") for p in ("0.5", "1")
+    ]
+    assert {o["method"]["rounds"] for o in wanted.values()} == {2}  # the audit's own, of every method
+
+
+def test_drops_and_comparisons_are_paired_by_seed() -> None:
+    made = measure_dropout(
+        config(),
+        histories(
+            {
+                ("fedavg", 1.0): [0.90, 0.80, 0.70],
+                ("fedavg", 0.5): [0.80, 0.70, 0.60],
+                ("rebafl", 1.0): [0.90, 0.80, 0.70],
+                ("rebafl", 0.5): [0.89, 0.79, 0.69],
+            }
+        ),
+        [],
+    )
+    fedavg, rebafl = made.beside
+    # seeds differ by 20 points and drops by none: unpaired, the interval would hold 0
+    assert fedavg.drop.value == pytest.approx(0.1) and fedavg.drop.interval == pytest.approx((0.1, 0.1))
+    assert rebafl.drop.value == pytest.approx(0.01) and fedavg.over_fedavg is None
+    assert rebafl.over_fedavg is not None and rebafl.over_fedavg.interval == pytest.approx((0.09, 0.09))
+    found = {f.id: f for f in (judged(s, load_policy("default")) for s in make_dropout_subjects(made))}
+    assert found["absence-fedavg-answering"].severity is Severity.MEDIUM
+    assert found["absence-rebafl-answering"].outcome is Outcome.NOT_DEMONSTRATED
+    assert found["absence-fedavg-answering"].title == "fedavg: loses accuracy where clients are absent"
+    little = "rebafl: loses accuracy where clients are absent, less than the policy grades"
+    assert found["absence-rebafl-answering"].title == little  # 1 point, in every seed
+    assert "more than it" in found["absence-rebafl-answering"].summary
+
+
+def test_seeds_that_disagree_and_one_seed_alone_decide_nothing() -> None:
+    apart = {("fedavg", 1.0): [0.9, 0.9, 0.9], ("fedavg", 0.5): [0.5, 0.9, 0.95]}
+    own = config(absence={"methods": []})
+    [subject] = make_dropout_subjects(measure_dropout(own, histories(apart), []))
+    # a mean loss of 12 points whose sign the seeds leave open is not "none"
+    finding = judged(subject, load_policy("default"))
+    assert finding.outcome is Outcome.INCONCLUSIVE and "not shown to lose accuracy" in finding.title
+    single = {k: v for k, v in histories(apart).items() if k.seed == 7}
+    [subject] = make_dropout_subjects(measure_dropout(config(absence={"methods": [], "seeds": [7]}), single, []))
+    assert judged(subject, load_policy("default")).outcome is Outcome.INCONCLUSIVE
+
+
+def test_rounds_until_a_class_is_lost_and_is_there_again_are_counted_from_leaving_and_from_returning() -> None:
+    own = config(absence={"methods": [], "leaving": {"label": 1, "leave": 3, "back": 6}})
+    recall = [0.8, 0.8, 0.8, 0.4, 0.08, 0.0, 0.5, 0.73, 0.8]
+    run = [{"accuracy": 0.5, "class_accuracy": [0.5, r]} for r in recall]
+    never = [{"accuracy": 0.5, "class_accuracy": [0.5, r]} for r in [0.8] * 3 + [0.5] * 6]
+    made = measure_dropout(
+        own, {DropoutRun("fedavg", s, holders=(1,)): h for s, h in ((7, run), (8, never), (9, run))}, []
+    )
+    [found] = made.returns
+    assert (found.lost, found.regained) == ([2, None, 2], [2, None, 2])
+    assert found.drop.value == pytest.approx((0.64 + 0.3 + 0.64) / 3)
+
+
+def test_who_leaves_is_away_and_all_others_answer_as_without() -> None:
+    rule, without = (
+        Leaving(Leaving.Config(p=0.5, clients=(0, 2), leave=3, back=5)),
+        Bernoulli(Bernoulli.Config(p=0.5)),
+    )
+    for t in range(8):
+        found, whole = (a.draw(t, range(6), Streams(7)).answering for a in (rule, without))
+        assert found == (tuple(k for k in whole if k not in (0, 2)) if t in (3, 4) else whole)
+    assert rule.sampling(None, 6).sampling == "unknown"
+
+
+@pytest.mark.parametrize(
+    ("absence", "said"),
+    [
+        ({"leaving": {"leave": 1, "back": 2}}, "5 of 5 clients hold class 0"),
+        ({"leaving": {"label": 7, "leave": 1, "back": 2}}, "must be below 2"),
+    ],
+)
+def test_holders_that_cannot_leave_are_refused(absence: dict[str, Any], said: str) -> None:
+    with pytest.raises(UserError, match=said):
+        plan_dropout(config(absence=absence))
+
+
+def test_who_returns_before_leaving_is_refused() -> None:
+    with pytest.raises(UserError, match="must be after leave"):
+        config(absence={"leaving": {"leave": 3, "back": 3}})
+
+
+@pytest.mark.nightly
+def test_a_tiny_absence_from_config_to_report(tmp_path: Path) -> None:
+    plain = yaml.safe_load(TEXT)
+    plain.pop("matrix")
+    plain["absence"] = {"answering": [0.5], "persistence": [2], "lost": [0.5], "seeds": [7, 8]}
+    (tmp_path / "c.yaml").write_text(yaml.safe_dump(plain))
+    out = tmp_path / "out"
+    found = CliRunner().invoke(app, ["run", str(tmp_path / "c.yaml"), "--out", str(out)])
+    assert found.exit_code == 3, found.output  # absence is no attack, and nothing was attacked
+    result = AuditResult.model_validate_json((out / "audit.json").read_bytes())
+    assert result.absence is not None and not result.absence.not_run
+    assert {b.axis for b in result.absence.beside} == {"answering", "persistence", "lost"}
+    assert [f.id for f in result.findings if f.id.startswith("absence-")]
+    assert "Clients that are absent" in (out / "report.html").read_text()
