@@ -1,7 +1,7 @@
 """The config of an audit: one YAML file, checked, with a default for everything but the subject.
 
-A plugin is written `name` or `{name: ..., its settings}`. Settings stay free here and are checked against the
-plugin's own Config by audit/settings/resolve.py; names are checked at once, without importing a plugin.
+A plugin is written `name` or `{name: ..., its settings}`. Settings stay free here and are checked
+against the plugin's own Config by audit/settings/resolve.py; names are checked at once, and import nothing.
 """
 
 from collections.abc import Iterator

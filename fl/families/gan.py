@@ -10,11 +10,11 @@ each image and h = u x + (1 - u) G(z),
 Images are [n, C, H, W] in [-1, 1] here. Weights start He-normal; Adam starts anew at each visit. A step is
 GANDALF's: `critic_steps` batches for the critic, then one for the generator.
 
-The networks are for small images, plain or conditional. Changed from GANDALF's, which are for 32 x 32: any size
-from 4 pixels, by nearest-neighbour upsampling from a quarter of it; and a norm over each image (GroupNorm with one
-group) where the generator had BatchNorm, whose running statistics would be handed on and noised like weights. As
-there: no biases.
-Conditional networks get the class besides, one-hot: as inputs, and as constant planes.
+The networks are for small images, plain or conditional. Changed from GANDALF's, which are for 32 x 32:
+any size from 4 pixels, by nearest-neighbour upsampling from a quarter of it; and a norm over each image
+(GroupNorm with one group) where the generator had BatchNorm, whose running statistics would be handed
+on and noised like weights. As there: no biases. Conditional networks get the class besides, one-hot: as
+inputs, and as constant planes.
 """
 
 from dataclasses import dataclass

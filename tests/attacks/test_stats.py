@@ -146,6 +146,7 @@ def test_auc_of_grouped_scores_is_silent_without_a_difference() -> None:
     assert naive / RUNS > 0.2
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("shared", [False, True])
 def test_auc_interval_is_as_wide_as_the_area_varies(shared: bool) -> None:
     # where both samples of a group move together the area varies less than where they do not
@@ -287,6 +288,7 @@ def shifted(groups: int, effect: float, between: float, seed: int) -> tuple[np.n
     return rng.normal(size=len(gx)) + own[gx], rng.normal(size=len(gy)), gx, gy
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(("groups", "effect", "between"), [(3, 0, 0.7), (5, 1, 0.5), (8, 3, 0.5), (12, 0, 0.7)])
 def test_the_auc_of_few_groups_is_covered(groups: int, effect: float, between: float) -> None:
     true, wrong = scipy_stats.norm.cdf(effect / np.sqrt(2 + between**2)), 0
@@ -297,6 +299,7 @@ def test_the_auc_of_few_groups_is_covered(groups: int, effect: float, between: f
     assert wrong / RUNS <= MOST
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(
     ("groups", "effect", "between"), [(3, 4.5, 1.5), (3, 4.5, 0.3), (4, 4.5, 1.5), (6, 3, 1.5), (12, 4.5, 1.5)]
 )

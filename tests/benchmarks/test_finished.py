@@ -194,6 +194,7 @@ def test_a_claim_on_what_the_table_does_not_have_is_refused(old: str, table: Pat
         load_table(str(table))
 
 
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("name", tables())
 def test_every_cell_that_comes_with_the_project_still_counts(name: str) -> None:
     table = load_table(name)

@@ -164,6 +164,7 @@ PAIRS = [(n, p) for n in NAMES for p in PROTECTIONS]
 QUICK = {*((n, p) for n in PARTLY for p in PROTECTIONS), ("fednova", "ternary")}
 
 
+@pytest.mark.sample(8)
 @pytest.mark.parametrize(
     ("name", "protection"), [pytest.param(*p, marks=() if p in QUICK else pytest.mark.nightly) for p in PAIRS]
 )

@@ -123,8 +123,13 @@ def test_the_method_on_the_page_refuses_a_strength_below_0(example: type[RoundMe
 
 
 def test_files_named_on_the_page_exist_and_it_fits_a_screen() -> None:
-    named = set(re.findall(r"\b(\w+\.py)\b", README)) - {"fedprox_l1.py", "test_fedprox_l1.py"}
+    named = set(re.findall(r"\b((?:\w+/)?\w+\.py)\b", README)) - {
+        "methods/fedprox_l1.py",
+        "methods/test_fedprox_l1.py",
+    }
     assert named and not [n for n in named if not (ROOT / "fl" / n).exists()]
+    rooms = set(re.findall(r"^    (\w+/) |   (\w+/)  ", README, re.M))
+    assert len(rooms) >= 9 and not [r for pair in rooms for r in pair if not (ROOT / "fl" / r).is_dir()]
     assert len(README.splitlines()) <= 70
 
 

@@ -93,9 +93,9 @@ def test_every_init_is_empty_and_there() -> None:
         assert (folder / "__init__.py").read_bytes() == b"", folder
 
 
-def test_no_file_is_longer_than_400_lines() -> None:
+def test_no_file_is_longer_than_450_lines() -> None:
     lengths = {m: len(p.read_text().splitlines()) for m, p in MODULES.items()}
-    assert {m: n for m, n in lengths.items() if n > 400} == {}
+    assert {m: n for m, n in lengths.items() if n > 450} == {}
 
 
 def test_no_module_stands_beside_a_folder_of_its_name() -> None:

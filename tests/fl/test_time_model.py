@@ -23,7 +23,7 @@ from fedaudit.fl.devices.shakespeare_rnn import ShakespeareRNN
 from fedaudit.fl.families.layers import layers, multiply_adds
 from fedaudit.fl.methods.fedavg import FedAvg
 from fedaudit.fl.model import Net, state_of
-from fedaudit.fl.models import cnn_w, femnist_cnn, shakespeare_rnn
+from fedaudit.fl.models import cnns, rnns
 from fedaudit.fl.models.resnet18 import ResNet18
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.streams import Streams
@@ -88,10 +88,10 @@ def test_capabilities_are_eight_shuffled_tiers_of_equal_size() -> None:
 
 COUNTED: dict[str, tuple[Any, ...]] = {  # multiply-adds an example, by torch's own counter
     "femnist_cnn": (
-        femnist_cnn.FemnistCNN((1, 28, 28), 62),
+        cnns.FemnistCNN((1, 28, 28), 62),
         (44_329_984, 33_667_584, 20_421_120, 16_161_280, 15_049_216),
     ),
-    "cnn_w": (cnn_w.CnnW((1, 28, 28), 10), (3_118_848, 2_069_248, 1_184_512, 1_117_696)),
+    "cnn_w": (cnns.CnnW((1, 28, 28), 10), (3_118_848, 2_069_248, 1_184_512, 1_117_696)),
 }
 
 
@@ -128,7 +128,7 @@ def test_torch_counts_the_same_in_the_training_loop(name: str, frozen: int) -> N
 
 def test_torch_counts_the_same_for_the_linear_part_of_the_recurrent_network() -> None:
     """Its counter knows no LSTM; the last layer's 256 x 80 are counted both ways, whatever is frozen."""
-    net = shakespeare_rnn.ShakespeareRNN((5,), 80)
+    net = rnns.ShakespeareRNN((5,), 80)
     linear = training_cost((0, 0, 0, 256 * 80))
     x, y = torch.zeros(2, 5, dtype=torch.long), torch.tensor([0, 1])
     for frozen in range(4):

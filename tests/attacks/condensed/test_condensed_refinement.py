@@ -69,6 +69,7 @@ def one(measure: str, decoder: str = "upcnn", blank: bool = False, **where: obje
     return found
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("decoder", ["upcnn", "vae"])
 def test_a_refined_image_is_nearer_to_the_image_than_the_condensed_one(decoder: str) -> None:
     gain = one("ssim_over_condensed", decoder, n=1, origin="replayed")

@@ -53,6 +53,7 @@ def test_an_exact_copy_has_ratio_nought_in_whatever_batch() -> None:
     np.testing.assert_array_equal(whole.copy, parts.copy)
 
 
+@pytest.mark.nightly
 def test_twenty_memorised_images_are_extracted_and_counted() -> None:
     rate = one(judged(STEPS), "extracted_at_fpr_0.01")
     assert rate.trials == 20 and rate.interval is not None

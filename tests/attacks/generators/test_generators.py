@@ -155,6 +155,7 @@ def test_copies_are_counted_against_equally_many_held_out_images() -> None:
         assert silent.interval is not None and silent.interval[0] < 1 < silent.interval[1]
 
 
+@pytest.mark.nightly
 def test_shares_of_copies_fire_as_seldom_as_they_say() -> None:
     """Where one image is near to all that is made, and where none is; 95 % intervals, 200 times."""
     rng, fired = np.random.default_rng(0), np.zeros(2)

@@ -49,6 +49,7 @@ def one(found: list[Evidence], model: str, measure: str = "auc") -> Evidence:
     return next(e for e in found if e.measure == measure and e.condition.get("model") == model)
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize(
     ("name", "model", "least"),
     [

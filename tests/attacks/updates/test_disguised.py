@@ -85,6 +85,7 @@ def present(view: list[Artifact]) -> float:
     return e.value
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(
     ("hide", "kind", "beside"),
     [

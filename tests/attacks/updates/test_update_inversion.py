@@ -105,6 +105,7 @@ def test_idlg_reads_every_label_and_leaves_batches_alone() -> None:
     assert "more than one example" in reason
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     "attack",
     [

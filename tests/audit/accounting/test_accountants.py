@@ -54,6 +54,7 @@ GOLDEN = [
 ]
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize(("counts", "delta", "value", "renyi"), GOLDEN)
 def test_three_engines_have_the_published_epsilon(
     counts: Terms, delta: float, value: float, renyi: float
@@ -112,6 +113,7 @@ SIZED = [
 ]
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(("drawn", "of", "z", "count", "delta", "low", "value"), SIZED)
 def test_fixed_size_sampling_has_the_published_epsilon(
     drawn: int, of: int, z: float, count: int, delta: float, low: float, value: float
@@ -307,6 +309,7 @@ def wrong() -> int:
     raise ValueError("no such thing")
 
 
+@pytest.mark.nightly
 def test_a_child_is_held_to_its_memory_and_its_errors_are_told() -> None:
     with pytest.raises(Exceeded, match="more than 1 GB"):
         call(hungry, 20, 1.0)

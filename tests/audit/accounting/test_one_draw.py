@@ -41,6 +41,7 @@ def lines(period: int, rounds: int = 20, tmp: Path = Path()) -> list[Release]:
     return read(log.path)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(("period", "least", "most"), [(5, 18.55, 18.6), (20, 25.85, 25.95), (1, 9.5, 9.53)])
 def test_rounds_that_share_a_draw_are_one_release(period: int, least: float, most: float, tmp_path: Path) -> None:
     found = towards_the_public(lines(period, tmp=tmp_path))

@@ -36,6 +36,7 @@ def test_the_noise_for_a_budget_is_the_published_one() -> None:
         assert list(found.curve.values()) == sorted(found.curve.values())
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("how", ["poisson", "fixed"])
 def test_several_releases_of_a_round_share_its_draw(how: str) -> None:
     one, two = (search(Question(epsilon=4.0, rounds=8, rate=0.3, how=how, per_round=n))[0] for n in (1, 2))  # type: ignore[arg-type]

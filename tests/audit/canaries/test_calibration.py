@@ -39,6 +39,7 @@ def test_a_mechanism_that_leaks_nothing_has_a_bound_of_0(name: str) -> None:
     assert above / RUNS <= ALLOWED
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("name", BOUNDS)
 @pytest.mark.parametrize("mu", [1.0, 2.0])
 def test_gaussian_noise_is_covered(name: str, mu: float) -> None:

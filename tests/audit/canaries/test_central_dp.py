@@ -89,6 +89,7 @@ def test_with_everybody_every_round_nothing_is_amplified() -> None:
     assert found.epsilon_upper == rounded_up(exact) and found.adjacency == "add_or_remove_one"
 
 
+@pytest.mark.nightly
 def test_a_fixed_number_of_clients_goes_to_the_accountant_for_that() -> None:
     found = towards("public", releases(SIZED))
     assert (found.accountant, found.adjacency) == ("WOR-PLD", "replace_one")
@@ -143,6 +144,7 @@ def test_canary_clients_put_the_noised_mean_to_the_test() -> None:
 # The record ---------------------------------------------------------------------------------
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("more", ["", ", secure_aggregation"])
 def test_the_noise_of_the_recorded_means_is_what_the_ledger_says(more: str, tmp_path: Path) -> None:
     run = RunDir(tmp_path)

@@ -56,6 +56,7 @@ def test_a_planted_fault_is_found(fault: str) -> None:
     assert CAUGHT[fault] in [c.name for c in found.failed]
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("fault", ["TenthOfTheNoise", "HalfTheSensitivity", "NoClip"])
 def test_guessing_adversaries_refute_the_gross_faults_too(fault: str) -> None:
     audits = {s.number.audit for s in panel(FAULTS[fault], canaries=400).refuting}

@@ -66,6 +66,7 @@ def ran(method: str) -> tuple[RunDir, Config]:
     return run, config
 
 
+@pytest.mark.sample(10)
 @pytest.mark.parametrize("name", PLANTED)
 def test_the_named_control_plants_what_the_attack_reads(name: str) -> None:
     card = ATTACKS[name]

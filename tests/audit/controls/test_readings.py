@@ -58,6 +58,7 @@ def reading(sender: str, partition: str, clients: int, seed: int = 7) -> str:
     return str(read(prototypes(seen(sent, observer(case, sent, card), card))[:clients], known)[1])
 
 
+@pytest.mark.sample(6)
 @pytest.mark.parametrize("partition", PARTITIONS)
 @pytest.mark.parametrize("sender", SENT)
 def test_four_clients_are_read_as_they_sent(sender: str, partition: str) -> None:

@@ -124,6 +124,7 @@ def test_without_a_broadcast_or_uploads_nothing_is_replayed() -> None:
     assert planted(SimulatedCase(config), down).artifacts == []
 
 
+@pytest.mark.nightly
 def test_attacks_on_updates_find_the_planted_leak_and_spare_the_control() -> None:
     run, config = ran()
     attack.run(run, config, lambda *_: None)

@@ -52,6 +52,7 @@ def finding(attack: Attack, sender: str) -> Finding:
     return judged(Attacked(one(attack, "attack", bench(sender))), load_policy("default"))
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("sender", LEAKS)
 def test_means_of_few_images_are_found_however_they_are_sent(sender: str) -> None:
     found = finding(MEMBERSHIP, sender)

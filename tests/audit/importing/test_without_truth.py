@@ -124,6 +124,7 @@ def planted(tmp_path_factory: pytest.TempPathFactory) -> AuditResult:
     return audited(folder, of(folder, "own"), ["loss_threshold"], REPLAY, method=METHOD)
 
 
+@pytest.mark.nightly
 def test_planted_messages_give_a_curve_with_the_recorded_models_up_to_the_recorded_n(
     planted: AuditResult,
 ) -> None:

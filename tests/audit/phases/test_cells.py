@@ -108,6 +108,7 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
     return found
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("workers", [None, 1, 2])
 def test_every_cell_is_what_it_is_alone(tmp_path: Path, alone: dict[str, bytes], workers: int | None) -> None:
     assert run_cells(plan(tmp_path), silent, workers=workers) == []

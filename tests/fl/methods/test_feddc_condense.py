@@ -181,6 +181,7 @@ def test_cached_images_are_the_same_bytes_in_every_round(tmp_path: Path, reconde
 # T-DC-5 ---------------------------------------------------------------------------------------
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("variant", ["feddc", "feddc_plus"])
 def test_condensation_lowers_the_distance_under_networks_it_has_not_seen(variant: str) -> None:
     settings = condensing(FedDCCondense.Config(variant=variant, iterations=150))  # type: ignore[arg-type]

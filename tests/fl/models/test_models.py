@@ -99,6 +99,7 @@ def test_the_head_applied_to_the_features_is_the_model(name: str) -> None:
     assert torch.equal(model(x), model.head(h)) and model(x).shape == (3, 10)
 
 
+@pytest.mark.sample(8)
 @pytest.mark.parametrize("name", ALL)
 def test_channels_last_weights_give_the_same_logits_and_gradients(name: str) -> None:
     plain, strided = net(name, shape_of(name)), net(name, shape_of(name))
@@ -111,6 +112,7 @@ def test_channels_last_weights_give_the_same_logits_and_gradients(name: str) -> 
         torch.testing.assert_close(p.grad, q.grad, rtol=1e-3, atol=1e-5)
 
 
+@pytest.mark.sample(8)
 @pytest.mark.parametrize("name", ALL)
 def test_stacked_clients_get_the_gradients_they_would_get_alone(name: str) -> None:
     model, x, y = net(name, shape_of(name)), batch(shape_of(name), 4), torch.tensor([0, 1, 2, 3])
