@@ -11,7 +11,6 @@ negative control is noise in the place of the images; the planted leak is real i
 Claim: guess, of_noise, label, sender [k], artifact, origin [k]; judge [1], the classifier.
 """
 
-import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -23,9 +22,9 @@ from fedaudit.attacks import stats
 from fedaudit.attacks.attack import Attack, Card, Claim, Effort, Images, Knowledge, Truth
 from fedaudit.attacks.condensed._images import AIDS, REAL_START, REQUIRES, condensed, none_here, shown
 from fedaudit.attacks.evaluation.audit_net import AuditNet
-from fedaudit.attacks.evaluation.membership import CONFIDENCE, CONTROL_CONFIDENCE
+from fedaudit.attacks.evaluation.judging import Judge
+from fedaudit.attacks.evaluation.trials import median_size, size_range
 from fedaudit.attacks.evidence import Baseline, Evidence
-from fedaudit.attacks.prototypes._trials import group
 from fedaudit.fl.artifact import Artifact
 from fedaudit.fl.threats.threat import Goal, Position, ThreatModel
 
@@ -75,48 +74,28 @@ class CondensedClass(Attack):
         label, hit = claim["label"], claim["guess"] == claim["label"]
         noise = claim["of_noise"] == label
         sizes = [len(truth.members(str(a), int(c))) for a, c in zip(claim["artifact"], label, strict=True)]
-        keys = [(str(o), group(str(o), n)) if n else ("", 0) for o, n in zip(claim["origin"], sizes, strict=True)]
+        keys = [
+            (str(o), size_range(str(o), n)) if n else ("", 0) for o, n in zip(claim["origin"], sizes, strict=True)
+        ]
         every = sorted({k for k in keys if k[0]})
         found = []
         for key in every:
             rows = np.array([k == key for k in keys])
-            n = float(statistics.median_high(np.array(sizes)[rows].tolist()))
+            n = median_size(np.array(sizes)[rows].tolist())
             found.append(self._evidence(hit[rows], noise[rows], label[rows], key[0], n, len(every)))
         real = truth.reference
         right = claim["judge"][0].classes(real.x[:1000]) == real.y[:1000]
         most = np.bincount(real.y[:1000]).max(initial=0) / max(1, len(right))
-        found.append(
-            Evidence(
-                measure="class_recognised",
-                value=float(right.mean()),
-                unit="fraction",
-                trials=len(right),
-                interval=stats.clopper_pearson(int(right.sum()), len(right)),
-                baselines=(Baseline(name="largest class", value=float(most)),),
-                control="positive",
-                note="real images in the place of condensed ones",
-            )
-        )
+        planted = Judge(control="positive", note="real images in the place of condensed ones")
+        commonest = [Baseline(name="largest class", value=float(most))]
+        hits, bounds = float(right.mean()), stats.clopper_pearson(int(right.sum()), len(right))
+        found.append(planted.state("class_recognised", hits, len(right), bounds, commonest))
         # Its answer to noise is nearly always one class: what counts is how often that class is wanted
         guess = np.bincount(claim["of_noise"]).argmax() if len(label) else 0
-        found.append(
-            Evidence(
-                measure="class_recognised",
-                value=float(noise.mean()),
-                unit="fraction",
-                trials=len(noise),
-                interval=stats.clopper_pearson(int(noise.sum()), len(noise), 1 - CONTROL_CONFIDENCE),
-                baselines=(
-                    Baseline(
-                        name="the usual answer to noise",
-                        value=max(float((label == guess).mean()), _largest(label)),
-                    ),
-                ),
-                confidence=CONTROL_CONFIDENCE,
-                control="negative",
-                note="noise in the place of condensed images",
-            )
-        )
+        usual = max(float((label == guess).mean()), _largest(label))
+        silent = Judge(control="negative", note="noise in the place of condensed images")
+        answer = [Baseline(name="the usual answer to noise", value=usual)]
+        found.append(silent.judge_hits("class_recognised", noise, {}, baselines=answer))
         return found
 
     def not_applicable(self, view: Sequence[Artifact], knowledge: Knowledge) -> str:
@@ -133,25 +112,13 @@ class CondensedClass(Attack):
         n: float,
         looks: int,
     ) -> Evidence:
-        alpha = stats.corrected(1 - CONFIDENCE, looks)
-        return Evidence(
-            measure="class_recognised",
-            value=float(hit.mean()),
-            unit="fraction",
-            trials=len(hit),
-            interval=stats.clopper_pearson(int(hit.sum()), len(hit), alpha),
-            baselines=(
-                Baseline(name="largest class", value=_largest(label)),
-                Baseline(
-                    name="the classifier on noise",
-                    value=float(noise.mean()),
-                    interval=stats.clopper_pearson(int(noise.sum()), len(noise), alpha),
-                ),
-            ),
+        judge = Judge(
             looks=looks,
             control="positive" if origin == REAL_START else "none",
             condition={"n": n, "origin": origin},
         )
+        largest = [Baseline(name="largest class", value=_largest(label))]
+        return judge.judge_hits("class_recognised", hit, {"the classifier on noise": noise}, baselines=largest)
 
 
 def _largest(label: NDArray[np.int64]) -> float:

@@ -11,7 +11,7 @@ artifact, origin [k]; extractors [1], which standardises candidates.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Any
 
 import numpy as np
@@ -20,9 +20,9 @@ from pydantic import Field
 
 from fedaudit.attacks.attack import Attack, Card, Claim, Effort, Knowledge, Truth
 from fedaudit.attacks.condensed._images import AIDS, REQUIRES, condensed, in_our_words, none_here, standardised
-from fedaudit.attacks.evaluation import anyone, membership
+from fedaudit.attacks.evaluation.membership import Scored, curve, judge_buckets
 from fedaudit.attacks.evidence import Evidence, Series
-from fedaudit.attacks.prototypes._tracing import OTHER, Bucket, traced
+from fedaudit.attacks.prototypes._tracing import OTHER, trace_members
 from fedaudit.fl.artifact import Artifact
 from fedaudit.fl.runtime.ranges import AtLeastOne
 from fedaudit.fl.threats.threat import Goal, Position, ThreatModel
@@ -76,34 +76,18 @@ class CondensedMembership(Attack):
         return np.asarray(features @ image / len(image))
 
     def measure(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[Evidence]:
-        buckets = self._buckets(claim, truth, rng)
-        found: list[Evidence] = []
-        for b in buckets:
-            here = membership.evidence(
-                b.scores,
-                b.null,
-                looks=len(buckets),
-                note=f"{b.prototypes} condensed images",
-                condition={"n": b.samples, "origin": b.origin},
-            )
-            found += [*here, *anyone.evidence(b.firsts, b.null_firsts, OTHER, here[0])]
-        if buckets:
-            found += membership.evidence(
-                membership.pooled([b.non_members for b in buckets]),
-                {},
-                control="negative",
-                note="images that were never trained on in the place of members",
-            )[:1]
-        return in_our_words(found)
+        buckets = [replace(b, against="non-members") for b in self._trace(claim, truth, rng)]
+        return in_our_words(judge_buckets(buckets, len(buckets), [b.silent for b in buckets], OTHER))
 
     def curves(self, claim: Claim, truth: Truth) -> list[Series]:
         return [
-            membership.curve(f"n = {b.samples:g}, {b.origin}", b.scores)
-            for b in self._buckets(claim, truth, np.random.default_rng(0))
+            curve(f"n = {b.samples:g}, {b.origin}", b.scores)
+            for b in self._trace(claim, truth, np.random.default_rng(0))
         ]
 
     def not_applicable(self, view: Sequence[Artifact], knowledge: Knowledge) -> str:
         return none_here(view)
 
-    def _buckets(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[Bucket]:
-        return traced(claim, truth, self.score, (self.config.members, self.config.others), rng)
+    def _trace(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[Scored]:
+        limits = self.config.members, self.config.others
+        return trace_members(claim, truth, self.score, limits, rng, "condensed images")

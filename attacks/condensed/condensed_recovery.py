@@ -13,7 +13,7 @@ Claim: images float32 [k, C, H, W], label, n (-1: not known), sender [k], and as
 extractor (what was compared) [k].
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -21,7 +21,6 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from fedaudit.attacks import stats
 from fedaudit.attacks.attack import Attack, Card, Claim, Effort, Knowledge, Truth
 from fedaudit.attacks.condensed._images import (
     AIDS,
@@ -32,10 +31,10 @@ from fedaudit.attacks.condensed._images import (
     shown,
     standardised,
 )
-from fedaudit.attacks.evaluation.membership import CONFIDENCE
-from fedaudit.attacks.evidence import Baseline, Evidence, Gallery
-from fedaudit.attacks.prototypes import _evidence as prototype_evidence
-from fedaudit.attacks.prototypes._trials import CLASS_MEAN, Bucket, buckets
+from fedaudit.attacks.evaluation.trials import CLASS_MEAN
+from fedaudit.attacks.evidence import Evidence, Gallery
+from fedaudit.attacks.prototypes._evidence import judge_images
+from fedaudit.attacks.prototypes._trials import PrototypeBucket, make_buckets
 from fedaudit.fl.artifact import Artifact
 from fedaudit.fl.runtime.ranges import AtLeastOne
 from fedaudit.fl.threats.threat import Goal, Position, ThreatModel
@@ -82,7 +81,7 @@ class CondensedRecovery(Attack):
 
     def measure(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[Evidence]:
         found = self._buckets(claim, truth, rng)
-        evidence = prototype_evidence.evidence(found, rng)
+        evidence = judge_images(found, rng)
         for b in found:
             evidence += self._correlation(b, len(found), rng)
         return in_our_words(evidence)
@@ -99,59 +98,40 @@ class CondensedRecovery(Attack):
             return "this attack needs auxiliary images, and the federation holds none back"
         return none_here(view)
 
-    def _buckets(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[Bucket]:
-        return buckets(claim, truth, self.config.gallery, rng, standardised)
+    def _buckets(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[PrototypeBucket]:
+        return make_buckets(claim, truth, self.config.gallery, rng, standardised)
 
-    def _correlation(self, b: Bucket, looks: int, rng: np.random.Generator) -> list[Evidence]:
+    def _correlation(self, b: PrototypeBucket, looks: int, rng: np.random.Generator) -> list[Evidence]:
         """The largest correlation with a member, beside that of as many non-members."""
         own, non_members, means = [], [], []
         for trial, image, mean in zip(b.trials, b.claimed, b.blind[CLASS_MEAN][1], strict=True):
-            size = min(len(trial.members), len(trial.non_members))
-            members = trial.members[:size]
+            members = trial.members.x[: len(trial.others)]
             own.append(correlations(image, members).max())
-            non_members.append(correlations(image, trial.non_members[:size]).max())
+            non_members.append(correlations(image, trial.others.x).max())
             means.append(correlations(mean, members).max())
-        values = np.array(own)
-        copies = int((values > COPY).sum())
-        alpha = stats.corrected(1 - CONFIDENCE, looks)
-        condition: Mapping[str, float | str] = {"n": b.samples, "origin": b.origin}
-        correlation = Evidence(
-            measure="nearest_correlation",
-            value=float(values.mean()),
-            unit="index",
-            trials=len(values),
-            interval=stats.mean_interval(values, rng, alpha=alpha, bounds=(-1, 1)),
-            baselines=(
-                Baseline(name="nearest of as many non-members", value=float(np.mean(non_members))),
-                Baseline(name=CLASS_MEAN, value=float(np.mean(means))),
-            ),
-            looks=looks,
-            condition=condition,
+        values, nearest = np.array(own), "nearest of as many non-members"
+        judge = b.judge(looks)
+        correlation = judge.judge_values(
+            "nearest_correlation",
+            values,
+            {nearest: np.array(non_members), CLASS_MEAN: np.array(means)},
+            rng,
+            bounds=(-1, 1),
             note="Pearson's correlation with the nearest member",
         )
-        taken = int((np.array(non_members) > COPY).sum())
-        flagged = Evidence(
-            measure="copies_flagged",
-            value=copies / len(values),
-            unit="fraction",
-            trials=len(values),
-            interval=stats.clopper_pearson(copies, len(values), alpha),
-            baselines=(
-                Baseline(
-                    name="nearest of as many non-members",
-                    value=taken / len(values),
-                    interval=stats.clopper_pearson(taken, len(values), alpha),
-                ),
-            ),
-            looks=looks,
-            condition=condition,
+        flagged = judge.judge_hits(
+            "copies_flagged",
+            values > COPY,
+            {nearest: np.array(non_members) > COPY},
             note=f"correlation above {COPY}: a copy, as if it had started from a real image",
         )
         return [correlation, flagged]
 
-    def _gallery(self, b: Bucket, claim: Claim) -> Gallery:
+    def _gallery(self, b: PrototypeBucket, claim: Claim) -> Gallery:
         picked = np.unique(np.linspace(0, len(b) - 1, self.config.show).round().astype(int))
-        nearest = [b.trials[i].members[correlations(b.claimed[i], b.trials[i].members).argmax()] for i in picked]
+        nearest = [
+            b.trials[i].members.x[correlations(b.claimed[i], b.trials[i].members.x).argmax()] for i in picked
+        ]
         rows = [b.trials[i].row for i in picked]
         n = [len(b.trials[i].members) for i in picked]
         behind = f"n = {min(n)}" if min(n) == max(n) else f"n = {min(n)} to {max(n)}"

@@ -28,18 +28,16 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from fedaudit.attacks import stats
 from fedaudit.attacks.attack import Claim, Effort, Extractor, Images, Knowledge, Truth
 from fedaudit.attacks.condensed._images import condensed, in_our_words, shown, standardised
 from fedaudit.attacks.condensed._model import CondensationModel, filtered, share
 from fedaudit.attacks.condensed.condensed_recovery import CondensedRecovery
 from fedaudit.attacks.evaluation import images
 from fedaudit.attacks.evaluation.audit_net import audit_net
-from fedaudit.attacks.evaluation.membership import CONFIDENCE
 from fedaudit.attacks.evidence import Evidence, Gallery
-from fedaudit.attacks.prototypes import _evidence as prototype_evidence
+from fedaudit.attacks.prototypes._evidence import judge_images
 from fedaudit.attacks.prototypes._inversion import Task
-from fedaudit.attacks.prototypes._trials import Bucket
+from fedaudit.attacks.prototypes._trials import PrototypeBucket
 from fedaudit.attacks.prototypes.upcnn import UpCNN
 from fedaudit.attacks.prototypes.vae import VAE
 from fedaudit.fl.artifact import Artifact
@@ -106,7 +104,7 @@ class CondensedRefinement(CondensedRecovery):
 
     def measure(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[Evidence]:
         found = self._buckets(claim, truth, rng)
-        evidence = prototype_evidence.evidence(found, rng)
+        evidence = judge_images(found, rng)
         for b in found:
             evidence += _over_condensed(b, claim, truth, len(found), rng)
         return in_our_words(evidence)
@@ -148,7 +146,7 @@ class CondensedRefinement(CondensedRecovery):
         (decoded,) = _inversion(self.config).invert([task], condensing, known, rng)
         return decoded
 
-    def _gallery(self, b: Bucket, claim: Claim) -> Gallery:
+    def _gallery(self, b: PrototypeBucket, claim: Claim) -> Gallery:
         plain = super()._gallery(b, claim)
         rows = dict(plain.rows)
         picked = np.unique(np.linspace(0, len(b) - 1, self.config.show).round().astype(int))
@@ -171,28 +169,18 @@ def _inversion(config: CondensedRefinement.Config) -> UpCNN | VAE:
 
 
 def _over_condensed(
-    b: Bucket, claim: Claim, truth: Truth, looks: int, rng: np.random.Generator
+    b: PrototypeBucket, claim: Claim, truth: Truth, looks: int, rng: np.random.Generator
 ) -> list[Evidence]:
     """What refining adds to the condensed image as it came, trial by trial."""
-    net, alpha = audit_net(truth), stats.corrected(1 - CONFIDENCE, looks)
+    net, judge = audit_net(truth), b.judge(looks)
     read = claim["read"][[t.row for t in b.trials]]
     clipped = np.clip(read, 0, 1)
     gains = {
-        "rank1": b.ranks(b.claimed).rank1 - b.ranks(read).rank1,
+        "rank1": b.rank(b.claimed).rank1 - b.rank(read).rank1,
         "ssim": images.ssim(b.claimed, b.targets) - images.ssim(clipped, b.targets),
         "audit_net_distance": net.distance(b.claimed, b.targets) - net.distance(clipped, b.targets),
     }
+    note = "less that of the condensed image itself, in the same trials"
     return [
-        Evidence(
-            measure=f"{name}_over_condensed",
-            value=float(gain.mean()),
-            unit="index",
-            trials=len(gain),
-            interval=stats.mean_interval(gain, rng, alpha=alpha),
-            looks=looks,
-            condition={"n": b.samples, "origin": b.origin},
-            higher_is_worse=name != "audit_net_distance",
-            note="less that of the condensed image itself, in the same trials",
-        )
-        for name, gain in gains.items()
+        judge.judge_values(f"{name}_over_condensed", gain, {}, rng, note=note) for name, gain in gains.items()
     ]

@@ -24,7 +24,7 @@ from pydantic import Field
 from fedaudit.attacks.attack import Attack, Card, Claim, Effort, Knowledge, Truth
 from fedaudit.attacks.condensed._images import standardised
 from fedaudit.attacks.evaluation import membership
-from fedaudit.attacks.evaluation.reidentification import Pool, fingerprints
+from fedaudit.attacks.evaluation.images import Pool, fingerprints
 from fedaudit.attacks.evidence import Evidence, Series
 from fedaudit.fl.artifact import Artifact
 from fedaudit.fl.kinds import Kind

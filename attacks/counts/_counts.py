@@ -7,8 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedaudit.attacks import stats
-from fedaudit.attacks.evaluation.hits import hits_evidence
-from fedaudit.attacks.evaluation.membership import CONFIDENCE
+from fedaudit.attacks.evaluation.judging import CONFIDENCE, Judge, judge_share
 from fedaudit.attacks.evidence import Baseline, Evidence
 
 Counts = NDArray[np.int64]
@@ -65,7 +64,7 @@ def exact_match(
     others = [
         Baseline(name=k, value=hits(g) / n, interval=stats.clopper_pearson(hits(g), n)) for k, g in blind.items()
     ]
-    return hits_evidence(
+    return judge_share(
         "count_exact_match",
         hits(claimed),
         n,
@@ -87,18 +86,9 @@ def overlap_evidence(
 ) -> Evidence:
     """The mean share of examples that are placed in the right class."""
     values: NDArray[Any] = overlap(claimed, true)
-    return Evidence(
-        measure="count_overlap",
-        value=float(values.mean()),
-        unit="fraction",
-        trials=len(true),
-        interval=stats.mean_interval(values, rng, bounds=(0, 1), alpha=stats.corrected(1 - CONFIDENCE, looks)),
-        baselines=tuple(Baseline(name=k, value=float(overlap(g, true).mean())) for k, g in blind.items()),
-        confidence=CONFIDENCE,
-        looks=looks,
-        condition=condition,
-        note="share of a client's examples placed in the right class",
-    )
+    judge = Judge(looks=looks, condition=condition, note="share of a client's examples placed in the right class")
+    others = {name: overlap(guess, true) for name, guess in blind.items()}
+    return judge.judge_values("count_overlap", values, others, rng, bounds=(0, 1))
 
 
 def revealed(
@@ -125,7 +115,7 @@ def revealed(
         ends = {name: (hits(g) / n, stats.clopper_pearson(hits(g), n)) for name, g in blind.items()}
         others = [Baseline(name=k, value=v, interval=i) for k, (v, i) in ends.items()]
         others.append(interchanged(hits, claimed, n))
-        return hits_evidence(measure, hits(claimed), n, others, condition=condition, note=note)
+        return judge_share(measure, hits(claimed), n, others, condition=condition, note=note)
 
     found = [share("examples_in_small_cells", in_groups, int(true.sum()), f"groups of at most {small}")]
     if rare.any():
@@ -144,19 +134,9 @@ def count_error(
 ) -> Evidence:
     """The mean distance of claimed counts, fractional or not, from the true ones."""
     error = np.abs(claimed - true).mean(axis=1)  # a client's mean over classes
-    return Evidence(
-        measure=measure,
-        value=float(error.mean()),
-        unit="examples",
-        trials=len(true),
-        interval=stats.mean_interval(error, rng),
-        baselines=tuple(
-            Baseline(name=name, value=float(np.abs(guess - true).mean())) for name, guess in blind.items()
-        ),
-        condition=condition,
-        higher_is_worse=False,
-        note=note,
-    )
+    others = [Baseline(name=name, value=float(np.abs(guess - true).mean())) for name, guess in blind.items()]
+    judge, interval = Judge(condition=condition, note=note), stats.mean_interval(error, rng)
+    return judge.state(measure, float(error.mean()), len(true), interval, others)
 
 
 def possible_values(
@@ -167,17 +147,12 @@ def possible_values(
     low, high = np.maximum(read - reach, 0), np.maximum(read + reach, 0)
     possible = np.maximum(np.floor(high) - np.ceil(low) + 1, 1)
     inside = (np.abs(true - read) <= reach) | (true == np.rint(read))
-    return Evidence(
-        measure="count_possible_values",
-        value=float(possible.mean()),
-        unit="whole numbers",
-        trials=len(true),
-        interval=stats.mean_interval(possible.mean(axis=1), rng),
-        baselines=(
-            Baseline(name="any count up to the client's total", value=float(true.sum(axis=1).mean() + 1)),
-        ),
-        condition=condition,
-        higher_is_worse=False,
+    return Judge(condition=condition).state(
+        "count_possible_values",
+        float(possible.mean()),
+        len(true),
+        stats.mean_interval(possible.mean(axis=1), rng),
+        [Baseline(name="any count up to the client's total", value=float(true.sum(axis=1).mean() + 1))],
         note=f"in the {CONFIDENCE:.0%} interval of a count, noise having a deviation of "
         f"{deviation.mean():.3g}; the interval holds {inside.mean():.0%} of the true counts",
     )

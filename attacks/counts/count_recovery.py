@@ -40,7 +40,7 @@ from fedaudit.attacks.counts._counts import (
 )
 from fedaudit.attacks.evaluation.artifacts import index, message_of
 from fedaudit.attacks.evaluation.assertions import OF_COUNTS, by_client, counted
-from fedaudit.attacks.evaluation.hits import hits_evidence
+from fedaudit.attacks.evaluation.judging import judge_share
 from fedaudit.attacks.evidence import Assertion, Evidence
 from fedaudit.fl.artifact import Artifact, Channel, Party, Role
 from fedaudit.fl.kinds import Kind
@@ -199,7 +199,7 @@ class CountRecovery(Attack):
         more = f" and {len(listed) - LISTED} more" if len(listed) > LISTED else ""
         hits = named(claimed)[few]
         return [
-            hits_evidence(
+            judge_share(
                 "small_cells_found",
                 int(hits.sum()),
                 n,

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from fedaudit.attacks.attack import Images
 from fedaudit.attacks.evaluation import membership
+from fedaudit.attacks.evaluation.images import fingerprints
 from fedaudit.attacks.evaluation.membership import Scores, clustered
-from fedaudit.attacks.evaluation.reidentification import fingerprints
 
 Queried = TypeVar("Queried")  # a generator, or a search in one
 Integers = NDArray[np.integer[Any]]

@@ -6,17 +6,18 @@ A rate that needs more negatives than there are is not given at all.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal
+from dataclasses import dataclass, field
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedaudit.attacks import stats
+from fedaudit.attacks.evaluation.judging import Judge
+from fedaudit.attacks.evaluation.ranking import First
+from fedaudit.attacks.evaluation.trials import Bucket, Trial
 from fedaudit.attacks.evidence import Baseline, Evidence, Series
 
-CONFIDENCE = 0.95
-CONTROL_CONFIDENCE = 0.99  # an audit has many negative controls, and one that fires spoils a result
 LOW_RATES = (0.01, 0.001)
 
 
@@ -87,44 +88,93 @@ def evidence(
     `blind` holds the scores of adversaries that cannot know, by name; chance is added. `others` says
     what the negatives are.
     """
-    confidence = CONTROL_CONFIDENCE if control == "negative" else CONFIDENCE
-    alpha = stats.corrected(1 - confidence, looks)
+    remarks = note, "of others than these it says nothing" * scores.alone
+    judge = Judge(looks=looks, control=control, condition=condition or {}, note="; ".join(filter(None, remarks)))
 
     def say(measure: str, found: stats.Estimate, chance: float, blind: list[Baseline], remark: str) -> Evidence:
-        return Evidence(
-            measure=measure,
-            value=found.value,
-            unit="fraction",
-            trials=len(scores.members),
-            interval=found.interval,
-            baselines=(Baseline(name="chance", value=chance), *blind),
-            confidence=confidence,
-            looks=looks,
-            control=control,
-            condition=condition or {},
-            note="; ".join(filter(None, (remark, note, "of others than these it says nothing" * scores.alone))),
-        )
+        baselines = [Baseline(name="chance", value=chance), *blind]
+        return judge.state(measure, found.value, len(scores.members), found.interval, baselines, remark)
 
     negatives = len(scores.others)
     areas = {
-        k: stats.auc(s.members, s.others, alpha=alpha, groups=s.groups) for k, s in {"": scores, **blind}.items()
+        k: stats.auc(s.members, s.others, alpha=judge.alpha, groups=s.groups)
+        for k, s in {"": scores, **blind}.items()
     }
     found = [say("auc", areas.pop(""), 0.5, _baselines(areas), f"{negatives} {others}")]
     groups = len(np.unique(scores.other_groups))
     for rate in LOW_RATES:
         rates = {
-            k: stats.tpr_at_fpr(s.members, s.others, rate, alpha=alpha, groups=s.groups)
+            k: stats.tpr_at_fpr(s.members, s.others, rate, alpha=judge.alpha, groups=s.groups)
             for k, s in {"": scores, **blind}.items()
         }
         own = rates.pop("")
         if own is not None:
             few = "fewer than ten false positives behind it" if rate * negatives < 10 else ""
-            needed = stats.negatives_needed(rate, alpha, groups)
+            needed = stats.negatives_needed(rate, judge.alpha, groups)
             if needed is None:
                 few = f"negatives in less than {stats.FEW_GROUPS} groups say nothing of others"
             elif negatives < needed:
                 few = f"no attack could show more than chance with {negatives:,} negatives, {needed:,} would do"
             found.append(say(f"tpr_at_fpr_{rate}", own, rate, _baselines(rates), few))
+    return found
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Query(Trial):
+    """A model or prototype that is queried about candidates: its members, and non-members of the same classes."""
+
+    against: str  # what the non-members are
+
+
+class Sides(NamedTuple):
+    """What a query says of its members [m] and of its non-members [o], higher for members."""
+
+    row: int  # of the query
+    members: NDArray[Any]
+    others: NDArray[Any]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Scored(Bucket[Query]):
+    """A bucket of queries with what they were answered."""
+
+    scores: Scores
+    silent: Scores  # half of the non-members in the place of members
+    blind: Mapping[str, Scores]  # empty where no other model can be queried
+    against: str = "non-members"  # what they are compared with, in words
+    firsts: Sequence[First] = field(default_factory=list)  # of each query, whether any member scores highest
+    blind_firsts: Sequence[First] = field(default_factory=list)
+
+
+def name_non_members(queries: Sequence[Query]) -> str:
+    """What the members of these are compared with."""
+    return " or ".join(sorted({q.against for q in queries}))
+
+
+def gather(answers: Sequence[Sides], images: tuple[NDArray[np.int64], NDArray[np.int64]] | None = None) -> Scores:
+    """Answers of several queries; `images` as in `clustered`."""
+    return clustered([a.members for a in answers], [a.others for a in answers], images, [a.row for a in answers])
+
+
+def judge_buckets(
+    buckets: Sequence[Scored], looks: int, silent: Sequence[Scores], blind: str = ""
+) -> list[Evidence]:
+    """Evidence of all buckets, and a negative control of `silent` ones; `blind` names who else came first."""
+    found: list[Evidence] = []
+    for b in buckets:
+        found += evidence(
+            b.scores,
+            b.blind,
+            looks=looks,
+            note=b.note,
+            condition=b.condition,
+            control=b.control,
+            others=b.against,
+        )
+        found += b.judge(looks).judge_firsts(b.firsts, b.blind_firsts, blind)
+    if silent:
+        note = "images that were never trained on in the place of members"
+        found += evidence(pooled(silent), {}, control="negative", note=note)[:1]
     return found
 
 

@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedaudit.attacks.evaluation.distances import distances, exact
+from fedaudit.attacks.evaluation.images import distances, exact
 from fedaudit.attacks.evaluation.matching import Matched
-from fedaudit.attacks.evaluation.present import Present, present
+from fedaudit.attacks.evaluation.ranking import Present, find_present
 
 Floats = NDArray[np.floating[Any]]
 _MIXINGS = 400
@@ -69,7 +69,7 @@ def drawn_again(found: Copies) -> Present:
     def of(some: Floats, least: float) -> bool:
         few = np.sort(some)[:SEVERAL]
         several = len(few) == SEVERAL and few[-1] < min(COPY, APART * least)
-        return bool(several or present(few[0], least, COPY).member)
+        return bool(several or find_present(few[0], least, COPY).member)
 
     members, others = float(found.members.min()), float(found.others.min())
     return Present(of(found.members, others), of(found.others, members))

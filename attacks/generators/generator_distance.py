@@ -24,8 +24,8 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from fedaudit.attacks.attack import Claim, GeneratorArchitecture, Images, Truth
-from fedaudit.attacks.evaluation.distances import Nearest, nearest
-from fedaudit.attacks.evaluation.membership import CONFIDENCE, CONTROL_CONFIDENCE
+from fedaudit.attacks.evaluation.images import Nearest, nearest
+from fedaudit.attacks.evaluation.judging import Judge
 from fedaudit.attacks.evidence import Baseline, Evidence, Gallery
 from fedaudit.attacks.generators._copies import closest
 from fedaudit.attacks.generators._membership import CARD, GeneratorMembership, Pairs
@@ -108,40 +108,32 @@ def _copies(pairs: Pairs, rng: np.random.Generator, control: Literal["none", "ne
     ]
     if not found:
         return []
-    confidence = CONTROL_CONFIDENCE if control == "negative" else CONFIDENCE
+    judge = Judge(control=control, condition={"score": "closest record"})
     share, ratio = (np.mean([getattr(f, name) for f in found], axis=0) for name in ("share", "ratio"))
 
     def reach(mixed: Floats, none: float) -> tuple[float, float]:
         """As far to either side as chance alone goes."""
-        half = np.quantile(np.abs(mixed[1:] - none), confidence)
+        half = np.quantile(np.abs(mixed[1:] - none), judge.confidence)
         return float(mixed[0] - half), float(mixed[0] + half)
 
     low, high = reach(share, 0.5)
-    common: dict[str, Any] = {
-        "trials": _FEW * len(found),
-        "confidence": confidence,
-        "control": control,
-        "condition": {"score": "closest record"},
-    }
+    trials, (least, most) = _FEW * len(found), reach(ratio, 0.0)
     return [
-        Evidence(
-            measure="copied_share",
-            value=float(share[0]),
-            unit="fraction",
-            interval=(max(0.0, low), min(1.0, high)),
-            baselines=(Baseline(name="no copying", value=0.5),),
-            note="generated images nearer to a training image than to any of equally many held-out ones",
-            **common,
+        judge.state(
+            "copied_share",
+            float(share[0]),
+            trials,
+            (max(0.0, low), min(1.0, high)),
+            [Baseline(name="no copying", value=0.5)],
+            "generated images nearer to a training image than to any of equally many held-out ones",
         ),
-        Evidence(
-            measure="closest_ratio",
-            value=float(np.exp(ratio[0])),
-            unit="index",
-            higher_is_worse=False,
-            interval=tuple(map(math.exp, reach(ratio, 0.0))),  # type: ignore[arg-type]
-            baselines=(Baseline(name="no copying", value=1.0),),
-            note="distance of a generated image to the nearest training image, by that to the nearest of "
-            "equally many held-out ones",
-            **common,
+        judge.state(
+            "closest_ratio",
+            float(np.exp(ratio[0])),
+            trials,
+            (math.exp(least), math.exp(most)),
+            [Baseline(name="no copying", value=1.0)],
+            "distance of a generated image to the nearest training image, by that to the nearest of equally many "
+            "held-out ones",
         ),
     ]

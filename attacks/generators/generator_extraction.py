@@ -23,8 +23,9 @@ import numpy as np
 from pydantic import Field
 
 from fedaudit.attacks.attack import Claim, Truth
-from fedaudit.attacks.evaluation import membership, present
+from fedaudit.attacks.evaluation import membership
 from fedaudit.attacks.evaluation.images import ssim
+from fedaudit.attacks.evaluation.judging import judge_present
 from fedaudit.attacks.evaluation.matching import Matched, by_query
 from fedaudit.attacks.evaluation.membership import Scores
 from fedaudit.attacks.evidence import Evidence, Gallery, Series
@@ -137,6 +138,6 @@ class GeneratorExtraction(GeneratorDistance):
             again = sum(int((c.members < min(COPY, APART * c.others.min())).sum()) for c in every)
             note = f"{again} images drawn nearer than any that nobody trained on; generators: {len(every)}"
             drawn, score = [drawn_again(c) for c in every], {"score": "copies"}
-            one = present.evidence(drawn, note, control=control, condition=score)
+            one = judge_present(drawn, note, control=control, condition=score)
             said.append(replace(one, measure="image_drawn_again"))
         return said

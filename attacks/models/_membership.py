@@ -13,10 +13,10 @@ import numpy as np
 from pydantic import Field
 
 from fedaudit.attacks.attack import Attack, Card, Claim, Effort, Floats, Images, Knowledge, Truth
-from fedaudit.attacks.evaluation import membership
+from fedaudit.attacks.evaluation.membership import Scored, curve, judge_buckets
 from fedaudit.attacks.evidence import Evidence, Series
 from fedaudit.attacks.models._targets import Target, targets
-from fedaudit.attacks.models._trials import Bucket, buckets
+from fedaudit.attacks.models._trials import make_buckets, name_bucket
 from fedaudit.fl.artifact import Artifact
 from fedaudit.fl.kinds import UPDATES, Kind
 from fedaudit.fl.runtime.ranges import AtLeastOne
@@ -86,39 +86,21 @@ class ModelMembership(Attack):
 
     def measure(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[Evidence]:
         every = self._buckets(claim, truth)
-        found: list[Evidence] = []
-        for b in every:
-            found += membership.evidence(
-                b.scores,
-                b.blind,
-                looks=len(every),
-                condition=b.condition,
-                control="positive" if b.planted else "none",
-                note=b.note,
-                others=b.against,
-            )
-        real = [b for b in every if not b.planted]
-        if real:
-            found += membership.evidence(
-                membership.pooled([b.non_members for b in real]),
-                {},
-                control="negative",
-                note="images that were never trained on in the place of members",
-            )[:1]
-        return found
+        real = [b.silent for b in every if b.control == "none"]
+        return judge_buckets(every, len(every), real)
 
     def curves(self, claim: Claim, truth: Truth) -> list[Series]:
-        return [membership.curve(b.name, b.scores) for b in self._buckets(claim, truth)]
+        return [curve(name_bucket(b), b.scores) for b in self._buckets(claim, truth)]
 
     def not_applicable(self, view: Sequence[Artifact], knowledge: Knowledge) -> str:
         if not any(self.wanted(t) for t in self.targets(view, knowledge, np.random.default_rng(0))):
             return "no upload was recorded together with the model it started from"
         return ""
 
-    def _buckets(self, claim: Claim, truth: Truth) -> list[Bucket]:
+    def _buckets(self, claim: Claim, truth: Truth) -> list[Scored]:
         # The same images every time: scores of a rule that trains models on them are dear
         rng = np.random.default_rng(int(claim["seed"]))
-        return buckets(claim, truth, (self.config.members, self.config.others), rng)
+        return make_buckets(claim, truth, (self.config.members, self.config.others), rng)
 
 
 class _Remembered:

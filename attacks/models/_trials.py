@@ -16,7 +16,6 @@ members as a population. Another client's upload started from a global model tha
 members already, and what it tells of them is no merit of the upload.
 """
 
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -24,87 +23,74 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedaudit.attacks.attack import Claim, Floats, Images, Truth, Unseen
-from fedaudit.attacks.evaluation.membership import Scores, clustered, halves
-from fedaudit.attacks.evaluation.reidentification import fingerprints
+from fedaudit.attacks.evaluation.images import fingerprints
+from fedaudit.attacks.evaluation.judging import Condition
+from fedaudit.attacks.evaluation.membership import Query, Scored, Scores, Sides, gather, halves, name_non_members
+from fedaudit.attacks.evaluation.trials import collect_places
 from fedaudit.attacks.evidence import REPLAYED
 from fedaudit.attacks.models._targets import BLIND, GLOBAL, RELAYED
 
 ANOTHER, SHUFFLED = "model of another client", "weights in random order"
 
 
-@dataclass(frozen=True, kw_only=True)
-class Bucket:
-    """Scores of models of one kind and origin."""
-
-    model: str
-    origin: str
-    scores: Scores
-    non_members: Scores  # half of the non-members in the place of members
-    blind: dict[str, Scores]
-    models: int
-    against: str  # what the non-members are
-    n: int = 0  # examples behind each model, where that is a curve
-
-    @property
-    def planted(self) -> bool:
-        """Replayed uploads learnt a few images: leaks of several grades, of which an attack has to find one."""
-        return self.origin.startswith("replayed")
-
-    @property
-    def name(self) -> str:
-        return f"{self.model}, {self.origin}" + (f", n = {self.n}" if self.n else "")
-
-    @property
-    def condition(self) -> Mapping[str, float | str]:
-        curve: Mapping[str, float | str] = {"n": self.n} if self.n else {}
-        return {**curve, "model": self.model, "origin": self.origin}
-
-    @property
-    def note(self) -> str:
-        many = f"{self.models} model{'s' if self.models > 1 else ''}"
-        if self.planted:
-            what = "that memorised wrongly labelled images, " if self.origin == REPLAYED else ""
-            return f"{many} {what}made by the auditor"
-        return many
-
-
-@dataclass(frozen=True)
-class _Case:
-    row: int  # of the claim
+@dataclass(frozen=True, kw_only=True, eq=False)
+class _ModelQuery(Query):
     members: NDArray[np.int64]  # candidates
     others: NDArray[np.int64]
-    marks: frozenset[bytes]  # everything behind it
-    against: str  # what the others are
 
-    def halved(self, rng: np.random.Generator) -> "_Case":
+    def halve(self, rng: np.random.Generator) -> "_ModelQuery":
         """Half of the non-members in the place of members."""
         first, second = halves(self.others, rng)
         return replace(self, members=first, others=second)
 
 
-def buckets(claim: Claim, truth: Truth, limits: tuple[int, int], rng: np.random.Generator) -> list[Bucket]:
+def make_buckets(claim: Claim, truth: Truth, limits: tuple[int, int], rng: np.random.Generator) -> list[Scored]:
     """By model and origin; `limits`: members of one model, and non-members in all."""
-    candidates, cases = _cases(claim, truth, limits, rng)
-    if not cases:
+    candidates, queries = _make_queries(claim, truth, limits, rng)
+    if not queries:
         return []
-    table = _scaled(claim["scorer"][0](candidates))
-    groups: dict[tuple[str, str, int], list[_Case]] = defaultdict(list)
-    for case in cases:
-        key = str(claim["model"][case.row]), str(claim["origin"][case.row]), int(claim["n"][case.row])
-        groups[key].append(case)
-    return [
-        Bucket(
-            model=model,
-            origin=origin,
-            n=n,
-            models=len(some),
-            against=" or ".join(sorted({c.against for c in some})),
-            scores=_scores([(table[c.row], c) for c in some]),
-            non_members=_scores([(table[c.row], c.halved(rng)) for c in some]),
-            blind=_blind(claim, table, some),
-        )
-        for (model, origin, n), some in sorted(groups.items())
-    ]
+    table = _scale(claim["scorer"][0](candidates))
+
+    def key(q: _ModelQuery) -> tuple[str, str, int]:
+        return str(claim["model"][q.row]), q.origin, int(claim["n"][q.row])
+
+    places = collect_places(queries, key)
+    return [_make_bucket(claim, table, places[where], *where, rng) for where in sorted(places)]
+
+
+def _make_bucket(
+    claim: Claim,
+    table: Floats,
+    queries: Sequence[_ModelQuery],
+    model: str,
+    origin: str,
+    n: int,
+    rng: np.random.Generator,
+) -> Scored:
+    """`n`: examples behind each model, where that is a curve."""
+    curve: Condition = {"n": n} if n else {}
+    note = f"{len(queries)} model{'s' if len(queries) > 1 else ''}"
+    # replayed uploads learnt a few images: leaks of several grades, of which an attack has to find one
+    planted = origin.startswith(REPLAYED)
+    if planted:
+        what = "that memorised wrongly labelled images, " if origin == REPLAYED else ""
+        note = f"{note} {what}made by the auditor"
+    return Scored(
+        trials=queries,
+        against=name_non_members(queries),
+        condition={**curve, "model": model, "origin": origin},
+        control="positive" if planted else "none",
+        note=note,
+        scores=_score([(table[q.row], q) for q in queries]),
+        silent=_score([(table[q.row], q.halve(rng)) for q in queries]),
+        blind=_score_blind(claim, table, queries),
+    )
+
+
+def name_bucket(bucket: Scored) -> str:
+    """Of its curve."""
+    n = bucket.condition.get("n")
+    return f"{bucket.condition['model']}, {bucket.origin}" + (f", n = {n}" if n else "")
 
 
 def taught(mark: bytes, label: int, classes: int) -> int:
@@ -112,9 +98,9 @@ def taught(mark: bytes, label: int, classes: int) -> int:
     return (label + 1 + int.from_bytes(mark[:8], "little") % (classes - 1)) % classes
 
 
-def _cases(
+def _make_queries(
     claim: Claim, truth: Truth, limits: tuple[int, int], rng: np.random.Generator
-) -> tuple[Images, list[_Case]]:
+) -> tuple[Images, list[_ModelQuery]]:
     """Every candidate once, and who is queried which."""
     x: list[Floats] = []
     y: list[int] = []
@@ -142,7 +128,7 @@ def _cases(
             pools[id(unseen.images)] = unseen, dict(zip(marks, kept.tolist(), strict=True))
         return pools[id(unseen.images)]
 
-    cases = []
+    queries = []
     for row in range(len(claim["artifact"])):
         if claim["origin"][row] == BLIND:
             continue
@@ -168,11 +154,21 @@ def _cases(
         outs = [
             add(reference.x[where[m]], m, c, wrong) for c in members for m in chances[c][: each * len(members[c])]
         ]
-        case = _Case(row, np.unique(ins), rng.permutation(np.unique(outs)), marks, unseen.words)
-        cases.append(case)
-    if not cases:
+        queries.append(
+            _ModelQuery(
+                row=row,
+                origin=str(claim["origin"][row]),
+                client=int(claim["sender"][row]),
+                n=total,
+                image_hashes=marks,
+                members=np.unique(ins),
+                others=rng.permutation(np.unique(outs)),
+                against=unseen.words,
+            )
+        )
+    if not queries:
         return Images(x=truth.reference.x[:0], y=truth.reference.y[:0]), []
-    return Images(x=np.stack(x), y=np.array(y, np.int64)), cases
+    return Images(x=np.stack(x), y=np.array(y, np.int64)), queries
 
 
 def _whose(claim: Claim, row: int, truth: Truth) -> frozenset[int]:
@@ -189,34 +185,27 @@ def _behind(claim: Claim, row: int, truth: Truth, label: int) -> Floats:
     return truth.members(str(claim["artifact"][row]), label)
 
 
-def _scaled(table: Floats) -> Floats:
+def _scale(table: Floats) -> Floats:
     """Each model's scores around their median, in units of their interquartile range."""
     low, middle, high = np.quantile(table, (0.25, 0.5, 0.75), axis=1, keepdims=True)
     width = np.where(high > low, high - low, 1.0)
     return np.asarray((table - middle) / width)
 
 
-def _scores(pairs: Sequence[tuple[Floats, _Case]]) -> Scores:
-    ins = [c.members for _, c in pairs]
-    outs = [c.others for _, c in pairs]
-    return clustered(
-        [row[i] for (row, _), i in zip(pairs, ins, strict=True)],
-        [row[i] for (row, _), i in zip(pairs, outs, strict=True)],
-        (np.concatenate(ins), np.concatenate(outs)),
-        [c.row for _, c in pairs],
-    )
+def _score(pairs: Sequence[tuple[Floats, _ModelQuery]]) -> Scores:
+    images = np.concatenate([q.members for _, q in pairs]), np.concatenate([q.others for _, q in pairs])
+    return gather([Sides(q.row, row[q.members], row[q.others]) for row, q in pairs], images)
 
 
-def _blind(claim: Claim, table: Floats, cases: Sequence[_Case]) -> dict[str, Scores]:
-    if claim["model"][cases[0].row] == GLOBAL:
+def _score_blind(claim: Claim, table: Floats, queries: Sequence[_ModelQuery]) -> Mapping[str, Scores]:
+    if claim["model"][queries[0].row] == GLOBAL:
         rows = np.flatnonzero(claim["origin"] == BLIND)
-        return {SHUFFLED: _scores([(table[rows[0]], c) for c in cases])} if len(rows) else {}
+        return {SHUFFLED: _score([(table[rows[0]], q) for q in queries])} if len(rows) else {}
     pairs = []
-    for number, case in enumerate(cases):
-        turned = [*cases[number + 1 :], *cases[:number]]  # another for each where it can be
-        senders = claim["sender"]
-        fits = [c for c in turned if not c.marks & case.marks]
-        fits = [c for c in fits if senders[c.row] != senders[case.row]] or fits
+    for number, query in enumerate(queries):
+        turned = [*queries[number + 1 :], *queries[:number]]  # another for each where it can be
+        fits = [q for q in turned if q.is_apart(query)]
+        fits = [q for q in fits if q.client != query.client] or fits
         if fits:
-            pairs.append((table[fits[0].row], case))
-    return {ANOTHER: _scores(pairs)} if pairs else {}
+            pairs.append((table[fits[0].row], query))
+    return {ANOTHER: _score(pairs)} if pairs else {}

@@ -6,8 +6,6 @@ The blind adversaries claim in the same trials: the class mean of the auxiliary 
 recovered from another pair of the class.
 """
 
-import statistics
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -17,54 +15,47 @@ from numpy.typing import NDArray
 
 from fedaudit.attacks import stats
 from fedaudit.attacks.attack import Claim, Truth
-from fedaudit.attacks.evaluation.membership import CONFIDENCE, CONTROL_CONFIDENCE
-from fedaudit.attacks.evaluation.reidentification import Pool, fingerprints
-from fedaudit.attacks.evidence import Baseline, Evidence
-from fedaudit.attacks.prototypes._trials import CLASS_MEAN, group
+from fedaudit.attacks.evaluation.images import fingerprints
+from fedaudit.attacks.evaluation.judging import Judge
+from fedaudit.attacks.evaluation.ranking import rank_among
+from fedaudit.attacks.evaluation.trials import (
+    CLASS_MEAN,
+    LEAST,
+    Pools,
+    Trial,
+    collect_places,
+    find_place,
+    median_size,
+)
+from fedaudit.attacks.evidence import REPLAYED, Baseline, Evidence
 
 Floats = NDArray[np.floating[Any]]
 OTHER_PAIR = "another pair of the class"
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Trial:
-    n: int
+@dataclass(frozen=True, kw_only=True, eq=False)
+class _Difference(Trial):
+    """A pair of prototypes, and the images that joined or left between them; `n`: samples before."""
+
     error: Mapping[str, float]  # relative, by claimant; "" is the attack
     rank1: Mapping[str, float]
     non_members: float  # the same for an image that nobody has
     size: int
 
 
-def judged(claim: Claim, truth: Truth, gallery: int, rng: np.random.Generator) -> list[Evidence]:
+def judge_differences(claim: Claim, truth: Truth, gallery: int, rng: np.random.Generator) -> list[Evidence]:
     """Relative error of the recovered features, and rank 1 in a gallery by origin and n; replays are controls."""
-    found: dict[tuple[str, int], list[_Trial]] = defaultdict(list)
-    pools = {int(c): Pool(truth.reference.of_class(int(c))) for c in np.unique(claim["label"])}
-    moved = [_moved(claim, row, truth) for row in range(len(claim["label"]))]
-    for row, label in enumerate(claim["label"]):
-        trial = _trial(claim, row, moved, pools[int(label)], gallery, rng)
-        if trial is not None:
-            origin = str(claim["origin"][row])
-            found[origin, group(origin, trial.n)].append(trial)
-    alpha = stats.corrected(1 - CONFIDENCE, len(found))
-    result = []
-    for origin, n in sorted(found):
-        result += _evidence(origin, found[origin, n], len(found), alpha, rng)
-    every = [t for trials in found.values() for t in trials]
+    pools, rows = Pools(truth.reference), range(len(claim["label"]))
+    moved = [_find_moved(claim, row, truth) for row in rows]
+    places = collect_places([_measure_pair(claim, row, moved, pools, gallery, rng) for row in rows], find_place)
+    result = [e for where in sorted(places) for e in _judge_place(places[where], len(places), rng)]
+    every = [t for trials in places.values() for t in trials]
     if every:
-        hits = sum(t.non_members for t in every)
-        result.append(
-            Evidence(
-                measure="rank1",
-                value=hits / len(every),
-                unit="fraction",
-                trials=len(every),
-                interval=stats.clopper_pearson(hits, len(every), 1 - CONTROL_CONFIDENCE),
-                baselines=(Baseline(name="chance", value=_chance(every)),),
-                confidence=CONTROL_CONFIDENCE,
-                control="negative",
-                note="an image that was never trained on in the place of the one that moved",
-            )
+        silent = Judge(
+            control="negative", note="an image that was never trained on in the place of the one that moved"
         )
+        hits = np.array([t.non_members for t in every])
+        result.append(silent.judge_hits("rank1", hits, {}, chance=_average_chance(every)))
     return result
 
 
@@ -75,7 +66,7 @@ class _Moved:
     class_marks: frozenset[bytes]  # of all images behind the two prototypes
 
 
-def _moved(claim: Claim, row: int, truth: Truth) -> _Moved:
+def _find_moved(claim: Claim, row: int, truth: Truth) -> _Moved:
     label = int(claim["label"][row])
     pair = (truth.members(str(claim[end][row]), label) for end in ("earlier", "later"))
     small, large = sorted(pair, key=len)
@@ -88,40 +79,44 @@ def _moved(claim: Claim, row: int, truth: Truth) -> _Moved:
     )
 
 
-def _trial(
-    claim: Claim, row: int, moved: Sequence[_Moved], pool: Pool, gallery: int, rng: np.random.Generator
-) -> _Trial | None:
+def _measure_pair(
+    claim: Claim, row: int, moved: Sequence[_Moved], pools: Pools, gallery: int, rng: np.random.Generator
+) -> _Difference | None:
     here, model = moved[row], int(claim["model"][row])
-    non_members = pool.without(here.class_marks)
-    if len(here.images) != abs(int(claim["moved"][row])) or len(non_members) < 3:
+    non_members = pools.without(int(claim["label"][row]), here.class_marks)
+    if len(here.images) != abs(int(claim["moved"][row])) or len(non_members) < LEAST:
         return None
     extractor = claim["extractors"][model]
     non_members = non_members[rng.permutation(len(non_members))[:gallery]]
     true = extractor.features(here.images).astype(np.float64).mean(0)
     others = extractor.features(non_members).astype(np.float64)
     claimed = {"": claim["feature"][row], CLASS_MEAN: claim["typical"][row]}
-    partner = _partner(claim, row, moved, rng)
+    partner = _find_partner(claim, row, moved, rng)
     if partner is not None:
         claimed[OTHER_PAIR] = claim["feature"][partner]
     whiten = claim["whiten"][model]
     scale = max(float(np.linalg.norm(true)), 1e-12)
-    return _Trial(
+    return _Difference(
+        row=row,
+        origin=str(claim["origin"][row]),
+        client=int(claim["sender"][row]),
         n=int(claim["n"][row]),
+        image_hashes=here.marks,
         error={k: float(np.linalg.norm(f - true)) / scale for k, f in claimed.items()},
-        rank1={k: _first(f, true, others[:-1], whiten) for k, f in claimed.items()},
-        non_members=_first(claimed[""], others[-1], others[:-1], whiten),
+        rank1={k: _rank_first(f, true, others[:-1], whiten) for k, f in claimed.items()},
+        non_members=_rank_first(claimed[""], others[-1], others[:-1], whiten),
         size=len(others),
     )
 
 
-def _first(claimed: Floats, own: Floats, others: Floats, whiten: Floats) -> float:
+def _rank_first(claimed: Floats, own: Floats, others: Floats, whiten: Floats) -> float:
     """Probability that `own` [D] is nearest to the claimed features, beside others [m, D]."""
     near = float((((own - claimed) @ whiten) ** 2).sum())
     rest = (((others - claimed) @ whiten) ** 2).sum(axis=1)
-    return 0.0 if (rest < near).any() else 1 / (1 + int((rest == near).sum()))
+    return float(rank_among([near], rest[:, None]).rank1[0])
 
 
-def _partner(claim: Claim, row: int, moved: Sequence[_Moved], rng: np.random.Generator) -> int | None:
+def _find_partner(claim: Claim, row: int, moved: Sequence[_Moved], rng: np.random.Generator) -> int | None:
     """Another pair of the class, about other images; of the same model where there is one."""
     alike = claim["label"] == claim["label"][row]
     alike &= np.array([not m.marks & moved[row].marks for m in moved])
@@ -130,59 +125,34 @@ def _partner(claim: Claim, row: int, moved: Sequence[_Moved], rng: np.random.Gen
     return int(rng.choice(rows)) if len(rows) else None
 
 
-def _evidence(
-    origin: str, trials: Sequence[_Trial], looks: int, alpha: float, rng: np.random.Generator
-) -> list[Evidence]:
-    hits, errors = [t.rank1[""] for t in trials], [t.error[""] for t in trials]
+def _judge_place(trials: Sequence[_Difference], looks: int, rng: np.random.Generator) -> list[Evidence]:
+    origin = trials[0].origin
+    hits, errors = np.array([t.rank1[""] for t in trials]), np.array([t.error[""] for t in trials])
     blind = sorted({k for t in trials for k in t.error} - {""})
 
-    def mean(of: str, name: str) -> float:
-        return float(np.mean([v[name] for t in trials if name in (v := getattr(t, of))]))
+    def average(of: str) -> list[Baseline]:
+        return [
+            Baseline(name=k, value=float(np.mean([v[k] for t in trials if k in (v := getattr(t, of))])))
+            for k in blind
+        ]
 
-    note = "had the class grown by one image between two rounds" if origin == "replayed" else ""
-
-    def say(
-        measure: str,
-        values: list[float],
-        interval: stats.Interval | None,
-        baselines: list[Baseline],
-        higher_is_worse: bool,
-    ) -> Evidence:
-        return Evidence(
-            measure=measure,
-            value=float(np.mean(values)),
-            unit="fraction",
-            trials=len(values),
-            interval=interval,
-            baselines=tuple(baselines),
-            confidence=CONFIDENCE,
-            looks=looks,
-            control="positive" if origin == "replayed" else "none",
-            higher_is_worse=higher_is_worse,
-            note=note,
-            condition={"n": float(statistics.median_high(t.n for t in trials)), "origin": origin},
-        )
-
+    judge = Judge(
+        looks=looks,
+        control="positive" if origin == REPLAYED else "none",
+        condition={"n": median_size(t.n for t in trials), "origin": origin},
+        note="had the class grown by one image between two rounds" if origin == REPLAYED else "",
+    )
     return [
-        say(
-            "rank1",
-            hits,
-            stats.clopper_pearson(sum(hits), len(hits), alpha),
-            [
-                Baseline(name="chance", value=_chance(trials)),
-                *(Baseline(name=k, value=mean("rank1", k)) for k in blind),
-            ],
-            True,
-        ),
-        say(
+        judge.judge_hits("rank1", hits, {}, chance=_average_chance(trials), baselines=average("rank1")),
+        judge.state(
             "feature_relative_error",
-            errors,
-            stats.mean_interval(errors, rng, alpha=alpha),
-            [Baseline(name=k, value=mean("error", k)) for k in blind],
-            False,
+            float(errors.mean()),
+            len(errors),
+            stats.mean_interval(errors, rng, alpha=judge.alpha),
+            average("error"),
         ),
     ]
 
 
-def _chance(trials: Sequence[_Trial]) -> float:
+def _average_chance(trials: Sequence[_Difference]) -> float:
     return float(np.mean([1 / t.size for t in trials]))

@@ -15,8 +15,8 @@ from pydantic import Field
 
 from fedaudit.attacks.attack import Attack, Claim, Extractor, Knowledge, Truth
 from fedaudit.attacks.evidence import Evidence, Gallery
-from fedaudit.attacks.prototypes import _evidence as prototype_evidence
-from fedaudit.attacks.prototypes._trials import Bucket, buckets
+from fedaudit.attacks.prototypes._evidence import judge_images
+from fedaudit.attacks.prototypes._trials import PrototypeBucket, make_buckets
 from fedaudit.attacks.prototypes._variants import Read, adapted, read, taken_for
 from fedaudit.attacks.prototypes._weights import Source, columns, global_model, prototypes, unreadable
 from fedaudit.fl.artifact import Artifact
@@ -103,14 +103,11 @@ class PrototypeInversion(Attack):
         }
 
     def measure(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[Evidence]:
-        found, said = (
-            prototype_evidence.evidence(buckets(claim, truth, self.config.gallery, rng), rng),
-            taken_for(claim),
-        )
+        found, said = judge_images(make_buckets(claim, truth, self.config.gallery, rng), rng), taken_for(claim)
         return [replace(e, note="; ".join(filter(None, (e.note, said)))) for e in found]
 
     def galleries(self, claim: Claim, truth: Truth) -> list[Gallery]:
-        found = buckets(claim, truth, self.config.gallery, np.random.default_rng(0))
+        found = make_buckets(claim, truth, self.config.gallery, np.random.default_rng(0))
         recorded = [b for b in found if b.origin == "recorded"]
         wanted = recorded[:1] + recorded[1:][-1:]  # fewest and most samples
         wanted += [b for b in found if b.origin == "replayed" and b.samples in self.config.show_sizes]
@@ -119,11 +116,11 @@ class PrototypeInversion(Attack):
     def not_applicable(self, view: Sequence[Artifact], knowledge: Knowledge) -> str:
         return unreadable(view, knowledge.auxiliary, "auxiliary_data" in self.card.threat.knows)
 
-    def _gallery(self, bucket: Bucket, claim: Claim) -> Gallery:
+    def _gallery(self, bucket: PrototypeBucket, claim: Claim) -> Gallery:
         shown = np.unique(np.linspace(0, len(bucket) - 1, self.config.show).round().astype(int))
-        wrong = np.where(bucket.same >= 0, bucket.same, bucket.any)[shown]
+        wrong = np.where(bucket.same >= 0, bucket.same, bucket.other)[shown]
         rows = [bucket.trials[i].row for i in shown]
-        means = bucket.member_means()
+        means = bucket.average_members()
         n = [len(bucket.trials[i].members) for i in shown]
         behind = f"n = {min(n)}" if min(n) == max(n) else f"n = {min(n)} to {max(n)}"
         images = {

@@ -6,19 +6,18 @@ none of them is in: above 0.5 it would show that members differ from the non-mem
 population, and not that they are traced.
 """
 
-import statistics
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedaudit.attacks.attack import Claim, Truth
-from fedaudit.attacks.evaluation.anyone import First, first
-from fedaudit.attacks.evaluation.membership import Scores, clustered, halves
-from fedaudit.attacks.evaluation.reidentification import Pool, fingerprints
-from fedaudit.attacks.prototypes._trials import group
+from fedaudit.attacks.evaluation.images import Pool
+from fedaudit.attacks.evaluation.membership import Query, Scored, Sides, gather, halves, name_non_members
+from fedaudit.attacks.evaluation.ranking import First, compare_best
+from fedaudit.attacks.evaluation.trials import collect_places, describe_place, find_place, hash_images
 
 Floats = NDArray[np.floating[Any]]
 Score = Callable[[Claim, int, Floats], Floats]  # claim, row, features [m, D] -> [m]
@@ -26,57 +25,20 @@ Score = Callable[[Claim, int, Floats], Floats]  # claim, row, features [m, D] ->
 OTHER = "another prototype of the class"
 
 
-@dataclass(frozen=True, kw_only=True)
-class Bucket:
-    """Scores of prototypes with about as many samples behind them."""
-
-    origin: str
-    samples: float  # median n
-    prototypes: int
-    scores: Scores
-    non_members: Scores  # half of the non-members in the place of members
-    against: str  # what the non-members are
-    null: dict[str, Scores]  # empty where no other prototype of the class exists
-    firsts: list[First]  # of each prototype, whether any member scores highest
-    null_firsts: list[First]
-
-    @property
-    def planted(self) -> bool:
-        """A replayed prototype of one image: a leak that an attack has to find."""
-        return self.origin == "replayed" and self.samples == 1
-
-
-@dataclass
-class _Samples:
-    """Scores of one kind, as they come in."""
-
-    members: list[Floats] = field(default_factory=list)
-    others: list[Floats] = field(default_factory=list)
-    names: list[int] = field(default_factory=list)
-
-    def add(self, members: Floats, others: Floats, name: int) -> None:
-        self.members.append(members)
-        self.others.append(others)
-        self.names.append(name)
-
-    def scores(self) -> Scores:
-        return clustered(self.members, self.others, names=self.names)
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Case:
-    row: int  # of the claim
+@dataclass(frozen=True, kw_only=True, eq=False)
+class _PrototypeQuery(Query):
+    label: int
     members: Floats
-    marks: frozenset[bytes]
     pool: Pool  # non-members of the class
-    against: str  # what they are
 
 
-def traced(
-    claim: Claim, truth: Truth, score: Score, limits: tuple[int, int], rng: np.random.Generator
-) -> list[Bucket]:
-    """Buckets by origin and number of samples; `limits`: members and non-members of a prototype."""
-    return _Tracer(claim, truth, score, limits, rng).buckets()
+def trace_members(
+    claim: Claim, truth: Truth, score: Score, limits: tuple[int, int], rng: np.random.Generator, what: str
+) -> list[Scored]:
+    """Buckets by origin and number of samples; `limits`: members and non-members of a prototype, or of `what`."""
+    tracer = _Tracer(claim, truth, score, limits, rng)
+    buckets = (tracer.judge(tracer.places[where], what) for where in sorted(tracer.places))
+    return [b for b in buckets if b is not None]
 
 
 class _Tracer:
@@ -87,19 +49,64 @@ class _Tracer:
         self._truth = truth
         self._pools: dict[tuple[int, frozenset[int]], Pool] = {}  # class, clients
         self._features: dict[tuple[int, int], tuple[Pool, Floats]] = {}  # model, pool's id -> those of the pool
-        self._cases: dict[tuple[str, int], list[_Case]] = {}
-        pairs = zip(claim["artifact"], claim["label"], strict=True)
-        for row, (artifact, label) in enumerate(pairs):
-            members = truth.members(str(artifact), int(label))
-            if len(members):
-                origin = str(claim["origin"][row])
-                marks = frozenset(fingerprints(members))
-                pool, against = self._non_members(int(label), truth.heard(str(artifact)))
-                case = _Case(row=row, members=members, marks=marks, pool=pool, against=against)
-                self._cases.setdefault((origin, group(origin, len(members))), []).append(case)
+        queries = [self._make_query(row) for row in range(len(claim["artifact"]))]
+        self.places = collect_places(queries, find_place)
 
-    def _non_members(self, label: int, clients: frozenset[int]) -> tuple[Pool, str]:
-        """Of that class: the clients' own where two are left of them, else the reference's."""
+    def judge(self, queries: Sequence[_PrototypeQuery], what: str) -> Scored | None:
+        """Scores of the prototypes of one place; None where nobody else is left to compare members with."""
+        true, silent, wrong = list[Sides](), list[Sides](), list[Sides]()
+        firsts, blind_firsts = list[First](), list[First]()
+        for q in queries:
+            rows = q.pool.rows_without(q.image_hashes)
+            rows = rows[self._rng.permutation(len(rows))[: max(self._limits[1], q.n)]]
+            if len(rows) < 2:
+                continue
+            kept = self._rng.permutation(q.n)[: self._limits[0]]
+            every, others = self._ask(q.row, q, rows)
+            firsts.append(compare_best(every, others))
+            true.append(Sides(q.row, every[kept], others[: self._limits[1]]))
+            silent.append(Sides(q.row, *halves(others[: self._limits[1]], self._rng)))
+            another = self._find_another(q, queries)
+            if another is not None:
+                every, others = self._ask(another, q, rows)
+                blind_firsts.append(compare_best(every, others))
+                wrong.append(Sides(q.row, every[kept], others[: self._limits[1]]))
+        if not true:
+            return None
+        condition, control = describe_place(queries)
+        return Scored(
+            trials=queries,
+            against=name_non_members(queries),
+            condition=condition,
+            control=control,
+            note=f"{len(true)} {what}",
+            scores=gather(true),
+            silent=gather(silent),
+            blind={OTHER: gather(wrong)} if wrong else {},
+            firsts=firsts,
+            blind_firsts=blind_firsts,
+        )
+
+    def _make_query(self, row: int) -> _PrototypeQuery | None:
+        artifact, label = str(self._claim["artifact"][row]), int(self._claim["label"][row])
+        members = self._truth.members(artifact, label)
+        if not len(members):
+            return None
+        pool, against = self._find_pool(label, self._truth.heard(artifact))
+        return _PrototypeQuery(
+            row=row,
+            origin=str(self._claim["origin"][row]),
+            client=int(self._claim["sender"][row]),
+            n=len(members),
+            image_hashes=hash_images(members),
+            against=against,
+            label=label,
+            members=members,
+            pool=pool,
+        )
+
+    def _find_pool(self, label: int, clients: frozenset[int]) -> tuple[Pool, str]:
+        """Non-members of that class: the clients' own where two are left of them, else the reference's."""
         unseen = self._truth.unseen(clients)
         if (unseen.images.y == label).sum() < 2:
             clients, unseen = frozenset(), self._truth.unseen(())
@@ -109,75 +116,30 @@ class _Tracer:
             self._pools[label, clients] = Pool(unseen.images.of_class(label))
         return self._pools[label, clients], unseen.words
 
-    def buckets(self) -> list[Bucket]:
-        keys = sorted(self._cases)
-        return [b for b in (self._bucket(k[0], self._cases[k]) for k in keys) if b is not None]
-
-    def _bucket(self, origin: str, cases: list[_Case]) -> Bucket | None:
-        true, non_members, null = _Samples(), _Samples(), _Samples()
-        firsts, null_firsts = list[First](), list[First]()
-        for case in cases:
-            rows = case.pool.rows_without(case.marks)
-            rows = rows[self._rng.permutation(len(rows))[: max(self._limits[1], len(case.members))]]
-            if len(rows) < 2:
-                continue
-            kept = self._rng.permutation(len(case.members))[: self._limits[0]]
-            every, others = self._scores(case.row, case.pool, case.members, rows)
-            firsts.append(first(every, others))
-            members, others = every[kept], others[: self._limits[1]]
-            true.add(members, others, case.row)
-            non_members.add(*halves(others, self._rng), case.row)
-            wrong = self._another(case, cases)
-            if wrong is not None:
-                every, others = self._scores(wrong, case.pool, case.members, rows)
-                null_firsts.append(first(every, others))
-                null.add(every[kept], others[: self._limits[1]], case.row)
-        if not true.names:
-            return None
-        return Bucket(
-            origin=origin,
-            samples=float(statistics.median_high(len(c.members) for c in cases)),
-            prototypes=len(true.names),
-            scores=true.scores(),
-            non_members=non_members.scores(),
-            against=" or ".join(sorted({c.against for c in cases})),
-            null={OTHER: null.scores()} if null.names else {},
-            firsts=firsts,
-            null_firsts=null_firsts,
-        )
-
-    def _scores(
-        self, row: int, pool: Pool, members: Floats, non_members: NDArray[np.int64]
-    ) -> tuple[Floats, Floats]:
-        """How prototype `row` scores these members and these images of the pool."""
-        model = int(self._claim["model"][row])
+    def _ask(self, row: int, query: _PrototypeQuery, non_members: NDArray[np.int64]) -> tuple[Floats, Floats]:
+        """How prototype `row` scores the members of a query and these images of its pool."""
+        model, pool = int(self._claim["model"][row]), query.pool
         extractor = self._claim["extractors"][model]
         if (model, id(pool)) not in self._features:  # hundreds of prototypes share a model
             self._features[model, id(pool)] = pool, extractor.features(pool.images)
         features = self._features[model, id(pool)][1][non_members]
         return (
-            self._score(self._claim, row, extractor.features(members)),
+            self._score(self._claim, row, extractor.features(query.members)),
             self._score(self._claim, row, features),
         )
 
-    def _another(self, case: _Case, cases: list[_Case]) -> int | None:
+    def _find_another(self, query: _PrototypeQuery, queries: Sequence[_PrototypeQuery]) -> int | None:
         """The row of a prototype of the class without any of these members.
 
         Another client's with as many samples, else another client's, else the same client's.
         """
-        sender = self._claim["sender"]
-        every = [c for group in self._cases.values() for c in group]
-        for some, strangers in ((cases, True), (every, True), (cases, False)):
+        every = [q for some in self.places.values() for q in some]
+        for some, is_stranger in ((queries, True), (every, True), (queries, False)):
             fits = [
-                c.row
-                for c in some
-                if self._label(c) == self._label(case)
-                and (sender[c.row] != sender[case.row] or not strangers)
-                and not c.marks & case.marks
+                q.row
+                for q in some
+                if q.label == query.label and (q.client != query.client or not is_stranger) and q.is_apart(query)
             ]
             if fits:
                 return int(self._rng.choice(fits))
         return None
-
-    def _label(self, case: _Case) -> int:
-        return int(self._claim["label"][case.row])

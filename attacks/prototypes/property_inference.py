@@ -29,9 +29,9 @@ from pydantic import Field
 from fedaudit.attacks.attack import Attack, Card, Claim, Effort, Knowledge, Truth
 from fedaudit.attacks.evaluation import membership
 from fedaudit.attacks.evaluation.membership import Scores
+from fedaudit.attacks.evaluation.trials import size_range
 from fedaudit.attacks.evidence import Evidence
 from fedaudit.attacks.prototypes._subgroups import Property, Subgroup, find
-from fedaudit.attacks.prototypes._trials import group
 from fedaudit.attacks.prototypes._variants import read
 from fedaudit.attacks.prototypes._weights import Prototype, columns, prototypes, unreadable
 from fedaudit.fl.artifact import Artifact
@@ -129,7 +129,7 @@ class PropertyInference(Attack):
             own = truth.members(str(artifact), int(label))
             if len(own):
                 origin, inside = str(claim["origin"][row]), claim["subgroups"][row].holds(own)
-                cases[origin, group(origin, len(own))].append((row, bool(inside.any()), len(own)))
+                cases[origin, size_range(origin, len(own))].append((row, bool(inside.any()), len(own)))
         both = {k: c for k, c in cases.items() if len({has for _, has, _ in c}) == 2}
         found: list[Evidence] = []
         for origin, n in sorted(both):

@@ -29,7 +29,7 @@ from pydantic import Field
 from fedaudit.attacks import stats
 from fedaudit.attacks.attack import Attack, Card, Claim, Effort, Knowledge, Truth
 from fedaudit.attacks.evaluation.artifacts import index
-from fedaudit.attacks.evaluation.membership import CONFIDENCE, CONTROL_CONFIDENCE
+from fedaudit.attacks.evaluation.judging import CONFIDENCE, CONTROL_CONFIDENCE
 from fedaudit.attacks.evidence import Baseline, Evidence
 from fedaudit.attacks.prototypes._weights import sent_with
 from fedaudit.fl.artifact import Artifact

@@ -30,7 +30,7 @@ from pydantic import Field
 
 from fedaudit.attacks.attack import Attack, Card, Claim, Effort, Knowledge, Truth
 from fedaudit.attacks.evidence import Evidence
-from fedaudit.attacks.prototypes._differences import judged
+from fedaudit.attacks.prototypes._differences import judge_differences
 from fedaudit.attacks.prototypes._weights import Prototype, Source, prototypes
 from fedaudit.fl.artifact import Artifact
 from fedaudit.fl.kinds import Kind
@@ -122,7 +122,7 @@ class PrototypeDifference(Attack):
         }
 
     def measure(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[Evidence]:
-        return judged(claim, truth, self.config.gallery, rng)
+        return judge_differences(claim, truth, self.config.gallery, rng)
 
     def not_applicable(self, view: Sequence[Artifact], knowledge: Knowledge) -> str:
         if not prototypes(view):

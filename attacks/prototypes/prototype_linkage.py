@@ -26,10 +26,11 @@ from pydantic import Field
 
 from fedaudit.attacks import stats
 from fedaudit.attacks.attack import Claim, Effort, Knowledge, Truth
-from fedaudit.attacks.evaluation.membership import CONFIDENCE, CONTROL_CONFIDENCE
-from fedaudit.attacks.evaluation.reidentification import Pool, fingerprints
-from fedaudit.attacks.evidence import Baseline, Evidence, Series
-from fedaudit.attacks.prototypes._trials import group
+from fedaudit.attacks.evaluation.images import fingerprints
+from fedaudit.attacks.evaluation.judging import Judge
+from fedaudit.attacks.evaluation.ranking import rank_among
+from fedaudit.attacks.evaluation.trials import Pools, Trial, collect_places, find_place
+from fedaudit.attacks.evidence import REPLAYED, Baseline, Evidence, Series
 from fedaudit.attacks.prototypes._weights import prototypes
 from fedaudit.attacks.prototypes.prototype_membership import PrototypeMembership, log_likelihood_ratio
 from fedaudit.fl.artifact import Artifact
@@ -40,15 +41,14 @@ PRECISION = 1e-3  # of the class's standard deviation, the least that a prototyp
 CHANCE, LARGEST = "chance", "client with most of the class"
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Trials:
+@dataclass(frozen=True, kw_only=True, eq=False)
+class _Linked(Trial):
     """Images queried one prototype, beside those of other clients."""
 
     hits: Floats  # [k] the right client was named, ties in part
     largest: float  # the client with most samples of the class is the right one, ties in part
     clients: int  # among which one was named
     non_members: Floats  # [j] the right client was named for images that nobody has
-    samples: int
 
 
 class PrototypeLinkage(PrototypeMembership):
@@ -78,26 +78,24 @@ class PrototypeLinkage(PrototypeMembership):
         )
 
     def measure(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[Evidence]:
-        queried = self._trials(claim, truth, rng)
-        alpha = stats.corrected(1 - CONFIDENCE, len(queried))
-        found = [_evidence(*key, queried[key], len(queried), alpha, rng) for key in sorted(queried)]
+        queried = collect_places(self._link(claim, truth, rng), find_place)
+        found = [_judge_place(queried[key], len(queried), rng) for key in sorted(queried)]
         every = [t for trials in queried.values() for t in trials]
         non_members = np.concatenate([t.non_members for t in every]) if every else np.zeros(0)
         if len(non_members):
             each = [len(t.non_members) for t in every]
             share = np.repeat([1 / t.clients for t in every], each)
             groups = np.repeat(np.arange(len(every)), each)  # one prototype may be likeliest for every image
+            judge = Judge(
+                control="negative", note="an image that was never trained on in the place of the client's"
+            )
             found.append(
-                Evidence(
-                    measure="linkage_rank1",
-                    value=float(non_members.mean()),
-                    unit="fraction",
-                    trials=len(non_members),
-                    confidence=CONTROL_CONFIDENCE,
-                    control="negative",
-                    interval=stats.proportion(non_members, groups, 1 - CONTROL_CONFIDENCE),
-                    baselines=(Baseline(name=CHANCE, value=float(share.mean())),),
-                    note="an image that was never trained on in the place of the client's",
+                judge.state(
+                    "linkage_rank1",
+                    float(non_members.mean()),
+                    len(non_members),
+                    stats.proportion(non_members, groups, judge.alpha),
+                    [Baseline(name=CHANCE, value=float(share.mean()))],
                 )
             )
         return found
@@ -114,37 +112,37 @@ class PrototypeLinkage(PrototypeMembership):
             return "no class was sent by two clients, so its label alone names the client"
         return super().not_applicable(view, knowledge)
 
-    def _trials(
-        self, claim: Claim, truth: Truth, rng: np.random.Generator
-    ) -> dict[tuple[str, int], list[_Trials]]:
-        """Trials by origin and number of samples."""
+    def _link(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[_Linked]:
+        """A trial for each prototype of a class that other clients sent too."""
         members, marks = [], []
         for artifact, label in zip(claim["artifact"], claim["label"], strict=True):
             members.append(truth.members(str(artifact), int(label)))
             marks.append(set(fingerprints(members[-1])))
-        found: dict[tuple[str, int], list[_Trials]] = defaultdict(list)
-        pools = {int(c): Pool(truth.reference.of_class(int(c))) for c in np.unique(claim["label"])}
+        found = []
+        pools = Pools(truth.reference)
         for row, own in enumerate(members):
             if not len(own):
                 continue
-            origin, label = str(claim["origin"][row]), int(claim["label"][row])
             rows = self._candidates(claim, row, [len(m) for m in members], marks, rng)
             if len(rows) < 2:
                 continue
-            pool = pools[label].without(set.union(*(marks[r] for r in rows)))
+            pool = pools.without(int(claim["label"][row]), set.union(*(marks[r] for r in rows)))
             take = rng.permutation(len(own))[: self.config.members]
             non_members = pool[rng.permutation(len(pool))[: self.config.members]]
             scores = self._scores(claim, rows, np.concatenate([own[take], non_members]))  # [m, k + j]
-            best = scores == scores.max(axis=0)
-            hits = best[0] / best.sum(axis=0)
+            hits = rank_among(-scores[0], -scores[1:]).rank1
             sizes = claim["n"][rows]
-            found[origin, group(origin, len(own))].append(
-                _Trials(
+            found.append(
+                _Linked(
+                    row=row,
+                    origin=str(claim["origin"][row]),
+                    client=int(claim["sender"][row]),
+                    n=len(own),
+                    image_hashes=frozenset(marks[row]),
                     hits=hits[: len(take)],
                     non_members=hits[len(take) :],
                     clients=len(rows),
                     largest=float(sizes[0] == sizes.max()) / int((sizes == sizes.max()).sum()),
-                    samples=len(own),
                 )
             )
         return found
@@ -174,9 +172,8 @@ class PrototypeLinkage(PrototypeMembership):
         return np.stack(found)
 
 
-def _evidence(
-    origin: str, least: int, trials: Sequence[_Trials], looks: int, alpha: float, rng: np.random.Generator
-) -> Evidence:
+def _judge_place(trials: Sequence[_Linked], looks: int, rng: np.random.Generator) -> Evidence:
+    origin = trials[0].origin
     hits = np.concatenate([t.hits for t in trials])
     each = [len(t.hits) for t in trials]
     weight = np.array(each) / sum(each)
@@ -185,20 +182,14 @@ def _evidence(
     if origin == "recorded":  # replays of one bucket are equally large
         largest = float(weight @ [t.largest for t in trials])
         baselines.append(Baseline(name=LARGEST, value=largest))
-    samples = float(np.median([t.samples for t in trials]))
+    samples = float(np.median([t.n for t in trials]))
     clients = np.median([t.clients for t in trials])
-    return Evidence(
-        measure="linkage_rank1",
-        value=float(hits.mean()),
-        unit="fraction",
-        trials=len(hits),
-        interval=stats.mean_interval(
-            hits, rng, alpha=alpha, groups=np.repeat(np.arange(len(each)), each), bounds=(0, 1)
-        ),
-        baselines=tuple(baselines),
-        confidence=CONFIDENCE,
+    judge = Judge(
         looks=looks,
-        control="positive" if origin == "replayed" and samples == 1 else "none",
+        control="positive" if origin == REPLAYED and samples == 1 else "none",
         condition={"n": samples, "origin": origin},
         note=f"{len(trials)} prototypes, each among those of {clients:g} clients of its class",
     )
+    groups = np.repeat(np.arange(len(each)), each)
+    interval = stats.mean_interval(hits, rng, alpha=judge.alpha, groups=groups, bounds=(0, 1))
+    return judge.state("linkage_rank1", float(hits.mean()), len(hits), interval, baselines)

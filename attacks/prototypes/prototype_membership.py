@@ -20,7 +20,7 @@ reading: what clients are taken to average.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Any
 
 import numpy as np
@@ -28,9 +28,10 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from fedaudit.attacks.attack import Attack, Card, Claim, Effort, Knowledge, Truth
-from fedaudit.attacks.evaluation import anyone, membership
-from fedaudit.attacks.evidence import WHOLE, Evidence, Series
-from fedaudit.attacks.prototypes._tracing import OTHER, Bucket, traced
+from fedaudit.attacks.evaluation.membership import Scored, curve, judge_buckets
+from fedaudit.attacks.evaluation.trials import count_looks
+from fedaudit.attacks.evidence import Evidence, Series
+from fedaudit.attacks.prototypes._tracing import OTHER, trace_members
 from fedaudit.attacks.prototypes._variants import read, taken_for
 from fedaudit.attacks.prototypes._weights import columns, prototypes, unreadable
 from fedaudit.fl.artifact import Artifact
@@ -147,40 +148,23 @@ class PrototypeMembership(Attack):
         )
 
     def measure(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[Evidence]:
-        buckets = self._buckets(claim, truth, rng)
-        found: list[Evidence] = []
-        for b in buckets:
-            here = membership.evidence(
-                b.scores,
-                b.null,
-                looks=sum(other.origin != WHOLE for other in buckets),  # what is only compared is no look
-                others=b.against,
-                condition={"n": b.samples, "origin": b.origin},
-                control="positive" if b.planted else "none",
-                note="; ".join(filter(None, (f"{b.prototypes} prototypes", taken_for(claim)))),
-            )
-            found += [*here, *anyone.evidence(b.firsts, b.null_firsts, OTHER, here[0])]
-        if buckets:
-            found += membership.evidence(
-                membership.pooled([b.non_members for b in buckets]),
-                {},
-                control="negative",
-                note="images that were never trained on in the place of members",
-            )[:1]
-        return found
+        buckets = self._trace(claim, truth, rng)
+        said = taken_for(claim)
+        noted = [replace(b, note="; ".join(filter(None, (b.note, said)))) for b in buckets]
+        return judge_buckets(noted, count_looks(noted), [b.silent for b in noted], OTHER)
 
     def curves(self, claim: Claim, truth: Truth) -> list[Series]:
         return [
-            membership.curve(f"n = {b.samples:g}, {b.origin}", b.scores)
-            for b in self._buckets(claim, truth, np.random.default_rng(0))
+            curve(f"n = {b.samples:g}, {b.origin}", b.scores)
+            for b in self._trace(claim, truth, np.random.default_rng(0))
         ]
 
     def not_applicable(self, view: Sequence[Artifact], knowledge: Knowledge) -> str:
         return unreadable(view, knowledge.auxiliary)
 
-    def _buckets(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[Bucket]:
+    def _trace(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[Scored]:
         limits = self.config.members, self.config.others
-        return traced(claim, truth, self.score, limits, rng)
+        return trace_members(claim, truth, self.score, limits, rng, "prototypes")
 
 
 def log_likelihood_ratio(

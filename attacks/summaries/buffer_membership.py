@@ -10,7 +10,7 @@ PLoS Genetics 2008).
 Left out: running variances, and later layers, whose input moves as the weights do.
 
 Clients of one image stand beside clients of many, whose scores hide them in any average. So it is also asked of
-every client whether one image's own input is what was sent, and no non-member's (attacks/evaluation/present.py).
+every client whether one image's own input is what was sent, and no non-member's (attacks/evaluation/ranking.py).
 
 The planted leak is the statistics of a client with one image: the input of a single image of each client. The
 negative control puts images that nobody trained on in the place of members.
@@ -28,8 +28,10 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from fedaudit.attacks.attack import Attack, Card, Claim, Effort, Floats, Knowledge, Truth
-from fedaudit.attacks.evaluation import membership, present
+from fedaudit.attacks.evaluation import membership
 from fedaudit.attacks.evaluation.artifacts import index
+from fedaudit.attacks.evaluation.judging import judge_present
+from fedaudit.attacks.evaluation.ranking import find_present
 from fedaudit.attacks.evidence import Evidence, Series
 from fedaudit.attacks.prototypes._weights import global_model, moved, sent_with, uploads
 from fedaudit.attacks.updates._head import schedule
@@ -87,16 +89,16 @@ class BufferMembership(Attack):
             real.append((_ratio(chosen, mean, size), scores))
             planted.append((_ratio(chosen[:1], chosen[0], 1), _ratio(others, chosen[0], 1)))
             silent.append(membership.halves(scores, rng))
-            stand.append(present.present(_apart(chosen, mean), _apart(others, mean)))
-            alone.append(present.present(_apart(chosen, chosen[0]), _apart(others, chosen[0])))
+            stand.append(find_present(_apart(chosen, mean), _apart(others, mean)))
+            alone.append(find_present(_apart(chosen, chosen[0]), _apart(others, chosen[0])))
         found = membership.evidence(_scores(real), {}, condition={"n": n}, others="images of no client")
-        found.append(present.evidence(stand, "clients of whom a single image's statistics are what was sent"))
+        found.append(judge_present(stand, "clients of whom a single image's statistics are what was sent"))
         note = "statistics of a client with one image"
         planted_at: dict[str, float | str] = {"n": 1.0, "origin": "planted"}
         found += membership.evidence(_scores(planted), {}, condition=planted_at, control="positive", note=note)[
             :1
         ]
-        found.append(present.evidence(alone, note, condition=planted_at, control="positive"))
+        found.append(judge_present(alone, note, condition=planted_at, control="positive"))
         found += membership.evidence(_scores(silent), {}, control="negative", note="non-members as members")[:1]
         return found
 

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from fedaudit.attacks.attack import Attack, Card, Claim, Effort, Knowledge, Truth
 from fedaudit.attacks.evaluation.assertions import by_client
-from fedaudit.attacks.evaluation.hits import hits_evidence
+from fedaudit.attacks.evaluation.judging import judge_share
 from fedaudit.attacks.evidence import Assertion, Baseline, Evidence
 from fedaudit.fl.artifact import Artifact, Role
 from fedaudit.fl.kinds import Kind
@@ -88,4 +88,4 @@ def _numbers(view: Sequence[Artifact]) -> list[Artifact]:
 
 def _known(said: NDArray[np.int64], true: NDArray[np.int64], control: Any, note: str) -> Evidence:
     median = Baseline(name="the median client", value=float((true == int(np.median(true))).mean()))
-    return hits_evidence("size_known", int((said == true).sum()), len(true), [median], control=control, note=note)
+    return judge_share("size_known", int((said == true).sum()), len(true), [median], control=control, note=note)

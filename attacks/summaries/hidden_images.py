@@ -28,11 +28,10 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from fedaudit.attacks.attack import Attack, Card, Claim, Effort, Floats, Images, Knowledge, Truth
-from fedaudit.attacks.evaluation import present
-from fedaudit.attacks.evaluation.anyone import MEASURE
 from fedaudit.attacks.evaluation.artifacts import index
-from fedaudit.attacks.evaluation.hits import hits_evidence
-from fedaudit.attacks.evidence import Baseline, Evidence
+from fedaudit.attacks.evaluation.judging import ANY_FIRST, Control, Judge, judge_present
+from fedaudit.attacks.evaluation.ranking import First, Present, compare_by_class
+from fedaudit.attacks.evidence import Evidence
 from fedaudit.attacks.prototypes._weights import global_model
 from fedaudit.fl.artifact import Artifact, Channel, Role
 from fedaudit.fl.kinds import Kind
@@ -104,22 +103,22 @@ class HiddenImages(Attack):
             _Sent(claim["numbers"][i:j], int(n), int(w))
             for i, j, n, w in zip(claim["begin"], claim["end"], claim["rounds"], claim["width"], strict=True)
         ]
-        trials: list[_Trial] = []
+        trials: list[_Client] = []
         for own, client in zip(messages, claim["client"].tolist(), strict=True):
             members = _some(truth.client_images(client), self.config.members, rng)
             unseen = truth.unseen([client]).images
             like = np.isin(unseen.y, members.y)
             others = _some(Images(x=unseen.x[like], y=unseen.y[like]), RATIO * len(members), rng)
             if len(members) and len(others) > 1 and members.x[0].size <= own.width:
-                trials.append(_trial(own, members, others, rng))
+                trials.append(_ask(own, members, others, rng))
         if not trials:
             return []
         return [
-            _evidence([t.own for t in trials], "none", "clients of whom a member came first"),
-            _evidence([t.planted for t in trials], "positive", "one of their images written over some"),
-            _evidence([t.silent for t in trials], "negative", "half of the non-members for members"),
-            present.evidence([t.own.present for t in trials], "clients of whom a member stands there"),
-            present.evidence(
+            _judge([t.own for t in trials], "none", "clients of whom a member came first"),
+            _judge([t.planted for t in trials], "positive", "one of their images written over some"),
+            _judge([t.silent for t in trials], "negative", "half of the non-members for members"),
+            judge_present([t.own.present for t in trials], "clients of whom a member stands there"),
+            judge_present(
                 [t.planted.present for t in trials], "one of their images written over some", control="positive"
             ),
         ]
@@ -138,20 +137,19 @@ class _Sent(NamedTuple):
     width: int
 
 
-class _First(NamedTuple):
-    """Whether the first candidate is a member, and how often it is by chance: among those of its class."""
+class _Result(NamedTuple):
+    """Whether the first candidate is a member, and whether a member fits all but exactly."""
 
-    hit: bool
-    chance: float
-    present: present.Present  # whether a member fits all but exactly
+    first: First
+    present: Present
 
 
-class _Trial(NamedTuple):
-    """One client: its own message, the same with an image of its own, and halves of the non-members."""
+class _Client(NamedTuple):
+    """Its own message, the same with an image of its own, and halves of the non-members."""
 
-    own: _First
-    planted: _First
-    silent: _First
+    own: _Result
+    planted: _Result
+    silent: _Result
 
 
 def _some(images: Images, most: int, rng: np.random.Generator) -> Images:
@@ -167,7 +165,7 @@ def _ordered(messages: Sequence[NDArray[np.float32]]) -> _Sent:
     return _Sent(np.concatenate([*others, *alike]), len(alike), width)
 
 
-def _trial(own: _Sent, members: Images, others: Images, rng: np.random.Generator) -> _Trial:
+def _ask(own: _Sent, members: Images, others: Images, rng: np.random.Generator) -> _Client:
     newest, image = own.numbers[-own.width :], members.x[0].ravel()
     at = int(rng.integers(0, own.width - image.size + 1))
     y, inside = np.concatenate([members.y, others.y]), np.arange(len(members) + len(others)) < len(members)
@@ -177,20 +175,18 @@ def _trial(own: _Sent, members: Images, others: Images, rng: np.random.Generator
     beside = [newest[max(0, at - image.size) : at], image, newest[at + image.size : at + 2 * image.size]]
     planted = np.maximum(scores, fits(np.concatenate(beside), x))
     half = np.arange(len(others)) < len(others) // 2  # they come in random order
-    return _Trial(
-        own=_first(scores, y, inside),
-        planted=_first(planted, y, inside),
-        silent=_first(scores[~inside], others.y, half),
+    return _Client(
+        own=_compare(scores, y, inside),
+        planted=_compare(planted, y, inside),
+        silent=_compare(scores[~inside], others.y, half),
     )
 
 
-def _first(scores: Values, y: NDArray[np.int64], inside: NDArray[np.bool_]) -> _First:
-    best = int(scores.argmax())
+def _compare(scores: Values, y: NDArray[np.int64], inside: NDArray[np.bool_]) -> _Result:
     exact = scores >= EXACT
-    return _First(
-        hit=bool(inside[best]),
-        chance=float(inside[y == y[best]].mean()),
-        present=present.Present(bool(exact[inside].any()), bool(exact[~inside].any())),
+    return _Result(
+        first=compare_by_class(scores[inside], scores[~inside], y[inside], y[~inside]),
+        present=Present(bool(exact[inside].any()), bool(exact[~inside].any())),
     )
 
 
@@ -287,6 +283,7 @@ def _change(sent: Artifact, view: Sequence[Artifact]) -> Mapping[str, Any]:
     return {k: np.subtract(v, known[k]) for k, v in sent.payload.items() if k in known}
 
 
-def _evidence(found: Sequence[_First], control: Any, note: str) -> Evidence:
-    blind = Baseline(name="chance", value=float(np.mean([f.chance for f in found])))
-    return hits_evidence(MEASURE, sum(f.hit for f in found), len(found), [blind], control=control, note=note)
+def _judge(found: Sequence[_Result], control: Control, note: str) -> Evidence:
+    firsts = [r.first for r in found]
+    hits, chance = np.array([f.hit for f in firsts]), float(np.mean([f.chance for f in firsts]))
+    return Judge(control=control, note=note).judge_hits(ANY_FIRST, hits, {}, chance=chance)

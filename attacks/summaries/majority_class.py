@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from fedaudit.attacks.attack import Attack, Card, Claim, Effort, Floats, Knowledge, Truth
 from fedaudit.attacks.evaluation.artifacts import index
 from fedaudit.attacks.evaluation.assertions import OF_COUNTS, by_client
-from fedaudit.attacks.evaluation.hits import hits_evidence
+from fedaudit.attacks.evaluation.judging import judge_share
 from fedaudit.attacks.evidence import Assertion, Baseline, Evidence
 from fedaudit.attacks.prototypes._weights import broadcast, several
 from fedaudit.fl.artifact import Artifact, Role
@@ -139,7 +139,7 @@ class _Say:
             Baseline(name="chance", value=1 / self._classes),
             Baseline(name="most frequent class", value=float((true == self._usual).mean())),
         )
-        return hits_evidence(
+        return judge_share(
             "majority_class",
             int((said == true).sum()),
             len(true),

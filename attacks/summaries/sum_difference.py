@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from fedaudit.attacks.attack import Attack, Card, Claim, Effort, Knowledge, Truth
 from fedaudit.attacks.counts._counts import blind_counts, overlap_evidence, revealed
-from fedaudit.attacks.evaluation.hits import hits_evidence
+from fedaudit.attacks.evaluation.judging import judge_share
 from fedaudit.attacks.evidence import Baseline, Evidence
 from fedaudit.fl.artifact import Artifact
 from fedaudit.fl.kinds import Kind
@@ -135,6 +135,4 @@ def _exact(
     mean = Baseline(name="the mean client", value=float((blind == true).all(axis=1).mean()))
     hits = int((said == true).all(axis=1).sum())
     here = {"kind": kind}
-    return hits_evidence(
-        measure, hits, len(true), [mean], control=control, looks=looks, condition=here, note=note
-    )
+    return judge_share(measure, hits, len(true), [mean], control=control, looks=looks, condition=here, note=note)

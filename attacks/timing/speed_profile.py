@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 from fedaudit.attacks.attack import Attack, Card, Claim, Effort, Knowledge, Timing, Truth
 from fedaudit.attacks.evaluation.artifacts import index
 from fedaudit.attacks.evaluation.assertions import by_client
-from fedaudit.attacks.evaluation.hits import hits_evidence
+from fedaudit.attacks.evaluation.judging import Judge, judge_share
 from fedaudit.attacks.evidence import Assertion, Baseline, Evidence
 from fedaudit.attacks.prototypes._weights import sent_with
 from fedaudit.fl.artifact import Artifact, Role
@@ -225,7 +225,7 @@ def _devices(
     if shuffled is not None:
         of = np.bincount(shuffled[shuffled >= 0], minlength=len(shares)) / n
         blind = Baseline(name="chance", value=float((shares * of).sum()))
-    return hits_evidence("device_class", int((said == true).sum()), n, [blind], control=control, note=note)
+    return judge_share("device_class", int((said == true).sum()), n, [blind], control=control, note=note)
 
 
 def _sizes(said: Values, true: Values) -> list[Evidence]:
@@ -238,22 +238,19 @@ def _sizes(said: Values, true: Values) -> list[Evidence]:
     error = np.abs(said[known] - true[known]) / true[known]
     guess = np.abs(np.median(true) - true[known]) / true[known]
     return [
-        hits_evidence(
+        judge_share(
             "size_known",
             hits,
             n,
             [blind],
             note=f"numbers of examples that were not sent, of {n} clients whose answers differed in work",
         ),
-        Evidence(
-            measure="size_relative_error",
-            value=float(np.median(error)),
-            unit="fraction",
-            trials=n,
-            interval=None,
-            baselines=(Baseline(name="the median client", value=float(np.median(guess))),),
-            higher_is_worse=False,
-            note="median over the clients",
+        Judge(note="median over the clients").state(
+            "size_relative_error",
+            float(np.median(error)),
+            n,
+            None,
+            [Baseline(name="the median client", value=float(np.median(guess)))],
         ),
     ]
 
@@ -268,14 +265,12 @@ def _order(said: Values, true: Values) -> list[Evidence]:
     half = 1.96 * 1.03 / np.sqrt(len(true) - 3)
     z = np.arctanh(np.clip(rho, -1 + 1e-12, 1 - 1e-12))
     return [
-        Evidence(
-            measure="speed_rank",
-            value=rho,
-            unit="index",
-            trials=len(true),
-            interval=(float(np.tanh(z - half)), float(np.tanh(z + half))),
-            baselines=(Baseline(name="no order", value=0.0),),
-            note="Spearman correlation with the true speed",
+        Judge(note="Spearman correlation with the true speed").state(
+            "speed_rank",
+            rho,
+            len(true),
+            (float(np.tanh(z - half)), float(np.tanh(z + half))),
+            [Baseline(name="no order", value=0.0)],
         )
     ]
 

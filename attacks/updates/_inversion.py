@@ -17,11 +17,13 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from fedaudit.attacks.attack import Attack, Card, Claim, Effort, Knowledge, Truth
+from fedaudit.attacks.evaluation.ranking import match_images
+from fedaudit.attacks.evaluation.trials import CLASS_MEAN, Bucket, Reconstruction
 from fedaudit.attacks.evidence import Evidence, Gallery
 from fedaudit.attacks.prototypes._weights import SAID_WITH
 from fedaudit.attacks.updates._disguised import loneliest
 from fedaudit.attacks.updates._gradients import KINDS, UPLOADS, Update, each, updates
-from fedaudit.attacks.updates._trials import CLASS_MEAN, WRONG, Group, evidence, groups, matched
+from fedaudit.attacks.updates._trials import WRONG, judge_images, make_buckets
 from fedaudit.fl.artifact import Artifact, Role
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.runtime.errors import UserError
@@ -117,11 +119,11 @@ class UpdateInversion(Attack):
         }
 
     def measure(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[Evidence]:
-        return evidence(groups(claim, truth, self.config.gallery, rng), rng)
+        return judge_images(make_buckets(claim, truth, self.config.gallery, rng), rng)
 
     def galleries(self, claim: Claim, truth: Truth) -> list[Gallery]:
-        found = groups(claim, truth, self.config.gallery, np.random.default_rng(0))
-        return [self._gallery(g) for g in found]
+        found = make_buckets(claim, truth, self.config.gallery, np.random.default_rng(0))
+        return [self._gallery(b) for b in found]
 
     def not_applicable(self, view: Sequence[Artifact], knowledge: Knowledge) -> str:
         if not any(a.kind in KINDS and a.sender.role == Role.CLIENT for a in view):
@@ -156,21 +158,21 @@ class UpdateInversion(Attack):
                 kept.append(u)
         return kept
 
-    def _gallery(self, group: Group) -> Gallery:
+    def _gallery(self, bucket: Bucket[Reconstruction]) -> Gallery:
         rows: dict[str, list[Floats]] = {"original (a member)": [], "reconstruction": []}
         columns: list[str] = []
-        for t in group.trials:
+        for t in bucket.trials:
             pairs = {"reconstruction": t.claimed} | {
                 name: t.blind[name] for name in (CLASS_MEAN, WRONG) if name in t.blind
             }
-            rows["original (a member)"] += list(t.members)
+            rows["original (a member)"] += list(t.targets)
             for name, x in pairs.items():
-                rows.setdefault(name, []).extend(x[matched(x, t.members)[0]])
+                rows.setdefault(name, []).extend(x[match_images(x, t.targets)[0]])
             columns += [f"client {t.client}, class {c}" for c in t.labels]
         full = {k: np.stack(v)[: self.config.show] for k, v in rows.items() if len(v) == len(columns)}
-        batch, steps = group.condition["n"], group.condition["steps"]
+        batch, steps = bucket.condition["n"], bucket.condition["steps"]
         return Gallery(
-            title=f"{self.card.title}: batch {batch:g}, {steps:g} steps, {group.condition['origin']}",
+            title=f"{self.card.title}: batch {batch:g}, {steps:g} steps, {bucket.origin}",
             caption="Leakage is what the reconstruction shares with the original and neither the class "
             "mean nor the update of other images does.",
             rows=full,

@@ -13,8 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedaudit.attacks import stats
-from fedaudit.attacks.evaluation.hits import hits_evidence
-from fedaudit.attacks.evaluation.membership import CONFIDENCE
+from fedaudit.attacks.evaluation.judging import Judge, judge_share
 from fedaudit.attacks.evidence import Baseline, Evidence
 
 Sets = NDArray[np.bool_]  # [k, C]
@@ -33,12 +32,12 @@ def set_evidence(
     control: Literal["none", "positive"] = "none",
 ) -> list[Evidence]:
     """Exact sets and F1 of claimed against true sets; prior [C]: how frequent classes are."""
-    alpha, n = stats.corrected(1 - CONFIDENCE, looks), len(true)
+    n, judge = len(true), Judge(looks=looks, control=control, condition=condition or {}, note=note)
     size = true.sum(axis=1)
     frequent = np.argsort(np.argsort(-prior, kind="stable"))[None] < size[:, None]
     hits, scores = (claimed == true).all(axis=1), f1(claimed, true)
     return [
-        hits_evidence(
+        judge_share(
             "label_set_exact_match",
             int(hits.sum()),
             n,
@@ -51,22 +50,16 @@ def set_evidence(
             control=control,
             note=note,
         ),
-        Evidence(
-            measure="label_set_f1",
-            value=float(scores.mean()),
-            unit="fraction",
-            trials=n,
-            interval=stats.mean_interval(scores, rng, alpha=alpha, bounds=(0, 1)),
-            baselines=(
-                Baseline(name="random set of the same size", value=float((size / true.shape[1]).mean())),
-                Baseline(name="most frequent classes", value=float(f1(frequent, true).mean())),
-                Baseline(name="all classes", value=float(f1(np.ones_like(true), true).mean())),
-            ),
-            confidence=CONFIDENCE,
-            looks=looks,
-            condition=condition or {},
-            control=control,
-            note=note,
+        judge.judge_values(
+            "label_set_f1",
+            scores,
+            {
+                "random set of the same size": size / true.shape[1],
+                "most frequent classes": f1(frequent, true),
+                "all classes": f1(np.ones_like(true), true),
+            },
+            rng,
+            bounds=(0, 1),
         ),
     ]
 
@@ -80,7 +73,7 @@ def wrong_client(claimed: Sets, true: Sets, condition: Condition | None = None) 
     other = true[different[have].argmax(axis=1)]
     hits = int((claimed[have] == other).all(axis=1).sum())
     return [
-        hits_evidence(
+        judge_share(
             "label_set_exact_match",
             hits,
             len(have),
@@ -105,19 +98,15 @@ def share_evidence(
     distance = np.abs(claimed - true).sum(axis=1)
     blind = {"uniform": np.full(true.shape[1], 1 / true.shape[1]), "global prior": prior / prior.sum()}
     return [
-        Evidence(
-            measure="label_share_l1",
-            value=float(distance.mean()),
-            unit="index",
-            trials=len(true),
-            interval=stats.mean_interval(distance, rng, bounds=(0, 2)),
-            baselines=tuple(
+        Judge(note=note).state(
+            "label_share_l1",
+            float(distance.mean()),
+            len(true),
+            stats.mean_interval(distance, rng, bounds=(0, 2)),
+            [
                 Baseline(name=name, value=float(np.abs(guess - true).sum(axis=1).mean()))
                 for name, guess in blind.items()
-            ),
-            confidence=CONFIDENCE,
-            higher_is_worse=False,
-            note=note,
+            ],
         )
     ]
 

@@ -22,10 +22,10 @@ from pydantic import Field
 
 from fedaudit.attacks import stats
 from fedaudit.attacks.attack import Claim, Effort, Knowledge, Truth
-from fedaudit.attacks.evaluation import present
-from fedaudit.attacks.evaluation.membership import CONFIDENCE
-from fedaudit.attacks.evaluation.reidentification import fingerprints
-from fedaudit.attacks.evidence import Baseline, Evidence
+from fedaudit.attacks.evaluation.images import fingerprints
+from fedaudit.attacks.evaluation.judging import Judge, judge_present
+from fedaudit.attacks.evaluation.ranking import Present, find_present
+from fedaudit.attacks.evidence import REPLAYED, Baseline, Evidence
 from fedaudit.attacks.updates._gradients import Imitation, Update, labels
 from fedaudit.attacks.updates._inversion import CARD, UpdateInversion
 from fedaudit.attacks.updates.inverting_gradients import roughness
@@ -197,30 +197,29 @@ def input_errors(claim: Claim, truth: Truth, rng: np.random.Generator) -> list[E
             for name, guess in guesses.items()
         }
         own_errors = errors.pop("recovered")
+        judge = Judge(
+            control="positive" if origin == REPLAYED else "none",
+            condition={"n": 1.0, "steps": float(steps), "origin": origin},
+        )
         found.append(
-            Evidence(
-                measure="layer_input_relative_error",
-                value=float(own_errors.mean()),
-                unit="ratio",
-                trials=len(some),
-                interval=stats.mean_interval(own_errors, rng),
-                baselines=tuple(
+            judge.state(
+                "layer_input_relative_error",
+                float(own_errors.mean()),
+                len(some),
+                stats.mean_interval(own_errors, rng),
+                [
                     Baseline(name=n, value=float(e.mean()), interval=stats.mean_interval(e, rng))
                     for n, e in errors.items()
-                ),
-                confidence=CONFIDENCE,
-                control="positive" if origin == "replayed" else "none",
-                condition={"n": 1.0, "steps": float(steps), "origin": origin},
-                higher_is_worse=False,
-                note="of what entered the first dense layer",
+                ],
+                "of what entered the first dense layer",
             )
         )
     return found
 
 
 def inputs_present(claim: Claim, truth: Truth, rng: np.random.Generator) -> list[Evidence]:
-    """Of how many updates a member's input to the layer stands there, all but exactly (trials/present.py)."""
-    found: dict[str, list[present.Present]] = {}
+    """Of how many updates a member's input to the layer stands there, all but exactly (evaluation/ranking.py)."""
+    found: dict[str, list[Present]] = {}
     for i, artifact in enumerate(claim["artifact"]):
         own = [truth.members(str(artifact), c) for c in range(int(claim["classes"]))]
         classes = [c for c, x in enumerate(own) if len(x)]
@@ -234,9 +233,9 @@ def inputs_present(claim: Claim, truth: Truth, rng: np.random.Generator) -> list
         if not len(others):
             continue
         near = [_nearest(claim, i, x) for x in (behind, others)]
-        found.setdefault(origin, []).append(present.present(near[0], near[1], EXACT))
+        found.setdefault(origin, []).append(find_present(near[0], near[1], EXACT))
     return [
-        present.evidence(
+        judge_present(
             some,
             "updates in which what one image makes of the first dense layer's input stands by itself",
             control="none" if origin == "recorded" else "positive",

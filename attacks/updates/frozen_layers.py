@@ -28,11 +28,11 @@ from pydantic import Field
 
 from fedaudit.attacks.attack import Attack, Card, Claim, Effort, Images, Knowledge, Truth
 from fedaudit.attacks.evaluation import membership
-from fedaudit.attacks.evaluation.hits import hits_evidence
-from fedaudit.attacks.evaluation.reidentification import Pool, fingerprints
+from fedaudit.attacks.evaluation.images import Pool, fingerprints
+from fedaudit.attacks.evaluation.judging import judge_share
+from fedaudit.attacks.evaluation.ranking import rank_images
 from fedaudit.attacks.evidence import REPLAYED, Baseline, Evidence
 from fedaudit.attacks.updates._gradients import Imitation, Update, labels, updates
-from fedaudit.attacks.updates._trials import rank1
 from fedaudit.attacks.updates.analytic import Analytic
 from fedaudit.attacks.updates.inverting_gradients import InvertingGradients
 from fedaudit.fl.artifact import Artifact
@@ -146,9 +146,12 @@ class FrozenLayers(Attack):
             others = free[rng.permutation(len(free))[: max(self.config.others, self.config.gallery)]]
             both = np.concatenate([member[:1], others[: self.config.others]])
             products.append(claim["scorer"][i](Images(x=both, y=np.full(len(both), true[-1]))))
-            decoys = others[: self.config.gallery - 1, None]
+            decoys = others[: self.config.gallery - 1]
             if i < len(images) and len(decoys):
-                each = [[rank1(x[None], member[:1], decoys) for x in ways] for ways in images[i]]
+                each = [
+                    rank_images(ways, np.repeat(member[:1], len(ways), 0), [decoys] * len(ways)).rank1
+                    for ways in images[i]
+                ]
                 hits.append(np.array(each))
         prior = np.bincount(truth.reference.y).max() / max(1, len(truth.reference))
         for n in range(count if len(label) else 0):
@@ -162,7 +165,7 @@ class FrozenLayers(Attack):
             right = int((label[:, n] == np.array(true)).sum())
             guess = [Baseline(name="the commonest class", value=float(prior))]
             found.append(
-                hits_evidence(
+                judge_share(
                     "label_set_exact_match", right, len(label), guess, control=planted, looks=count, condition=at
                 )
             )
@@ -170,7 +173,7 @@ class FrozenLayers(Attack):
                 first = round(float(np.sum([h[n, way] for h in hits])))
                 chance = [Baseline(name="chance", value=1 / self.config.gallery)]
                 found.append(
-                    hits_evidence(
+                    judge_share(
                         "rank1",
                         first,
                         len(hits),

@@ -27,8 +27,8 @@ from fedaudit.attacks.attack import Attack, Card, Claim, Effort, Knowledge, Trut
 from fedaudit.attacks.evaluation import membership
 from fedaudit.attacks.evaluation.assertions import by_client
 from fedaudit.attacks.evaluation.membership import Scores, curve
+from fedaudit.attacks.evaluation.trials import RANGES
 from fedaudit.attacks.evidence import Assertion, Evidence, Series
-from fedaudit.attacks.prototypes._trials import RANGES
 from fedaudit.attacks.prototypes._weights import SAID_WITH
 from fedaudit.attacks.updates._head import UPLOADS, head_non_members, head_updates, one_step, starting_models
 from fedaudit.fl.artifact import Artifact

@@ -24,7 +24,7 @@ import numpy as np
 import torch
 
 from fedaudit.attacks.evaluation.artifacts import index
-from fedaudit.attacks.evaluation.reidentification import fingerprints
+from fedaudit.attacks.evaluation.images import fingerprints
 from fedaudit.attacks.models._trials import taught
 from fedaudit.audit.case.case import Case
 from fedaudit.audit.controls.lab import Lab, Replays, has_received_model, owned, received

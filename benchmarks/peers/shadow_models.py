@@ -138,7 +138,7 @@ def _toolbox(case: Any, pool: Images, models: int) -> Training:
         ) from error
     import torch
 
-    from fedaudit.attacks.evaluation.reidentification import fingerprints
+    from fedaudit.attacks.evaluation.images import fingerprints
     from fedaudit.audit.observer.models import Runner
 
     where = {m: i for i, m in enumerate(fingerprints(pool.x))}

@@ -19,7 +19,9 @@ from fedaudit.reports.result import AuditResult, Figure, Finding, Outcome, Sever
 
 ROOT = Path(__file__).parents[2]
 # Functions that take a measure's name first, beside Evidence(measure=...)
-SAYING = {"say", "share", "_say", "_mean", "_proportion", "count_error", "hits_evidence"}
+SAYING = {"say", "share", "hits", "mean", "state", "count_error"} | {
+    *("judge_hits", "judge_values", "judge_share", "judge_likeness")
+}
 
 
 def emitted() -> set[str]:

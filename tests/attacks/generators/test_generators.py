@@ -10,7 +10,7 @@ from sklearn.datasets import load_digits
 
 from fedaudit.attacks import stats
 from fedaudit.attacks.attack import Attack, Claim, Images, Knowledge, Unseen
-from fedaudit.attacks.evaluation.distances import nearest
+from fedaudit.attacks.evaluation.images import nearest
 from fedaudit.attacks.evaluation.matching import Matched, halves, matched, scored
 from fedaudit.attacks.evidence import Evidence
 from fedaudit.attacks.generators._copies import closest

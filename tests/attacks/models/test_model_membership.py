@@ -9,7 +9,7 @@ import pytest
 from numpy.typing import NDArray
 
 from fedaudit.attacks.attack import Images
-from fedaudit.attacks.evaluation.reidentification import fingerprints
+from fedaudit.attacks.evaluation.images import fingerprints
 from fedaudit.attacks.evidence import Evidence
 from fedaudit.attacks.models._gradients import per_image
 from fedaudit.attacks.models._membership import ModelMembership

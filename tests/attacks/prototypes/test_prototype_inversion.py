@@ -10,10 +10,10 @@ import torch
 
 from fedaudit.attacks.attack import Claim
 from fedaudit.attacks.evaluation.decoder import build
-from fedaudit.attacks.evaluation.reidentification import fingerprints
+from fedaudit.attacks.evaluation.images import fingerprints
 from fedaudit.attacks.evidence import Evidence
 from fedaudit.attacks.prototypes._inversion import PrototypeInversion
-from fedaudit.attacks.prototypes._trials import buckets
+from fedaudit.attacks.prototypes._trials import make_buckets
 from fedaudit.attacks.prototypes._weights import prototypes
 from fedaudit.attacks.prototypes.lookup import Lookup
 from fedaudit.attacks.prototypes.ridge import Ridge
@@ -109,16 +109,16 @@ def test_residual_risk_is_rank_one_beyond_the_wrong_prototype() -> None:
 
 def test_a_prototype_that_holds_the_member_is_never_the_wrong_one() -> None:
     w, claim = world(), claim_of(Ridge)
-    for bucket in buckets(claim, w, 10, np.random.default_rng(2)):
+    for bucket in make_buckets(claim, w, 10, np.random.default_rng(2)):
         if bucket.samples == 20:  # drawn from about forty images: many share the member
             assert any(
-                fingerprints(t.target[None])[0] in other.marks
+                fingerprints(t.targets)[0] in other.image_hashes
                 for t in bucket.trials
                 for other in bucket.trials
                 if other is not t
             )
         for t, j in zip(bucket.trials, bucket.same, strict=True):
-            assert j < 0 or fingerprints(t.target[None])[0] not in bucket.trials[j].marks
+            assert j < 0 or fingerprints(t.targets)[0] not in bucket.trials[j].image_hashes
 
 
 def test_likeness_of_one_sample_is_measured_against_that_sample() -> None:

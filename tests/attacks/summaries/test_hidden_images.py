@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from fedaudit.attacks.evaluation.anyone import MEASURE
+from fedaudit.attacks.evaluation.judging import ANY_FIRST
 from fedaudit.attacks.evidence import Evidence
 from fedaudit.attacks.summaries.hidden_images import HiddenImages, fits
 from fedaudit.fl.artifact import Artifact, Channel, Party
@@ -60,7 +60,7 @@ def sent(hide: object, kind: Kind = Kind.PROXIES) -> list[Artifact]:
     return found
 
 
-def judged(view: list[Artifact], measure: str = MEASURE) -> dict[str, Evidence]:
+def judged(view: list[Artifact], measure: str = ANY_FIRST) -> dict[str, Evidence]:
     attack = HiddenImages()
     claim = attack.run(view, WORLD.knowledge, np.random.default_rng(0))
     found = attack.measure(claim, WORLD, np.random.default_rng(1))

@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 import torch
 
+from fedaudit.attacks.evaluation.ranking import match_images, rank_sets
 from fedaudit.attacks.evidence import Evidence
 from fedaudit.attacks.updates._inversion import UpdateInversion
-from fedaudit.attacks.updates._trials import groups, matched, rank1
+from fedaudit.attacks.updates._trials import make_buckets
 from fedaudit.attacks.updates.analytic import Analytic
 from fedaudit.attacks.updates.dlg import DLG
 from fedaudit.attacks.updates.grnn_updates import GRNNUpdates, transport
@@ -134,24 +135,22 @@ def test_a_claim_depends_on_its_stream_alone() -> None:
 
 def test_batches_are_matched_before_they_are_judged() -> None:
     members = np.random.default_rng(0).random((3, 1, 8, 8))
-    columns, errors = matched(members[[2, 0, 1]], members)
+    columns, errors = match_images(members[[2, 0, 1]], members)
     assert columns.tolist() == [1, 2, 0] and errors.tolist() == [0, 0, 0]
 
 
 def test_guesses_are_right_as_often_as_chance_says_for_any_batch() -> None:
     rng = np.random.default_rng(0)
-    hits = [
-        rank1(rng.random((4, 1, 3, 3)), rng.random((4, 1, 3, 3)), rng.random((9, 4, 1, 3, 3))) for _ in range(600)
-    ]
+    hits = [rank_sets(*rng.random((2, 4, 1, 3, 3)), rng.random((9, 4, 1, 3, 3))).rank1.mean() for _ in range(600)]
     assert np.mean(hits) == pytest.approx(1 / 10, abs=4 * np.std(hits) / 600**0.5)
 
 
 def test_no_decoy_is_a_member_or_is_in_two_sets() -> None:
     attack = InvertingGradients(InvertingGradients.Config(iterations=1, recorded=0))
     claim = attack.run(world().artifacts, world().knowledge, np.random.default_rng(0))
-    for group in groups(claim, world(), 100, np.random.default_rng(0)):
-        for t in group.trials:
-            every = np.concatenate([t.members, t.decoys.reshape(-1, *t.members.shape[1:])])
+    for bucket in make_buckets(claim, world(), 100, np.random.default_rng(0)):
+        for t in bucket.trials:
+            every = np.concatenate([t.targets, t.decoys.reshape(-1, *t.targets.shape[1:])])
             assert len(np.unique(every.reshape(len(every), -1), axis=0)) == len(every)
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from fedaudit.attacks.evaluation.reidentification import fingerprints
+from fedaudit.attacks.evaluation.images import fingerprints
 from fedaudit.attacks.models._trials import taught
 from fedaudit.audit.case.run_folder import RunDir
 from fedaudit.audit.case.simulated import SimulatedCase

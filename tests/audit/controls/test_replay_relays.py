@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from fedaudit.attacks.attack import Knowledge
-from fedaudit.attacks.evaluation.reidentification import fingerprints
+from fedaudit.attacks.evaluation.images import fingerprints
 from fedaudit.attacks.models._trials import taught
 from fedaudit.attacks.models.relayed_model import RelayedModel
 from fedaudit.audit.case.run_folder import RunDir
