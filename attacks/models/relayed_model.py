@@ -1,7 +1,7 @@
 """Relayed model: the next client of a relay queries the model it was handed about its predecessor's images.
 
 Yeom, Giacomelli, Fredrikson, Jha, CSF 2018, arXiv:1709.01604, adversary 1, as in
-attacks/models/output_scores.py. GANDALF's relays (sec. 3.4) hand the weights of one client to one
+`loss_threshold`. GANDALF's relays (sec. 3.4) hand the weights of one client to one
 other, before anything is averaged: a stronger exposure than FedAvg's, and to a peer. Members are the
 images of the client that handed the model on. The model also holds those of the clients before it,
 which what another client handed on tells just as well: that is the baseline.

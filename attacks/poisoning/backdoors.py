@@ -118,7 +118,7 @@ class Backdoor(Backdoors):
     """Backdoor: compromised clients teach the model to answer a trigger with a class of their choice.
 
     Bagdasaryan, Veit, Hua, Estrin, Shmatikov. How To Backdoor Federated Learning. AISTATS 2020.
-    arXiv:1807.00459. Half of each of their batches carries the trigger (attacks/poisoning/backdoors.py) and
+    arXiv:1807.00459. Half of each of their batches carries the trigger and
     the target's label; on other images the model works as before. With `poisons: images` it is half of their
     images, the same ones in every round, as when data are poisoned before training (Gu et al. BadNets. 2017.
     arXiv:1708.06733): the other half never teaches the model what these images are, and the backdoor of a

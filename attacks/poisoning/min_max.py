@@ -88,8 +88,7 @@ class MinMax(Deviating):
 
     Shejwalkar, Houmansadr. Manipulating the Byzantine: Optimizing Model Poisoning Attacks and Defenses for
     Federated Learning. NDSS 2021, eq. 10: the largest distance of the forged change to an honest one is that
-    between the two honest ones furthest apart. The factor is computed, not searched for
-    (attacks/poisoning/min_max.py).
+    between the two honest ones furthest apart. The factor is computed, not searched for.
     """
 
     card = Card(

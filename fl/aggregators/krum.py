@@ -47,7 +47,7 @@ class MultiKrum(RowRule):
     """Multi-Krum: the plain mean of the m uploads that are nearest to the others.
 
     Blanchard, El Mhamdi, Guerraoui, Stainer. NeurIPS 2017. arXiv:1703.02757, sec. 5: the m lowest scores of
-    Krum (fl/aggregators/krum.py), counted once; m = 1 is Krum.
+    Krum, counted once; m = 1 is Krum.
     """
 
     title = "Multi-Krum"

@@ -2,6 +2,8 @@
 
 Two zero bytes, a type byte (8: unsigned bytes), the number of dimensions, the dimensions as
 big-endian 32-bit numbers, then the values. http://yann.lecun.com/exdb/mnist
+
+Also where the data sets of the family lie, and how to get them.
 """
 
 import gzip

@@ -105,7 +105,7 @@ class FEMNIST(Dataset):
     """FEMNIST: handwritten letters and digits of 28 x 28 grey pixels, by writer, in 62 classes.
 
     LEAF (Caldas et al. 2018, arXiv:1812.01097). Read from `path`, the JSON files of LEAF's
-    preprocessing; see fl/datasets/leaf.py. Ink is dark on white, as in LEAF.
+    preprocessing; see the head of this file. Ink is dark on white, as in LEAF.
     """
 
     title = "FEMNIST"
@@ -147,7 +147,7 @@ class Shakespeare(Dataset):
     """Shakespeare: 80 characters of a role's lines, and the character that follows.
 
     LEAF (Caldas et al. 2018, arXiv:1812.01097). Read from `path`, the JSON files of LEAF's
-    preprocessing; see fl/datasets/leaf.py. Tokens and classes are the 80 characters that LEAF knows;
+    preprocessing; see the head of this file. Tokens and classes are the 80 characters that LEAF knows;
     with `vocabulary: 81`, as in FedRS, an 81st stands for any other.
 
     LEAF's split by sample draws windows at random, and neighbours overlap in 79 characters, so that most

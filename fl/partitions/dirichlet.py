@@ -26,7 +26,7 @@ class Dirichlet(Partition):
         q_c ~ Dir_K(alpha)        the shares of class c among K clients
 
     Small alpha is more skewed; client sizes vary widely and clients may be empty. It is not the
-    experiment of fl/partitions/dirichlet.py, even at equal alpha.
+    experiment of `dirichlet_client`, even at equal alpha.
 
     Two optional rules, both on in MOON's and FedDC's code and off here: `balance` gives no more to a
     client that already holds |D|/K; `min_examples` draws everything again until each client has that
@@ -117,7 +117,7 @@ class DirichletClient(Partition):
     and n_k labels from q_k. A class that is used up is drawn again from the renormalised others. alpha = 0
     is the limit: one class a client, chosen uniformly (and another where that one is used up). A list of
     concentrations goes round the clients: nine times 0 and then 0.2 is Seol and Kim's case 2, 180 clients of
-    one class and 20 of several. It is not the experiment of fl/partitions/dirichlet.py, even at equal alpha.
+    one class and 20 of several. It is not the experiment of `dirichlet`, even at equal alpha.
     Clients choose in random order, so that the leftovers do not always fall to the last ones.
     """
 
@@ -206,7 +206,7 @@ class DirichletColumn(Partition):
 
     From FedRS's public code. q_k ~ Dir_C(alpha) for each client; each class's column is divided by its
     sum over the clients and multiplied by the size of the class. Unlike in
-    fl/partitions/dirichlet.py every example is used and sizes vary.
+    `dirichlet_client` every example is used and sizes vary.
     """
 
     title = "Dirichlet over classes, column-normalised"
@@ -244,7 +244,7 @@ class DirichletHsu(DirichletClient):
         q_k ~ Dir(alpha * prior)        prior: the share of each class in the data, summing to one
 
     so that with C equal classes each has concentration alpha / C: the same alpha is C times more skewed
-    than in fl/partitions/dirichlet.py, which is otherwise the same.
+    than in `dirichlet_client`, which is otherwise the same.
     """
 
     title = "Dirichlet over classes, Hsu's parametrisation"

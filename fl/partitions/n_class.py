@@ -101,7 +101,7 @@ class NClassExhaustive(Partition):
     """N-class, exhaustive: the whole set is split evenly, N classes a client (P-NE).
 
     ReBaFL's scalability runs: 100, 200 or 500 clients of |D|/m examples. Built by the assignment of
-    fl/partitions/shards.py, with every class having equally many holders: clients times N must
+    `balanced_shards`, with every class having equally many holders: clients times N must
     be a multiple of the number of classes. Sizes are as equal as the classes are.
     """
 
