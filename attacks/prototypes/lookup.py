@@ -10,9 +10,9 @@ from dataclasses import dataclass, replace
 from typing import Annotated, Any
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
 from pydantic import Field
-from scipy.spatial.distance import cdist
 
 from fedaudit.attacks.attack import Effort, Extractor, Knowledge
 from fedaudit.attacks.prototypes._inversion import PrototypeInversion, Task
@@ -51,7 +51,7 @@ class Lookup(PrototypeInversion):
             features = task.extractor.features(aux.x).astype(np.float64)
             spread, axes = np.linalg.eigh(ledoit_wolf(features)[0])
             whiten = axes / np.sqrt(np.maximum(spread, 1e-6 * spread.mean()))  # dead units: no variance
-            distance = cdist(task.features @ whiten, features @ whiten)
+            distance = scipy.spatial.distance.cdist(task.features @ whiten, features @ whiten)
             other = aux.y != task.labels[:, None]  # [k, aux]
             other[other.all(axis=1)] = False
             images.append(aux.x[np.where(other, np.inf, distance).argmin(axis=1)])

@@ -17,8 +17,8 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy.optimize import nnls
 
 Values = NDArray[np.float64]
 Counts = NDArray[np.int64]
@@ -87,6 +87,6 @@ def proportions(drift: Values, outputs: Sequence[Values], rounds: int = 10) -> V
 def _simplex(matrix: Values, right: Values, weight: float = 10.0) -> Values:
     """Least squares over the simplex: the sum is one more equation, of large weight."""
     system = np.vstack([matrix, np.full((1, matrix.shape[1]), weight)])
-    found: NDArray[Any] = nnls(system, np.append(right, weight))[0]
+    found: NDArray[Any] = scipy.optimize.nnls(system, np.append(right, weight))[0]
     total = found.sum()
     return np.asarray(found / total if total > 0 else np.full(len(found), 1 / len(found)))
