@@ -20,7 +20,7 @@ from pydantic import Field
 
 from fedaudit.attacks.attack import Attack, Card, Claim, Effort, Knowledge, Truth
 from fedaudit.attacks.condensed._images import AIDS, REQUIRES, condensed, in_our_words, none_here, standardised
-from fedaudit.attacks.evaluation.membership import Scored, curve, judge_buckets
+from fedaudit.attacks.evaluation.membership import QueryBucket, curve, judge_buckets
 from fedaudit.attacks.evidence import Evidence, Series
 from fedaudit.attacks.prototypes._tracing import OTHER, trace_members
 from fedaudit.fl.artifact import Artifact
@@ -88,6 +88,6 @@ class CondensedMembership(Attack):
     def not_applicable(self, view: Sequence[Artifact], knowledge: Knowledge) -> str:
         return none_here(view)
 
-    def _trace(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[Scored]:
+    def _trace(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[QueryBucket]:
         limits = self.config.members, self.config.others
         return trace_members(claim, truth, self.score, limits, rng, "condensed images")

@@ -135,7 +135,7 @@ class Sides(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Scored(Bucket[Query]):
+class QueryBucket(Bucket[Query]):
     """A bucket of queries with what they were answered."""
 
     scores: Scores
@@ -157,7 +157,7 @@ def gather(answers: Sequence[Sides], images: tuple[NDArray[np.int64], NDArray[np
 
 
 def judge_buckets(
-    buckets: Sequence[Scored], looks: int, silent: Sequence[Scores], blind: str = ""
+    buckets: Sequence[QueryBucket], looks: int, silent: Sequence[Scores], blind: str = ""
 ) -> list[Evidence]:
     """Evidence of all buckets, and a negative control of `silent` ones; `blind` names who else came first."""
     found: list[Evidence] = []

@@ -13,7 +13,7 @@ import numpy as np
 from pydantic import Field
 
 from fedaudit.attacks.attack import Attack, Card, Claim, Effort, Floats, Images, Knowledge, Truth
-from fedaudit.attacks.evaluation.membership import Scored, curve, judge_buckets
+from fedaudit.attacks.evaluation.membership import QueryBucket, curve, judge_buckets
 from fedaudit.attacks.evidence import Evidence, Series
 from fedaudit.attacks.models._targets import Target, targets
 from fedaudit.attacks.models._trials import make_buckets, name_bucket
@@ -97,7 +97,7 @@ class ModelMembership(Attack):
             return "no upload was recorded together with the model it started from"
         return ""
 
-    def _buckets(self, claim: Claim, truth: Truth) -> list[Scored]:
+    def _buckets(self, claim: Claim, truth: Truth) -> list[QueryBucket]:
         # The same images every time: scores of a rule that trains models on them are dear
         rng = np.random.default_rng(int(claim["seed"]))
         return make_buckets(claim, truth, (self.config.members, self.config.others), rng)

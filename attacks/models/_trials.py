@@ -25,7 +25,15 @@ from numpy.typing import NDArray
 from fedaudit.attacks.attack import Claim, Floats, Images, Truth, Unseen
 from fedaudit.attacks.evaluation.images import fingerprints
 from fedaudit.attacks.evaluation.judging import Condition
-from fedaudit.attacks.evaluation.membership import Query, Scored, Scores, Sides, gather, halves, name_non_members
+from fedaudit.attacks.evaluation.membership import (
+    Query,
+    QueryBucket,
+    Scores,
+    Sides,
+    gather,
+    halves,
+    name_non_members,
+)
 from fedaudit.attacks.evaluation.trials import collect_places
 from fedaudit.attacks.evidence import REPLAYED
 from fedaudit.attacks.models._targets import BLIND, GLOBAL, RELAYED
@@ -44,7 +52,9 @@ class _ModelQuery(Query):
         return replace(self, members=first, others=second)
 
 
-def make_buckets(claim: Claim, truth: Truth, limits: tuple[int, int], rng: np.random.Generator) -> list[Scored]:
+def make_buckets(
+    claim: Claim, truth: Truth, limits: tuple[int, int], rng: np.random.Generator
+) -> list[QueryBucket]:
     """By model and origin; `limits`: members of one model, and non-members in all."""
     candidates, queries = _make_queries(claim, truth, limits, rng)
     if not queries:
@@ -66,7 +76,7 @@ def _make_bucket(
     origin: str,
     n: int,
     rng: np.random.Generator,
-) -> Scored:
+) -> QueryBucket:
     """`n`: examples behind each model, where that is a curve."""
     curve: Condition = {"n": n} if n else {}
     note = f"{len(queries)} model{'s' if len(queries) > 1 else ''}"
@@ -75,7 +85,7 @@ def _make_bucket(
     if planted:
         what = "that memorised wrongly labelled images, " if origin == REPLAYED else ""
         note = f"{note} {what}made by the auditor"
-    return Scored(
+    return QueryBucket(
         trials=queries,
         against=name_non_members(queries),
         condition={**curve, "model": model, "origin": origin},
@@ -87,7 +97,7 @@ def _make_bucket(
     )
 
 
-def name_bucket(bucket: Scored) -> str:
+def name_bucket(bucket: QueryBucket) -> str:
     """Of its curve."""
     n = bucket.condition.get("n")
     return f"{bucket.condition['model']}, {bucket.origin}" + (f", n = {n}" if n else "")

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from fedaudit.attacks.attack import Claim, Truth
 from fedaudit.attacks.evaluation.images import Pool
-from fedaudit.attacks.evaluation.membership import Query, Scored, Sides, gather, halves, name_non_members
+from fedaudit.attacks.evaluation.membership import Query, QueryBucket, Sides, gather, halves, name_non_members
 from fedaudit.attacks.evaluation.ranking import First, compare_best
 from fedaudit.attacks.evaluation.trials import collect_places, describe_place, find_place, hash_images
 
@@ -34,7 +34,7 @@ class _PrototypeQuery(Query):
 
 def trace_members(
     claim: Claim, truth: Truth, score: Score, limits: tuple[int, int], rng: np.random.Generator, what: str
-) -> list[Scored]:
+) -> list[QueryBucket]:
     """Buckets by origin and number of samples; `limits`: members and non-members of a prototype, or of `what`."""
     tracer = _Tracer(claim, truth, score, limits, rng)
     buckets = (tracer.judge(tracer.places[where], what) for where in sorted(tracer.places))
@@ -52,7 +52,7 @@ class _Tracer:
         queries = [self._make_query(row) for row in range(len(claim["artifact"]))]
         self.places = collect_places(queries, find_place)
 
-    def judge(self, queries: Sequence[_PrototypeQuery], what: str) -> Scored | None:
+    def judge(self, queries: Sequence[_PrototypeQuery], what: str) -> QueryBucket | None:
         """Scores of the prototypes of one place; None where nobody else is left to compare members with."""
         true, silent, wrong = list[Sides](), list[Sides](), list[Sides]()
         firsts, blind_firsts = list[First](), list[First]()
@@ -74,7 +74,7 @@ class _Tracer:
         if not true:
             return None
         condition, control = describe_place(queries)
-        return Scored(
+        return QueryBucket(
             trials=queries,
             against=name_non_members(queries),
             condition=condition,

@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from fedaudit.attacks.attack import Attack, Card, Claim, Effort, Knowledge, Truth
-from fedaudit.attacks.evaluation.membership import Scored, curve, judge_buckets
+from fedaudit.attacks.evaluation.membership import QueryBucket, curve, judge_buckets
 from fedaudit.attacks.evaluation.trials import count_looks
 from fedaudit.attacks.evidence import Evidence, Series
 from fedaudit.attacks.prototypes._tracing import OTHER, trace_members
@@ -162,7 +162,7 @@ class PrototypeMembership(Attack):
     def not_applicable(self, view: Sequence[Artifact], knowledge: Knowledge) -> str:
         return unreadable(view, knowledge.auxiliary)
 
-    def _trace(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[Scored]:
+    def _trace(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[QueryBucket]:
         limits = self.config.members, self.config.others
         return trace_members(claim, truth, self.score, limits, rng, "prototypes")
 
