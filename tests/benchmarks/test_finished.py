@@ -202,6 +202,7 @@ def test_every_cell_that_comes_with_the_project_still_counts(name: str) -> None:
     assert files <= {(k.column, k.row, f"seed-{k.seed}-r{k.rounds}") for k in read(table)}
 
 
+@pytest.mark.nightly
 def test_the_document_says_of_every_claim_what_its_cells_decide() -> None:
     said = (ROOT / "docs" / "reproduction.md").read_text()
     for name in tables():

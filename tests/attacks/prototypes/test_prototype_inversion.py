@@ -72,6 +72,7 @@ def test_the_planted_leak_is_found_far_above_every_blind_adversary(attack: type[
     }
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("attack", LEAST)
 def test_twenty_samples_hide_the_one(attack: type[PrototypeInversion]) -> None:
     found = judged(claim_of(attack), attack)
@@ -80,6 +81,7 @@ def test_twenty_samples_hide_the_one(attack: type[PrototypeInversion]) -> None:
     assert rank1.interval[0] <= blind(rank1, "chance") <= rank1.interval[1]
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("attack", LEAST)
 def test_the_negative_control_is_at_chance(attack: type[PrototypeInversion]) -> None:
     (control,) = [e for e in judged(claim_of(attack), attack) if e.control == "negative"]

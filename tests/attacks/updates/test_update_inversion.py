@@ -53,7 +53,7 @@ def inverted() -> list[Evidence]:
 
 
 # a batch's labels are a guess, and an image of the wrong class is not found
-@pytest.mark.sample(1)
+@pytest.mark.nightly
 @pytest.mark.parametrize(("n", "steps", "least"), [(1, 1, 1.0), (1, 3, 1.0), (2, 1, 0.6)])
 def test_inverting_gradients_finds_the_planted_images(n: float, steps: float, least: float) -> None:
     rank, likeness = one(inverted(), "rank1", n, steps), one(inverted(), "ssim", n, steps)
@@ -63,12 +63,14 @@ def test_inverting_gradients_finds_the_planted_images(n: float, steps: float, le
     assert wrong.value < 0.4
 
 
+@pytest.mark.nightly
 def test_the_negative_control_stays_at_chance() -> None:
     (control,) = [e for e in inverted() if e.control == "negative"]
     chance = control.baselines[0].value
     assert control.interval is not None and control.interval[0] <= chance <= control.interval[1]
 
 
+@pytest.mark.nightly
 def test_uploads_of_whole_clients_are_attacked_and_say_their_batch_and_steps() -> None:
     (real,) = [e for e in inverted() if e.measure == "rank1" and e.control == "none"]
     assert real.condition["origin"] == "recorded" and real.trials == 2

@@ -234,6 +234,7 @@ def test_of_a_canary_client_there_are_findings_and_of_the_others_unverified_clai
     assert claims["label_counts_from_update"] == [0, 1, 3, 4, 5, 6, 7] == claims["example_numbers"]
 
 
+@pytest.mark.nightly
 def test_the_report_counts_the_canary_and_says_of_whom_it_was_measured(canary: AuditResult) -> None:
     assert canary.imported is not None
     assert (canary.imported.truth, canary.imported.clients, canary.imported.canaries) == (1, 8, ["client/2"])
