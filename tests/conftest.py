@@ -16,7 +16,7 @@ from types import ModuleType
 import pytest
 
 FOLDERS = ("fl", "attacks", "audit", "reports")
-SECONDS = 30  # of the processor, with all processes that the tests of a file start
+SECONDS = 45  # of the processor, with all processes that the tests of a file start
 QUICK = "not nightly"  # what `make test` selects
 
 _spent: Counter[str] = Counter()

@@ -55,7 +55,7 @@ def clear(e: Evidence) -> bool:
     return low > e.strongest.value if e.higher_is_worse else high < e.strongest.value
 
 
-@pytest.mark.sample(20)
+@pytest.mark.sample(14)
 @pytest.mark.parametrize("name", EVERY)
 def test_the_planted_leak_is_found(name: str) -> None:
     leak = stage(name).leak
@@ -67,7 +67,7 @@ def test_the_planted_leak_is_found(name: str) -> None:
     assert planted and all(clear(e) for e in headlines(planted))
 
 
-@pytest.mark.sample(20)
+@pytest.mark.sample(14)
 @pytest.mark.parametrize("name", EVERY)
 def test_the_silent_control_covers_the_baseline(name: str) -> None:
     silent = [e for e in evidence(name) if e.control == "negative"]
