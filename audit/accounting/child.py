@@ -10,6 +10,8 @@ from collections.abc import Callable
 from multiprocessing.connection import Connection
 from typing import Any, ParamSpec, TypeVar
 
+from fedaudit.fl.runtime import children
+
 P = ParamSpec("P")
 T = TypeVar("T")
 
@@ -30,7 +32,7 @@ def call(function: Callable[P, T], seconds: float, gigabytes: float, *args: P.ar
             return function(*args, **kwargs)
         except Exception as error:
             raise Exceeded(_failure(error)) from error
-    context = multiprocessing.get_context("spawn")  # a fork would inherit locked threads
+    context: Any = children.get_context("spawn")  # a fork would inherit locked threads
     ours, theirs = context.Pipe(duplex=False)
     child = context.Process(target=_serve, args=(theirs, gigabytes, function, args, kwargs), daemon=True)
     child.start()

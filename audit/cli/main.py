@@ -13,6 +13,7 @@ import typer
 
 from fedaudit.audit.cli.app import app, command, say
 from fedaudit.audit.cli.limits import limited, reads_a_folder
+from fedaudit.fl.runtime.children import start_safely
 from fedaudit.fl.runtime.errors import UserError
 
 if TYPE_CHECKING:
@@ -282,6 +283,7 @@ from fedaudit.audit.cli import seal as _seal  # noqa: E402, F401
 
 
 def main() -> None:
+    start_safely()
     if reads_a_folder(sys.argv[1:]) and not os.environ.get("FEDAUDIT_DEBUG") and "--debug" not in sys.argv:
         sys.exit(limited(app))
     app()

@@ -18,7 +18,7 @@ import torch
 
 from fedaudit.audit.case.sharing import sharing
 from fedaudit.audit.phases.plan import Progress
-from fedaudit.fl.runtime import foreign
+from fedaudit.fl.runtime import children, foreign
 from fedaudit.fl.runtime.workers import die_with_parent, tune_allocator
 
 T = TypeVar("T")
@@ -106,8 +106,8 @@ class _Process(Generic[T, R]):
 def _context() -> Any:
     """Processes come from a clean server: a fork of this one would inherit locked threads of OpenMP and hang."""
     if "forkserver" not in multiprocessing.get_all_start_methods():
-        return multiprocessing.get_context("spawn")
-    context = multiprocessing.get_context("forkserver")
+        return children.get_context("spawn")
+    context: Any = children.get_context("forkserver")
     # What takes seconds to import is imported once
     context.set_forkserver_preload(["fedaudit.audit.phases.cells", "fedaudit.audit.phases.attack"])
     return context

@@ -24,7 +24,7 @@ import torch
 from threadpoolctl import threadpool_limits
 from torch import Tensor
 
-from fedaudit.fl.runtime import foreign
+from fedaudit.fl.runtime import children, foreign
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.machine import cores
 
@@ -119,7 +119,7 @@ class Pool(Workers):
     def __init__(self, count: int, make_site: Callable[[], Any]) -> None:
         super().__init__()
         self.count = count
-        context: Any = multiprocessing.get_context("fork" if sys.platform == "linux" else "spawn")
+        context: Any = children.get_context("fork" if sys.platform == "linux" else "spawn")
         self._ends: list[Connection] = []
         self._processes: list[multiprocessing.Process] = []
         for _ in range(count):

@@ -1,0 +1,83 @@
+"""Whoever stands in a received folder runs nothing that lies in it, whichever module it is named after.
+
+Traps: a file for every module of the standard library and of all that is installed here. Each leaves a mark where
+it is imported, by the command itself or by an interpreter that the command starts.
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+from importlib.metadata import packages_distributions
+from pathlib import Path
+
+import pytest
+
+from fedaudit.audit.case.run_folder import RunDir
+from fedaudit.audit.phases.plan import execute, phases
+from fedaudit.audit.settings.config import load
+
+COMMAND = Path(sys.executable).with_name("fedaudit")
+CONFIG = """
+seed: 7
+federation: {dataset: digits, train_limit: 240, test_limit: 20, clients: 4, availability: full, model: logreg}
+method: {name: fedavg, rounds: 2, local_epochs: 1, lr: 0.2, weighting: uniform}
+protections: [dp_gaussian]
+attacks: [example_numbers]
+accountants: [auto]
+workers: 2
+report: [json, html]
+"""
+NAMES = sorted(
+    {*sys.stdlib_module_names, *packages_distributions(), "sitecustomize", "usercustomize"} - {"fedaudit"}
+)
+COMMANDS = (
+    *(["check", "."], ["account", "."]),
+    *(["verify", ".", "--replay"], ["explain", "example_numbers", "--run", "."], ["compare", ".", "."]),
+    *(["budget", "."], ["show", "config.yaml"], ["plan", "config.yaml"], ["attack", "."], ["score", "."]),
+    *(["report", "."], ["run", "."], ["list", "methods"], ["doctor"], ["run", "config.yaml", "--out", "new"]),
+)
+QUICK = COMMANDS[:2]  # both start interpreters
+PLAIN = {name: value for name, value in os.environ.items() if name != "PYTHONSAFEPATH"}
+
+
+@pytest.fixture(scope="module")
+def audited(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("audited")
+    (folder / "c.yaml").write_text(CONFIG)
+    run, config = RunDir.create(folder / "run"), load(folder / "c.yaml")
+    execute(run, config, [p.name for p in phases(config)], lambda *_: None, skip_finished=True)
+    return run.path
+
+
+def set_traps(folder: Path, mark: Path) -> None:
+    for name in NAMES:
+        (folder / f"{name}.py").write_text(f"open({str(mark)!r}, 'a').write({name!r} + chr(10))\n")
+
+
+@pytest.mark.parametrize(
+    "words", [c if c in QUICK else pytest.param(c, marks=pytest.mark.nightly) for c in COMMANDS], ids=" ".join
+)
+def test_no_module_of_the_working_directory_is_imported(words: list[str], audited: Path, tmp_path: Path) -> None:
+    here, mark = tmp_path / "run", tmp_path / "mark"
+    shutil.copytree(audited, here)
+    set_traps(here, mark)
+    done = subprocess.run([str(COMMAND), *words], cwd=here, env=PLAIN, capture_output=True, text=True)
+    assert not mark.exists(), mark.read_text()
+    assert done.returncode in (0, 1, 3), done.stderr
+
+
+def test_the_traps_work(tmp_path: Path) -> None:
+    set_traps(tmp_path, tmp_path / "mark")
+    subprocess.run([sys.executable, "-c", "import multiprocessing"], cwd=tmp_path, env=PLAIN, capture_output=True)
+    assert "multiprocessing" in (tmp_path / "mark").read_text()
+
+
+def test_the_package_is_named_as_well(tmp_path: Path) -> None:
+    """`python -m fedaudit` leaves the working directory out too, before it imports anything of others."""
+    for name in ("typer", "pydantic", "torch", "multiprocessing"):
+        (tmp_path / f"{name}.py").write_text("raise SystemExit('trapped')\n")
+    done = subprocess.run(
+        [sys.executable, "-m", "fedaudit", "--version"], cwd=tmp_path, capture_output=True, text=True
+    )
+    assert done.returncode == 0 and done.stdout.startswith("fedaudit "), done.stderr
