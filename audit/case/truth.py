@@ -19,6 +19,7 @@ from safetensors.numpy import load, save
 
 from fedaudit.audit.settings.subject import Examples, Subject
 from fedaudit.fl.data.dataset import Arrays
+from fedaudit.fl.data.images import read_image
 from fedaudit.fl.runtime.errors import UserError
 
 OWN, NOBODY = "own", -1  # truth of the auditor's own examples, and whose they are
@@ -127,19 +128,12 @@ def _npz(path: Path) -> dict[str, NDArray[Any]]:
 
 def _images(folder: Path, examples: Examples) -> tuple[NDArray[Any], NDArray[Any]]:
     """Images of a folder with one folder a class."""
-    from PIL import Image
-
     xs, ys = [], []
     for path in sorted(p for p in folder.rglob("*") if p.is_file()):
         label = path.parent.name
         if label not in examples.classes:
             raise UserError(f"{path}: no class is called {label!r:.60}", hint="folders are named as the classes")
-        try:
-            with Image.open(path) as image:
-                pixels = np.asarray(image.convert("L" if examples.shape[0] == 1 else "RGB"))
-        except OSError as error:
-            raise UserError(f"cannot read {path}: {error}", hint="images only") from error
-        xs.append(pixels[None] if pixels.ndim == 2 else pixels.transpose(2, 0, 1))
+        xs.append(read_image(path, grayscale=examples.shape[0] == 1).transpose(2, 0, 1))
         ys.append(examples.classes.index(label))
     if len({x.shape for x in xs}) != 1:
         raise UserError(f"{folder} holds no images, or images of different sizes", hint="resize them alike")
