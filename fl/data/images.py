@@ -1,7 +1,7 @@
 """Image files as arrays: a few formats that Pillow decodes by itself, and no more pixels than a data set has.
 
-Pillow looks at the content and not at the name: an EPS file called `a.png` would start Ghostscript. So the formats
-are named, and the size is read before a pixel is.
+Pillow looks at the content and not at the name: an EPS file called `a.png` would start Ghostscript. So the
+formats are named, and the size is read before a pixel is.
 """
 
 from pathlib import Path
