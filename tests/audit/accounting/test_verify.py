@@ -106,7 +106,6 @@ HONEST = {
 }
 
 
-@pytest.mark.sample(6)
 @pytest.mark.parametrize("name", HONEST)
 def test_an_honest_ledger_passes_and_its_bounds_are_not_declared(name: str) -> None:
     here = ran(*HONEST[name])

@@ -90,7 +90,6 @@ def test_training_that_was_another_is_contradicted(name: str, tmp_path: Path) ->
     assert found.status == "contradicted", found.text
 
 
-@pytest.mark.sample(3)
 @pytest.mark.parametrize("name", MORE_WRONG)
 def test_a_wrong_statement_that_only_a_test_can_tell_is_contradicted(name: str, tmp_path: Path) -> None:
     changes, id = MORE_WRONG[name]
