@@ -32,6 +32,15 @@ def test_a_claim_with_sampling_needs_no_unsampled_setting() -> None:
     assert rescored(beside).outcome is HOLDS
 
 
+@pytest.mark.parametrize(("rate", "count", "promised"), [(0.1, 100, 8.0), (0.01, 1000, 2.5)])
+def test_a_fixed_number_keeps_no_claim_of_zeroed_out_clients_that_another_client_s_opposite_breaks(
+    rate: float, count: int, promised: float
+) -> None:
+    fixed = {"noise": 1.0, "sensitivity": 1.0, "sampling": "fixed_without_replacement", "rate": rate}
+    found = rescored(made(adjacency="zero_out", releases={"all": count}, **of(promised, **fixed)))
+    assert found.outcome is REFUTED and "PLD, optimistic grid" in found.verdict
+
+
 def test_a_contradicted_assumption_refutes_only_with_a_setting_that_shows_it() -> None:
     seen = {"name": "participation is seen", "role": "actual", "noise": 2.0, "sensitivity": 1.0, "releases": 100}
     told = made(**of(0.5, **POISSON) | {"settings": [*of(1, **POISSON)["settings"], seen]})
