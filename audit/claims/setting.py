@@ -3,7 +3,7 @@
 A sensitivity belongs to a unit and to neighbours; where the claim protects another unit or speaks of other
 neighbours it is converted, never downwards (audit/accounting/accountant.py, seen_as). A record's sensitivity
 becomes that of a client with k records by k (the triangle inequality). Where a fixed number is drawn, somebody
-else is drawn in the place of a unit that is not, who may send the opposite: adding, removing or zeroing out a unit
+else is drawn in the place of a unit that is not, who may send the opposite: adding, removing or zeroing out one
 then counts as a replacement. In a tree of n leaves one contribution is in at most ceil(log2 n) + 1 nodes (Kairouz
 et al. arXiv:2103.00039, sec. 4), so it is noised by z / sqrt of that.
 """

@@ -60,10 +60,17 @@ def spending(path: Path, delta: float | None) -> Text:
         rows=[*_rows(found, ""), *_rows(noised, ", noised releases alone")],
         lines=[
             f"epsilon {said}, at delta {number(chosen)}, after so many rounds",
+            *_colluding(found),
             *(f"no bound holds: {issue.what}" for issue in verified.issues),
         ],
         drawn=drawing(noised or found),
     )
+
+
+def _colluding(found: Sequence[Spent]) -> list[str]:
+    """Of noise that clients make together: by how many, and how many of them collude, for each observer."""
+    parts = [(s.observer, p) for s in found for p in s.last.assumes.split("; ") if "colluder" in p]
+    return [f"towards {observer}: {part}" for observer, part in dict.fromkeys(parts)]
 
 
 def _rows(found: Sequence[Spent], what: str) -> list[list[str]]:
