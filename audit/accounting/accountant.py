@@ -177,9 +177,8 @@ def _without_own_shares(release: Release, roles: Collection[str]) -> Release:
     if not release.shared:
         return release
     client = "client/*" in roles
-    single = any(
-        (o in roles and o == "server") or (client and o.startswith("client/")) for o in release.observers
-    )
+    single = "server" in roles and "server" in release.observers
+    single = single or (client and any(o.startswith("client/") for o in release.observers))
     colluders = release.colluders if client else 0
     left = release.counted_shares(single, colluders)
     std = release.noise_std * math.sqrt(left / release.aggregated)

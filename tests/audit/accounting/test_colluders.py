@@ -26,10 +26,10 @@ ROUNDS, Z = 4, 2.0
 AUTO = [PluginSpec(name="auto", settings={"cross_check": False})]
 
 
-def ledger(tmp_path: Path, came: int, hidden: bool = True, **settings: int) -> list[Release]:
+def ledger(tmp_path: Path, came: int, hidden: bool = True, **settings: float) -> list[Release]:
     """As a run writes it, of four rounds in which so many answered."""
     log = Log(tmp_path / f"ledger-{came}.jsonl")
-    gaussian = DPGaussian(DPGaussian.Config(clip_norm=1.0, noise_multiplier=Z, **settings))  # type: ignore[arg-type]
+    gaussian = DPGaussian(DPGaussian.Config(**{"clip_norm": 1.0, "noise_multiplier": Z, **settings}))  # type: ignore[arg-type]
     summed = [SecureAggregation(SecureAggregation.Config())] if hidden else []
     wire, model = Wire(Card(), Streams(1), [gaussian, *summed], None, log), {"w": torch.zeros(3)}
     for t in range(ROUNDS):
