@@ -71,7 +71,7 @@ class Question:
         if self.clients is None or self.sampled is None:
             if self.how == "fixed" and self.rate < 1:
                 raise UserError(
-                    "--rate alone does not say what a fixed number earns: it depends on how many clients there are",
+                    "--rate alone does not say what a fixed number earns, but how many clients there are does",
                     hint=FIXED,
                 )
             return
@@ -146,11 +146,14 @@ def _closed(question: Question, observer: str, counted: str) -> Answer:
     try:
         one = float(dp_accounting.get_sigma_gaussian(question.epsilon, question.delta))
         z = _up(one * math.sqrt(question.rounds * question.per_round))
-        while _in_full(question, z, question.rounds) > question.epsilon:  # by a last digit of the formula
-            z = _up(z * (1 + PRECISION))
+        if _in_full(question, z, question.rounds) > question.epsilon:  # by a last digit of the formula
+            z = _up(z * (1 + 10 * PRECISION))
         curve = {r: _in_full(question, z, r) for r in _points(question.rounds)}
+        enough = curve[question.rounds] <= question.epsilon and math.isfinite(z)
     except (ArithmeticError, ValueError, RuntimeError) as error:
         raise out_of_range(question) from error
+    if not enough:
+        raise out_of_range(question)
     return Answer(observer, counted, z * (2 if question.doubled else 1), curve, "exact")
 
 

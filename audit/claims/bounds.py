@@ -17,6 +17,7 @@ be loose, or states an epsilon without its mechanism, there is none.
 
 import contextlib
 import math
+import sys
 from typing import NamedTuple
 
 from fedaudit.audit.accounting.accountants._engines import LARGEST_CHECKED, choose
@@ -25,6 +26,8 @@ from fedaudit.audit.accounting.terms import Term, merged, unsampled
 from fedaudit.audit.claims.claim import Claim
 from fedaudit.audit.claims.setting import Noised, Setting, Tuning, noised
 
+NO_DELTA = "Gaussian noise at delta 0"
+OUT_OF_RANGE = "numbers too large or too small to compute with"
 CELLS, LONGEST_TAIL = 60_000, 9.0  # of a density that is cut into pieces
 MOST_LOSSES, ROUNDED = 1e6, 2e-3  # of one release; the second relative to the bound from above
 TAIL = 1e-15
@@ -54,6 +57,18 @@ def interval(claim: Claim, s: Setting, count: int, delta: float | None = None) -
     attained = _attained(claim, s)
     if not one.term.z:
         return Interval(math.inf if attained else 0.0, math.inf, "no noise covers it", "no noise covers it")
+    if one.term.mechanism == "gaussian" and not delta:  # however it is sampled, mixed or selected
+        return Interval(math.inf if attained else 0.0, math.inf, NO_DELTA, NO_DELTA)
+    try:
+        found = _computed(one, s, count, delta, attained)
+    except (ArithmeticError, RuntimeError, ValueError):  # the last ones of libraries, at the ends of numbers
+        return Interval(0.0, math.inf, OUT_OF_RANGE)
+    if math.isinf(found.upper):  # finite, and larger than the largest number
+        return found._replace(lower=min(found.lower, sys.float_info.max), how=OUT_OF_RANGE)
+    return found
+
+
+def _computed(one: Noised, s: Setting, count: int, delta: float, attained: bool) -> Interval:
     if s.tuned is not None:
         return Interval(0.0, _tuned(one.term, count, delta, s.tuned), "tuning by Papernot and Steinke")
     if s.shuffled is not None:
@@ -67,12 +82,16 @@ def interval(claim: Claim, s: Setting, count: int, delta: float | None = None) -
     engine = choose(counts, delta)
     composed = getattr(engine, "function", None)
     if composed is not None:
-        upper, how = min((upper, how), (composed(counts, delta).epsilon, engine.card.title))
+        with contextlib.suppress(ArithmeticError, RuntimeError, ValueError):  # the closed form still bounds it
+            upper, how = min((upper, how), (composed(counts, delta).epsilon, engine.card.title))
     if one.floor != one.term or not attained:
         return Interval(0.0, upper, how)
     if composed is None:
         return Interval(upper, upper, how, how)
-    return Interval(min(upper, _optimistic(one.term, count, delta)), upper, how, "PLD, optimistic grid")
+    lower = 0.0
+    with contextlib.suppress(ArithmeticError, RuntimeError, ValueError):
+        lower = _optimistic(one.term, count, delta)
+    return Interval(min(upper, lower), upper, how, "PLD, optimistic grid")
 
 
 def certified(claim: Claim, s: Setting, count: int, delta: float | None = None) -> Interval:
@@ -84,10 +103,12 @@ def certified(claim: Claim, s: Setting, count: int, delta: float | None = None) 
     one = noised(s, claim.mechanism, claim.unit, claim.adjacency)
     if one.floor is None:
         return found
-    below, by = _at_least(one.floor, count, delta, found.upper)
-    if one.zeroed and one.floor.mechanism == "gaussian" and delta > 1e-10:
-        pair = zeroed_at_least(one.floor, count, delta, found.upper)
-        below, by = max((below, by), (pair, "PLD, optimistic grid"))
+    below, by = 0.0, ""
+    with contextlib.suppress(ArithmeticError, RuntimeError, ValueError):
+        below, by = _at_least(one.floor, count, delta, found.upper)
+        if one.zeroed and one.floor.mechanism == "gaussian" and delta > 1e-10:
+            pair = zeroed_at_least(one.floor, count, delta, found.upper)
+            below, by = max((below, by), (pair, "PLD, optimistic grid"))
     # engines that contradict each other show nothing
     return found._replace(lower=below, below=by) if below <= found.upper else found
 

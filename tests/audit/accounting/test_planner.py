@@ -165,6 +165,20 @@ def test_a_plan_speaks_of_the_worst_client_only() -> None:
     assert "average" not in " ".join([*text.lines, *(cell for row in text.rows for cell in row)])
 
 
+@pytest.mark.parametrize("epsilon", [1e-300, 1e-12, 1e12, 1e300])
+@pytest.mark.parametrize("delta", [1e-300, 1e-5, 1 - 1e-16])
+@pytest.mark.parametrize("rounds", [1, 10**9])
+def test_extreme_plans_end_in_noise_that_suffices_or_in_a_sentence(
+    epsilon: float, delta: float, rounds: int
+) -> None:
+    try:
+        (found,) = answers(Question(epsilon=epsilon, delta=delta, rounds=rounds))
+    except UserError as refused:
+        assert "no noise can be computed" in str(refused) and refused.hint
+    else:
+        assert 0 < found.noise < math.inf and found.curve[rounds] <= epsilon
+
+
 def test_poisson_sampling_is_not_planned_for_replacement() -> None:
     with pytest.raises(UserError, match="add-or-remove neighbours only"):
         answers(Question(epsilon=1.0, rounds=2, rate=0.5, replace=True))
