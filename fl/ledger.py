@@ -66,6 +66,8 @@ class Release:
     # contributions summed before an observer reads them. In the line of one sender, each adds 1 / aggregated
     # of the variance, and `noise_std` is what as many honest ones add up to: count no more than surely answer
     aggregated: int = 1
+    shares: int = 0  # of noise that are really in such a sum; 0: as many as `aggregated` says
+    colluders: int = 1  # clients that put together what they know, the observing one among them
     normaliser: Normaliser = "public"  # whether weights or the denominator depend on private data
     claimed_epsilon: float | None = None  # what the mechanism says one release costs,
     claimed_delta: float | None = None  # and at which delta
@@ -78,6 +80,12 @@ class Release:
         """Whether `noise_std` is that of a sum, to which this sender adds one part in `aggregated`."""
         return self.aggregated > 1 and self.mechanism != "none" and not self.sender.endswith("/*")
 
+    def counted_shares(self, single: bool, colluders: int) -> int:
+        """How many shares an observer cannot subtract: one of a `single` message, else those of all others."""
+        if single:
+            return 1
+        return min(self.aggregated, max(1, (self.shares or self.aggregated) - colluders))
+
     @property
     def noise_multiplier(self) -> float:
         """z = noise_std / sensitivity; 0 where nothing bounds the sensitivity or there is no noise."""
@@ -87,7 +95,10 @@ class Release:
 
 
 def to_line(release: Release) -> str:
-    return json.dumps(dataclasses.asdict(release), separators=(",", ":"))
+    fields = dataclasses.asdict(release)
+    if not release.shared:  # they say nothing of noise that one party makes
+        del fields["shares"], fields["colluders"]
+    return json.dumps(fields, separators=(",", ":"))
 
 
 def read(path: Path) -> list[Release]:

@@ -153,12 +153,34 @@ def as_observed(release: Release, roles: Collection[str]) -> Release:
     """The release towards an observer of these roles: sampling it can see through is not credited.
 
     A line of one named client exists only because that client took part, so for clients as the unit
-    only lines of "client/*" can be amplified. Fixed-size sampling is credited for a replacement
-    only: with one client less, the number drawn from is another one.
+    only lines of "client/*" can be amplified. Where a fixed number is drawn, as many are drawn with one
+    client less: somebody else is in the place of the one that is gone, so that this counts as a replacement.
+    Of noise that clients make together, an observer who made a part of it, or reads one message, counts the rest.
     """
+    release = _without_own_shares(release, roles)
     seen = any(role in roles for role in release.participation_seen_by)
     named = release.unit == "client" and not release.sender.endswith("/*")
     sized = release.sampling == "fixed_without_replacement" and release.adjacency != "replace_one"
-    if release.sampling in CREDITED and (seen or named or sized):
+    if release.sampling in CREDITED and (seen or named):
         return replace(release, sampling="unknown")
+    if sized and release.sample_rate < 1 and release.mechanism != "none" and release.sensitivity is not None:
+        return replace(release, adjacency="replace_one", sensitivity=2 * release.sensitivity)
     return release
+
+
+def _without_own_shares(release: Release, roles: Collection[str]) -> Release:
+    """A line of noise made together with the shares that hide this sender from that observer.
+
+    A client knows its own share, and those of its colluders. The server and the public made none, and are taken
+    to collude with nobody. Who reads the very message reads noise of one share.
+    """
+    if not release.shared:
+        return release
+    client = "client/*" in roles
+    single = "server" in roles and "server" in release.observers
+    single = single or (client and any(o.startswith("client/") for o in release.observers))
+    colluders = release.colluders if client else 0
+    left = release.counted_shares(single, colluders)
+    std = release.noise_std * math.sqrt(left / release.aggregated)
+    made = release.shares or release.aggregated
+    return replace(release, noise_std=std, aggregated=left, shares=made, colluders=colluders)

@@ -255,6 +255,7 @@ def _assumes(group: Sequence[Release], bound: Bound) -> str:
     parts = [f"{count} of one {group[0].unit} in the ledger"]
     levels = sorted({f"{_NOISE[r.mechanism]} of multiplier {r.noise_multiplier:.3g}" for r in group})
     parts.append(_few(levels))
+    parts += _made_together(group)
     clips = sorted({r.clipped for r in group if r.clipped})
     parts.append(f"clipped {_few(clips)}" if clips else "no clip is recorded in the ledger")
     rates = sorted({(r.sampling, r.sample_rate) for r in group if r.sampling in _DRAWN})
@@ -264,6 +265,16 @@ def _assumes(group: Sequence[Release], bound: Bound) -> str:
         if q < 1
     ]
     return "; ".join(parts)
+
+
+def _made_together(group: Sequence[Release]) -> list[str]:
+    """Who makes noise together, and how many of them collude with the observer; least first."""
+    made = sorted({(r.aggregated, r.colluders) for r in group if r.shares and r.mechanism != "none"})
+    return [
+        f"noise that {left} honest client{'s make together' if left > 1 else ' makes'}, "
+        f"with {colluders or 'no'} colluder{'' if colluders == 1 else 's'}"
+        for left, colluders in made[:1]
+    ]
 
 
 def _few(texts: Sequence[str]) -> str:

@@ -20,11 +20,18 @@ SECONDS, GIGABYTES = 300.0, 8.0
 PRECISION = 1e-4  # relative, of the multiplier; the answer is rounded towards more noise
 GRID = 1e-4  # of losses, relative to the budget; never downwards
 RANGE = (1e-3, 1e7)
+MOST = 10**9
+EXAMPLE = "fedaudit budget --epsilon 8 --rounds 200 --rate 0.1"
+FIXED = "fedaudit budget --epsilon 8 --rounds 200 --sampling fixed --clients 100 --sampled 10"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Question:
-    """What to plan for. Clients are the unit; each takes part with probability `rate` in a round."""
+    """What to plan for. Clients are the unit; each takes part with probability `rate` in a round.
+
+    Of a fixed number, how many clients there are decides what is credited: who was not drawn itself knows that
+    the others were drawn the likelier, so the ledger credits sampled / (clients - 1) (`central_dp`).
+    """
 
     epsilon: float
     delta: float = 1e-5
@@ -33,20 +40,62 @@ class Question:
     how: How = "poisson"
     per_round: int = 1  # noised releases of one client in a round: a model, prototypes, ...
     replace: bool = False  # replace-one instead of add-or-remove; always so for a fixed number
+    clients: int | None = None  # of the federation
+    sampled: int | None = None  # of them in a round, which then is the rate
+    contributors: int = 1  # clients that make the noise together (dp_gaussian under secure aggregation)
+    colluders: int = 1  # of them, who put together what they know, the observing one among them
 
     def __post_init__(self) -> None:
         for name, good, what in (
             ("epsilon", 0 < self.epsilon < math.inf, "> 0"),
             ("delta", 0 < self.delta < 1, "between 0 and 1"),
             ("rounds", self.rounds >= 1, ">= 1"),
+            ("rounds", self.rounds <= MOST, f"at most {MOST:,}"),
             ("rate", 0 < self.rate <= 1, "above 0 and at most 1"),
             ("per_round", self.per_round >= 1, ">= 1"),
+            ("per_round", self.per_round <= MOST, f"at most {MOST:,}"),
+            ("clients", self.clients is None or 2 <= self.clients <= MOST, f"from 2 to {MOST:,}"),
+            ("sampled", self.sampled is None or self.sampled >= 1, ">= 1"),
+            ("contributors", 1 <= self.contributors <= MOST, f"from 1 to {MOST:,}"),
+            ("colluders", 1 <= self.colluders <= MOST, f"from 1 to {MOST:,}"),
         ):
             if not good:
                 raise UserError(
-                    f"--{name.replace('_', '-')} must be {what}, got {getattr(self, name)}",
-                    hint="fedaudit budget --epsilon 8 --rounds 200 --rate 0.1",
+                    f"--{name.replace('_', '-')} must be {what}, got {getattr(self, name)}", hint=EXAMPLE
                 )
+        self._set_rate()
+
+    def _set_rate(self) -> None:
+        if (self.clients is None) != (self.sampled is None):
+            raise UserError("--clients and --sampled need each other", hint=FIXED)
+        if self.clients is None or self.sampled is None:
+            if self.how == "fixed" and self.rate < 1:
+                raise UserError(
+                    "--rate alone does not say what a fixed number earns, but how many clients there are does",
+                    hint=FIXED,
+                )
+            return
+        if self.sampled > self.clients:
+            raise UserError(f"--sampled {self.sampled:,} is more than --clients {self.clients:,}", hint=FIXED)
+        share = self.sampled / self.clients
+        if self.rate not in (1.0, share):
+            raise UserError(
+                f"--rate {self.rate:g} contradicts --sampled {self.sampled:,} of --clients {self.clients:,}",
+                hint="leave out --rate",
+            )
+        object.__setattr__(self, "rate", share)
+
+    @property
+    def credited(self) -> float:
+        """The rate that the ledger credits towards whoever cannot see who takes part."""
+        if self.how != "fixed" or self.clients is None or self.sampled is None:
+            return self.rate
+        return min(1.0, self.sampled / (self.clients - 1))
+
+    @property
+    def subtracted(self) -> float:
+        """How much more noise it takes where some of those who make it subtract theirs."""
+        return math.sqrt(self.contributors / max(1, self.contributors - self.colluders))
 
     @property
     def doubled(self) -> bool:
@@ -65,41 +114,61 @@ def answers(question: Question) -> list[Answer]:
     """For each kind of observer the noise, relative to the clip, that keeps the budget."""
     everyone = _closed(
         question,
-        question.rounds,
         "whoever sees who takes part (the server), at worst",
         f"a client that takes part in all {question.rounds:,} rounds",
     )
+    if question.contributors > 1:
+        return _together(question, everyone)
     if question.rate == 1:
         return [everyone._replace(observer="everyone")]
-    mean = max(1, round(question.rate * question.rounds))
-    usual = _closed(
-        question,
-        mean,
-        "the same, for a usual client",
-        f"a client that takes part in {mean:,} rounds, the average",
-    )
-    return [everyone, usual, _hidden(question)]
+    return [everyone, _hidden(question)]
+
+
+def _together(question: Question, everyone: Answer) -> list[Answer]:
+    """Noise that clients make together: a client subtracts what it and its colluders made."""
+    n, c = question.contributors, question.colluders
+    counted = f"{everyone.counted}, {n:,} clients making the noise in each"
+    noise = _up(everyone.noise * question.subtracted)
+    who = f"another client, with {c:,} colluder{'' if c == 1 else 's'}"
+    return [
+        everyone._replace(observer=who, noise=noise, counted=counted),
+        everyone._replace(observer="the server and the public, with no colluders", counted=counted),
+    ]
 
 
 def _points(rounds: int) -> list[int]:
     return sorted({max(1, round(rounds * share / 8)) for share in range(1, 9)})
 
 
-def _closed(question: Question, takes_part: int, observer: str, counted: str) -> Answer:
+def _closed(question: Question, observer: str, counted: str) -> Answer:
     import dp_accounting
 
-    count = takes_part * question.per_round
-    one = float(dp_accounting.get_sigma_gaussian(question.epsilon, question.delta))
-    z = _up(one * math.sqrt(count))
-    share = takes_part / question.rounds
-    curve = {
-        r: closed_form(
-            merged({Term("gaussian", z, "none", 1.0): max(1, round(share * r)) * question.per_round}),
-            question.delta,
-        )
-        for r in _points(question.rounds)
-    }
+    try:
+        one = float(dp_accounting.get_sigma_gaussian(question.epsilon, question.delta))
+        z = _up(one * math.sqrt(question.rounds * question.per_round))
+        if _in_full(question, z, question.rounds) > question.epsilon:  # by a last digit of the formula
+            z = _up(z * (1 + 10 * PRECISION))
+        curve = {r: _in_full(question, z, r) for r in _points(question.rounds)}
+        enough = curve[question.rounds] <= question.epsilon and math.isfinite(z)
+    except (ArithmeticError, ValueError, RuntimeError) as error:
+        raise out_of_range(question) from error
+    if not enough:
+        raise out_of_range(question)
     return Answer(observer, counted, z * (2 if question.doubled else 1), curve, "exact")
+
+
+def _in_full(question: Question, z: float, rounds: int) -> float:
+    count = rounds * question.per_round
+    return closed_form(merged({Term("gaussian", z, "none", 1.0): count}), question.delta)
+
+
+def out_of_range(question: Question) -> UserError:
+    """What is asked for is outside of what numbers can hold."""
+    return UserError(
+        f"no noise can be computed for epsilon {question.epsilon:g} at delta {question.delta:g} "
+        f"over {question.rounds:,} rounds",
+        hint="ask for an epsilon from 0.001 to 1,000 and a delta from 1e-15 to 0.1",
+    )
 
 
 def _hidden(question: Question) -> Answer:
@@ -117,9 +186,10 @@ def _hidden(question: Question) -> Answer:
             hint="ask for a smaller epsilon or fewer rounds",
         ) from None
     drawn = "on coins of their own" if question.how == "poisson" else "in a fixed number"
+    credited = f", which counts as {question.credited:.4g}" if question.credited != question.rate else ""
     return Answer(
         "whoever cannot see who takes part (public, other clients)",
-        f"all {question.rounds:,} rounds, clients drawn {drawn} with probability {question.rate:g}",
+        f"all {question.rounds:,} rounds, clients drawn {drawn} with probability {question.rate:g}{credited}",
         z * (2 if question.doubled else 1),
         curve,
         "PLD" if question.how == "poisson" else "WOR-PLD",
@@ -134,7 +204,9 @@ def search(question: Question) -> tuple[float, dict[int, float]]:
 
     def spent(z: float, rounds: int) -> float:
         # what one round releases shares the round's draw: one release of less noise
-        term = Term("gaussian", z / math.sqrt(question.per_round), SAMPLING[question.how], question.rate)
+        # a rate of 1 earns nothing
+        how: Sampling = SAMPLING[question.how] if question.credited < 1 else "none"
+        term = Term("gaussian", z / math.sqrt(question.per_round), how, question.credited)
         return pld.on_grid({term: rounds}, question.delta, step, of)
 
     z = _up(_least(lambda z: spent(z, question.rounds), question.epsilon))

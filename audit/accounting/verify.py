@@ -20,6 +20,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from fedaudit.audit.accounting.accountant import as_observed
 from fedaudit.audit.accounting.draws import contradictions
 from fedaudit.audit.accounting.recompute import Traffic, lines, own_kinds, own_line, same_law, uploads
 from fedaudit.audit.accounting.terms import credited
@@ -325,6 +326,10 @@ def _differences(r: Release, made: Release) -> Iterator[str]:
             yield f"{name} {getattr(r, name)}; it is {getattr(made, name)}"
     if r.noise_std > made.noise_std * (1 + ROUNDING):
         yield f"noise {r.noise_std:g}; it is {made.noise_std:g}"
+    for roles, whom in (({"client/*"}, "another client"), ({"server"}, "the server")):
+        kept, is_left = as_observed(r, roles).noise_std, as_observed(made, roles).noise_std
+        if r.noise_std <= made.noise_std * (1 + ROUNDING) and kept > is_left * (1 + ROUNDING):
+            yield f"noise {kept:g} towards {whom}, of shares that it did not make; it is {is_left:g}"
     least = math.inf if made.sensitivity is None else made.sensitivity * (1 - ROUNDING)
     if r.noise_std and r.sensitivity is not None and r.sensitivity < least:
         yield f"sensitivity {r.sensitivity:g}; it is {made.sensitivity}"

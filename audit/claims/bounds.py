@@ -5,7 +5,8 @@
 | Gaussian, not sampled, also in trees; one Laplace | closed form | the same |
 | several of Laplace, discrete Laplace, randomised response | PLD | PLD, optimistic grid |
 | Poisson | PLD | lower end of PRV (Gaussian); the chance to be in the first releases; PLD, optimistic grid |
-| a fixed number | WOR-PLD | Poisson at the same z: all others send -C, the target +C |
+| a fixed number: replaced, added, removed | WOR-PLD, replaced | Poisson at that z: all others -C, the target +C |
+| a fixed number: zeroed out | WOR-PLD, replaced; closed form | its own pair, PLD, optimistic grid |
 | shuffled batches, shuffled reports | audit/claims/shuffling.py | the same |
 | sampled records, towards clients with k of them | PLD of binomial mixtures (arXiv:2401.10294) | one record |
 | the best of several runs | Papernot, Steinke (arXiv:2110.03620, Thm 2; pure: (2 + eta) epsilon) | one run |
@@ -16,6 +17,7 @@ be loose, or states an epsilon without its mechanism, there is none.
 
 import contextlib
 import math
+import sys
 from typing import NamedTuple
 
 from fedaudit.audit.accounting.accountants._engines import LARGEST_CHECKED, choose
@@ -24,6 +26,11 @@ from fedaudit.audit.accounting.terms import Term, merged, unsampled
 from fedaudit.audit.claims.claim import Claim
 from fedaudit.audit.claims.setting import Noised, Setting, Tuning, noised
 
+NO_DELTA = "Gaussian noise at delta 0"
+OUT_OF_RANGE = "numbers too large or too small to compute with"
+CELLS, LONGEST_TAIL = 60_000, 9.0  # of a density that is cut into pieces
+MOST_LOSSES, ROUNDED = 1e6, 2e-3  # of one release; the second relative to the bound from above
+TAIL = 1e-15
 FINEST, FINE = 1e-4, 1e-5  # grid of losses, where a bound from below or a mixture is composed
 
 
@@ -50,6 +57,18 @@ def interval(claim: Claim, s: Setting, count: int, delta: float | None = None) -
     attained = _attained(claim, s)
     if not one.term.z:
         return Interval(math.inf if attained else 0.0, math.inf, "no noise covers it", "no noise covers it")
+    if one.term.mechanism == "gaussian" and not delta:  # however it is sampled, mixed or selected
+        return Interval(math.inf if attained else 0.0, math.inf, NO_DELTA, NO_DELTA)
+    try:
+        found = _computed(one, s, count, delta, attained)
+    except (ArithmeticError, RuntimeError, ValueError):  # the last ones of libraries, at the ends of numbers
+        return Interval(0.0, math.inf, OUT_OF_RANGE)
+    if math.isinf(found.upper):  # finite, and larger than the largest number
+        return found._replace(lower=min(found.lower, sys.float_info.max), how=OUT_OF_RANGE)
+    return found
+
+
+def _computed(one: Noised, s: Setting, count: int, delta: float, attained: bool) -> Interval:
     if s.tuned is not None:
         return Interval(0.0, _tuned(one.term, count, delta, s.tuned), "tuning by Papernot and Steinke")
     if s.shuffled is not None:
@@ -59,16 +78,20 @@ def interval(claim: Claim, s: Setting, count: int, delta: float | None = None) -
     if one.records > 1:
         return Interval(0.0, grouped(one, count, delta), "PLD of binomial mixtures")
     counts = merged({one.term: count})
-    upper, how = closed_form(unsampled(counts), delta), "closed form"
+    upper, how = closed_form(unsampled({one.in_full or one.term: count}), delta), "closed form"
     engine = choose(counts, delta)
     composed = getattr(engine, "function", None)
     if composed is not None:
-        upper, how = min((upper, how), (composed(counts, delta).epsilon, engine.card.title))
+        with contextlib.suppress(ArithmeticError, RuntimeError, ValueError):  # the closed form still bounds it
+            upper, how = min((upper, how), (composed(counts, delta).epsilon, engine.card.title))
     if one.floor != one.term or not attained:
         return Interval(0.0, upper, how)
     if composed is None:
         return Interval(upper, upper, how, how)
-    return Interval(min(upper, _optimistic(one.term, count, delta)), upper, how, "PLD, optimistic grid")
+    lower = 0.0
+    with contextlib.suppress(ArithmeticError, RuntimeError, ValueError):
+        lower = _optimistic(one.term, count, delta)
+    return Interval(min(upper, lower), upper, how, "PLD, optimistic grid")
 
 
 def certified(claim: Claim, s: Setting, count: int, delta: float | None = None) -> Interval:
@@ -77,10 +100,15 @@ def certified(claim: Claim, s: Setting, count: int, delta: float | None = None) 
     found = interval(claim, s, count, delta)
     if found.lower or math.isinf(found.upper) or not _attained(claim, s) or s.shuffled or s.sampling == "shuffle":
         return found
-    floor = noised(s, claim.mechanism, claim.unit, claim.adjacency).floor
-    if floor is None:
+    one = noised(s, claim.mechanism, claim.unit, claim.adjacency)
+    if one.floor is None:
         return found
-    below, by = _at_least(floor, count, delta, found.upper)
+    below, by = 0.0, ""
+    with contextlib.suppress(ArithmeticError, RuntimeError, ValueError):
+        below, by = _at_least(one.floor, count, delta, found.upper)
+        if one.zeroed and one.floor.mechanism == "gaussian" and delta > 1e-10:
+            pair = zeroed_at_least(one.floor, count, delta, found.upper)
+            below, by = max((below, by), (pair, "PLD, optimistic grid"))
     # engines that contradict each other show nothing
     return found._replace(lower=below, below=by) if below <= found.upper else found
 
@@ -101,6 +129,43 @@ def _at_least(term: Term, count: int, delta: float, upper: float) -> tuple[float
         with contextlib.suppress(ArithmeticError, RuntimeError, ValueError):  # past its range it says nothing
             return prv.bound({term: count}, delta).lower or 0.0, "the lower end of PRV"
     return taken_part(term, count, delta), "the chance to be in the first releases"
+
+
+def zeroed_at_least(term: Term, count: int, delta: float, upper: float) -> float:
+    """A fixed number is drawn, and a unit that may send up to one is zeroed out: all others send -1, it sends 1.
+
+    With it a release is a mixture of N(0) and N(2), without it of N(0) and N(1), of weights 1 - q and q. Telling
+    cells of the outcome apart, and rounding losses down, shows no more than the outcome itself.
+    """
+    import numpy as np
+    from dp_accounting.pld import pld_pmf
+    from scipy.special import log_ndtr
+
+    z, q = term.z, term.rate
+    edges = np.linspace(-LONGEST_TAIL * z, 2 + LONGEST_TAIL * z, CELLS)
+    inner = edges[:-1]
+
+    def log_mass(mean: float) -> "np.ndarray[tuple[int], np.dtype[np.float64]]":
+        left, right = (inner - mean) / z, (edges[1:] - mean) / z
+        flip = left > 0  # of the smaller tail
+        low, high = np.where(flip, -right, left), np.where(flip, -left, right)
+        tail = log_ndtr(high)
+        return tail + np.log(-np.expm1(np.minimum(log_ndtr(low) - tail, -1e-300)))  # type: ignore[no-any-return]
+
+    apart, drawn = math.log1p(-q) + log_mass(0.0), math.log(q)
+    there, gone = np.logaddexp(apart, drawn + log_mass(2.0)), np.logaddexp(apart, drawn + log_mass(1.0))
+    longest = float(np.max(np.abs(there - gone)))
+    step = max(ROUNDED * upper / count, longest / MOST_LOSSES)
+    most = 0.0
+    for first, second in ((there, gone), (gone, there)):
+        losses = np.floor((first - second) / step - 1e-9).astype(int)
+        low = int(losses.min())
+        shares = np.bincount(losses - low, weights=np.exp(first))
+        one = pld_pmf.DensePLDPmf(step, low, shares, 0.0, False)
+        # what is cut from the tails is counted as lost
+        composed = one.self_compose(count, TAIL)
+        most = max(most, float(composed.get_epsilon_for_delta(delta + 2 * TAIL)))
+    return most
 
 
 def taken_part(term: Term, count: int, delta: float) -> float:

@@ -2,8 +2,10 @@
 
 A sensitivity belongs to a unit and to neighbours; where the claim protects another unit or speaks of other
 neighbours it is converted, never downwards (audit/accounting/accountant.py, seen_as). A record's sensitivity
-becomes that of a client with k records by k (the triangle inequality). In a tree of n leaves one contribution is
-in at most ceil(log2 n) + 1 nodes (Kairouz et al. arXiv:2103.00039, sec. 4), so it is noised by z / sqrt of that.
+becomes that of a client with k records by k (the triangle inequality). Where a fixed number is drawn, somebody
+else is drawn in the place of a unit that is not, who may send the opposite: adding, removing or zeroing out one
+then counts as a replacement. In a tree of n leaves one contribution is in at most ceil(log2 n) + 1 nodes (Kairouz
+et al. arXiv:2103.00039, sec. 4), so it is noised by z / sqrt of that.
 """
 
 import math
@@ -115,6 +117,8 @@ class Noised(NamedTuple):
     term: Term  # z = 0: nothing bounds the loss
     records: int  # of one client, each sampled by itself; 1: nothing to group
     floor: Term | None  # a release that surely costs no more, without fixed-size sampling; None: none is known
+    in_full: Term | None = None  # one that costs no less, without sampling; None: `term` without its sampling
+    zeroed: bool = False  # fixed number, zeroed out: `floor` may be the pair of zeroed_at_least()
 
 
 def noised(s: Setting, mechanism: Mechanism, unit: str, adjacency: str) -> Noised:
@@ -122,6 +126,7 @@ def noised(s: Setting, mechanism: Mechanism, unit: str, adjacency: str) -> Noise
     mechanism, scale, sensitivity = _scale(s, s.mechanism or mechanism)
     own = s.adjacency or (adjacency if adjacency != "unstated" else _natural(s))
     towards = own if adjacency == "unstated" else adjacency
+    stated = towards
     of: Unit = s.unit or ("client" if unit == "client" else "record")
     protected: Unit = of if unit == "unstated" else "client" if unit == "client" else "record"
     sampled = s.sampling in ("poisson", "fixed_without_replacement") and s.rate < 1
@@ -145,8 +150,13 @@ def noised(s: Setting, mechanism: Mechanism, unit: str, adjacency: str) -> Noise
     several = one
     if grouped and sensitivity is not None and not together:
         several = replace(one, sensitivity=sensitivity * (s.records or 1))
-    seen = seen_as(several, protected, "replace_one" if towards == "replace_one" else "add_or_remove_one")
-    sized = seen.sampling == "fixed_without_replacement" and towards != "add_or_remove_one" and not grouped
+    fixed = sampled and s.sampling == "fixed_without_replacement"
+    zeroed = fixed and towards == "zero_out" and own != "replace_one" and protected == of
+    if fixed and towards == "add_or_remove_one":  # as many are drawn with one unit less
+        towards = "replace_one"
+    plainly = seen_as(several, protected, "replace_one" if towards == "replace_one" else "add_or_remove_one")
+    seen = seen_as(several, protected, "replace_one") if fixed and not grouped else plainly
+    sized = fixed and not grouped
     credited = sampled and (sized or (seen.sampling == "poisson" and (together or not grouped)))
     z = float(seen.noise_multiplier)
     if not sampled:
@@ -157,9 +167,14 @@ def noised(s: Setting, mechanism: Mechanism, unit: str, adjacency: str) -> Noise
     term = Term(seen.mechanism, z, how, float(s.rate) if credited else 1.0)
     # a Poisson-sampled record that is replaced by a zero, or the only one of its client, costs no more
     below = z if sized else 0.0 if own == "replace_one" or seen.mechanism == "none" else one.noise_multiplier
+    if sized and stated == "zero_out":  # where all others send zeros
+        below = one.noise_multiplier if zeroed and seen.mechanism != "none" else 0.0
     known = below > 0 and (sized or s.sampling == "poisson") and (protected == of or grouped)
     floor = Term(mechanism, float(below), "poisson", float(s.rate)) if known else None
-    return Noised(term, (s.records or 1) if together and credited else 1, floor)
+    # the draw is the same with a unit that is zeroed out
+    same = float(plainly.noise_multiplier) if stated == "zero_out" and seen.mechanism != "none" else 0.0
+    in_full = Term(seen.mechanism, same, "none", 1.0) if sized and same else None
+    return Noised(term, (s.records or 1) if together and credited else 1, floor, in_full, zeroed)
 
 
 def _scale(s: Setting, mechanism: Mechanism) -> tuple[Mechanism, float, float | None]:

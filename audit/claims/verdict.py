@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from fedaudit.audit.accounting.budget import rounded_up
 from fedaudit.audit.accounting.lints.numbers import MOST_DELTA, MOST_EPSILON
-from fedaudit.audit.claims.bounds import Interval, certified, interval
+from fedaudit.audit.claims.bounds import NO_DELTA, OUT_OF_RANGE, Interval, certified, interval
 from fedaudit.audit.claims.claim import Claim
 from fedaudit.audit.claims.setting import Setting
 from fedaudit.reports.format import number
@@ -76,7 +76,7 @@ def _refuted(claim: Claim, s: Setting, found: Interval, count: int, severity: Se
     if math.isinf(found.lower):
         nothing = f"{found.below} ({s.name}), so that nothing limits the loss at any delta below 1"
         pure = f"{_lowered(s.name)} has no finite epsilon at delta 0"
-        return Verdict(ClaimOutcome.REFUTED, pure if found.below == "closed form" else nothing, severity)
+        return Verdict(ClaimOutcome.REFUTED, pure if found.below == NO_DELTA else nothing, severity)
     times = f"{spelled(shown(found.lower / promised))} times the claim" if found.lower >= 1.1 * promised else ""
     reason = (
         f"with {_lowered(s.name)}, {over} at least {spelled(shown(found.lower))} by {found.below}, "
@@ -109,6 +109,9 @@ def _kept(claim: Claim, total: Interval, stated: Sequence[ClaimCondition]) -> Ve
 
 
 def _finite(claim: Claim, total: Interval) -> Verdict:
+    if total.below == NO_DELTA and math.isinf(total.lower):
+        reason = f"{_lowered(claim.judged.name)} has no finite epsilon at delta 0"
+        return Verdict(ClaimOutcome.REFUTED, reason, Severity.HIGH)
     if math.isinf(total.lower):
         reason = f"{total.below} ({claim.judged.name}), so that nothing limits the loss at any delta below 1"
         return Verdict(ClaimOutcome.REFUTED, reason, Severity.HIGH)
@@ -121,7 +124,9 @@ def _finite(claim: Claim, total: Interval) -> Verdict:
 def _without_a_number(claim: Claim, total: Interval) -> Verdict:
     count = claim.count(claim.judged)
     over = "one release costs" if count == 1 else f"{count:,} releases cost"
-    if math.isinf(total.upper):
+    if total.how in (NO_DELTA, OUT_OF_RANGE):
+        cost = _missing(claim, total)
+    elif math.isinf(total.upper):
         cost = f"{total.how}, so that nothing limits the loss at any delta below 1"
     else:
         loose = ", which excludes no attack" if total.upper > MOST_EPSILON else ""
@@ -134,6 +139,10 @@ def _missing(claim: Claim, total: Interval) -> str:
     promised = f"the claim of {claim.promise.epsilon:g}" if claim.promise.epsilon is not None else "the claim"
     if not claim.judged.published:
         return f"the noise is not published, so that nothing can be computed for {promised}"
+    if total.how == OUT_OF_RANGE:
+        return f"its noise and sensitivity are {OUT_OF_RANGE}; check both, nothing can be computed for {promised}"
+    if total.how == NO_DELTA:
+        return f"Gaussian noise has no finite epsilon at delta 0; state a delta above 0 for {promised}"
     if math.isinf(total.upper):
         return f"what bounds one release is not published, so that nothing can be computed for {promised}"
     between = f"{promised} lies between at least {spelled(shown(total.lower))}"

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from fedaudit.audit.accounting.planner import How, Question, answers
+from fedaudit.audit.accounting.planner import Question, answers
 from fedaudit.audit.accounting.spending import Spent, drawing, figure, spent
 from fedaudit.audit.case.run_folder import RunDir
 from fedaudit.fl.ledger import read
@@ -60,10 +60,17 @@ def spending(path: Path, delta: float | None) -> Text:
         rows=[*_rows(found, ""), *_rows(noised, ", noised releases alone")],
         lines=[
             f"epsilon {said}, at delta {number(chosen)}, after so many rounds",
+            *_colluding(found),
             *(f"no bound holds: {issue.what}" for issue in verified.issues),
         ],
         drawn=drawing(noised or found),
     )
+
+
+def _colluding(found: Sequence[Spent]) -> list[str]:
+    """Of noise that clients make together: by how many, and how many of them collude, for each observer."""
+    parts = [(s.observer, p) for s in found for p in s.last.assumes.split("; ") if "colluder" in p]
+    return [f"towards {observer}: {part}" for observer, part in dict.fromkeys(parts)]
 
 
 def _rows(found: Sequence[Spent], what: str) -> list[list[str]]:
@@ -80,11 +87,8 @@ def _rows(found: Sequence[Spent], what: str) -> list[list[str]]:
     ]
 
 
-def plan(epsilon: float, delta: float, rounds: int, rate: float, how: How, per_round: int, replace: bool) -> Text:
+def plan(question: Question) -> Text:
     """The noise that keeps a budget."""
-    question = Question(
-        epsilon=epsilon, delta=delta, rounds=rounds, rate=rate, how=how, per_round=per_round, replace=replace
-    )
     found = answers(question)
     points = list(found[0].curve)
     neighbours = "replace-one" if question.doubled else "add-or-remove"
@@ -95,13 +99,14 @@ def plan(epsilon: float, delta: float, rounds: int, rate: float, how: How, per_r
             for a in found
         ],
         lines=[
-            f"({number(epsilon)}, {number(delta)})-DP per client, {neighbours}, over {rounds:,} rounds: "
+            f"({number(question.epsilon)}, {number(question.delta)})-DP per client, {neighbours}, "
+            f"over {question.rounds:,} rounds: "
             "Gaussian noise of that standard deviation per coordinate, relative to the norm that the whole "
             "release is clipped to"
         ]
         + (
             ["noise that each client adds to its own upload counts as in the first row, for every observer"]
-            if rate < 1
+            if question.rate < 1
             else []
         ),
         drawn=figure([(a.observer, a.curve) for a in found], "Privacy spent over rounds", "budget-plan"),

@@ -50,9 +50,14 @@ def budget(
     sampling: Annotated[Drawing, typer.Option(help="plan: how clients are drawn")] = Drawing.POISSON,
     per_round: Annotated[int, typer.Option(help="plan: noised releases of a client a round")] = 1,
     replace: Annotated[bool, typer.Option(help="plan: a client replaced, not removed")] = False,
+    clients: Annotated[Optional[int], typer.Option(help="plan: of the federation")] = None,  # noqa: UP045
+    sampled: Annotated[Optional[int], typer.Option(help="plan: of them in a round")] = None,  # noqa: UP045
+    contributors: Annotated[int, typer.Option(help="plan: clients that make the noise together")] = 1,
+    colluders: Annotated[int, typer.Option(help="plan: of them, who know each other's noise")] = 1,
     figure: Annotated[Optional[Path], typer.Option(help="write the curve as SVG")] = None,  # noqa: UP045
 ) -> None:
     """What a run spent, or the noise for an epsilon: per observer, with its curve over rounds."""
+    from fedaudit.audit.accounting.planner import Question
     from fedaudit.audit.cli.budget import plan, spending
     from fedaudit.audit.cli.show import print_table
 
@@ -65,7 +70,20 @@ def budget(
         text = spending(run, delta)
     else:
         assert epsilon is not None
-        text = plan(epsilon, 1e-5 if delta is None else delta, rounds, rate, sampling.value, per_round, replace)
+        question = Question(
+            epsilon=epsilon,
+            delta=1e-5 if delta is None else delta,
+            rounds=rounds,
+            rate=rate,
+            how=sampling.value,
+            per_round=per_round,
+            replace=replace,
+            clients=clients,
+            sampled=sampled,
+            contributors=contributors,
+            colluders=colluders,
+        )
+        text = plan(question)
     print_table(text.header, text.rows)
     for line in text.lines:
         say(line)

@@ -25,8 +25,8 @@ PLANS = (
     Question(epsilon=1, rounds=1000, rate=0.01),
     Question(epsilon=1, rounds=200, rate=0.1),
     Question(epsilon=8, rounds=200, rate=0.1, per_round=2),
-    Question(epsilon=4, rounds=1000, rate=0.01, how="fixed"),
-    Question(epsilon=1, rounds=200, rate=0.1, how="fixed"),
+    Question(epsilon=4, rounds=1000, how="fixed", clients=1001, sampled=10),
+    Question(epsilon=1, rounds=200, how="fixed", clients=101, sampled=10),
 )
 LEDGERS = ((8, 125), (40, 5), (100, 1))  # different multipliers, and how often each occurs
 DELTA, RATE = 1e-5, 0.05
@@ -98,7 +98,7 @@ class Sized:
     def get_epsilon(self, delta: float) -> float:
         if not self.z:
             return math.inf
-        term = Term("gaussian", self.z, SAMPLING[self.q.how], self.q.rate)
+        term = Term("gaussian", self.z, SAMPLING[self.q.how], self.q.credited)
         return pld.on_grid({term: self.q.rounds}, delta, self.grid, wor_pld.distribution)
 
 

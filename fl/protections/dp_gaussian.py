@@ -14,7 +14,9 @@ sqrt(r) * clip_norm, which is what the ledger gets; r is the largest number of r
 
 With `contributors: n` each client adds one part in n of the variance, for a server that reads only the sum
 (secure_aggregation; Dwork et al. Our Data, Ourselves. EUROCRYPT 2006): the ledger counts the noise of as many as
-answered, n at most. Whoever reads single uploads, or knows the noise of others, is left with less.
+answered, n at most. Whoever reads single uploads is left with one part. A client knows the noise that it made
+itself and subtracts it, with what its `colluders` made: towards clients the ledger's line counts the parts of
+all others, n at most, and towards the server and the public, who are taken to collude with nobody, all.
 
 The noise is added on the way to the server, so the guarantee is local: the unit is the client, and
 the server itself is an observer. Integer arrays beside the vector (which classes a client has) are
@@ -73,6 +75,13 @@ class DPGaussian(Protection):
                 "its variance; above 1 it takes secure_aggregation, and fewer answers make less noise"
             ),
         ] = 1
+        colluders: Annotated[
+            AtLeastOne,
+            Field(
+                description="clients that put together what they know, the observing one among them: their "
+                "parts of noise made together are not counted towards clients"
+            ),
+        ] = 1
 
         def __post_init__(self) -> None:
             if self.noise_multiplier and math.isinf(self.clip_norm):
@@ -88,7 +97,7 @@ class DPGaussian(Protection):
             f"{', row by row,' if c.clip == 'row' else ''} with Gaussian noise of "
             f"standard deviation {c.noise_multiplier * c.clip_norm:g} (multiplier "
             f"{c.noise_multiplier:g}), added before the server receives it"
-            + (f" by {c.contributors} clients together, each a part" if c.contributors > 1 else "")
+            + (_together(c.contributors, c.colluders) if c.contributors > 1 else "")
         )
 
     def noise_std(self, kind: Kind) -> float:
@@ -141,8 +150,15 @@ class DPGaussian(Protection):
             clip_of="update" if bounded else "",
             derived="clip" if bounded else "declared",
             aggregated=c.contributors,
+            colluders=c.colluders,
         )
         return [noised, *in_clear(kind, sending, "dp_gaussian")]
+
+
+def _together(contributors: int, colluders: int) -> str:
+    """Who makes the noise, and how many of them know it, in words."""
+    among = f", at most {colluders} of them colluding" if colluders > 1 else ", none colluding with another"
+    return f" by {contributors} clients together, each a part{among}"
 
 
 _WHERE = {

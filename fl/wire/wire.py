@@ -372,7 +372,7 @@ class Wire:
         for r in self._shares:
             there = min(r.aggregated, came[r.kind])
             left = math.sqrt(there / r.aggregated)
-            self.enter(replace(r, aggregated=there, noise_std=r.noise_std * left))
+            self.enter(replace(r, aggregated=there, noise_std=r.noise_std * left, shares=came[r.kind]))
         self._shares.clear()
 
     def _record_sum(self, round: int) -> None:

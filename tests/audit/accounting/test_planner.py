@@ -1,9 +1,11 @@
 """The planner: the noise it names keeps the budget, a little less does not; what a run spent."""
 
 import math
+from functools import partial
 from pathlib import Path
 
 import pytest
+import torch
 from typer.testing import CliRunner
 
 from fedaudit.audit.accounting.accountants import pld, wor_pld
@@ -13,10 +15,20 @@ from fedaudit.audit.accounting.spending import figure, over_rounds, spent
 from fedaudit.audit.accounting.terms import Term
 from fedaudit.audit.cli.budget import plan, spending
 from fedaudit.audit.cli.main import app
-from fedaudit.fl.ledger import Release, to_line
+from fedaudit.fl.availability.bernoulli import Bernoulli
+from fedaudit.fl.availability.uniform import Uniform
+from fedaudit.fl.data.participation import Availability
+from fedaudit.fl.ledger import Release, read, to_line
+from fedaudit.fl.protections.central_dp import CentralDP
+from fedaudit.fl.runtime.durable import Log
 from fedaudit.fl.runtime.errors import UserError
+from fedaudit.fl.runtime.streams import Streams
+from fedaudit.fl.wire.wire import Wire
 from tests.audit.accounting.test_budget import ALL, EXACT, budgets
+from tests.audit.accounting.test_colluders import AUTO, ROUNDS
+from tests.audit.accounting.test_colluders import ledger as shares
 from tests.audit.accounting.test_exact import release
+from tests.audit.canaries.test_payload import Card
 
 
 def test_the_noise_for_a_budget_is_the_published_one() -> None:
@@ -39,7 +51,8 @@ def test_the_noise_for_a_budget_is_the_published_one() -> None:
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("how", ["poisson", "fixed"])
 def test_several_releases_of_a_round_share_its_draw(how: str) -> None:
-    one, two = (search(Question(epsilon=4.0, rounds=8, rate=0.3, how=how, per_round=n))[0] for n in (1, 2))  # type: ignore[arg-type]
+    drawn = {"clients": 10, "sampled": 3}
+    one, two = (search(Question(epsilon=4.0, rounds=8, how=how, per_round=n, **drawn))[0] for n in (1, 2))  # type: ignore[arg-type]
     assert two == pytest.approx(math.sqrt(2) * one, rel=1e-3)
 
 
@@ -51,14 +64,13 @@ def test_a_replaced_client_needs_twice_the_noise() -> None:
 @pytest.mark.nightly
 @pytest.mark.parametrize("how", ["poisson", "fixed"])
 def test_hidden_participation_needs_less_noise_and_keeps_the_budget(how: str) -> None:
-    question = Question(epsilon=4.0, delta=1e-5, rounds=50, rate=0.2, how=how)  # type: ignore[arg-type]
-    worst, usual, hidden = answers(question)
-    assert hidden.noise < worst.noise and usual.noise < worst.noise
-    assert "10 rounds, the average" in usual.counted
+    question = Question(epsilon=4.0, delta=1e-5, rounds=50, how=how, clients=21, sampled=4)  # type: ignore[arg-type]
+    worst, hidden = answers(question)
+    assert hidden.noise < worst.noise
     z = hidden.noise / (2 if how == "fixed" else 1)
     for change, keeps in ((1.0, True), (0.995, False)):
         if how == "poisson":
-            cost = pld.bound({Term("gaussian", z * change, "poisson", 0.2): 50}, 1e-5).epsilon
+            cost = pld.bound({Term("gaussian", z * change, "poisson", 4 / 21): 50}, 1e-5).epsilon
         else:
             term = Term("gaussian", z * change, "fixed_without_replacement", 0.2)
             cost = wor_pld.bound({term: 50}, 1e-5).epsilon
@@ -75,11 +87,96 @@ def test_hidden_participation_needs_less_noise_and_keeps_the_budget(how: str) ->
         ({"rate": 0.0}, "--rate must be above 0"),
         ({"per_round": 0}, "--per-round must be >= 1"),
         ({"epsilon": math.nan}, "--epsilon must be"),
+        ({"how": "fixed", "rate": 0.1}, "how many clients there are"),
+        ({"how": "fixed", "clients": 10}, "need each other"),
+        ({"sampled": 3}, "need each other"),
+        ({"clients": 10, "sampled": 11}, "more than --clients"),
+        ({"clients": 10, "sampled": 3, "rate": 0.1}, "contradicts"),
+        ({"clients": 1, "sampled": 1}, "--clients must be from 2"),
+        ({"clients": 10, "sampled": 0}, "--sampled must be"),
+        ({"contributors": 0}, "--contributors must be"),
+        ({"colluders": 0}, "--colluders must be"),
+        ({"rounds": 10**400}, "--rounds must be at most"),
+        ({"per_round": 10**400}, "--per-round must be at most"),
     ],
 )
 def test_a_question_without_sense_is_refused(wrong: dict[str, float], said: str) -> None:
     with pytest.raises(UserError, match=said):
         Question(**({"epsilon": 1.0} | wrong))  # type: ignore[arg-type]
+
+
+def as_the_run_writes_it(
+    tmp_path: Path, noise: float, rounds: int, law: Availability, clients: int
+) -> list[Release]:
+    """The ledger of central noise of that multiplier."""
+    log = Log(tmp_path / "run.jsonl")
+    noised = CentralDP(CentralDP.Config(clip_norm=1.0, noise_multiplier=noise))
+    model = {"w": torch.zeros(3)}
+    drawn = partial(law.sampling, clients=clients)
+    wire = Wire(Card(), Streams(1), [noised], None, log, sampling=drawn)
+    for t in range(rounds):
+        wire.average(t, model, model, 1, clients)
+        wire.end_round(t)
+    log.close()
+    return read(tmp_path / "run.jsonl")
+
+
+@pytest.mark.parametrize(
+    ("sampled", "clients", "rounds", "epsilon"),
+    [(3, 10, 50, 5.69), (1, 2, 3, 2.0), (9, 10, 4, 3.0), (10, 100, 30, 1.0)],
+)
+def test_noise_that_is_planned_for_a_fixed_number_costs_no_more_in_the_run(
+    tmp_path: Path, sampled: int, clients: int, rounds: int, epsilon: float
+) -> None:
+    """The ledger credits 3 of 9 others where 3 of 10 are drawn: 6.38 was spent of 5.69."""
+    question = Question(epsilon=epsilon, rounds=rounds, how="fixed", clients=clients, sampled=sampled)
+    law = Uniform(Uniform.Config(count=sampled))
+    noise = answers(question)[-1].noise
+    of = budgets(as_the_run_writes_it(tmp_path, noise, rounds, law, clients), AUTO, 1e-5)
+    public = next(b for b in of if b.observer == "public")
+    assert 0.99 * epsilon < public.epsilon_upper <= epsilon
+
+
+def test_noise_that_is_planned_for_coins_costs_no_more_in_the_run(tmp_path: Path) -> None:
+    noise = answers(Question(epsilon=4.0, rounds=20, clients=10, sampled=3))[-1].noise
+    law = Bernoulli(Bernoulli.Config(p=0.3))
+    of = budgets(as_the_run_writes_it(tmp_path, noise, 20, law, 10), AUTO, 1e-5)
+    assert 3.9 < next(b.epsilon_upper for b in of if b.observer == "public") <= 4.0
+
+
+@pytest.mark.parametrize(("contributors", "colluders"), [(2, 1), (3, 1), (10, 4)])
+def test_noise_that_is_planned_for_colluders_costs_no_more_in_the_run(
+    tmp_path: Path, contributors: int, colluders: int
+) -> None:
+    question = Question(epsilon=4.0, rounds=ROUNDS, contributors=contributors, colluders=colluders)
+    client, others = answers(question)
+    assert "colluder" in client.observer and client.noise > others.noise
+    for answer, observers in ((client, {"another client"}), (others, {"server", "public"})):
+        settings = {"contributors": contributors, "colluders": colluders, "noise_multiplier": answer.noise}
+        made = shares(tmp_path, contributors, **settings)  # type: ignore[arg-type]
+        spent_on = [b.epsilon_upper for b in budgets(made, AUTO, 1e-5) if b.observer in observers]
+        assert all(3.95 < e <= 4.0 for e in spent_on) and len(spent_on) == len(observers)
+        (tmp_path / f"ledger-{contributors}.jsonl").unlink()
+
+
+def test_a_plan_speaks_of_the_worst_client_only() -> None:
+    """Below "(3, 1e-5)-DP per client" stood the noise for one who takes part as often as the average."""
+    text = plan(Question(epsilon=3.0, rounds=10, rate=0.5))
+    assert "average" not in " ".join([*text.lines, *(cell for row in text.rows for cell in row)])
+
+
+@pytest.mark.parametrize("epsilon", [1e-300, 1e-12, 1e12, 1e300])
+@pytest.mark.parametrize("delta", [1e-300, 1e-5, 1 - 1e-16])
+@pytest.mark.parametrize("rounds", [1, 10**9])
+def test_extreme_plans_end_in_noise_that_suffices_or_in_a_sentence(
+    epsilon: float, delta: float, rounds: int
+) -> None:
+    try:
+        (found,) = answers(Question(epsilon=epsilon, delta=delta, rounds=rounds))
+    except UserError as refused:
+        assert "no noise can be computed" in str(refused) and refused.hint
+    else:
+        assert 0 < found.noise < math.inf and found.curve[rounds] <= epsilon
 
 
 def test_poisson_sampling_is_not_planned_for_replacement() -> None:
@@ -147,4 +244,4 @@ def test_a_run_without_releases_says_so_and_has_no_figure(tmp_path: Path) -> Non
     assert "ledger is empty" in text.lines[0]
     with pytest.raises(UserError, match="no curve"):
         text.draw(tmp_path / "x.svg")
-    assert plan(1.0, 1e-5, 3, 1.0, "poisson", 1, False).drawn is not None
+    assert plan(Question(epsilon=1.0, rounds=3)).drawn is not None

@@ -32,6 +32,15 @@ def test_a_claim_with_sampling_needs_no_unsampled_setting() -> None:
     assert rescored(beside).outcome is HOLDS
 
 
+@pytest.mark.parametrize(("rate", "count", "promised"), [(0.1, 100, 8.0), (0.01, 1000, 2.5)])
+def test_a_fixed_number_keeps_no_claim_of_zeroed_out_clients_that_another_client_s_opposite_breaks(
+    rate: float, count: int, promised: float
+) -> None:
+    fixed = {"noise": 1.0, "sensitivity": 1.0, "sampling": "fixed_without_replacement", "rate": rate}
+    found = rescored(made(adjacency="zero_out", releases={"all": count}, **of(promised, **fixed)))
+    assert found.outcome is REFUTED and "PLD, optimistic grid" in found.verdict
+
+
 def test_a_contradicted_assumption_refutes_only_with_a_setting_that_shows_it() -> None:
     seen = {"name": "participation is seen", "role": "actual", "noise": 2.0, "sensitivity": 1.0, "releases": 100}
     told = made(**of(0.5, **POISSON) | {"settings": [*of(1, **POISSON)["settings"], seen]})
@@ -97,3 +106,47 @@ def test_the_choice_among_runs_is_counted_or_contradicted() -> None:
         1.993091, rel=1e-5
     )
     assert found.outcome is UNDECIDED
+
+
+EXTREMES: list[dict[str, object]] = [
+    {"sampling": "poisson", "rate": 0.1, "noise": 1e300},
+    {"sampling": "poisson", "rate": 0.1, "noise": 1e-300},
+    {"sampling": "fixed_without_replacement", "rate": 0.1, "noise": 1e300},
+    {"sampling": "fixed_without_replacement", "rate": 0.1, "noise": 1e-300},
+    {"tuned": {"mean": 10}, "noise": 1e300},
+    {"mechanism": "laplace", "noise": 1e-300},
+    {"mechanism": "discrete_laplace", "noise": 1e300},
+    {"mechanism": "randomized_response", "noise": 1e-300},
+]
+
+
+@pytest.mark.parametrize("setting", EXTREMES)
+@pytest.mark.parametrize("delta", [0.0, 1e-300, 1e-5, 1.0])
+def test_extreme_numbers_end_in_a_verdict(setting: dict[str, object], delta: float) -> None:
+    found = rescored(made(**of(3.0, delta, **{"noise": 1.0, "sensitivity": 1.0} | setting)))
+    assert found.lower <= found.composed or found.outcome is UNDECIDED
+    assert "not published" not in found.verdict
+    if delta == 1:
+        assert found.outcome is HOLDS
+    elif str(setting["noise"]) == "1e-300":
+        assert found.outcome is not HOLDS
+
+
+SAMPLED: list[dict[str, object]] = [
+    {"sampling": "poisson", "rate": 0.1},
+    {"sampling": "fixed_without_replacement", "rate": 0.1},
+    {"sampling": "shuffle", "rate": 0.1},
+    {"tuned": {"mean": 10}},
+    {"shuffled": 1000},
+    {"tree": 100},
+]
+
+
+@pytest.mark.parametrize("setting", SAMPLED)
+@pytest.mark.parametrize("adjacency", ["add_or_remove_one", "zero_out", "replace_one"])
+def test_gaussian_noise_keeps_no_claim_at_delta_0(setting: dict[str, object], adjacency: str) -> None:
+    found = rescored(made(adjacency=adjacency, **of(3.0, 0.0, noise=1.0, sensitivity=1.0, **setting)))
+    assert found.outcome is REFUTED and "no finite epsilon at delta 0" in found.verdict
+    loose = {"noise": 1.0, "sensitivity": 1.0, "attained": False} | setting
+    open_ = rescored(made(adjacency=adjacency, **of(3.0, 0.0, **loose)))
+    assert open_.outcome is UNDECIDED and "state a delta above 0" in open_.verdict
