@@ -37,7 +37,7 @@ COMMANDS = (
     *(["budget", "."], ["show", "config.yaml"], ["plan", "config.yaml"], ["attack", "."], ["score", "."]),
     *(["report", "."], ["run", "."], ["list", "methods"], ["doctor"], ["run", "config.yaml", "--out", "new"]),
 )
-QUICK = COMMANDS[:2]  # both start interpreters
+QUICK = COMMANDS[:1]  # starts interpreters
 PLAIN = {name: value for name, value in os.environ.items() if name != "PYTHONSAFEPATH"}
 
 

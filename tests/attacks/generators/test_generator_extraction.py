@@ -67,6 +67,7 @@ def test_twenty_memorised_images_are_extracted_and_counted() -> None:
     assert planted.interval is not None and planted.interval[0] > 0.6
 
 
+@pytest.mark.nightly
 def test_nothing_is_extracted_from_untrained_weights_or_of_unseen_images() -> None:
     rate = one(judged(0), "extracted_at_fpr_0.01")
     assert rate.interval is not None and rate.interval[0] <= 0.01

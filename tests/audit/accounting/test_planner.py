@@ -121,6 +121,7 @@ def as_the_run_writes_it(
     return read(tmp_path / "run.jsonl")
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(
     ("sampled", "clients", "rounds", "epsilon"),
     [(3, 10, 50, 5.69), (1, 2, 3, 2.0), (9, 10, 4, 3.0), (10, 100, 30, 1.0)],

@@ -108,6 +108,7 @@ def own_pld(z: float, rate: float, count: int, with_it: float, without: float) -
     return float(brentq(lambda e: (shares * -np.expm1(np.minimum(e - losses, 0))).sum() - 1e-5, 0, 60))
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     ("noise", "rate", "count", "least"), [(1.0, 0.1, 100, 17.3), (1.0, 0.01, 1000, 10.2), (2.0, 0.5, 10, 4.9)]
 )
@@ -124,6 +125,7 @@ def test_where_a_fixed_number_is_drawn_a_unit_zeroed_out_is_between_its_pair_and
     assert found.upper == min(replaced, in_full)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(("rate", "count"), [(0.1, 100), (0.5, 4), (0.9, 1)])
 def test_where_a_fixed_number_is_drawn_removing_a_unit_reaches_what_replacing_it_costs(
     rate: float, count: int

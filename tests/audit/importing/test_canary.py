@@ -12,6 +12,7 @@ from fedaudit.reports.imported import Imported
 from fedaudit.reports.result import AuditResult
 from tests.audit.importing.theirs import DIGITS, METHOD, brought, check, write_truth
 
+pytestmark = pytest.mark.nightly  # one import with plays, attacks and a report
 CANARY = Path(__file__).parent / "canary"  # examples/flower with digits_app.canary, nine nodes, two rounds
 NODE = "12632697272243193650"
 
