@@ -19,6 +19,7 @@ FOLDERS = ("fl", "attacks", "audit", "reports")
 SECONDS = 45  # of the processor, with all processes that the tests of a file start
 QUICK = "not nightly"  # what `make test` selects
 
+BEGAN = pytest.StashKey[float]()  # seconds of the processor when a test began
 _spent: Counter[str] = Counter()
 
 
@@ -39,12 +40,11 @@ sys.meta_path.insert(0, RefuseBareNames())
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark the cases nightly that a test's sample leaves out."""
-    cases: dict[str, list[pytest.Item]] = {}
+    cases: dict[tuple[str, int], list[pytest.Item]] = {}
     for item in items:
-        if item.get_closest_marker("sample"):
-            cases.setdefault(item.nodeid.partition("[")[0], []).append(item)
-    for group in cases.values():
-        (count,) = group[0].iter_markers("sample").__next__().args
+        if mark := item.get_closest_marker("sample"):
+            cases.setdefault((item.nodeid.partition("[")[0], mark.args[0]), []).append(item)
+    for (_, count), group in cases.items():
         for item in order_evenly(group)[count:]:
             item.add_marker(pytest.mark.nightly)
 
@@ -66,12 +66,8 @@ def processor_seconds() -> float:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
-    began = processor_seconds()
-    item.stash[BEGAN] = began
+    item.stash[BEGAN] = processor_seconds()
     return (yield)
-
-
-BEGAN = pytest.StashKey[float]()
 
 
 @pytest.hookimpl(wrapper=True)
@@ -83,9 +79,8 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
-    _spent[report.location[0]] += (
-        dict(report.user_properties).get("processor", 0.0) if report.when == "teardown" else 0
-    )
+    if report.when == "teardown":
+        _spent[report.location[0]] += dict(report.user_properties).get("processor", 0.0)
 
 
 def slow_files() -> list[str]:

@@ -24,10 +24,5 @@ def eager(optimiser: type[O]) -> type[O]:
 def _derive(optimiser: Any) -> Any:
     members: dict[str, Any] = {name: unwrap(getattr(optimiser, name)) for name in WRAPPED}
     if optimiser is not torch.optim.LBFGS:  # whose step is not wrapped, and evaluates the loss with gradients
-        members["step"] = _without_graph(unwrap(optimiser.step))
+        members["step"] = torch.no_grad()(unwrap(optimiser.step))  # a closure turns gradients on again by itself
     return type(optimiser.__name__, (optimiser,), members)
-
-
-def _without_graph(step: Any) -> Any:
-    """A step during which autograd records nothing; a closure is evaluated with gradients by the step itself."""
-    return torch.no_grad()(step)
