@@ -1,10 +1,12 @@
 """How many malicious clients a rule assumes: a number, or a share of the clients that are heard in a round."""
 
+from dataclasses import dataclass
 from math import ceil
 from typing import Annotated
 
 from pydantic import Field
 
+from fedaudit.fl.aggregation.aggregator import RowRule
 from fedaudit.fl.runtime.ranges import AtLeastZero
 
 Assumed = Annotated[
@@ -21,3 +23,14 @@ def count_assumed(f: float, heard: int) -> int:
 def need_majority(f: float, heard: int) -> int:
     """The fewest uploads of which those assumed malicious are less than half."""
     return 2 * count_assumed(f, heard) + 1
+
+
+class AssumingRule(RowRule):
+    """A rule that assumes f of a round's clients to be malicious, and that these are less than half at most."""
+
+    @dataclass(frozen=True, kw_only=True)
+    class Config(RowRule.Config):
+        f: Assumed = 1
+
+    def needs(self, heard: int) -> int:
+        return need_majority(self.config.f, heard)

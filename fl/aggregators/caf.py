@@ -13,26 +13,18 @@ good. With f = 0 it is the plain mean.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from fedaudit.fl.aggregation.aggregator import Combined, Context, RowRule
-from fedaudit.fl.aggregators._assumed import Assumed, count_assumed, need_majority
+from fedaudit.fl.aggregation.aggregator import Combined, Context
+from fedaudit.fl.aggregators._assumed import AssumingRule, count_assumed
 from fedaudit.fl.aggregators._rows import gram, mean_of, weighted
 
 
-class CAF(RowRule):
+class CAF(AssumingRule):
     title = "Covariance-bound agnostic filter"
     source = "arXiv:2505.01874, Alg. 2"
-
-    @dataclass(frozen=True, kw_only=True)
-    class Config(RowRule.Config):
-        f: Assumed = 1
-
-    def needs(self, heard: int) -> int:
-        return need_majority(self.config.f, heard)
 
     def combine(self, rows: Tensor, weights: Tensor, clients: Sequence[int], context: Context) -> Combined:
         n = len(rows)

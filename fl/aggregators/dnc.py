@@ -14,19 +14,18 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from fedaudit.fl.aggregation.aggregator import Combined, Context, RowRule
-from fedaudit.fl.aggregators._assumed import Assumed, count_assumed, need_majority
+from fedaudit.fl.aggregation.aggregator import Combined, Context
+from fedaudit.fl.aggregators._assumed import AssumingRule, count_assumed, need_majority
 from fedaudit.fl.aggregators._rows import mean_of
 from fedaudit.fl.runtime.ranges import AtLeastOne, Positive, PositiveShare
 
 
-class DnC(RowRule):
+class DnC(AssumingRule):
     title = "Divide and conquer"
     source = "NDSS 2021, Alg. 2"
 
     @dataclass(frozen=True, kw_only=True)
-    class Config(RowRule.Config):
-        f: Assumed = 1
+    class Config(AssumingRule.Config):
         rounds: Annotated[AtLeastOne, Field(description="times that coordinates are drawn")] = 5
         coordinates: Annotated[PositiveShare, Field(description="share of the coordinates that is drawn")] = 0.2
         leave: Annotated[Positive, Field(description="uploads left out each time, over f")] = 1.0

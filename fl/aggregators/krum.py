@@ -7,15 +7,15 @@ from typing import Annotated
 from pydantic import Field
 from torch import Tensor
 
-from fedaudit.fl.aggregation.aggregator import Combined, Context, RowRule
-from fedaudit.fl.aggregators._assumed import Assumed, count_assumed, need_majority
+from fedaudit.fl.aggregation.aggregator import Combined, Context
+from fedaudit.fl.aggregators._assumed import AssumingRule, count_assumed, need_majority
 from fedaudit.fl.aggregators._rows import Block, by_columns, mean_of, nearest, scores, squared
 from fedaudit.fl.runtime.ranges import AtLeastOne
 
 PLUGINS = ("bulyan", "krum", "multi_krum")
 
 
-class Krum(RowRule):
+class Krum(AssumingRule):
     """Krum: the one upload that is nearest to the others becomes the model's change.
 
     Blanchard, El Mhamdi, Guerraoui, Stainer. Machine Learning with Adversaries: Byzantine Tolerant Gradient
@@ -31,10 +31,6 @@ class Krum(RowRule):
     title = "Krum"
     source = "arXiv:1703.02757, sec. 4"
 
-    @dataclass(frozen=True, kw_only=True)
-    class Config(RowRule.Config):
-        f: Assumed = 1
-
     def needs(self, heard: int) -> int:
         return need_krum(self.config.f, heard)
 
@@ -43,7 +39,7 @@ class Krum(RowRule):
         return Combined(change=rows[chosen].double(), kept={clients[chosen]: 1.0})
 
 
-class MultiKrum(RowRule):
+class MultiKrum(AssumingRule):
     """Multi-Krum: the plain mean of the m uploads that are nearest to the others.
 
     Blanchard, El Mhamdi, Guerraoui, Stainer. NeurIPS 2017. arXiv:1703.02757, sec. 5: the m lowest scores of
@@ -54,8 +50,7 @@ class MultiKrum(RowRule):
     source = "arXiv:1703.02757, sec. 5"
 
     @dataclass(frozen=True, kw_only=True)
-    class Config(RowRule.Config):
-        f: Assumed = 1
+    class Config(AssumingRule.Config):
         m: Annotated[AtLeastOne | None, Field(description="uploads that are averaged; null is all but f")] = None
 
     def needs(self, heard: int) -> int:
@@ -68,7 +63,7 @@ class MultiKrum(RowRule):
         return Combined(change=mean_of(rows, chosen), kept={clients[i]: 1.0 for i in chosen})
 
 
-class Bulyan(RowRule):
+class Bulyan(AssumingRule):
     """Bulyan: Krum chooses one upload after the other, and each weight is averaged over those near the median.
 
     El Mhamdi, Guerraoui, Rouault. The Hidden Vulnerability of Distributed Learning in Byzantium. ICML 2018.
@@ -81,10 +76,6 @@ class Bulyan(RowRule):
 
     title = "Bulyan"
     source = "arXiv:1802.07927, sec. 4"
-
-    @dataclass(frozen=True, kw_only=True)
-    class Config(RowRule.Config):
-        f: Assumed = 1
 
     def needs(self, heard: int) -> int:
         return 4 * count_assumed(self.config.f, heard) + 3

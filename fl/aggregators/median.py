@@ -1,12 +1,11 @@
 """Coordinate-wise rules: of each weight of the model, the middle of what the clients sent."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from torch import Tensor
 
 from fedaudit.fl.aggregation.aggregator import Combined, Context, RowRule
-from fedaudit.fl.aggregators._assumed import Assumed, count_assumed, need_majority
+from fedaudit.fl.aggregators._assumed import AssumingRule, count_assumed
 from fedaudit.fl.aggregators._rows import Block, by_columns, median, nearest, ordered, total
 
 PLUGINS = ("mean_around_median", "median", "trimmed_mean")
@@ -28,7 +27,7 @@ class Median(RowRule):
         return Combined(change=median(rows), kept=dict.fromkeys(clients, 1.0))
 
 
-class TrimmedMean(RowRule):
+class TrimmedMean(AssumingRule):
     """Trimmed mean: of each weight the f largest and the f smallest values are left out, the others averaged.
 
     Yin, Chen, Ramchandran, Bartlett. ICML 2018. arXiv:1803.01498, Algorithm 1, option II, with beta = f / n.
@@ -38,13 +37,6 @@ class TrimmedMean(RowRule):
     title = "Trimmed mean"
     source = "arXiv:1803.01498, Alg. 1"
     by_class = True
-
-    @dataclass(frozen=True, kw_only=True)
-    class Config(RowRule.Config):
-        f: Assumed = 1
-
-    def needs(self, heard: int) -> int:
-        return need_majority(self.config.f, heard)
 
     def combine(self, rows: Tensor, weights: Tensor, clients: Sequence[int], context: Context) -> Combined:
         n = len(rows)
@@ -58,7 +50,7 @@ class TrimmedMean(RowRule):
         return Combined(change=by_columns(rows, trimmed), kept=dict.fromkeys(clients, 1.0))
 
 
-class MeanAroundMedian(RowRule):
+class MeanAroundMedian(AssumingRule):
     """Mean around the median: of each weight, the mean of the n - f values that are nearest to their median.
 
     Xie, Koyejo, Gupta. Generalized Byzantine-tolerant SGD. 2018. arXiv:1802.10116, sec. 3.2 (MeaMed). Takes no
@@ -68,13 +60,6 @@ class MeanAroundMedian(RowRule):
     title = "Mean around the median"
     source = "arXiv:1802.10116, sec. 3.2"
     by_class = True
-
-    @dataclass(frozen=True, kw_only=True)
-    class Config(RowRule.Config):
-        f: Assumed = 1
-
-    def needs(self, heard: int) -> int:
-        return need_majority(self.config.f, heard)
 
     def combine(self, rows: Tensor, weights: Tensor, clients: Sequence[int], context: Context) -> Combined:
         most = len(rows) - count_assumed(self.config.f, len(rows))

@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 from pydantic import Field
 from torch import Tensor
 
-from fedaudit.fl.aggregation.aggregator import Combined, Context, RowRule
-from fedaudit.fl.aggregators._assumed import Assumed, count_assumed, need_majority
+from fedaudit.fl.aggregation.aggregator import Combined, Context
+from fedaudit.fl.aggregators._assumed import AssumingRule, count_assumed
 from fedaudit.fl.aggregators._rows import mean_of, scores, squared
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.ranges import AtLeastZero
@@ -20,7 +20,7 @@ PLUGINS = ("mda", "monna")
 MOST_ASSUMED = 12  # 2^f ways to leave out f uploads are tried
 
 
-class MDA(RowRule):
+class MDA(AssumingRule):
     """Minimum diameter averaging: the mean of the n - f uploads that lie closest together.
 
     El Mhamdi, Guerraoui, Guirguis, Hoang, Rouault. Genuinely Distributed Byzantine Machine Learning. PODC 2020.
@@ -31,13 +31,6 @@ class MDA(RowRule):
 
     title = "Minimum diameter averaging"
     source = "arXiv:1905.03853, sec. 3.2"
-
-    @dataclass(frozen=True, kw_only=True)
-    class Config(RowRule.Config):
-        f: Assumed = 1
-
-    def needs(self, heard: int) -> int:
-        return need_majority(self.config.f, heard)
 
     def combine(self, rows: Tensor, weights: Tensor, clients: Sequence[int], context: Context) -> Combined:
         f = count_assumed(self.config.f, len(rows))
@@ -92,7 +85,7 @@ def _can_leave_out(far: NDArray[np.bool_], members: Iterable[int], count: int) -
     return _can_leave_out(far, without, count - 1) or _can_leave_out(far, beside, count - int(degrees[worst]))
 
 
-class MoNNA(RowRule):
+class MoNNA(AssumingRule):
     """MoNNA: the mean of the n - f uploads nearest to that of a client which is trusted.
 
     Farhadkhani, Guerraoui, Gupta, Hoang, Pinot, Stephan. Robust Collaborative Learning with Linear Gradient
@@ -105,12 +98,8 @@ class MoNNA(RowRule):
     source = "arXiv:2209.10931, Alg. 2"
 
     @dataclass(frozen=True, kw_only=True)
-    class Config(RowRule.Config):
-        f: Assumed = 1
+    class Config(AssumingRule.Config):
         trusted: Annotated[AtLeastZero, Field(description="number of the client whose uploads are trusted")] = 0
-
-    def needs(self, heard: int) -> int:
-        return need_majority(self.config.f, heard)
 
     def combine(self, rows: Tensor, weights: Tensor, clients: Sequence[int], context: Context) -> Combined:
         f, distances, there = count_assumed(self.config.f, len(rows)), squared(rows), list(clients)

@@ -9,7 +9,7 @@ from pydantic import Field
 from torch import Tensor
 
 from fedaudit.fl.aggregation.aggregator import Combined, Context, RowRule
-from fedaudit.fl.aggregators._assumed import Assumed, count_assumed, need_majority
+from fedaudit.fl.aggregators._assumed import AssumingRule, count_assumed, need_majority
 from fedaudit.fl.aggregators._rows import mixed, squared
 from fedaudit.fl.aggregators._wrapped import Inner, inner
 from fedaudit.fl.runtime.ranges import AtLeastOne
@@ -53,7 +53,7 @@ class Bucketing(RowRule):
         return Combined(change=found.change, kept=kept, state=found.state)
 
 
-class NNM(RowRule):
+class NNM(AssumingRule):
     """Nearest-neighbour mixing: every upload is replaced by the mean of the n - f nearest to it, then a
     rule follows.
 
@@ -66,8 +66,7 @@ class NNM(RowRule):
     source = "arXiv:2302.01772, Alg. 2"
 
     @dataclass(frozen=True, kw_only=True)
-    class Config(RowRule.Config):
-        f: Assumed = 1
+    class Config(AssumingRule.Config):
         rule: Inner = "trimmed_mean"
 
         def __post_init__(self) -> None:
