@@ -14,10 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedaudit.attacks.evidence import Assertion, Evidence, Gallery, Series
+from fedaudit.attacks.people import People
 from fedaudit.fl.artifact import Artifact
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.runtime.plugin import Plugin
-from fedaudit.fl.threats.threat import Goal, ThreatModel
+from fedaudit.fl.threats.threat import Aim, ThreatModel
 
 Floats = NDArray[np.floating[Any]]
 # Named arrays; the attack's docstring says which. A claim that is a rule rather than an answer
@@ -70,7 +71,7 @@ class Card:
 
     title: str
     source: str  # paper and algorithm number
-    goal: Goal
+    aim: Aim
     threat: ThreatModel
     requires: tuple[Kind, ...]  # needs all of these to be visible
     learns: str  # what the adversary gets if it works, in words of the reader
@@ -232,6 +233,9 @@ class Truth(Protocol):
     # training images of that class behind it, [n, C, H, W]: those of the clients heard for it
     def members(self, artifact: str, label: int) -> Floats: ...
 
+    # who they are: client -> rows, [n] in all, in the order of members(); the auditor's own are client -1
+    def people(self, artifact: str, label: int) -> Mapping[int, NDArray[np.int64]]: ...
+
     # the clients that a recorded one is made of, heard for it where the server made it; nobody for a replayed one
     def heard(self, artifact: str) -> frozenset[int]: ...
 
@@ -259,6 +263,10 @@ class Attack(Plugin):
     @abstractmethod
     def measure(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[Evidence]:
         """The claim against the truth and against every blind baseline, with intervals."""
+
+    def count_people(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> People | None:
+        """Whom the claim hits, person by person; None by default: the attack bounds no harm to people."""
+        return None
 
     def assertions(self, claim: Claim, classes: Sequence[str]) -> list[Assertion]:
         """The claim in words, client by client; `classes` are their names. None by default: images and rules that

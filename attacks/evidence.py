@@ -12,6 +12,7 @@ from fedaudit.attacks.measure import named
 
 # What stands under "origin" in a condition, besides "recorded": messages that a client of the auditor sent
 REPLAYED = "replayed"
+UNPROTECTED = "replayed, without the protections"  # shows whether an attack works at all
 WHOLE = "replayed, all of the cell"  # of the very examples behind a recorded message
 
 

@@ -26,7 +26,7 @@ from fedaudit.attacks.evaluation.judging import Judge
 from fedaudit.attacks.evaluation.trials import median_size, size_range
 from fedaudit.attacks.evidence import Baseline, Evidence
 from fedaudit.fl.artifact import Artifact
-from fedaudit.fl.threats.threat import Goal, Position, ThreatModel
+from fedaudit.fl.threats.threat import Aim, Position, ThreatModel
 
 Floats = NDArray[np.floating[Any]]
 
@@ -43,7 +43,7 @@ class CondensedClass(Attack):
     card = Card(
         title="Class recognised in condensed images",
         source="independent classifier, for the visual claim of FedDC",
-        goal=Goal.INFERENCE,
+        aim=Aim.ATTRIBUTE,
         threat=ThreatModel(position=Position.SERVER, knows=frozenset({"auxiliary_data"})),
         requires=REQUIRES,
         aids=AIDS,

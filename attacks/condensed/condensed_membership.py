@@ -25,7 +25,7 @@ from fedaudit.attacks.evidence import Evidence, Series
 from fedaudit.attacks.prototypes._tracing import OTHER, trace_members
 from fedaudit.fl.artifact import Artifact
 from fedaudit.fl.runtime.ranges import AtLeastOne
-from fedaudit.fl.threats.threat import Goal, Position, ThreatModel
+from fedaudit.fl.threats.threat import Aim, Position, ThreatModel
 
 Floats = NDArray[np.floating[Any]]
 
@@ -42,7 +42,7 @@ class CondensedMembership(Attack):
     card = Card(
         title="Membership from condensed images",
         source="nearest neighbour, after arXiv:2206.00240",
-        goal=Goal.MEMBERSHIP,
+        aim=Aim.MEMBERSHIP,
         threat=ThreatModel(position=Position.SERVER),
         requires=REQUIRES,
         aids=AIDS,

@@ -37,7 +37,7 @@ from fedaudit.attacks.prototypes._evidence import judge_images
 from fedaudit.attacks.prototypes._trials import PrototypeBucket, make_buckets
 from fedaudit.fl.artifact import Artifact
 from fedaudit.fl.runtime.ranges import AtLeastOne
-from fedaudit.fl.threats.threat import Goal, Position, ThreatModel
+from fedaudit.fl.threats.threat import Aim, Position, ThreatModel
 
 Floats = NDArray[np.floating[Any]]
 COPY = 0.9  # a correlation that condensation from noise seldom reaches
@@ -47,7 +47,7 @@ class CondensedRecovery(Attack):
     card = Card(
         title="Images recovered from condensed images",
         source="nearest neighbour, after arXiv:2206.00240",
-        goal=Goal.RECONSTRUCTION,
+        aim=Aim.RECONSTRUCTION,
         threat=ThreatModel(position=Position.SERVER, knows=frozenset({"auxiliary_data"})),
         requires=REQUIRES,
         aids=AIDS,

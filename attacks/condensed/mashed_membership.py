@@ -28,7 +28,7 @@ from fedaudit.attacks.evaluation.images import Pool, fingerprints
 from fedaudit.attacks.evidence import Evidence, Series
 from fedaudit.fl.artifact import Artifact
 from fedaudit.fl.kinds import Kind
-from fedaudit.fl.threats.threat import Goal, Position, ThreatModel
+from fedaudit.fl.threats.threat import Aim, Position, ThreatModel
 
 Floats = NDArray[np.floating[Any]]
 
@@ -61,7 +61,7 @@ class MashedMembership(Attack):
     card = Card(
         title="Membership from examples or their averages",
         source="nearest mean; means as in arXiv:2107.00233",
-        goal=Goal.MEMBERSHIP,
+        aim=Aim.MEMBERSHIP,
         threat=ThreatModel(position=Position.SERVER),
         requires=(),
         also_reads=(Kind.MASHED_BATCH, Kind.SEED_SAMPLES),

@@ -46,7 +46,7 @@ from fedaudit.fl.artifact import Artifact, Channel, Party, Role
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.ranges import Amount, AtLeastOne
-from fedaudit.fl.threats.threat import Goal, Position, ThreatModel
+from fedaudit.fl.threats.threat import Aim, Position, ThreatModel
 
 Values = NDArray[np.float64]
 _WITH_TOTAL = (Kind.CLASS_VOLUME, Kind.NOISED_LABEL_DIST)  # read with the number of examples sent beside
@@ -57,7 +57,7 @@ class CountRecovery(Attack):
     card = Card(
         title="Class counts read from messages",
         source="the counts of ReBaFL (Alg. 1), Seol & Kim (Alg. 2) and GANDALF (Alg. 1), as sent",
-        goal=Goal.INFERENCE,
+        aim=Aim.ATTRIBUTE,
         threat=ThreatModel(position=Position.SERVER),
         requires=(),
         also_reads=(

@@ -25,14 +25,14 @@ from fedaudit.attacks.generators._handed import newest, objects, trained_by, upl
 from fedaudit.fl.artifact import Artifact
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.runtime.ranges import AtLeastOne
-from fedaudit.fl.threats.threat import Goal, Position, ThreatModel
+from fedaudit.fl.threats.threat import Aim, Position, ThreatModel
 
 Floats = NDArray[np.floating[Any]]
 SCORES = ("calibrated", "distance")
 CARD = Card(
     title="Membership from generators",
     source="",
-    goal=Goal.MEMBERSHIP,
+    aim=Aim.MEMBERSHIP,
     threat=ThreatModel(position=Position.SERVER, knows=frozenset({"architecture", "auxiliary_data"})),
     requires=(Kind.GAN_G,),
     also_reads=(Kind.GROUP_MAP,),

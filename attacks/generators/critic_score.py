@@ -33,7 +33,7 @@ from fedaudit.attacks.generators._handed import newest, objects, relayed
 from fedaudit.fl.artifact import Artifact
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.runtime.ranges import AtLeastOne
-from fedaudit.fl.threats.threat import Goal, Position, ThreatModel
+from fedaudit.fl.threats.threat import Aim, Position, ThreatModel
 
 Scorer = Callable[[Images], NDArray[Any]]
 HOPS = {"trained last": "sender", "trained before": "before"}
@@ -43,7 +43,7 @@ class CriticScore(Attack):
     card = Card(
         title="Membership from a critic (LOGAN)",
         source="arXiv:1705.07663, sec. 4.1",
-        goal=Goal.MEMBERSHIP,
+        aim=Aim.MEMBERSHIP,
         threat=ThreatModel(position=Position.NEXT_CLIENT, knows=frozenset({"architecture", "auxiliary_data"})),
         requires=(Kind.GAN_D,),
         learns="whether a given image was among those a client trained the critic on",

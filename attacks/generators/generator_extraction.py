@@ -33,7 +33,7 @@ from fedaudit.attacks.generators._copies import APART, COPY, Copies, copies, dra
 from fedaudit.attacks.generators._membership import CARD, Pairs
 from fedaudit.attacks.generators.generator_distance import GeneratorDistance, Made
 from fedaudit.fl.runtime.ranges import AtLeastOne
-from fedaudit.fl.threats.threat import Goal
+from fedaudit.fl.threats.threat import Aim
 
 RATE = 0.01  # of held-out images that count as extracted
 _SHOWN = 8
@@ -44,7 +44,7 @@ class GeneratorExtraction(GeneratorDistance):
         CARD,
         title="Training images that a generator draws again",
         source="arXiv:2301.13188, sec. 5.1",
-        goal=Goal.RECONSTRUCTION,
+        aim=Aim.REGURGITATION,
         learns="training images themselves: some of what the generator makes is a copy of one",
         does_not_show="copies of images beyond those compared, one or two copies that are not exact, shifted or "
         "recoloured copies, and what more generated images would hold; it is no proof of privacy",

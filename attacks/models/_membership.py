@@ -20,12 +20,12 @@ from fedaudit.attacks.models._trials import make_buckets, name_bucket
 from fedaudit.fl.artifact import Artifact
 from fedaudit.fl.kinds import UPDATES, Kind
 from fedaudit.fl.runtime.ranges import AtLeastOne
-from fedaudit.fl.threats.threat import Goal, Position, ThreatModel
+from fedaudit.fl.threats.threat import Aim, Position, ThreatModel
 
 CARD = Card(
     title="Membership from models",
     source="",
-    goal=Goal.MEMBERSHIP,
+    aim=Aim.MEMBERSHIP,
     threat=ThreatModel(position=Position.SERVER, knows=frozenset({"architecture"})),
     requires=(Kind.GLOBAL_MODEL,),
     also_reads=(*UPDATES, Kind.NORMALIZED_DELTA, Kind.NUM_STEPS),

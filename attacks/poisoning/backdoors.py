@@ -32,6 +32,7 @@ from fedaudit.fl.threats.adversary import (
     Params,
     Reply,
 )
+from fedaudit.fl.threats.threat import Aim
 
 PLUGINS = ("backdoor", "model_replacement", "neurotoxin")
 
@@ -127,6 +128,7 @@ class Backdoor(Backdoors):
 
     card = Card(
         title="Backdoor",
+        aim=Aim.BACKDOOR,
         source="arXiv:1807.00459",
         does="makes the model give the attacker's answer to any image with the trigger",
         remedy="use a rule that selects or takes medians; bounds on norms leave a part of the backdoor",
@@ -171,6 +173,7 @@ class ModelReplacement(Backdoors):
 
     card = Card(
         title="Model replacement",
+        aim=Aim.BACKDOOR,
         source="arXiv:1807.00459, eq. 3",
         does="puts the attacker's model with its backdoor in the place of everybody's",
         remedy="bound the norm of updates, and use a rule that selects or takes medians",
@@ -209,6 +212,7 @@ class Neurotoxin(Backdoors):
 
     card = Card(
         title="Neurotoxin",
+        aim=Aim.BACKDOOR,
         source="arXiv:2206.10341, Alg. 1",
         does="leaves a backdoor that lasts after the attacker has gone",
         remedy="use a rule that selects or takes medians, and train on without the clients in doubt",

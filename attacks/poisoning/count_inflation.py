@@ -15,6 +15,7 @@ from torch import Tensor
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.runtime.ranges import Positive
 from fedaudit.fl.threats.adversary import Adversary, Card, Client, Message, Reply
+from fedaudit.fl.threats.threat import Aim
 
 COUNTS = (Kind.NUM_EXAMPLES, Kind.PROTO_COUNTS, Kind.CLASS_VOLUME, Kind.LABEL_COUNTS)
 ARRAYS = ("count", "counts")
@@ -23,6 +24,7 @@ ARRAYS = ("count", "counts")
 class CountInflation(Adversary):
     card = Card(
         title="Inflated counts",
+        aim=Aim.INTEGRITY,
         source="this project",
         does="makes the shared model that of one client, by what it claims to hold",
         remedy="cap the counts that clients claim: aggregator: capped_mean, or weigh clients alike",

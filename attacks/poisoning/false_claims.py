@@ -15,6 +15,7 @@ from pydantic import Field
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.runtime.ranges import Amount
 from fedaudit.fl.threats.adversary import Adversary, Card, Client, Message, Reply
+from fedaudit.fl.threats.threat import Aim
 
 STATED = {Kind.LOCAL_LOSS: ("loss",), Kind.NUM_STEPS: ("steps", "norm")}  # the arrays that are multiplied
 
@@ -22,6 +23,7 @@ STATED = {Kind.LOCAL_LOSS: ("loss",), Kind.NUM_STEPS: ("steps", "norm")}  # the 
 class FalseClaims(Adversary):
     card = Card(
         title="False claims of losses, steps and times",
+        aim=Aim.INTEGRITY,
         source="this project",
         does="has the server choose or weigh the attacker by what it says of itself",
         remedy="choose and weigh clients by nothing that only they know, or cap what they state",

@@ -15,11 +15,13 @@ from pydantic import Field
 from fedaudit.attacks.poisoning._updates import KINDS, changes, forged, shaped, vector
 from fedaudit.fl.runtime.ranges import Amount
 from fedaudit.fl.threats.adversary import Adversary, Card, Client, Message, Payload, Reply
+from fedaudit.fl.threats.threat import Aim
 
 
 class FreeRider(Adversary):
     card = Card(
         title="Free rider",
+        aim=Aim.INTEGRITY,
         source="arXiv:1911.12560",
         does="gets the model without contributing, and slows training down for the others",
         remedy="compare what clients send over the rounds; weigh no claim of examples without a cap",

@@ -11,6 +11,7 @@ from fedaudit.attacks.poisoning._updates import KINDS, OMNISCIENT, Crowd, gather
 from fedaudit.attacks.poisoning.backdoors import Backdoors
 from fedaudit.fl.runtime.ranges import Amount, Positive
 from fedaudit.fl.threats.adversary import Card, Client, Colluded, Constants, Loss, Meeting, Params
+from fedaudit.fl.threats.threat import Aim
 
 PLUGINS = ("alternating_minimisation", "three_d_fed")
 
@@ -27,6 +28,7 @@ class AlternatingMinimisation(Backdoors):
 
     card = Card(
         title="Alternating minimisation",
+        aim=Aim.BACKDOOR,
         source="arXiv:1811.12470, sec. 3.3",
         does="plants a backdoor by an update that is accurate and near to the last change of the model",
         remedy="use a rule that selects or takes medians; checks of accuracy and distance do not see it",
@@ -67,6 +69,7 @@ class ThreeDFed(Backdoors):
 
     card = Card(
         title="3DFed",
+        aim=Aim.BACKDOOR,
         source="IEEE S&P 2023, sec. V",
         does="plants a backdoor by updates that are as long, and as far apart, as honest ones",
         remedy="use a rule that takes medians; clustering and bounds on norms do not see it",

@@ -23,7 +23,7 @@ from fedaudit.fl.kinds import Kind
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.ranges import AtLeastZero, Positive
 from fedaudit.fl.threats.adversary import Adversary, Card, Message, Payload
-from fedaudit.fl.threats.threat import Conduct, Goal, Position, ThreatModel
+from fedaudit.fl.threats.threat import Aim, Conduct, Position, ThreatModel
 
 
 class Imprint(Adversary):
@@ -34,7 +34,7 @@ class Imprint(Adversary):
         remedy="aggregate securely over many clients, let clients refuse models whose rows are alike, or train "
         "with dp_sgd",
         threat=ThreatModel(position=Position.SERVER, conduct=Conduct.MALICIOUS),
-        goal=Goal.RECONSTRUCTION,
+        aim=Aim.RECONSTRUCTION,
     )
 
     @dataclass(frozen=True, kw_only=True)

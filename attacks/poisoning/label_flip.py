@@ -12,11 +12,13 @@ from pydantic import Field
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.ranges import AtLeastZero
 from fedaudit.fl.threats.adversary import Adversary, Card, Client
+from fedaudit.fl.threats.threat import Aim
 
 
 class LabelFlip(Adversary):
     card = Card(
         title="Label flip",
+        aim=Aim.TARGETED,
         source="arXiv:2007.08432",
         does="teaches the model to take classes for one another",
         remedy="use a robust rule, and compare accuracy class by class",

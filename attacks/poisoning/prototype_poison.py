@@ -15,11 +15,13 @@ from torch import Tensor
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.runtime.ranges import Positive
 from fedaudit.fl.threats.adversary import Adversary, Card, Client, Message, Payload, Reply
+from fedaudit.fl.threats.threat import Aim
 
 
 class PrototypePoison(Adversary):
     card = Card(
         title="Poisoned prototypes",
+        aim=Aim.TARGETED,
         source="after arXiv:2509.12964",
         does="teaches the last layer of all clients wrong features of the classes they lack",
         remedy="take prototypes by capped_mean or median, so that no claimed count decides",

@@ -20,6 +20,7 @@ from torch import Tensor
 from fedaudit.attacks.poisoning.backdoors import Backdoors
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.threats.adversary import Adversary, Card, Client, Loss, Message, Payload, Reply
+from fedaudit.fl.threats.threat import Aim
 
 HANDED = (Kind.GAN_G, Kind.GAN_D, Kind.RELAY_MODEL)
 
@@ -27,6 +28,7 @@ HANDED = (Kind.GAN_G, Kind.GAN_D, Kind.RELAY_MODEL)
 class RelayPoison(Backdoors):
     card = Card(
         title="Poisoned relay",
+        aim=Aim.BACKDOOR,
         source="this project",
         does="makes every client behind it in the relay train on what the attacker wants",
         remedy="let the server compare what a relay returns with what it was sent, or average several",

@@ -38,7 +38,7 @@ from fedaudit.fl.artifact import Artifact
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.ranges import AtLeastOne
-from fedaudit.fl.threats.threat import Goal, Position, ThreatModel
+from fedaudit.fl.threats.threat import Aim, Position, ThreatModel
 
 Floats = NDArray[np.floating[Any]]
 
@@ -47,7 +47,7 @@ class PropertyInference(Attack):
     card = Card(
         title="Subgroup of a class, from prototypes",
         source="arXiv:1306.4447, sec. 3; arXiv:1805.04049, sec. 4.4",
-        goal=Goal.INFERENCE,
+        aim=Aim.ATTRIBUTE,
         threat=ThreatModel(position=Position.SERVER, knows=frozenset({"architecture", "auxiliary_data"})),
         requires=(Kind.LOCAL_PROTOTYPES,),
         also_reads=(Kind.LOCAL_MODEL, Kind.MODEL_DELTA, Kind.GLOBAL_MODEL, Kind.PROTO_COUNTS, Kind.LABEL_COUNTS),

@@ -35,7 +35,7 @@ from fedaudit.attacks.prototypes._weights import sent_with
 from fedaudit.fl.artifact import Artifact
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.runtime.ranges import AtLeastOne, ProperShare
-from fedaudit.fl.threats.threat import Goal, Position, ThreatModel
+from fedaudit.fl.threats.threat import Aim, Position, ThreatModel
 
 Floats = NDArray[np.floating[Any]]
 GLOBAL, MEAN = "the global prototype itself", "the colluders' mean"
@@ -55,7 +55,7 @@ class PrototypeCollusion(Attack):
     card = Card(
         title="A client's prototype from the global one, by collusion",
         source="tracker attack: Denning, Denning, Schwartz, ACM TODS 4(1), 1979, on weighted means",
-        goal=Goal.INFERENCE,
+        aim=Aim.RECONSTRUCTION,
         threat=ThreatModel(position=Position.COLLUDING_CLIENTS, knows=frozenset({"label_counts"})),
         requires=(Kind.GLOBAL_PROTOTYPES, Kind.LOCAL_PROTOTYPES),
         also_reads=(Kind.PROTO_COUNTS,),

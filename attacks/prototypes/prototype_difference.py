@@ -36,7 +36,7 @@ from fedaudit.fl.artifact import Artifact
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.ranges import AtLeastOne
-from fedaudit.fl.threats.threat import Goal, Position, ThreatModel
+from fedaudit.fl.threats.threat import Aim, Position, ThreatModel
 
 Floats = NDArray[np.floating[Any]]
 
@@ -45,7 +45,7 @@ class PrototypeDifference(Attack):
     card = Card(
         title="Differences of successive prototypes",
         source="tracker attack: Denning, Denning, Schwartz, ACM TODS 4(1), 1979, on means",
-        goal=Goal.RECONSTRUCTION,
+        aim=Aim.RECONSTRUCTION,
         threat=ThreatModel(position=Position.SERVER, knows=frozenset({"architecture", "auxiliary_data"})),
         requires=(Kind.LOCAL_PROTOTYPES,),
         also_reads=(Kind.LOCAL_MODEL, Kind.MODEL_DELTA, Kind.GLOBAL_MODEL, Kind.PROTO_COUNTS, Kind.LABEL_COUNTS),

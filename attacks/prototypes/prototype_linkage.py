@@ -35,6 +35,7 @@ from fedaudit.attacks.prototypes._weights import prototypes
 from fedaudit.attacks.prototypes.prototype_membership import PrototypeMembership, log_likelihood_ratio
 from fedaudit.fl.artifact import Artifact
 from fedaudit.fl.runtime.ranges import AtLeastOne
+from fedaudit.fl.threats.threat import Aim
 
 Floats = NDArray[np.floating[Any]]
 PRECISION = 1e-3  # of the class's standard deviation, the least that a prototype is blurred by
@@ -55,6 +56,7 @@ class PrototypeLinkage(PrototypeMembership):
     card = replace(
         PrototypeMembership.card,
         title="Linkage of images to clients by prototypes",
+        aim=Aim.LINKAGE,
         learns="which client owns a given image",
         does_not_show="linkage under auxiliary data unlike the clients', nor by whoever does not know "
         "that one of the clients owns the image",

@@ -17,7 +17,7 @@ from pydantic import Field
 from fedaudit.attacks.attack import Card, Effort, Extractor, Knowledge
 from fedaudit.attacks.prototypes._inversion import ALSO_READS, REQUIRES, PrototypeInversion, Standard, Task
 from fedaudit.fl.runtime.ranges import AtLeastOne, Positive
-from fedaudit.fl.threats.threat import Goal, Position, ThreatModel
+from fedaudit.fl.threats.threat import Aim, Position, ThreatModel
 
 Floats = NDArray[np.floating[Any]]
 
@@ -26,7 +26,7 @@ class Ridge(PrototypeInversion):
     card = Card(
         title="Ridge inversion of prototypes",
         source="Hoerl, Kennard, Technometrics 1970; regression from features to pixels",
-        goal=Goal.RECONSTRUCTION,
+        aim=Aim.INVERSION,
         threat=ThreatModel(position=Position.SERVER, knows=frozenset({"architecture", "auxiliary_data"})),
         requires=REQUIRES,
         also_reads=ALSO_READS,

@@ -38,7 +38,7 @@ from fedaudit.attacks.updates._head import schedule
 from fedaudit.fl.artifact import Artifact
 from fedaudit.fl.kinds import UPDATES, Kind
 from fedaudit.fl.runtime.ranges import AtLeastOne
-from fedaudit.fl.threats.threat import Goal, Position, ThreatModel
+from fedaudit.fl.threats.threat import Aim, Position, ThreatModel
 
 Values = NDArray[np.float64]
 MANY = 1e6
@@ -49,7 +49,7 @@ class BufferMembership(Attack):
     card = Card(
         title="Membership from normalisation statistics",
         source="likelihood ratio of a mean (Homer et al., PLoS Genetics 2008) on running means",
-        goal=Goal.MEMBERSHIP,
+        aim=Aim.MEMBERSHIP,
         threat=ThreatModel(position=Position.SERVER, knows=frozenset({"architecture", "auxiliary_data"})),
         requires=(Kind.GLOBAL_MODEL,),
         also_reads=(*UPDATES, Kind.NUM_EXAMPLES),

@@ -22,7 +22,7 @@ from fedaudit.attacks.evidence import Assertion, Evidence
 from fedaudit.attacks.updates._label_sets import set_evidence, wrong_client
 from fedaudit.fl.artifact import Artifact, Role
 from fedaudit.fl.kinds import Kind
-from fedaudit.fl.threats.threat import Goal, Position, ThreatModel
+from fedaudit.fl.threats.threat import Aim, Position, ThreatModel
 
 LISTED = {  # the array that names classes; of MEAN_LOGIT_TABLE it says so class by class
     Kind.MEAN_LOGIT_TABLE: "present",
@@ -36,7 +36,7 @@ class ClassList(Attack):
     card = Card(
         title="Classes named in messages",
         source="the rows of tables, proxies, prototypes and condensed images, as sent",
-        goal=Goal.INFERENCE,
+        aim=Aim.ATTRIBUTE,
         threat=ThreatModel(position=Position.SERVER),
         requires=(),
         also_reads=tuple(LISTED),

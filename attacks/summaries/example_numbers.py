@@ -22,7 +22,7 @@ from fedaudit.attacks.evaluation.judging import judge_share
 from fedaudit.attacks.evidence import Assertion, Baseline, Evidence
 from fedaudit.fl.artifact import Artifact, Role
 from fedaudit.fl.kinds import Kind
-from fedaudit.fl.threats.threat import Goal, Position, ThreatModel
+from fedaudit.fl.threats.threat import Aim, Position, ThreatModel
 
 NAMED = 20  # clients whose number changed that a note names, at most
 
@@ -31,7 +31,7 @@ class ExampleNumbers(Attack):
     card = Card(
         title="Numbers of examples, and who gained or lost some",
         source="num_examples, as sent",
-        goal=Goal.INFERENCE,
+        aim=Aim.ATTRIBUTE,
         threat=ThreatModel(position=Position.SERVER),
         requires=(Kind.NUM_EXAMPLES,),
         rounds="all",

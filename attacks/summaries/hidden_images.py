@@ -36,7 +36,7 @@ from fedaudit.attacks.prototypes._weights import global_model
 from fedaudit.fl.artifact import Artifact, Channel, Role
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.runtime.ranges import AtLeastOne
-from fedaudit.fl.threats.threat import Goal, Position, ThreatModel
+from fedaudit.fl.threats.threat import Aim, Position, ThreatModel
 
 Values = NDArray[np.float64]
 BITS = (2, 3, 4, 5, 8)  # of a float32's 23 that hold what it is worth
@@ -55,7 +55,7 @@ class HiddenImages(Attack):
     card = Card(
         title="Images hidden in numbers",
         source="Lewis, Vision Interface 1995, eq. 2 and 5, over all stretches and readings of a message",
-        goal=Goal.RECONSTRUCTION,
+        aim=Aim.EXFILTRATION,
         threat=ThreatModel(position=Position.SERVER),
         requires=(),
         also_reads=(*READ, Kind.GLOBAL_MODEL),

@@ -27,7 +27,7 @@ from fedaudit.attacks.evidence import Assertion, Baseline, Evidence
 from fedaudit.attacks.prototypes._weights import broadcast, several
 from fedaudit.fl.artifact import Artifact, Role
 from fedaudit.fl.kinds import Kind
-from fedaudit.fl.threats.threat import Goal, Position, ThreatModel
+from fedaudit.fl.threats.threat import Aim, Position, ThreatModel
 
 Values = NDArray[np.float64]
 PLANTED = 200  # images of one class, for the planted leak, at most
@@ -38,7 +38,7 @@ class MajorityClass(Attack):
     card = Card(
         title="Majority class from a loss or a choice of model",
         source="mean losses by class of the models that were broadcast",
-        goal=Goal.INFERENCE,
+        aim=Aim.ATTRIBUTE,
         threat=ThreatModel(position=Position.SERVER, knows=frozenset({"architecture", "auxiliary_data"})),
         requires=(Kind.GLOBAL_MODEL,),
         also_reads=(Kind.LOCAL_LOSS, Kind.CLUSTER_ID),

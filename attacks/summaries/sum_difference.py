@@ -26,7 +26,7 @@ from fedaudit.attacks.evaluation.judging import judge_share
 from fedaudit.attacks.evidence import Baseline, Evidence
 from fedaudit.fl.artifact import Artifact
 from fedaudit.fl.kinds import Kind
-from fedaudit.fl.threats.threat import Goal, Position, ThreatModel
+from fedaudit.fl.threats.threat import Aim, Position, ThreatModel
 
 Values = NDArray[np.float64]
 SMALL = 5  # examples of a class, of which a count tells of few people
@@ -37,7 +37,7 @@ class SumDifference(Attack):
     card = Card(
         title="One client's numbers from sums of rounds",
         source="arXiv:2111.07380 (rounds that differ); linear algebra over the rounds",
-        goal=Goal.INFERENCE,
+        aim=Aim.ATTRIBUTE,
         threat=ThreatModel(position=Position.SERVER),
         requires=(Kind.AGGREGATE,),
         rounds="all",

@@ -33,7 +33,7 @@ from fedaudit.attacks.evidence import Assertion, Baseline, Evidence
 from fedaudit.attacks.prototypes._weights import sent_with
 from fedaudit.fl.artifact import Artifact, Role
 from fedaudit.fl.kinds import Kind
-from fedaudit.fl.threats.threat import Goal, Position, ThreatModel
+from fedaudit.fl.threats.threat import Aim, Position, ThreatModel
 
 Values = NDArray[np.float64]
 SAID = (Kind.FROZEN_COUNT, Kind.WIDTH, Kind.NUM_EXAMPLES, Kind.NUM_STEPS)
@@ -55,7 +55,7 @@ class SpeedProfile(Attack):
     card = Card(
         title="Speed and size of clients from the time they take",
         source="FreezeFL's time model, turned round; arithmetic",
-        goal=Goal.INFERENCE,
+        aim=Aim.LINKAGE,
         threat=ThreatModel(position=Position.SERVER, knows=frozenset({"architecture"})),
         requires=(),
         also_reads=(Kind.TASK_TIME, *SAID),

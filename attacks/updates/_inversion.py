@@ -28,14 +28,14 @@ from fedaudit.fl.artifact import Artifact, Role
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.ranges import AtLeastOne, AtLeastZero
-from fedaudit.fl.threats.threat import Goal, Position, ThreatModel
+from fedaudit.fl.threats.threat import Aim, Position, ThreatModel
 
 Floats = NDArray[np.floating[Any]]
 
 CARD = Card(
     title="Inversion of updates",
     source="",
-    goal=Goal.RECONSTRUCTION,
+    aim=Aim.RECONSTRUCTION,
     threat=ThreatModel(position=Position.SERVER, knows=frozenset({"architecture"})),
     requires=(Kind.GLOBAL_MODEL,),
     also_reads=(*UPLOADS, Kind.NUM_EXAMPLES),

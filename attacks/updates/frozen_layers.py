@@ -38,7 +38,7 @@ from fedaudit.attacks.updates.inverting_gradients import InvertingGradients
 from fedaudit.fl.artifact import Artifact
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.runtime.ranges import AtLeastOne, AtLeastZero
-from fedaudit.fl.threats.threat import Goal, Position, ThreatModel
+from fedaudit.fl.threats.threat import Aim, Position, ThreatModel
 
 Values = NDArray[np.float64]
 WAYS = ("division", "inversion")
@@ -49,7 +49,7 @@ class FrozenLayers(Attack):
     card = Card(
         title="What frozen layers hide of an update",
         source="FreezeFL; arXiv:2001.02610; arXiv:2302.05301; arXiv:2003.14053",
-        goal=Goal.MEMBERSHIP,
+        aim=Aim.MEMBERSHIP,
         threat=ThreatModel(position=Position.SERVER, knows=frozenset({"architecture"})),
         requires=(Kind.UNFROZEN_LAYERS,),
         also_reads=READ,

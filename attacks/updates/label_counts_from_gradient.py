@@ -34,7 +34,7 @@ from fedaudit.attacks.updates._head import confusion, head_names
 from fedaudit.attacks.updates._label_rules import llg, proportions
 from fedaudit.fl.artifact import Artifact
 from fedaudit.fl.kinds import Kind
-from fedaudit.fl.threats.threat import Goal, Position, ThreatModel
+from fedaudit.fl.threats.threat import Aim, Position, ThreatModel
 
 RULES = ("bias", "row sums")
 Values = NDArray[np.float64]
@@ -44,7 +44,7 @@ class LabelCountsFromGradient(Attack):
     card = Card(
         title="Labels of a batch from its gradient",
         source="arXiv:2001.02610, sec. 3.1; arXiv:2105.09369, Alg. 1",
-        goal=Goal.INFERENCE,
+        aim=Aim.ATTRIBUTE,
         threat=ThreatModel(position=Position.SERVER, knows=frozenset({"architecture", "auxiliary_data"})),
         requires=(Kind.GLOBAL_MODEL,),
         also_reads=(*UPLOADS, Kind.NUM_EXAMPLES),

@@ -44,7 +44,7 @@ from fedaudit.attacks.updates._label_sets import set_evidence, share_evidence, w
 from fedaudit.fl.artifact import Artifact
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.runtime.ranges import AtLeastZero
-from fedaudit.fl.threats.threat import Goal, Position, ThreatModel
+from fedaudit.fl.threats.threat import Aim, Position, ThreatModel
 
 RULES = ("bias", "row sums", "row norms")
 Values = NDArray[np.float64]
@@ -54,7 +54,7 @@ class LabelCountsFromUpdate(Attack):
     card = Card(
         title="Labels from the last layer of updates",
         source="arXiv:2001.02610, sec. 3.1; arXiv:2206.12395, sec. 4.3",
-        goal=Goal.INFERENCE,
+        aim=Aim.ATTRIBUTE,
         threat=ThreatModel(position=Position.SERVER, knows=frozenset({"architecture", "auxiliary_data"})),
         requires=(Kind.GLOBAL_MODEL,),
         also_reads=(*UPLOADS, Kind.NUM_EXAMPLES),

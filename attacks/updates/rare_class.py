@@ -34,7 +34,7 @@ from fedaudit.attacks.updates._head import UPLOADS, head_non_members, head_updat
 from fedaudit.fl.artifact import Artifact
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.runtime.errors import UserError
-from fedaudit.fl.threats.threat import Goal, Position, ThreatModel
+from fedaudit.fl.threats.threat import Aim, Position, ThreatModel
 
 Values = NDArray[np.float64]
 RULES = ("row sums", "row norms")
@@ -46,7 +46,7 @@ class RareClass(Attack):
     card = Card(
         title="Presence of a class at a client",
         source="arXiv:2001.02610, sec. 3.1; arXiv:2402.06289 (other clients as reference)",
-        goal=Goal.MEMBERSHIP,
+        aim=Aim.ATTRIBUTE,
         threat=ThreatModel(position=Position.SERVER, knows=frozenset({"architecture", "auxiliary_data"})),
         requires=(Kind.GLOBAL_MODEL,),
         also_reads=(*UPLOADS, Kind.NUM_EXAMPLES),

@@ -6,6 +6,8 @@ from annotated_types import Ge
 from pydantic import BaseModel, ConfigDict, FiniteFloat
 
 from fedaudit.attacks.evidence import Assertion, Evidence, Series
+from fedaudit.attacks.people import People
+from fedaudit.fl.threats.threat import Aim
 
 Count = Annotated[int, Ge(0)]
 
@@ -48,7 +50,7 @@ class AttackCard(Form):
     model_config = ConfigDict(extra="allow")  # settings of a card that are not read back
     title: str
     source: str
-    goal: Literal["reconstruction", "membership", "inference", "poisoning"]
+    aim: Aim
     threat: Threat
     reads: list[str]
 
@@ -72,6 +74,7 @@ class AttackFile(Form):
     sizes: list[Count] = []  # examples behind each recorded message, in order, where messages say so
     steps: Count = 0  # of training on the fewest of them
     evidence: list[Evidence] = []
+    people: People | None = None
     galleries: list[Images] = []
     curves: list[Series] = []
     read: list[str]

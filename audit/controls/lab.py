@@ -95,6 +95,10 @@ class Lab:
             private=case.private,
         )
 
+    def unprotected(self) -> "Lab":
+        """The same clients without the run's protections: shows whether an attack works, not what is left."""
+        return dataclasses.replace(self, protections=(), private=None)
+
     def holding(self, **changes: Any) -> "Lab":
         """The same with other data, parts or streams; two replays of one client meet different noise only with
         different streams."""

@@ -36,12 +36,17 @@ class KnownTruth:
 
     def members(self, artifact: str, label: int) -> NDArray[Any]:
         """[n, C, H, W] training images of that class behind the artifact: those of the clients heard for it."""
-        index = self._groups.get(artifact)
-        if index is None:
-            index = self._rows(self.heard(artifact))
+        rows = list(self.people(artifact, label).values())
+        return np.asarray(self._data.train.x[np.concatenate(rows) if rows else np.zeros(0, np.int64)])
+
+    def people(self, artifact: str, label: int) -> dict[int, NDArray[np.int64]]:
+        """Who they are: client -> rows of data.train; client -1 for those behind a replayed artifact."""
+        if artifact in self._groups:
+            rows = {-1: self._groups[artifact]}
+        else:
+            rows = self._rows_by_client(self.heard(artifact))
         train = self._data.train
-        chosen = index[train.y[index] == label]
-        return np.asarray(train.x[chosen])
+        return {k: index[train.y[index] == label] for k, index in rows.items()}
 
     def told(self, artifact: Artifact) -> bool:
         """Whether what its sender holds is known; what the server sent is nobody's own."""
@@ -97,17 +102,18 @@ class KnownTruth:
             )
         return self._parts[client]
 
-    def _rows(self, clients: frozenset[int]) -> NDArray[np.int64]:
+    def _rows_by_client(self, clients: frozenset[int]) -> dict[int, NDArray[np.int64]]:
         """What these clients hold, of those that the auditor was told of."""
         if len(clients) == 1:
-            return self._part(*clients)
-        known = [self._parts[k] for k in sorted(clients) if k in self._parts]
+            (client,) = clients
+            return {client: self._part(client)}
+        known = {k: self._parts[k] for k in sorted(clients) if k in self._parts}
         if clients and not known:
             raise Untold(
                 "what the clients hold is not known, so no claim about them can be checked",
                 hint="give some clients' own examples as truth",
             )
-        return np.concatenate([np.zeros(0, np.int64), *known])
+        return known
 
 
 class ToldTruth(KnownTruth):
@@ -119,8 +125,8 @@ class ToldTruth(KnownTruth):
         except Untold:
             return frozenset()
 
-    def _rows(self, clients: frozenset[int]) -> NDArray[np.int64]:
-        return super()._rows(clients) if clients & self._parts.keys() else np.zeros(0, np.int64)
+    def _rows_by_client(self, clients: frozenset[int]) -> dict[int, NDArray[np.int64]]:
+        return super()._rows_by_client(clients) if clients & self._parts.keys() else {}
 
 
 def images(data: Data, index: NDArray[np.int64]) -> Images:

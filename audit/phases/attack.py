@@ -179,8 +179,10 @@ def _carried_out(attack: Attack, name: str, bench: Bench, opened: set[Kind]) -> 
 
 def _measured(attack: Attack, claim: Claim, truth: KnownTruth, rng: np.random.Generator) -> dict[str, Any]:
     evidence = attack.measure(claim, truth, rng)
+    people = attack.count_people(claim, truth, rng)
     return {
         "evidence": [dataclasses.asdict(e) for e in evidence],
+        "people": dataclasses.asdict(people) if people else None,
         "galleries": [_encode(g) for g in attack.galleries(claim, truth)],
         "curves": [dataclasses.asdict(c) for c in attack.curves(claim, truth)],
     }

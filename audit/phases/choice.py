@@ -1,7 +1,7 @@
 """Choice: which attacks an audit runs: those its config lists, or with `attacks: auto` all that apply and fit.
 
 `auto` first gives every artifact that anybody could read the cheapest attack on it; then the cheapest of each
-goal, and the cheapest that reads it as mere numbers, whatever it is called: a second attack that looks for the
+aim, and the cheapest that reads it as mere numbers, whatever it is called: a second attack that looks for the
 same never takes the time of the only one that could find something else. The others follow from the cheapest up,
 as far as the budget goes. Efforts come from the cards and sizes from the config, so the choice is the same on
 every machine.
@@ -114,13 +114,13 @@ def _within(
 
 
 def only_readers(cards: Mapping[str, Card], traffic: Traffic) -> list[str]:
-    """The first of `cards` to read each artifact; then the first of each goal, and to read it as mere numbers."""
+    """The first of `cards` to read each artifact; then the first of each aim, and to read it as mere numbers."""
     found: list[str] = []
     for kinds_alone in (True, False):
         covered: set[Hashable] = set()
         for name in [*found, *(n for n in cards if n not in found)]:
             card, position = cards[name], cards[name].threat.position
-            what = "" if kinds_alone else "numbers" if card.any_numbers else card.goal
+            what = "" if kinds_alone else "numbers" if card.any_numbers else card.aim
             new = {(position, k, what) for k in card.targets if k in traffic.visible(position)}
             if new - covered and name not in found:
                 found.append(name)

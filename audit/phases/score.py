@@ -197,7 +197,7 @@ def derive_whole(run: RunDir, config: Config, policy: Policy, case: Case) -> Aud
         finding.taxonomy = placed(finding)
     for subject, finding in of_attacks:
         file = subject.file
-        finding.taxonomy = taxa(sort_of(names.get(file["name"], file["name"]), file["card"]["goal"]))
+        finding.taxonomy = taxa(sort_of(names.get(file["name"], file["name"]), file["card"]["aim"]))
     images = [g for subject, finding in of_attacks for g in subject.galleries(finding)]
     figures = [c for subject, finding in of_attacks for c in subject.figures(finding)]
     figures += over_rounds(releases, limits, bind_status(run, case, verified, config.delta))

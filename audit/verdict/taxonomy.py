@@ -7,6 +7,7 @@ Top 10 of 2023; EDPB Opinion 28/2024, whose tests of anonymity are named in word
 
 from collections.abc import Mapping
 
+from fedaudit.fl.threats.threat import Aim
 from fedaudit.reports.record import Taxon
 from fedaudit.reports.result import Finding
 
@@ -39,7 +40,7 @@ ROWS: dict[str, Row] = {
         "OWASP ML Top 10": ("ML04:2023",),
         "EDPB Opinion": ("extraction or queries: membership inference",),
     },
-    "property": {
+    "attribute": {
         "NIST AI 100-2": ("NISTAML.034",),
         "MITRE ATLAS": ("AML.T0024.000", "AML.T0035"),
         "EDPB Opinion": ("attribute inference",),
@@ -56,7 +57,7 @@ ROWS: dict[str, Row] = {
         "OWASP ML Top 10": ("ML04:2023",),
         "WP29 Opinion": ("linkability",),
     },
-    "extraction": {
+    "regurgitation": {
         "NIST AI 100-2": ("NISTAML.038", "NISTAML.037"),
         "MITRE ATLAS": ("AML.T0024.001",),
         "OWASP ML Top 10": ("ML03:2023",),
@@ -100,61 +101,25 @@ ROWS: dict[str, Row] = {
     "robustness": {"AI Act": ("Art. 15(4)",)},
 }
 
-# Every attack and adversary of ours; one of a user's own is placed by its card's goal
-SORTS: dict[str, str] = {
-    **dict.fromkeys(
-        ("upcnn", "vae", "ridge", "lookup", "grnn", "grnn_updates", "dlg", "idlg", "analytic"), "reconstruction"
-    ),
-    **dict.fromkeys(
-        ("inverting_gradients", "imprint_recovery", "imprint", "condensed_recovery", "condensed_refinement"),
-        "reconstruction",
-    ),
-    "hidden_images": "reconstruction",
-    **dict.fromkeys(("prototype_difference", "prototype_collusion", "sum_difference"), "differencing"),
-    **dict.fromkeys(
-        ("lira", "rmia", "loss_threshold", "entropy", "confidence", "gradient_cosine", "update_norm"),
-        "membership",
-    ),
-    **dict.fromkeys(
-        (
-            "relayed_model",
-            "prototype_membership",
-            "condensed_membership",
-            "mashed_membership",
-            "buffer_membership",
-            "frozen_layers",
-        ),
-        "membership",
-    ),
-    **dict.fromkeys(
-        ("critic_score", "uploaded_critic", "generator_distance", "latent_inversion", "relayed_generator"),
-        "membership",
-    ),
-    **dict.fromkeys(
-        ("count_recovery", "property_inference", "class_list", "example_numbers", "majority_class", "rare_class"),
-        "property",
-    ),
-    **dict.fromkeys(("label_counts_from_gradient", "label_counts_from_update", "condensed_class"), "property"),
-    "speed_profile": "property",
-    "prototype_linkage": "linkage",
-    "generator_extraction": "extraction",
-    **dict.fromkeys(
-        ("sign_flip", "ipm", "alie", "min_max", "min_sum", "gaussian", "free_rider", "mimic", "adaptive"),
-        "availability poisoning",
-    ),
-    **dict.fromkeys(("fang_krum", "fang_trimmed_mean"), "availability poisoning"),
-    **dict.fromkeys(("alternating_minimisation", "three_d_fed"), "backdoor"),
-    **dict.fromkeys(("label_flip", "condensed_poison"), "label poisoning"),
-    "freeze_lie": "availability poisoning",
-    **dict.fromkeys(("count_inflation", "false_claims"), "count inflation"),
-    **dict.fromkeys(("backdoor", "model_replacement", "neurotoxin", "relay_poison"), "backdoor"),
-    "prototype_poison": "targeted poisoning",
+# By aim; plugins by name that the catalogues call by another name than others of their aim
+SORTS: Mapping[Aim, str] = {
+    Aim.EXFILTRATION: "reconstruction",
+    Aim.MEMBERSHIP: "membership",
+    Aim.ATTRIBUTE: "attribute",
+    Aim.INVERSION: "reconstruction",
+    Aim.RECONSTRUCTION: "reconstruction",
+    Aim.REGURGITATION: "regurgitation",
+    Aim.LINKAGE: "linkage",
+    Aim.AVAILABILITY: "availability poisoning",
+    Aim.TARGETED: "targeted poisoning",
+    Aim.BACKDOOR: "backdoor",
+    Aim.INTEGRITY: "count inflation",
+    Aim.DROPOUT: "robustness",
 }
-GOALS = {
-    "reconstruction": "reconstruction",
-    "membership": "membership",
-    "inference": "property",
-    "poisoning": "availability poisoning",
+EXCEPTIONS = {
+    **dict.fromkeys(("prototype_difference", "prototype_collusion", "sum_difference"), "differencing"),
+    **dict.fromkeys(("label_flip", "condensed_poison"), "label poisoning"),
+    "free_rider": "availability poisoning",
 }
 SOURCES = {"disclosure": "disclosure", "accountant": "dp", "lint": "dp", "robustness": "robustness"}
 
@@ -167,9 +132,9 @@ def taxa(sort: str) -> list[Taxon]:
     ]
 
 
-def sort_of(plugin: str, goal: str) -> str:
-    """The sort of an attack or adversary, by its plugin's name, else by its card's goal."""
-    return SORTS.get(plugin) or GOALS[goal]
+def sort_of(plugin: str, aim: str) -> str:
+    """The sort of an attack or adversary."""
+    return EXCEPTIONS.get(plugin) or SORTS[Aim(aim)]
 
 
 def placed(finding: Finding) -> list[Taxon]:

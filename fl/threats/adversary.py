@@ -23,7 +23,7 @@ from fedaudit.fl.runtime.plugin import Plugin
 from fedaudit.fl.runtime.ranges import AtLeastOne, AtLeastZero, Share
 from fedaudit.fl.runtime.streams import Streams
 from fedaudit.fl.runtime.tree import Tree
-from fedaudit.fl.threats.threat import Conduct, Goal, Position, ThreatModel
+from fedaudit.fl.threats.threat import Aim, Conduct, Position, ThreatModel
 from fedaudit.fl.training.local import Constants, Handle, Params, Training
 from fedaudit.fl.wire.protection import Message, Payload
 
@@ -57,7 +57,7 @@ class Card:
     threat: ThreatModel = (
         MALICIOUS  # knows "honest_updates": what the others send; "aggregator": the server's rule
     )
-    goal: Goal = Goal.POISONING
+    aim: Aim = Aim.AVAILABILITY
     kinds: tuple[Kind, ...] = ()  # it forges one of these; none: whatever comes of its training
 
 

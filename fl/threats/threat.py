@@ -24,11 +24,38 @@ class Conduct(StrEnum):
     MALICIOUS = "malicious"
 
 
-class Goal(StrEnum):
-    RECONSTRUCTION = "reconstruction"
+class Aim(StrEnum):
+    """What an adversary wants.
+
+    Against people's data: the attacks that EDPB Opinion 28/2024 lists in paragraph 55, and linkage, by which a
+    person or a client is recognised from message to message. Against the model: what it is made to do.
+    """
+
+    EXFILTRATION = "exfiltration"
     MEMBERSHIP = "membership"
-    INFERENCE = "inference"
-    POISONING = "poisoning"
+    ATTRIBUTE = "attribute"
+    INVERSION = "inversion"
+    RECONSTRUCTION = "reconstruction"
+    REGURGITATION = "regurgitation"
+    LINKAGE = "linkage"
+    AVAILABILITY = "availability"
+    TARGETED = "targeted"
+    BACKDOOR = "backdoor"
+    INTEGRITY = "integrity"
+    DROPOUT = "dropout"
+
+    @property
+    def is_against_people(self) -> bool:
+        """Whether it is about people's data; otherwise about what the model does."""
+        return self in _AGAINST_PEOPLE
+
+
+_AGAINST_PEOPLE = frozenset(
+    {
+        *(Aim.EXFILTRATION, Aim.MEMBERSHIP, Aim.ATTRIBUTE, Aim.INVERSION),
+        *(Aim.RECONSTRUCTION, Aim.REGURGITATION, Aim.LINKAGE),
+    }
+)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -168,7 +168,7 @@ import numpy as np
 from torch import nn
 from fedaudit.attacks.attack import Attack, Card
 from fedaudit.attacks.evidence import Baseline, Evidence
-from fedaudit.fl.threats.threat import Goal, Position, ThreatModel
+from fedaudit.fl.threats.threat import Aim, Position, ThreatModel
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.data.dataset import Arrays, Data, Dataset
 from fedaudit.fl.method import LocalConfig
@@ -201,7 +201,7 @@ class Shrunk(FedAvg):
         return super().finish(client, replace(trained, state=small))
 
 class SizeReader(Attack):
-    card = Card(title="Sizes", source="ours", goal=Goal.INFERENCE, learns="sizes",
+    card = Card(title="Sizes", source="ours", aim=Aim.ATTRIBUTE, learns="sizes",
                 threat=ThreatModel(position=Position.SERVER), requires=(Kind.NUM_EXAMPLES,),
                 does_not_show="which", remedy="send none")
     def run(self, view, knowledge, rng):

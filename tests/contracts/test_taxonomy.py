@@ -7,8 +7,18 @@ import pytest
 
 from fedaudit.attacks.poisoning.backdoors import Backdoors
 from fedaudit.audit.settings import catalog
-from fedaudit.audit.verdict.taxonomy import EDITIONS, GOALS, ROWS, SORTS, SOURCES, in_words, placed, taxa
-from fedaudit.fl.threats.threat import Goal
+from fedaudit.audit.verdict.taxonomy import (
+    EDITIONS,
+    EXCEPTIONS,
+    ROWS,
+    SORTS,
+    SOURCES,
+    in_words,
+    placed,
+    sort_of,
+    taxa,
+)
+from fedaudit.fl.threats.threat import Aim
 from fedaudit.reports.result import Finding, Outcome, Severity
 
 OURS = {*catalog.names("attacks"), *catalog.names("adversaries")}
@@ -19,33 +29,29 @@ FORMS = {  # as the editions write their ids
 }
 
 
-def test_every_plugin_of_ours_stands_in_the_table_and_nothing_else() -> None:
-    assert SORTS.keys() == OURS
+def test_exceptions_are_plugins_of_ours() -> None:
+    assert EXCEPTIONS.keys() <= OURS
 
 
 @pytest.mark.parametrize("name", sorted(OURS))
-def test_what_a_plugin_is_called_fits_its_goal(name: str) -> None:
+def test_every_plugin_has_a_row_that_fits_its_aim(name: str) -> None:
     kind = "attacks" if name in catalog.names("attacks") else "adversaries"
     loaded = catalog.load(kind, name)
-    if kind == "adversaries":
-        assert issubclass(loaded, Backdoors) <= (SORTS[name] in ("backdoor", "label poisoning")), SORTS[name]
-        return
-    near = {
-        Goal.RECONSTRUCTION: {"reconstruction", "differencing", "extraction"},
-        Goal.MEMBERSHIP: {"membership", "linkage", "property"},
-        Goal.INFERENCE: {"property", "differencing", "linkage"},
-        Goal.POISONING: set(),
-    }
-    assert SORTS[name] in near[loaded.card.goal]
+    sort = sort_of(name, loaded.card.aim)
+    assert sort in ROWS
+    if kind == "attacks":
+        assert loaded.card.aim.is_against_people
+    elif issubclass(loaded, Backdoors):
+        assert sort in ("backdoor", "label poisoning")
 
 
 def test_every_row_is_of_a_pinned_edition_and_its_ids_have_that_editions_form() -> None:
-    assert {*SORTS.values(), *GOALS.values(), *SOURCES.values()} <= ROWS.keys()
+    assert {*SORTS.values(), *EXCEPTIONS.values(), *SOURCES.values()} <= ROWS.keys()
     for row in ROWS.values():
         assert row and row.keys() <= EDITIONS.keys()
         for catalogue, form in FORMS.items():
             assert all(re.fullmatch(form, i) for i in row.get(catalogue, ()))
-    assert GOALS.keys() == set(Goal)
+    assert SORTS.keys() == set(Aim)
 
 
 def test_every_source_of_findings_is_placed() -> None:

@@ -57,7 +57,7 @@ def test_with_nobody_compromised_every_bit_is_that_of_the_clean_run(name: str, o
 def test_the_card_says_what_the_adversary_does_in_plain_words(name: str) -> None:
     card = catalog.load("adversaries", name).card
     assert card.title and card.source and card.threat.conduct == "malicious"
-    assert card.goal == "poisoning" or card.threat.position == "server"
+    assert not card.aim.is_against_people or card.threat.position == "server"
     assert card.threat.knows <= {"honest_updates", "aggregator", "architecture"}
     for text in (card.does, card.remedy):
         assert len(text.split()) >= 4 and not odd(text)

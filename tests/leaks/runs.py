@@ -15,7 +15,7 @@ from fedaudit.audit.case.run_folder import RunDir
 from fedaudit.audit.phases.plan import execute
 from fedaudit.audit.settings import catalog
 from fedaudit.audit.settings.config import Config
-from fedaudit.fl.threats.threat import Goal
+from fedaudit.fl.threats.threat import Aim
 from fedaudit.reports.result import AuditResult, Outcome, Severity
 
 METHODS, SECOND, WORLDS = "tests.leaks.methods", "tests.leaks.second", "tests.leaks.worlds"
@@ -38,7 +38,7 @@ CONDENSED = {"iterations": 20, "rounds": 1}
 class Leak:
     method: str  # a class of methods.py, one of another file with a colon, or a name of the house
     honest: str  # the same without the leak
-    what: str  # it tells: a key of GOALS
+    what: str  # it tells: a key of AIMS
     settings: Mapping[str, Any] = field(default_factory=dict)
     federation: Mapping[str, Any] = field(default_factory=dict)
     plain: Mapping[str, Any] | None = None  # of the honest federation, where it differs
@@ -112,11 +112,12 @@ LEAKS = {
 }
 
 
-GOALS = {
-    "images": (Goal.RECONSTRUCTION, Goal.MEMBERSHIP),
-    "membership": (Goal.RECONSTRUCTION, Goal.MEMBERSHIP),
-    "labels": (Goal.INFERENCE,),
-    "counts": (Goal.INFERENCE,),
+IMAGES = (Aim.EXFILTRATION, Aim.INVERSION, Aim.RECONSTRUCTION, Aim.REGURGITATION)
+AIMS = {
+    "images": (*IMAGES, Aim.MEMBERSHIP),
+    "membership": (*IMAGES, Aim.MEMBERSHIP),
+    "labels": (Aim.ATTRIBUTE,),
+    "counts": (Aim.ATTRIBUTE,),
 }
 
 
@@ -177,7 +178,7 @@ def _honest(text: str) -> Seen:
 
 def _about(id: str, what: str) -> bool:
     """Whether a finding is about what leaks; one that no attack made says itself what it is about."""
-    return id not in catalog.names("attacks") or catalog.load("attacks", id).card.goal in GOALS[what]
+    return id not in catalog.names("attacks") or catalog.load("attacks", id).card.aim in AIMS[what]
 
 
 def found(name: str, minutes: float) -> dict[str, tuple[str, str]]:

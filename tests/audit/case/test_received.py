@@ -109,7 +109,7 @@ GOOD = {
     "card": {
         "title": "X",
         "source": "",
-        "goal": "membership",
+        "aim": "membership",
         "threat": {"position": "server", "knows": []},
         "reads": [],
     },

@@ -65,7 +65,7 @@ CARDS = {name: catalog.load("attacks", name).card for name in catalog.names("att
 
 
 @pytest.mark.parametrize("kind", list(Kind), ids=str)
-def test_the_only_attack_of_a_goal_on_a_kind_comes_before_a_second_one_on_another(kind: Kind) -> None:
+def test_the_only_attack_with_an_aim_on_a_kind_comes_before_a_second_one_on_another(kind: Kind) -> None:
     # beside the kind a method sends models, which most attacks read, as most methods do
     traffic = Traffic(kinds={Channel.UPLINK: (Kind.LOCAL_MODEL, kind), Channel.DOWNLINK: (Kind.GLOBAL_MODEL,)})
     cards = {n: c for n, c in CARDS.items() if not traffic.missing(c, "this")}
@@ -76,7 +76,7 @@ def test_the_only_attack_of_a_goal_on_a_kind_comes_before_a_second_one_on_anothe
     for at in traffic.reaches:
         readers = [c for c in cards.values() if c.threat.position == at.position and at.kind in c.targets]
         chosen = [c for c in readers if c in [cards[n] for n in first]]
-        assert {c.goal for c in chosen} == {c.goal for c in readers}
+        assert {c.aim for c in chosen} == {c.aim for c in readers}
         assert any(c.any_numbers for c in chosen) == any(c.any_numbers for c in readers)
 
 
