@@ -26,7 +26,7 @@ WRITES = {
         *("artifacts/manifest.jsonl", "ledger.jsonl", "metrics.jsonl", "data.json", "environment.json"),
         *("truth.safetensors", "import.json"),
     ),
-    "attack": ("evidence/[0-9]*.json", "evidence/claimed_counts.json"),
+    "attack": ("evidence/[0-9]*.json", "evidence/checks.json", "evidence/claimed_counts.json"),
     "account": (
         "evidence/ledger.json",
         "evidence/budgets.json",

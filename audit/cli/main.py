@@ -36,6 +36,7 @@ class Kind(StrEnum):
     ADVERSARIES = "adversaries"
     AGGREGATORS = "aggregators"
     PROTECTIONS = "protections"
+    CHECKS = "checks"
     ACCOUNTANTS = "accountants"
     SECTIONS = "sections"
     RENDERERS = "renderers"

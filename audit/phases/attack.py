@@ -1,7 +1,7 @@
-"""Phase 2: run every attack on what its adversary could see, and measure it against the truth.
+"""Phase 2: run every attack on what its adversary could see, measure it against the truth, and run every check.
 
-One JSON file an attack under evidence/. An attack that cannot run leaves a file that says why. Where labels were
-read off updates, claimed_counts.json says whom that contradicts.
+One JSON file an attack under evidence/. An attack that cannot run leaves a file that says why. checks.json holds
+what is seen without an attack, and claimed_counts.json whom labels that were read off updates contradict.
 """
 
 import dataclasses
@@ -30,6 +30,7 @@ from fedaudit.audit.controls.sizes import sizes, steps
 from fedaudit.audit.observer.reading import watched
 from fedaudit.audit.observer.truth import KnownTruth, ToldTruth, Untold
 from fedaudit.audit.observer.view import absent, granted, observer, seen
+from fedaudit.audit.phases import checks
 from fedaudit.audit.phases.choice import choose, duration
 from fedaudit.audit.robustness.claimed_counts import check
 from fedaudit.audit.settings.config import Config
@@ -67,6 +68,7 @@ def run(run: RunDir, config: Config, progress: Progress) -> None:
             found["card"]["title"] += f" ({name})"
         run.write_json(run.evidence / f"{number:02d}-{name.replace(':', '.')}.json", found)
         progress("attack", number + 1, len(attacks))
+    run.write_json(run.evidence / checks.FILE, dataclasses.asdict(checks.run_checks(case)))
     _check_claims(run, case, [attack for attack, _ in attacks])
 
 

@@ -20,6 +20,7 @@ from fedaudit.audit.phases import dropout as dropout_phase
 from fedaudit.audit.phases import matrix as matrix_phase
 from fedaudit.audit.phases.attack import load_claimed, load_evidence
 from fedaudit.audit.phases.bounds import bind_status, read_bounds, read_verified
+from fedaudit.audit.phases.checks import load_checks
 from fedaudit.audit.phases.choice import Choice, choose
 from fedaudit.audit.phases.plan import read_phases
 from fedaudit.audit.phases.result_file import read_result
@@ -38,6 +39,7 @@ from fedaudit.audit.verdict.accounts import (
     limits_of_noise,
     misstatements,
 )
+from fedaudit.audit.verdict.checked import CheckSubject
 from fedaudit.audit.verdict.clock import by_device, by_time, compared, last_round
 from fedaudit.audit.verdict.coverage import coverage, tried
 from fedaudit.audit.verdict.decision import decide
@@ -50,12 +52,9 @@ from fedaudit.audit.verdict.imported import doubts, qualified
 from fedaudit.audit.verdict.judge import judged
 from fedaudit.audit.verdict.metrics import summary
 from fedaudit.audit.verdict.policy import Policy, load_policy
-from fedaudit.audit.verdict.raw import disclosed
 from fedaudit.audit.verdict.scope import scope
 from fedaudit.audit.verdict.taxonomy import placed, sort_of, taxa
 from fedaudit.audit.verdict.trade import advice, alternatives
-from fedaudit.audit.verdict.understated import understated
-from fedaudit.audit.verdict.untrue import checked
 from fedaudit.fl import ledger
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.ledger import Release
@@ -167,12 +166,10 @@ def derive_whole(run: RunDir, config: Config, policy: Policy, case: Case) -> Aud
     audits = withhold_numbers(run.read(run.evidence / "noise_audits.json", list[NoiseAudit]), limits)
     releases = ledger.read(run.ledger)
     record = _run_record(case, config.delta, releases, limits, history)
-    counts_made, (short, taken) = checked(case), understated(case)
+    checked = load_checks(run)
     subjects = [
         *attacked,
-        *disclosed(case),
-        *counts_made.wrong,
-        *short,
+        *map(CheckSubject, checked.results),
         *bounds(limits),
         *contradictions(limits),
         *misstatements(verified.issues),
@@ -222,12 +219,7 @@ def derive_whole(run: RunDir, config: Config, policy: Policy, case: Case) -> Aud
         absence=absence,
         history=[_history(r) for r in history],
         summary_metrics=summary(history),
-        limits=[
-            *(LIMITS if case.simulated else LIMITS_OF_RECORDED),
-            *counts_made.declared,
-            *taken,
-            *limits_of_noise(record),
-        ],
+        limits=[*(LIMITS if case.simulated else LIMITS_OF_RECORDED), *checked.declared, *limits_of_noise(record)],
         policy=_policy(run, policy),
         reproduction=_reproduction(run, config),
     )

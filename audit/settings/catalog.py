@@ -50,6 +50,7 @@ SHELVES = {
     "adversaries": Shelf(("fedaudit.attacks.poisoning",), "fedaudit.fl.threats.adversary:Adversary"),
     "aggregators": Shelf(("fedaudit.fl.aggregators",), "fedaudit.fl.aggregation.aggregator:Aggregator"),
     "protections": Shelf(("fedaudit.fl.protections",), "fedaudit.fl.wire.protection:Protection"),
+    "checks": Shelf(("fedaudit.audit.checks",), "fedaudit.audit.checks._check:Check"),
     "accountants": Shelf(
         ("fedaudit.audit.accounting.accountants",), "fedaudit.audit.accounting.accountant:Accountant"
     ),

@@ -109,7 +109,7 @@ def _covered(reach: Reach, tried: Sequence[Tried], others: Mapping[str, Card]) -
     if kind.control_plane or kind in UNREAD:
         return row("tells_nothing", UNREAD.get(kind, f"{kind.words}: it says nothing about anybody's examples"))
     if kind.raw:
-        return row("attacked", "held against what its sender holds", [f"raw-{kind}"])  # audit/verdict/raw.py
+        return row("attacked", "held against what its sender holds", [f"raw-{kind}"])  # checks/raw_samples
     if here := [t.finding for t in tried if t.attacked(reach)]:
         return row("attacked", "", here)
     if there := [t for t in tried if t.counts and t.opens(kind)]:

@@ -25,7 +25,7 @@ FACTS = {
     "raw_examples_sent": "Clients' own examples are sent as they are",
     "untrue_counts": "What clients send as a number of examples is another number",
     "contradicted_counts": "Clients claim to hold what their own updates contradict",
-    "understated_bytes": "Messages take more bytes than is said",
+    "understated_bytes": "Messages take more bytes than is stated",
     "epsilon_upper": "No useful mathematical limit (differential privacy) on what a better attack learns",
     "accountants_disagree": "The mathematical limit that is stated may be wrong",
     "claim_refuted": "The mathematical limit that is stated does not hold",

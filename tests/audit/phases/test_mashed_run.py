@@ -36,7 +36,7 @@ def found(folder: Path, method: str = "fedmix", **settings: Any) -> dict[str, An
     run = RunDir.create(folder / "run")
     simulate.run(run, config, lambda *_: None)
     attack.run(run, config, lambda *_: None)
-    [file] = run.evidence.glob("*.json")
+    [file] = run.evidence.glob("[0-9]*.json")
     evidence: dict[str, Any] = json.loads(file.read_text())
     return evidence
 

@@ -19,20 +19,20 @@ from fedaudit.fl.kinds import Kind
 from fedaudit.fl.method import RoundMethod
 
 
-class Counted(NamedTuple):
-    """What a client's code says when it runs once more, and how many examples it trains on in a pass."""
+class Replayed(NamedTuple):
+    """What a client's code states when it runs once more, and how many examples it trains on in a pass."""
 
-    said: int
+    stated: int
     rows: int
 
 
-def counted(case: Case, recorded: Sequence[Artifact], sent: Artifact) -> Counted | None:
+def count_training_rows(case: Case, recorded: Sequence[Artifact], sent: Artifact) -> Replayed | None:
     """Of the sender of `sent` in its round; None where that cannot be played: no code, or nothing to train from.
 
     `recorded` must hold the broadcasts of that round.
     """
-    lab, got = Lab.of(case), received(recorded, sent)
-    if lab is None or Kind.GLOBAL_MODEL not in got or sent.sender.index is None or lab.private is not None:
+    lab, before = Lab.of(case), received(recorded, sent)
+    if lab is None or Kind.GLOBAL_MODEL not in before or sent.sender.index is None or lab.private is not None:
         return None
     if type(lab.method).epochs is not RoundMethod.epochs:
         return None  # as many passes as it likes
@@ -47,10 +47,10 @@ def counted(case: Case, recorded: Sequence[Artifact], sent: Artifact) -> Counted
 
     hook = first.register_forward_pre_hook(count)
     try:
-        reply = lab.trained(sent.sender.index, sent.round, got)
+        reply = lab.trained(sent.sender.index, sent.round, before)
     except (KeyError, NotImplementedError):  # it needs what only a whole round gives it
         return None
     finally:
         hook.remove()
-    said = reply.message.get(Kind.NUM_EXAMPLES)
-    return None if said is None or not rows[0] else Counted(int(said["count"]), rows[0])
+    stated = reply.message.get(Kind.NUM_EXAMPLES)
+    return None if stated is None or not rows[0] else Replayed(int(stated["count"]), rows[0])

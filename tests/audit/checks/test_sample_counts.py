@@ -7,15 +7,18 @@ import numpy as np
 import pytest
 import torch
 
+from fedaudit.audit.case.case import Case
 from fedaudit.audit.case.open import open_case
 from fedaudit.audit.case.run_folder import RunDir
+from fedaudit.audit.checks._check import Checked, CheckResult
+from fedaudit.audit.checks.sample_counts import SampleCounts, explain_difference
+from fedaudit.audit.checks.traffic import Traffic
 from fedaudit.audit.phases.plan import execute
 from fedaudit.audit.settings import catalog
 from fedaudit.audit.settings.config import Config
+from fedaudit.audit.verdict.checked import CheckSubject
 from fedaudit.audit.verdict.judge import judged
 from fedaudit.audit.verdict.policy import load_policy
-from fedaudit.audit.verdict.understated import understated
-from fedaudit.audit.verdict.untrue import Checked, Untrue, checked, differs
 from fedaudit.fl.artifact import Artifact, Channel, Party, Role
 from fedaudit.fl.clients.client import Client, Reply
 from fedaudit.fl.kinds import Kind
@@ -23,7 +26,7 @@ from fedaudit.fl.methods.fedavg import FedAvg
 from fedaudit.fl.methods.scaffold import Scaffold
 from fedaudit.fl.training.local import Trained
 from fedaudit.reports.result import Severity
-from tests.audit.verdict.test_raw import audited
+from tests.audit.checks.test_raw_samples import audited
 from tests.leaks.methods import LabelInNumber
 from tests.leaks.runs import LEAKS, config
 
@@ -31,10 +34,14 @@ COUNTING = [m for m in catalog.names("methods") if any(k.counted for k in catalo
 BY_HAND = {"fedavg_ft"}  # its server needs examples of its own
 
 
-def simulated(made: Config, folder: Path) -> list[Untrue]:
+def check(case: Case) -> Checked:
+    return SampleCounts().check(case)
+
+
+def simulated(made: Config, folder: Path) -> list[CheckResult]:
     run = RunDir.create(folder / "run")
     execute(run, made, ("simulate",), lambda *_: None, skip_finished=True)
-    return checked(open_case(run, made)).wrong
+    return list(check(open_case(run, made)).results)
 
 
 @pytest.mark.parametrize(
@@ -46,7 +53,7 @@ def simulated(made: Config, folder: Path) -> list[Untrue]:
     ],
 )
 def test_honest_clients_send_their_own_numbers(method: str) -> None:
-    assert checked(open_case(*audited(method))).wrong == []
+    assert check(open_case(*audited(method))).results == []
 
 
 @pytest.mark.parametrize(
@@ -60,8 +67,8 @@ def test_honest_clients_send_their_own_numbers(method: str) -> None:
 )
 def test_a_code_in_the_place_of_a_number_is_a_finding(leak: str, kind: Kind, tmp_path: Path) -> None:
     [found] = simulated(config(LEAKS[leak], False, 0), tmp_path)
-    assert found.kind == kind and found.clients > 3
-    finding = judged(found, load_policy("default"))
+    assert found.artifacts == (kind,) and found.facts["untrue_counts"] > 3
+    finding = judged(CheckSubject(found), load_policy("default"))
     assert finding.severity == Severity.MEDIUM and "examples" in finding.summary
 
 
@@ -97,18 +104,18 @@ def of(name: str, folder: Path) -> Checked:
     made = Config.model_validate({**like, "method": {**like["method"], "name": f"{__name__}:{name}"}})
     run = RunDir.create(folder / "run")
     execute(run, made, ("simulate",), lambda *_: None, skip_finished=True)
-    return checked(open_case(run, made))
+    return check(open_case(run, made))
 
 
 @pytest.mark.parametrize("name", ["SaysThatItMadeSome", "SaysSoOfAnother"])
 def test_a_card_that_says_clients_made_examples_is_not_believed(name: str, tmp_path: Path) -> None:
-    [found] = of(name, tmp_path).wrong
-    assert found.kind == Kind.NUM_EXAMPLES and found.clients == found.compared == 6
-    assert "and trains on" in found.example
+    [found] = of(name, tmp_path).results
+    assert found.artifacts == (Kind.NUM_EXAMPLES,) and found.facts == {"untrue_counts": 6}
+    assert "6 of 6 clients" in found.summary and "and trains on" in found.summary
 
 
 def test_a_client_that_does_train_on_what_it_made_is_believed(tmp_path: Path) -> None:
-    assert of("Repeats", tmp_path) == ([], [])
+    assert of("Repeats", tmp_path) == Checked(results=[], declared=[])
 
 
 @pytest.mark.parametrize(
@@ -120,8 +127,8 @@ def test_a_client_that_does_train_on_what_it_made_is_believed(tmp_path: Path) ->
     ],
 )
 def test_what_cannot_be_played_again_is_declared(method: str) -> None:
-    found = checked(open_case(*audited(method)))
-    assert found.wrong == [] and all(s.startswith("Declared, not checked") for s in found.declared)
+    found = check(open_case(*audited(method)))
+    assert found.results == [] and all(s.startswith("Declared, not checked") for s in found.declared)
 
 
 @pytest.mark.nightly
@@ -132,7 +139,7 @@ def test_honest_methods_have_no_finding_on_other_seeds(method: str, seed: int, t
     other, run = made.model_copy(update={"seed": seed}), RunDir.create(tmp_path / "run")
     execute(run, other, ("simulate",), lambda *_: None, skip_finished=True)
     case = open_case(run, other)
-    assert checked(case).wrong == [] and understated(case)[0] == []
+    assert check(case).results == [] and Traffic().check(case).results == []
 
 
 def test_compromised_clients_and_protected_kinds_are_left_out(tmp_path: Path) -> None:
@@ -166,9 +173,9 @@ def test_counts_of_any_form_are_compared(classes: list[float], counts: list[floa
         seen_by=("server",),
         payload=payload,
     )
-    assert differs(sent, np.array([3, 1, 2]))
-    assert differs(replace(sent, payload={}), np.array([3, 1, 2])) == ""
-    assert not differs(
+    assert explain_difference(sent, np.array([3, 1, 2]))
+    assert explain_difference(replace(sent, payload={}), np.array([3, 1, 2])) == ""
+    assert not explain_difference(
         replace(sent, payload=payload | {"classes": np.array([0, 1]), "counts": np.array([3, 1])}),
         np.array([3, 1, 2]),
     )

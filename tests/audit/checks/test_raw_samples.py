@@ -1,21 +1,23 @@
 """Examples that cross the wire as they are: a finding of their own, whatever attacks a config lists."""
 
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from tempfile import mkdtemp
-from typing import Any
 
 import pytest
 
 from fedaudit.audit.case.open import open_case
 from fedaudit.audit.case.run_folder import RunDir
+from fedaudit.audit.checks._check import CheckResult
+from fedaudit.audit.checks.raw_samples import RawSamples, describe
 from fedaudit.audit.phases import attack, simulate
 from fedaudit.audit.settings import catalog
 from fedaudit.audit.settings.config import Config
 from fedaudit.audit.settings.errors import validate
+from fedaudit.audit.verdict.checked import CheckSubject
 from fedaudit.audit.verdict.judge import judged
 from fedaudit.audit.verdict.policy import load_policy
-from fedaudit.audit.verdict.raw import Raw, disclosed
 from fedaudit.fl.kinds import Kind
 from fedaudit.reports.result import Outcome, Severity
 from tests.fl.test_all_methods import light
@@ -48,8 +50,8 @@ def audited(method: str, *attacks: str) -> tuple[RunDir, Config]:
     return run, config
 
 
-def subjects(method: str) -> list[Raw]:
-    return disclosed(open_case(*audited(method)))
+def check(method: str) -> Sequence[CheckResult]:
+    return RawSamples().check(open_case(*audited(method))).results
 
 
 def test_every_method_that_sends_examples_is_told_here() -> None:
@@ -59,25 +61,26 @@ def test_every_method_that_sends_examples_is_told_here() -> None:
 
 @pytest.mark.parametrize("method", ["data_sharing", "faug"])
 def test_examples_sent_as_they_are_are_critical_without_any_attack(method: str) -> None:
-    [raw] = subjects(method)
-    assert raw.kind == Kind.SEED_SAMPLES and raw.sent == raw.compared == raw.exact > 10
-    finding = judged(raw, POLICY)
+    [raw] = check(method)
+    exact = int(raw.facts["raw_examples_sent"])
+    assert raw.artifacts == (Kind.SEED_SAMPLES,) and exact > 10
+    finding = judged(CheckSubject(raw), POLICY)
     assert (finding.outcome, finding.severity) == (Outcome.DEMONSTRATED, Severity.CRITICAL)
-    assert f"{raw.exact:,} of {raw.sent:,} are examples of their sender" in finding.summary
+    assert f"{exact:,} of {exact:,} are examples of their sender" in finding.summary
 
 
 def test_other_clients_read_what_the_server_hands_on() -> None:
-    assert subjects("data_sharing")[0].readers == ("server", "every client")
-    assert subjects("faug")[0].readers == ("server",)
+    assert check("data_sharing")[0].summary.endswith("Read by: server, every client.")
+    assert check("faug")[0].summary.endswith("Read by: server.")
 
 
 def test_methods_that_send_none_have_no_such_finding() -> None:
-    assert subjects("fedavg") == []
+    assert list(check("fedavg")) == []
 
 
-def raw(**changes: Any) -> Raw:
-    fields: dict[str, Any] = {"kind": Kind.SEED_SAMPLES, "clients": 3, "readers": ("server",), "sent": 9}
-    return Raw(**fields | {"compared": 9, "exact": 0} | changes)
+def raw(**changes: int) -> CheckSubject:
+    counts = {"clients": 3, "sent": 9, "compared": 9, "equal": 0} | changes
+    return CheckSubject(describe(Kind.SEED_SAMPLES, readers=("server",), **counts))
 
 
 def test_examples_equal_to_none_of_the_senders_are_not_found_here() -> None:

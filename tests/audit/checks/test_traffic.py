@@ -8,11 +8,13 @@ import torch
 
 from fedaudit.audit.case.open import open_case
 from fedaudit.audit.case.run_folder import RunDir
+from fedaudit.audit.checks._check import Checked
+from fedaudit.audit.checks.traffic import Traffic, count_least_bytes
 from fedaudit.audit.phases.plan import execute
 from fedaudit.audit.settings.config import Config
+from fedaudit.audit.verdict.checked import CheckSubject
 from fedaudit.audit.verdict.judge import judged
 from fedaudit.audit.verdict.policy import load_policy
-from fedaudit.audit.verdict.understated import Understated, least, understated
 from fedaudit.fl.clients.client import Client, Reply
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.methods.fedavg import FedAvg
@@ -20,7 +22,7 @@ from fedaudit.fl.methods.fedprox import FedProx
 from fedaudit.fl.recording.coded import Coded
 from fedaudit.fl.training.local import Trained
 from fedaudit.reports.result import Severity
-from tests.audit.verdict.test_raw import audited
+from tests.audit.checks.test_raw_samples import audited
 
 
 class ModelInABit(FedAvg):
@@ -42,19 +44,21 @@ class HalfOfTheBytes(FedProx):
         return reply
 
 
-def found(folder: Path, **changes: object) -> tuple[list[Understated], list[str]]:
+def check(folder: Path, **changes: object) -> Checked:
     like = audited("fedavg")[1].model_dump(mode="json")
     made, run = Config.model_validate({**like, **changes}), RunDir.create(folder / "run")
     execute(run, made, ("simulate",), lambda *_: None, skip_finished=True)
-    return understated(open_case(run, made))
+    return Traffic().check(open_case(run, made))
 
 
 @pytest.mark.parametrize("name", ["ModelInABit", "HalfOfTheBytes"])
 def test_fewer_bytes_than_the_numbers_need_are_a_finding(name: str, tmp_path: Path) -> None:
     like = audited("fedavg")[1].model_dump(mode="json")["method"]
-    [one], declared = found(tmp_path, method={**like, "name": f"{__name__}:{name}"})
-    assert one.kind == Kind.LOCAL_MODEL and one.said < one.least and declared == []
-    finding = judged(one, load_policy("default"))
+    checked = check(tmp_path, method={**like, "name": f"{__name__}:{name}"})
+    [one] = checked.results
+    assert one.artifacts == (Kind.LOCAL_MODEL,) and one.facts["understated_bytes"] > 0
+    assert checked.declared == []
+    finding = judged(CheckSubject(one), load_policy("default"))
     assert finding.severity == Severity.LOW and "however they are coded" in finding.summary
 
 
@@ -67,16 +71,16 @@ def test_fewer_bytes_than_the_numbers_need_are_a_finding(name: str, tmp_path: Pa
     ],
 )
 def test_codes_that_can_be_read_back_are_none(protection: dict[str, object], tmp_path: Path) -> None:
-    assert found(tmp_path, protections=[protection]) == ([], [])
+    assert check(tmp_path, protections=[protection]) == Checked(results=[], declared=[])
 
 
 def test_what_a_server_need_not_send_again_is_declared() -> None:
-    sent, declared = understated(open_case(*audited("stc")))
-    assert sent == [] and len(declared) == 1 and "global_model" in declared[0]
+    checked = Traffic().check(open_case(*audited("stc")))
+    assert checked.results == [] and len(checked.declared) == 1 and "global_model" in checked.declared[0]
 
 
 def test_the_least_bytes_by_hand() -> None:
-    assert least({"w": np.zeros(99)}) == 0
-    assert least({"w": np.array([0.0, 2.0] * 8)}) == 1  # eight times one number: a bit each
-    assert least({"w": np.array([1.0, -1.0] * 8, np.float32)}) == 2
-    assert least({"w": np.arange(1, 17, dtype=np.float32)}) == 8  # sixteen numbers, four bits each
+    assert count_least_bytes({"w": np.zeros(99)}) == 0
+    assert count_least_bytes({"w": np.array([0.0, 2.0] * 8)}) == 1  # eight times one number: a bit each
+    assert count_least_bytes({"w": np.array([1.0, -1.0] * 8, np.float32)}) == 2
+    assert count_least_bytes({"w": np.arange(1, 17, dtype=np.float32)}) == 8  # sixteen numbers, four bits each

@@ -1,4 +1,4 @@
-"""Bytes that cannot be true: what a coded message is said to take, beside the least that its numbers need.
+"""Traffic: bytes that cannot be true, what a coded message is stated to take beside the least it needs.
 
 Sparse and quantised messages are recorded as whole arrays, and whoever makes one says in how many bytes it is
 sent (fl/recording/coded.py). However they are coded, numbers that are not 0 take a bit each or, of d different
@@ -8,21 +8,19 @@ downloads are said to take is *declared* where it is less.
 """
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
 from math import ceil, log2
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedaudit.audit.case.case import Case
-from fedaudit.audit.verdict.judge import Fact, Subject, Verdict
+from fedaudit.audit.checks._check import Check, Checked, CheckResult
 from fedaudit.fl.artifact import Artifact, Channel
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.recording.recorder import manifest, read_message
-from fedaudit.fl.threats.threat import Position, ThreatModel
 
 Arrays = Mapping[str, NDArray[Any]]
 SAME = 1e-4  # of the largest number of an array
@@ -33,68 +31,78 @@ DECLARED = (
 )
 
 
-@dataclass(frozen=True, kw_only=True)
-class Understated(Subject):
-    """Messages of one kind on one channel that take more than is said."""
+class Traffic(Check):
+    """One result for every kind that clients send in fewer bytes than its numbers need."""
 
+    def check(self, case: Case) -> Checked:
+        if case.artifacts is None:
+            return Checked()
+        understated = find_understated(case.artifacts)
+        return Checked(
+            results=[describe(u) for u in understated if u.channel != Channel.DOWNLINK],
+            declared=[
+                DECLARED.format(u.stated, u.kind, u.least) for u in understated if u.channel == Channel.DOWNLINK
+            ],
+        )
+
+
+class Understated(NamedTuple):
+    """Messages of one kind on one channel that take more bytes than is stated, in the first such round."""
+
+    channel: Channel
     kind: Kind
-    said: int  # bytes, in the first round in which it is too few
+    stated: int
     least: int
 
-    @property
-    def found(self) -> Sequence[Fact]:
-        return [Fact(measure="understated_bytes", value=self.least - self.said)]
 
-    def words(self, verdict: Verdict) -> Mapping[str, Any]:
-        return {
-            "id": f"understated-{self.kind}",
-            "title": "Messages take more bytes than is said",
-            "source": "disclosure",
-            "summary": f"{self.kind} is said to take {self.said:,} bytes in a round; its numbers need at least "
-            f"{self.least:,}, however they are coded.",
-            "threat": ThreatModel(position=Position.SERVER),
-            "artifacts": [str(self.kind)],
-            "does_not_show": "how many bytes are sent; the times that follow from them are too short as well",
-            "remedy": "count the bytes of the code that is sent",
-        }
+def describe(understated: Understated) -> CheckResult:
+    """The result of messages that clients sent."""
+    _, kind, stated, least = understated
+    return CheckResult(
+        id=f"understated-{kind}",
+        title="Messages take more bytes than is stated",
+        summary=f"{kind} is stated to take {stated:,} bytes in a round; its numbers need at least {least:,}, "
+        "however they are coded.",
+        facts={"understated_bytes": least - stated},
+        artifacts=(str(kind),),
+        does_not_show="how many bytes are sent; the times that follow from them are too short as well",
+        remedy="count the bytes of the code that is sent",
+    )
 
 
-def understated(case: Case) -> tuple[list[Understated], list[str]]:
-    """Subjects of what clients send, and sentences on what the server is said to send."""
-    if case.artifacts is None:
-        return [], []
-    said: dict[tuple[int, str], dict[str, tuple[int, int]]] = defaultdict(dict)  # kind -> messages, bytes
+def find_understated(folder: Path) -> list[Understated]:
+    """By channel and kind, from the first MOST_ROUNDS rounds of a channel that have coded messages."""
+    stated: dict[tuple[int, str], dict[str, tuple[int, int]]] = defaultdict(dict)  # kind -> messages, bytes
     lines: dict[tuple[int, str], list[Mapping[str, Any]]] = defaultdict(list)
-    for line in manifest(case.artifacts):
+    for line in manifest(folder):
         if "traffic" in line:
-            kinds = said[line["round"], line["channel"]]
+            kinds = stated[line["round"], line["channel"]]
             count, size = kinds.get(line["traffic"], (0, 0))
             kinds[line["traffic"]] = (count + line["messages"], size + line["bytes"])
         elif "message" in line:
             lines[line["round"], line["channel"]].append(line)
-    found: dict[tuple[str, str], Understated] = {}
-    looked: dict[str, int] = defaultdict(int)
-    for (round, channel), kinds in sorted(said.items()):
+    understated: dict[tuple[str, str], Understated] = {}
+    rounds_read: dict[str, int] = defaultdict(int)
+    for (round, channel), kinds in sorted(stated.items()):
         here = lines[round, channel]
         kept = {k: sum(k in line["kinds"] for line in here) for k in kinds}
         # a broadcast is one message in many copies
         whole = [k for k, n in kept.items() if n and (n == kinds[k][0] or channel == Channel.DOWNLINK)]
         total, plain = sum(kinds[k][1] for k in whole), sum(line["bytes"] for line in here)
-        if not whole or total >= plain or looked[channel] == MOST_ROUNDS:
+        if not whole or total >= plain or rounds_read[channel] == MOST_ROUNDS:
             continue
-        looked[channel] += 1
+        rounds_read[channel] += 1
         needed: dict[str, int] = defaultdict(int)
-        known = [a.payload for x in lines[round, Channel.DOWNLINK] for a in _models(case.artifacts, x)]
+        known = [a.payload for x in lines[round, Channel.DOWNLINK] for a in _models(folder, x)]
         for message in here:
-            for a in read_message(case.artifacts, message):
+            for a in read_message(folder, message):
                 changes = [_change(a.payload, w) for w in known if channel != Channel.DOWNLINK]
-                needed[a.kind] += min(map(least, [a.payload, *changes]))
+                needed[a.kind] += min(map(count_least_bytes, [a.payload, *changes]))
         for k in whole:
             if kinds[k][1] < needed[k]:
-                found.setdefault((channel, k), Understated(kind=Kind(k), said=kinds[k][1], least=needed[k]))
-    sent = [u for (channel, _), u in sorted(found.items()) if channel != Channel.DOWNLINK]
-    held = [u for (channel, _), u in sorted(found.items()) if channel == Channel.DOWNLINK]
-    return sent, [DECLARED.format(u.said, u.kind, u.least) for u in held]
+                found = Understated(Channel(channel), Kind(k), kinds[k][1], needed[k])
+                understated.setdefault((channel, k), found)
+    return [understated[key] for key in sorted(understated)]
 
 
 def _models(folder: Path, line: Mapping[str, Any]) -> list[Artifact]:
@@ -109,7 +117,7 @@ def _change(sent: Arrays, start: Arrays) -> Arrays:
     return {k: np.subtract(v, start[k], dtype=np.float64) if k in alike else v for k, v in sent.items()}
 
 
-def least(payload: Arrays) -> int:
+def count_least_bytes(payload: Arrays) -> int:
     """The fewest bytes that any code takes for the numbers that are not 0, their places known.
 
     Numbers that differ by SAME of their array's range are one: a change was added to a model and rounded.

@@ -1,0 +1,41 @@
+"""The contract of every check: what clients stated or sent, held against what they hold and did.
+
+A check needs no adversary and no baseline: what it finds is seen, not guessed. It gives results without a grade;
+the policy grades their facts (audit/verdict/checked.py), and scoring reads nothing but what checks left.
+"""
+
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from fedaudit.audit.case.case import Case
+from fedaudit.fl.runtime.plugin import Plugin
+
+
+@dataclass(frozen=True, kw_only=True)
+class CheckResult:
+    """What a check saw of one thing; its texts are those of the finding."""
+
+    id: str
+    title: str
+    summary: str
+    facts: Mapping[str, float]  # measure of the policy -> its value
+    artifacts: tuple[str, ...]  # the kinds that it read
+    does_not_show: str
+    remedy: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Checked:
+    """All that one check says of a case."""
+
+    results: Sequence[CheckResult] = ()
+    declared: Sequence[str] = ()  # what could not be checked, in sentences
+
+
+class Check(Plugin):
+    """A check. Subclasses write `check`; a file in audit/checks/ is enough."""
+
+    @abstractmethod
+    def check(self, case: Case) -> Checked:
+        """What is to be seen in this case; nothing where it has no messages."""

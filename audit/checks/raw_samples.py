@@ -1,0 +1,92 @@
+"""Raw samples: examples that were sent as they are, the worst that can cross the wire, found without any attack.
+
+A kind whose row says `raw` holds clients' own examples. Each sent one is held against those of its sender: it is
+one of them where no value differs by half a step of 256 grey levels. Where nobody told what a client holds, or
+nothing was kept, what the kind says of itself stands.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from fedaudit.audit.case.case import Case
+from fedaudit.audit.case.messages import messages
+from fedaudit.audit.checks._check import Check, Checked, CheckResult
+from fedaudit.fl.artifact import Artifact, Channel, Role
+from fedaudit.fl.kinds import Kind
+from fedaudit.fl.recording.recorder import manifest
+
+HALF_A_STEP = 0.5 / 255
+
+
+class RawSamples(Check):
+    """One result for every raw kind that a client sent to anybody."""
+
+    def check(self, case: Case) -> Checked:
+        if case.artifacts is None:
+            return Checked()
+        traffic = [
+            line
+            for line in manifest(case.artifacts)
+            if "traffic" in line
+            and Kind(line["traffic"]).raw
+            and line["channel"] in (Channel.UPLINK, Channel.RELAY)
+        ]
+        kinds = dict.fromkeys(Kind(line["traffic"]) for line in traffic)
+        return Checked(
+            results=[_compare(case, k, [line for line in traffic if line["traffic"] == k]) for k in kinds]
+        )
+
+
+def _compare(case: Case, kind: Kind, traffic: Sequence[Mapping[str, Any]]) -> CheckResult:
+    """Examples of one kind, in the lines of the manifest that count it, held against those of their senders."""
+    assert case.artifacts is not None
+    recorded = [a for a in messages(case.artifacts, {kind}, "all") if a.sender.role == Role.CLIENT]
+    comparable = [a for a in recorded if a.sender.index in case.parts]
+    roles = dict.fromkeys(role for line in traffic for role in line["seen_by"])
+    return describe(
+        kind,
+        clients=max(int(line["senders"]) for line in traffic),
+        readers=(*roles, *(["every client"] if kind in case.card.downlink else [])),
+        sent=sum(len(a.payload["labels"]) for a in recorded),
+        compared=sum(len(a.payload["labels"]) for a in comparable),
+        equal=sum(count_own(a, case) for a in comparable),
+    )
+
+
+def describe(
+    kind: Kind, *, clients: int, readers: Sequence[str], sent: int, compared: int, equal: int
+) -> CheckResult:
+    """The result of `sent` examples, of which `compared` could be held against their senders' and `equal` are."""
+    value = equal if compared else clients
+    rows = (
+        f"{equal:,} of {compared:,} are examples of their sender, value for value"
+        if compared
+        else "none could be compared with what its sender holds"
+    )
+    return CheckResult(
+        id=f"raw-{kind}",
+        title="Clients' own examples are sent as they are"
+        if value
+        else "What clients sent as examples is not equal to any of theirs",
+        summary=f"{clients} clients sent {kind.words}, {sent:,} in the messages kept: {rows}. "
+        f"Read by: {', '.join(readers)}.",
+        facts={"raw_examples_sent": value},
+        artifacts=(str(kind),),
+        does_not_show="what can be learned from examples that were changed before they were sent",
+        remedy="send no examples: let clients train on what the server owns, or on synthetic examples "
+        "made with a stated epsilon",
+    )
+
+
+def count_own(sent: Artifact, case: Case) -> int:
+    """How many examples of a message are its sender's."""
+    assert sent.sender.index is not None
+    own = case.data.train.take(case.parts[sent.sender.index])
+    hits = 0
+    for x, y in zip(sent.payload["images"], sent.payload["labels"], strict=True):
+        same = own.x[own.y == y]
+        if len(same) and np.shape(x) == same.shape[1:]:
+            hits += bool((np.abs(same - x).reshape(len(same), -1).max(axis=1) <= HALF_A_STEP).any())
+    return hits

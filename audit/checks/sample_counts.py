@@ -1,0 +1,137 @@
+"""Sample counts: numbers that are not their sender's, since what is called a count may carry anything.
+
+A kind whose row says `counted` tells how many examples its sender holds, in all or of a class. The auditor knows
+how many it does hold. A number that differs is a label, a part of an image or a claim to more weight; no attack
+reads such codes, and none is needed to see that the number is not what it is called. Left out are kinds that a
+protection changes, and compromised clients, whose lies are the auditor's.
+
+Where a method's card says that its clients count what they made or repeated, that is not believed either: their
+code trains once more, and the examples it trains on are counted (audit/checks/_training_rows.py). Where its
+answer then is another than was recorded, or it cannot be played, the number is *declared*, as the report says.
+"""
+
+from collections.abc import Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedaudit.attacks.evaluation.artifacts import index
+from fedaudit.audit.case.case import Case
+from fedaudit.audit.case.messages import messages
+from fedaudit.audit.case.simulated import SimulatedCase
+from fedaudit.audit.checks._check import Check, Checked, CheckResult
+from fedaudit.audit.checks._training_rows import count_training_rows
+from fedaudit.fl.artifact import Artifact, Channel, Role
+from fedaudit.fl.kinds import Kind
+
+MOST_PLAYED = 10  # clients that train once more, at most
+DECLARED = (
+    "Declared, not checked: how many examples {} of {} clients send as theirs. The card of {} says that clients "
+    "count what they made or repeated, and their code could not be played so that it says the same again."
+)
+
+
+class SampleCounts(Check):
+    """One result for every kind of count of which a message is wrong."""
+
+    def check(self, case: Case) -> Checked:
+        if case.artifacts is None or not isinstance(case, SimulatedCase):
+            return Checked()
+        comparison = Comparison(case)
+        for sent in messages(case.artifacts, comparison.kinds, "all"):
+            comparison.compare(sent)
+        unplayed = comparison.play_makers()
+        return Checked(
+            results=[
+                describe(kind, wrong, len(comparison.compared[kind]))
+                for kind, wrong in sorted(comparison.wrong.items())
+            ],
+            declared=[DECLARED.format(len(unplayed), len(comparison.made), case.card.title)] if unplayed else [],
+        )
+
+
+class Comparison:
+    """Counts in messages held against what their senders hold, or train on."""
+
+    def __init__(self, case: SimulatedCase) -> None:
+        changed = [getattr(p.config, "kinds", p.kinds) for p in case.protections]
+        self.kinds = {k for k in Kind if k.counted}.difference(*changed)
+        self.wrong: dict[Kind, dict[int, str]] = {}  # kind -> client -> what it stated, in words
+        self.compared: dict[Kind, set[int]] = {}  # kind -> clients
+        self.made: dict[int, Artifact] = {}  # the latest number of each client that counts what it made
+        self._case = case
+        self._held: dict[int, NDArray[np.int64]] = {}  # examples of each class
+
+    def compare(self, sent: Artifact) -> None:
+        """One message; compromised clients are left out, whose lies are the auditor's."""
+        client = sent.sender.index
+        if (
+            sent.sender.role != Role.CLIENT
+            or client is None
+            or sent.channel not in (Channel.UPLINK, Channel.RELAY)
+        ):
+            return
+        if client in self._case.compromise.clients or not len(self._case.parts.get(client, ())):
+            return
+        if sent.kind == Kind.NUM_EXAMPLES and self._case.card.counts_made:
+            self.made[client] = sent
+            return
+        self.compared.setdefault(sent.kind, set()).add(client)
+        if words := explain_difference(sent, self._count_held(client)):
+            text = f"client {client} sends {words} in round {sent.round}"
+            self.wrong.setdefault(sent.kind, {}).setdefault(client, text)
+
+    def play_makers(self) -> set[int]:
+        """Trains clients that count what they made once more; gives those of whom that shows nothing."""
+        assert self._case.artifacts is not None
+        recorded = index(messages(self._case.artifacts, self._case.card.downlink, "all") if self.made else [])
+        unplayed = set(self.made)
+        for client, sent in sorted(self.made.items())[:MOST_PLAYED]:
+            stated = int(np.asarray(sent.payload["count"]))
+            replayed = count_training_rows(self._case, recorded, sent)
+            if replayed is None or replayed.stated != stated:
+                continue
+            unplayed.discard(client)
+            if stated <= 0 or replayed.rows != stated:
+                words = f"{stated:,} in round {sent.round} and trains on {replayed.rows:,} examples"
+                self.wrong.setdefault(Kind.NUM_EXAMPLES, {})[client] = f"client {client} sends {words}"
+        if self.made:
+            self.compared[Kind.NUM_EXAMPLES] = set(self.made) - unplayed
+        return unplayed
+
+    def _count_held(self, client: int) -> NDArray[np.int64]:
+        if client not in self._held:
+            labels = self._case.data.train.y[self._case.parts[client]]
+            self._held[client] = np.bincount(labels, minlength=len(self._case.data.classes))
+        return self._held[client]
+
+
+def describe(kind: Kind, wrong: Mapping[int, str], compared: int) -> CheckResult:
+    """The result of one kind of count; `wrong`: client -> what it stated, in words."""
+    return CheckResult(
+        id=f"untrue-{kind}",
+        title="What clients send as a number of examples is another number",
+        summary=f"{len(wrong)} of {compared} clients sent something else as {kind}, which is {kind.words}: "
+        f"{next(iter(wrong.values()))}.",
+        facts={"untrue_counts": len(wrong)},
+        artifacts=(str(kind),),
+        does_not_show="what the numbers stand for: a label, a part of an image, or a claim to more weight",
+        remedy="look at what the client's code writes there; let the server bound what it believes",
+    )
+
+
+def explain_difference(sent: Artifact, own: NDArray[np.int64]) -> str:
+    """What a message states and what it would have to state; empty where that is the same. `own` [C]: held.
+
+    A client may send anything: no number, numbers of classes that there are not, not as many as classes.
+    """
+    stated = np.asarray(sent.payload.get(str(sent.kind.counted), ()), np.float64)
+    if stated.ndim == 0:
+        return "" if stated == own.sum() else f"{float(stated):,.0f} for {own.sum():,} examples"
+    classes = np.asarray(sent.payload.get("classes", np.arange(stated.size)), np.float64)
+    if stated.shape != classes.shape or stated.ndim > 1 or not np.isin(classes, np.arange(len(own))).all():
+        return "counts that are not one a class"
+    for c, n in zip(classes.astype(int).tolist(), stated.tolist(), strict=True):
+        if n != own[c]:
+            return f"{n:,.0f} for {own[c]:,} examples of class {c}"
+    return ""
