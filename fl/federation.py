@@ -218,7 +218,7 @@ class Federation:
         The wire hears who was drawn, and by which law. A `choice` that the method makes among them, or
         candidates that are not everybody, make it another law than availability's own.
         """
-        found = self._participants(round, candidates)
+        found = self._draw_participants(round, candidates)
         found = found._replace(answering=tap.current().draw(round, found.answering))
         whole = not choice and list(candidates) == list(range(len(self.parts)))
         self.wire.drew(round, found.answering, self.law if whole else lambda _: UNKNOWN)
@@ -229,7 +229,7 @@ class Federation:
         without = len(self.parts) - len(self.members)
         return drawn(self.availability, len(self.parts), self.empty_round, client, without)
 
-    def _participants(self, round: int, candidates: Sequence[int]) -> Participants:
+    def _draw_participants(self, round: int, candidates: Sequence[int]) -> Participants:
         self.redraws = 0
         while True:
             found = self.availability.draw(round, candidates, self.streams, self.redraws)
@@ -349,7 +349,7 @@ class Federation:
             "bytes_relay": sent[Channel.RELAY],
             "weight_diversity": tally.diversity(),
         }
-        self._watch(round)
+        self._check_reads(round)
         record |= {k: v / max(1, tally.delivered) for k, v in dict.items(tally.stats)} | tally.notes
         if self.time_model is not None or self.failures.any:
             record["round_length"] = max(round_length(tally.times), tally.waited)
@@ -384,7 +384,7 @@ class Federation:
             )
         )
 
-    def _watch(self, round: int) -> None:
+    def _check_reads(self, round: int) -> None:
         """Whether the last round's statistics, or clients' rows, were read by the time that this one ends."""
         if self._measured.read:
             self.learns(round, "training_statistics", "the server read what clients' training measured")
@@ -396,7 +396,7 @@ class Federation:
         """Release the final model and close the record; once, however often the run is continued."""
         done = self.checkpoints is not None and self.checkpoints.finished
         if not done:
-            self._watch(rounds)
+            self._check_reads(rounds)
             if Kind.GLOBAL_MODEL in card.release:
                 self.wire.milestone(rounds)  # a release has the number after the last round
                 self.wire.release(rounds, {Kind.GLOBAL_MODEL: model})

@@ -115,7 +115,7 @@ def to_line(release: Release) -> str:
 def read(path: Path) -> list[Release]:
     """All releases of a ledger file; raises UserError naming the line that is not one."""
     releases = []
-    for number, line in enumerate(_lines(path), start=1):
+    for number, line in enumerate(_read_lines(path), start=1):
         try:
             fields = parse_json(line)
             releases.append(from_fields(fields))
@@ -160,7 +160,7 @@ def invalid(release: Release) -> str | None:
     return None
 
 
-def _lines(path: Path) -> Iterable[bytes]:
+def _read_lines(path: Path) -> Iterable[bytes]:
     if not path.is_file():
         raise UserError(f"no ledger at {path}", hint="run `fedaudit simulate` first")
     return (line for line in path.read_bytes().splitlines() if line)

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from fedaudit.fl.families.condensation import Cell, Condensing, Matcher, _distance
+from fedaudit.fl.families.condensation import Cell, Condensing, Matcher, _measure_distance
 from fedaudit.fl.model import Net, initialise
 from fedaudit.fl.runtime.plugin import load
 from fedaudit.fl.runtime.streams import Streams
@@ -38,7 +38,7 @@ def loop(matcher: Matcher, cells: list[Cell], images: Tensor, rng: torch.Generat
         real = torch.autograd.grad(cross_entropy(matcher.net(cell.real), y.expand(len(cell.real))), weights)
         made = torch.autograd.grad(cross_entropy(matcher.net(x), y.expand(len(x))), weights, create_graph=True)
         pairs = zip(made, real, strict=True)
-        total = torch.stack([_distance(a.flatten(1)[None], b.flatten(1)[None], 1e-6) for a, b in pairs])
+        total = torch.stack([_measure_distance(a.flatten(1)[None], b.flatten(1)[None], 1e-6) for a, b in pairs])
         found += torch.autograd.grad(total.sum(), [x])
     return torch.stack(found)
 

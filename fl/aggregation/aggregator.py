@@ -152,7 +152,7 @@ class _Rows(Aggregation):
                 hint="use aggregator: mean, a smaller model, or fewer clients a round",
             )
         self.total += weight
-        row, at = self._next(size // 4), 0
+        row, at = self._take_row(size // 4), 0
         for k, v in own.items():
             base = start[k] if start else None
             if base is None or v.dtype == base.dtype == torch.float32:  # whose difference rounds as in double
@@ -161,20 +161,20 @@ class _Rows(Aggregation):
                 change = v.double() - base.double()
             row[at : at + v.numel()] = change.flatten()
             at += v.numel()
-        self._begin({k: start[k] for k in own} if start else {}, weight)
+        self._note_start({k: start[k] for k in own} if start else {}, weight)
         self._rest.append({k: v for k, v in upload.items() if k not in own})
         self._clients.append(client)
         self._weights.append(weight)
         self._like = own
 
-    def _begin(self, start: Mapping[str, Tensor], weight: float) -> None:
+    def _note_start(self, start: Mapping[str, Tensor], weight: float) -> None:
         """Note what an upload is a change from; most often it is what the one before is."""
         same = start.keys() == self._start.keys() and all(v is self._start[k] for k, v in start.items())
         if not same:
             self._starts.add(self._start, self._together)
         self._start, self._together = start, weight + (self._together if same else 0.0)
 
-    def _next(self, size: int) -> Tensor:
+    def _take_row(self, size: int) -> Tensor:
         """The row of the next upload, of `size` numbers."""
         n = len(self._clients)
         if n and size != self._rows.shape[1]:
@@ -189,7 +189,7 @@ class _Rows(Aggregation):
     def value(self) -> State:
         if not self.total:
             raise ZeroDivisionError("no uploads, or only such of weight zero")
-        heard, rule = len(self._clients), self._available_rule()
+        heard, rule = len(self._clients), self._choose_rule()
         weights = torch.tensor(self._weights, dtype=torch.float64)
         ends = list(accumulate(v.numel() for v in self._like.values()))
         starts = [0, *ends[:-1]]
@@ -223,7 +223,7 @@ class _Rows(Aggregation):
                 buffers.add(rest, weight)
         return model | (buffers.value() if buffers.total else {})
 
-    def _available_rule(self) -> RowRule | None:
+    def _choose_rule(self) -> RowRule | None:
         """The rule for as many uploads as came; None: the round is skipped. Raises UserError where it stops."""
         rule, heard = self._rule, len(self._clients)
         least = rule.needs(heard)

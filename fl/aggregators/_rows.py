@@ -177,7 +177,7 @@ def gram(rows: Tensor, centre: Tensor | None = None) -> Tensor:
         return torch.from_numpy(part @ part.T)  # numpy computes one half, the other is the same
 
     with blas().limit(limits=1):  # blocks are side by side already, and a bit may depend on its threads
-        return _summed(block, rows.shape[1])
+        return _sum_blocks(block, rows.shape[1])
 
 
 @cache
@@ -188,7 +188,7 @@ def blas() -> ThreadpoolController:
 
 def along(rows: Tensor, direction: Tensor) -> Tensor:
     """[n, P], [P] -> [n] float64: inner products with one direction."""
-    return _summed(lambda columns: rows[:, columns].double() @ direction[columns].double(), rows.shape[1])
+    return _sum_blocks(lambda columns: rows[:, columns].double() @ direction[columns].double(), rows.shape[1])
 
 
 def lengths(rows: Tensor, centre: Tensor | None = None) -> Tensor:
@@ -198,7 +198,7 @@ def lengths(rows: Tensor, centre: Tensor | None = None) -> Tensor:
         part = rows[:, columns].double()
         return (part if centre is None else part - centre[columns].double()).square().sum(1)
 
-    return _summed(block, rows.shape[1]).sqrt()
+    return _sum_blocks(block, rows.shape[1]).sqrt()
 
 
 def factors(rows: Tensor, norm: float | None) -> Tensor:
@@ -223,7 +223,7 @@ def scores(distances: Tensor, f: int) -> Tensor:
     return others[:, : max(0, n - f - 2)].sum(1)
 
 
-def _summed(block: Callable[[slice], Tensor], columns: int) -> Tensor:
+def _sum_blocks(block: Callable[[slice], Tensor], columns: int) -> Tensor:
     found = in_blocks(block, columns, NEAR)
     total = found[0].clone()
     for part in found[1:]:

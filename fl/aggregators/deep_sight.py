@@ -39,7 +39,7 @@ class DeepSight(RowRule):
         ] = 1 / 3
 
     def combine(self, rows: Tensor, weights: Tensor, clients: Sequence[int], context: Context) -> Combined:
-        bias, matrix = self._last_layer(rows, context)
+        bias, matrix = self._take_last_layer(rows, context)
         shares = energy_shares(bias, matrix)
         suspected = suspect(shares)
         labels = put_together([cluster(torch.cdist(shares, shares)), cluster(cosine_distances(bias))])
@@ -55,7 +55,7 @@ class DeepSight(RowRule):
             )
         return Combined(change=weighted(rows, factors(rows, None) * ~bad / len(kept)), kept=kept)
 
-    def _last_layer(self, rows: Tensor, context: Context) -> tuple[Tensor, Tensor]:
+    def _take_last_layer(self, rows: Tensor, context: Context) -> tuple[Tensor, Tensor]:
         """[n, C] and [n, C, H]: what uploads change of the last layer."""
         parts = sorted(
             (rows[:, context.columns[k]] for k in context.head if k in context.columns), key=lambda p: p.shape[1]

@@ -41,18 +41,18 @@ class Uniform(Availability):
 
     def draw(self, round: int, candidates: Sequence[int], streams: Streams, attempt: int = 0) -> Participation:
         order = streams.numpy("participation", round, attempt).permutation(max(candidates, default=-1) + 1)
-        allowed, selected = set(candidates), self._number(len(candidates))
+        allowed, selected = set(candidates), self._count_participants(len(candidates))
         chosen = tuple(sorted([int(k) for k in order if int(k) in allowed][:selected]))
         return Participation(chosen, chosen)
 
-    def _number(self, candidates: int) -> int:
+    def _count_participants(self, candidates: int) -> int:
         if self.config.count is not None:
             return int(self.config.count)
         share = 0.1 if self.config.fraction is None else self.config.fraction
         return max(int(share * candidates + 1e-9), 1)  # 0.29 * 100 is a hair below 29
 
     def sampling(self, client: int | None, clients: int) -> Drawn:
-        rate = min(1.0, self._number(clients) / clients)
+        rate = min(1.0, self._count_participants(clients) / clients)
         return Drawn("fixed_without_replacement", rate) if rate < 1 else Drawn()
 
     def describe(self) -> str:

@@ -141,14 +141,14 @@ class Client:
             self.x,
             self.y,
             const,
-            RecordDraws(self.streams.coins(stream, self.round, self.index), self._records()),
+            RecordDraws(self.streams.coins(stream, self.round, self.index), self._hash_records()),
             self.noise(stream),
             self.augment,
             method.config.lr_decay**self.round,
             line=private.line(self.round, str(Party.client(self.index)), Kind.LOCAL_MODEL, EVERYONE),
         )
 
-    def _records(self) -> Tensor:
+    def _hash_records(self) -> Tensor:
         """[n] Raises UserError where a method's own code changed the examples and did not say which."""
         if self.records is None:
             return torch.arange(len(self.y))

@@ -71,7 +71,7 @@ class TimeModel:
         """t_k without jitter; `cost` is c, in seconds of training an example."""
         exchange = (bytes_down + bytes_up) / MEGABYTE / self.workload.bandwidth
         found = (exchange + cost * examples / self.workload.compute) / float(self.capability[client] or np.nan)
-        return _finite(found, client)
+        return _check(found, client)
 
     def shares(self, heard: Collection[int]) -> dict[str, Any]:
         """Who was heard in a round, and how many of them are of the slower half of the devices."""
@@ -87,10 +87,10 @@ class TimeModel:
         """The time really taken: times a log-normal factor of this round and client."""
         if not self.jitter or self.streams is None:
             return seconds
-        return _finite(seconds * self.streams.numpy("time", round, client).lognormal(0.0, self.jitter), client)
+        return _check(seconds * self.streams.numpy("time", round, client).lognormal(0.0, self.jitter), client)
 
 
-def _finite(time: float, client: int) -> float:
+def _check(time: float, client: int) -> float:
     """No round ends where a client takes for ever, and no mean of times is one."""
     if not np.isfinite(time):
         raise UserError(

@@ -59,7 +59,7 @@ def populate(
             hint="their sum must stay below 1",
         )
     rng = streams.numpy("holdout")
-    unique = _without_duplicates(data)
+    unique = _drop_duplicates(data)
     owner = data.train.owner
     groups = unique if owner is None else np.unique(owner[unique])
     groups = rng.permutation(groups)
@@ -77,12 +77,12 @@ def populate(
     )
     parts, kept = [rest[i] for i in split], [rest[:0] for _ in split]
     if own:
-        halves = [_apart(part, data.train.y, own, streams.numpy("own", k)) for k, part in enumerate(parts)]
+        halves = [_hold_out(part, data.train.y, own, streams.numpy("own", k)) for k, part in enumerate(parts)]
         parts, kept = [trained for trained, _ in halves], [left for _, left in halves]
     return Population(data=data, parts=parts, auxiliary=aux, reference=ref, server=spare, own=kept)
 
 
-def _apart(part: Index, labels: Index, share: float, rng: np.random.Generator) -> tuple[Index, Index]:
+def _hold_out(part: Index, labels: Index, share: float, rng: np.random.Generator) -> tuple[Index, Index]:
     """One client's examples to train on, and a share of them to leave out: every tenth, say, of each class."""
     order = rng.permutation(len(part))
     order = order[np.argsort(labels[part[order]], kind="stable")]
@@ -91,7 +91,7 @@ def _apart(part: Index, labels: Index, share: float, rng: np.random.Generator) -
     return part[~out], part[out]
 
 
-def _without_duplicates(data: Data) -> Index:
+def _drop_duplicates(data: Data) -> Index:
     """Indices of training examples that appear neither earlier nor in the test set."""
     seen = {content(x) for x in data.test.x}
     keep = []

@@ -52,10 +52,10 @@ def read_leaf(
     """
     root = Path(path).expanduser()
     if (root / "train").is_dir() and (root / "test").is_dir():
-        train, test = list(_people(root / "train", convert)), list(_people(root / "test", convert))
+        train, test = list(_read_people(root / "train", convert)), list(_read_people(root / "test", convert))
     else:
         train, test = [], []
-        for p in _people(root, convert):
+        for p in _read_people(root, convert):
             order = np.arange(len(p.y)) if rng is None else rng.permutation(len(p.y))
             cut = len(order) - round(test_fraction * len(order))
             for part, index in ((train, order[:cut]), (test, order[cut + gap :])):
@@ -70,7 +70,7 @@ def read_leaf(
     return _join(train, numbers), _join(test, numbers)
 
 
-def _people(folder: Path, convert: Convert) -> Iterator[Person]:
+def _read_people(folder: Path, convert: Convert) -> Iterator[Person]:
     files = sorted(folder.glob("*.json"))
     if not files:
         raise UserError(
@@ -185,9 +185,9 @@ class Shakespeare(Dataset):
     def _convert(self, x: list[Any], y: list[Any]) -> tuple[NDArray[Any], NDArray[np.int64]]:
         if any(len(text) != LENGTH for text in x) or any(len(c) != 1 for c in y):
             raise ValueError(f"x must hold texts of {LENGTH} characters, y single ones")
-        return np.array([self._tokens(text) for text in x]), self._tokens("".join(y))
+        return np.array([self._encode_text(text) for text in x]), self._encode_text("".join(y))
 
-    def _tokens(self, text: str) -> NDArray[np.int64]:
+    def _encode_text(self, text: str) -> NDArray[np.int64]:
         tokens = np.array([LETTERS.find(c) for c in text], dtype=np.int64)
         unknown = tokens < 0
         if self.config.vocabulary == 80 and unknown.any():

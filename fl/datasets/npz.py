@@ -45,23 +45,25 @@ class NPZ(Dataset):
         text = [part for part in ("train", "test") if arrays[f"y_{part}"].dtype.kind == "U"]
         if len(text) == 1:
             other = "test" if text == ["train"] else "train"
-            raise _bad(
+            raise _describe_misfit(
                 f"y_{other}", "numbers", f"names as in y_{text[0]}", "write the labels of both parts alike"
             )
         if text:
             names = _as_numbers(arrays, names)
-        labels = [_labels(arrays, f"y_{part}", len(names)) for part in ("train", "test")]
+        labels = [_read_labels(arrays, f"y_{part}", len(names)) for part in ("train", "test")]
         if unseen := sorted(set(labels[1].tolist()) - set(labels[0].tolist())):
             shown = names[unseen[0]] if names else unseen[0]
             hint = "number the classes of both parts alike, or leave out of the test what nobody trains on"
-            raise _bad("y_test", f"the class {shown!r}", "classes that y_train has", hint)
+            raise _describe_misfit("y_test", f"the class {shown!r}", "classes that y_train has", hint)
         names = names or tuple(str(c) for c in range(max(int(y.max()) for y in labels) + 1))
         if len(names) < 2:
-            raise _bad("y_train", f"one class, {names[0]!r}", "at least two, or there is nothing to learn")
+            raise _describe_misfit(
+                "y_train", f"one class, {names[0]!r}", "at least two, or there is nothing to learn"
+            )
         layout = self.config.layout
-        train, test = (_part(arrays, part, y, layout) for part, y in zip(("train", "test"), labels, strict=True))
+        train, test = (_take(arrays, part, y, layout) for part, y in zip(("train", "test"), labels, strict=True))
         if train.x.shape[1:] != test.x.shape[1:] or train.x.dtype != test.x.dtype:
-            raise _bad(
+            raise _describe_misfit(
                 "x_test",
                 f"{test.x.dtype} {list(test.x.shape[1:])} an example",
                 f"{train.x.dtype} {list(train.x.shape[1:])} as in x_train",
@@ -105,86 +107,94 @@ def _as_numbers(arrays: dict[str, NDArray[Any]], names: tuple[str, ...]) -> tupl
     place = {name: i for i, name in enumerate(names)}
     for part, found in texts.items():
         if unknown := [t for t in found.ravel().tolist() if t not in place]:
-            raise _bad(f"y_{part}", f"the label {unknown[0]!r}", f"one of `classes`: {', '.join(names[:9])}")
+            raise _describe_misfit(
+                f"y_{part}", f"the label {unknown[0]!r}", f"one of `classes`: {', '.join(names[:9])}"
+            )
         arrays[f"y_{part}"] = np.vectorize(place.__getitem__, otypes=[np.int64])(found)
     return names
 
 
-def _labels(arrays: Mapping[str, NDArray[Any]], key: str, classes: int) -> NDArray[np.int64]:
+def _read_labels(arrays: Mapping[str, NDArray[Any]], key: str, classes: int) -> NDArray[np.int64]:
     y = arrays[key]
     if y.ndim == 2 and y.shape[1] > 1:
-        raise _bad(key, f"{list(y.shape)}, a column a class", "one number an example", f"use {key}.argmax(1)")
+        raise _describe_misfit(
+            key, f"{list(y.shape)}, a column a class", "one number an example", f"use {key}.argmax(1)"
+        )
     if y.dtype.kind == "f":
         hint = "cut the numbers into classes"
-        raise _bad(key, f"real numbers ({y.dtype})", "classes: regression is not supported", hint)
+        raise _describe_misfit(key, f"real numbers ({y.dtype})", "classes: regression is not supported", hint)
     if y.ndim != 1 or y.dtype.kind not in "iu" or not len(y):
         hint = f"use {key}.ravel()" if y.ndim > 1 else "keep some examples of each part" if not len(y) else ""
-        raise _bad(key, f"{y.dtype} {list(y.shape)}", "whole numbers [N], at least one", hint)
+        raise _describe_misfit(key, f"{y.dtype} {list(y.shape)}", "whole numbers [N], at least one", hint)
     if y.min() < 0 or y.max() >= (classes or _MOST_CLASSES):
-        raise _bad(key, f"labels from {y.min()} to {y.max()}", f"0 to {(classes or _MOST_CLASSES) - 1}")
+        raise _describe_misfit(
+            key, f"labels from {y.min()} to {y.max()}", f"0 to {(classes or _MOST_CLASSES) - 1}"
+        )
     return y.astype(np.int64)
 
 
-def _part(arrays: Mapping[str, NDArray[Any]], part: str, y: NDArray[np.int64], layout: str | None) -> Arrays:
+def _take(arrays: Mapping[str, NDArray[Any]], part: str, y: NDArray[np.int64], layout: str | None) -> Arrays:
     key, x = f"x_{part}", arrays[f"x_{part}"]
     if len(x) != len(y):
-        raise _bad(key, f"{len(x)} examples", f"{len(y)} as in y_{part}")
+        raise _describe_misfit(key, f"{len(x)} examples", f"{len(y)} as in y_{part}")
     owner = arrays.get(f"owner_{part}")
     if owner is not None and (owner.shape != y.shape or owner.dtype.kind not in "iu"):
-        raise _bad(f"owner_{part}", f"{owner.dtype} {list(owner.shape)}", f"whole numbers [{len(y)}]")
-    return Arrays(x=_examples(key, x, layout), y=y, owner=None if owner is None else owner.astype(np.int64))
+        raise _describe_misfit(f"owner_{part}", f"{owner.dtype} {list(owner.shape)}", f"whole numbers [{len(y)}]")
+    return Arrays(x=_read_examples(key, x, layout), y=y, owner=None if owner is None else owner.astype(np.int64))
 
 
-def _examples(key: str, x: NDArray[Any], layout: str | None) -> NDArray[Any]:
+def _read_examples(key: str, x: NDArray[Any], layout: str | None) -> NDArray[Any]:
     if x.ndim == 2 and x.dtype.kind in "iu" and x.size:
         if x.min() < 0:
-            raise _bad(key, f"token {x.min()}", "tokens >= 0")
+            raise _describe_misfit(key, f"token {x.min()}", "tokens >= 0")
         return x.astype(np.int64)
     if x.dtype.kind in "US":
-        raise _bad(
+        raise _describe_misfit(
             key, "text", "tokens: raw text is not supported", "give each word or sign a whole number, [N, T]"
         )
     if x.ndim == 2 and x.dtype.kind == "f":
-        raise _bad(
+        raise _describe_misfit(
             key,
             f"a table of {x.shape[1]} columns",
             "images or tokens: tabular data are not supported",
             "a table that is printed as images would be graded by how alike bar codes look",
         )
     if x.ndim in (3, 4) and x.dtype.kind in "iu" and x.dtype != np.uint8:
-        raise _bad(
+        raise _describe_misfit(
             key, f"{x.dtype} {list(x.shape)}", "uint8 or floats", f"save {key}.astype('uint8') if it is 0..255"
         )
     if x.ndim not in (3, 4) or not (x.dtype == np.uint8 or x.dtype.kind == "f") or 0 in x.shape:
-        raise _bad(
+        raise _describe_misfit(
             key,
             f"{x.dtype} {list(x.shape)}",
             "uint8 or floats [N, H, W] or [N, channels, H, W], or tokens [N, T]",
         )
     if x.dtype.kind == "f":
         if not np.isfinite(x).all():
-            raise _bad(key, "NaN or infinite values", "finite ones")
+            raise _describe_misfit(key, "NaN or infinite values", "finite ones")
         if x.min() < 0 or x.max() > 1:
             found = f"values from {x.min():g} to {x.max():g}"
             low, high = f"{key}.min()", f"{key}.max()"
             hint = f"divide {key} by 255 before saving it"
             if x.min() < 0:
                 hint = f"save images before they are normalised, or ({key} - {low}) / ({high} - {low})"
-            raise _bad(key, found, "0 to 1", hint)
-    x = x[:, None] if x.ndim == 3 else _channels_first(key, x, layout)
+            raise _describe_misfit(key, found, "0 to 1", hint)
+    x = x[:, None] if x.ndim == 3 else _move_channels(key, x, layout)
     return x.astype(np.float32) / np.float32(255) if x.dtype == np.uint8 else x.astype(np.float32)
 
 
-def _channels_first(key: str, x: NDArray[Any], layout: str | None) -> NDArray[Any]:
+def _move_channels(key: str, x: NDArray[Any], layout: str | None) -> NDArray[Any]:
     """[N, C, H, W]; refuses to guess where the first axis cannot be channels."""
     if layout == "hwc":
         if x.shape[3] > MOST_CHANNELS >= x.shape[1]:
             found = f"{list(x.shape)}, which with layout: hwc would be images of {x.shape[3]} channels"
-            raise _bad(key, found, "[N, H, W, channels]", "leave layout out: the channels stand first")
+            raise _describe_misfit(
+                key, found, "[N, H, W, channels]", "leave layout out: the channels stand first"
+            )
         return np.ascontiguousarray(x.transpose(0, 3, 1, 2))
     if layout is None and x.shape[1] > MOST_CHANNELS:
         last = x.shape[3] <= MOST_CHANNELS
-        raise _bad(
+        raise _describe_misfit(
             key,
             f"{list(x.shape)}, which would be images of {x.shape[1]} channels",
             "[N, channels, H, W]",
@@ -195,7 +205,7 @@ def _channels_first(key: str, x: NDArray[Any], layout: str | None) -> NDArray[An
     return x
 
 
-def _bad(key: str, found: str, expected: str, hint: str = "") -> UserError:
+def _describe_misfit(key: str, found: str, expected: str, hint: str = "") -> UserError:
     return UserError(
         f"dataset npz: {key} has {found}, expected {expected}",
         hint=hint or "the head of fl/datasets/npz.py says what each array must be",

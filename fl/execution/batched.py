@@ -108,12 +108,12 @@ def _train(site: Site, clients: list[Client], const: Any) -> list[Trained]:
             losses.append(values.detach())
     means = torch.stack(losses).mean(0).tolist() if losses else [0.0] * len(clients)
     return [
-        Trained({k: _row(params, fixed, k, i) for k in net.state_dict()}, steps, mean)
+        Trained({k: _take_row(params, fixed, k, i) for k in net.state_dict()}, steps, mean)
         for i, mean in enumerate(means)
     ]
 
 
-def _row(params: Params, fixed: State, name: str, i: int) -> Tensor:
+def _take_row(params: Params, fixed: State, name: str, i: int) -> Tensor:
     return (params[name][i] if name in params else fixed[name]).detach().cpu().clone().contiguous()
 
 

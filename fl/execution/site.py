@@ -85,7 +85,7 @@ class Site:
 
     def keep(self, message: Message) -> None:
         """What every client was sent before the rounds, and has at hand in all of them."""
-        self.kept = self._here(message)
+        self.kept = self._move_here(message)
 
     def recall(self, model: State) -> None:
         """The shared model of the round before, for an adversary that remembers it."""
@@ -94,16 +94,16 @@ class Site:
     def begin(self, round: int, message: Message) -> None:
         """A round's broadcast arrives."""
         self.round = round
-        self.message = self.kept | self._here(message)
+        self.message = self.kept | self._move_here(message)
 
-    def _here(self, message: Message) -> Message:
+    def _move_here(self, message: Message) -> Message:
         return {k: {n: v.to(self.device) for n, v in p.items()} for k, p in message.items()}
 
     def client(self, job: tuple[int, Tree, Message]) -> Client:
         """One client with its data, ready to work."""
         k, memory, personal = job
         x, y = self.examples(self.data.train, self.holdings.parts[k])
-        own, times = self._here(personal), self.holdings.time_model
+        own, times = self._move_here(personal), self.holdings.time_model
         received = self.method.receive(
             Client(
                 index=k,
@@ -223,9 +223,9 @@ class Site:
         classes = self.classes
         loss = cross_entropy(logits, y, reduction="sum")
         right, seen = (torch.bincount(v, minlength=classes) for v in (y[hit], y))
-        return right, seen, float(loss), self._turned(net, x, y)
+        return right, seen, float(loss), self._count_turned(net, x, y)
 
-    def _turned(self, net: Net, x: Tensor, y: Tensor) -> tuple[int, int]:
+    def _count_turned(self, net: Net, x: Tensor, y: Tensor) -> tuple[int, int]:
         """Of other classes than the adversary's, the test examples it turns into that class, and all of them."""
         bad = self.compromise
         aim = bad.adversary.aim(x, self.data.mean, self.data.std) if bad.adversary and bad.clients else None

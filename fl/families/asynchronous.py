@@ -163,7 +163,7 @@ class Asynchronous(RoundMethod):
         return {Kind.GLOBAL_MODEL: state["model"]}
 
     def round(self, t: int, state: Tree, memory: dict[int, Tree], federation: Federation) -> Tree:
-        tally, clock = Tally(), self._clock(t, state, federation)
+        tally, clock = Tally(), self._start_clock(t, state, federation)
         versions = state["versions"] | {str(t): state["model"]}
         before = state | {"versions": versions}
         federation.workers.everywhere("begin", t, {})
@@ -207,7 +207,7 @@ class Asynchronous(RoundMethod):
         kept = {v: model for v, model in versions.items() if v in used}
         return after | {"clock": clock.now, "flight": clock.flight, "versions": kept}
 
-    def _clock(self, t: int, state: Tree, federation: Federation) -> Clock:
+    def _start_clock(self, t: int, state: Tree, federation: Federation) -> Clock:
         """The clock at the start of a round, with whoever is idle and available waiting."""
         flight, places, order = state["flight"], self.config.concurrency, []
         idle = [k for k in self.candidates(state, t, federation) if str(k) not in flight]

@@ -52,7 +52,7 @@ def allocate(
     total = volumes[first].copy()
     given, room = {first: total.copy()}, total.max()
     while len(given) < most and divergence(total) >= threshold:
-        found = _next(waiting, volumes, total, room)
+        found = _choose_next(waiting, volumes, total, room)
         if found is None:
             break
         waiting.remove(found)
@@ -62,7 +62,7 @@ def allocate(
     return given
 
 
-def _next(waiting: list[int], volumes: Mapping[int, Counts], total: Counts, room: int) -> int | None:
+def _choose_next(waiting: list[int], volumes: Mapping[int, Counts], total: Counts, room: int) -> int | None:
     """The first waiting client with the class of which there is least, and with something to add."""
     for label in np.argsort(total, kind="stable"):
         for k in waiting:

@@ -41,7 +41,7 @@ class Offered(NamedTuple):
 
 
 class Balancing(Relaying):
-    """Subclasses say what they offer, and add phases in `left` with a function `_PHASE` each."""
+    """Subclasses say what they offer, and add phases in `left` with a function `run_PHASE` each."""
 
     @dataclass(frozen=True, kw_only=True)
     class Config(Relaying.Config):
@@ -86,7 +86,7 @@ class Balancing(Relaying):
         while phase := next((p for p, n in self.left(state).items() if n), None):
             if self.left(state)[phase] == 1:
                 federation.wire.milestone(t)
-            state = getattr(self, f"_{phase}")(t, state, memory, federation)
+            state = getattr(self, f"run_{phase}")(t, state, memory, federation)
             federation.tally.notes["phase"] = phase
             model = state["model"] if phase == "train" else {}
             federation.end_round(t, t + 1 + sum(self.left(state).values()), model, state, memory)
@@ -107,9 +107,9 @@ class Balancing(Relaying):
             "completed": {},
             "done": {"augment": 0, "train": 0},
         }
-        return state | self._sent(0, "join", members, {}, {}, federation)
+        return state | self._collect_counts(0, "join", members, {}, {}, federation)
 
-    def _sent(
+    def _collect_counts(
         self,
         t: int,
         work: str,
@@ -149,7 +149,7 @@ class Balancing(Relaying):
             "groups": [[members[i] for i in g] for g in groups],
         }
 
-    def _augment(self, t: int, state: Tree, memory: dict[int, Tree], federation: Federation) -> Tree:
+    def run_augment(self, t: int, state: Tree, memory: dict[int, Tree], federation: Federation) -> Tree:
         """Generators to the server and on to the clients, who say what they hold afterwards."""
         offers = self.offers(t, state, federation)
         given: dict[int, Message] = {}
@@ -170,13 +170,13 @@ class Balancing(Relaying):
             federation.wire.broadcast(t, common, state["members"])
         federation.workers.everywhere("begin", t, common)
         federation.tally = Tally(selected=len(state["members"]))
-        sent = self._sent(t, "augment", state["members"], given, memory, federation)
+        sent = self._collect_counts(t, "augment", state["members"], given, memory, federation)
         federation.tally.delivered = len(state["members"])
         added = sum(len(m["y"]) for m in memory.values() if "y" in m)
         federation.tally.notes = {"images_added": added}
         return state | sent | {"done": state["done"] | {"augment": 1}}
 
-    def _train(self, t: int, state: Tree, memory: dict[int, Tree], federation: Federation) -> Tree:
+    def run_train(self, t: int, state: Tree, memory: dict[int, Tree], federation: Federation) -> Tree:
         sizes, done = numbered(state["sizes"]), state["done"]
         if not done["train"]:  # a labeler that was trained before is another model
             federation.wire.restarted()

@@ -95,37 +95,37 @@ class Matcher:
         """D of every cell, [m], differentiable in its images [m, ipc, C, H, W]; redraws the network."""
         self.redraw(rng)
         self.net.eval()
-        batches = [_batch(c.real, self.settings.real_batch, rng) for c in cells]
+        batches = [_draw_batch(c.real, self.settings.real_batch, rng) for c in cells]
         labels = torch.tensor([c.label for c in cells], device=images.device)
-        real = self._real(batches, labels)
-        made = self._gradients(images.flatten(0, 1), [images.shape[1]] * len(cells), labels, True)
+        real = self._compute_real_gradients(batches, labels)
+        made = self._compute_gradients(images.flatten(0, 1), [images.shape[1]] * len(cells), labels, True)
         return sum(
-            (_distance(s, d, epsilon) for s, d in zip(made, real, strict=True)),
+            (_measure_distance(s, d, epsilon) for s, d in zip(made, real, strict=True)),
             start=images.new_zeros(len(cells)),
         )
 
-    def _real(self, batches: Sequence[Tensor], labels: Tensor) -> list[Tensor]:
+    def _compute_real_gradients(self, batches: Sequence[Tensor], labels: Tensor) -> list[Tensor]:
         """Gradients of the real batches, layer by layer, [m, rows, columns] each."""
         pieces = []
-        for rows in _chunks([len(b) for b in batches]):
+        for rows in _split_cells([len(b) for b in batches]):
             sizes = [len(b) for b in batches[rows]]
             x = torch.cat(list(batches[rows]))
             if len(sizes) == 1:
-                pieces.append(self._alone(x, labels[rows]))
+                pieces.append(self._compute_own_gradients(x, labels[rows]))
             else:
-                pieces.append(self._gradients(x, sizes, labels[rows], False))
+                pieces.append(self._compute_gradients(x, sizes, labels[rows], False))
         return [torch.cat(layer).detach() for layer in zip(*pieces, strict=True)]
 
-    def _alone(self, x: Tensor, label: Tensor) -> list[Tensor]:
+    def _compute_own_gradients(self, x: Tensor, label: Tensor) -> list[Tensor]:
         loss = cross_entropy(self.net(x), label.expand(len(x)))
         wanted = [p for m in self.layers for p in (m.weight, m.bias) if p is not None]
         found = iter(torch.autograd.grad(loss, wanted))
         return [
-            self._shaped(next(found).flatten(1)[None], None if m.bias is None else next(found)[None])
+            self._shape_gradients(next(found).flatten(1)[None], None if m.bias is None else next(found)[None])
             for m in self.layers
         ]
 
-    def _gradients(self, x: Tensor, sizes: Sequence[int], labels: Tensor, graph: bool) -> list[Tensor]:
+    def _compute_gradients(self, x: Tensor, sizes: Sequence[int], labels: Tensor, graph: bool) -> list[Tensor]:
         """Per-cell gradients of the mean loss of consecutive cells in x [sum of sizes, C, H, W]."""
         seen: dict[nn.Module, tuple[Tensor, Tensor]] = {}
 
@@ -147,15 +147,15 @@ class Matcher:
         for layer, slope in zip(self.layers, slopes, strict=True):
             given = seen[layer][0]
             if isinstance(layer, nn.Conv2d):
-                patches = unfold(given, layer.kernel_size, layer.dilation, _padding(layer), layer.stride)
+                patches = unfold(given, layer.kernel_size, layer.dilation, _read_padding(layer), layer.stride)
             else:
                 patches, slope = given[:, :, None], slope[:, :, None]
-            by_cell = _products(slope.flatten(2), patches, sizes)
-            bias = None if layer.bias is None else _sums(slope.flatten(2).sum(2), sizes)
-            found.append(self._shaped(by_cell, bias))
+            by_cell = _sum_products(slope.flatten(2), patches, sizes)
+            bias = None if layer.bias is None else _sum_cells(slope.flatten(2).sum(2), sizes)
+            found.append(self._shape_gradients(by_cell, bias))
         return found
 
-    def _shaped(self, weight: Tensor, bias: Tensor | None) -> Tensor:
+    def _shape_gradients(self, weight: Tensor, bias: Tensor | None) -> Tensor:
         """[m, out, in] with one row a cosine: an output unit, or the whole layer with its bias."""
         if self.settings.match == "dc_rows":
             return weight
@@ -174,7 +174,7 @@ def condense(net: Net, cells: Sequence[Cell], settings: Condensing, rng: torch.G
     images = torch.randn(len(cells), ipc, *shape, generator=rng).to(cells[0].real)
     if settings.init == "real":
         for image, cell in zip(images, cells, strict=True):
-            chosen = _batch(cell.real, ipc, rng)
+            chosen = _draw_batch(cell.real, ipc, rng)
             image[: len(chosen)] = chosen  # with fewer images than images, noise stays
     images.requires_grad_()
     optimiser = eager(torch.optim.SGD)(
@@ -197,7 +197,7 @@ def clip(gradient: Tensor, most: float) -> Tensor:
     return gradient * scale.view(-1, *[1] * (gradient.dim() - 1))
 
 
-def _distance(made: Tensor, real: Tensor, epsilon: float) -> Tensor:
+def _measure_distance(made: Tensor, real: Tensor, epsilon: float) -> Tensor:
     """Sum of 1 - cosine over the rows, [m, rows, columns] twice -> [m]; a row without gradient is 1."""
     product = (made * real).sum(2)
     lengths: Tensor = made.norm(dim=2) * real.norm(dim=2)
@@ -205,12 +205,12 @@ def _distance(made: Tensor, real: Tensor, epsilon: float) -> Tensor:
     return total
 
 
-def _batch(real: Tensor, most: int, rng: torch.Generator) -> Tensor:
+def _draw_batch(real: Tensor, most: int, rng: torch.Generator) -> Tensor:
     chosen = torch.randperm(len(real), generator=rng)[:most]
     return real[chosen.to(real.device)]
 
 
-def _chunks(sizes: Sequence[int]) -> Iterator[slice]:
+def _split_cells(sizes: Sequence[int]) -> Iterator[slice]:
     """Consecutive cells of at most _TOGETHER images together."""
     start = total = 0
     for i, size in enumerate(sizes):
@@ -221,7 +221,7 @@ def _chunks(sizes: Sequence[int]) -> Iterator[slice]:
     yield slice(start, len(sizes))
 
 
-def _products(slope: Tensor, patches: Tensor, sizes: Sequence[int]) -> Tensor:
+def _sum_products(slope: Tensor, patches: Tensor, sizes: Sequence[int]) -> Tensor:
     """Sum over a cell's images and places; [n, out, L] and [n, in, L] -> [m, out, in]."""
     if len(set(sizes)) == 1:
         a, b = (t.reshape(len(sizes), sizes[0], *t.shape[1:]) for t in (slope, patches))
@@ -230,11 +230,11 @@ def _products(slope: Tensor, patches: Tensor, sizes: Sequence[int]) -> Tensor:
     return torch.stack([torch.einsum("nol,nil->oi", a, b) for a, b in pairs])
 
 
-def _sums(rows: Tensor, sizes: Sequence[int]) -> Tensor:
+def _sum_cells(rows: Tensor, sizes: Sequence[int]) -> Tensor:
     return torch.stack([part.sum(0) for part in torch.split(rows, list(sizes))])
 
 
-def _padding(layer: nn.Conv2d) -> tuple[int, ...]:
+def _read_padding(layer: nn.Conv2d) -> tuple[int, ...]:
     if isinstance(layer.padding, str):
         raise UserError(
             f"condensation needs padding in numbers, a convolution says {layer.padding!r}",

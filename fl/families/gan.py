@@ -163,7 +163,7 @@ def train(pair: Pair, x: Tensor, y: Tensor, config: GanConfig, rng: torch.Genera
         out: Tensor = g(torch.randn(n, config.latent, generator=rng).to(x), label)
         return out
 
-    for number, batch in enumerate(_batches(len(x), config, rng), start=1):
+    for number, batch in enumerate(_draw_batches(len(x), config, rng), start=1):
         real, n = x[batch.to(x.device)], len(batch)
         label = one_hot(y[batch.to(x.device)], classes).to(x) if classes else None
         with torch.no_grad():
@@ -184,7 +184,7 @@ def train(pair: Pair, x: Tensor, y: Tensor, config: GanConfig, rng: torch.Genera
             step_g.step()
             d.requires_grad_()
             generator_losses.append(loss.detach())
-    return Visit(Pair(state_of(g), state_of(d)), _mean(critic_losses), _mean(generator_losses))
+    return Visit(Pair(state_of(g), state_of(d)), _average(critic_losses), _average(generator_losses))
 
 
 def sample(
@@ -212,7 +212,7 @@ def sample(
     return (torch.cat(made) + 1) / 2
 
 
-def _batches(n: int, config: GanConfig, rng: torch.Generator) -> list[Tensor]:
+def _draw_batches(n: int, config: GanConfig, rng: torch.Generator) -> list[Tensor]:
     """Indices of a visit's batches: whole passes, or as many as the steps ask for."""
     size = min(config.batch_size, n)
     if config.unit == "step":
@@ -220,5 +220,5 @@ def _batches(n: int, config: GanConfig, rng: torch.Generator) -> list[Tensor]:
     return [b for _ in range(config.local) for b in torch.split(torch.randperm(n, generator=rng), size)]
 
 
-def _mean(losses: list[Tensor]) -> float:
+def _average(losses: list[Tensor]) -> float:
     return float(torch.stack(losses).mean()) if losses else 0.0

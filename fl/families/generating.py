@@ -61,7 +61,7 @@ def balanced(client: Client, offer: Offer, config: gan.GanConfig, share: float, 
     """Images to train on besides: {"x": uint8 [m, C, H, W], "y": int64 [m]}."""
     counts = client.counts.cpu().numpy().astype(np.float64)
     target, x = plans.targets(counts, share), pixels(client)
-    made, labels = _made(client, offer, config, counts, target, share, solver)
+    made, labels = _generate_images(client, offer, config, counts, target, share, solver)
     more, classes = plans.fitted(
         x,
         client.y,
@@ -74,7 +74,7 @@ def balanced(client: Client, offer: Offer, config: gan.GanConfig, share: float, 
     return {"x": (more * 255).round().to(torch.uint8).cpu(), "y": classes.cpu()}
 
 
-def _made(
+def _generate_images(
     client: Client,
     offer: Offer,
     config: gan.GanConfig,

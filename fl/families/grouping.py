@@ -49,11 +49,11 @@ def similar(distributions: Floats, groups: int, rng: np.random.Generator) -> Gro
         return [[k] for k in everybody]
     spread = max(1, groups - 1)
     for _ in range(_RESTARTS):
-        fitted = _quietly(KMeans(groups, n_init=1, random_state=int(rng.integers(2**31))), distributions)
+        fitted = _fit_quietly(KMeans(groups, n_init=1, random_state=int(rng.integers(2**31))), distributions)
         found = [np.flatnonzero(fitted.labels_ == g).tolist() for g in range(groups)]
-        if _even([len(g) for g in found], spread):
+        if _is_even([len(g) for g in found], spread):
             return sorted(found)
-    return sorted(_evened(found, distributions, fitted.cluster_centers_, spread))
+    return sorted(_even_groups(found, distributions, fitted.cluster_centers_, spread))
 
 
 def complementary(distributions: Floats, sizes: Sequence[float], groups: int) -> Groups:
@@ -78,7 +78,7 @@ def complementary(distributions: Floats, sizes: Sequence[float], groups: int) ->
     return sorted(found)
 
 
-def _quietly(kmeans: "KMeans", rows: Floats) -> "KMeans":  # type: ignore[name-defined]  # noqa: F821
+def _fit_quietly(kmeans: "KMeans", rows: Floats) -> "KMeans":  # type: ignore[name-defined]  # noqa: F821
     """Fewer distinct rows than groups is no news: the groups are evened out afterwards."""
     import warnings
 
@@ -87,16 +87,16 @@ def _quietly(kmeans: "KMeans", rows: Floats) -> "KMeans":  # type: ignore[name-d
         return kmeans.fit(rows)
 
 
-def _even(sizes: Sequence[int], spread: int) -> bool:
+def _is_even(sizes: Sequence[int], spread: int) -> bool:
     return min(sizes) > 0 and max(sizes) - min(sizes) <= spread
 
 
-def _evened(groups: Groups, rows: Floats, centres: Floats, spread: int) -> Groups:
+def _even_groups(groups: Groups, rows: Floats, centres: Floats, spread: int) -> Groups:
     groups = [list(g) for g in groups]
     while True:
         sizes = [len(g) for g in groups]
         large, small = int(np.argmax(sizes)), int(np.argmin(sizes))
-        if _even(sizes, spread):
+        if _is_even(sizes, spread):
             return [sorted(g) for g in groups]
         gaps = ((rows[groups[large]] - centres[small]) ** 2).sum(1)
         groups[small].append(groups[large].pop(int(np.argmin(gaps))))

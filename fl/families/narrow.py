@@ -64,9 +64,9 @@ class Narrow(RoundMethod):
 
     def personal(self, state: Tree, client: int) -> Message:
         tier = int(state["tiers"][client])
-        return {Kind.GLOBAL_MODEL: self.slices.cut(state["model"], tier), Kind.WIDTH: self._said(tier)}
+        return {Kind.GLOBAL_MODEL: self.slices.cut(state["model"], tier), Kind.WIDTH: self._describe_tier(tier)}
 
-    def _said(self, tier: int) -> dict[str, torch.Tensor]:
+    def _describe_tier(self, tier: int) -> dict[str, torch.Tensor]:
         width, values = self.config.widths[tier], self.slices.values(tier)
         return {"width": torch.tensor(width, dtype=torch.float64), "values": torch.tensor(values)}
 
@@ -99,7 +99,7 @@ class Narrow(RoundMethod):
                 self.tier(d.message),
             )
             for region, mean in zip(regions, means, strict=True):
-                if region.width <= tier and (region.label is None or region.label in _classes(d)):
+                if region.width <= tier and (region.label is None or region.label in _list_classes(d)):
                     part = {k: sent[k][m] for k, m in region.inside.items()}
                     mean.add(d.client, part, weight, {k: before[k][m] for k, m in region.inside.items()})
         model = {k: v.clone() for k, v in before.items()}
@@ -124,7 +124,7 @@ class Region:
         return {k: m for k, m in self.mask.items() if bool(m.any())}
 
 
-def _classes(delivery: Delivery) -> list[int]:
+def _list_classes(delivery: Delivery) -> list[int]:
     """Classes that a client says it holds."""
     found: list[int] = delivery.message[Kind.CONDENSED_LABELS]["labels"].tolist()
     return found

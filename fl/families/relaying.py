@@ -131,7 +131,7 @@ class Relaying(RoundMethod):
         replies: list[dict[int, Reply]] = [{} for _ in relays]
         for step in range(max((len(r.tasks) for r in relays), default=0)):
             turns = [(g, r.tasks[step]) for g, r in enumerate(relays) if step < len(r.tasks)]
-            given = {g: self._given(t, g, step, relays[g], content[g], first, federation) for g, _ in turns}
+            given = {g: self._hand(t, g, step, relays[g], content[g], first, federation) for g, _ in turns}
             working = [(g, task) for g, task in turns if task.done]
             jobs = [
                 (work, (task.client, memory.get(task.client, {}), given[g] | _order(task))) for g, task in working
@@ -161,7 +161,7 @@ class Relaying(RoundMethod):
             outcomes.append(outcome)
         return outcomes
 
-    def _given(
+    def _hand(
         self,
         t: int,
         g: int,
@@ -250,7 +250,7 @@ class Relaying(RoundMethod):
 
     def visit(self, client: Client) -> Reply:
         """Train the model that was handed on."""
-        turn = _turn(client)
+        turn = _count_visits(client)
         stream = f"batches/{turn}" if turn else "batches"
         trained = client.train(self, self.constants(client), stream=stream)
         return Reply(
@@ -261,7 +261,7 @@ class Relaying(RoundMethod):
 
     def hand_on(self, client: Client, message: Message) -> Message:
         """The message as it leaves the client: clipped and noised, where the settings say so."""
-        turn, noise = _turn(client), self.config.noise
+        turn, noise = _count_visits(client), self.config.noise
         return {
             kind: protect(
                 kind,
@@ -279,7 +279,7 @@ def noise_stream(kind: Kind, turn: int) -> str:
     return f"noise/{kind}/{turn}"
 
 
-def _turn(client: Client) -> int:
+def _count_visits(client: Client) -> int:
     """How many visits the mediator requested of it before; one that was requested nothing else: none."""
     order = client.message.get(Kind.TRAIN_ORDER)
     return int(order["visit"]) if order else 0

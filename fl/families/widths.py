@@ -38,12 +38,12 @@ def masks(net: nn.Module, share: float) -> Masks:
     units, kept = 0, torch.ones(0, dtype=torch.bool)  # of the layer before
     for i, name in enumerate(names):
         whole = i == len(names) - 1
-        own, units, kept = _layer(modules[name], units, kept, 1.0 if whole else share)
+        own, units, kept = _mask_layer(modules[name], units, kept, 1.0 if whole else share)
         found |= {f"{name}.{k}" if name else k: v for k, v in own.items()}
     return found
 
 
-def _layer(module: nn.Module, units: int, before: Tensor, share: float) -> tuple[Masks, int, Tensor]:
+def _mask_layer(module: nn.Module, units: int, before: Tensor, share: float) -> tuple[Masks, int, Tensor]:
     """Masks of one layer's parameters, how many units it has, and which of them are there."""
     if isinstance(module, nn.RNNBase):
         if module.num_layers > 1 or module.bidirectional:
@@ -51,14 +51,14 @@ def _layer(module: nn.Module, units: int, before: Tensor, share: float) -> tuple
                 "a recurrent layer of several layers or directions cannot be cut",
                 hint="register each layer by itself, one direction each",
             )
-        kept = _first(module.hidden_size, share)
+        kept = _mask_first(module.hidden_size, share)
         gates = len(module.all_weights[0][0]) // int(module.hidden_size)
-        rows, into = torch.cat([kept] * gates), _inputs(module.input_size, units, before)
-        shaped = {"weight_ih_l0": _outer(rows, into), "weight_hh_l0": _outer(rows, kept)}
+        rows, into = torch.cat([kept] * gates), _mask_inputs(module.input_size, units, before)
+        shaped = {"weight_ih_l0": _combine_masks(rows, into), "weight_hh_l0": _combine_masks(rows, kept)}
         biases = {k: rows for k, _ in module.named_parameters() if k.startswith("bias")}
         return shaped | biases, module.hidden_size, kept
     if isinstance(module, nn.Embedding):
-        kept = _first(module.embedding_dim, share)
+        kept = _mask_first(module.embedding_dim, share)
         return {"weight": kept.expand(module.num_embeddings, -1).clone()}, module.embedding_dim, kept
     weight = getattr(module, "weight", None)
     if not isinstance(module, nn.Linear | nn.modules.conv._ConvNd) or not isinstance(weight, Tensor):
@@ -68,18 +68,18 @@ def _layer(module: nn.Module, units: int, before: Tensor, share: float) -> tuple
         )
     if getattr(module, "groups", 1) > 1:
         raise UserError("a convolution in groups cannot be cut", hint="use a convolution of one group")
-    kept = _first(weight.shape[0], share)
-    flat = _outer(kept, _inputs(weight.shape[1], units, before))
+    kept = _mask_first(weight.shape[0], share)
+    flat = _combine_masks(kept, _mask_inputs(weight.shape[1], units, before))
     shape = (*flat.shape, *(1 for _ in weight.shape[2:]))
     found = {"weight": flat.reshape(shape).expand(weight.shape).clone()}
     return found | ({} if module.bias is None else {"bias": kept}), int(weight.shape[0]), kept
 
 
-def _first(units: int, share: float) -> Tensor:
+def _mask_first(units: int, share: float) -> Tensor:
     return torch.arange(units) < ceil(share * units - 1e-9)
 
 
-def _inputs(size: int, units: int, kept: Tensor) -> Tensor:
+def _mask_inputs(size: int, units: int, kept: Tensor) -> Tensor:
     """Which inputs come from units that are there: of so many units before, each a block, the rest whole."""
     if not units or size < units:
         return torch.ones(size, dtype=torch.bool)
@@ -87,7 +87,7 @@ def _inputs(size: int, units: int, kept: Tensor) -> Tensor:
     return torch.cat([block, torch.ones(size - len(block), dtype=torch.bool)])
 
 
-def _outer(rows: Tensor, columns: Tensor) -> Tensor:
+def _combine_masks(rows: Tensor, columns: Tensor) -> Tensor:
     return rows[:, None] & columns[None, :]
 
 

@@ -99,7 +99,7 @@ class Astraea(Balancing):
             "done": {"rebalance": int(even), "train": 0},
         }
 
-    def _rebalance(self, t: int, state: Tree, memory: dict[int, Tree], federation: Federation) -> Tree:
+    def run_rebalance(self, t: int, state: Tree, memory: dict[int, Tree], federation: Federation) -> Tree:
         """Everybody adds and drops what the ratios ask for."""
         members = state["members"]
         message: Message = {Kind.ALLOCATION: {"ratios": state["ratios"]}}

@@ -70,7 +70,7 @@ class DataSharing(Balancing):
             "done": {"share": 0, "train": 0},
         }
 
-    def _share(self, t: int, state: Tree, memory: dict[int, Tree], federation: Federation) -> Tree:
+    def run_share(self, t: int, state: Tree, memory: dict[int, Tree], federation: Federation) -> Tree:
         """Counts and images to the server, a part of all images to everybody."""
         members, wire = state["members"], federation.wire
         federation.workers.everywhere("begin", t, {})

@@ -88,7 +88,7 @@ class FAug(Balancing):
     def start(self, federation: Federation) -> Tree:
         members = federation.members
         federation.workers.everywhere("begin", 0, {})
-        sizes = {str(k): _size(heard) for k, heard, _ in self._ask("count", 0, members, federation)}
+        sizes = {str(k): _read_size(heard) for k, heard, _ in self._ask("count", 0, members, federation)}
         return {
             "model": self.initial(federation),
             "clock": 0.0,
@@ -99,7 +99,7 @@ class FAug(Balancing):
             "done": {"seed": 0, "train": 0},
         }
 
-    def _seed(self, t: int, state: Tree, memory: dict[int, Tree], federation: Federation) -> Tree:
+    def run_seed(self, t: int, state: Tree, memory: dict[int, Tree], federation: Federation) -> Tree:
         """Images to the server, a generator of such to everybody."""
         members, sizes = state["members"], dict(state["sizes"])
         federation.workers.everywhere("begin", t, {})
@@ -113,7 +113,7 @@ class FAug(Balancing):
             federation.wire.broadcast(t, message, members)
             federation.workers.everywhere("begin", t, message)
             for k, heard, reply in self._ask("fill", t, members, federation):
-                sizes[str(k)], memory[k] = _size(heard), reply.memory or {}
+                sizes[str(k)], memory[k] = _read_size(heard), reply.memory or {}
         federation.tally = Tally(
             selected=len(members),
             delivered=len(seeds),
@@ -185,7 +185,7 @@ class FAug(Balancing):
         return replace(self.count(joined(client, made)), memory=made)
 
 
-def _size(heard: Message) -> float:
+def _read_size(heard: Message) -> float:
     claimed = heard.get(Kind.NUM_EXAMPLES)
     return 1.0 if claimed is None else float(claimed["count"])
 

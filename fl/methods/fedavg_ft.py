@@ -50,7 +50,7 @@ class FedAvgFT(FedAvg):
 
     def open(self, federation: Federation) -> None:
         super().open(federation)
-        self.own = self._balanced(federation) if self.config.server_epochs else None
+        self.own = self._draw_balanced(federation) if self.config.server_epochs else None
 
     def round(self, t: int, state: Tree, memory: dict[int, Tree], federation: Federation) -> Tree:
         state = super().round(t, state, memory, federation)
@@ -64,7 +64,7 @@ class FedAvgFT(FedAvg):
         """The server's own step: SGD on the head alone."""
         return self.finish(server, server.train(_HeadOnly(self), {}, stream="fine_tune"))
 
-    def _balanced(self, federation: Federation) -> Index:
+    def _draw_balanced(self, federation: Federation) -> Index:
         """Equally many spare examples of each class, the same in every round."""
         spare, labels = federation.holdings.spare, federation.holdings.data.train.y
         by_class = [spare[labels[spare] == c] for c in range(self.classes)]

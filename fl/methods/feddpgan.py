@@ -42,7 +42,7 @@ class FedDPGAN(Gandalf):
     class Config(Gandalf.Config):
         groups: Annotated[Literal[1], Field(description="one generator that all clients train")] = 1
 
-    def _gan(self, t: int, state: Tree, memory: dict[int, Tree], federation: Federation) -> Tree:
+    def run_gan(self, t: int, state: Tree, memory: dict[int, Tree], federation: Federation) -> Tree:
         """One cycle: every client that answers trains the pair, and the server averages."""
         alone = [[k] for k in state["members"]]
         relays, tally, entries = self.schedule(t, alone, state, federation)
@@ -88,5 +88,5 @@ class FedDPGAN(Gandalf):
 
     def offers(self, t: int, state: Tree, federation: Federation) -> list[Offered]:
         """The server has the generator already."""
-        mix = self._mix(state, state["members"])
+        mix = self._mix_distributions(state, state["members"])
         return [Offered(state["pairs"]["0"]["generator"], mix)] if state["losses"] else []

@@ -87,7 +87,9 @@ class FedRS(FedAvg):
             return grads
         # The optimiser adds decay * w to every gradient; take it off the missing classes' rows.
         return grads | {
-            k: grads[k] - decay * params[k] * _rows(const["missing"], params[k]) for k in self.head if k in grads
+            k: grads[k] - decay * params[k] * _expand(const["missing"], params[k])
+            for k in self.head
+            if k in grads
         }
 
 
@@ -98,6 +100,6 @@ def logit_scale(counts: Tensor, alpha: float, soft: bool, missing_below: int) ->
     return torch.where(counts < missing_below, alpha, 1.0)
 
 
-def _rows(mask: Tensor, like: Tensor) -> Tensor:
+def _expand(mask: Tensor, like: Tensor) -> Tensor:
     """[C] as [C, 1, ...], to multiply the rows of `like`."""
     return mask.reshape(-1, *[1] * (like.dim() - 1))

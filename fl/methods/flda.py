@@ -65,7 +65,7 @@ class FLDA(FedAvg):
         return nll_loss(net(x), y)
 
     def client(self, client: Client) -> Reply:
-        own = client.memory.get("own") or self._first(client)
+        own = client.memory.get("own") or self._start_network(client)
         start = under("shared", client.start) | own
         trained = client.train(self, {}, start)
         shared = inside("shared", trained.state)
@@ -78,7 +78,7 @@ class FLDA(FedAvg):
         shared = under("shared", self.served(state))
         return ((k, shared | m["own"]) for k, m in sorted(memory.items()))
 
-    def _first(self, client: Client) -> State:
+    def _start_network(self, client: Client) -> State:
         gate = {k: torch.zeros_like(v) for k, v in client.net.state_dict().items() if k.startswith("gate.")}
         return under("private", client.initial) | gate
 

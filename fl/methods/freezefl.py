@@ -206,7 +206,7 @@ class FreezeFL(RoundMethod):
             times.append(d.time)
             if self.config.selection:
                 n = min(max(0, int(d.message[Kind.FROZEN_COUNT]["count"])), len(self.blocks))  # as clients say
-                heard[d.client] = n, {i: self._moved(layer, before) for i, layer in own.items() if i >= n}
+                heard[d.client] = (n, {i: self._measure(layer, before) for i, layer in own.items() if i >= n})
         model = dict(before)
         for mean in means:
             if mean.total:
@@ -214,19 +214,19 @@ class FreezeFL(RoundMethod):
         a = self.config.deadline_weight
         deadline = (1 - a) * state["deadline"] + a * float(np.mean(times))
         after = {"model": model, "deadline": deadline}
-        return state | after | (self._reputations(state, heard, model, round) if heard else {})
+        return state | after | (self._update_reputations(state, heard, model, round) if heard else {})
 
-    def _moved(self, layer: State, before: State) -> Tensor:
+    def _measure(self, layer: State, before: State) -> Tensor:
         """The change of a layer's parameters, flat."""
         return torch.cat([(v.cpu() - before[k]).flatten() for k, v in layer.items() if k in self.parameters])
 
-    def _reputations(
+    def _update_reputations(
         self, state: Tree, heard: dict[int, tuple[int, dict[int, Tensor]]], model: State, round: int
     ) -> Tree:
         """Utilities and counts after a round."""
         c, before = self.config, state["model"]
         utilities, counts = state["utilities"].clone(), state["participations"].clone()
-        together = [self._moved({k: model[k] for k in names}, before) for names in self.blocks]
+        together = [self._measure({k: model[k] for k in names}, before) for names in self.blocks]
         for k, (n, moved) in heard.items():
             gain = utility(len(self.blocks) - n, list(moved.values()), [together[i] for i in moved])
             utilities[k] = max(

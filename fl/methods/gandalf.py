@@ -136,15 +136,15 @@ class Gandalf(Balancing):
             who, where = torch.tensor(placed, dtype=torch.int64).reshape(-1, 2).T.contiguous()
             neighbours: Message = {Kind.GROUP_MAP: {"client": who, "group": where}}
             federation.wire.broadcast(0, neighbours, members)  # who is next, for those who hand on
-            classes = self._gan_classes()
+            classes = self._count_gan_classes()
             for g in range(len(groups)):
                 rng_g = federation.streams.torch("gan", g)
-                state["pairs"][str(g)] = _tree(wgan.initial(shape, self.config.gan, rng_g, classes), -1)
+                state["pairs"][str(g)] = _pack_pair(wgan.initial(shape, self.config.gan, rng_g, classes), -1)
         return state
 
-    def _gan(self, t: int, state: Tree, memory: dict[int, Tree], federation: Federation) -> Tree:
+    def run_gan(self, t: int, state: Tree, memory: dict[int, Tree], federation: Federation) -> Tree:
         """One cycle: every group that has not converged passes its pair along its clients once."""
-        active = [g for g in range(len(state["similar"])) if not self._converged(state, g)]
+        active = [g for g in range(len(state["similar"])) if not self._has_converged(state, g)]
         relays, tally, entries = self.schedule(t, [state["similar"][g] for g in active], state, federation)
         pairs, losses = dict(state["pairs"]), dict(state["losses"])
 
@@ -164,7 +164,7 @@ class Gandalf(Balancing):
         for g, outcome in zip(active, outcomes, strict=True):
             if outcome.contributors:
                 made = outcome.content
-                pairs[str(g)] = _tree(wgan.Pair(made[Kind.GAN_G], made[Kind.GAN_D]), outcome.sender)
+                pairs[str(g)] = _pack_pair(wgan.Pair(made[Kind.GAN_G], made[Kind.GAN_D]), outcome.sender)
                 both = [[r.stats["critic_loss"], r.stats["generator_loss"]] for r in outcome.replies]
                 losses[str(g)] = self.kept([*losses.get(str(g), []), *both])
                 tally.delivered += 1
@@ -176,7 +176,7 @@ class Gandalf(Balancing):
         """The state after a cycle; no cycle is left where every group has converged."""
         done = state["done"] | {"gan": state["done"]["gan"] + 1}
         after = state | {"done": done}
-        if all(self._converged(after, g) for g in range(len(state["similar"]))):
+        if all(self._has_converged(after, g) for g in range(len(state["similar"]))):
             after["done"] = done | {"gan": self.config.gan.cycles}
         return after
 
@@ -184,18 +184,18 @@ class Gandalf(Balancing):
         """As many losses of visits, critic's and generator's, as convergence looks back."""
         return losses[-_LOOK_BACK - 1 :]
 
-    def _asks_losses(self) -> bool:
+    def _uses_losses(self) -> bool:
         c = self.config
         return c.gan.least_cycles < c.gan.cycles and not c.noise.clips
 
-    def _converged(self, state: Tree, g: int) -> bool:
+    def _has_converged(self, state: Tree, g: int) -> bool:
         found = state["losses"].get(str(g), [])
-        if not self._asks_losses() or len(found) <= _LOOK_BACK:
+        if not self._uses_losses() or len(found) <= _LOOK_BACK:
             return False
         change = np.abs(np.subtract(found[-1], found[0])) / _LOOK_BACK
         return bool(state["done"]["gan"] >= self.config.gan.least_cycles and (change <= _SETTLED).all())
 
-    def _label(self, t: int, state: Tree, memory: dict[int, Tree], federation: Federation) -> Tree:
+    def run_label(self, t: int, state: Tree, memory: dict[int, Tree], federation: Federation) -> Tree:
         """A round of FedAvg for the labeler; or, of the oracle, all of its training."""
         model, done = state["labeler"], state["done"]["label"]
         entries: Tree = {}
@@ -219,24 +219,24 @@ class Gandalf(Balancing):
             if own["holder"] >= 0 and (
                 heard := federation.wire.uplink(t, up, own["holder"], {}, settled=self.settled(up))
             ):
-                mix = self._mix(state, state["similar"][int(g)])
+                mix = self._mix_distributions(state, state["similar"][int(g)])
                 found.append(Offered(heard[Kind.GAN_G], mix))
         return found
 
-    def _train(self, t: int, state: Tree, memory: dict[int, Tree], federation: Federation) -> Tree:
-        after = super()._train(t, state, memory, federation)
+    def run_train(self, t: int, state: Tree, memory: dict[int, Tree], federation: Federation) -> Tree:
+        after = super().run_train(t, state, memory, federation)
         if self.config.augmentation == "real":
             federation.wire.pooled(state["members"])
         return after
 
-    def _augment(self, t: int, state: Tree, memory: dict[int, Tree], federation: Federation) -> Tree:
+    def run_augment(self, t: int, state: Tree, memory: dict[int, Tree], federation: Federation) -> Tree:
         """As ever; then the generators have done their work, and checkpoints need not hold them."""
         if self.config.augmentation == "real":
-            memory |= {k: self._lent(k, state["members"], federation) for k in state["members"]}
-        after = super()._augment(t, state, memory, federation)
+            memory |= {k: self._draw_lent(k, state["members"], federation) for k in state["members"]}
+        after = super().run_augment(t, state, memory, federation)
         return after | {"pairs": {}, "labeler": {}, "losses": {}}
 
-    def _lent(self, client: int, members: list[int], federation: Federation) -> Tree:
+    def _draw_lent(self, client: int, members: list[int], federation: Federation) -> Tree:
         """Random images of others, as many as it lacks or as there are: {"x": uint8 [m, C, H, W], "y": [m]}."""
         train, own = federation.holdings.data.train, federation.parts[client]
         others = np.setdiff1d(np.concatenate([federation.parts[k] for k in members]), own)
@@ -257,7 +257,7 @@ class Gandalf(Balancing):
     def plan(self) -> tuple[wgan.GanConfig, float, Solver]:
         return self.config.gan, self.config.share, self.config.solver
 
-    def _mix(self, state: Tree, group: list[int]) -> NDArray[Any]:
+    def _mix_distributions(self, state: Tree, group: list[int]) -> NDArray[Any]:
         """[C] what a group's generator was trained on, as reported: its size-weighted distribution."""
         rows = [state["members"].index(k) for k in group]
         weights = np.array([state["sizes"][str(k)] for k in group])
@@ -265,7 +265,7 @@ class Gandalf(Balancing):
 
     # Clients -----------------------------------------------------------------------------
 
-    def _gan_classes(self) -> int:
+    def _count_gan_classes(self) -> int:
         return self.classes if self.config.labeler == "conditional" else 0
 
     def augment(self, client: Client) -> Reply:
@@ -278,9 +278,9 @@ class Gandalf(Balancing):
         """Train generator and critic that were handed on."""
         sent, turn = client.message, int(client.message[Kind.TRAIN_ORDER]["visit"])
         pair = wgan.Pair(sent[Kind.GAN_G], sent[Kind.GAN_D])
-        found = generating.visit(client, pair, self.config.gan, turn, bool(self._gan_classes()))
+        found = generating.visit(client, pair, self.config.gan, turn, bool(self._count_gan_classes()))
         message = self.hand_on(client, {Kind.GAN_G: found.pair.generator, Kind.GAN_D: found.pair.critic})
-        if self._asks_losses():
+        if self._uses_losses():
             losses = [found.critic_loss, found.generator_loss]
             message[Kind.LOCAL_LOSS] = {"loss": torch.tensor(losses)}
         stats = {"critic_loss": found.critic_loss, "generator_loss": found.generator_loss}
@@ -291,5 +291,5 @@ class Gandalf(Balancing):
         return self.finish(everybody, everybody.train(self, {}))
 
 
-def _tree(pair: wgan.Pair, holder: int) -> Tree:
+def _pack_pair(pair: wgan.Pair, holder: int) -> Tree:
     return {"generator": pair.generator, "critic": pair.critic, "holder": holder}

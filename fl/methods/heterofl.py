@@ -85,12 +85,12 @@ class HeteroFL(Narrow):
             body = {k: m for k, m in r.mask.items() if k not in head}
             found.append(replace(r, mask=body))
             for c in range(self.classes):
-                rows = {k: m & _row(m, c) for k, m in head.items()}
+                rows = {k: m & _mask_row(m, c) for k, m in head.items()}
                 found.append(Region(f"{r.name}/class{c}", r.width, rows, label=c))
         return found
 
 
-def _row(like: Tensor, label: int) -> Tensor:
+def _mask_row(like: Tensor, label: int) -> Tensor:
     """True in one row of an array of this shape."""
     rows = torch.arange(len(like)) == label
     return rows.reshape(-1, *(1 for _ in like.shape[1:]))

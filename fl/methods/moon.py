@@ -48,7 +48,7 @@ class MOON(FedAvg):
         if not self.config.mu:
             return {}
         previous = client.memory.get("previous") or client.initial
-        return {"global": _laid_out(client, client.start), "previous": _laid_out(client, previous)}
+        return {"global": _copy_layout(client, client.start), "previous": _copy_layout(client, previous)}
 
     def loss(self, net: Handle, x: Tensor, y: Tensor, const: Constants) -> Tensor:
         if not self.config.mu:
@@ -65,7 +65,7 @@ class MOON(FedAvg):
         return replace(super().finish(client, trained), memory={"previous": trained.state})
 
 
-def _laid_out(client: Client, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def _copy_layout(client: Client, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """A state in the memory layout of the client's model: its frozen passes are then as quick."""
     own = dict(client.net.named_parameters()) | dict(client.net.named_buffers())
     return {k: torch.empty_like(own[k]).copy_(v).detach() for k, v in state.items()}

@@ -74,9 +74,9 @@ class QFFL(FedAvg):
             curvature += q * loss ** (q - 1) * squared / rate  # eta times the first term
         # The printed step is a share of the one to the mean weighted by F_k^q; q = 0 takes it whole
         average, share = mean.value(), mean.total / (mean.total + curvature)
-        moved = {k: self._towards(w[k], average[k], share) for k in self.parameters}
+        moved = {k: self._move_towards(w[k], average[k], share) for k in self.parameters}
         return {"model": average | moved}
 
-    def _towards(self, w: torch.Tensor, mean: torch.Tensor, share: float) -> torch.Tensor:
+    def _move_towards(self, w: torch.Tensor, mean: torch.Tensor, share: float) -> torch.Tensor:
         # w + share (mean - w), counted from the mean so that share 1 is the mean to the last bit
         return (mean.double() + (share - 1) * (mean.double() - w.double())).to(w.dtype)

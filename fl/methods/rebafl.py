@@ -112,14 +112,14 @@ class ReBaFL(RoundMethod):
     def constants(self, client: Client) -> Constants:
         const = {"shift": prior_shift(client.counts, self.config.epsilon)}
         if self.config.mu > 0:
-            const |= self._usable_prototypes(client)
+            const |= self._merge_prototypes(client)
         return const
 
-    def _usable_prototypes(self, client: Client) -> dict[str, Tensor]:
+    def _merge_prototypes(self, client: Client) -> dict[str, Tensor]:
         """Q and which classes it holds: the received prototypes, overwritten by local ones (4.4 #1)."""
         received = client.message.get(Kind.GLOBAL_PROTOTYPES, {})
         owned = client.counts > 0
-        table = torch.zeros(client.classes, _feature_dim(client), device=client.y.device)
+        table = torch.zeros(client.classes, _read_feature_dim(client), device=client.y.device)
         have = torch.zeros_like(owned)
         if received and int(owned.sum()) >= self.config.aug_min_classes:  # none in round 0 (#3)
             table[received["classes"]] = received["features"]
@@ -135,20 +135,20 @@ class ReBaFL(RoundMethod):
 
     def loss(self, net: Handle, x: Tensor, y: Tensor, const: Constants) -> Tensor:
         h = net.features(x)
-        loss = self._balanced(net.head(h), y, const["shift"])
+        loss = self._compute_balanced_loss(net.head(h), y, const["shift"])
         if self.config.mu > 0:
-            loss = loss + self.config.mu * self._augmented(net, h.detach(), y, const)
+            loss = loss + self.config.mu * self._compute_augmented_loss(net, h.detach(), y, const)
         return loss
 
-    def _balanced(self, logits: Tensor, y: Tensor, shift: Tensor) -> Tensor:
+    def _compute_balanced_loss(self, logits: Tensor, y: Tensor, shift: Tensor) -> Tensor:
         return cross_entropy(logits + shift, y, label_smoothing=self.config.label_smoothing)
 
-    def _augmented(self, net: Handle, h: Tensor, y: Tensor, const: Constants) -> Tensor:
+    def _compute_augmented_loss(self, net: Handle, h: Tensor, y: Tensor, const: Constants) -> Tensor:
         moved, target = augment(
             h, y, const["table"], const["have"], const["offset"], self.config.strength, self.config.cycle
         )
         counts = (target[:, None] == torch.arange(self.classes, device=y.device)).sum(0)
-        loss = self._balanced(net.head(moved), target, prior_shift(counts, self.config.epsilon))
+        loss = self._compute_balanced_loss(net.head(moved), target, prior_shift(counts, self.config.epsilon))
         # With no prototypes at all nothing was moved, and there is nothing to learn from
         return torch.where(const["have"].any(), loss, torch.zeros_like(loss))
 
@@ -221,7 +221,7 @@ def client_prototypes(client: Client, state: dict[str, Tensor]) -> Payload:
     return {"classes": classes, "features": torch.stack([features[y == c].mean(0) for c in classes]).float()}
 
 
-def _feature_dim(client: Client) -> int:
+def _read_feature_dim(client: Client) -> int:
     return next(p.shape[1] for p in client.net.head.parameters() if p.dim() == 2)
 
 

@@ -70,7 +70,7 @@ class Scaffold(RoundMethod):
         return {Kind.GLOBAL_MODEL: state["model"], Kind.CONTROL_GLOBAL: state["control"]}
 
     def constants(self, client: Client) -> Constants:
-        common, own = client.message[Kind.CONTROL_GLOBAL], self._own(client)
+        common, own = client.message[Kind.CONTROL_GLOBAL], self._read_control(client)
         return {"shift": {k: c - own[k].to(c.device) for k, c in common.items()}}
 
     def correct(self, grads: Params, params: Params, start: Params, const: Constants) -> Params:
@@ -86,8 +86,8 @@ class Scaffold(RoundMethod):
     def finish(self, client: Client, trained: Trained) -> Reply:
         start = {k: v.cpu() for k, v in client.start.items()}
         change = {k: v - start[k] for k, v in trained.state.items()}
-        before = self._own(client)
-        after = self._renewed(client, before, change, trained.steps)
+        before = self._read_control(client)
+        after = self._update_control(client, before, change, trained.steps)
         return Reply(
             message={Kind.MODEL_DELTA: change, Kind.CONTROL_DELTA: {k: after[k] - before[k] for k in after}},
             examples=len(client.y),
@@ -95,16 +95,16 @@ class Scaffold(RoundMethod):
             stats={"train_loss": trained.loss, "steps": float(trained.steps)},
         )
 
-    def _own(self, client: Client) -> dict[str, Tensor]:
+    def _read_control(self, client: Client) -> dict[str, Tensor]:
         """c_k: zero until the client's first answer is received."""
         common = client.message[Kind.CONTROL_GLOBAL]
         zero = {k: torch.zeros(c.shape, dtype=c.dtype) for k, c in common.items()}
         own: dict[str, Tensor] = client.memory.get("control", zero)
         return own
 
-    def _renewed(self, client: Client, before: Params, change: Params, steps: int) -> Params:
+    def _update_control(self, client: Client, before: Params, change: Params, steps: int) -> Params:
         if self.config.option == "I":
-            return self._full_gradient(client)
+            return self._compute_full_gradient(client)
         rate = self.config.lr * self.config.lr_decay**client.round
         momentum = 0.0 if self.config.literal_public_code else self.config.momentum
         length = rate * step_weight(steps, momentum)
@@ -113,7 +113,7 @@ class Scaffold(RoundMethod):
         common = client.message[Kind.CONTROL_GLOBAL]
         return {k: c - common[k].cpu() - change[k] / length for k, c in before.items()}
 
-    def _full_gradient(self, client: Client) -> Params:
+    def _compute_full_gradient(self, client: Client) -> Params:
         """Gradient of the mean loss over all local examples at the received model."""
         bind(client.net, client.start)
         params = dict(client.net.named_parameters())

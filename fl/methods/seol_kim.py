@@ -208,13 +208,13 @@ class SeolKim(RoundMethod):
 
     def report_volume(self, client: Client) -> Reply:
         """The class counts it could train on, and how many examples it really has."""
-        volume = torch.from_numpy(self._volume(client))
+        volume = torch.from_numpy(self._count(client))
         n = len(client.y)
         message: Message = {Kind.CLASS_VOLUME: {"counts": volume}, Kind.NUM_EXAMPLES: count_of(n)}
         return Reply(message=message, examples=n)
 
     def client(self, client: Client) -> Reply:
-        client = self._sampled(client)
+        client = self._draw_examples(client)
         method = self
         if self.config.dynamic_batch:
             batch = max(1, len(client.y) // self.config.updates)
@@ -223,18 +223,18 @@ class SeolKim(RoundMethod):
             method.config = replace(self.config, batch_size=batch, lr=rate)
         return self.finish(client, client.train(method, self.constants(client)))
 
-    def _volume(self, client: Client) -> Counts:
+    def _count(self, client: Client) -> Counts:
         counts: Counts = client.counts.cpu().numpy().astype(np.int64)
         if not self.config.data_sampling:
             return counts
         decay = float(client.message[Kind.OVERSAMPLE_DECAY]["decay"])
         return oversampled(counts, decay, client.round, self.config.decay)
 
-    def _sampled(self, client: Client) -> Client:
+    def _draw_examples(self, client: Client) -> Client:
         """The client with the examples of this round: duplicates added, its allocation drawn."""
         if not self.asks:
             return client
-        volume, rng = self._volume(client), client.streams.numpy("seol_kim_sampling", client.round, client.index)
+        volume, rng = (self._count(client), client.streams.numpy("seol_kim_sampling", client.round, client.index))
         given = client.message.get(Kind.ALLOCATION)
         share: Any = volume if given is None else given["counts"].cpu().numpy()
         y = client.y.cpu().numpy()

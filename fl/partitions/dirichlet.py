@@ -63,11 +63,11 @@ class Dirichlet(Partition):
         owner: NDArray[np.int64] | None = None,
     ) -> list[Index]:
         stock = pools(labels, classes, rng)
-        counts = self._counts([len(p) for p in stock], clients, rng)
+        counts = self._draw_counts([len(p) for p in stock], clients, rng)
         pieces = [np.split(pool, np.cumsum(column)[:-1]) for pool, column in zip(stock, counts.T, strict=True)]
         return collect(list(zip(*pieces, strict=True)))
 
-    def _counts(self, stock: list[int], clients: int, rng: np.random.Generator) -> NDArray[np.int64]:
+    def _draw_counts(self, stock: list[int], clients: int, rng: np.random.Generator) -> NDArray[np.int64]:
         """[clients, classes] how many examples of each class a client gets."""
         least = self.config.min_examples
         if least * clients > sum(stock):

@@ -66,7 +66,7 @@ class DiscreteLaplace(Protection):
         c = self.config
         for kind in c.kinds:
             if kind in sending.message:
-                line, clear = self._line(kind, sending), self._clear(kind, sending)
+                line, clear = self._describe_release(kind, sending), self._clear(kind, sending)
                 if c.scale:
                     payload, name = sending.message[kind], kind.counted
                     noised = sending.noise.release(line, {name: payload[name]})
@@ -77,7 +77,7 @@ class DiscreteLaplace(Protection):
     def _raise_to_floor(self, kind: Kind, counts: Payload) -> Payload:
         return {name: value.clamp(min=1 if kind in ALWAYS_SOME else 0) for name, value in counts.items()}
 
-    def _line(self, kind: Kind, sending: Sending) -> Release:
+    def _describe_release(self, kind: Kind, sending: Sending) -> Release:
         c = self.config
         return Release(
             round=sending.round,

@@ -97,7 +97,7 @@ class DPGaussian(Protection):
             f"{', row by row,' if c.clip == 'row' else ''} with Gaussian noise of "
             f"standard deviation {c.noise_multiplier * c.clip_norm:g} (multiplier "
             f"{c.noise_multiplier:g}), added before the server receives it"
-            + (_together(c.contributors, c.colluders) if c.contributors > 1 else "")
+            + (_describe_contributors(c.contributors, c.colluders) if c.contributors > 1 else "")
         )
 
     def noise_std(self, kind: Kind) -> float:
@@ -150,7 +150,7 @@ class DPGaussian(Protection):
         return [noised, *in_clear(kind, sending, "dp_gaussian")]
 
 
-def _together(contributors: int, colluders: int) -> str:
+def _describe_contributors(contributors: int, colluders: int) -> str:
     """Who makes the noise, and how many of them know it, in words."""
     among = f", at most {colluders} of them colluding" if colluders > 1 else ", none colluding with another"
     return f" by {contributors} clients together, each a part{among}"

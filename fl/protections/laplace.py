@@ -67,13 +67,13 @@ class Laplace(Protection):
         c = self.config
         for kind in c.kinds:
             if kind in sending.message:
-                line, clear = self._line(kind, sending), in_clear(kind, sending, "laplace")
+                line, clear = self._describe_release(kind, sending), in_clear(kind, sending, "laplace")
                 payload, base = sending.message[kind], base_of(kind, sending)
                 sending.message[kind] = perturb(payload, base, c.clip_norm, sending.noise, line, order=1)
                 sending.protected.add(kind)
                 sending.releases += [line, *clear]
 
-    def _line(self, kind: Kind, sending: Sending) -> Release:
+    def _describe_release(self, kind: Kind, sending: Sending) -> Release:
         c = self.config
         bounded = not math.isinf(c.clip_norm)
         factor = 1.0 if c.adjacency == "add_or_remove_one" else 2.0

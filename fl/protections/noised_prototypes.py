@@ -70,8 +70,8 @@ class NoisedPrototypes(Protection):
                 f"noised_prototypes: the message holds {present[0]} alone",
                 hint="use a method that sends prototypes with their counts, such as rebafl",
             )
-        sums, counts = self._whole(sending.message[PAIR[0]], sending.message[PAIR[1]])
-        lines = [self._line(sending, k) for k in PAIR]
+        sums, counts = self._sum_classes(sending.message[PAIR[0]], sending.message[PAIR[1]])
+        lines = [self._describe_release(sending, k) for k in PAIR]
         sums = sending.noise.release(lines[0], {"sums": sums})["sums"]
         counts = sending.noise.release(lines[1], {"counts": counts})["counts"]
         counts = counts.round().clamp(min=1)
@@ -81,7 +81,7 @@ class NoisedPrototypes(Protection):
         sending.protected.update(PAIR)
         sending.releases += lines
 
-    def _whole(self, prototypes: dict[str, Tensor], counted: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
+    def _sum_classes(self, prototypes: dict[str, Tensor], counted: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
         """Sums [C, D] and counts [C] over all classes, clipped together."""
         c, held = self.config, prototypes["classes"].long()
         if not torch.equal(held, counted["classes"].long()) or (len(held) and int(held.max()) >= c.classes):
@@ -98,7 +98,7 @@ class NoisedPrototypes(Protection):
         sums[held], counts[held] = numbers[:, None] * features, numbers
         return sums, counts
 
-    def _line(self, sending: Sending, kind: Kind) -> Release:
+    def _describe_release(self, sending: Sending, kind: Kind) -> Release:
         c = self.config
         reach = c.examples * (c.norm if kind == Kind.LOCAL_PROTOTYPES else 1.0)
         return Release(

@@ -44,13 +44,13 @@ class PrototypeMixing(Protection):
 
     def apply(self, sending: Sending) -> None:
         if Kind.LOCAL_PROTOTYPES in sending.message and self.config.most:
-            sending.message[Kind.LOCAL_PROTOTYPES] = self._mixed(
+            sending.message[Kind.LOCAL_PROTOTYPES] = self._mix_prototypes(
                 sending.message[Kind.LOCAL_PROTOTYPES],
                 sending.reference.get(Kind.GLOBAL_PROTOTYPES, {}),
                 sending.rng,
             )
 
-    def _mixed(self, own: Payload, received: Payload, rng: torch.Generator) -> Payload:
+    def _mix_prototypes(self, own: Payload, received: Payload, rng: torch.Generator) -> Payload:
         features = own["features"]
         other = features.mean(0, keepdim=True).repeat(len(features), 1)
         place = {int(c): i for i, c in enumerate(received.get("classes", ()))}

@@ -55,10 +55,10 @@ class PrototypeThreshold(Protection):
             if not kept:
                 del sending.message[kind]
             elif len(kept) < len(payload["classes"]):
-                sending.message[kind] = _rows(payload, kept)
+                sending.message[kind] = _take_rows(payload, kept)
 
 
-def _rows(payload: Payload, kept: list[int]) -> Payload:
+def _take_rows(payload: Payload, kept: list[int]) -> Payload:
     """Every array of the payload has one row a class."""
     out: dict[str, Tensor] = {name: value[kept] for name, value in payload.items()}
     return out

@@ -59,7 +59,7 @@ class Quantise(Protection):
             payload, base = sending.message[kind], base_of(kind, sending)
             moving = change(payload, base)
             steps = {k: _step(v, self.config.bits) for k, v in moving.items()}
-            moved = {k: self._rounded(v, steps[k], sending.rng) for k, v in moving.items()}
+            moved = {k: self._round_values(v, steps[k], sending.rng) for k, v in moving.items()}
             sent = rebuilt(payload, base, moved)
             sending.message[kind] = Coded(sent, levels(payload, self.config.bits))
             largest = max(steps.values(), default=0.0)
@@ -68,7 +68,7 @@ class Quantise(Protection):
                 for r in sending.releases
             ]
 
-    def _rounded(self, value: Tensor, step: float, rng: torch.Generator) -> Tensor:
+    def _round_values(self, value: Tensor, step: float, rng: torch.Generator) -> Tensor:
         if not step:  # all numbers are equal, or there are none
             return value
         low = value.double().min()

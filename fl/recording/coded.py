@@ -44,13 +44,15 @@ class Coded(dict[str, Tensor]):
 
 def size_of(payload: Mapping[str, Tensor]) -> int:
     """Bytes of a payload as it is sent."""
-    return payload.size if isinstance(payload, Coded) else _plain(payload)
+    return payload.size if isinstance(payload, Coded) else _count_bytes(payload)
 
 
 def part(arrays: Mapping[str, Tensor], masks: Mapping[str, Tensor]) -> Coded:
     """Arrays without the numbers outside of the masks; arrays that have none are whole."""
     cut = {k: v * masks[k].to(v.device) if k in masks else v for k, v in arrays.items()}
-    each = (int(masks[k].sum()) * v.element_size() if k in masks else _plain({k: v}) for k, v in cut.items())
+    each = (
+        int(masks[k].sum()) * v.element_size() if k in masks else _count_bytes({k: v}) for k, v in cut.items()
+    )
     return Coded(cut, sum(each), masks)
 
 
@@ -78,12 +80,12 @@ def spread(sent: Message, masks: Mapping[str, Tensor]) -> Message:
         if not payload.keys() & masks.keys():
             found[kind] = payload
             continue
-        whole = {k: _around(v, masks[k]) if k in masks else v for k, v in payload.items()}
+        whole = {k: _pad_mask(v, masks[k]) if k in masks else v for k, v in payload.items()}
         found[kind] = Coded(whole, size_of(payload), masks)
     return found
 
 
-def _around(inside: Tensor, mask: Tensor) -> Tensor:
+def _pad_mask(inside: Tensor, mask: Tensor) -> Tensor:
     return torch.zeros(mask.shape, dtype=inside.dtype).masked_scatter(mask, inside.cpu())
 
 
@@ -94,7 +96,7 @@ def largest(arrays: Mapping[str, Tensor], share: float, ternary: bool) -> Coded:
     """
     moving = {k: v for k, v in arrays.items() if v.is_floating_point()}
     if not sum(v.numel() for v in moving.values()):
-        return Coded(arrays, _plain(arrays))
+        return Coded(arrays, _count_bytes(arrays))
     flat = torch.cat([v.detach().cpu().flatten().double() for v in moving.values()])
     kept = flat.abs().argsort(descending=True, stable=True)[: ceil(share * len(flat))].sort().values
     kept = kept[flat[kept] != 0]
@@ -107,17 +109,17 @@ def largest(arrays: Mapping[str, Tensor], share: float, ternary: bool) -> Coded:
         here = int(((kept >= at) & (kept < end)).sum())
         value_bits += here * (1 if ternary else 8 * value.element_size())
         width, at = max(width, value.element_size()), end
-    bits = value_bits + _places(kept, share)
-    whole = _plain({k: v for k, v in arrays.items() if k not in moving})
+    bits = value_bits + _count_place_bits(kept, share)
+    whole = _count_bytes({k: v for k, v in arrays.items() if k not in moving})
     short = -(-bits // 8) + (width if ternary else 0)
-    return Coded(found, whole + min(short, _plain(moving)))
+    return Coded(found, whole + min(short, _count_bytes(moving)))
 
 
 def levels(arrays: Mapping[str, Tensor], bits: int) -> int:
     """Bytes of arrays whose floating-point numbers are levels between the least and the largest of each array."""
     total = 0
     for value in arrays.values():
-        plain = _plain({"": value})
+        plain = _count_bytes({"": value})
         coded = 2 * value.element_size() + -(-value.numel() * bits // 8)
         total += min(plain, coded) if value.is_floating_point() else plain
     return total
@@ -131,12 +133,12 @@ def rice(share: float) -> int:
     return max(0, 1 + floor(log2(log(golden) / log(1 - share))))
 
 
-def _places(kept: Tensor, share: float) -> int:
+def _count_place_bits(kept: Tensor, share: float) -> int:
     """Bits of the places of the kept numbers, ascending."""
     b = rice(share)
     before = torch.cat([torch.tensor([-1]), kept[:-1]])
     return int(((kept - before - 1) >> b).sum()) + len(kept) * (1 + b)
 
 
-def _plain(arrays: Mapping[str, Tensor]) -> int:
+def _count_bytes(arrays: Mapping[str, Tensor]) -> int:
     return sum(v.numel() * v.element_size() for v in arrays.values())

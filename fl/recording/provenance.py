@@ -33,7 +33,7 @@ _OTHERS = {
 }
 
 
-def _family(kind: Kind) -> str:
+def _name_family(kind: Kind) -> str:
     return _ABOUT if kind.about or kind.control_plane else _OTHERS.get(kind, _MODELS)
 
 
@@ -57,10 +57,10 @@ class Provenance:
         kinds: Iterable[Kind],
     ) -> dict[Kind, Clients]:
         """The clients behind each kind of content of one message."""
-        found = {kind: self._behind(round, sender, _family(kind)) for kind in kinds}
+        found = {kind: self._trace_senders(round, sender, _name_family(kind)) for kind in kinds}
         relayed = channel == Channel.RELAY
         for kind, clients in found.items():
-            family = _family(kind)
+            family = _name_family(kind)
             for party in map(Party.parse, receivers):
                 if party.role == Role.CLIENT:
                     self._handed[party.index, family] = clients if relayed else _NOBODY
@@ -71,7 +71,7 @@ class Provenance:
                     self._summed = round, clients | (self._summed[1] if self._summed[0] == round else _NOBODY)
         return found
 
-    def _behind(self, round: int, sender: Party, family: str) -> Clients:
+    def _trace_senders(self, round: int, sender: Party, family: str) -> Clients:
         if sender.role != Role.CLIENT:
             return self._heard[family] | (self._heard[_SAMPLES] if family == _GENERATORS else _NOBODY)
         if sender.index is None:  # a sum

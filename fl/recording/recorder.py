@@ -92,7 +92,7 @@ class Recorder:
         arrays, counted = {}, sizes(payloads)
         for kind, payload in payloads.items():
             nbytes = counted[kind]
-            group = (channel, kind, sender.role, ",".join(sorted({_role(s) for s in seen_by})))
+            group = (channel, kind, sender.role, ",".join(sorted({_read_role(s) for s in seen_by})))
             self._traffic[group][0] += copies
             self._traffic[group][1] += nbytes * copies
             self._senders[group].add(str(sender))
@@ -151,7 +151,7 @@ class Recorder:
         return totals
 
 
-def _role(seen: str) -> str:
+def _read_role(seen: str) -> str:
     return seen.partition("/")[0]
 
 

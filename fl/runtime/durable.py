@@ -42,10 +42,10 @@ def _step(what: str, path: Path, act: Callable[[], T]) -> T:
 def write(path: Path, data: bytes) -> None:
     """Replace a file, whole or not at all, even if the machine stops meanwhile. Folders are made."""
     folder(path.parent)
-    aside = _aside(path, data)
-    _flush(aside)
+    aside = _write_aside(path, data)
+    _flush_path(aside)
     _step("rename", path, lambda: os.replace(aside, path))
-    _flush(path.parent)
+    _flush_path(path.parent)
 
 
 def folder(path: Path) -> None:
@@ -54,14 +54,14 @@ def folder(path: Path) -> None:
         return
     folder(path.parent)
     _step("make", path, lambda: path.mkdir(0o700, exist_ok=True))
-    _flush(path.parent)
+    _flush_path(path.parent)
 
 
 def remove(path: Path) -> None:
     """Remove a file where there is one."""
     if path.is_symlink() or path.exists():
         _step("remove", path, lambda: path.unlink(missing_ok=True))
-        _flush(path.parent)
+        _flush_path(path.parent)
 
 
 def overwrite(path: Path) -> None:
@@ -102,7 +102,7 @@ class Log:
     def __init__(self, path: Path) -> None:
         folder(path.parent)
         self.path = path
-        self._handle = _step("open", path, lambda: _regular(os.open(path, _APPEND, _MINE)))
+        self._handle = _step("open", path, lambda: _require_regular(os.open(path, _APPEND, _MINE)))
         self._lines = bytearray()
         self._unsynced = {path, path.parent}
 
@@ -116,13 +116,13 @@ class Log:
     def attach(self, path: Path, data: bytes) -> None:
         """Write a file that a line will name: whole at once, on the disk at `sync`."""
         folder(path.parent)
-        aside = _aside(path, data)
+        aside = _write_aside(path, data)
         _step("rename", path, lambda: os.replace(aside, path))
         self._unsynced |= {path, path.parent}
 
     def offset(self) -> int:
         """Bytes, with all that was added."""
-        _all(self._handle, self.path, bytes(self._lines))
+        _write_all(self._handle, self.path, bytes(self._lines))
         self._lines.clear()
         return os.fstat(self._handle).st_size
 
@@ -145,40 +145,40 @@ def sync(logs: Iterable[Log]) -> None:
         log.offset()
     waiting = sorted({path for log in logs for path in log._unsynced})
     if len(waiting) == 1:
-        _flush(waiting[0])
+        _flush_path(waiting[0])
     elif waiting:
         with ThreadPoolExecutor(FLUSHES_AT_ONCE) as pool:
-            list(pool.map(_flush, waiting))
+            list(pool.map(_flush_path, waiting))
     for log in logs:
         log._unsynced.clear()
 
 
-def _aside(path: Path, data: bytes) -> Path:
+def _write_aside(path: Path, data: bytes) -> Path:
     """The data in a new file beside `path`, not yet flushed; never through a link that lies there."""
     aside = path.with_name(f".{path.name}.partial")
     if aside.is_symlink() or aside.exists():
         _step("remove", aside, lambda: aside.unlink(missing_ok=True))
     handle = _step("open", aside, lambda: os.open(aside, _ASIDE, _MINE))
     try:
-        _all(handle, aside, data)
+        _write_all(handle, aside, data)
     finally:
         os.close(handle)
     return aside
 
 
-def _all(handle: int, path: Path, data: bytes) -> None:
+def _write_all(handle: int, path: Path, data: bytes) -> None:
     """Every byte: the system may take some of them and refuse the rest."""
     done = 0
     while done < len(data):
         done += _step("write", path, partial(os.write, handle, data[done:]))
 
 
-def _flush(path: Path) -> None:
+def _flush_path(path: Path) -> None:
     """A file's bytes, or a folder's names, to the disk."""
-    _step("flush", path, lambda: _fsync(path))
+    _step("flush", path, lambda: _sync_file(path))
 
 
-def _fsync(path: Path) -> None:
+def _sync_file(path: Path) -> None:
     handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         os.fsync(handle)
@@ -186,7 +186,7 @@ def _fsync(path: Path) -> None:
         os.close(handle)
 
 
-def _regular(handle: int) -> int:
+def _require_regular(handle: int) -> int:
     if not stat.S_ISREG(os.fstat(handle).st_mode):
         os.close(handle)
         raise OSError(0, "it is not a file")

@@ -18,8 +18,8 @@ class UserError(Exception):
         return f"{message}\n  hint: {self.hint}" if self.hint else message
 
     def __reduce__(self) -> tuple[object, ...]:  # keeps the hint when a worker process raises it
-        return _rebuild, (type(self), self.args[0], self.hint, self.key)
+        return _restore_error, (type(self), self.args[0], self.hint, self.key)
 
 
-def _rebuild(kind: type[UserError], message: str, hint: str, key: str) -> UserError:
+def _restore_error(kind: type[UserError], message: str, hint: str, key: str) -> UserError:
     return kind(message, hint=hint, key=key)

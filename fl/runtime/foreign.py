@@ -29,7 +29,7 @@ def bring(name: str, folders: Sequence[Path], where: str = "") -> None:
     Does nothing where the module is installed, or loaded from there already. Raises UserError, about the key
     `where`, for a name that is none and for a file that fails.
     """
-    top = _parts(name, where)[0].partition(".")[0]
+    top = _split_name(name, where)[0].partition(".")[0]
     known = sys.modules.get(top)
     ours = known is not None and isinstance(getattr(known.__spec__, "loader", None), _Beside)
     if not ours and importlib.util.find_spec(top) is not None:
@@ -59,10 +59,10 @@ class Carried:
         self.value = value
 
     def __reduce__(self) -> tuple[object, ...]:
-        return _carried, (files(), pickle.dumps(self.value))
+        return _pack_files, (files(), pickle.dumps(self.value))
 
 
-def _carried(files: Mapping[str, Path], data: bytes) -> Carried:
+def _pack_files(files: Mapping[str, Path], data: bytes) -> Carried:
     for name, file in files.items():
         _load(name, file)
     return Carried(pickle.loads(data))  # our own process wrote this
@@ -70,7 +70,7 @@ def _carried(files: Mapping[str, Path], data: bytes) -> Carried:
 
 def find(name: str, where: str = "") -> object:
     """What "module:Class" names; raises UserError where there is none."""
-    module, attribute = _parts(name, where)
+    module, attribute = _split_name(name, where)
     try:
         return getattr(importlib.import_module(module), attribute)
     except Exception as error:  # whatever a user's own module raises
@@ -85,7 +85,7 @@ def refusal(name: str, error: object, where: str) -> UserError:
     return UserError(f"{where}: cannot load {name!r}: {error}".removeprefix(": "), hint=hint, key=where)
 
 
-def _parts(name: str, where: str) -> tuple[str, str]:
+def _split_name(name: str, where: str) -> tuple[str, str]:
     """Module and class of a name."""
     match = NAME.fullmatch(name)
     if match is None:

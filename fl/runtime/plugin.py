@@ -45,26 +45,26 @@ class Plugin:
 
 def names(*packages: str) -> list[str]:
     """Names of the plugins in some packages, read from their files without importing them."""
-    return sorted(_modules(packages))
+    return sorted(_find_modules(packages))
 
 
 def name_of(cls: type[Any]) -> str:
     """The name of a plugin class: as its file lists it, or the name of its module."""
-    own = [name for name in _listed_beside(cls) if _is_named(cls, name)]
+    own = [name for name in _list_beside(cls) if _is_named(cls, name)]
     return own[0] if own else cls.__module__.rpartition(".")[2]
 
 
 def shares_file(cls: type[Any]) -> bool:
     """Whether the file of a plugin class defines several plugins."""
-    return bool(_listed_beside(cls))
+    return bool(_list_beside(cls))
 
 
-def _listed_beside(cls: type[Any]) -> tuple[str, ...]:
+def _list_beside(cls: type[Any]) -> tuple[str, ...]:
     names = getattr(sys.modules.get(cls.__module__), "PLUGINS", ())
     return names if isinstance(names, tuple) else ()
 
 
-def _modules(packages: Sequence[str]) -> dict[str, str]:
+def _find_modules(packages: Sequence[str]) -> dict[str, str]:
     """Plugin name -> module; raises UserError where two files have a plugin of one name."""
     modules: dict[str, str] = {}
     for package in packages:
@@ -72,9 +72,9 @@ def _modules(packages: Sequence[str]) -> dict[str, str]:
             if info.name.startswith("_"):
                 continue
             module = f"{package}.{info.name}"
-            for name in _shared_names(info) or (info.name,):
+            for name in _read_shared_names(info) or (info.name,):
                 if name in modules:
-                    one, two = (_file_of(m) for m in (modules[name], module))
+                    one, two = (_locate_file(m) for m in (modules[name], module))
                     raise UserError(
                         f"two plugins are called {name!r}: {one} and {two}", hint="rename one of them"
                     )
@@ -82,7 +82,7 @@ def _modules(packages: Sequence[str]) -> dict[str, str]:
     return modules
 
 
-def _shared_names(info: pkgutil.ModuleInfo) -> tuple[str, ...]:
+def _read_shared_names(info: pkgutil.ModuleInfo) -> tuple[str, ...]:
     """The names in PLUGINS of a file, without importing it; none where the file is one plugin."""
     path = os.path.join(getattr(info.module_finder, "path", ""), f"{info.name}.py")
     try:
@@ -104,7 +104,7 @@ def _read_names(path: str, changed: int) -> tuple[str, ...]:
     return ()
 
 
-def _file_of(module: str) -> str:
+def _locate_file(module: str) -> str:
     """A module of ours as a file of the repository: "fl/methods/fedavg.py"."""
     return module.removeprefix("fedaudit.").replace(".", "/") + ".py"
 
@@ -114,10 +114,10 @@ def find_module(packages: Sequence[str], name: str, where: str = "") -> str:
 
     `where` is the key in the config that errors name.
     """
-    modules = _modules(packages)
+    modules = _find_modules(packages)
     if name not in modules:
         near = difflib.get_close_matches(name, modules, n=1)
-        folders = " or ".join(_file_of(p).removesuffix(".py") + "/" for p in packages)
+        folders = " or ".join(_locate_file(p).removesuffix(".py") + "/" for p in packages)
         hint = f"did you mean {near[0]!r}?" if near else "known: " + ", ".join(sorted(modules))
         raise UserError(f"{where}: no {name!r} in {folders}".removeprefix(": "), hint=hint, key=where)
     return modules[name]

@@ -65,7 +65,7 @@ def checked(declared: type[T], given: Mapping[Any, Any], where: str = "") -> T:
         found: T = adapter(cast(Any, declared)).validate_python(dict(given))
         return found
     except ValidationError as error:
-        raise _explained(declared, error, given, where) from error
+        raise _explain_error(declared, error, given, where) from error
     except UserError as error:  # a check of several settings together, in __post_init__
         raise UserError(error.args[0], hint=error.hint, key=error.key or where) from error
 
@@ -100,15 +100,15 @@ def _check_keys(declared: Any, given: Mapping[Any, Any], where: str) -> None:
         return
     known = fields(declared)
     for key, value in given.items():
-        place = _joined(where, str(key))
+        place = _join_keys(where, str(key))
         if key not in known:
             near = difflib.get_close_matches(str(key), known, n=1)
             hint = f"did you mean {near[0]!r}?" if near else "known: " + (", ".join(known) or "no settings")
             raise UserError(f"unknown key {place}", hint=hint, key=place)
-        kinds = set(_kinds(known[key].annotation))
+        kinds = set(_list_classes(known[key].annotation))
         if isinstance(value, bool) and kinds & {int, float} and bool not in kinds:
             number = "a number" if float in kinds else "a whole number"
-            hint = _hint(declared, (key,)) or SHOW
+            hint = _find_hint(declared, (key,)) or SHOW
             raise UserError(f"{place} must be {number}, got {value}", hint=hint, key=place)
         for group in filter(_group, kinds):
             items = enumerate(value) if isinstance(value, list | tuple) else ()
@@ -118,7 +118,7 @@ def _check_keys(declared: Any, given: Mapping[Any, Any], where: str) -> None:
                     _check_keys(group, item, at)
 
 
-def _kinds(annotation: Any) -> Iterator[Any]:
+def _list_classes(annotation: Any) -> Iterator[Any]:
     """The classes in a type: those of a union, the entries of a list, the values that are listed."""
     yield annotation
     arguments = typing.get_args(annotation)
@@ -127,7 +127,7 @@ def _kinds(annotation: Any) -> Iterator[Any]:
     if typing.get_origin(annotation) is typing.Literal:
         arguments = tuple(map(type, arguments))
     for inner in arguments:
-        yield from _kinds(inner)
+        yield from _list_classes(inner)
 
 
 def _group(kind: Any) -> bool:
@@ -135,24 +135,24 @@ def _group(kind: Any) -> bool:
     return isinstance(kind, type) and (issubclass(kind, BaseModel) or dataclasses.is_dataclass(kind))
 
 
-def _explained(declared: Any, error: ValidationError, given: Mapping[Any, Any], where: str) -> UserError:
+def _explain_error(declared: Any, error: ValidationError, given: Mapping[Any, Any], where: str) -> UserError:
     errors = error.errors()
     first = errors[0]
-    key = _path(first["loc"], given, where, absent=first["type"] == "missing")
-    hint = _hint(declared, first["loc"])
+    key = _format_path(first["loc"], given, where, absent=first["type"] == "missing")
+    hint = _find_hint(declared, first["loc"])
     if first["type"] == "missing":
         return UserError(f"{key} is missing", hint=hint or f"add {key}", key=key)
     # of a union every member says why it does not fit
-    same = [e for e in errors if _path(e["loc"], given, where) == _path(first["loc"], given, where)]
-    problems = list(dict.fromkeys(_problem(e) for e in same))
+    same = [e for e in errors if _format_path(e["loc"], given, where) == _format_path(first["loc"], given, where)]
+    problems = list(dict.fromkeys(_describe_problem(e) for e in same))
     if all(p.startswith("must be ") for p in problems):
         problems = ["must be " + " or ".join(p.removeprefix("must be ") for p in problems)]
     problem = problems[0]
-    got = "" if ", got " in problem else f", got {_shown(first['input'])}"
+    got = "" if ", got " in problem else f", got {_show_value(first['input'])}"
     return UserError(f"{key} {problem}{got}".strip(), hint=hint or SHOW, key=key)
 
 
-def _problem(first: Any) -> str:
+def _describe_problem(first: Any) -> str:
     """What a value must be, as a phrase that follows its name."""
     kind, context = first["type"], first.get("ctx", {})
     if kind == "value_error":  # one of our own validators: a whole phrase
@@ -160,44 +160,44 @@ def _problem(first: Any) -> str:
     if kind in ("literal_error", "enum"):
         return f"must be {context['expected']}"
     if kind in _BOUNDS:
-        return _BOUNDS[kind].format(**{k: _short(v) for k, v in context.items()})
+        return _BOUNDS[kind].format(**{k: _shorten(v) for k, v in context.items()})
     if kind in _EXPECTED:
         return f"must be {_EXPECTED[kind]}"
     return str(first["msg"][0].lower() + first["msg"][1:])
 
 
-def _path(loc: tuple[int | str, ...], given: Any, where: str, absent: bool = False) -> str:
+def _format_path(loc: tuple[int | str, ...], given: Any, where: str, absent: bool = False) -> str:
     """The place in the config: pydantic's own marks in `loc`, such as which member of a union, are left out."""
     path, at = where, given
     for part in loc:
         if isinstance(at, Mapping) and part in at:
-            path, at = _joined(path, str(part)), at[part]
+            path, at = _join_keys(path, str(part)), at[part]
         elif isinstance(at, list | tuple) and isinstance(part, int) and part < len(at):
             path, at = f"{path}[{part}]", at[part]
         elif absent and part == loc[-1]:
-            path = _joined(path, str(part))
+            path = _join_keys(path, str(part))
     return path
 
 
-def _joined(where: str, key: str) -> str:
+def _join_keys(where: str, key: str) -> str:
     return f"{where}.{key}" if where else key
 
 
-def _hint(declared: Any, loc: tuple[int | str, ...]) -> str:
+def _find_hint(declared: Any, loc: tuple[int | str, ...]) -> str:
     """What the setting is for, as its description says; empty where it has none."""
     found, current = "", declared
     for part in loc:
         field = fields(current).get(str(part)) if isinstance(part, str) and _group(current) else None
         if field is not None:
             found = f"{part}: {field.description}" if field.description else found
-            current = next(filter(_group, _kinds(field.annotation)), current)
+            current = next(filter(_group, _list_classes(field.annotation)), current)
     return found
 
 
-def _short(value: Any) -> Any:
+def _shorten(value: Any) -> Any:
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
-def _shown(value: Any) -> str:
+def _show_value(value: Any) -> str:
     text = "nothing" if value is None else repr(value)
     return text if len(text) <= 60 else text[:57] + "..."

@@ -45,15 +45,15 @@ class Streams:
 
         if (opened := _opened.get()) is not None:
             opened["/".join(map(str, (name, *keys)))] += 1
-        return NoiseGenerator(self._cipher_key("noise", name, *keys))
+        return NoiseGenerator(self._derive_cipher_key("noise", name, *keys))
 
     def coins(self, name: str, *keys: int | str) -> "RecordCoins":
         """Coins of that name, each of them a record's own."""
         from fedaudit.fl.runtime.cipher import RecordCoins
 
-        return RecordCoins(self._cipher_key("coins", name, *keys))
+        return RecordCoins(self._derive_cipher_key("coins", name, *keys))
 
-    def _cipher_key(self, *keys: int | str) -> bytes:
+    def _derive_cipher_key(self, *keys: int | str) -> bytes:
         """256 bits: HMAC-SHA256, so that no seed of an ordinary generator tells any of them."""
         return hmac.digest(str(self.seed).encode(), "/".join(map(str, keys)).encode(), "sha256")
 

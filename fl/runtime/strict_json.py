@@ -10,12 +10,12 @@ def parse_json(text: str | bytes) -> Any:
     Raises ValueError for text that is no JSON, holds a key twice in one object or is nested too deeply.
     """
     try:
-        return json.loads(text, object_pairs_hook=_object)
+        return json.loads(text, object_pairs_hook=_build_object)
     except RecursionError as error:
         raise ValueError("it is nested too deeply") from error
 
 
-def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _build_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) < len(pairs):
         seen: set[str] = set()

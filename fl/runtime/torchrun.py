@@ -52,9 +52,9 @@ class Torchrun(Pool):
             store.set(_ADDRESS, f"{host} {port} {key.hex()}")
             for other in range(1, ranks):
                 for _ in range(int(store.get(f"fedaudit/lent/{other}"))):
-                    self._ends.append(_accepted(listener))
+                    self._ends.append(_accept_process(listener))
         self.count = len(self._ends)
-        self._before = signal.signal(signal.SIGTERM, _lost)
+        self._before = signal.signal(signal.SIGTERM, _stop_lost)
 
     def close(self) -> None:
         super().close()
@@ -72,7 +72,7 @@ def lend(make_site: Callable[[], Any]) -> None:
     store.set(f"fedaudit/lent/{rank()}", str(_share()))
     lent = [
         get_context("fork").Process(
-            target=_answer, args=((host, int(port)), bytes.fromhex(key), foreign.Carried(make_site))
+            target=_serve_requests, args=((host, int(port)), bytes.fromhex(key), foreign.Carried(make_site))
         )
         for _ in range(_share())
     ]
@@ -84,14 +84,14 @@ def lend(make_site: Callable[[], Any]) -> None:
         raise UserError(f"a worker process of rank {rank()} ended unexpectedly", hint="look for its memory")
 
 
-def _accepted(listener: Listener) -> Connection:
+def _accept_process(listener: Listener) -> Connection:
     """The next process that knows the key; who does not is turned away."""
     while True:
         with suppress(AuthenticationError, EOFError, ConnectionError):
             return listener.accept()
 
 
-def _answer(address: tuple[str, int], key: bytes, make_site: foreign.Carried) -> None:
+def _serve_requests(address: tuple[str, int], key: bytes, make_site: foreign.Carried) -> None:
     end: Connection = Client(address, authkey=key)
     serve(end, make_site, [])
 
@@ -117,7 +117,7 @@ def _store() -> Store:
     return _stores[0]
 
 
-def _lost(number: int, frame: object) -> None:
+def _stop_lost(number: int, frame: object) -> None:
     raise UserError(
         "a rank of the torchrun job was lost, and the job ends",
         hint="the same command goes on from the last checkpoint",

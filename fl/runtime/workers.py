@@ -133,12 +133,12 @@ class Pool(Workers):
             self._processes.append(process)
 
     def everywhere(self, name: str, *args: Any) -> None:
-        data = _dump((name, args))
+        data = _serialize((name, args))
         for end in self._ends:
             _send(end, data)
-        answers = [_answer(end) for end in self._ends]  # all of them, before one is raised
+        answers = [_receive_answer(end) for end in self._ends]  # all of them, before one is raised
         for answer in answers:
-            _value(answer)
+            _unwrap_answer(answer)
 
     def map(self, name: str, items: Iterable[Any]) -> Iterator[Any]:
         # A worker gets its next item only after its last result was read: neither side can then
@@ -157,11 +157,11 @@ class Pool(Workers):
                         exhausted = True
                         break
                     end = idle.pop()
-                    _send(end, _dump((name, (item,))))
+                    _send(end, _serialize((name, (item,))))
                     working[end] = number
                     selected += 1
                 while position in done:
-                    yield _value(done.pop(position))  # or raise, as a single process would
+                    yield _unwrap_answer(done.pop(position))  # or raise, as a single process would
                     position += 1
                 if not working:
                     if exhausted:
@@ -170,11 +170,11 @@ class Pool(Workers):
                 for ready in wait(list(working)):
                     end = cast(Connection, ready)
                     number = working.pop(end)
-                    done[number] = _answer(end)
+                    done[number] = _receive_answer(end)
                     idle.append(end)
         finally:
             for end in working:  # stopped early, or work failed elsewhere: leave no answer behind
-                _answer(end)
+                _receive_answer(end)
 
     def close(self) -> None:
         for end in self._ends:
@@ -191,26 +191,26 @@ def _send(end: Connection, data: bytes) -> None:
     try:
         end.send_bytes(data)
     except (BrokenPipeError, ConnectionResetError) as error:
-        raise _ended() from error
+        raise _describe_end() from error
 
 
-def _answer(end: Connection) -> tuple[bool, Any]:
+def _receive_answer(end: Connection) -> tuple[bool, Any]:
     """(True, result), or (False, what the work or the process died of)."""
     try:
         answer: tuple[bool, Any] = pickle.loads(end.recv_bytes())  # our own process wrote this
     except (EOFError, ConnectionResetError):
-        return False, _ended()
+        return False, _describe_end()
     return answer
 
 
-def _value(answer: tuple[bool, Any]) -> Any:
+def _unwrap_answer(answer: tuple[bool, Any]) -> Any:
     ok, value = answer
     if not ok:
         raise value
     return value
 
 
-def _ended() -> UserError:
+def _describe_end() -> UserError:
     return UserError(
         "a worker process ended unexpectedly, probably for lack of memory",
         hint="the same command goes on from the last checkpoint; use fewer workers, or none (workers: 0)",
@@ -231,15 +231,15 @@ def serve(end: Connection, make_site: foreign.Carried, inherited: list[Connectio
         except (EOFError, OSError, KeyboardInterrupt):
             return
         try:
-            answer = _dump((True, getattr(site, name)(*args)))
+            answer = _serialize((True, getattr(site, name)(*args)))
         except KeyboardInterrupt:
             return
         except BaseException as error:
             try:
-                answer = _dump((False, error))
+                answer = _serialize((False, error))
                 pickle.loads(answer)  # some exceptions can be written and not read back
             except Exception:
-                answer = _dump((False, RuntimeError(f"{type(error).__name__}: {error}")))
+                answer = _serialize((False, RuntimeError(f"{type(error).__name__}: {error}")))
         end.send_bytes(answer)
 
 
@@ -260,7 +260,7 @@ class _Pickler(pickle.Pickler):
         return NotImplemented
 
 
-def _dump(value: Any) -> bytes:
+def _serialize(value: Any) -> bytes:
     buffer = BytesIO()
     _Pickler(buffer, protocol=5).dump(value)
     return buffer.getvalue()

@@ -75,10 +75,10 @@ class Compromise:
         if self.adversary is None or client.index not in self.acting(client.round):
             return client
         return self.adversary.data(
-            replace(client, private=None, twist=self._twist, rank=sorted(self.clients).index(client.index))
+            replace(client, private=None, twist=self._wrap, rank=sorted(self.clients).index(client.index))
         )
 
-    def _twist(self, method: Training, client: Client) -> Training:
+    def _wrap(self, method: Training, client: Client) -> Training:
         assert self.adversary is not None
         return Twisted(method, self.adversary, client)
 
@@ -110,7 +110,7 @@ class Tampering:
         self, answered: Iterable[tuple[int, Reply]], base: Callable[[int, Message], Message]
     ) -> Iterator[tuple[int, Reply]]:
         """The replies as they leave for the wire; `base` says what a client's message is a change from."""
-        for k, reply in self._tampered(answered, base):
+        for k, reply in self._tamper_replies(answered, base):
             if self.compromise.clients:
                 self._stealth.add(k, reply.message, base(k, reply.message))
             yield k, reply
@@ -119,7 +119,7 @@ class Tampering:
         """For the round's metrics: where forged changes stand among the honest."""
         return list(self._stealth.ranks(self.compromise.acting(self.averages.round)).items())
 
-    def _tampered(
+    def _tamper_replies(
         self, answered: Iterable[tuple[int, Reply]], base: Callable[[int, Message], Message]
     ) -> Iterator[tuple[int, Reply]]:
         adversary, acting = self.compromise.adversary, self.compromise.acting(self.averages.round)
@@ -152,14 +152,14 @@ class Tampering:
                     before=self._state,
                     rng=self.averages.streams.torch("adversary", self.averages.round),
                     parameters=tuple(self.averages.parameters),
-                    aggregate=self._rule(heard) if "aggregator" in knows else None,
+                    aggregate=self._make_rule(heard) if "aggregator" in knows else None,
                 )
             )
             sent, self._state = colluded.messages, colluded.state
         for k, reply in held:
             yield k, replace(reply, message=sent[k]) if k in sent else reply
 
-    def _rule(self, heard: Mapping[int, Reply]) -> Callable[[Mapping[int, Payload]], Payload]:
+    def _make_rule(self, heard: Mapping[int, Reply]) -> Callable[[Mapping[int, Payload]], Payload]:
         """The server's rule on changes of these clients; its random draws are not known."""
         averages = self.averages
         streams = Streams(averages.streams.key("adversary", "rule", averages.round))

@@ -50,17 +50,17 @@ class Stealth:
         ):
             return {}
         total = torch.stack(honest).sum(0)
-        toward = torch.tensor([_cosine(v, total - v) for v in honest])
+        toward = torch.tensor([_compute_cosine(v, total - v) for v in honest])
         lengths = torch.stack(honest).norm(dim=1)
         return {
-            "norm_rank": sum(_below(lengths, float(v.norm())) for v in forged) / len(forged),
-            "cosine_rank": sum(_below(toward, _cosine(v, total)) for v in forged) / len(forged),
+            "norm_rank": sum(_share_below(lengths, float(v.norm())) for v in forged) / len(forged),
+            "cosine_rank": sum(_share_below(toward, _compute_cosine(v, total)) for v in forged) / len(forged),
         }
 
 
-def _cosine(a: Tensor, b: Tensor) -> float:
+def _compute_cosine(a: Tensor, b: Tensor) -> float:
     return float(a.double() @ b.double() / (a.double().norm() * b.double().norm()).clamp(min=1e-300))
 
 
-def _below(values: Tensor, value: float) -> float:
+def _share_below(values: Tensor, value: float) -> float:
     return float(((values < value).double() + 0.5 * (values == value).double()).mean())

@@ -54,8 +54,8 @@ class Handle:
 
     def head_weight(self) -> Tensor:
         """[C, D]: the proxies."""
-        name = next(n for n, p in self._net.named_parameters() if p is _head_weight(self._net))
-        return _head_weight(self._net) if self._params is None else self._params[name]
+        name = next(n for n, p in self._net.named_parameters() if p is _find_head_weight(self._net))
+        return _find_head_weight(self._net) if self._params is None else self._params[name]
 
     def _call(self, part: str, x: Tensor) -> Tensor:
         if self._params is None:
@@ -89,7 +89,7 @@ class _Part(nn.Module):
         return out
 
 
-def _head_weight(net: Net) -> Tensor:
+def _find_head_weight(net: Net) -> Tensor:
     return next(p for p in net.head.parameters() if p.dim() == 2)
 
 

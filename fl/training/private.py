@@ -101,11 +101,11 @@ class RecordDraws:
     records: Tensor  # [n] int64
 
     def draw(self, step: int) -> Drawn:
-        words = self.source.draw_words(self._keys(), step)
+        words = self.source.draw_words(self._hash_records(), step)
         coins = torch.from_numpy((words[:, 0] >> np.uint64(11)).astype(np.float64) * 2.0**-53)
         return Drawn(coins, torch.from_numpy((words[:, 1] >> np.uint64(1)).astype(np.int64)))
 
-    def _keys(self) -> NDArray[np.int64]:
+    def _hash_records(self) -> NDArray[np.int64]:
         """[n] one for each record; copies of a record that a client has more than once have keys of their own."""
         records = self.records.numpy()
         order = np.argsort(records, kind="stable")
@@ -139,7 +139,7 @@ def train(
     params: Params = {k: p for k, p in net.named_parameters() if method.trains(k)}
     fixed = {k: v for k, v in net.state_dict().items() if k not in params}
     anchor = {k: p.detach().clone() for k, p in params.items()}
-    optimiser = _optimiser(method.config, private, params, scale)
+    optimiser = _make_optimiser(method.config, private, params, scale)
 
     def loss(weights: Params, xi: Tensor, yi: Tensor) -> Tensor:
         handle = Handle(net, {**fixed, **weights})
@@ -181,7 +181,7 @@ def _add_noise(optimiser: "DPOptimizer", params: Params, noise: NoiseSource, lin
     optimiser.scale_grad()
 
 
-def _optimiser(config: Any, private: PrivateTraining, params: Params, scale: float) -> "DPOptimizer":
+def _make_optimiser(config: Any, private: PrivateTraining, params: Params, scale: float) -> "DPOptimizer":
     from opacus.optimizers import DPOptimizer
 
     plain = eager(torch.optim.SGD)(

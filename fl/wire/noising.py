@@ -63,10 +63,10 @@ def _clip_change(payload: Payload, base: Payload, bound: float, order: int, rows
     """The change from the base, clipped, and whether the clip did anything."""
     moving = change(payload, base)
     if rows:
-        factors = {k: _row_factors(v, bound, order) for k, v in moving.items()}
+        factors = {k: _compute_row_factors(v, bound, order) for k, v in moving.items()}
         binds = any(bool((f < 1).any()) for f in factors.values())
         return ({k: v * factors[k] for k, v in moving.items()} if binds else moving), binds
-    factor = _factor(norm(moving, order), bound)
+    factor = _compute_factor(norm(moving, order), bound)
     binds = factor < 1
     return ({k: v * factor for k, v in moving.items()} if binds else moving), binds
 
@@ -93,11 +93,11 @@ def in_clear(kind: Kind, sending: Sending, source: str) -> list[Release]:
     ]
 
 
-def _factor(length: float, clip: float) -> float:
+def _compute_factor(length: float, clip: float) -> float:
     return min(1.0, clip / length) if length > 0 else 1.0
 
 
-def _row_factors(value: Tensor, clip: float, order: int) -> Tensor:
+def _compute_row_factors(value: Tensor, clip: float, order: int) -> Tensor:
     flat = value.double().reshape(len(value), -1)
     lengths = flat.abs().pow(order).sum(1).pow(1 / order)
     found = torch.where(lengths > clip, clip / lengths.clamp(min=math.ulp(0.0)), 1.0)

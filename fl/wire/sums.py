@@ -24,7 +24,7 @@ class Sums:
 
     def add(self, message: Message) -> None:
         self.messages += 1
-        counts = _by_class(message.get(Kind.PROTO_COUNTS, {}))
+        counts = _read_counts(message.get(Kind.PROTO_COUNTS, {}))
         examples = float(message.get(Kind.NUM_EXAMPLES, {}).get("count", torch.tensor(1)))
         for kind, payload in message.items():
             if kind.summed in (Summed.BY_CLASS, Summed.BY_CLASS_WEIGHTED):
@@ -55,7 +55,7 @@ class Sums:
         return out
 
 
-def _by_class(payload: Payload) -> dict[int, float]:
+def _read_counts(payload: Payload) -> dict[int, float]:
     if not payload:
         return {}
     return dict(zip(payload["classes"].tolist(), payload["counts"].tolist(), strict=True))

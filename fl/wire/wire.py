@@ -139,8 +139,8 @@ class Wire:
             )
             protection.average(averaging)
             mean, stream = averaging.model, f"protection/{number}/{round}/mean"
-            for i, release in enumerate(_known_origin(averaging.releases, source.issued)):
-                self.enter(_drawn_from(release, f"{stream}/{i}", {Kind.GLOBAL_MODEL: mean}))
+            for i, release in enumerate(_name_source(averaging.releases, source.issued)):
+                self.enter(_name_stream(release, f"{stream}/{i}", {Kind.GLOBAL_MODEL: mean}))
             mean = tap.current().average(round, mean, averaging.releases)
         self._unaveraged = False
         return mean
@@ -292,9 +292,9 @@ class Wire:
         again = self._sent.get((round, str(sender)), 0)
         self._sent[round, str(sender)] = again + 1
         bad = sender.index in self.compromised(round)
-        skipped = bad and any(map(self._skips, self.protections))
+        skipped = bad and any(map(self._is_skipped, self.protections))
         for number, protection in enumerate(self.protections):
-            if bad and self._skips(protection):
+            if bad and self._is_skipped(protection):
                 continue
             keys: tuple[int | str, ...] = (number, round, str(sender))
             keys += (again,) if again else ()
@@ -303,9 +303,9 @@ class Wire:
             before = len(sending.releases)
             protection.apply(sending)
             stream = "/".join(map(str, ("protection", *keys)))
-            added = _known_origin(sending.releases[before:], [*source.issued, *_trained(protection, sending)])
+            added = _name_source(sending.releases[before:], [*source.issued, *_list_trained(protection, sending)])
             sending.releases[before:] = [
-                _drawn_from(r, f"{stream}/{i}", sending.message) for i, r in enumerate(added)
+                _name_stream(r, f"{stream}/{i}", sending.message) for i, r in enumerate(added)
             ]
         for kind, payload in sending.message.items():
             sending.message[kind] = in_order(kind, message.get(kind, payload), payload)
@@ -324,7 +324,7 @@ class Wire:
         sent = spread(sending.message, masks)  # what is masked for a secure sum is dense
         return {kind: dict(payload) for kind, payload in sent.items()} if self.hidden else sent
 
-    def _skips(self, protection: Protection) -> bool:
+    def _is_skipped(self, protection: Protection) -> bool:
         """Whether a compromised client goes without it: what the server does to sums it cannot do to one."""
         return protection.enforced_by == "client" or any(p.hides_single_uploads() for p in self.protections)
 
@@ -419,7 +419,7 @@ class Wire:
         self._hidden, self._first = Sums(), None
 
 
-def _trained(protection: Protection, sending: Sending) -> list[Release]:
+def _list_trained(protection: Protection, sending: Sending) -> list[Release]:
     """Lines of noise that was drawn while the sender trained, in fl/training/private.py."""
     private = protection.training()
     if private is None:
@@ -427,12 +427,12 @@ def _trained(protection: Protection, sending: Sending) -> list[Release]:
     return [private.line(sending.round, str(sending.sender), k, sending.observers) for k in sending.message]
 
 
-def _known_origin(releases: Iterable[Release], issued: Collection[Release]) -> list[Release]:
+def _name_source(releases: Iterable[Release], issued: Collection[Release]) -> list[Release]:
     """The lines with the generator of their noise, where the run's own source drew it, and else without any."""
     return [with_origin(r) if r in issued else replace(r, generator="") for r in releases]
 
 
-def _drawn_from(release: Release, stream: str, message: Message) -> Release:
+def _name_stream(release: Release, stream: str, message: Message) -> Release:
     """A noised line with the stream of its noise and the type of the numbers that carry it."""
     if release.mechanism == "none":
         return release

@@ -223,8 +223,8 @@ def test_what_is_summed_securely_is_masked_and_so_takes_all_its_bytes(name: str)
 
 
 def test_a_coded_payload_is_not_lost_between_processes() -> None:
-    from fedaudit.fl.runtime.workers import _dump, pickle
+    from fedaudit.fl.runtime.workers import _serialize, pickle
 
     sent = largest({"w": torch.randn(50)}, 0.1, True)
-    back = pickle.loads(_dump(sent))
+    back = pickle.loads(_serialize(sent))
     assert isinstance(back, Coded) and back.size == sent.size and torch.equal(back["w"], sent["w"])

@@ -127,7 +127,7 @@ def test_seed_name_and_keys_make_another_stream_and_no_ordinary_seed_tells_it() 
     }
     assert len(drawn) == 6
     assert Streams(7).noise("a", 1).read(16) == Streams(7).noise("a", 1).read(16)
-    key = Streams(7)._cipher_key("noise", "a", 1)
+    key = Streams(7)._derive_cipher_key("noise", "a", 1)
     assert len(key) == 32 and Streams(7).key("noise", "a", 1) != int.from_bytes(key[:8], "little") >> 1
 
 

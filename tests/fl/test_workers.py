@@ -20,7 +20,7 @@ from fedaudit.fl.methods.fedavg import FedAvg
 from fedaudit.fl.model import Net
 from fedaudit.fl.runtime import workers
 from fedaudit.fl.runtime.errors import UserError
-from fedaudit.fl.runtime.torchrun import _accepted
+from fedaudit.fl.runtime.torchrun import _accept_process
 from fedaudit.fl.runtime.tree import Tree
 from fedaudit.fl.runtime.workers import Pool, Workers
 from tests.fl.worlds import CLASSES, run, same
@@ -342,5 +342,5 @@ def test_who_does_not_know_the_key_lends_nothing() -> None:
 
         caller = threading.Thread(target=strangers)
         caller.start()
-        assert _accepted(listener).recv() == "hello"
+        assert _accept_process(listener).recv() == "hello"
         caller.join()

@@ -65,8 +65,8 @@ class ImageInDigits(FedAvg):
 class ControlOfOneImage(Scaffold):
     """The direction of a client's training is the gradient of its first example."""
 
-    def _renewed(self, client: Client, before: Params, change: Params, steps: int) -> Params:
-        return self._full_gradient(replace(client, x=client.x[:1], y=client.y[:1]))
+    def _update_control(self, client: Client, before: Params, change: Params, steps: int) -> Params:
+        return self._compute_full_gradient(replace(client, x=client.x[:1], y=client.y[:1]))
 
 
 class PixelsAsFeatures(ReBaFL):

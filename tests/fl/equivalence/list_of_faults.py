@@ -211,7 +211,12 @@ FAULTS = [
         "shared + logsigmoid(a), private + logsigmoid(-a)",
         "shared + logsigmoid(-a), private + logsigmoid(a)",
     ),
-    _of("flda", "the private model starts anew", 'client.memory.get("own") or self._first', "self._first"),
+    _of(
+        "flda",
+        "the private model starts anew",
+        'client.memory.get("own") or self._start_network',
+        "self._start_network",
+    ),
     Fault(
         "distillation: a client's own table is not taken out",
         "fl/families/distillation.py",
@@ -329,8 +334,8 @@ FAULTS = [
     _of(
         "faug",
         "sizes before filling",
-        "sizes[str(k)], memory[k] = _size(heard), reply",
-        "_, memory[k] = _size(heard), reply",
+        "sizes[str(k)], memory[k] = _read_size(heard), reply",
+        "_, memory[k] = _read_size(heard), reply",
     ),
     Fault(
         "filling: all of the gap",

@@ -217,7 +217,7 @@ def seol_kim() -> Pair:
     h, least, beta, most = 3, 0.05, 3, 0.2
 
     def sampled(self: Any, client: Any) -> Any:
-        found = type(self).__mro__[1]._sampled(self, client)  # type: ignore[attr-defined]
+        found = type(self).__mro__[1]._draw_examples(self, client)  # type: ignore[attr-defined]
         drawn[client.round, client.index] = (found.x.double(), found.y)
         return found
 
@@ -251,5 +251,5 @@ def seol_kim() -> Pair:
 
     _agrees_on_choices()
     settings = {"chosen": h, "theta_kld": least, "updates": beta, "eta_max": most, "lr_rule": "printed"}
-    method = method_of("seol_kim", {"_sampled": sampled}, theta_over=0.02, **settings)
+    method = method_of("seol_kim", {"_draw_examples": sampled}, theta_over=0.02, **settings)
     return pair(method, STEADY | {"reply_loss": CHANGING["reply_loss"]}, second, served)

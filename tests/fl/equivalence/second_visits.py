@@ -94,7 +94,7 @@ def astraea() -> Pair:
     made: dict[int, Any] = {}
 
     def rebalance(self: Any, t: int, state: Any, memory: Any, federation: Any) -> Any:
-        state = type(self).__mro__[1]._rebalance(self, t, state, memory, federation)  # type: ignore[attr-defined]
+        state = type(self).__mro__[1].run_rebalance(self, t, state, memory, federation)  # type: ignore[attr-defined]
         made.update(memory)
         return state
 
@@ -133,7 +133,7 @@ def astraea() -> Pair:
         return {"global": w}
 
     settings = {"theta_add": 0.3, "theta_drop": 0.3, "mediators": 2, "mediator_epochs": 2}
-    method = method_of("astraea", {"_rebalance": rebalance}, **settings)
+    method = method_of("astraea", {"run_rebalance": rebalance}, **settings)
     return pair(method, STEADY, second, served)
 
 
@@ -142,7 +142,7 @@ def faug() -> Pair:
     made: dict[int, Any] = {}
 
     def seed(self: Any, t: int, state: Any, memory: Any, federation: Any) -> Any:
-        state = type(self).__mro__[1]._seed(self, t, state, memory, federation)  # type: ignore[attr-defined]
+        state = type(self).__mro__[1].run_seed(self, t, state, memory, federation)  # type: ignore[attr-defined]
         made.update(memory)
         return state
 
@@ -158,5 +158,5 @@ def faug() -> Pair:
             w = mean_of(answers, {k: float(len(y)) for k, (_, y) in held.items()})
         return {"global": w}
 
-    method = method_of("faug", {"_seed": seed}, gan=GAN, enlarged=8, seeds=3, share=0.6)
+    method = method_of("faug", {"run_seed": seed}, gan=GAN, enlarged=8, seeds=3, share=0.6)
     return pair(method, STEADY, second, served)

@@ -60,7 +60,7 @@ def test_no_client_moves_sums_or_counts_by_more_than_the_ledger_says() -> None:
     plain = NoisedPrototypes(NoisedPrototypes.Config(norm=2.0, examples=40.0))
     for classes, counts, size in (([3], [10**6], 1e4), ([0, 1, 2], [30, 30, 30], 9.0), ([5], [40], 1.0)):
         what = message(classes, counts, size)
-        sums, numbers = plain._whole(what[Kind.LOCAL_PROTOTYPES], what[Kind.PROTO_COUNTS])
+        sums, numbers = plain._sum_classes(what[Kind.LOCAL_PROTOTYPES], what[Kind.PROTO_COUNTS])
         assert float(sums.norm()) <= 80.0 * (1 + 1e-6) and float(numbers.norm()) <= 40.0 * (1 + 1e-6)
     assert float(sums.norm()) == pytest.approx(80.0)  # and one of them reaches it
 
