@@ -1,8 +1,9 @@
 """What `fedaudit run` says last, and what `fedaudit explain` says of one finding: in the words of the report."""
 
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from fedaudit.audit.attestation.reviewer_files import digest_finding
 from fedaudit.fl.runtime.errors import UserError
@@ -36,6 +37,18 @@ def last_words(result: AuditResult, folder: Path, report: Path) -> Iterator[str]
     first = bad or rest
     after = f"fedaudit explain {first[0].id} --run {folder}" if first else f"fedaudit check {folder}"
     yield f"next: {after}"
+
+
+def describe_accuracy(history: Sequence[Mapping[str, Any]]) -> str:
+    """What `fedaudit simulate` says last: accuracy after the last round that was evaluated, and the best."""
+    measured = {int(r["round"]): float(r["accuracy"]) for r in history if r.get("accuracy") is not None}
+    if not measured:
+        return f"{fmt.plural(len(history), 'round')}; no accuracy: the method has no model that everybody shares"
+    last, best = max(measured), max(measured, key=measured.__getitem__)
+    return (
+        f"accuracy: {fmt.percent(measured[last])} after round {last + 1} of {len(history)}; "
+        f"best {fmt.percent(measured[best])} after round {best + 1}"
+    )
 
 
 def explain_finding(result: AuditResult, name: str, content: str = "") -> Iterator[str]:

@@ -141,7 +141,11 @@ def simulate(
     trust: Trust = False,
 ) -> None:
     """Train the federation and record what crosses the wire."""
-    say(f"run folder: {_phases(config, out, workers, ['simulate'], hours, trust, data).path}")
+    from fedaudit.audit.cli.ending import describe_accuracy
+
+    folder = _phases(config, out, workers, ["simulate"], hours, trust, data)
+    say(describe_accuracy(folder.history()))
+    say(f"run folder: {folder.path}")
 
 
 @reader(writes=["run"], own=["config"], works=True)

@@ -32,6 +32,11 @@ class Handle:
     def __init__(self, net: Net, params: Mapping[str, Tensor] | None = None) -> None:
         self._net, self._params = net, params
 
+    @property
+    def weights(self) -> Mapping[str, Tensor]:
+        """Name -> the weights that the model is run with now; gradients flow to them."""
+        return dict(self._net.named_parameters()) if self._params is None else self._params
+
     def features(self, x: Tensor) -> Tensor:
         """[b, ...] -> [b, D], the input of the last linear layer."""
         return self._call("features", x)

