@@ -16,6 +16,7 @@ from fedaudit.reports.covered import Coverage
 from fedaudit.reports.decision import Decision
 from fedaudit.reports.exposed import Exposure
 from fedaudit.reports.imported import Imported, Unverified
+from fedaudit.reports.questions import HeadCount
 from fedaudit.reports.record import Record, SealRecord, Taxon, Threat
 from fedaudit.reports.robustness import Robustness
 
@@ -42,15 +43,6 @@ class Outcome(StrEnum):
     INCONCLUSIVE = "inconclusive"  # missed its positive control, or too few trials to tell
     NOT_APPLICABLE = "not_applicable"
     FAILED = "failed"  # an error; never improves a score
-
-
-class Exposed(Record):
-    """How many a finding concerns."""
-
-    examples: int
-    of: int
-    expected: float  # how many of them are expected to be told, beyond guessing
-    text: str
 
 
 class Accusation(Record):
@@ -81,7 +73,6 @@ class Finding(Record):
     threat: Threat | None = None
     artifacts: list[str] = Field(default_factory=list)  # the kinds that an attack opened in this run
     evidence: list[Evidence] = Field(default_factory=list)
-    exposed: Exposed | None = None
     accusations: list[Accusation] = Field(default_factory=list)
     taxonomy: list[Taxon] = Field(default_factory=list)  # its row of audit/verdict/taxonomy.py
     does_not_show: str = ""
@@ -333,6 +324,7 @@ class AuditResult(Record):
     title: str
     created: str  # ISO 8601, UTC
     headline: Headline
+    people: HeadCount | None = None  # None: no attack said which people it hits
     decision: Decision | None = None  # None: a report of claims alone, or an audit of an older version
     scope: Scope
     exposures: list[Exposure]

@@ -71,7 +71,6 @@ def explain_finding(result: AuditResult, name: str, content: str = "") -> Iterat
     yield from _part("", f"{finding.title} ({grade})")
     yield from _part("What", finding.summary)
     yield from _part("Who", fmt.threat(finding.threat) if finding.threat else "")
-    yield from _part("How many", finding.exposed.text if finding.exposed else "")
     yield from _part("Why this grade", finding.reason)
     for one in (u for u in result.unverified if u.attack == name):
         for a in one.claims[:MOST_CLAIMS]:

@@ -48,6 +48,7 @@ from fedaudit.audit.verdict.exposure import exposures
 from fedaudit.audit.verdict.extrapolated import extrapolated
 from fedaudit.audit.verdict.faults import timelines
 from fedaudit.audit.verdict.findings import Attacked, headline, unverified
+from fedaudit.audit.verdict.heads import count_exposed
 from fedaudit.audit.verdict.imported import doubts, qualified
 from fedaudit.audit.verdict.judge import judged
 from fedaudit.audit.verdict.metrics import summary
@@ -160,7 +161,7 @@ def find_names(run: RunDir, config: Config) -> dict[str, str]:
 
 def derive_whole(run: RunDir, config: Config, policy: Policy, case: Case) -> AuditResult:
     """The audit with every picture and name."""
-    attacked = [Attacked(file, counts(case), config.prior) for file in load_evidence(run)]
+    attacked = [Attacked(file, config.prior) for file in load_evidence(run)]
     history = run.history()
     verified, limits = read_verified(run, case), read_bounds(run, case)
     audits = withhold_numbers(run.read(run.evidence / "noise_audits.json", list[NoiseAudit]), limits)
@@ -200,6 +201,7 @@ def derive_whole(run: RunDir, config: Config, policy: Policy, case: Case) -> Aud
     figures += over_rounds(releases, limits, bind_status(run, case, verified, config.delta))
     figures += [*plot_breakdown(matrix), *plot_moved_prototypes(matrix)] if matrix else []
     figures += plot_dropout(absence) if absence else []
+    people = count_exposed(of_attacks)
     findings = worst_first(findings)
     result = AuditResult(
         title=config.title,
@@ -210,6 +212,7 @@ def derive_whole(run: RunDir, config: Config, policy: Policy, case: Case) -> Aud
         findings=findings,
         figures=[*figures, *timelines(history), *_clock(run, case, history)],
         galleries=images,
+        people=people,
         bounds=limits,
         claims=score_files(config.locate_claims()).claims,
         noise_audits=audits,

@@ -213,8 +213,6 @@ def _whom(finding: Finding, quoted: Evidence | None, result: AuditResult) -> str
         return "everybody who uses the model"
     if finding.source == "lint":
         return "whoever relies on the stated limit"
-    if finding.exposed:
-        return finding.exposed.text
     if quoted and "count" in quoted.measure:
         return fmt.plural(result.scope.clients, "client")
     held = sum(map(sum, result.scope.counts))
@@ -256,14 +254,14 @@ def _numbers(result: AuditResult, found: Sequence[Risk]) -> list[KeyNumber]:
 
 
 def _people(result: AuditResult, found: Sequence[Risk]) -> KeyNumber:
-    """How many the worst findings are expected to tell of; where that is not known, how many may be touched."""
-    counted = [(f.exposed, f.id) for f in demonstrated(result.findings) if f.exposed]
-    if not counted:
+    """The head count; where no attack said which people it hits, whom the worst finding may touch."""
+    if not result.people:
         return KeyNumber(shown=fmt.sentence_case(found[0].whom), text=f"may be touched: {_lower(found[0].what)}")
-    most, finding = max(counted, key=lambda pair: pair[0].expected)
-    what = next(r.what for r in found if finding in (r.finding, *r.also))
+    heads = result.people
+    low, high = heads.interval
     return KeyNumber(
-        shown=f"{most.expected:,.0f} of {most.of:,}", text=f"examples are exposed beyond guessing: {_lower(what)}"
+        shown=f"{heads.expected:,.0f} of {heads.people:,}",
+        text=f"people are exposed beyond luck ({low:,} to {high:,} at 95 % confidence)",
     )
 
 

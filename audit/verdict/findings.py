@@ -5,15 +5,14 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from fedaudit.attacks.evidence import Evidence
 from fedaudit.attacks.measure import named
+from fedaudit.attacks.people import People
 from fedaudit.audit.verdict import figures
+from fedaudit.audit.verdict.accusations import compute_accusations
 from fedaudit.audit.verdict.judge import Subject, Verdict, most_telling
-from fedaudit.audit.verdict.people import accusations, exposed
 from fedaudit.audit.verdict.replays import settled
 from fedaudit.audit.verdict.statistics import clear
 from fedaudit.fl.runtime.errors import UserError
@@ -24,6 +23,7 @@ from fedaudit.reports.result import Figure, Finding, Gallery, Headline, Outcome,
 
 NOBODY_TOLD = "What the attack claims could not be held against the truth"
 _READ = TypeAdapter(list[Evidence], config=ConfigDict(extra="forbid"))
+_READ_PEOPLE = TypeAdapter[People | None](People | None)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,7 +31,6 @@ class Attacked(Subject):
     """One attack's file."""
 
     file: Mapping[str, Any]
-    held: NDArray[np.int64] = dataclasses.field(default_factory=lambda: np.zeros((0, 0), np.int64))
     prior: float | None = None  # declared share of members among an adversary's candidates
 
     @cached_property
@@ -46,6 +45,11 @@ class Attacked(Subject):
                 hint="run `fedaudit attack` again",
             ) from error
         return settled(evidence)
+
+    @cached_property
+    def people(self) -> People | None:
+        """Whom the attack tested and hit; None where it says nothing of single people."""
+        return _READ_PEOPLE.validate_python(self.file.get("people"))
 
     @property
     def unsettled(self) -> Verdict | None:
@@ -74,8 +78,7 @@ class Attacked(Subject):
             "threat": card["threat"],
             "artifacts": [str(kind) for kind in self.file.get("read", [])],
             "evidence": self.found,
-            "exposed": exposed(verdict.by[0], self.found, self.held) if verdict.by else None,
-            "accusations": accusations(self.found, self.prior),
+            "accusations": compute_accusations(self.found, self.prior),
             "does_not_show": card["does_not_show"],
             "remedy": card["remedy"],
             "seconds": self.file.get("seconds", 0.0),

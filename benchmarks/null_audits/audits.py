@@ -20,8 +20,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from fedaudit.attacks import stats
-from fedaudit.audit.case.case import counts
-from fedaudit.audit.case.open import open_case
 from fedaudit.audit.case.run_folder import RunDir
 from fedaudit.audit.phases.attack import load_evidence
 from fedaudit.audit.phases.plan import execute
@@ -143,10 +141,10 @@ def audited(name: str, number: int, folder: Path) -> list[Found]:
     null = NULLS[name]
     config, run = null.config(number), RunDir.create(folder)
     execute(run, config, ("simulate", "attack"), lambda *_: None, skip_finished=True)
-    held, policy = counts(open_case(run, config)), load_policy("default")
+    policy = load_policy("default")
     found = []
     for file in load_evidence(run):
-        finding = judged(Attacked(file, held), policy)
+        finding = judged(Attacked(file), policy)
         found.append(
             Found(name, config.seed, file["name"], finding.outcome.value, finding.severity.value, finding.reason)
         )

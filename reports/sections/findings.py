@@ -85,8 +85,6 @@ def _facts(finding: Finding) -> dict[str, str]:
     facts = {}
     if finding.reason:
         facts["Severity because"] = finding.reason
-    if finding.exposed:
-        facts["How many"] = fmt.sentence_case(finding.exposed.text) + "."
     if finding.accusations:
         best = max(finding.accusations, key=lambda a: a.right)
         place = f" for {best.place}" if best.place else ""

@@ -1,77 +1,262 @@
-"""How many a finding concerns, and how often an accusation is right: known answers."""
+"""Upper bounds of people: the vectors of the specification, their limits, and simulated audits."""
 
-import dataclasses
+import time
 
 import numpy as np
 import pytest
+from scipy import stats
 
-from fedaudit.attacks.counts._counts import blind_counts, revealed
-from fedaudit.attacks.evidence import Baseline, Evidence
-from fedaudit.audit.verdict.people import accusations, exposed
+from fedaudit.attacks.people import People, Share
+from fedaudit.audit.verdict.people import (
+    bound_by_privacy,
+    bound_exposed,
+    bound_flagged,
+    bound_left,
+    bound_luck,
+    bound_people,
+    bound_people_below,
+    bound_sensitivity,
+    choose_threshold_rank,
+    people_needed,
+    share_unseen,
+)
+from fedaudit.fl.threats.threat import Aim
+from tests.audit.verdict.bounding import draw_bounds
 
-HELD = np.array([[1, 2, 97], [2, 0, 98]])  # 200 examples; 1 + 2 + 2 in groups of at most two
+PLANTED = {client: Share(hits=20, trials=20) for client in range(10)}
 
 
-def rank1(n: int, value: float) -> Evidence:
-    blind = (Baseline(name="chance", value=0.1, interval=(0.1, 0.1)),)
-    return Evidence(
-        measure="rank1",
-        value=value,
-        unit="fraction",
-        trials=500,
-        interval=(value - 0.05, value + 0.05),
-        baselines=blind,
-        condition={"n": n},
+def make_people(
+    *,
+    held: int = 72,
+    clients: int = 10,
+    each: int = 30,
+    hit: int = 0,
+    planted: dict[int, Share] | None = None,
+    left: dict[int, Share] | None = None,
+    luck: Share | None = None,
+    false_alarms: float = 0.0,
+) -> People:
+    """So many people tested at every client; those hit are the first client's."""
+    rows = {c: tuple(range(c * held, c * held + each)) for c in range(clients)}
+    return People(
+        hit_means="named",
+        tested=rows,
+        hit={0: rows[0][:hit]},
+        held=dict.fromkeys(range(clients), held),
+        luck=luck or Share(hits=0, trials=1000),
+        planted=PLANTED if planted is None else planted,
+        left=left or {},
+        false_alarms=false_alarms,
     )
 
 
-def tpr(value: float) -> Evidence:
-    return Evidence(measure="tpr_at_fpr_0.01", value=value, unit="fraction", trials=500, interval=(value, value))
+@pytest.mark.parametrize(
+    ("hits", "tested", "people", "luck", "sensitivity", "bound"),
+    [
+        (0, 59, 719, 0, 1, 34),
+        (3, 150, 719, 0, 0.9, 38),
+        (3, 150, 719, 0.02, 0.9, 23),
+        (0, 719, 719, 0, 1, 0),
+        (0, 10, 10, 0, 0.9, 1),
+    ],
+)
+def test_bounds_are_those_of_the_specification(
+    hits: int, tested: int, people: int, luck: float, sensitivity: float, bound: int
+) -> None:
+    assert bound_people(hits, tested, people, luck=luck, sensitivity=sensitivity, alpha=0.05) == bound
 
 
-def test_groups_up_to_the_last_clear_n_are_counted_and_weighted_by_the_rate() -> None:
-    curve = [rank1(1, 0.9), rank1(2, 0.5), rank1(20, 0.1)]
-    found = exposed(curve[0], curve, HELD)
-    assert found is not None and (found.examples, found.of) == (5, 200)
-    assert found.expected == pytest.approx(1 * 0.8 + 4 * 0.4)
-    assert found.text.startswith("5 of 200 examples") and "groups of at most 2" in found.text
+@pytest.mark.parametrize("sensitivity", [1.0, 0.7])
+@pytest.mark.parametrize("hits", [0, 3, 11])
+def test_a_bound_is_the_last_number_under_which_so_few_hits_are_not_too_rare(
+    hits: int, sensitivity: float
+) -> None:
+    """Against sums over every draw, in 60 of 200 people."""
+
+    def at_most(hits: int, exposed: int) -> float:
+        chance = sensitivity + (1 - sensitivity) * 0.03
+        total = 0.0
+        for drawn in range(min(60, exposed) + 1):
+            seen = np.arange(min(drawn, hits) + 1)
+            both = stats.binom.pmf(seen, drawn, chance) @ stats.binom.cdf(hits - seen, 60 - drawn, 0.03)
+            total += float(stats.hypergeom.pmf(drawn, 200, exposed, 60) * both)
+        return total
+
+    bound = bound_people(hits, 60, 200, luck=0.03, sensitivity=sensitivity)
+    assert at_most(hits, bound) > 0.03 >= at_most(hits, bound + 1)
+    below = bound_people_below(hits, 60, 200, luck=0.03, sensitivity=sensitivity)
+    assert below == 0 or 1 - at_most(hits - 1, below) > 0.03 >= 1 - at_most(hits - 1, below - 1)
+    assert (below > 0) == (hits == 11)
 
 
-def test_what_the_auditor_sent_itself_exposes_nobody() -> None:
-    planted = dataclasses.replace(rank1(100, 0.9), control="positive")
-    curve = [rank1(1, 0.9), rank1(2, 0.5), planted]
-    assert exposed(curve[0], curve, HELD) == exposed(curve[0], curve[:2], HELD)
+def test_a_bound_of_a_hundred_thousand_people_takes_no_time_and_more_hits_never_lower_it() -> None:
+    started = time.process_time()
+    bounds = [
+        bound_people(hits, 2000, 100_000, luck=0.01, sensitivity=0.84) for hits in (0, 20, 40, 400, 1900, 2000)
+    ]
+    assert bounds == sorted(bounds) and bounds[-1] == 100_000
+    assert time.process_time() - started < 5
 
 
-def test_nobody_stands_in_groups_so_small_or_nobody_is_known() -> None:
-    assert exposed(rank1(1, 0.9), [rank1(1, 0.9)], np.array([[50, 50]])) is None
-    assert exposed(rank1(1, 0.9), [rank1(1, 0.9)], np.zeros((0, 0), np.int64)) is None
+def test_who_tests_nobody_or_sees_nothing_excludes_nothing() -> None:
+    assert bound_people(0, 0, 719, luck=0, sensitivity=1) == 719
+    assert bound_people(0, 719, 719, luck=0, sensitivity=0) == 719
+    with pytest.raises(ValueError, match="0 <= hits <= tested <= people"):
+        bound_people(3, 2, 719, luck=0, sensitivity=1)
 
 
-def test_a_rate_of_recognised_members_is_taken_of_all() -> None:
-    found = exposed(tpr(0.25), [tpr(0.25)], HELD)
-    assert found is not None and found.expected == 50 and "one false alarm in 100" in found.text
+def test_sensitivity_is_the_lower_end_of_the_plants() -> None:
+    assert bound_sensitivity({0: Share(hits=180, trials=200)}) == pytest.approx(0.840, abs=5e-4)
+    assert bound_sensitivity({0: Share(hits=54, trials=60)}) == pytest.approx(0.774, abs=5e-4)
+    assert bound_sensitivity({}) == 0
 
 
-@pytest.mark.parametrize(("prior", "right"), [(0.5, 0.25 / 0.26), (0.01, 0.0025 / (0.0025 + 0.0099))])
-def test_an_accusation_is_right_as_bayes_says(prior: float, right: float) -> None:
-    (found,) = accusations([tpr(0.25), rank1(1, 0.9)], prior)
-    assert found.right == pytest.approx(right)
+def test_an_attack_that_is_blind_to_one_client_has_no_sensitivity() -> None:
+    planted = PLANTED | {3: Share(hits=9, trials=20)}
+    assert bound_sensitivity(planted) == 0 < bound_sensitivity(planted | {3: Share(hits=10, trials=20)})
 
 
-def test_without_a_declared_prior_nothing_is_said() -> None:
-    assert accusations([tpr(0.25)], None) == []
+def test_luck_is_the_lower_end_and_what_is_left_the_upper() -> None:
+    assert bound_luck(Share()) == bound_luck(Share(trials=50)) == 0
+    luck = bound_luck(Share(hits=20, trials=1000))
+    assert stats.binom.sf(19, 1000, luck) == pytest.approx(0.01)
+    shares = [bound_left({0: Share(hits=hits, trials=200)}) for hits in (0, 2, 5)]
+    assert shares == pytest.approx([0.015, 0.031, 0.052], abs=5e-4)
 
 
-def test_counts_of_evenly_spread_data_reveal_nothing_of_people_and_small_groups_do() -> None:
-    even = np.full((10, 4), 25)
-    flat = {e.measure: e.value for e in revealed(even, even, blind_counts(even, np.ones(4)), 5, {})}
-    assert flat == {"examples_in_small_cells": 0.0}
-    odd = even.copy()
-    odd[0] = [0, 0, 4, 96]
-    odd[:, 0] = [0] * 9 + [25]
-    told = {e.measure: e for e in revealed(odd, odd, blind_counts(odd, np.ones(4)), 5, {})}
-    assert told["examples_in_small_cells"].value == 4 / odd.sum()
-    assert told["rare_class_holders"].value == 0.1  # the last client alone holds the first class
-    wrong = {e.measure: e.value for e in revealed(odd + 1, odd, blind_counts(odd, np.ones(4)), 5, {})}
-    assert wrong == {"examples_in_small_cells": 0.0, "rare_class_holders": 0.1}
+def test_the_threshold_of_membership_is_the_specifications_rank() -> None:
+    assert [choose_threshold_rank(n) for n in (449, 1000, 2000)] == [11, 19, 32]
+    with pytest.raises(ValueError, match="needs non-members"):
+        choose_threshold_rank(0)
+
+
+def test_a_threshold_that_is_chosen_so_has_at_least_its_rate_of_false_alarms_99_times_of_100() -> None:
+    scores = np.sort(np.random.default_rng(1).random((4000, 449)), axis=1)[:, ::-1]
+    rates = 1 - scores[:, choose_threshold_rank(449) - 1]
+    assert 0.984 < (rates >= 0.01).mean() < 0.998
+
+
+def test_as_many_flagged_as_false_alarms_bound_by_what_chance_adds() -> None:
+    assert bound_flagged(7, 719, 719, 0.01) == int(719 * (stats.beta.isf(0.04, 8, 712) - 0.01) / 0.99) == 6
+    assert bound_flagged(719, 719, 719, 0.01) == 719
+
+
+def test_privacy_bounds_the_share_beyond_luck() -> None:
+    shares = [bound_by_privacy(epsilon, 0.0, 0.01) for epsilon in (0.688, 1.783, 4)]
+    assert shares == pytest.approx([0.01, 0.05, 0.54], abs=2e-3)
+    assert bound_by_privacy(0, 0, 0.3) == pytest.approx(0) and bound_by_privacy(900, 0, 0.01) == 1
+
+
+def test_other_clients_may_leak_where_none_was_seen_to() -> None:
+    assert [round(100 * share_unseen(k)) for k in (5, 10, 20, 100)] == [45, 26, 14, 3]
+    assert share_unseen(0) == 1
+
+
+def test_a_census_without_a_hit_bounds_nobody_and_a_sample_more() -> None:
+    census = bound_exposed(make_people(each=72), Aim.INVERSION)
+    assert (census.at_most, census.by, census.people) == (0, "census", 720)
+    sample = bound_exposed(make_people(each=15), Aim.INVERSION, tolerable=0.01)
+    assert sample.by == "sample" and sample.at_most == 15
+    assert sample.more is not None and 100 < sample.more <= 720 - 150
+
+
+def test_so_many_people_more_settle_it_and_one_less_does_not() -> None:
+    more = people_needed(0, 60, 719, luck=0, sensitivity=0.84, tolerable=0.05)
+    assert more is not None and more > 0
+    bounds = [bound_people(0, 60 + more - fewer, 719, luck=0, sensitivity=0.84) for fewer in (0, 1)]
+    assert bounds[0] <= 0.05 * 719 < bounds[1]
+    assert people_needed(50, 60, 719, luck=0, sensitivity=0.84, tolerable=0.05) is None
+
+
+def test_a_client_of_whom_nobody_was_tested_counts_whole() -> None:
+    people = make_people(each=72)
+    unread = People(**(vars(people) | {"tested": {c: r for c, r in people.tested.items() if c}}))
+    assert bound_exposed(unread, Aim.INVERSION).at_most == 72
+
+
+def test_the_client_that_was_tested_least_decides() -> None:
+    """90 % of nine clients were tested, a third of the tenth: those exposed may all be its people."""
+    people = make_people(each=65)
+    sparse = People(**(vars(people) | {"tested": people.tested | {9: people.tested[9][:24]}}))
+    bound = bound_exposed(sparse, Aim.INVERSION)
+    assert bound.at_most == bound_exposed(make_people(each=24), Aim.INVERSION).at_most
+
+
+def test_an_exact_copy_is_there_or_not() -> None:
+    few = {c: Share(hits=6, trials=6) for c in range(10)}
+    people = make_people(each=72, planted=few)
+    assert bound_exposed(people, Aim.EXFILTRATION).at_most == 0
+    assert bound_exposed(people, Aim.RECONSTRUCTION).at_most == 1
+
+
+@pytest.mark.parametrize(
+    ("planted", "reason"),
+    [
+        ({}, "No leak was planted through the code of 10 of 10 clients."),
+        ({c: s for c, s in PLANTED.items() if c != 4}, "No leak was planted through the code of client 4."),
+        (
+            PLANTED | {4: Share(hits=2, trials=20)},
+            "The attack found 182 of 200 planted leaks, and fewer than half at 1 of 10 clients: too few",
+        ),
+        ({c: Share(hits=4, trials=20) for c in range(10)}, "The attack found 40 of 200 planted leaks"),
+    ],
+)
+def test_an_attack_that_was_not_seen_to_work_bounds_nothing_and_says_why(
+    planted: dict[int, Share], reason: str
+) -> None:
+    bound = bound_exposed(make_people(each=72, planted=planted), Aim.INVERSION)
+    assert bound.at_most is None and bound.reason.startswith(reason)
+    assert bound_exposed(make_people(each=0), Aim.INVERSION).reason == "Nobody was tested."
+
+
+def test_plants_that_the_protections_hide_bound_the_question_alone() -> None:
+    hidden = {c: Share(hits=0, trials=20) for c in range(10)}
+    bound = bound_exposed(make_people(each=15, left=hidden), Aim.MEMBERSHIP)
+    assert (bound.at_most, bound.by) == (int(720 * (1 - 0.05 ** (1 / 200))), "plants")
+    shown = bound_exposed(make_people(each=15, left=PLANTED), Aim.MEMBERSHIP)
+    assert shown.by == "sample" and shown.left == 1
+
+
+def test_members_flagged_are_counted_beyond_the_false_alarms() -> None:
+    members = make_people(each=72, hit=7, false_alarms=0.01)
+    assert bound_exposed(members, Aim.MEMBERSHIP).at_most == bound_flagged(7, 720, 720, 0.01)
+
+
+def test_a_leak_above_what_is_tolerable_is_cleared_in_at_most_five_of_a_hundred_audits() -> None:
+    rng = np.random.default_rng(11)
+    spread, few, clean = (
+        float((draw_bounds(rng, 200, clients=10, tested=150, **how) <= 0.05).mean())
+        for how in ({"exposed": 37}, {"exposed": 37, "in_few_clients": True}, {})
+    )
+    assert spread <= 0.05 and few <= 0.05 and clean > 0.7
+
+
+# clients -> chance that a clean question is bounded at n = 150, 200, 300; leaks above 5 %: spread, in few clients
+TABLE = {5: (0.86, 0.98, 1.00), 10: (0.79, 0.93, 0.99), 20: (0.77, 0.92, 0.99)}
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("clients", TABLE)
+def test_the_table_of_bounded_questions_comes_out_again(clients: int) -> None:
+    """72 people a client, sensitivity .9, luck .01, 200 plants; the number held out is ours."""
+    rng = np.random.default_rng(7)
+    for tested, expected in zip((150, 200, 300), TABLE[clients], strict=True):
+        clean = (draw_bounds(rng, 1000, clients=clients, tested=tested) <= 0.05).mean()
+        assert clean == pytest.approx(expected, abs=0.06)
+        for in_few_clients in (False, True):
+            leak = draw_bounds(
+                rng,
+                1000,
+                clients=clients,
+                tested=tested,
+                exposed=72 * clients // 20 + 1,
+                in_few_clients=in_few_clients,
+            )
+            assert (leak <= 0.05).mean() <= 0.02
+
+
+@pytest.mark.nightly
+def test_a_fifth_of_all_people_never_passes() -> None:
+    rng = np.random.default_rng(8)
+    assert (draw_bounds(rng, 1000, clients=10, tested=150, exposed=144) > 0.05).all()

@@ -1,0 +1,65 @@
+"""The head count: how many people the demonstrated findings expose, once each and beyond luck."""
+
+from collections.abc import Iterable, Sequence
+
+from fedaudit.attacks.people import People
+from fedaudit.audit.verdict.findings import Attacked
+from fedaudit.audit.verdict.people import bound_people, bound_people_below
+from fedaudit.reports.questions import HeadCount
+from fedaudit.reports.result import Finding, Outcome, Severity
+
+SIDE = 0.025  # chance of being wrong at either end
+
+
+def count_exposed(findings: Iterable[tuple[Attacked, Finding]]) -> HeadCount | None:
+    """The head count of the demonstrated findings of attacks that are medium or worse.
+
+    None where no attack behind one said which people it hits.
+    """
+    exposing = [
+        attacked.people
+        for attacked, finding in findings
+        if finding.outcome is Outcome.DEMONSTRATED and finding.severity.rank >= Severity.MEDIUM.rank
+    ]
+    return count_heads([people for people in exposing if people])
+
+
+def count_heads(attacks: Sequence[People]) -> HeadCount | None:
+    """How many people are exposed by what the primary attacks of demonstrated findings hit, net of luck.
+
+    A person whom several attacks hit counts once; the luck of a person is the chance that one of the attacks
+    that tested them hits by luck. Net = (N / n) sum(x - b) / (1 - mean b), at least 0. The interval is that of a
+    sample of n of N people, from both sides. None where no attack tested anybody.
+    """
+    escaped: dict[tuple[int, int], float] = {}  # of each person tested: the chance that luck hits nowhere
+    hit = set[tuple[int, int]]()
+    held: dict[int, int] = {}
+    for people in attacks:
+        luck = people.luck.hits / people.luck.trials if people.luck.trials else people.false_alarms
+        for client, rows in people.tested.items():
+            for row in rows:
+                escaped[client, row] = escaped.get((client, row), 1.0) * (1 - luck)
+        hit |= {(client, row) for client, rows in people.hit.items() for row in rows}
+        for client, count in people.held.items():
+            held[client] = max(held.get(client, 0), count)
+    if not escaped:
+        return None
+    return count_beyond_luck(
+        hits=len(hit),
+        tested=len(escaped),
+        people=max(sum(held.values()), len(escaped)),
+        luck=1 - sum(escaped.values()) / len(escaped),
+    )
+
+
+def count_beyond_luck(*, hits: int, tested: int, people: int, luck: float) -> HeadCount:
+    """The head count of `hits` in `tested` of `people`, each of whom luck alone hits with that chance."""
+    net = people / tested * (hits - tested * luck) / (1 - luck) if luck < 1 else 0.0
+    return HeadCount(
+        expected=min(float(people), max(0.0, net)),
+        interval=(
+            bound_people_below(hits, tested, people, luck=luck, sensitivity=1.0, alpha=SIDE),
+            bound_people(hits, tested, people, luck=luck, sensitivity=1.0, alpha=SIDE),
+        ),
+        people=people,
+    )

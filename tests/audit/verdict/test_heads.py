@@ -1,0 +1,56 @@
+"""The head count: the vectors of the specification, nobody twice, and nobody by luck."""
+
+import pytest
+
+from fedaudit.attacks.people import People, Share
+from fedaudit.audit.verdict.heads import count_beyond_luck, count_heads
+
+
+def hit_people(
+    hit: dict[int, tuple[int, ...]], luck: Share | None = None, each: int = 50, false_alarms: float = 0.0
+) -> People:
+    """Two clients of a hundred people each, of whom the first `each` were tested."""
+    return People(
+        hit_means="named",
+        tested={c: tuple(range(100 * c, 100 * c + each)) for c in (0, 1)},
+        hit=hit,
+        held={0: 100, 1: 100},
+        luck=luck or Share(trials=100),
+        false_alarms=false_alarms,
+    )
+
+
+@pytest.mark.parametrize(
+    ("hits", "tested", "expected", "interval"),
+    [(30, 719, 15.9, (8, 23)), (14, 719, 0.0, (0, 7)), (12, 150, 44.0, (18, 81))],
+)
+def test_head_counts_are_those_of_the_specification(
+    hits: int, tested: int, expected: float, interval: tuple[int, int]
+) -> None:
+    heads = count_beyond_luck(hits=hits, tested=tested, people=719, luck=0.02)
+    assert heads.expected == pytest.approx(expected, abs=0.05) and heads.interval == interval
+
+
+def test_whom_two_attacks_hit_counts_once() -> None:
+    one, other = hit_people({0: (1, 2)}), hit_people({0: (2, 3)})
+    heads = count_heads([one, other])
+    assert heads is not None and heads.expected == 3 * 200 / 100
+    assert count_heads([one, one]) == count_heads([one])
+
+
+def test_two_attacks_may_be_lucky_twice() -> None:
+    lucky = hit_people({0: tuple(range(36))}, luck=Share(hits=20, trials=100))
+    heads = count_heads([lucky, lucky])
+    assert heads is not None and heads.expected == pytest.approx(0, abs=1e-9)  # 1 - .8^2 of a hundred people
+    alone = count_heads([lucky])
+    assert alone is not None and alone.expected == pytest.approx(2 * 16 / 0.8)
+
+
+def test_a_threshold_without_held_out_people_has_the_luck_it_was_set_for() -> None:
+    heads = count_heads([hit_people({0: (1,)}, luck=Share(), false_alarms=0.01)])
+    assert heads is not None and heads.expected == pytest.approx(0, abs=1e-9)
+
+
+def test_without_people_no_number_of_people_is_given() -> None:
+    assert count_heads([]) is None
+    assert count_heads([hit_people({}, each=0)]) is None
