@@ -157,7 +157,7 @@ def as_observed(release: Release, roles: Collection[str]) -> Release:
     client less: somebody else is in the place of the one that is gone, so that this counts as a replacement.
     Of noise that clients make together, an observer who made a part of it, or reads one message, counts the rest.
     """
-    release = _without_own_shares(release, roles)
+    release = _drop_own_shares(release, roles)
     seen = any(role in roles for role in release.participation_seen_by)
     named = release.unit == "client" and not release.sender.endswith("/*")
     sized = release.sampling == "fixed_without_replacement" and release.adjacency != "replace_one"
@@ -168,7 +168,7 @@ def as_observed(release: Release, roles: Collection[str]) -> Release:
     return release
 
 
-def _without_own_shares(release: Release, roles: Collection[str]) -> Release:
+def _drop_own_shares(release: Release, roles: Collection[str]) -> Release:
     """A line of noise made together with the shares that hide this sender from that observer.
 
     A client knows its own share, and those of its colluders. The server and the public made none, and are taken

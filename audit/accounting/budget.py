@@ -102,7 +102,7 @@ def budgets(
         for observer in SEES:
             for unit in units:
                 read = towards(observer, releases, unit, verified.overlaps)
-                made = _budget(accountant, observer, unit, read, delta, known)
+                made = _compute_budget(accountant, observer, unit, read, delta, known)
                 if math.isfinite(made.epsilon_upper):
                     made.assumed = _list_assumed(unit, read[1], verified)
                 found.append(made)
@@ -142,7 +142,7 @@ def is_visible(observers: Collection[str], reads: Collection[str]) -> bool:
     return any((f"{role}/*" if index else role) in reads for role, _, index in parties)
 
 
-def _budget(
+def _compute_budget(
     accountant: Accountant,
     observer: str,
     unit: Unit,
@@ -151,7 +151,7 @@ def _budget(
     known: dict[Cost, Bound],
 ) -> Budget:
     adjacency, groups = read
-    sender, worst = _worst(accountant, groups, delta, known)
+    sender, worst = _find_worst(accountant, groups, delta, known)
     group = groups.get(sender, [])
     if math.isfinite(worst.epsilon):
         cost: Cost = frozenset({"checked", *count_draws(group).items()})
@@ -159,7 +159,9 @@ def _budget(
             known[cost] = accountant.checked(worst, group, delta)
         worst = known[cost]
     elif worst.spoiled_by:
-        worst = replace(worst, note=f"{worst.note} {_noised_alone(accountant, groups, delta, known)}".strip())
+        worst = replace(
+            worst, note=f"{worst.note} {_describe_noised_alone(accountant, groups, delta, known)}".strip()
+        )
     return Budget(
         observer=observer,
         unit=unit,
@@ -168,58 +170,58 @@ def _budget(
         epsilon_upper=rounded_up(worst.epsilon),
         accountant=worst.engine or accountant.card.title,
         releases=sum(r.count for r in group),
-        assumes=_assumes(group, worst, sender),
+        assumes=_list_assumptions(group, worst, sender),
         kinds=sorted({r.kind for own in groups.values() for r in own if r.noise_multiplier}),
         colluders=max((r.colluders for r in group if r.shares), default=0),
         spoiled_by=list(worst.spoiled_by),
-        note=_note(worst, sender, delta),
+        note=_write_note(worst, sender, delta),
         unbounded=worst.unbounded,
         inconclusive=worst.inconclusive,
         disagrees=worst.disagrees,
     )
 
 
-def _worst(
+def _find_worst(
     accountant: Accountant, groups: dict[str, list[Release]], delta: float, known: dict[Cost, Bound]
 ) -> tuple[str, Bound]:
     """The sender whose releases cost most, and what they cost; "" where no line speaks of anybody."""
     sender, worst = "", NOTHING
-    costs = _costliest(groups)
+    costs = _find_costliest(groups)
     new = {cost: groups[name] for name, cost in costs.items() if cost not in known}
-    known.update(zip(new, _bounds(accountant, list(new.values()), delta), strict=True))
+    known.update(zip(new, _compute_bounds(accountant, list(new.values()), delta), strict=True))
     for name, cost in costs.items():
         if not sender or known[cost].epsilon > worst.epsilon:
             sender, worst = name, known[cost]
     return sender, worst
 
 
-def _bounds(accountant: Accountant, groups: Sequence[Sequence[Release]], delta: float) -> list[Bound]:
+def _compute_bounds(accountant: Accountant, groups: Sequence[Sequence[Release]], delta: float) -> list[Bound]:
     """What each of these costs: many in one process, each alone where one of them goes past a cap."""
     caps = accountant.config
     if len(groups) > FEW and isinstance(caps, Numerical.Config):
         with contextlib.suppress(Exceeded):
-            return call(_in_turn, caps.seconds * len(groups), caps.gigabytes, accountant, groups, delta)
-    return _in_turn(accountant, groups, delta)
+            return call(_compute_in_turn, caps.seconds * len(groups), caps.gigabytes, accountant, groups, delta)
+    return _compute_in_turn(accountant, groups, delta)
 
 
-def _in_turn(accountant: Accountant, groups: Sequence[Sequence[Release]], delta: float) -> list[Bound]:
+def _compute_in_turn(accountant: Accountant, groups: Sequence[Sequence[Release]], delta: float) -> list[Bound]:
     return [accountant.epsilon(group, delta) for group in groups]
 
 
-def _noised_alone(
+def _describe_noised_alone(
     accountant: Accountant, groups: dict[str, list[Release]], delta: float, known: dict[Cost, Bound]
 ) -> str:
     """What would be left of the loss if nothing were released in clear, as a sentence."""
     noised = {name: kept for name, group in groups.items() if (kept := [r for r in group if r.noise_multiplier])}
     if not noised:
         return ""
-    epsilon = _worst(accountant, noised, delta, known)[1].epsilon
+    epsilon = _find_worst(accountant, noised, delta, known)[1].epsilon
     if not math.isfinite(epsilon):
         return ""
     return f"The noised releases alone would cost {rounded_up(epsilon):g}, as the ledger declares."
 
 
-def _costliest(groups: dict[str, list[Release]]) -> dict[str, Cost]:
+def _find_costliest(groups: dict[str, list[Release]]) -> dict[str, Cost]:
     """One sender of each cost that another one's does not contain, with their costs.
 
     A bound never falls when a draw is added, or a release to a draw, so the others cannot be the worst. Linear in
@@ -250,15 +252,15 @@ def _count_releases(draws: Counter[Draw]) -> int:
 
 def rounded_up(epsilon: float, digits: int = 3) -> float:
     """Up to so many significant digits: a bound that is rounded down is no bound."""
-    return _round(epsilon, digits, ROUND_CEILING)
+    return _round_digits(epsilon, digits, ROUND_CEILING)
 
 
 def rounded_down(epsilon: float, digits: int = 3) -> float:
     """Down to so many significant digits: a lower bound that is rounded up is none."""
-    return _round(epsilon, digits, ROUND_FLOOR)
+    return _round_digits(epsilon, digits, ROUND_FLOOR)
 
 
-def _round(epsilon: float, digits: int, rounding: str) -> float:
+def _round_digits(epsilon: float, digits: int, rounding: str) -> float:
     if epsilon == 0 or not math.isfinite(epsilon):
         return epsilon
     exact = Decimal(repr(float(epsilon)))
@@ -274,7 +276,7 @@ def highest_tpr(epsilon: float, delta: float, fpr: float) -> float:
     return max(0.0, min(1.0, grown, 1 - math.exp(-epsilon) * (1 - delta - fpr)))
 
 
-def _assumes(group: Sequence[Release], bound: Bound, sender: str) -> str:
+def _list_assumptions(group: Sequence[Release], bound: Bound, sender: str) -> str:
     if math.isinf(bound.epsilon):
         return ""
     total = sum(r.count for r in group)
@@ -282,10 +284,10 @@ def _assumes(group: Sequence[Release], bound: Bound, sender: str) -> str:
     parts = [f"{count} of one {group[0].unit} in the ledger"]
     parts += [held] if (held := describe_holders(sender)) else []
     levels = sorted({f"{_NOISE[r.mechanism]} of multiplier {r.noise_multiplier:.3g}" for r in group})
-    parts.append(_few(levels))
-    parts += _made_together(group)
+    parts.append(_join_few(levels))
+    parts += _describe_joint_noise(group)
     clips = sorted({r.clipped for r in group if r.clipped})
-    parts.append(f"clipped {_few(clips)}" if clips else "no clip is recorded in the ledger")
+    parts.append(f"clipped {_join_few(clips)}" if clips else "no clip is recorded in the ledger")
     rates = sorted({(r.sampling, r.sample_rate) for r in group if r.sampling in _DRAWN})
     parts += [
         f"{_DRAWN[how].format(group[0].unit)} with probability {q:.3g}, hidden from the observer"
@@ -295,7 +297,7 @@ def _assumes(group: Sequence[Release], bound: Bound, sender: str) -> str:
     return "; ".join(parts)
 
 
-def _made_together(group: Sequence[Release]) -> list[str]:
+def _describe_joint_noise(group: Sequence[Release]) -> list[str]:
     """Who makes noise together, and how many of them collude with the observer; least first."""
     made = sorted({(r.aggregated, r.colluders) for r in group if r.shares and r.mechanism != "none"})
     return [
@@ -305,12 +307,12 @@ def _made_together(group: Sequence[Release]) -> list[str]:
     ]
 
 
-def _few(texts: Sequence[str]) -> str:
+def _join_few(texts: Sequence[str]) -> str:
     more = f" and {len(texts) - 3} more" if len(texts) > 3 else ""
     return ", ".join(texts[:3]) + more
 
 
-def _note(bound: Bound, sender: str, delta: float) -> str:
+def _write_note(bound: Bound, sender: str, delta: float) -> str:
     parts = [text for text in (bound.note, bound.disagrees) if text]
     if bound.lower is not None and math.isfinite(bound.epsilon):
         parts.append(f"No analysis can go below {bound.lower:.3g} here.")
@@ -318,12 +320,12 @@ def _note(bound: Bound, sender: str, delta: float) -> str:
         ceiling = highest_tpr(bound.epsilon, delta, 0.01)
         if ceiling < 0.9995:
             parts.append(
-                f"At 1 % false positives no membership attack can exceed {_percent_up(ceiling)} true positives."
+                f"At 1 % false positives no membership attack can exceed {_format_up(ceiling)} true positives."
             )
         else:
             parts.append("So large a bound excludes no membership attack at 1 % false positives.")
     return " ".join(parts)
 
 
-def _percent_up(fraction: float) -> str:
+def _format_up(fraction: float) -> str:
     return f"{rounded_up(100 * fraction):g} %"

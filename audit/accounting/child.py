@@ -32,7 +32,7 @@ def call(function: Callable[P, T], seconds: float, gigabytes: float, *args: P.ar
         try:
             return function(*args, **kwargs)
         except Exception as error:
-            raise Exceeded(_failure(error)) from error
+            raise Exceeded(_describe_failure(error)) from error
     child = _kept.pop(gigabytes, None) or Child(gigabytes)
     try:
         answer: T = child.ask(seconds, function, args, kwargs)
@@ -67,7 +67,7 @@ class Child:
         self.gigabytes = gigabytes
         context: Any = children.get_context("spawn")  # a fork would inherit locked threads
         self.pipe, theirs = context.Pipe()
-        self.process = context.Process(target=_serve, args=(theirs, gigabytes), daemon=True)
+        self.process = context.Process(target=_run_child, args=(theirs, gigabytes), daemon=True)
         self.process.start()
         theirs.close()
 
@@ -90,7 +90,7 @@ class Child:
         self.pipe.close()
 
 
-def _serve(pipe: Connection, gigabytes: float) -> None:
+def _run_child(pipe: Connection, gigabytes: float) -> None:
     with contextlib.suppress(ImportError, ValueError, OSError):
         import resource
 
@@ -104,8 +104,8 @@ def _serve(pipe: Connection, gigabytes: float) -> None:
             except MemoryError:
                 pipe.send((False, f"it needed more than {gigabytes:g} GB"))
             except Exception as error:
-                pipe.send((False, _failure(error)))
+                pipe.send((False, _describe_failure(error)))
 
 
-def _failure(error: Exception) -> str:
+def _describe_failure(error: Exception) -> str:
     return f"it failed with {type(error).__name__}: {' '.join(str(error).split())[:200]}"

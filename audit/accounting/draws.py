@@ -126,18 +126,18 @@ class Coins:
         return np.asarray(np.logaddexp(math.log1p(-q), math.log(q) + x / spread) - x * q / spread)
 
 
-def _best(sums: Array, bounds: list[tuple[Array, Array]]) -> Array:
+def _minimise_bounds(sums: Array, bounds: list[tuple[Array, Array]]) -> Array:
     """The least log probability over all l, for sums and pairs (l, K(l))."""
     return np.asarray(np.min([k - slope * sums for slope, k in bounds], axis=0))
 
 
-def _slopes(variance: Array) -> Iterator[Array]:
+def _list_slopes(variance: Array) -> Iterator[Array]:
     """Every l that is tried for sums of that variance."""
     for steep in STEEPNESS:
         yield steep * np.sqrt(2 * EVIDENCE / variance)
 
 
-def _least(what: str, log_p: Array, lags: NDArray[np.int64] | None = None) -> Test:
+def _find_least(what: str, log_p: Array, lags: NDArray[np.int64] | None = None) -> Test:
     """The test of the most surprising sum; its lag is put into the text."""
     if not log_p.size:
         return Test(what, 0.0, 0)
@@ -146,14 +146,14 @@ def _least(what: str, log_p: Array, lags: NDArray[np.int64] | None = None) -> Te
     return Test(name, float(log_p[worst]), log_p.size * len(STEEPNESS))
 
 
-def _lagged(a: Array, b: Array, lags: int) -> Array:
+def _sum_lagged(a: Array, b: Array, lags: int) -> Array:
     """sum_t a[t] b[t + lag] for lag 0 to lags, along the first axis."""
     size = 1 << (2 * len(b) - 1).bit_length()
     product = np.fft.rfft(a, size, axis=0).conj() * np.fft.rfft(b, size, axis=0)
     return np.asarray(np.fft.irfft(product, size, axis=0)[: lags + 1])
 
 
-def _hits_before(coins: Coins) -> Array:
+def _count_hits_before(coins: Coins) -> Array:
     """[lags + 1, K] how often each client came in the first n - lag draws."""
     total = np.cumsum(coins.free, axis=0)
     return np.asarray(total[coins.n - 1 - np.arange(len(coins.lags) + 1)], dtype=float)
@@ -163,9 +163,9 @@ def _test_all(coins: Coins) -> Test:
     total, count = np.array([coins.values.sum()]), np.bincount(coins.kind)
     bounds = [
         (slope, coins.n * sum(count[u] * coins.log_mgf(u, slope) for u in range(len(count))))
-        for slope in _slopes(np.array([float(coins.values.size)]))
+        for slope in _list_slopes(np.array([float(coins.values.size)]))
     ]
-    return _least(f"all together come at a rate of {coins.free.mean():.3g}", _best(total, bounds))
+    return _find_least(f"all together come at a rate of {coins.free.mean():.3g}", _minimise_bounds(total, bounds))
 
 
 def _test_own_lags(coins: Coins) -> Test:
@@ -173,9 +173,9 @@ def _test_own_lags(coins: Coins) -> Test:
     lags, n = coins.lags, coins.n - coins.lags
     spectra = np.abs(np.fft.rfft(coins.values, 1 << (2 * coins.n - 1).bit_length(), axis=0)) ** 2
     sums = np.fft.irfft(spectra.sum(1), axis=0)[lags]
-    hits = _hits_before(coins)[lags]
+    hits = _count_hits_before(coins)[lags]
     bounds = []
-    for slope in _slopes(n * float(coins.clients)):
+    for slope in _list_slopes(n * float(coins.clients)):
         total = np.zeros(len(lags))
         for u in range(len(coins.kinds)):
             mine = coins.kind == u
@@ -183,21 +183,23 @@ def _test_own_lags(coins: Coins) -> Test:
             total += came * coins.log_mgf(u, slope * coins.high[first])
             total += (n * mine.sum() - came) * coins.log_mgf(u, slope * coins.low[first])
         bounds.append((slope, total))
-    return _least("draws {lag} apart depend on each other", _best(sums, bounds), lags)
+    return _find_least("draws {lag} apart depend on each other", _minimise_bounds(sums, bounds), lags)
 
 
 def _test_crowd(coins: Coins) -> Test:
     """How many come, with how many came earlier: clients with other clients as well."""
     crowd, lags, count = coins.values.sum(1), coins.lags, np.bincount(coins.kind)
-    sums = _lagged(crowd, crowd, len(lags))[lags]
+    sums = _sum_lagged(crowd, crowd, len(lags))[lags]
     bounds = []
-    for slope in _slopes((coins.n - lags) * float(coins.clients) ** 2):
+    for slope in _list_slopes((coins.n - lags) * float(coins.clients) ** 2):
         total = np.zeros(len(lags))
         for u, number in enumerate(count):
             parts = coins.log_mgf(u, slope[:, None] * crowd[None])  # [lags, n]
             total += number * np.cumsum(parts, axis=1)[np.arange(len(lags)), coins.n - 1 - lags]
         bounds.append((slope, total))
-    return _least("how many come depends on who came {lag} draws before", _best(sums, bounds), lags)
+    return _find_least(
+        "how many come depends on who came {lag} draws before", _minimise_bounds(sums, bounds), lags
+    )
 
 
 def _test_sum_of_pairs(coins: Coins) -> Test:
@@ -205,24 +207,24 @@ def _test_sum_of_pairs(coins: Coins) -> Test:
     before = np.cumsum(coins.values, axis=1) - coins.values
     total = np.array([(before * coins.values).sum()])
     bounds = []
-    for slope in _slopes(np.array([max(1.0, coins.n * coins.clients * (coins.clients - 1) / 2)])):
+    for slope in _list_slopes(np.array([max(1.0, coins.n * coins.clients * (coins.clients - 1) / 2)])):
         parts = (coins.log_mgf(u, slope * before[:, coins.kind == u]).sum() for u in range(len(coins.kinds)))
         bounds.append((slope, np.array([sum(parts)])))
-    return _least("two clients depend on each other", _best(total, bounds))
+    return _find_least("two clients depend on each other", _minimise_bounds(total, bounds))
 
 
 def _test_number(coins: Coins) -> Test:
     """Of a fixed number: how many of them were drawn earlier too, which is hypergeometric."""
     k, q, lags = coins.clients, float(coins.rates[0]), coins.lags
     drawn = round(q * k)
-    sums = _lagged(coins.values, coins.values, len(lags)).sum(1)[lags]
+    sums = _sum_lagged(coins.values, coins.values, len(lags)).sum(1)[lags]
     often = np.arange(drawn + 1)
     log_pmf = scipy.stats.hypergeom.logpmf(often, k, drawn, drawn)
     bounds = []
-    for slope in _slopes((coins.n - lags) * float(k)):
+    for slope in _list_slopes((coins.n - lags) * float(k)):
         one = slope[:, None] / (q * (1 - q)) * (often - q * drawn)
         bounds.append((slope, (coins.n - lags) * scipy.special.logsumexp(one + log_pmf, axis=1)))
-    return _least("draws {lag} apart depend on each other", _best(sums, bounds), lags)
+    return _find_least("draws {lag} apart depend on each other", _minimise_bounds(sums, bounds), lags)
 
 
 def _test_pairs_of_a_number(coins: Coins) -> Test:
@@ -241,12 +243,12 @@ def _test_pairs(coins: Coins, sized: bool, streams: Streams) -> Iterator[Test]:
     some = np.arange(coins.clients)
     if coins.clients > PAIRED:
         some = np.sort(streams.numpy("pairs of draws").permutation(coins.clients)[:PAIRED])
-    hits, lags = _hits_before(coins), np.arange(len(coins.lags) + 1)
+    hits, lags = _count_hits_before(coins), np.arange(len(coins.lags) + 1)
     worst, tests = Test("", 0.0, 0), 0
     for i in range(coins.clients):
         if i in some:
-            sums = _lagged(coins.values[:, [i]], coins.values[:, some], len(coins.lags))
-            log_p = _pair_bounds(coins, i, some, hits[:, i], lags, sums)
+            sums = _sum_lagged(coins.values[:, [i]], coins.values[:, some], len(coins.lags))
+            log_p = _bound_pairs(coins, i, some, hits[:, i], lags, sums)
             log_p[0, some <= i] = 0.0  # the client itself, and pairs that were met
             log_p[0] *= not sized  # dependent there, as they should be
             rest = np.setdiff1d(np.arange(i + 1, coins.clients), some)
@@ -258,26 +260,26 @@ def _test_pairs(coins: Coins, sized: bool, streams: Streams) -> Iterator[Test]:
             worst = Test(_describe_pair(i, int(some[j]), lag), float(log_p.min()), 0)
         if len(rest) and not sized:
             sums = coins.values[:, i][None] @ coins.values[:, rest]
-            log_p = _pair_bounds(coins, i, rest, hits[:1, i], lags[:1], sums)
+            log_p = _bound_pairs(coins, i, rest, hits[:1, i], lags[:1], sums)
             tests += log_p.size * len(STEEPNESS)
             if log_p.min() < worst.log_p:
                 worst = Test(_describe_pair(i, int(rest[log_p.argmin()]), 0), float(log_p.min()), 0)
     yield worst._replace(tests=tests)
 
 
-def _pair_bounds(
+def _bound_pairs(
     coins: Coins, i: int, others: NDArray[np.int64], hits: Array, lags: NDArray[np.int64], sums: Array
 ) -> Array:
     """[lags, others] log probabilities of sums of client i's draws with those of others `lags` later."""
     n, kinds = coins.n - lags, coins.kind[others]
     bounds = []
-    for slope in _slopes(n.astype(float)):
+    for slope in _list_slopes(n.astype(float)):
         each = np.zeros((len(lags), len(coins.kinds)))
         for u in np.unique(kinds):
             each[:, u] = hits * coins.log_mgf(u, slope * coins.high[i])
             each[:, u] += (n - hits) * coins.log_mgf(u, slope * coins.low[i])
         bounds.append((slope[:, None], each[:, kinds]))
-    return _best(sums, bounds)
+    return _minimise_bounds(sums, bounds)
 
 
 def _describe_pair(i: int, j: int, lag: int) -> str:

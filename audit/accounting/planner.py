@@ -113,23 +113,23 @@ class Answer(NamedTuple):
 
 def answers(question: Question) -> list[Answer]:
     """For each kind of observer the noise, relative to the clip, that keeps the budget."""
-    everyone = _closed(
+    everyone = _plan_fixed_cohort(
         question,
         "whoever sees who takes part (the server), at worst",
         f"a client that takes part in all {question.rounds:,} rounds",
     )
     if question.contributors > 1:
-        return _together(question, everyone)
+        return _plan_joint_noise(question, everyone)
     if question.rate == 1:
         return [everyone._replace(observer="everyone")]
-    return [everyone, _hidden(question)]
+    return [everyone, _plan_hidden_cohort(question)]
 
 
-def _together(question: Question, everyone: Answer) -> list[Answer]:
+def _plan_joint_noise(question: Question, everyone: Answer) -> list[Answer]:
     """Noise that clients make together: a client subtracts what it and its colluders made."""
     n, c = question.contributors, question.colluders
     counted = f"{everyone.counted}, {n:,} clients making the noise in each"
-    noise = _up(everyone.noise * question.subtracted)
+    noise = _round_up(everyone.noise * question.subtracted)
     who = f"another client, with {c:,} colluder{'' if c == 1 else 's'}"
     return [
         everyone._replace(observer=who, noise=noise, counted=counted),
@@ -165,19 +165,19 @@ def bound_plan(question: Question, answer: Answer) -> dict[int, PrivacyBound]:
     }
 
 
-def _points(rounds: int) -> list[int]:
+def _choose_points(rounds: int) -> list[int]:
     return sorted({max(1, round(rounds * share / 8)) for share in range(1, 9)})
 
 
-def _closed(question: Question, observer: str, counted: str) -> Answer:
+def _plan_fixed_cohort(question: Question, observer: str, counted: str) -> Answer:
     import dp_accounting
 
     try:
         one = float(dp_accounting.get_sigma_gaussian(question.epsilon, question.delta))
-        z = _up(one * math.sqrt(question.rounds * question.per_round))
-        if _in_full(question, z, question.rounds) > question.epsilon:  # by a last digit of the formula
-            z = _up(z * (1 + 10 * PRECISION))
-        curve = {r: _in_full(question, z, r) for r in _points(question.rounds)}
+        z = _round_up(one * math.sqrt(question.rounds * question.per_round))
+        if _compute_in_full(question, z, question.rounds) > question.epsilon:  # by a last digit of the formula
+            z = _round_up(z * (1 + 10 * PRECISION))
+        curve = {r: _compute_in_full(question, z, r) for r in _choose_points(question.rounds)}
         enough = curve[question.rounds] <= question.epsilon and math.isfinite(z)
     except (ArithmeticError, ValueError, RuntimeError) as error:
         raise out_of_range(question) from error
@@ -186,7 +186,7 @@ def _closed(question: Question, observer: str, counted: str) -> Answer:
     return Answer(observer, counted, z * (2 if question.doubled else 1), curve, "exact")
 
 
-def _in_full(question: Question, z: float, rounds: int) -> float:
+def _compute_in_full(question: Question, z: float, rounds: int) -> float:
     count = rounds * question.per_round
     return closed_form(merged({Term("gaussian", z, "none", 1.0): count}), question.delta)
 
@@ -200,7 +200,7 @@ def out_of_range(question: Question) -> UserError:
     )
 
 
-def _hidden(question: Question) -> Answer:
+def _plan_hidden_cohort(question: Question) -> Answer:
     """Amplified by sampling. Poisson amplification needs add-or-remove neighbours."""
     if question.replace and question.how == "poisson":
         raise UserError(
@@ -238,11 +238,11 @@ def search(question: Question) -> tuple[float, dict[int, float]]:
         term = Term("gaussian", z / math.sqrt(question.per_round), how, question.credited)
         return pld.on_grid({term: rounds}, question.delta, step, of)
 
-    z = _up(_least(lambda z: spent(z, question.rounds), question.epsilon))
-    return z, {r: spent(z, r) for r in _points(question.rounds)}
+    z = _round_up(_find_least(lambda z: spent(z, question.rounds), question.epsilon))
+    return z, {r: spent(z, r) for r in _choose_points(question.rounds)}
 
 
-def _least(cost: Callable[[float], float], most: float) -> float:
+def _find_least(cost: Callable[[float], float], most: float) -> float:
     """The least multiplier that costs at most so much, to PRECISION and never less.
 
     Logarithms of cost and multiplier are nearly on a line, so Brent's method needs few costs, each of which
@@ -267,7 +267,7 @@ def _least(cost: Callable[[float], float], most: float) -> float:
     return math.exp(min(enough, default=found + PRECISION / 2))
 
 
-def _up(z: float) -> float:
+def _round_up(z: float) -> float:
     """More noise, in the fourth digit."""
     scale = 10.0 ** (3 - math.floor(math.log10(z)))
     return math.ceil(z * scale - 1e-9) / scale

@@ -67,17 +67,17 @@ def lines(case: Case, traffic: Collection[Traffic], rounds: Collection[int], cli
     """What the ledger must say of this client's messages in these rounds; None where it cannot be told."""
     kept, law = Kept(), case.sampling(client)
     wire = Wire(case.card, Streams(0), anew(case.protections), None, kept)  # type: ignore[arg-type]
-    settled, reference = own_kinds(case), {Kind.GLOBAL_MODEL: _stand_in(Kind.GLOBAL_MODEL, case)}
+    settled, reference = own_kinds(case), {Kind.GLOBAL_MODEL: _make_stand_in(Kind.GLOBAL_MODEL, case)}
     try:
         for t in sorted(rounds):
             wire.drew(t, (client,), lambda k: law if k == client else case.sampling(k))
             for channel in (Channel.UPLINK, Channel.RELAY):
                 kinds = [x.kind for x in traffic if x.round == t and x.channel == channel]
-                message: Message = {k: _stand_in(k, case) for k in kinds}
+                message: Message = {k: _make_stand_in(k, case) for k in kinds}
                 if channel == Channel.UPLINK and message:
                     wire.uplink(t, message, client, reference, settled=settled)
                     came = max(x.senders for x in traffic if x.round == t and x.channel == channel)
-                    for other in _others(client, came) if wire.adds_up else ():
+                    for other in _list_others(client, came) if wire.adds_up else ():
                         wire.uplink(t, message, other, reference, settled=settled)
                 elif message:
                     wire.relay(t, message, client, (client + 1) % max(2, case.clients), settled=settled)
@@ -91,7 +91,7 @@ def lines(case: Case, traffic: Collection[Traffic], rounds: Collection[int], cli
     return [r for r in kept.lines if r.sender in (str(mine), f"{mine.role}/*")]
 
 
-def _others(client: int, came: int) -> list[int]:
+def _list_others(client: int, came: int) -> list[int]:
     """Whoever else came, of a round of so many: noise that they add up to counts them, not who they are."""
     return [k for k in range(came + 1) if k != client][: came - 1]
 
@@ -111,7 +111,7 @@ def own_line(case: Case, r: Release) -> Release | None:
     return line_of(Kind(r.kind), r.round, int(index), noise, EVERYONE, "")
 
 
-def _stand_in(kind: Kind, case: Case) -> Payload:
+def _make_stand_in(kind: Kind, case: Case) -> Payload:
     """A tiny payload of a kind: the arrays' names and types, and as many rows as little as it takes."""
     if dict(kind.arrays) == MODEL:
         whole = {k: v for k, v in (case.initial() or {}).items() if not v.is_floating_point()}

@@ -38,11 +38,11 @@ def terms(releases: Sequence[Release]) -> dict[Term, int]:
     draws: dict[object, list[Release]] = defaultdict(list)
     for r in releases:
         if r.coin == EACH and r.unit == "record" and credited(r):
-            found[_term(r, sampled=True)] += r.count if r.sample_rate else 0
+            found[_make_term(r, sampled=True)] += r.count if r.sample_rate else 0
         else:
             draws[r.unit, r.coin or r.round].append(r)
     for shared in draws.values():
-        found.update(_of_one_draw(shared))
+        found.update(_join_one_draw(shared))
     return merged({t: n for t, n in found.items() if n})
 
 
@@ -53,21 +53,24 @@ def credited(r: Release) -> bool:
     return r.sampling in CREDITED and r.sample_rate < 1 and r.adjacency == neighbours
 
 
-def _term(r: Release, sampled: bool) -> Term:
+def _make_term(r: Release, sampled: bool) -> Term:
     how = (r.sampling, float(r.sample_rate)) if sampled else ("none", 1.0)
     return Term(r.mechanism, float(r.noise_multiplier), *how)
 
 
-def _of_one_draw(shared: Sequence[Release]) -> dict[Term, int]:
+def _join_one_draw(shared: Sequence[Release]) -> dict[Term, int]:
     """The releases of one sender under one draw, as one term where sampling is credited.
 
     Nothing is where one of them tells the observer who takes part, where they contradict each other about
     the draw, or where Gaussian noise and pure noise would have to be amplified together.
     """
-    inner, rest = _in_full(r for r in shared if credited(r)), _in_full(r for r in shared if not credited(r))
+    inner, rest = (
+        _count_in_full(r for r in shared if credited(r)),
+        _count_in_full(r for r in shared if not credited(r)),
+    )
     laws = {(r.sampling, float(r.sample_rate)) for r in shared if credited(r)}
     kinds = {t.mechanism == "gaussian" for t in inner}
-    told = any(r.sampling == "unknown" or _named(r) for r in shared)
+    told = any(r.sampling == "unknown" or _is_credited(r) for r in shared)
     if told or len(laws) != 1 or len(kinds) > 1:
         return rest + inner
     [(sampling, rate)] = laws
@@ -76,15 +79,15 @@ def _of_one_draw(shared: Sequence[Release]) -> dict[Term, int]:
     return rest
 
 
-def _in_full(releases: Iterable[Release]) -> Counter[Term]:
+def _count_in_full(releases: Iterable[Release]) -> Counter[Term]:
     found: Counter[Term] = Counter()
     for r in releases:
         if r.count:
-            found[_term(r, sampled=False)] += r.count
+            found[_make_term(r, sampled=False)] += r.count
     return found
 
 
-def _named(r: Release) -> bool:
+def _is_credited(r: Release) -> bool:
     return r.unit == "client" and not r.sender.endswith("/*") and not credited(r)
 
 

@@ -58,10 +58,10 @@ def per_record(releases: Sequence[Release], overlaps: Collection[Group]) -> dict
     for group in sorted(overlaps, key=sorted):
         costs = Counter((cost.get(f"client/{k}"), copies) for k, copies in group)
         first.setdefault(frozenset(costs.items()), group)
-    return {_name(group): _collect(group, named, common) for group in first.values()}
+    return {_name_group(group): _collect(group, named, common) for group in first.values()}
 
 
-def _name(group: Group) -> str:
+def _name_group(group: Group) -> str:
     return " + ".join(f"client/{k}" if copies == 1 else f"client/{k} x {copies}" for k, copies in sorted(group))
 
 
@@ -88,10 +88,10 @@ def _collect(group: Group, named: Mapping[str, Sequence[Release]], common: Seque
     own += [_add_up(same) for same in together.values()]
     copies = sum(n for _, n in group)
     own += [as_group(r, copies if r.unit == "record" else len(group)) for r in common]
-    return own if len(group) == 1 else [_uncredited(r) for r in own]
+    return own if len(group) == 1 else [_remove_credit(r) for r in own]
 
 
-def _uncredited(release: Release) -> Release:
+def _remove_credit(release: Release) -> Release:
     """Without credit for a draw that all releases of a round share: each holder has its own."""
     sampled = release.sampling in CREDITED and release.coin != EACH
     return replace(release, sampling="unknown") if sampled else release
@@ -137,11 +137,11 @@ def count_draws(group: Sequence[Release]) -> Counter[Draw]:
     """How often one sender made each draw: all that it released under one, whenever that was."""
     draws: dict[object, Counter[object]] = defaultdict(Counter)
     for r in group:
-        draws[r.coin or r.round][_terms(r)] += 1
+        draws[r.coin or r.round][_read_terms(r)] += 1
     return Counter(frozenset(shared.items()) for shared in draws.values())
 
 
-def _terms(r: Release) -> tuple[object, ...]:
+def _read_terms(r: Release) -> tuple[object, ...]:
     """All that an accountant may look at."""
     spoils = "" if r.noise_multiplier else r.kind
     return (

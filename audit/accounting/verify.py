@@ -75,34 +75,38 @@ def verify(
     own = own_kinds(case)
     hidden = any(p.hides_single_uploads() for p in case.protections)
     issues = [
-        *_coverage(releases, traffic, central, hidden, own),
-        *_clips(releases),
-        *_steps(case, releases, history),
+        *_check_coverage(releases, traffic, central, hidden, own),
+        *_check_clips(releases),
+        *_check_steps(case, releases, history),
     ]
-    issues += [*_schedule(case, traffic, history), *_heard(case, releases, traffic), *_absent(releases, traffic)]
-    issues += _always(case, releases, record)
+    issues += [
+        *_check_schedule(case, traffic, history),
+        *_check_participation(case, releases, traffic),
+        *_check_missing_noise(releases, traffic),
+    ]
+    issues += _check_constant_participants(case, releases, record)
     again = None
     if case.simulated:
-        again = _recomputed(case, releases, traffic, ran, central)
-        issues += [*(again or []), *_untrue(case, releases)]
+        again = _check_recomputed(case, releases, traffic, ran, central)
+        issues += [*(again or []), *_check_draws(case, releases)]
     noised = any(r.noise_multiplier for r in releases)
     return Verified(
-        issues=tuple(_together(issues)),
+        issues=tuple(_merge_issues(issues)),
         declared=again is None or bool(own),
         overlaps=find_overlaps(holders(case)) if noised else frozenset(),
-        assumed=tuple(_assume(case)) if noised else (),
-        law=_assume_law(case),
+        assumed=tuple(_list_assumptions(case)) if noised else (),
+        law=_describe_assumed_law(case),
     )
 
 
-def _assume(case: Case) -> Iterator[str]:
+def _list_assumptions(case: Case) -> Iterator[str]:
     unknown = len(list_unknown(case))
     if unknown:
         whose = "" if unknown == case.clients else f", of {unknown:,} clients whose data nobody told"
         yield f"{ONE_HOLDER}{whose}"
 
 
-def _assume_law(case: Case) -> str:
+def _describe_assumed_law(case: Case) -> str:
     """That clients are drawn as code from elsewhere states: tests can contradict that and never verify it."""
     own = case.availability
     if own is None or type(own).__module__.startswith("fedaudit.fl.availability."):
@@ -110,7 +114,7 @@ def _assume_law(case: Case) -> str:
     return f"that clients are drawn as {own.title} states, which is not code of ours"
 
 
-def _together(issues: Iterable[Issue]) -> Iterator[Issue]:
+def _merge_issues(issues: Iterable[Issue]) -> Iterator[Issue]:
     """One issue of each check and kind: the first, with their number."""
     groups: dict[str, list[Issue]] = defaultdict(list)
     for issue in issues:
@@ -120,11 +124,11 @@ def _together(issues: Iterable[Issue]) -> Iterator[Issue]:
         yield Issue(check, f"{same[0].what.rstrip('.')}{more}.", len(same))
 
 
-def _line(r: Release) -> str:
+def _describe_line(r: Release) -> str:
     return f"the line of {r.kind} by {r.sender} in round {r.round}"
 
 
-def _coverage(
+def _check_coverage(
     releases: Sequence[Release], traffic: Sequence[Traffic], central: bool, hidden: bool, settled: frozenset[Kind]
 ) -> Iterator[Issue]:
     found: dict[tuple[int, str], list[Release]] = defaultdict(list)
@@ -150,7 +154,9 @@ def _coverage(
             missing = {*(s.partition("/")[0] for s in x.seen_by), "client", "public"} - later
             missing -= {o.partition("/")[0] for o in r.observers}
             if missing:
-                text = f"{_line(r)} leaves out {', '.join(sorted(missing))}, who read it or what came of it"
+                text = (
+                    f"{_describe_line(r)} leaves out {', '.join(sorted(missing))}, who read it or what came of it"
+                )
                 yield Issue("observers", text)
     kinds = {(x.round, str(x.kind)) for x in traffic}
     for r in releases:
@@ -159,21 +165,23 @@ def _coverage(
             continue
         known = (r.round, base) in kinds or base in EXPLAINED or base in {k for t, k in kinds}
         if not known or (r.round not in sent and base not in EXPLAINED):
-            yield Issue("extra", f"nothing that crossed the wire explains {_line(r)}")
+            yield Issue("extra", f"nothing that crossed the wire explains {_describe_line(r)}")
 
 
-def _clips(releases: Sequence[Release]) -> Iterator[Issue]:
+def _check_clips(releases: Sequence[Release]) -> Iterator[Issue]:
     for r in releases:
         if not r.noise_multiplier or r.clip_norm is None or r.derived != "clip" or r.sensitivity is None:
             continue
         whole = r.unit == "record" and r.clip_of == "update"  # another record, another update
         least = r.clip_norm * (2 if r.adjacency == "replace_one" or whole else 1)
         if r.sensitivity < least * (1 - 1e-6):
-            text = f"{_line(r)} has sensitivity {r.sensitivity:g}, and its clip lets {least:g} through"
+            text = f"{_describe_line(r)} has sensitivity {r.sensitivity:g}, and its clip lets {least:g} through"
             yield Issue("clip", text)
 
 
-def _steps(case: Case, releases: Sequence[Release], history: Sequence[Mapping[str, Any]]) -> Iterator[Issue]:
+def _check_steps(
+    case: Case, releases: Sequence[Release], history: Sequence[Mapping[str, Any]]
+) -> Iterator[Issue]:
     """Sampling of records is credited for private training only, and every step of that counts."""
     private = case.private
     made = {int(h["round"]): float(h["steps"]) for h in history if "steps" in h}
@@ -181,19 +189,25 @@ def _steps(case: Case, releases: Sequence[Release], history: Sequence[Mapping[st
         if r.unit != "record" or not r.noise_multiplier or r.sampling == "none":
             continue
         if private is None:
-            yield Issue("steps", f"{_line(r)} is credited with sampling of records, and no training samples them")
+            yield Issue(
+                "steps", f"{_describe_line(r)} is credited with sampling of records, and no training samples them"
+            )
         elif r.sample_rate < private.sample_rate:
-            text = f"{_line(r)} has sample rate {r.sample_rate:g}; clients train at {private.sample_rate:g}"
+            text = (
+                f"{_describe_line(r)} has sample rate {r.sample_rate:g}; clients train at {private.sample_rate:g}"
+            )
             yield Issue("steps", text)
         elif r.count < max(private.steps, made.get(r.round, 0.0) - ROUNDING):
             steps = max(private.steps, made.get(r.round, 0.0))
-            yield Issue("steps", f"{_line(r)} lists {r.count:,} steps; clients make {steps:g}")
+            yield Issue("steps", f"{_describe_line(r)} lists {r.count:,} steps; clients make {steps:g}")
         elif r.noise_multiplier > private.noise_multiplier * (1 + ROUNDING):
             made_with = f"clients train with {private.noise_multiplier:g}"
-            yield Issue("steps", f"{_line(r)} has multiplier {r.noise_multiplier:g}; {made_with}")
+            yield Issue("steps", f"{_describe_line(r)} has multiplier {r.noise_multiplier:g}; {made_with}")
 
 
-def _schedule(case: Case, traffic: Sequence[Traffic], history: Sequence[Mapping[str, Any]]) -> Iterator[Issue]:
+def _check_schedule(
+    case: Case, traffic: Sequence[Traffic], history: Sequence[Mapping[str, Any]]
+) -> Iterator[Issue]:
     """Rounds of the metrics, and answers in them, that the manifest shows otherwise."""
     heard: Counter[int] = Counter()
     for x in traffic:
@@ -206,7 +220,7 @@ def _schedule(case: Case, traffic: Sequence[Traffic], history: Sequence[Mapping[
         yield Issue("schedule", f"the metrics have {len(told):,} rounds, and the run has {wanted:,}")
 
 
-def _heard(case: Case, releases: Sequence[Release], traffic: Sequence[Traffic]) -> Iterator[Issue]:
+def _check_participation(case: Case, releases: Sequence[Release], traffic: Sequence[Traffic]) -> Iterator[Issue]:
     """Clients that were heard more often than the rate that lines of all clients are credited with."""
     from scipy import stats
 
@@ -229,7 +243,9 @@ def _heard(case: Case, releases: Sequence[Release], traffic: Sequence[Traffic]) 
         yield Issue("draws", f"{len(rounds):,} rounds are credited with rate {rate:g}, and {seen}")
 
 
-def _always(case: Case, releases: Sequence[Release], record: Sequence[dict[str, Any]]) -> Iterator[Issue]:
+def _check_constant_participants(
+    case: Case, releases: Sequence[Release], record: Sequence[dict[str, Any]]
+) -> Iterator[Issue]:
     """Too many clients that were heard in all rounds, or in none, for coins that are thrown anew in each."""
     from scipy import stats
 
@@ -253,10 +269,10 @@ def _always(case: Case, releases: Sequence[Release], record: Sequence[dict[str, 
     alike = rate ** len(rounds) + (1 - rate) ** len(rounds)
     if stats.binom.sf(same - 1, case.clients, alike) < ERROR:
         what = f"{same:,} of {case.clients:,} clients were heard in all or none of {len(rounds):,} rounds"
-        yield Issue("draws", f"{_line(coins[0])} has a draw of its own at rate {rate:g}, and {what}")
+        yield Issue("draws", f"{_describe_line(coins[0])} has a draw of its own at rate {rate:g}, and {what}")
 
 
-def _untrue(case: Case, releases: Sequence[Release]) -> Iterator[Issue]:
+def _check_draws(case: Case, releases: Sequence[Release]) -> Iterator[Issue]:
     """Sampling that is credited as availability states it, where its own draws contradict that."""
     hidden = [r for r in releases if {*EVERYONE} - {*r.participation_seen_by}]
     amplified = [r for r in hidden if r.unit == "client" and credited(r)]
@@ -269,20 +285,20 @@ def _untrue(case: Case, releases: Sequence[Release]) -> Iterator[Issue]:
         found = [f"it cannot be drawn ({type(error).__name__}: {error})"]
     for what in found[:1]:
         stated = f"{case.availability.title} is not the draw that it states"
-        yield Issue("draws", f"{_line(amplified[0])} is credited with sampling, and {stated}: {what}")
+        yield Issue("draws", f"{_describe_line(amplified[0])} is credited with sampling, and {stated}: {what}")
 
 
-def _absent(releases: Sequence[Release], traffic: Sequence[Traffic]) -> Iterator[Issue]:
+def _check_missing_noise(releases: Sequence[Release], traffic: Sequence[Traffic]) -> Iterator[Issue]:
     """Noise that a client adds to what it uploads is not there when the client is not: no credit for sampling."""
     uploaded = {(x.round, str(x.kind)) for x in traffic}
     for r in releases:
         hidden = {*EVERYONE} - {*r.participation_seen_by}
         if r.unit == "client" and r.noise_multiplier and hidden and credited(r) and (r.round, r.kind) in uploaded:
-            text = f"{_line(r)} is credited with sampling, and its noise comes and goes with the client"
+            text = f"{_describe_line(r)} is credited with sampling, and its noise comes and goes with the client"
             yield Issue("draws", text)
 
 
-def _recomputed(
+def _check_recomputed(
     case: Case, releases: Sequence[Release], traffic: Sequence[Traffic], ran: set[int], central: bool
 ) -> list[Issue] | None:
     """Lines against those that the protections make; None where these cannot be made once more."""
@@ -304,16 +320,20 @@ def _recomputed(
             again[law] = made
         made_of_it = [x for x in again[law] if (x.round, x.kind) == (r.round, r.kind)]
         visit = own_line(case, r)
-        differ = list(_cheaper(r, [visit] if visit else made_of_it))
+        differ = list(_compare_lines(r, [visit] if visit else made_of_it))
         if differ and not visit and index.isdecimal() and tried < MOST_CLIENTS:
             tried += 1  # what is right for this very client?
             of_it = lines(case, [x for x in traffic if x.round == r.round], {r.round}, client) or []
-            differ = list(_cheaper(r, [x for x in of_it if x.kind == r.kind] or made_of_it))
+            differ = list(_compare_lines(r, [x for x in of_it if x.kind == r.kind] or made_of_it))
         issues += differ
         if credited(r) and r.unit == "client" and not same_law(r, law):
-            issues.append(Issue("draws", f"{_line(r)} is credited with rate {r.sample_rate:g}; {_drawn(law)}"))
+            issues.append(
+                Issue(
+                    "draws", f"{_describe_line(r)} is credited with rate {r.sample_rate:g}; {_describe_law(law)}"
+                )
+            )
         if credited(r) and r.unit == "client" and law.period > 1 and not r.coin:
-            issues.append(Issue("draws", f"{_line(r)} has a draw of its own; {_drawn(law)}"))
+            issues.append(Issue("draws", f"{_describe_line(r)} has a draw of its own; {_describe_law(law)}"))
     law = case.sampling(0)
     made = again.get(law) or lines(case, traffic, rounds, 0)
     if made is None:
@@ -324,18 +344,18 @@ def _recomputed(
     return issues
 
 
-def _cheaper(r: Release, again: Sequence[Release]) -> Iterator[Issue]:
+def _compare_lines(r: Release, again: Sequence[Release]) -> Iterator[Issue]:
     """How a line differs from all that it may be."""
     if not again:
         if r.noise_multiplier and r.kind not in EXPLAINED - {Kind.GLOBAL_MODEL}:
-            yield Issue("recomputed", f"no protection makes {_line(r)}")
+            yield Issue("recomputed", f"no protection makes {_describe_line(r)}")
         return
-    differ = [list(_differences(r, a)) for a in again]
+    differ = [list(_list_differences(r, a)) for a in again]
     if all(differ):
-        yield Issue("recomputed", f"{_line(r)} says {', '.join(differ[0])}")
+        yield Issue("recomputed", f"{_describe_line(r)} says {', '.join(differ[0])}")
 
 
-def _differences(r: Release, made: Release) -> Iterator[str]:
+def _list_differences(r: Release, made: Release) -> Iterator[str]:
     if r.mechanism != made.mechanism and r.mechanism != "none":
         yield f"mechanism {r.mechanism}; it is {made.mechanism}"
     for name in ("unit", "adjacency"):
@@ -360,6 +380,6 @@ def _differences(r: Release, made: Release) -> Iterator[str]:
         yield f"that {', '.join(sorted(missing))} cannot tell who took part"
 
 
-def _drawn(law: Any) -> str:
+def _describe_law(law: Any) -> str:
     text = f"clients are drawn at rate {law.rate:g} ({law.sampling.replace('_', ' ')})"
     return f"{text}, once in {law.period} rounds" if law.period > 1 else text

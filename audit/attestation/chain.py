@@ -129,16 +129,16 @@ def begin(run: RunDir, config: Config, name: str, settings: Mapping[str, Any]) -
     """
     chain = read_chain(run)
     verify(run, chain, reads(name, first_of(chain)))
-    link = _made(run, config, name, settings, chain)
+    link = _make_link(run, config, name, settings, chain)
     before = chain.links.get(name)
     if name == "simulate" and run.checkpoint.exists():
         if before is None:
             raise UserError(f"{run.path} was simulated and has no chain.json", hint="simulate into a new folder")
-        _same_code(run, "simulate began", before, link, whole=True)
+        _require_same_code(run, "simulate began", before, link, whole=True)
         link.aside.started = before.aside.started
     elif name in ("attack", "account", "matrix"):
         first = first_of(chain)
-        _same_code(run, f"{first} ran", chain.links[first], link, whole=False)
+        _require_same_code(run, f"{first} ran", chain.links[first], link, whole=False)
     for later in downstream(name):
         chain.links.pop(later, None)
     chain.links[name] = link
@@ -152,7 +152,7 @@ def begin(run: RunDir, config: Config, name: str, settings: Mapping[str, Any]) -
 def end(run: RunDir, name: str) -> None:
     """After a phase: what it wrote."""
     chain = read_chain(run)
-    chain.links[name].wrote = dict(_written(run, name))
+    chain.links[name].wrote = dict(_list_written(run, name))
     if name == "attack" and chain.registrations:
         times = [path.stat().st_mtime for path in run.evidence.glob("[0-9]*.json")]
         first = datetime.fromtimestamp(min(times), UTC).isoformat(timespec="seconds") if times else ""
@@ -174,7 +174,7 @@ def current(run: RunDir, config: Config, name: str) -> bool:
     """Whether a phase would read today what it read: of other phases, of the policy and of claims."""
     chain = read_chain(run)
     link = chain.links.get(name)
-    return link is not None and link.wrote is not None and link.read == _reads(config, name, chain)
+    return link is not None and link.wrote is not None and link.read == _digest_inputs(config, name, chain)
 
 
 def verify(run: RunDir, chain: Chain, names: Iterable[str]) -> None:
@@ -191,7 +191,7 @@ def broken(run: RunDir, chain: Chain, names: Iterable[str]) -> Iterator[str]:
         if link is None or link.wrote is None:
             yield f"{run.chain} does not say what {name} left"
             continue
-        found = dict(_written(run, name))
+        found = dict(_list_written(run, name))
         for file in sorted(link.wrote.keys() | found.keys()):
             if file not in found:
                 yield f"{run.path / file} is missing, and {name} wrote it"
@@ -221,7 +221,7 @@ def _with_upstream(names: Iterable[str], first: str) -> list[str]:
     return [n for n in WRITES if n in wanted]
 
 
-def _written(run: RunDir, name: str) -> Iterator[tuple[str, str]]:
+def _list_written(run: RunDir, name: str) -> Iterator[tuple[str, str]]:
     for pattern in WRITES[name]:
         for path in sorted(run.path.glob(pattern)):
             relative = path.relative_to(run.path).as_posix()
@@ -230,12 +230,12 @@ def _written(run: RunDir, name: str) -> Iterator[tuple[str, str]]:
             yield relative, of_file(run.inside(path.absolute()), relative)
 
 
-def _made(run: RunDir, config: Config, name: str, settings: Mapping[str, Any], chain: Chain) -> Link:
+def _make_link(run: RunDir, config: Config, name: str, settings: Mapping[str, Any], chain: Chain) -> Link:
     import torch  # only who runs a phase needs it
 
     return Link(
         settings=of_value(settings),
-        read=_reads(config, name, chain),
+        read=_digest_inputs(config, name, chain),
         versions=versions(),
         packages=packages(),
         plugins=named_plugins(config, (*SIMULATED, "subject", *settings)),
@@ -243,7 +243,7 @@ def _made(run: RunDir, config: Config, name: str, settings: Mapping[str, Any], c
     )
 
 
-def _reads(config: Config, name: str, chain: Chain) -> dict[str, str]:
+def _digest_inputs(config: Config, name: str, chain: Chain) -> dict[str, str]:
     found = {other: chain.links[other].digest() for other in reads(name, first_of(chain)) if other in chain.links}
     if name == "score":
         found["policy"] = policy_digest(load_policy(config.locate_policy()))
@@ -275,7 +275,7 @@ def policy_digest(policy: Policy) -> str:
     return of_value(policy.model_dump(mode="json"))
 
 
-def _same_code(run: RunDir, did: str, before: Link, now: Link, *, whole: bool) -> None:
+def _require_same_code(run: RunDir, did: str, before: Link, now: Link, *, whole: bool) -> None:
     """Raises UserError where the code differs: all of it, or the project's version and plugins named by both."""
     pairs = [("fedaudit", before.versions.get("fedaudit"), now.versions.get("fedaudit"))]
     if whole:
@@ -285,12 +285,12 @@ def _same_code(run: RunDir, did: str, before: Link, now: Link, *, whole: bool) -
     for what, old, new in pairs:
         if old != new:
             raise UserError(
-                f"{run.path}: {did} with {what} {_short(old)}, and here it is {_short(new)}",
+                f"{run.path}: {did} with {what} {_shorten(old)}, and here it is {_shorten(new)}",
                 hint="use what it began with, or simulate into a new folder",
             )
 
 
-def _short(text: str | None) -> str:
+def _shorten(text: str | None) -> str:
     return f"{text[:12]}..." if text and len(text) == 64 else str(text)
 
 

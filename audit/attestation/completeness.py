@@ -24,14 +24,14 @@ def missing(
 ) -> Iterator[str]:
     """What does not fit together, as sentences; `attacks` are those that must have left evidence."""
     lines = list(manifest(run.artifacts))
-    yield from _rounds(run, case, lines, history)
-    yield from _bytes(run, lines, history)
-    yield from _senders(run, config, lines)
-    yield from _files(run, lines)
-    yield from _evidence(run, attacks)
+    yield from _check_rounds(run, case, lines, history)
+    yield from _check_bytes(run, lines, history)
+    yield from _check_senders(run, config, lines)
+    yield from _check_files(run, lines)
+    yield from _check_evidence(run, attacks)
 
 
-def _rounds(
+def _check_rounds(
     run: RunDir, case: Case, lines: Sequence[Mapping[str, Any]], history: Sequence[Mapping[str, Any]]
 ) -> Iterator[str]:
     measured = [int(h["round"]) for h in history]
@@ -48,7 +48,7 @@ def _rounds(
         yield f"{run.artifacts / MANIFEST} ends after round {ended - 1}, and {run.metrics} does not"
 
 
-def _bytes(
+def _check_bytes(
     run: RunDir, lines: Sequence[Mapping[str, Any]], history: Sequence[Mapping[str, Any]]
 ) -> Iterator[str]:
     sent: dict[tuple[int, str], int] = defaultdict(int)
@@ -66,7 +66,7 @@ def _bytes(
                 return
 
 
-def _senders(run: RunDir, config: Config, lines: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+def _check_senders(run: RunDir, config: Config, lines: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     """Of every kind that clients sent, as many senders were recorded as the traffic counts."""
     recorded: dict[tuple[int, str, str], set[str]] = defaultdict(set)
     for line in lines:
@@ -88,7 +88,7 @@ def _senders(run: RunDir, config: Config, lines: Sequence[Mapping[str, Any]]) ->
             return
 
 
-def _files(run: RunDir, lines: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+def _check_files(run: RunDir, lines: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     listed = set()
     for line in (li for li in lines if "message" in li):
         name = f"artifacts/{line['message']}.safetensors"
@@ -102,7 +102,7 @@ def _files(run: RunDir, lines: Sequence[Mapping[str, Any]]) -> Iterator[str]:
         yield f"{more[0]} is in no line of the manifest"
 
 
-def _evidence(run: RunDir, attacks: Sequence[AttackSpec]) -> Iterator[str]:
+def _check_evidence(run: RunDir, attacks: Sequence[AttackSpec]) -> Iterator[str]:
     """One file for each attack of the audit, about that attack."""
     wanted = [f"{i:02d}-{spec.label.replace(':', '.')}.json" for i, spec in enumerate(attacks)]
     found = sorted(p.name for p in run.evidence.glob("[0-9]*.json"))

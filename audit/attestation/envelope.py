@@ -60,7 +60,7 @@ def signed(payload_type: str, body: bytes, key: Ed25519PrivateKey) -> Envelope:
 def payload(envelope: Envelope) -> bytes:
     """What an envelope holds, whoever signed it; raises UserError where that is no base64."""
     try:
-        return _decoded(envelope.payload)
+        return _decode_base64(envelope.payload)
     except (binascii.Error, ValueError) as error:
         raise UserError(f"the seal is damaged: {error}", hint="ask for the one that was made") from error
 
@@ -74,7 +74,7 @@ def opened(envelope: Envelope, payload_type: str, key: Ed25519PublicKey) -> byte
         )
     body = payload(envelope)
     try:
-        candidates = [_decoded(s.sig) for s in envelope.signatures]
+        candidates = [_decode_base64(s.sig) for s in envelope.signatures]
     except (binascii.Error, ValueError) as error:
         raise UserError(f"the seal is damaged: {error}", hint="ask for the one that was made") from error
     for candidate in candidates:
@@ -91,11 +91,11 @@ def opened(envelope: Envelope, payload_type: str, key: Ed25519PublicKey) -> byte
 
 def private_key(path: Path) -> Ed25519PrivateKey:
     load = partial(serialization.load_pem_private_key, password=None)
-    return _key(path, Ed25519PrivateKey, load, "private")
+    return _load_key(path, Ed25519PrivateKey, load, "private")
 
 
 def public_key(path: Path) -> Ed25519PublicKey:
-    return _key(path, Ed25519PublicKey, serialization.load_pem_public_key, "public")
+    return _load_key(path, Ed25519PublicKey, serialization.load_pem_public_key, "public")
 
 
 def key_id(key: Ed25519PublicKey) -> str:
@@ -104,7 +104,7 @@ def key_id(key: Ed25519PublicKey) -> str:
     return hashlib.sha256(key.public_bytes(serialization.Encoding.DER, form)).hexdigest()
 
 
-def _key(path: Path, kind: type[K], load: Callable[[bytes], object], word: str) -> K:
+def _load_key(path: Path, kind: type[K], load: Callable[[bytes], object], word: str) -> K:
     if not path.is_file() or path.stat().st_size > LARGEST_KEY:
         raise UserError(f"no key file {path}", hint=f"make one: {HOW}")
     try:
@@ -116,6 +116,6 @@ def _key(path: Path, kind: type[K], load: Callable[[bytes], object], word: str) 
     return key
 
 
-def _decoded(text: str) -> bytes:
+def _decode_base64(text: str) -> bytes:
     """Either alphabet of base64, as verifiers must."""
     return base64.b64decode(text.replace("-", "+").replace("_", "/"), validate=True)

@@ -133,7 +133,9 @@ def read_record(run: RunDir) -> SealRecord | None:
     """What a folder's seal says of itself, signed or not; None where there is no seal."""
     if not (run.path / SEAL).is_file():
         return None
-    return parse(envelope.payload(run.read(run.path / SEAL, envelope.Envelope)), Statement, _where(run)).record
+    return parse(
+        envelope.payload(run.read(run.path / SEAL, envelope.Envelope)), Statement, _locate_seal(run)
+    ).record
 
 
 def open_seal(seal: bytes, key: Ed25519PublicKey, now: datetime, where: str) -> Statement:
@@ -227,7 +229,7 @@ def _describe(run: RunDir, name: str) -> dict[str, Any]:
     return Descriptor(name=name, digest={"sha256": _digest(run, name)}).model_dump(exclude_none=True)
 
 
-def _where(run: RunDir) -> str:
+def _locate_seal(run: RunDir) -> str:
     return f"the statement in {run.path / SEAL}"
 
 

@@ -63,18 +63,18 @@ def of_file(path: Path, name: str) -> str:
 def timeless(value: Any, keys: Iterable[str]) -> Any:
     """A plain value without these dotted keys."""
     for key in keys:
-        value = _without(value, key.split("."))
+        value = _drop_path(value, key.split("."))
     return value
 
 
-def _without(value: Any, path: list[str]) -> Any:
+def _drop_path(value: Any, path: list[str]) -> Any:
     head, *rest = path
     if isinstance(value, list) and head == "*":
-        return [_without(v, rest) for v in value]
+        return [_drop_path(v, rest) for v in value]
     if not isinstance(value, Mapping) or head not in value:
         return value
     kept = {k: v for k, v in value.items() if k != head}
-    return {**kept, head: _without(value[head], rest)} if rest else kept
+    return {**kept, head: _drop_path(value[head], rest)} if rest else kept
 
 
 def of_data(data: Data) -> str:

@@ -32,11 +32,11 @@ def environment() -> dict[str, dict[str, str]]:
 
 def versions() -> dict[str, str]:
     """Python and the libraries that can change a number."""
-    return dict(_versions())
+    return dict(_read_versions())
 
 
 @cache
-def _versions() -> dict[str, str]:
+def _read_versions() -> dict[str, str]:
     found = {"python": platform.python_version()}
     for name in LIBRARIES:
         try:
@@ -52,16 +52,16 @@ def hardware() -> dict[str, str]:
 
     found = {
         "system": f"{platform.system()} {platform.machine()}",
-        "processor": _processor(),
+        "processor": _read_processor(),
         "cores": str(cores()),
-        "memory": f"{_memory() / 1e9:.0f} GB" if _memory() else "unknown",
+        "memory": f"{_read_memory() / 1e9:.0f} GB" if _read_memory() else "unknown",
     }
     for i in range(torch.cuda.device_count() if torch.cuda.is_available() else 0):
         found[f"cuda:{i}"] = torch.cuda.get_device_name(i)
     return found
 
 
-def _processor() -> str:
+def _read_processor() -> str:
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
         return next(li.partition(":")[2].strip() for li in lines if li.startswith("model name"))
@@ -69,7 +69,7 @@ def _processor() -> str:
         return platform.processor() or platform.machine()
 
 
-def _memory() -> int:
+def _read_memory() -> int:
     try:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (AttributeError, ValueError, OSError):

@@ -32,7 +32,10 @@ def messages(folder: Path, wanted: Collection[Kind], rounds: Literal["latest", "
         own = newest[(line["sender"], line["channel"])] == line["round"]
         return rounds == "all" or own or (line["sender"] == str(SERVER) and line["round"] in last)
 
-    light, kept = [k for k in wanted if k.arrays != MODEL], _fitting(folder, wanted) if rounds == "all" else None
+    light, kept = (
+        [k for k in wanted if k.arrays != MODEL],
+        _choose_rounds(folder, wanted) if rounds == "all" else None,
+    )
     if kept is None:
         return read(folder, reads, wanted)
     found = read(folder, lambda line: reads(line) and line["round"] in kept, wanted)
@@ -41,7 +44,7 @@ def messages(folder: Path, wanted: Collection[Kind], rounds: Literal["latest", "
     return sorted(found, key=lambda a: place[a.id.rpartition("/")[0]])
 
 
-def _fitting(folder: Path, wanted: Collection[Kind]) -> set[int] | None:
+def _choose_rounds(folder: Path, wanted: Collection[Kind]) -> set[int] | None:
     """Rounds, spread evenly, whose models and their like fit MOST_BYTES; None where all rounds' do."""
     sizes: dict[int, int] = defaultdict(int)
     heavy = {k for k in wanted if k.arrays == MODEL}

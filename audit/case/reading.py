@@ -47,10 +47,10 @@ def survey(folder: Path) -> None:
             if stat.S_ISDIR(info.st_mode):
                 todo.append((entry.path, depth + 1))
             else:
-                _plain(entry.path, info)
+                _require_plain(entry.path, info)
 
 
-def _plain(path: str, info: os.stat_result) -> None:
+def _require_plain(path: str, info: os.stat_result) -> None:
     if not stat.S_ISREG(info.st_mode):
         sorts = {stat.S_IFLNK: "a link", stat.S_IFIFO: "a pipe", stat.S_IFSOCK: "a socket"}
         what = sorts.get(stat.S_IFMT(info.st_mode), "a device")
@@ -64,7 +64,7 @@ def parse(data: bytes, form: type[T], where: str) -> T:
     """JSON in this form, nothing converted. Raises UserError that says where it is not."""
     try:
         parse_json(data)  # a key that stands twice
-        found: T = _reader(cast(Hashable, form)).validate_json(data, strict=True)
+        found: T = _build_reader(cast(Hashable, form)).validate_json(data, strict=True)
         return found
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
@@ -76,7 +76,7 @@ def parse(data: bytes, form: type[T], where: str) -> T:
 
 
 @cache
-def _reader(form: Hashable) -> TypeAdapter[Any]:
+def _build_reader(form: Hashable) -> TypeAdapter[Any]:
     return TypeAdapter(cast(Any, form))  # made once: it compiles the form
 
 

@@ -126,21 +126,21 @@ class RunDir:
 
     def read_json(self, path: Path) -> Any:
         """A JSON file of the folder; raises UserError where it is missing, damaged or outside."""
-        return plain_json(self._bytes(path), str(path))
+        return plain_json(self._read_bytes(path), str(path))
 
     def read(self, path: Path, form: type[T]) -> T:
         """A JSON file of the folder in its form (audit/case/schemas.py); raises UserError as `read_json`."""
-        return parse(self._bytes(path), form, str(path))
+        return parse(self._read_bytes(path), form, str(path))
 
     def history(self) -> list[dict[str, Any]]:
         """metrics.jsonl: a dictionary a measured round; raises UserError naming a bad line."""
         found = []
-        for number, line in enumerate(self._bytes(self.metrics).splitlines(), start=1):
+        for number, line in enumerate(self._read_bytes(self.metrics).splitlines(), start=1):
             parse(line, Measured, f"{self.metrics} line {number}")
             found.append(parse_json(line))
         return found
 
-    def _bytes(self, path: Path) -> bytes:
+    def _read_bytes(self, path: Path) -> bytes:
         found = self.inside(path.absolute())
         if not found.is_file():
             raise UserError(f"{path} is missing", hint="run the phase that writes it again")

@@ -92,15 +92,15 @@ class SimulatedCase:
             ("data", repr(self.config.locate_data())), lambda: sound(self.dataset.load(), self.dataset.title)
         )
         data = Data(
-            train=_first(data.train, limits.train_limit, self.streams, "train_limit"),
-            test=_first(data.test, limits.test_limit, self.streams, "test_limit"),
+            train=_draw_subset(data.train, limits.train_limit, self.streams, "train_limit"),
+            test=_draw_subset(data.test, limits.test_limit, self.streams, "test_limit"),
             classes=data.classes,
             mean=data.mean,
             std=data.std,
             augment=data.augment,
             about=data.about,
         )
-        return self._unchanged("data", data, digests.of_data)
+        return self._require_unchanged("data", data, digests.of_data)
 
     @cached_property
     def partition(self) -> Partition:
@@ -146,9 +146,9 @@ class SimulatedCase:
                 "what is held out is not trained on",
                 hint="give test examples that are no training examples, or a smaller federation.holdout",
             )
-        return self._unchanged("population", population, digests.of_population)
+        return self._require_unchanged("population", population, digests.of_population)
 
-    def _unchanged(self, name: str, value: T, digest: Callable[[T], str]) -> T:
+    def _require_unchanged(self, name: str, value: T, digest: Callable[[T], str]) -> T:
         """`value`; raises UserError where the run was made with another."""
         if self.trained_on is not None and digest(value) != self.trained_on[name]:
             what = {"data": "the examples differ", "population": "other clients hold other examples"}[name]
@@ -288,7 +288,7 @@ def plugin(kind: str, spec: PluginSpec, where: str) -> Any:
     return configure(catalog.load(kind, spec.name), spec.settings, where)
 
 
-def _first(arrays: Any, limit: int | None, streams: Streams, name: str) -> Any:
+def _draw_subset(arrays: Any, limit: int | None, streams: Streams, name: str) -> Any:
     """A random subset of `limit` examples; all where there is no limit."""
     if limit is None or limit >= len(arrays):
         return arrays

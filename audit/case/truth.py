@@ -53,8 +53,8 @@ def load_truth(folder: Path, subject: Subject, nodes: Mapping[str, str]) -> Trut
     if not folder.is_dir():
         raise UserError(f"no folder {folder}", hint="--truth is a folder with one NAME.npz for each client")
     survey(folder)
-    whose = _names(subject, nodes)
-    found = dict(_parts(folder, subject.examples))
+    whose = _map_names(subject, nodes)
+    found = dict(_find_parts(folder, subject.examples))
     if not found:
         raise UserError(f"{folder} holds no truth", hint="write NAME.npz with arrays x and y for each client")
     parts, owners = [], []
@@ -64,7 +64,7 @@ def load_truth(folder: Path, subject: Subject, nodes: Mapping[str, str]) -> Trut
                 f"{folder}: truth of {name!r:.60}, and no client of the inbox has that name",
                 hint="name it after a node, or say in `identities` of the subject which node it is",
             )
-        parts.append(_checked(folder / name, x, y, subject.examples))
+        parts.append(_check_examples(folder / name, x, y, subject.examples))
         owners.append(np.full(len(y), NOBODY if name == OWN else whose[name], np.int64))
     missing = [t for t in subject.identities.values() if t not in found]
     if missing:
@@ -78,11 +78,11 @@ def example_shape(folder: Path) -> list[int]:
     if folder.is_dir():
         survey(folder)
     for path in sorted(folder.glob("*.npz")):
-        return list(map(int, _npz(path)["x"].shape[1:]))
+        return list(map(int, _load_npz(path)["x"].shape[1:]))
     raise UserError(f"{folder} holds no NAME.npz that says a shape", hint="state examples.shape by hand")
 
 
-def _names(subject: Subject, nodes: Mapping[str, str]) -> dict[str, int]:
+def _map_names(subject: Subject, nodes: Mapping[str, str]) -> dict[str, int]:
     """Name of truth -> client."""
     known = {node: int(party.partition("/")[2]) for party, node in nodes.items()}
     if unknown := [n for n in subject.identities if n not in known]:
@@ -96,10 +96,10 @@ def _names(subject: Subject, nodes: Mapping[str, str]) -> dict[str, int]:
     return by_number | own | {truth: known[node] for node, truth in subject.identities.items()}
 
 
-def _parts(folder: Path, examples: Examples) -> Any:
+def _find_parts(folder: Path, examples: Examples) -> Any:
     indices = folder / "indices.json"
     if indices.is_file():
-        arrays = _npz(folder / "data.npz")
+        arrays = _load_npz(folder / "data.npz")
         try:
             told = parse_json(indices.read_bytes())
             for name, rows in told.items():
@@ -109,13 +109,13 @@ def _parts(folder: Path, examples: Examples) -> Any:
             raise UserError(f"{indices} is not valid: {error}", hint="write {NAME: [row, row, ...]}") from error
     for path in sorted(folder.iterdir()):
         if path.suffix == ".npz" and (path.stem != "data" or not indices.is_file()):
-            arrays = _npz(path)
+            arrays = _load_npz(path)
             yield path.stem, (arrays["x"], arrays["y"])
         elif path.is_dir():
-            yield path.name, _images(path, examples)
+            yield path.name, _load_images(path, examples)
 
 
-def _npz(path: Path) -> dict[str, NDArray[Any]]:
+def _load_npz(path: Path) -> dict[str, NDArray[Any]]:
     try:
         with zipfile.ZipFile(path) as archive:
             if sum(entry.file_size for entry in archive.infolist()) > MOST_BYTES:
@@ -130,7 +130,7 @@ def _npz(path: Path) -> dict[str, NDArray[Any]]:
     return arrays
 
 
-def _images(folder: Path, examples: Examples) -> tuple[NDArray[Any], NDArray[Any]]:
+def _load_images(folder: Path, examples: Examples) -> tuple[NDArray[Any], NDArray[Any]]:
     """Images of a folder with one folder a class."""
     xs, ys = [], []
     for path in sorted(p for p in folder.rglob("*") if p.is_file()):
@@ -144,7 +144,7 @@ def _images(folder: Path, examples: Examples) -> tuple[NDArray[Any], NDArray[Any
     return np.stack(xs), np.array(ys, np.int64)
 
 
-def _checked(
+def _check_examples(
     path: Path, x: NDArray[Any], y: NDArray[Any], examples: Examples
 ) -> tuple[NDArray[Any], NDArray[np.int64]]:
     """As the contract of examples wants them; the layout is never guessed."""

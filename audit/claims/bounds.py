@@ -54,13 +54,13 @@ def interval(claim: Claim, s: Setting, count: int, delta: float | None = None) -
     if delta >= 1:
         return Interval(0.0, 0.0, "at delta 1 every mechanism is private")
     one = noised(s, claim.mechanism, claim.unit, claim.adjacency)
-    attained = _attained(claim, s)
+    attained = _is_attained(claim, s)
     if not one.term.z:
         return Interval(math.inf if attained else 0.0, math.inf, "no noise covers it", "no noise covers it")
     if one.term.mechanism == "gaussian" and not delta:  # however it is sampled, mixed or selected
         return Interval(math.inf if attained else 0.0, math.inf, NO_DELTA, NO_DELTA)
     try:
-        found = _computed(one, s, count, delta, attained)
+        found = _compute_interval(one, s, count, delta, attained)
     except (ArithmeticError, RuntimeError, ValueError):  # the last ones of libraries, at the ends of numbers
         return Interval(0.0, math.inf, OUT_OF_RANGE)
     if math.isinf(found.upper):  # finite, and larger than the largest number
@@ -68,13 +68,13 @@ def interval(claim: Claim, s: Setting, count: int, delta: float | None = None) -
     return found
 
 
-def _computed(one: Noised, s: Setting, count: int, delta: float, attained: bool) -> Interval:
+def _compute_interval(one: Noised, s: Setting, count: int, delta: float, attained: bool) -> Interval:
     if s.tuned is not None:
-        return Interval(0.0, _tuned(one.term, count, delta, s.tuned), "tuning by Papernot and Steinke")
+        return Interval(0.0, _compute_tuned(one.term, count, delta, s.tuned), "tuning by Papernot and Steinke")
     if s.shuffled is not None:
-        return _reports(one.term, count, s.shuffled, delta, attained)
+        return _compute_reports(one.term, count, s.shuffled, delta, attained)
     if s.sampling == "shuffle":
-        return _batches(one.term, count, float(s.rate), delta, attained)
+        return _compute_batches(one.term, count, float(s.rate), delta, attained)
     if one.records > 1:
         return Interval(0.0, grouped(one, count, delta), "PLD of binomial mixtures")
     counts = merged({one.term: count})
@@ -90,7 +90,7 @@ def _computed(one: Noised, s: Setting, count: int, delta: float, attained: bool)
         return Interval(upper, upper, how, how)
     lower = 0.0
     with contextlib.suppress(ArithmeticError, RuntimeError, ValueError):
-        lower = _optimistic(one.term, count, delta)
+        lower = _compute_optimistic(one.term, count, delta)
     return Interval(min(upper, lower), upper, how, "PLD, optimistic grid")
 
 
@@ -98,14 +98,20 @@ def certified(claim: Claim, s: Setting, count: int, delta: float | None = None) 
     """The interval with a lower bound that also holds for sampled and tuned releases."""
     delta = claim.delta(s) if delta is None else delta
     found = interval(claim, s, count, delta)
-    if found.lower or math.isinf(found.upper) or not _attained(claim, s) or s.shuffled or s.sampling == "shuffle":
+    if (
+        found.lower
+        or math.isinf(found.upper)
+        or not _is_attained(claim, s)
+        or s.shuffled
+        or s.sampling == "shuffle"
+    ):
         return found
     one = noised(s, claim.mechanism, claim.unit, claim.adjacency)
     if one.floor is None:
         return found
     below, by = 0.0, ""
     with contextlib.suppress(ArithmeticError, RuntimeError, ValueError):
-        below, by = _at_least(one.floor, count, delta, found.upper)
+        below, by = _bound_below(one.floor, count, delta, found.upper)
         if one.zeroed and one.floor.mechanism == "gaussian" and delta > 1e-10:
             pair = zeroed_at_least(one.floor, count, delta, found.upper)
             below, by = max((below, by), (pair, "PLD, optimistic grid"))
@@ -113,14 +119,14 @@ def certified(claim: Claim, s: Setting, count: int, delta: float | None = None) 
     return found._replace(lower=below, below=by) if below <= found.upper else found
 
 
-def _attained(claim: Claim, s: Setting) -> bool:
+def _is_attained(claim: Claim, s: Setting) -> bool:
     answers = (s.mechanism or claim.mechanism) == "randomized_response"
     return s.attained and (s.epsilon is None or answers)
 
 
-def _at_least(term: Term, count: int, delta: float, upper: float) -> tuple[float, str]:
+def _bound_below(term: Term, count: int, delta: float, upper: float) -> tuple[float, str]:
     if term.mechanism != "gaussian" or not delta:
-        return _optimistic(term, count, delta), "PLD, optimistic grid"
+        return _compute_optimistic(term, count, delta), "PLD, optimistic grid"
     if not term.sampled:
         return closed_form(merged({term: count}), delta), "closed form"
     if upper < LARGEST_CHECKED:
@@ -181,13 +187,13 @@ def taken_part(term: Term, count: int, delta: float) -> float:
     return found
 
 
-def _optimistic(term: Term, count: int, delta: float) -> float:
+def _compute_optimistic(term: Term, count: int, delta: float) -> float:
     """A lower bound of pure noise: losses are rounded down and tails dropped."""
     from dp_accounting.pld import privacy_loss_distribution as library
 
     if delta == 0:
-        return 0.0 if term.mechanism == "gaussian" else count * _pure(term)
-    step = _grid(term, count, delta)
+        return 0.0 if term.mechanism == "gaussian" else count * _compute_pure(term)
+    step = _choose_grid(term, count, delta)
     grid = {"value_discretization_interval": step, "pessimistic_estimate": False}
     if term.mechanism == "laplace":
         one = library.from_laplace_mechanism(term.z, sampling_prob=term.rate, use_connect_dots=False, **grid)
@@ -199,12 +205,12 @@ def _optimistic(term: Term, count: int, delta: float) -> float:
     return max(0.0, float(one.self_compose(count).get_epsilon_for_delta(delta)))
 
 
-def _grid(term: Term, count: int, delta: float) -> float:
+def _choose_grid(term: Term, count: int, delta: float) -> float:
     """A step that the loss without sampling allows; the bounds hold at every step."""
     return max(FINEST, FINE * closed_form(unsampled({term: count}), delta))
 
 
-def _pure(term: Term) -> float:
+def _compute_pure(term: Term) -> float:
     """epsilon at delta 0 of one release of pure noise."""
     whole = 1 / term.z
     return whole + math.log(term.rate + (1 - term.rate) * math.exp(-whole))
@@ -224,15 +230,18 @@ def grouped(one: Noised, count: int, delta: float) -> float:
     if lost:
         shifts, shares = [*shifts, float(one.records)], [*shares, lost]  # the tail counts as every record
     mixture = library.from_mixture_gaussian_mechanism(
-        one.term.z, shifts, shares, value_discretization_interval=10 * _grid(one.term, one.records * count, delta)
+        one.term.z,
+        shifts,
+        shares,
+        value_discretization_interval=10 * _choose_grid(one.term, one.records * count, delta),
     )
     return max(0.0, float(mixture.self_compose(count).get_epsilon_for_delta(delta)))
 
 
-def _tuned(term: Term, count: int, delta: float, tuned: Tuning) -> float:
+def _compute_tuned(term: Term, count: int, delta: float, tuned: Tuning) -> float:
     """The best of a random number of runs, each of `count` releases."""
     if term.mechanism != "gaussian":
-        return (2 + tuned.shape) * count * _pure(term)
+        return (2 + tuned.shape) * count * _compute_pure(term)
     if not delta:
         return math.inf
     from dp_accounting import GaussianDpEvent, PoissonSampledDpEvent, SelfComposedDpEvent
@@ -246,7 +255,7 @@ def _tuned(term: Term, count: int, delta: float, tuned: Tuning) -> float:
     return float(accountant.get_epsilon(delta))
 
 
-def _batches(term: Term, count: int, rate: float, delta: float, attained: bool) -> Interval:
+def _compute_batches(term: Term, count: int, rate: float, delta: float, attained: bool) -> Interval:
     from fedaudit.audit.claims.shuffling import batches_at_least
 
     batches = max(1, round(1 / rate))
@@ -256,12 +265,12 @@ def _batches(term: Term, count: int, rate: float, delta: float, attained: bool) 
     return Interval(min(lower, upper), upper, "one release an epoch", "the largest release of each epoch")
 
 
-def _reports(term: Term, count: int, reports: int, delta: float, attained: bool) -> Interval:
+def _compute_reports(term: Term, count: int, reports: int, delta: float, attained: bool) -> Interval:
     from fedaudit.audit.claims.shuffling import reports_at_least, reports_at_most
 
     if term.mechanism == "gaussian":  # what is known of shuffling is about pure reports
         return Interval(0.0, closed_form(merged({term: count}), delta), "closed form, no credit for shuffling")
-    each = _pure(term)
+    each = _compute_pure(term)
     upper = count * reports_at_most(each, reports, delta / count)
     answers = attained and term.mechanism == "randomized_response"
     lower = reports_at_least(each, reports, delta) if answers else 0.0

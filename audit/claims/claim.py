@@ -29,7 +29,7 @@ class Promise(Group):
     )
 
     @model_validator(mode="after")
-    def _one_promise(self) -> "Promise":
+    def _require_one_promise(self) -> "Promise":
         if self.finite and self.epsilon is not None:
             raise ValueError("must have a number or be finite, not both")
         return self
@@ -124,7 +124,7 @@ class TimedClaim(Group):
     notes: tuple[str, ...] = Field(default=(), description="further sentences")
 
     @model_validator(mode="after")
-    def _says_by_how_much(self) -> "TimedClaim":
+    def _require_amount(self) -> "TimedClaim":
         if (self.cut is None) == (self.says == "shorter"):
             raise ValueError("must have a cut with says: shorter, and only then")
         return self
@@ -138,7 +138,7 @@ class Claims(Group):
     timed: tuple[TimedClaim, ...] = Field(default=(), max_length=20, description="claims about devices' times")
 
     @model_validator(mode="after")
-    def _claims_something(self) -> "Claims":
+    def _require_claims(self) -> "Claims":
         if not self.claims and not self.timed:
             raise ValueError("must have claims")
         return self

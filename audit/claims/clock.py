@@ -68,11 +68,11 @@ def known(jitter: float) -> Known:
 def timed(claim: TimedClaim) -> ClaimRecord:
     """The claim with everything computed again."""
     said: dict[str, Any] = {"id": claim.id, "title": claim.title, "source": claim.source, "words": claim.words}
-    found = _oblivious() if claim.says == "oblivious" else _shorter(float(claim.cut or 0.0))
+    found = _measure_oblivious() if claim.says == "oblivious" else _measure_shorter(float(claim.cut or 0.0))
     return ClaimRecord(**said, **found, notes=list(claim.notes))
 
 
-def _oblivious() -> dict[str, Any]:
+def _measure_oblivious() -> dict[str, Any]:
     doses = {jitter: known(jitter) for jitter in JITTERS}
     exact = doses[0.0]
     both = exact.devices == exact.sizes == 1.0
@@ -94,7 +94,7 @@ def _oblivious() -> dict[str, Any]:
     }
 
 
-def _shorter(cut: float) -> dict[str, Any]:
+def _measure_shorter(cut: float) -> dict[str, Any]:
     rows, cuts = [], dict[str, tuple[float, ...]]()
     for charge, words in CHARGES.items():
         both = [Federation(law, charge) for law in ("uniform", "normal")]

@@ -19,10 +19,10 @@ SAMPLED = {
 
 
 def conditions(claim: Claim) -> list[ClaimCondition]:
-    return [*_formula(claim), *_stated(claim), *_settings(claim), *_of_the_reviewer(claim)]
+    return [*_check_formula(claim), *_check_stated(claim), *_check_settings(claim), *_list_reviewers(claim)]
 
 
-def _formula(claim: Claim) -> list[ClaimCondition]:
+def _check_formula(claim: Claim) -> list[ClaimCondition]:
     """What the formula that the claim cites needs."""
     found: list[ClaimCondition] = []
     s = claim.setting("claimed") or claim.judged
@@ -31,7 +31,7 @@ def _formula(claim: Claim) -> list[ClaimCondition]:
         given = classical(s.noise / s.sensitivity, delta)
         if promised is not None:
             found.append(
-                _condition(
+                _make_condition(
                     "The formula gives the epsilon that is claimed",
                     given <= promised * (1 + 1e-4),
                     f"it gives {given:.5g}, the claim says {promised:g}",
@@ -39,36 +39,38 @@ def _formula(claim: Claim) -> list[ClaimCondition]:
             )
         stated = given if promised is None else promised
         found.append(
-            _condition("Epsilon is below 1, where the formula is proved", stated < 1, f"epsilon is {stated:.4g}")
+            _make_condition(
+                "Epsilon is below 1, where the formula is proved", stated < 1, f"epsilon is {stated:.4g}"
+            )
         )
     if claim.theorem == "central_limit":
-        found.append(_condition("The formula is a bound", False, "a central limit errs in both directions"))
+        found.append(_make_condition("The formula is a bound", False, "a central limit errs in both directions"))
     return found
 
 
-def _stated(claim: Claim) -> list[ClaimCondition]:
+def _check_stated(claim: Claim) -> list[ClaimCondition]:
     found: list[ClaimCondition] = []
     promised = claim.promise
     if claim.units is not None and promised.epsilon is not None:
         because = f"delta is {promised.delta:g}, 1 / {claim.units:,} is {1 / claim.units:.2g}"
         found.append(
-            _condition("delta is below 1 / the number of units", promised.delta < 1 / claim.units, because)
+            _make_condition("delta is below 1 / the number of units", promised.delta < 1 / claim.units, because)
         )
     if promised.delta:
         because = f"delta is {number(promised.delta)}; at 1 every mechanism is private"
         found.append(
-            _condition("delta is small enough to promise anything", promised.delta < MOST_DELTA, because)
+            _make_condition("delta is small enough to promise anything", promised.delta < MOST_DELTA, because)
         )
-    found.append(_condition("The protected unit is stated", claim.unit != "unstated", f"it is {claim.unit}"))
+    found.append(_make_condition("The protected unit is stated", claim.unit != "unstated", f"it is {claim.unit}"))
     because = f"they are {claim.adjacency.replace('_', ' ')}"
-    found.append(_condition("Neighbouring data sets are stated", claim.adjacency != "unstated", because))
+    found.append(_make_condition("Neighbouring data sets are stated", claim.adjacency != "unstated", because))
     if (most := max(claim.releases.values())) > 1:
         because = f"{'it counts' if claim.composes else 'the claim speaks of one; there are'} {most:,}"
-        found.append(_condition("All releases are counted", claim.composes, because))
+        found.append(_make_condition("All releases are counted", claim.composes, because))
     return found
 
 
-def _settings(claim: Claim) -> list[ClaimCondition]:
+def _check_settings(claim: Claim) -> list[ClaimCondition]:
     """What the numbers of the claimed setting take for granted, and where the actual one differs."""
     found: list[ClaimCondition] = []
     claimed, actual = claim.setting("claimed") or claim.judged, claim.judged
@@ -80,7 +82,7 @@ def _settings(claim: Claim) -> list[ClaimCondition]:
         status: Status = "assumed" if same else "contradicted"
         because = "the numbers cannot show it" if same else f"what is released is {now}"
         found.append(ClaimCondition(text=SAMPLED[claimed.sampling], status=status, because=because))
-    if (bounded := _sensitivity(claim, claimed, actual)) and bounded.text not in named:
+    if (bounded := _check_sensitivity(claim, claimed, actual)) and bounded.text not in named:
         found.append(bounded)
     if claimed.tree is not None:
         because = "a second time needs another tree"
@@ -89,11 +91,13 @@ def _settings(claim: Claim) -> list[ClaimCondition]:
         )
     if (claimed.tuned is None) != (actual.tuned is None):
         because = f"the best of {(actual.tuned or claimed.tuned).mean:g} runs on average"  # type: ignore[union-attr]
-        found.append(_condition("The choice among several runs is counted", claimed.tuned is not None, because))
+        found.append(
+            _make_condition("The choice among several runs is counted", claimed.tuned is not None, because)
+        )
     return found
 
 
-def _sensitivity(claim: Claim, claimed: Setting, actual: Setting) -> ClaimCondition | None:
+def _check_sensitivity(claim: Claim, claimed: Setting, actual: Setting) -> ClaimCondition | None:
     text = "The sensitivity is enforced"
     if claimed.epsilon is not None or claimed.rho is not None:
         because = "the noise behind it is not computed again"
@@ -109,12 +113,12 @@ def _sensitivity(claim: Claim, claimed: Setting, actual: Setting) -> ClaimCondit
     return ClaimCondition(text=text, status="assumed", because=f"a clip holds it at {claimed.sensitivity:.5g}")
 
 
-def _of_the_reviewer(claim: Claim) -> list[ClaimCondition]:
+def _list_reviewers(claim: Claim) -> list[ClaimCondition]:
     return [
         ClaimCondition(text=c.text, status=c.status, because=" ".join(c.because.split()))
         for c in claim.conditions
     ]
 
 
-def _condition(text: str, holds: bool, because: str) -> ClaimCondition:
+def _make_condition(text: str, holds: bool, because: str) -> ClaimCondition:
     return ClaimCondition(text=text, status="checked" if holds else "contradicted", because=because)

@@ -78,23 +78,23 @@ def score_files(paths: Sequence[Path], progress: Callable[[str, int, int], None]
         claims += [*file.claims, *file.timed]
     progress("claims", 0, len(claims))
     try:
-        found = call(_all, SECONDS * len(claims), GIGABYTES, claims)
+        found = call(_score_all, SECONDS * len(claims), GIGABYTES, claims)
     except Exceeded:  # by which of them is not known
-        found = [_alone(c) for c in claims]
+        found = [_score_alone(c) for c in claims]
     progress("claims", len(claims), len(claims))
     title = files[0].title if len(files) == 1 else "Claims of privacy, re-scored"
     return Scored(title, found)
 
 
-def _all(claims: Sequence[Claim | TimedClaim]) -> list[ClaimRecord]:
-    return [_one(c) for c in claims]
+def _score_all(claims: Sequence[Claim | TimedClaim]) -> list[ClaimRecord]:
+    return [_score_one(c) for c in claims]
 
 
-def _one(claim: Claim | TimedClaim) -> ClaimRecord:
+def _score_one(claim: Claim | TimedClaim) -> ClaimRecord:
     return timed(claim) if isinstance(claim, TimedClaim) else rescored(claim)
 
 
-def _alone(claim: Claim | TimedClaim) -> ClaimRecord:
+def _score_alone(claim: Claim | TimedClaim) -> ClaimRecord:
     if isinstance(claim, TimedClaim):  # arithmetic of some seconds
         return timed(claim)
     try:
@@ -105,14 +105,14 @@ def _alone(claim: Claim | TimedClaim) -> ClaimRecord:
 
 def pdf(title: str, claims: Sequence[ClaimRecord], command: str) -> bytes:
     """The report, as PDF."""
-    result = _result(title, claims, command)
+    result = _make_result(title, claims, command)
     chapters = [*compose(result, [Overview()]).chapters]
     for claim in claims:
         chapters.append(Chapter(card=Card(title=claim.title, order=20, new_page=True), blocks=tuple(page(claim))))
     return Pdf().render(ClaimsDocument(result=result, chapters=tuple(chapters)))
 
 
-def _result(title: str, claims: Sequence[ClaimRecord], command: str) -> AuditResult:
+def _make_result(title: str, claims: Sequence[ClaimRecord], command: str) -> AuditResult:
     """The smallest audit result: no federation, no attacks, only claims."""
     worst = max(claims, key=lambda c: c.severity.rank)
     shown = worst.severity is not Severity.NONE

@@ -25,46 +25,48 @@ def rescored(claim: Claim) -> ClaimRecord:
     counts = list(claim.releases.values())
     shown_below = shown(certified(claim, measured, measured.releases or 1).lower) if measured else None
     return ClaimRecord(
-        **_words(claim),
+        **_describe_claim(claim),
         outcome=verdict.outcome,
         verdict=verdict.sentence,
         severity=verdict.severity,
-        exact=_up(interval(claim, truth, 1, at(claim, truth)).upper),
+        exact=_round_up(interval(claim, truth, 1, at(claim, truth)).upper),
         bound=_bound(claim, total, shown_below),
         lower=total.lower,
         empirical=shown_below,
         conditions=stated,
-        rows=[_row(s, claim, counts) for s in claim.settings if s.plain],
-        sampled=[_sampled(s, claim) for s in claim.settings if not s.plain],
-        needed=[_needed(t) for t in claim.targets],
+        rows=[_make_row(s, claim, counts) for s in claim.settings if s.plain],
+        sampled=[_make_sampled_row(s, claim) for s in claim.settings if not s.plain],
+        needed=[_list_needed(t) for t in claim.targets],
     )
 
 
 def not_computed(claim: Claim, reason: str) -> ClaimRecord:
     """The claim where computing it went past the cap on time or memory, or failed."""
     return ClaimRecord(
-        **_words(claim),
+        **_describe_claim(claim),
         outcome=ClaimOutcome.UNDECIDED,
         verdict=f"{ClaimOutcome.UNDECIDED.value.capitalize()}: its numbers were not computed: {reason}.",
         severity=Severity.NONE,
         exact=math.inf,
-        bound=_state(claim, math.inf, Status.NONE, Reason(source="cap", sentence=reason)),
+        bound=_state_bound(claim, math.inf, Status.NONE, Reason(source="cap", sentence=reason)),
         conditions=conditions(claim),
     )
 
 
 def _bound(claim: Claim, total: Interval, measured: float | None) -> PrivacyBound:
     """What all releases cost: declared by the claim, unless a measurement speaks against it."""
-    upper = _up(total.upper)
+    upper = _round_up(total.upper)
     if math.isinf(upper):
-        return _state(claim, upper, Status.NONE, Reason(source="accountant", sentence=total.how))
+        return _state_bound(claim, upper, Status.NONE, Reason(source="accountant", sentence=total.how))
     if measured is not None and measured > upper:
         why = f"{number(upper)} was declared, refuted: a measurement shows {number(measured)} at least"
-        return _state(claim, math.inf, Status.REFUTED, Reason(source="noise test", sentence=why))
-    return _state(claim, upper, Status.DECLARED, Reason(source="assumption", sentence="nothing ran"), total.how)
+        return _state_bound(claim, math.inf, Status.REFUTED, Reason(source="noise test", sentence=why))
+    return _state_bound(
+        claim, upper, Status.DECLARED, Reason(source="assumption", sentence="nothing ran"), total.how
+    )
 
 
-def _state(claim: Claim, epsilon: float, status: Status, reason: Reason, how: str = "") -> PrivacyBound:
+def _state_bound(claim: Claim, epsilon: float, status: Status, reason: Reason, how: str = "") -> PrivacyBound:
     return PrivacyBound(
         observer="whoever reads what is released",
         unit=claim.unit,
@@ -80,17 +82,17 @@ def _state(claim: Claim, epsilon: float, status: Status, reason: Reason, how: st
     )
 
 
-def _words(claim: Claim) -> dict[str, Any]:
+def _describe_claim(claim: Claim) -> dict[str, Any]:
     return {
         "id": claim.id,
         "title": claim.title,
         "source": claim.source,
-        "words": _line(claim.words),
-        "claimed": _promise(claim),
+        "words": _join_lines(claim.words),
+        "claimed": _describe_promise(claim),
         "claimed_epsilon": claim.promise.epsilon,
-        "empirical_text": _line(claim.empirical),
+        "empirical_text": _join_lines(claim.empirical),
         "releases": list(claim.releases),
-        "notes": [_line(n) for n in claim.notes],
+        "notes": [_join_lines(n) for n in claim.notes],
     }
 
 
@@ -107,7 +109,7 @@ def recovered(noise: float, spacing: float) -> float:
     return math.erf(spacing / 2 / (noise * math.sqrt(2))) if noise else 1.0
 
 
-def _row(s: Setting, claim: Claim, counts: Sequence[int]) -> ClaimRow:
+def _make_row(s: Setting, claim: Claim, counts: Sequence[int]) -> ClaimRow:
     delta = claim.delta(s)
     z = noised(s, claim.mechanism, claim.unit, claim.adjacency).term.z
     uses = claim.theorem == "classical" and z and 0 < delta < 1
@@ -115,32 +117,32 @@ def _row(s: Setting, claim: Claim, counts: Sequence[int]) -> ClaimRow:
         name=s.name,
         delta=delta,
         multiplier=z,
-        epsilon=[_up(interval(claim, s, n).upper) for n in counts],
+        epsilon=[_round_up(interval(claim, s, n).upper) for n in counts],
         formula=classical(z, delta) if uses else None,
         recovered=recovered(s.noise or 0.0, s.spacing) if s.spacing else None,
     )
 
 
-def _up(value: float) -> float:
+def _round_up(value: float) -> float:
     return rounded_up(value, 8 if value >= 1e7 else 6)
 
 
-def _sampled(s: Setting, claim: Claim) -> ClaimRow:
+def _make_sampled_row(s: Setting, claim: Claim) -> ClaimRow:
     delta, count = claim.delta(s), claim.count(s)
     found = total_of(claim, s, delta)
     z = noised(s, claim.mechanism, claim.unit, claim.adjacency).term.z
     return ClaimRow(
-        name=f"{s.name}; {_drawn(s)}{count:,} release{'s' if count > 1 else ''}",
+        name=f"{s.name}; {_describe_draw(s)}{count:,} release{'s' if count > 1 else ''}",
         delta=delta,
         multiplier=z,
-        epsilon=[_up(found.upper)],
+        epsilon=[_round_up(found.upper)],
         lower=shown(found.lower) or None,
-        formula=_cited(claim, z, s, delta),
+        formula=_compute_cited(claim, z, s, delta),
         how=found.how,
     )
 
 
-def _drawn(s: Setting) -> str:
+def _describe_draw(s: Setting) -> str:
     if s.shuffled is not None:
         return f"{s.shuffled:,} reports shuffled, "
     if s.sampling == "none":
@@ -148,20 +150,20 @@ def _drawn(s: Setting) -> str:
     return f"{DRAWN[s.sampling]}, rate {s.rate:.3g}, "
 
 
-def _cited(claim: Claim, z: float, s: Setting, delta: float) -> float | None:
+def _compute_cited(claim: Claim, z: float, s: Setting, delta: float) -> float | None:
     """What the claim's own formula gives for sampled releases; only the central limit has one."""
     if claim.theorem != "central_limit" or not z or not 0 < delta < 1:
         return None
     return central_limit(z, float(s.rate), claim.count(s), delta)
 
 
-def _needed(t: Target) -> list[str]:
+def _list_needed(t: Target) -> list[str]:
     times = "one release" if t.releases == 1 else f"{t.releases:,} releases"
     noise = f"{noise_for(t):.4g}"
     return [f"({number(t.epsilon)}, {number(t.delta)})", f"{t.sensitivity:g}", times, noise]
 
 
-def _promise(claim: Claim) -> str:
+def _describe_promise(claim: Claim) -> str:
     if claim.promise.finite:
         return "some epsilon"
     if claim.promise.epsilon is None:
@@ -169,5 +171,5 @@ def _promise(claim: Claim) -> str:
     return f"({claim.promise.epsilon:g}, {number(claim.promise.delta)})"
 
 
-def _line(text: str) -> str:
+def _join_lines(text: str) -> str:
     return " ".join(text.split())

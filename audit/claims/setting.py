@@ -91,7 +91,7 @@ class Setting(Group):
     tuned: Tuning | None = Field(default=None, description="of the best of several runs; default: one run")
 
     @model_validator(mode="after")
-    def _one_noise(self) -> "Setting":
+    def _require_one_noise(self) -> "Setting":
         said = [k for k in ("noise", "epsilon", "rho") if k in self.model_fields_set]
         if len(said) > 1:
             raise ValueError(f"must have one of {' and '.join(said)}")
@@ -124,7 +124,7 @@ class Noised(NamedTuple):
 def noised(s: Setting, mechanism: Mechanism, unit: str, adjacency: str) -> Noised:
     """One release of these assumptions, towards neighbours of that unit and adjacency ("unstated": its own)."""
     mechanism, scale, sensitivity = _scale(s, s.mechanism or mechanism)
-    own = s.adjacency or (adjacency if adjacency != "unstated" else _natural(s))
+    own = s.adjacency or (adjacency if adjacency != "unstated" else _choose_neighbours(s))
     towards = own if adjacency == "unstated" else adjacency
     stated = towards
     of: Unit = s.unit or ("client" if unit == "client" else "record")
@@ -185,5 +185,5 @@ def _scale(s: Setting, mechanism: Mechanism) -> tuple[Mechanism, float, float | 
     return mechanism, s.noise or 0.0, s.sensitivity
 
 
-def _natural(s: Setting) -> Neighbours:
+def _choose_neighbours(s: Setting) -> Neighbours:
     return "replace_one" if s.sampling == "fixed_without_replacement" else "add_or_remove_one"

@@ -47,21 +47,21 @@ def judged(claim: Claim, total: Interval, stated: Sequence[ClaimCondition]) -> V
     """`total`: what all releases cost under the setting that holds."""
     promised = claim.promise.epsilon
     if promised is None:
-        return _finite(claim, total) if claim.promise.finite else _without_a_number(claim, total)
+        return _explain_finite(claim, total) if claim.promise.finite else _judge_without_number(claim, total)
     measured, claimed = claim.setting("measured"), claim.setting("claimed")
     if measured is not None:
         one = certified(claim, measured, measured.releases or 1, claim.promise.delta)
         if one.lower > promised:
-            return _refuted(claim, measured, one, measured.releases or 1, Severity.CRITICAL)
+            return _explain_refuted(claim, measured, one, measured.releases or 1, Severity.CRITICAL)
     if total.lower > promised:
-        return _refuted(claim, claim.judged, total, claim.count(claim.judged), Severity.HIGH)
+        return _explain_refuted(claim, claim.judged, total, claim.count(claim.judged), Severity.HIGH)
     if claimed is not None and claimed is not claim.judged and total.upper > promised:
         own = total_of(claim, claimed)
         if own.lower > promised:
-            return _refuted(claim, claimed, own, claim.count(claimed), Severity.HIGH)
+            return _explain_refuted(claim, claimed, own, claim.count(claimed), Severity.HIGH)
     if total.upper <= promised:
-        return _kept(claim, total, stated)
-    missing = _missing(claim, total)
+        return _explain_kept(claim, total, stated)
+    missing = _explain_missing(claim, total)
     if claimed is not None and claimed is not claim.judged:
         alone = total_of(claim, claimed).upper
         if alone <= promised:
@@ -69,23 +69,23 @@ def judged(claim: Claim, total: Interval, stated: Sequence[ClaimCondition]) -> V
     return Verdict(ClaimOutcome.UNDECIDED, missing, Severity.MEDIUM)
 
 
-def _refuted(claim: Claim, s: Setting, found: Interval, count: int, severity: Severity) -> Verdict:
+def _explain_refuted(claim: Claim, s: Setting, found: Interval, count: int, severity: Severity) -> Verdict:
     promised = claim.promise.epsilon
     assert promised is not None
     over = "one release costs" if count == 1 else f"{count:,} releases cost"
     if math.isinf(found.lower):
         nothing = f"{found.below} ({s.name}), so that nothing limits the loss at any delta below 1"
-        pure = f"{_lowered(s.name)} has no finite epsilon at delta 0"
+        pure = f"{_lower_first(s.name)} has no finite epsilon at delta 0"
         return Verdict(ClaimOutcome.REFUTED, pure if found.below == NO_DELTA else nothing, severity)
     times = f"{spelled(shown(found.lower / promised))} times the claim" if found.lower >= 1.1 * promised else ""
     reason = (
-        f"with {_lowered(s.name)}, {over} at least {spelled(shown(found.lower))} by {found.below}, "
+        f"with {_lower_first(s.name)}, {over} at least {spelled(shown(found.lower))} by {found.below}, "
         f"the claim says {promised:g}{f' ({times})' if times else ''}"
     )
     return Verdict(ClaimOutcome.REFUTED, reason, severity)
 
 
-def _kept(claim: Claim, total: Interval, stated: Sequence[ClaimCondition]) -> Verdict:
+def _explain_kept(claim: Claim, total: Interval, stated: Sequence[ClaimCondition]) -> Verdict:
     assert claim.promise.epsilon is not None
     broken = [c.text for c in claim.conditions if c.status == "contradicted"]
     count = claim.count(claim.judged)
@@ -93,7 +93,7 @@ def _kept(claim: Claim, total: Interval, stated: Sequence[ClaimCondition]) -> Ve
     cost = f"{over} at most {spelled(rounded_up(total.upper))} by {total.how}"
     cost += f", the claim says {claim.promise.epsilon:g}"
     if broken and claim.setting("actual") is None:
-        needs = _lowered("; ".join(broken))
+        needs = _lower_first("; ".join(broken))
         reason = f"{cost}, but what it needs does not hold ({needs}), and no setting says what does"
         return Verdict(ClaimOutcome.UNDECIDED, reason, Severity.MEDIUM)
     if claim.promise.delta >= MOST_DELTA:
@@ -105,36 +105,36 @@ def _kept(claim: Claim, total: Interval, stated: Sequence[ClaimCondition]) -> Ve
         return Verdict(ClaimOutcome.HOLDS, reason, Severity.MEDIUM)
     assumed = sum(c.status == "assumed" for c in stated)
     reason = f"{cost}; {assumed} of {len(stated)} assumptions are taken for granted" if assumed else cost
-    return Verdict(ClaimOutcome.HOLDS, reason, _left_open(total.upper))
+    return Verdict(ClaimOutcome.HOLDS, reason, _grade_left_open(total.upper))
 
 
-def _finite(claim: Claim, total: Interval) -> Verdict:
+def _explain_finite(claim: Claim, total: Interval) -> Verdict:
     if total.below == NO_DELTA and math.isinf(total.lower):
-        reason = f"{_lowered(claim.judged.name)} has no finite epsilon at delta 0"
+        reason = f"{_lower_first(claim.judged.name)} has no finite epsilon at delta 0"
         return Verdict(ClaimOutcome.REFUTED, reason, Severity.HIGH)
     if math.isinf(total.lower):
         reason = f"{total.below} ({claim.judged.name}), so that nothing limits the loss at any delta below 1"
         return Verdict(ClaimOutcome.REFUTED, reason, Severity.HIGH)
     if math.isinf(total.upper):
-        return Verdict(ClaimOutcome.UNDECIDED, _missing(claim, total), Severity.HIGH)
+        return Verdict(ClaimOutcome.UNDECIDED, _explain_missing(claim, total), Severity.HIGH)
     reason = f"it costs at most {spelled(rounded_up(total.upper))} by {total.how}, which is finite"
-    return Verdict(ClaimOutcome.HOLDS, reason, _left_open(total.upper))
+    return Verdict(ClaimOutcome.HOLDS, reason, _grade_left_open(total.upper))
 
 
-def _without_a_number(claim: Claim, total: Interval) -> Verdict:
+def _judge_without_number(claim: Claim, total: Interval) -> Verdict:
     count = claim.count(claim.judged)
     over = "one release costs" if count == 1 else f"{count:,} releases cost"
     if total.how in (NO_DELTA, OUT_OF_RANGE):
-        cost = _missing(claim, total)
+        cost = _explain_missing(claim, total)
     elif math.isinf(total.upper):
         cost = f"{total.how}, so that nothing limits the loss at any delta below 1"
     else:
         loose = ", which excludes no attack" if total.upper > MOST_EPSILON else ""
         cost = f"{over} at most {spelled(rounded_up(total.upper))} by {total.how}{loose}"
-    return Verdict(ClaimOutcome.UNDECIDED, f"no epsilon is stated; {cost}", _left_open(total.upper))
+    return Verdict(ClaimOutcome.UNDECIDED, f"no epsilon is stated; {cost}", _grade_left_open(total.upper))
 
 
-def _missing(claim: Claim, total: Interval) -> str:
+def _explain_missing(claim: Claim, total: Interval) -> str:
     """What would decide it."""
     promised = f"the claim of {claim.promise.epsilon:g}" if claim.promise.epsilon is not None else "the claim"
     if not claim.judged.published:
@@ -154,7 +154,7 @@ def _missing(claim: Claim, total: Interval) -> str:
     return f"{between}; a tighter analysis, or the mechanism itself, is missing"
 
 
-def _left_open(upper: float) -> Severity:
+def _grade_left_open(upper: float) -> Severity:
     """Of a promise that is not refuted: by how much it lets through."""
     return Severity.HIGH if upper > MOST_EPSILON else Severity.NONE
 
@@ -174,5 +174,5 @@ def spelled(value: float) -> str:
     return f"{value:.2e}".replace("e+0", "e").replace("e+", "e") if value >= 1e6 else number(value)
 
 
-def _lowered(text: str) -> str:
+def _lower_first(text: str) -> str:
     return text[:1].lower() + text[1:]

@@ -62,7 +62,7 @@ def _combine(
     noise_tests: Sequence[NoiseResult],
     population: str,
 ) -> PrivacyBound:
-    checks = [c for c in bound_checks if _concerns(c, budget)]
+    checks = [c for c in bound_checks if _is_about(c, budget)]
     tests = [t for t in noise_tests if t.kind in budget.kinds]
     against = list(_list_failures(budget, verified, checks, tests))
     missing = list(_list_missing(budget, checks))
@@ -71,7 +71,7 @@ def _combine(
     if missing:
         status, reasons = Status.NONE, [*missing, *against]
     elif against:
-        status, reasons = Status.REFUTED, _contradict(budget, against)
+        status, reasons = Status.REFUTED, _list_contradictions(budget, against)
     elif doubts:
         status, reasons = Status.DECLARED, doubts
     holds = status in (Status.VERIFIED, Status.DECLARED)
@@ -94,7 +94,7 @@ def _combine(
     )
 
 
-def _concerns(check: BoundCheck, budget: Budget) -> bool:
+def _is_about(check: BoundCheck, budget: Budget) -> bool:
     """A record is a part of what its client sent: what refutes noise for clients refutes it for records."""
     within = check.unit == "client" and check.status is Status.REFUTED
     return check.observer == budget.observer and (check.unit == budget.unit or within)
@@ -104,7 +104,7 @@ def _list_missing(budget: Budget, checks: Sequence[BoundCheck]) -> Iterator[Reas
     """Why there is no epsilon."""
     for c in checks:
         if c.status is Status.NONE and math.isfinite(budget.epsilon_upper):
-            yield _cite(c)
+            yield _make_reason(c)
     if math.isfinite(budget.epsilon_upper):
         return
     for kind in budget.spoiled_by:
@@ -120,7 +120,7 @@ def _list_failures(
     budget: Budget, verified: Verified, checks: Sequence[BoundCheck], tests: Sequence[NoiseResult]
 ) -> Iterator[Reason]:
     """Whatever speaks against it; the replay first, which names a place and a pair."""
-    yield from (_cite(c) for c in checks if c.status is Status.REFUTED)
+    yield from (_make_reason(c) for c in checks if c.status is Status.REFUTED)
     for t in tests:
         if t.passed is False:
             yield Reason(source="noise test", sentence=f"{t.name} of {t.kind} failed: {t.text}", place=t.kind)
@@ -134,7 +134,7 @@ def _list_doubts(
     budget: Budget, verified: Verified, checks: Sequence[BoundCheck], tests: Sequence[NoiseResult]
 ) -> Iterator[Reason]:
     """What nobody could check."""
-    yield from (_cite(c) for c in checks if c.status is Status.DECLARED)
+    yield from (_make_reason(c) for c in checks if c.status is Status.DECLARED)
     if verified.declared:
         yield Reason(source="verifier", sentence=UNVERIFIED)
     for what in budget.assumed:
@@ -152,14 +152,14 @@ def _list_doubts(
             yield Reason(source="noise test", sentence=f"the noise on {kind} was not tested", place=kind)
 
 
-def _contradict(budget: Budget, against: Sequence[Reason]) -> list[Reason]:
+def _list_contradictions(budget: Budget, against: Sequence[Reason]) -> list[Reason]:
     """The reasons of a refuted bound; the first says what was declared, and nothing else does."""
     first, *others = against
     sentence = f"{number(budget.epsilon_upper)} was declared, refuted: {first.sentence}"
     return [first.model_copy(update={"sentence": sentence}), *others]
 
 
-def _cite(check: BoundCheck) -> Reason:
+def _make_reason(check: BoundCheck) -> Reason:
     return Reason(
         source="replay",
         sentence=check.reason,

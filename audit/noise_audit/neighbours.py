@@ -34,7 +34,7 @@ def easy_data(rows: Mapping[int, Index]) -> Neighbour:
         own = np.concatenate(list(rows.values()))
         return _with_rows(data, own, np.zeros_like(data.train.x[own]), np.zeros_like(data.train.y[own]))
 
-    return Neighbour(f"all examples of {_clients(rows)} black, of one class", frozenset(rows), data=change)
+    return Neighbour(f"all examples of {_name_clients(rows)} black, of one class", frozenset(rows), data=change)
 
 
 def hard_data(rows: Mapping[int, Index], streams: Streams) -> Neighbour:
@@ -46,7 +46,7 @@ def hard_data(rows: Mapping[int, Index], streams: Streams) -> Neighbour:
         drawn = rng.random(x.shape) if x.dtype.kind == "f" else rng.permutation(x.reshape(-1)).reshape(x.shape)
         return _with_rows(data, own, drawn.astype(x.dtype), rng.integers(0, len(data.classes), len(own)))
 
-    return Neighbour(f"all examples of {_clients(rows)} noise, of any class", frozenset(rows), data=change)
+    return Neighbour(f"all examples of {_name_clients(rows)} noise, of any class", frozenset(rows), data=change)
 
 
 def few_examples(client: int) -> Neighbour:
@@ -76,14 +76,14 @@ def fewer_examples(rows: Mapping[int, Index], labels: Index, left_out: Mapping[i
         gone[client] = set(order[: left_out[client]])
 
     counts = ", ".join(str(n) for n in left_out.values())
-    return _without_rows(f"{_clients(rows)} without {counts} examples", gone)
+    return _drop_rows(f"{_name_clients(rows)} without {counts} examples", gone)
 
 
 def without_record(record: Sequence[tuple[int, int]]) -> Neighbour:
     """One record less with everybody who holds it: `record` are pairs of client and row of the training set."""
     held = {client: {row for c, row in record if c == client} for client, _ in record}
 
-    return _without_rows(f"one record less, held by {_clients(held)}", held)
+    return _drop_rows(f"one record less, held by {_name_clients(held)}", held)
 
 
 def bright_record(record: Sequence[tuple[int, int]]) -> Neighbour:
@@ -95,7 +95,7 @@ def bright_record(record: Sequence[tuple[int, int]]) -> Neighbour:
         return _with_rows(data, rows, (1 + x) * BRIGHT if x.dtype.kind == "f" else x, data.train.y[rows])
 
     held = {client for client, _ in record}
-    return Neighbour(f"one record of extreme values, held by {_clients(held)}", frozenset(held), data=change)
+    return Neighbour(f"one record of extreme values, held by {_name_clients(held)}", frozenset(held), data=change)
 
 
 def other_class(record: Sequence[tuple[int, int]]) -> Neighbour:
@@ -108,10 +108,12 @@ def other_class(record: Sequence[tuple[int, int]]) -> Neighbour:
         return _with_rows(data, rows, (1 + x) * -BRIGHT if x.dtype.kind == "f" else x, y)
 
     held = {client for client, _ in record}
-    return Neighbour(f"one record replaced by another, held by {_clients(held)}", frozenset(held), data=change)
+    return Neighbour(
+        f"one record replaced by another, held by {_name_clients(held)}", frozenset(held), data=change
+    )
 
 
-def _without_rows(name: str, gone: Mapping[int, Collection[int]]) -> Neighbour:
+def _drop_rows(name: str, gone: Mapping[int, Collection[int]]) -> Neighbour:
     """`gone`: client -> rows of the training set that it no longer holds."""
 
     def change(parts: list[Index]) -> list[Index]:
@@ -126,7 +128,7 @@ def _with_rows(data: Data, rows: Index, x: np.ndarray, y: np.ndarray) -> Data:
     return replace(data, train=Arrays(x=images, y=labels, owner=data.train.owner))
 
 
-def _clients(numbers: Collection[int]) -> str:
+def _name_clients(numbers: Collection[int]) -> str:
     listed = sorted(numbers)
     if len(listed) > FEW:
         return f"{len(listed)} clients"

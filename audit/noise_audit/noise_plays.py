@@ -56,7 +56,7 @@ class NoiseListener(Listener):
             self._model = message.get(Kind.GLOBAL_MODEL, self._model)
         if channel == Channel.UPLINK:
             for kind, payload in carried.items():
-                line = self._credited(round, kind, sender)
+                line = self._find_credited(round, kind, sender)
                 if line is not None and kind in self._sent:
                     self._keep(line, self._sent[kind], payload)
         return carried

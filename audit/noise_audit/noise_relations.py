@@ -100,11 +100,11 @@ def relate_senders(stacks: Sequence[Stack]) -> Measured:
             there = np.zeros((span, len(busiest)))
             series[times, seats] = scores[kept, :columns]
             there[times, seats] = 1
-            _relate_series(series, there, largest)
+            _correlate_series(series, there, largest)
     return largest.summarise("of two senders, any number of rounds apart,")
 
 
-def _relate_series(series: Floats, there: Floats, largest: Largest) -> None:
+def _correlate_series(series: Floats, there: Floats, largest: Largest) -> None:
     """Correlations of series [T, K, n] with each other at every lag; `there` [T, K] marks their values."""
     span, many, numbers = series.shape
     size = 2 * span
@@ -156,11 +156,11 @@ def relate_kinds(stacks: Sequence[Stack]) -> Measured:
         rows = np.array(pairs[: max(1, MOST_NUMBERS // (one.units.shape[1] + other.units.shape[1]))])
         for name in ("signed", "sized"):
             a, b = getattr(one, name)[rows[:, 0]], getattr(other, name)[rows[:, 1]]
-            _relate_shifted(a, b, largest)
+            _correlate_shifted(a, b, largest)
     return largest.summarise("of two kinds, at any shift,")
 
 
-def _relate_shifted(a: Floats, b: Floats, largest: Largest) -> None:
+def _correlate_shifted(a: Floats, b: Floats, largest: Largest) -> None:
     """Correlations of [messages, m] with [messages, n] at every shift."""
     size = a.shape[1] + b.shape[1]
 
@@ -215,10 +215,10 @@ def sum_up(stacks: Sequence[Stack]) -> Measured:
             several = counts > 1
             if several.any():
                 total = float((sums[several] ** 2 / counts[several, None]).sum())
-                chances.append((_two_sided(total, int(several.sum()) * scores.shape[1]), name))
+                chances.append((_compute_two_sided(total, int(several.sum()) * scores.shape[1]), name))
         if scores.shape[1] > 1:
             total = float((scores.sum(1) ** 2).sum()) / scores.shape[1]
-            chances.append((_two_sided(total, len(scores)), "the numbers of a message"))
+            chances.append((_compute_two_sided(total, len(scores)), "the numbers of a message"))
     if not chances:
         return None
     chance, where = min(chances)
@@ -229,7 +229,7 @@ def sum_up(stacks: Sequence[Stack]) -> Measured:
     )
 
 
-def _two_sided(total: float, degrees: int) -> float:
+def _compute_two_sided(total: float, degrees: int) -> float:
     from scipy.stats import chi2
 
     return min(1.0, 2 * float(min(chi2.cdf(total, degrees), chi2.sf(total, degrees))))

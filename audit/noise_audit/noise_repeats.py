@@ -108,10 +108,10 @@ def _mark(stacks: Sequence[Stack], numbers: int) -> list[Marks]:
     if not stacks[0].is_fine:
         whole = _quantise_whole(stacks[0])
         _, counts = np.unique(whole, return_counts=True)
-        length = _stretch_length(numbers, float(((counts / counts.sum()) ** 2).sum()))
+        length = _choose_stretch_length(numbers, float(((counts / counts.sum()) ** 2).sum()))
         return [_mark_series(whole, stacks[0], length, _keep)]
     step = max(STEP, BLURS * max(s.grain for s in stacks))
-    length = _stretch_length(numbers, step / np.sqrt(np.pi))
+    length = _choose_stretch_length(numbers, step / np.sqrt(np.pi))
     units = [_raise_small(s.units) for s in stacks]
     steps = [np.minimum(np.abs(x) / step, 2.0**40).astype(np.int64) for x in units]
     ratios = [_quantise_ratios(x, step) for x in units]
@@ -128,7 +128,7 @@ def _raise_small(units: Floats) -> Floats:
     return np.asarray(units / np.where((spread < 0.5) & (spread > 0), spread, 1.0))
 
 
-def _stretch_length(numbers: int, alike: float) -> int:
+def _choose_stretch_length(numbers: int, alike: float) -> int:
     """So many numbers that chance repeats `STRAY` stretches of them; two are equal with chance `alike`."""
     if not 0 < alike < 1:
         return LONGEST + 1
@@ -196,7 +196,7 @@ def count_values(stacks: Sequence[Stack]) -> Measured:
         return None
     views: list[tuple[str, list[Floats]]] = [
         ("values", [np.abs(s.units).ravel() for s in fine]),
-        ("values over the length of their message", [_over_length(s.units) for s in fine]),
+        ("values over the length of their message", [_divide_by_length(s.units) for s in fine]),
         ("ratios of neighbours", [_log_ratios(s.units) for s in fine]),
     ]
     grain = max(s.grain for s in fine)
@@ -224,7 +224,7 @@ def _count_pairs(values: Floats, width: float) -> tuple[float, int, float]:
     return float(stats.binom.sf(found - 1, wide, 1 / CELLS)), found, wide / CELLS
 
 
-def _over_length(units: Floats) -> Floats:
+def _divide_by_length(units: Floats) -> Floats:
     if units.shape[1] < 4 * EXTREMES:
         return np.zeros(0)
     lengths = np.sqrt((units**2).mean(1, keepdims=True))
@@ -309,7 +309,7 @@ def find_seeds(rows: Sequence[Row], bits: int = SEED_BITS) -> Measured:
     large = [s for row in rows for s in row.samples if s.values.size >= 32 and s.line.mechanism == "gaussian"]
     if not large:
         return None
-    ordered, order = _first_angles(bits)
+    ordered, order = _draw_first_angles(bits)
     found = 0
     for sample in large:
         angle = (
@@ -326,7 +326,7 @@ def find_seeds(rows: Sequence[Row], bits: int = SEED_BITS) -> Measured:
 
 
 @lru_cache(maxsize=1)
-def _first_angles(bits: int) -> tuple[Floats, Steps]:
+def _draw_first_angles(bits: int) -> tuple[Floats, Steps]:
     """Angles of the first and the ninth number of torch.randn, of 32 or more, in order, and their seeds."""
     kept = {}
     state = np.arange(2**bits, dtype=np.uint32)

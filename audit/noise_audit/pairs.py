@@ -77,15 +77,15 @@ class Pairs:
         lines = [r for r in self.lines if r.unit == "client"]
         clips = probes.find_clips(lines, central)
         replaced = any(r.adjacency == "replace_one" for r in lines)
-        yield from self._central(clips, replaced) if central else self._local(clips, replaced)
-        yield from self._data()
+        yield from self._pair_central(clips, replaced) if central else self._pair_local(clips, replaced)
+        yield from self._pair_data()
         if any(r.shared for r in lines):
             name = "single uploads changed so that their sum stays"
             yield Pair(name, Side(), Side(probe=probes.Masks()), allow_client)
 
     def of_record(self) -> Iterator[Pair]:
         replaced = any(r.adjacency == "replace_one" for r in self.lines)
-        for record in self._records():
+        for record in self._choose_records():
             bright, without = neighbours.bright_record(record), neighbours.without_record(record)
             held = frozenset(client for client, _ in record)
             yield Pair(without.name, Side(), Side(without), allow_removed_record, held)
@@ -94,7 +94,7 @@ class Pairs:
                 other = neighbours.other_class(record)
                 yield Pair(other.name, Side(bright), Side(other), allow_replaced_record, held)
         if any(r.unit == "record" and r.coin != EACH for r in self.lines):
-            yield from self._counts()
+            yield from self._pair_counts()
         for row in self.parts[self.target].tolist()[:SPARE]:  # of others the coins may leave out all steps
             record = [(self.target, row)]
             bright, without = neighbours.bright_record(record), neighbours.without_record(record)
@@ -102,7 +102,7 @@ class Pairs:
             name = f"{bright.name}, or not"
             yield Pair(name, Side(bright), Side(without), allow_removed_record, held, spare=True)
 
-    def _counts(self) -> Iterator[Pair]:
+    def _pair_counts(self) -> Iterator[Pair]:
         """One example less of each client, from several numbers of them: counts that are rounded jump somewhere.
 
         A release of one client depends on its own examples, so that all clients are tried at once.
@@ -116,43 +116,48 @@ class Pairs:
             )
             yield Pair(second.name, Side(first), Side(second), allow_examples, second.touched, True)
 
-    def _local(self, clips: Mapping[Kind, float], replaced: bool) -> Iterator[Pair]:
+    def _pair_local(self, clips: Mapping[Kind, float], replaced: bool) -> Iterator[Pair]:
         """Every client's upload is a release of its own: all of them are tried at once."""
-        nothing = self._everybody(clips, probes.NOTHING)
+        nothing = self._play_everybody(clips, probes.NOTHING)
         for direction in DIRECTIONS:
             far = probes.Sent((probes.FAR,), direction)
-            first = self._everybody(clips, far)
-            second = self._everybody(clips, far.opposite()) if replaced else nothing
+            first = self._play_everybody(clips, far)
+            second = self._play_everybody(clips, far.opposite()) if replaced else nothing
             yield Pair(f"messages far beyond the clip, {direction.__doc__}", first, second, allow_client)
         count = max(1, len(self.members))
         for start in range(0, len(probes.NEAR), count * self.rounds):
-            near = {k: self._norms(start + order, count) for order, k in enumerate(self.members)}
+            near = {k: self._choose_norms(start + order, count) for order, k in enumerate(self.members)}
             yield Pair("messages near the clip", Side(probe=probes.Messages(clips, near)), nothing, allow_client)
 
-    def _everybody(self, clips: Mapping[Kind, float], sent: probes.Sent) -> Side:
+    def _play_everybody(self, clips: Mapping[Kind, float], sent: probes.Sent) -> Side:
         return Side(probe=probes.Messages(clips, dict.fromkeys(self.members, sent)))
 
-    def _norms(self, start: int, step: int) -> probes.Sent:
+    def _choose_norms(self, start: int, step: int) -> probes.Sent:
         """Norms near the clip, another one in every round."""
         places = (start + t * step for t in range(self.rounds))
         return probes.Sent(tuple(probes.NEAR[p % len(probes.NEAR)] for p in places), probes.alternating)
 
-    def _central(self, clips: Mapping[Kind, float], replaced: bool) -> Iterator[Pair]:
+    def _pair_central(self, clips: Mapping[Kind, float], replaced: bool) -> Iterator[Pair]:
         """The noise is on the mean: one client is tried, in cohorts of one, of half and of all clients."""
         whole = dict.fromkeys((self.target, self.members[-1]))  # the last one may count otherwise
         for target in whole:
-            yield from self._central_of(target, clips, replaced)
+            yield from self._pair_central_cohorts(target, clips, replaced)
         step = -(-len(self.members) // SINGLE)
         for target in self.members[::step]:  # a rule may trust any of them more than others
             if target not in whole:
-                two = ("with one other client", probes.Sent((probes.FAR,)), None, _always((self.target, target)))
-                yield self._central_pair(target, clips, replaced, two)
+                two = (
+                    "with one other client",
+                    probes.Sent((probes.FAR,)),
+                    None,
+                    _make_constant_cohort((self.target, target)),
+                )
+                yield self._make_central_pair(target, clips, replaced, two)
 
-    def _central_of(self, target: int, clips: Mapping[Kind, float], replaced: bool) -> Iterator[Pair]:
+    def _pair_central_cohorts(self, target: int, clips: Mapping[Kind, float], replaced: bool) -> Iterator[Pair]:
         step = -(-len(self.members) // CROWD)
         crowd = sorted({target, *self.members[::step]})
         half = sorted({target, *crowd[: len(crowd) // 2]})
-        alone, some, everybody = (_always(clients) for clients in ([target], half, crowd))
+        alone, some, everybody = (_make_constant_cohort(clients) for clients in ([target], half, crowd))
         far, clipped = (probes.FAR,), probes.Sent((1.0,))
         tried: list[Tried] = [
             ("alone", probes.Sent(far), None, alone),
@@ -164,20 +169,20 @@ class Pairs:
             ("with half of the others at the clip along it", probes.Sent(far), clipped, some),
         ]
         for start in range(0, GRID, self.rounds):
-            tried.append(("alone and near the clip", self._norms(4 * start, 4), None, alone))
+            tried.append(("alone and near the clip", self._choose_norms(4 * start, 4), None, alone))
         for one in tried:
-            yield self._central_pair(target, clips, replaced, one)
+            yield self._make_central_pair(target, clips, replaced, one)
 
-    def _central_pair(self, target: int, clips: Mapping[Kind, float], replaced: bool, tried: Tried) -> Pair:
+    def _make_central_pair(self, target: int, clips: Mapping[Kind, float], replaced: bool, tried: Tried) -> Pair:
         """One client's message against none, or against its opposite."""
         name, sent, others, cohort = tried
         first = Side(probe=probes.Messages(clips, {target: sent}, others, cohort))
-        second = Side(probe=probes.Messages(clips, {}, others, _without(target, cohort)), absent=target)
+        second = Side(probe=probes.Messages(clips, {}, others, _drop_client(target, cohort)), absent=target)
         if replaced:
             second = Side(probe=probes.Messages(clips, {target: sent.opposite()}, others, cohort))
         return Pair(f"a message of client {target}, {name}", first, second, allow_client)
 
-    def _data(self) -> Iterator[Pair]:
+    def _pair_data(self) -> Iterator[Pair]:
         """Other data of clients that stay: a replacement of each, whatever the adjacency.
 
         All clients' data are changed one after the other, that is, at once: what nobody declared and all of them
@@ -201,7 +206,7 @@ class Pairs:
         name = f"loss and time of client {k} rising tenfold a round, or falling"
         yield Pair(name, falling, rising, allow_replaced_client, frozenset({k}), True)
 
-    def _records(self) -> list[list[tuple[int, int]]]:
+    def _choose_records(self) -> list[list[tuple[int, int]]]:
         """Holders and rows of a few records: of what most clients hold, and of the client heard most."""
         members = set(self.members)
         records = [
@@ -246,9 +251,9 @@ def allow_replaced_record(line: Release) -> float:
     return 1.0 if line.adjacency == "replace_one" else 2.0
 
 
-def _always(clients: Sequence[int]) -> Cohort:
+def _make_constant_cohort(clients: Sequence[int]) -> Cohort:
     return lambda _, __: clients
 
 
-def _without(target: int, cohort: Cohort) -> Cohort:
+def _drop_client(target: int, cohort: Cohort) -> Cohort:
     return lambda round, answering: [k for k in cohort(round, answering) if k != target]

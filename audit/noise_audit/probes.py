@@ -57,7 +57,7 @@ def constant(round: int, arrays: Payload) -> Payload:
 
 def alternating(round: int, arrays: Payload) -> Payload:
     """signs changing from number to number"""
-    return {name: _signs(value, round) for name, value in arrays.items()}
+    return {name: _draw_signs(value, round) for name, value in arrays.items()}
 
 
 def one_array(round: int, arrays: Payload) -> Payload:
@@ -102,11 +102,13 @@ class Messages(Probe):
         if sent is None:
             return message
         return {
-            kind: self._replaced(kind, payload, reference, sent, round) if kind in self.clips else payload
+            kind: self._replace_payload(kind, payload, reference, sent, round) if kind in self.clips else payload
             for kind, payload in message.items()
         }
 
-    def _replaced(self, kind: Kind, payload: Payload, reference: Message, sent: Sent, round: int) -> Payload:
+    def _replace_payload(
+        self, kind: Kind, payload: Payload, reference: Message, sent: Sent, round: int
+    ) -> Payload:
         reach = sent.reach[round % len(sent.reach)]
         changed = dict(payload)
         if kind.counted:
@@ -166,6 +168,6 @@ def find_clips(lines: Sequence[Release], central: bool) -> dict[Kind, float]:
     return clips
 
 
-def _signs(value: torch.Tensor, round: int) -> torch.Tensor:
+def _draw_signs(value: torch.Tensor, round: int) -> torch.Tensor:
     places = torch.arange(value.numel()) + round
     return (1.0 - 2.0 * (places % 2)).to(value.dtype).view(value.shape)

@@ -109,19 +109,19 @@ def find_misstated(world: World) -> Event | None:
     """
     entered: dict[tuple[int, str, str], Counter[tuple[object, ...]]] = defaultdict(Counter)
     for line in world.lines:
-        entered[line.round, line.sender, line.source][_law(line)] += line.count
+        entered[line.round, line.sender, line.source][_read_law(line)] += line.count
     for event in iterate_noise(world):
         drawn = event.line
         known = entered.get((drawn.round, drawn.sender, drawn.source)) if drawn is not None else None
         if drawn is None or known is None:
             continue
-        known[_law(drawn)] -= 1
-        if known[_law(drawn)] < 0:
+        known[_read_law(drawn)] -= 1
+        if known[_read_law(drawn)] < 0:
             return event
     return None
 
 
-def _law(line: Release) -> tuple[object, ...]:
+def _read_law(line: Release) -> tuple[object, ...]:
     """What of a line decides about noise and what it hides."""
     return line.mechanism, line.noise_std, line.sensitivity, line.unit, line.adjacency, line.aggregated
 

@@ -111,7 +111,7 @@ class Listener(Tap):
         if self.first is not None:
             expected = self.first.answering.get(round, answering)
             if answering != expected:
-                self._differ(Key("draw", round, str(SERVER), "participation"), "other clients take part")
+                self._note_difference(Key("draw", round, str(SERVER), "participation"), "other clients take part")
             answering = expected
         self.world.answering.setdefault(round, answering)
         return self.probe.cohort(round, answering)
@@ -127,17 +127,17 @@ class Listener(Tap):
         self._entered.setdefault((line.round, line.kind, line.sender), []).append(line)
 
     def add_noise(self, line: Release, clean: Payload, add: AddNoise) -> Payload:
-        key = self._key("noise", line.round, line.sender, f"{line.source} {line.kind}")
-        if not self._sees(line.observers):
+        key = self._make_key("noise", line.round, line.sender, f"{line.source} {line.kind}")
+        if not self._is_seen(line.observers):
             return add(clean)
         self._tapped.add((line.round, line.sender, line.source))
         before = copy_payload(clean)  # whoever adds noise may do so in place
         noised = add(clean)
-        other = self._meet(key, before, noised, line)
+        other = self._match_event(key, before, noised, line)
         if other is None:
             return noised
         if other.line != line:
-            self._differ(key, "the ledger's line depends on the data", stop=True)
+            self._note_difference(key, "the ledger's line depends on the data", stop=True)
         self._compare_shapes(key, other.payload, before)
         self._measure(key, other.payload, before, line)
         self._compare_noise(other, before, noised, line)
@@ -146,10 +146,10 @@ class Listener(Tap):
 
     def average(self, round: int, model: Payload, lines: Sequence[Release]) -> Payload:
         line = next((r for r in lines if r.mechanism in CALCULATED), None)
-        if line is None or not self._sees(line.observers):
+        if line is None or not self._is_seen(line.observers):
             return model
-        key = self._key("average", round, str(SERVER), line.kind)
-        other = self._meet(key, model, line=line)
+        key = self._make_key("average", round, str(SERVER), line.kind)
+        other = self._match_event(key, model, line=line)
         if other is None:
             return model
         self._compare_shapes(key, other.payload, model)
@@ -162,15 +162,17 @@ class Listener(Tap):
     def carry(
         self, round: int, channel: Channel, sender: Party, seen_by: tuple[str, ...], message: Message
     ) -> Message:
-        if not self._sees(seen_by):
+        if not self._is_seen(seen_by):
             return {kind: self._carry_unseen(round, sender, kind, payload) for kind, payload in message.items()}
         party = str(sender) if channel != Channel.DOWNLINK else f"{sender} to {', '.join(seen_by)}"
         carried: Message = {}
-        whole, kinds = self._key(channel.value, round, party, "message"), list(message)
-        other = self._meet(whole, {str(kind): torch.empty(0) for kind in kinds})
+        whole, kinds = self._make_key(channel.value, round, party, "message"), list(message)
+        other = self._match_event(whole, {str(kind): torch.empty(0) for kind in kinds})
         if other is not None and list(other.payload) != [str(kind) for kind in kinds]:
-            text = f"sent {_listed(kinds)} where it sent {_listed(other.payload)} on the neighbouring data"
-            self._differ(whole, text, stop=True)
+            text = (
+                f"sent {_join_names(kinds)} where it sent {_join_names(other.payload)} on the neighbouring data"
+            )
+            self._note_difference(whole, text, stop=True)
         for kind, payload in message.items():
             carried[kind] = self._carry_kind(round, channel, sender, party, kind, payload)
         return carried
@@ -179,34 +181,34 @@ class Listener(Tap):
         """To be called when the play is over: what the first world showed and this one did not."""
         missing = next(self._expected, None)
         if missing is not None:
-            self._differ(missing, "missing on the neighbouring data")
+            self._note_difference(missing, "missing on the neighbouring data")
 
     def repeat(self, keys: Sequence[Key], world: World) -> None:
         """Events of work that is not done again, because `world` has them."""
         for key in keys:
-            self._key(key.place, key.round, key.party, key.name)
+            self._make_key(key.place, key.round, key.party, key.name)
             event = world.events[key]
             if event.line is not None:
                 self._tapped.add((event.line.round, event.line.sender, event.line.source))
             if self.first is None:
                 self.world.events[key] = event
             elif next(self._expected, None) != key:
-                self._differ(key, "comes in another order", stop=True)
+                self._note_difference(key, "comes in another order", stop=True)
 
     # What it does with it -----------------------------------------------------------------------
 
-    def _sees(self, observers: Collection[str]) -> bool:
+    def _is_seen(self, observers: Collection[str]) -> bool:
         return is_visible(observers, SEES[self.observer])
 
     def _carry_kind(
         self, round: int, channel: Channel, sender: Party, party: str, kind: Kind, payload: Payload
     ) -> Payload:
-        key = self._key(channel.value, round, party, str(kind))
-        other = self._meet(key, payload)
+        key = self._make_key(channel.value, round, party, str(kind))
+        other = self._match_event(key, payload)
         if other is None:
             return payload
         self._compare_shapes(key, other.payload, payload)
-        line = self._credited(round, kind, sender)
+        line = self._find_credited(round, kind, sender)
         if line is None:
             self._compare_values(key, other.payload, payload)
         else:
@@ -215,23 +217,23 @@ class Listener(Tap):
 
     def _carry_unseen(self, round: int, sender: Party, kind: Kind, payload: Payload) -> Payload:
         """What an observer does not read itself, but whose noised values later messages tell."""
-        line = self._credited(round, kind, sender)
-        if line is None or not self._sees(line.observers):
+        line = self._find_credited(round, kind, sender)
+        if line is None or not self._is_seen(line.observers):
             return payload
         return self._carry_kind(round, Channel.UPLINK, sender, str(sender), kind, payload)
 
-    def _credited(self, round: int, kind: Kind, sender: Party) -> Release | None:
+    def _find_credited(self, round: int, kind: Kind, sender: Party) -> Release | None:
         """The line of noise that was added elsewhere than at a release point; None where there is none."""
         lines = self._entered.get((round, str(kind), str(sender)), ())
         noised = (r for r in lines if r.mechanism in CALCULATED and r.sensitivity and r.count)
         return next((r for r in noised if (round, r.sender, r.source) not in self._tapped), None)
 
-    def _key(self, place: str, round: int, party: str, name: str) -> Key:
+    def _make_key(self, place: str, round: int, party: str, name: str) -> Key:
         count = self._counts.get((place, round, party, name), 0)
         self._counts[place, round, party, name] = count + 1
         return Key(place, round, party, name, count)
 
-    def _meet(
+    def _match_event(
         self, key: Key, payload: Payload, noised: Payload | None = None, line: Release | None = None
     ) -> Event | None:
         """The same event of the first world, which comes next there; of the first world itself, written down."""
@@ -241,32 +243,34 @@ class Listener(Tap):
             return None
         expected = next(self._expected, None)
         if expected != key:
-            self._differ(key, f"comes where there was {expected or 'nothing more'}", stop=True)
+            self._note_difference(key, f"comes where there was {expected or 'nothing more'}", stop=True)
         return self.first.events[key]
 
     def _mask(self, key: Key, share: Payload) -> Payload:
         alike = self._shares[key._replace(party="")]
         return self.probe.mask(share, alike[key.party], len(alike))
 
-    def _differ(self, key: Key, text: str, stop: bool = False) -> None:
+    def _note_difference(self, key: Key, text: str, stop: bool = False) -> None:
         self.differences.append(Difference(key, text))
         if stop:
             raise Diverged
 
     def _compare_shapes(self, key: Key, first: Payload, second: Payload) -> None:
         if list(first) != list(second):
-            self._differ(key, f"holds {_listed(second)} where it held {_listed(first)}", stop=True)
+            self._note_difference(
+                key, f"holds {_join_names(second)} where it held {_join_names(first)}", stop=True
+            )
         for name, value in first.items():
             if (value.shape, value.dtype) != (second[name].shape, second[name].dtype):
-                text = f"{name} is {_shape(second[name])} where it was {_shape(value)}"
-                self._differ(key, text, stop=True)
-        if _layout(first) != _layout(second):
-            self._differ(key, "is sent in another number of bytes, or of other places", stop=True)
+                text = f"{name} is {_describe_shape(second[name])} where it was {_describe_shape(value)}"
+                self._note_difference(key, text, stop=True)
+        if _describe_layout(first) != _describe_layout(second):
+            self._note_difference(key, "is sent in another number of bytes, or of other places", stop=True)
 
     def _compare_values(self, key: Key, first: Payload, second: Payload) -> None:
         for name, value in first.items():
             if not self._is_equal(value, second[name]):
-                self._differ(key, f"{name} differs, and no line of the ledger allows it", stop=True)
+                self._note_difference(key, f"{name} differs, and no line of the ledger allows it", stop=True)
 
     def _is_equal(self, first: Tensor, second: Tensor) -> bool:
         if not self.probe.rounding or not first.is_floating_point():
@@ -282,11 +286,11 @@ class Listener(Tap):
         declared = (line.sensitivity or 0.0) * self.factor(line)
         ratio = distance / declared if declared else float("inf") if distance else 0.0
         self.ratios[key] = max(ratio, self.ratios.get(key, 0.0))
-        if distance > declared * (1 + RELATIVE) + self._rounding(moving, second, line):
+        if distance > declared * (1 + RELATIVE) + self._bound_rounding(moving, second, line):
             text = f"moved by {distance:.4g} where the ledger declares {declared:.4g}"
             self.differences.append(Difference(key, text, ratio))
 
-    def _rounding(self, first: Payload, second: Payload, line: Release) -> float:
+    def _bound_rounding(self, first: Payload, second: Payload, line: Release) -> float:
         """How far two payloads may be apart because numbers are rounded."""
         count = sum(v.numel() for v in first.values())
         size = max((float(v.abs().max()) for p in (first, second) for v in p.values() if v.numel()), default=0.0)
@@ -303,7 +307,7 @@ class Listener(Tap):
             size = max(float(v.abs().max()) for v in (clean[name], before, noised[name], value))
             rounding = 2 * line.resolution + 4 * SPACING * size + ABSOLUTE * line.noise_std
             if float((moved - expected).abs().max()) > rounding:
-                self._differ(first.key, f"the noise on {name} depends on the data", stop=True)
+                self._note_difference(first.key, f"the noise on {name} depends on the data", stop=True)
 
 
 def measure_distance(first: Payload, second: Payload, order: int) -> float:
@@ -317,18 +321,18 @@ def copy_payload(payload: Payload) -> Payload:
     return Coded(arrays, payload.size, payload.masks) if isinstance(payload, Coded) else arrays
 
 
-def _layout(payload: Payload) -> tuple[Any, ...]:
+def _describe_layout(payload: Payload) -> tuple[Any, ...]:
     """What of a payload is seen besides its arrays."""
     if not isinstance(payload, Coded):
         return ()
     return payload.size, {name: mask.tolist() for name, mask in payload.masks.items()}
 
 
-def _shape(value: Tensor) -> str:
+def _describe_shape(value: Tensor) -> str:
     return f"{str(value.dtype).removeprefix('torch.')} {list(value.shape)}"
 
 
-def _listed(names: Collection[Any]) -> str:
+def _join_names(names: Collection[Any]) -> str:
     return ", ".join(map(str, names)) or "nothing"
 
 

@@ -43,7 +43,7 @@ def certify(
 
     `trials` is how many test images a score is the share of: none of them in any seed is no probability of 0.
     """
-    clean, attacked = bound_score(before, trials), _interval(after)
+    clean, attacked = bound_score(before, trials), _compute_interval(after)
     return Certificate(
         malicious=malicious,
         seeds=len(after),
@@ -57,12 +57,12 @@ def certify(
 
 def bound_score(values: Sequence[float], trials: int) -> float:
     """The upper end of a score's expectation: Student's over seeds, and at least the exact one over images."""
-    over_seeds, total = _interval(values), trials * len(values)
+    over_seeds, total = _compute_interval(values), trials * len(values)
     exact = intervals.clopper_pearson(float(np.sum(values)) * trials, total)[1]
     return max(exact, over_seeds[1] if over_seeds else 0.0)
 
 
-def _interval(values: Sequence[float]) -> tuple[float, float] | None:
+def _compute_interval(values: Sequence[float]) -> tuple[float, float] | None:
     if len(values) < 2:
         return None
     low, high = intervals.t_interval(values)

@@ -155,37 +155,37 @@ class Bench:
         if left < 0:
             return CheckedCounts(reason="clients hold so many examples that playing honest ones takes too long")
         like = claims[0].upload
-        if self._reply(like, self.rows[:1], "memory").memory is not None:
+        if self._train_reply(like, self.rows[:1], "memory").memory is not None:
             return CheckedCounts(
                 reason="clients remember what they did in earlier rounds, and honest ones of the auditor do not"
             )
         rng = self.streams.numpy("claimed_counts")
         mixes = rng.dirichlet(np.full(self.knowledge.classes, SKEW), PROBES)
-        mixes[::2] = self._prior()
+        mixes[::2] = self._compute_prior()
         numbers = np.quantile(np.minimum(sizes, usual), np.linspace(0, 1, PROBES)).round().astype(int)
         probes = [
-            self._played(like, self._drawn(int(n), mix, f"probe {i}"), f"probe {i}")
+            self._play_visit(like, self._draw_rows(int(n), mix, f"probe {i}"), f"probe {i}")
             for i, (n, mix) in enumerate(zip(numbers, mixes, strict=True))
         ]
         if None in probes:
             return CheckedCounts(reason="a protection withholds the update of an honest client")
-        honest = [self._beside(p, f"probe {i}", usual) for i, p in enumerate(probes) if p is not None]
+        honest = [self._check_claim(p, f"probe {i}", usual) for i, p in enumerate(probes) if p is not None]
         trained = [self.changes.measure(p.upload) for p in probes if p is not None]
         blind, even = self._test_copies(like, trained), [e for e in trained if e is not None]
         worst, least = max(h.distance for h in honest), max(0.0, min(h.shown for h in honest))
 
         def judged(claim: Claim, name: str) -> CheckedCount:
-            one, twin = self._beside(claim, name, usual), self._twin(claim, name, usual)
+            one, twin = self._check_claim(claim, name, usual), self._check_twin(claim, name, usual)
             far = one.distance > SAFETY * max(worst, twin.distance)
             little = one.shown < max(0.0, min(least, twin.shown)) / SAFETY
             copied = not blind and is_copy(self.changes.measure(claim.upload), even)
             return one.model_copy(update={"contradicted": far or little or copied, "copied": copied})
 
-        lies = self._lies(like, int(numbers[-1]), mixes[-1])
+        lies = self._make_lies(like, int(numbers[-1]), mixes[-1])
         missed = [name for name, lie in lies.items() if not judged(lie, name).contradicted]
         found = []
         for claim in (c for c in claims if not c.total < FEWEST):
-            left -= each * 2 * self._number(claim, usual)
+            left -= each * 2 * self._choose_number(claim, usual)
             if left < 0:
                 break
             found.append(judged(claim, f"client {claim.upload.sender.index}"))
@@ -212,28 +212,28 @@ class Bench:
             return "what honest clients send looks like noise as well"
         return ""
 
-    def _lies(self, like: Artifact, n: int, mix: Values) -> dict[str, Claim]:
+    def _make_lies(self, like: Artifact, n: int, mix: Values) -> dict[str, Claim]:
         """Claims that are false, of one client of the auditor's."""
-        rows, train = self._drawn(n, mix, "lies"), self.data.train
+        rows, train = self._draw_rows(n, mix, "lies"), self.data.train
         flipped = dataclasses.replace(
             self.data, train=dataclasses.replace(train, y=self.knowledge.classes - 1 - train.y)
         )
-        honest = self._played(like, rows, "lies")
+        honest = self._play_visit(like, rows, "lies")
         assert honest is not None
         lies = {
-            INFLATION: self._played(like, rows, "lies", factor=INFLATED),
-            FLIPPED: self._played(like, rows, "lies", data=flipped),
+            INFLATION: self._play_visit(like, rows, "lies", factor=INFLATED),
+            FLIPPED: self._play_visit(like, rows, "lies", data=flipped),
             FREE_RIDING: dataclasses.replace(honest, head=make_idle(honest.head)),
         }
         return {name: lie for name, lie in lies.items() if lie is not None}
 
-    def _beside(self, claim: Claim, name: str, usual: float) -> CheckedCount:
+    def _check_claim(self, claim: Claim, name: str, usual: float) -> CheckedCount:
         """A claim beside honest clients that hold what it says."""
-        mix, number = self._mix(claim), self._number(claim, usual)
-        rows = [self._drawn(number, mix, "beside", name, j) for j in range(REPLAYS)]
-        played = [self._played(claim.upload, r, "beside", name, j) for j, r in enumerate(rows)]
-        honest = np.mean([self._change(p.head) for p in played if p is not None], axis=0)
-        own, length = self._change(claim.head), float(np.linalg.norm(honest))
+        mix, number = self._choose_mix(claim), self._choose_number(claim, usual)
+        rows = [self._draw_rows(number, mix, "beside", name, j) for j in range(REPLAYS)]
+        played = [self._play_visit(claim.upload, r, "beside", name, j) for j, r in enumerate(rows)]
+        honest = np.mean([self._measure_change(p.head) for p in played if p is not None], axis=0)
+        own, length = self._measure_change(claim.head), float(np.linalg.norm(honest))
         size = float(np.linalg.norm(own))
         client = claim.upload.sender.index
         assert client is not None
@@ -246,28 +246,28 @@ class Bench:
             contradicted=False,
         )
 
-    def _twin(self, claim: Claim, name: str, usual: float) -> CheckedCount:
+    def _check_twin(self, claim: Claim, name: str, usual: float) -> CheckedCount:
         """An honest client that holds what a claim says, held against others like any client."""
-        rows = self._drawn(self._number(claim, usual), self._mix(claim), "twin", name)
-        twin = self._played(claim.upload, rows, "twin", name)
-        return self._beside(claim if twin is None else twin, f"twin of {name}", usual)
+        rows = self._draw_rows(self._choose_number(claim, usual), self._choose_mix(claim), "twin", name)
+        twin = self._play_visit(claim.upload, rows, "twin", name)
+        return self._check_claim(claim if twin is None else twin, f"twin of {name}", usual)
 
-    def _mix(self, claim: Claim) -> Values:
+    def _choose_mix(self, claim: Claim) -> Values:
         """[C] shares as claimed; else as read off the update; else as the auditor has them."""
         mix = self.attack.shares(claim.head, self.knowledge) if claim.mix is None else claim.mix
-        return mix if np.isfinite(mix).all() else self._prior()
+        return mix if np.isfinite(mix).all() else self._compute_prior()
 
-    def _prior(self) -> Values:
+    def _compute_prior(self) -> Values:
         """[C] shares of classes among the auditor's rows."""
         labels = self.data.train.y[self.rows]
         return np.asarray(np.bincount(labels, minlength=self.knowledge.classes) / len(labels))
 
     @staticmethod
-    def _number(claim: Claim, usual: float) -> int:
+    def _choose_number(claim: Claim, usual: float) -> int:
         """Examples that a claim is played with."""
         return round(min(claim.total, LARGEST * usual)) if np.isfinite(claim.total) else round(LARGEST * usual)
 
-    def _drawn(self, n: int, mix: Values, *name: str | int) -> Index:
+    def _draw_rows(self, n: int, mix: Values, *name: str | int) -> Index:
         """n of the auditor's rows with these shares of classes; twice where there are not enough."""
         rng, labels = self.streams.numpy("claimed_counts", "rows", *name), self.data.train.y[self.rows]
         shares = np.where(np.isin(np.arange(len(mix)), labels), mix, 0.0)
@@ -285,11 +285,11 @@ class Bench:
         ]
         return np.concatenate(drawn)
 
-    def _played(
+    def _play_visit(
         self, like: Artifact, rows: Index, *name: str | int, data: Data | None = None, factor: int = 1
     ) -> Claim | None:
         """A visit of `like`'s sender that owns these rows; None where a protection withholds its update."""
-        reply = self._reply(like, rows, *name, data=data)
+        reply = self._train_reply(like, rows, *name, data=data)
         down = received(self.recorded, like)
         assert like.sender.index is not None
         sent = self.lab.sent(like.sender.index, like.round, reply.message, down, like.channel)
@@ -309,7 +309,7 @@ class Bench:
         total, mix = read_count(upload, view, self.knowledge.classes)
         return Claim(upload, head, len(rows) if total is None else total, mix)
 
-    def _reply(self, like: Artifact, rows: Index, *name: str | int, data: Data | None = None) -> Reply:
+    def _train_reply(self, like: Artifact, rows: Index, *name: str | int, data: Data | None = None) -> Reply:
         client = like.sender.index
         assert client is not None
         parts = list(self.lab.holdings.parts)
@@ -318,7 +318,7 @@ class Bench:
         lab = self.lab.holding(parts=parts, streams=streams, data=data or self.data)
         return lab.trained(client, like.round, received(self.recorded, like))
 
-    def _change(self, head: HeadUpdate) -> Values:
+    def _measure_change(self, head: HeadUpdate) -> Values:
         """[P] what an update did to the last layer."""
         names = [n for n in head_names(head.before, self.knowledge) if n]
         return np.concatenate([np.ravel(np.asarray(head.after[n], np.float64) - head.before[n]) for n in names])
@@ -373,7 +373,7 @@ class Contradicted(Subject):
             "source": "robustness",
             "method": "Claimed counts beside labels read off updates",
             "reference": "arXiv:2410.05020 (FRIDA), with labels in the place of membership",
-            "summary": self.checked.reason or self._summary(),
+            "summary": self.checked.reason or self._summarise(),
             "does_not_show": f"{self._unseen}Lies that are smaller than the error of the check, and whether a "
             "client that is named lies or holds examples unlike the auditor's. What names liars is a leak: the "
             "server learns the same of honest clients (label_counts_from_update), and secure aggregation takes "
@@ -389,7 +389,7 @@ class Contradicted(Subject):
         why = self.checked.blind_to_copies
         return f"A free rider that sends the shared model's last change with noise: {why}. " if why else ""
 
-    def _summary(self) -> str:
+    def _summarise(self) -> str:
         c = self.checked
         named = sorted(c.contradicted, key=lambda x: x.shown)
         told = [describe_count(x) for x in named[:MOST_NAMED]]

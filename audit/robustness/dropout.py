@@ -84,7 +84,7 @@ def plan_dropout(config: Config) -> dict[DropoutRun, dict[str, Any]]:
         for changes in each:
             place = DropoutRun(label, seed, **changes)
             availability = {"name": "persistent", "p": place.p, "period": place.s}
-            found[place] = _override(place, availability) | method
+            found[place] = _make_overrides(place, availability) | method
         if absence.leaving:
             place = DropoutRun(label, seed, holders=_find_holders(config, absence.leaving, seed))
             holders_leave = {
@@ -92,11 +92,11 @@ def plan_dropout(config: Config) -> dict[DropoutRun, dict[str, Any]]:
                 "leave": absence.leaving.leave,
                 "back": absence.leaving.back,
             }
-            found[place] = _override(place, {"name": "leaving", "p": 1.0, **holders_leave}) | method
+            found[place] = _make_overrides(place, {"name": "leaving", "p": 1.0, **holders_leave}) | method
     return found
 
 
-def _override(place: DropoutRun, availability: Mapping[str, Any]) -> dict[str, Any]:
+def _make_overrides(place: DropoutRun, availability: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "seed": place.seed,
         "federation.availability": availability,
@@ -284,7 +284,7 @@ class Resilience(Subject):
         beside = " ".join(describe_comparison(b) for b in self.places if b.over_fedavg)
         return {
             "id": f"absence-{self.method}-{self.axis}",
-            "title": f"{self.method}: {loses} where clients are absent{_qualify(verdict, lost)}",
+            "title": f"{self.method}: {loses} where clients are absent{_name_outcome(verdict, lost)}",
             "source": "robustness",
             "method": f"Absence, {AXES[self.axis]}",
             "summary": f"With {_describe_axis(worst)} accuracy is {fmt.percent(worst.accuracy)}, "
@@ -316,7 +316,7 @@ class Forgetting(Subject):
         return {
             "id": f"absence-{r.method}-leaving",
             "title": f"{r.method}: {forgets} class {r.label} when its only holders leave"
-            + _qualify(verdict, forgotten),
+            + _name_outcome(verdict, forgotten),
             "source": "robustness",
             "method": "Absence, holders of a class leave and return",
             "summary": f"The holders of {r.label} ({', '.join(str(len(h)) for h in r.holders)} clients) "
@@ -365,7 +365,7 @@ def _is_loss(d: Difference) -> bool:
     return d.interval is not None and d.interval[0] > 0
 
 
-def _qualify(verdict: Verdict, lost: bool) -> str:
+def _name_outcome(verdict: Verdict, lost: bool) -> str:
     """For a title: something is lost for sure, and the policy's verdict is not about that."""
     if not lost or verdict.outcome is Outcome.DEMONSTRATED:
         return ""

@@ -23,8 +23,8 @@ def plot_breakdown(matrix: Robustness) -> list[Figure]:
             x_label="malicious clients",
             y_label="accuracy, %",
             series=[
-                *(_line(family, cells) for family, cells in _families(matrix, setting).items()),
-                _chance(matrix, setting),
+                *(_draw_line(family, cells) for family, cells in _group_families(matrix, setting).items()),
+                _draw_chance(matrix, setting),
             ],
         )
         for setting in dict.fromkeys(c.setting for c in matrix.cells)
@@ -41,7 +41,7 @@ def plot_moved_prototypes(matrix: Robustness) -> list[Figure]:
             caption="Each arrow is the shared prototype of a class in the last round: from the ring, with nobody "
             "malicious, to the square, with the same seed and the attack. The plane holds "
             f"{100 * moved.kept:.0f} % of the variance of all of them.",
-            alt=f"{moved.title}: {len(moved.classes)} arrows, the longest that of {_farthest(moved)}",
+            alt=f"{moved.title}: {len(moved.classes)} arrows, the longest that of {_describe_farthest(moved)}",
             x_label="first principal component",
             y_label="second",
             series=[
@@ -53,12 +53,12 @@ def plot_moved_prototypes(matrix: Robustness) -> list[Figure]:
     ]
 
 
-def _farthest(moved: MovedPrototypes) -> str:
+def _describe_farthest(moved: MovedPrototypes) -> str:
     far = [math.dist(a, b) for a, b in zip(moved.before, moved.after, strict=True)]
     return moved.classes[far.index(max(far))]
 
 
-def _families(matrix: Robustness, setting: str) -> dict[str, dict[int, MatrixCell]]:
+def _group_families(matrix: Robustness, setting: str) -> dict[str, dict[int, MatrixCell]]:
     """Rule -> malicious -> its strongest attack."""
     found: dict[str, dict[int, MatrixCell]] = defaultdict(dict)
     for cell in matrix.cells:
@@ -69,7 +69,7 @@ def _families(matrix: Robustness, setting: str) -> dict[str, dict[int, MatrixCel
     return found
 
 
-def _line(family: str, cells: dict[int, MatrixCell]) -> Series:
+def _draw_line(family: str, cells: dict[int, MatrixCell]) -> Series:
     first = cells[min(cells)]
     clean, attacked = [b for _, b in first.by_seed], {m: [a for a, _ in cells[m].by_seed] for m in sorted(cells)}
     each = {0: clean, **attacked}
@@ -83,7 +83,7 @@ def _line(family: str, cells: dict[int, MatrixCell]) -> Series:
     )
 
 
-def _chance(matrix: Robustness, setting: str) -> Series:
+def _draw_chance(matrix: Robustness, setting: str) -> Series:
     most = max(c.malicious for c in matrix.cells if c.setting == setting)
     return Series(name="chance", x=[0.0, float(most)], y=[100 * matrix.chance] * 2, blind=True)
 
@@ -101,17 +101,17 @@ def plot_dropout(absence: Absence) -> list[Figure]:
             x_label=AXES[axis],
             y_label="%",
             series=[
-                _over_seeds(c.method, c.x, c.values)
+                _average_seeds(c.method, c.x, c.values)
                 for c in absence.curves
                 if (c.axis, c.measure) == (axis, measure)
             ],
         )
         for axis, measure in pairs
     ]
-    return figures + ([_recall(absence)] if absence.returns else [])
+    return figures + ([_plot_recall(absence)] if absence.returns else [])
 
 
-def _recall(absence: Absence) -> Figure:
+def _plot_recall(absence: Absence) -> Figure:
     first = absence.returns[0]
     return Figure(
         id="absence-leaving",
@@ -131,7 +131,7 @@ def _recall(absence: Absence) -> Figure:
     )
 
 
-def _over_seeds(name: str, x: Sequence[float], values: Sequence[Sequence[float]]) -> Series:
+def _average_seeds(name: str, x: Sequence[float], values: Sequence[Sequence[float]]) -> Series:
     """Means, in percent, with Student's intervals where there are several seeds."""
     ends = [stats.t_interval(v) for v in values] if len(values[0]) > 1 else []
     return Series(

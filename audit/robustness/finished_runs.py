@@ -53,7 +53,7 @@ class FinishedRun:
     @cached_property
     def answers(self) -> Labels:
         """[N] the class given to each test image."""
-        return self._answers(self.case.data.test.x)
+        return self._predict_labels(self.case.data.test.x)
 
     @property
     def right(self) -> NDArray[np.bool_]:
@@ -85,7 +85,7 @@ class FinishedRun:
         of the same size, at the opposite corner."""
         seen = (str(adversary.config.trigger), elsewhere)
         if seen not in self._seen:
-            self._seen[seen] = self._answers(self.images(adversary, elsewhere))
+            self._seen[seen] = self._predict_labels(self.images(adversary, elsewhere))
         return self._seen[seen]
 
     def images(self, adversary: Backdoors, elsewhere: bool = False) -> NDArray[np.float32]:
@@ -166,7 +166,7 @@ class FinishedRun:
         weights: Any = max(kept, key=lambda a: a.round).payload
         return KnownArchitecture(self.case.make_net, self.case.data)(weights)
 
-    def _answers(self, images: NDArray[Any]) -> Labels:
+    def _predict_labels(self, images: NDArray[Any]) -> Labels:
         return np.asarray(self._model.logits(images).argmax(1), dtype=np.int64)
 
 
@@ -209,7 +209,7 @@ def show_moved_prototypes(outcomes: Mapping[Place, FinishedRun]) -> list[MovedPr
     clean = {(p.setting, p.rule.name, p.seed): run for p, run in outcomes.items() if not p.adversary}
     places: dict[tuple[str, str, str], Place] = {}
     for place in outcomes:
-        if place.adversary in ("", *CONTROLS) or place.bisected or not _forges(place):
+        if place.adversary in ("", *CONTROLS) or place.bisected or not _is_forger(place):
             continue
         known = places.setdefault((place.setting, place.rule.name, place.adversary), place)
         if place.malicious > known.malicious:
@@ -253,6 +253,6 @@ def project(before: Points, after: Points) -> tuple[Points, Points, float]:
     return flat[: len(before)], flat[len(before) :], float((sizes[:2] ** 2).sum()) / total if total else 1.0
 
 
-def _forges(place: Place) -> bool:
+def _is_forger(place: Place) -> bool:
     card = catalog.load("adversaries", str(place.changes["adversary"]["name"])).card
     return Kind.LOCAL_PROTOTYPES in card.kinds

@@ -44,7 +44,7 @@ class Record:
 def r1_naive(record: Record) -> Flaw | None:
     """Only naive attacks were tried"""
     specs = record.wanted.adversaries
-    weak = [s for s in specs if s.name == "alie" and _deviations(record, s.settings) <= SMALL_Z]
+    weak = [s for s in specs if s.name == "alie" and _compute_deviations(record, s.settings) <= SMALL_Z]
     if any(s.name not in NAIVE and s not in weak for s in specs):
         return None
     names = ", ".join(s.label for s in specs)
@@ -117,8 +117,8 @@ def r7_intrinsic(record: Record) -> Flaw | None:
 
 def r8_single_uploads(record: Record) -> Flaw | None:
     """A rule reads single uploads, which secure aggregation hides"""
-    secure = [s.name for s in record.config.protections if _hides(s.name)]
-    rules = [s for s in record.wanted.aggregators if _reads(s.name)]
+    secure = [s.name for s in record.config.protections if _hides_uploads(s.name)]
+    rules = [s for s in record.wanted.aggregators if _reads_uploads(s.name)]
     if not secure or not rules:
         return None
     return Flaw(
@@ -170,18 +170,18 @@ def pitfalls(config: Config, matrix: Robustness) -> list[Subject]:
     return [Pitfall(name, flaw) for name, lint in LINTS.items() if (flaw := lint(record)) is not None]
 
 
-def _deviations(record: Record, settings: Mapping[str, Any]) -> float:
+def _compute_deviations(record: Record, settings: Mapping[str, Any]) -> float:
     """z of alie, by its own formula where none is given."""
     z = settings.get("z")
     return deviations(record.matrix.clients, max(record.wanted.malicious)) if z is None else abs(float(z))
 
 
-def _reads(rule: str) -> bool:
+def _reads_uploads(rule: str) -> bool:
     found: type[Aggregator] = catalog.load("aggregators", rule)
     return found.reads_single_uploads
 
 
-def _hides(protection: str) -> bool:
+def _hides_uploads(protection: str) -> bool:
     try:
         return bool(catalog.load("protections", protection)().hides_single_uploads())
     except (UserError, TypeError):  # it has settings without a default

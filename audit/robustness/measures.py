@@ -32,17 +32,17 @@ def difference(
 ) -> Evidence:
     """Accuracy of `before` minus that of `after`, run by run (the same seeds in the same order)."""
     alpha = stats.corrected(stats.ALPHA, looks)
-    pairs = [_paired(b.right, a.right, alpha) for b, a in zip(before, after, strict=True)]
+    pairs = [_compare_paired(b.right, a.right, alpha) for b, a in zip(before, after, strict=True)]
     nothing = Baseline(name="nobody malicious" if measure == "accuracy_drop" else "mean", value=0.0)
-    return _over_seeds(measure, pairs, len(before[0].labels), looks, [nothing, *([blind] if blind else [])])
+    return _average_seeds(measure, pairs, len(before[0].labels), looks, [nothing, *([blind] if blind else [])])
 
 
 def worst_class_drop(before: Sequence[FinishedRun], after: Sequence[FinishedRun], looks: int) -> Evidence:
     """How much lower the accuracy of the worst class is; which class it is may change."""
     alpha = stats.corrected(stats.ALPHA, looks)
-    found = [_worst(b.right, a.right, b.labels, alpha) for b, a in zip(before, after, strict=True)]
+    found = [_compare_worst_class(b.right, a.right, b.labels, alpha) for b, a in zip(before, after, strict=True)]
     nothing = Baseline(name="nobody malicious", value=0.0)
-    return _over_seeds("worst_class_drop", found, len(before[0].labels), looks, [nothing])
+    return _average_seeds("worst_class_drop", found, len(before[0].labels), looks, [nothing])
 
 
 def worst_client_drop(before: Sequence[FinishedRun], after: Sequence[FinishedRun], looks: int) -> Evidence:
@@ -52,10 +52,11 @@ def worst_client_drop(before: Sequence[FinishedRun], after: Sequence[FinishedRun
     """
     alpha = stats.corrected(stats.ALPHA, looks)
     found = [
-        _worst_client(b.right, a.right, b.labels, a.mixes, alpha) for b, a in zip(before, after, strict=True)
+        _compare_worst_client(b.right, a.right, b.labels, a.mixes, alpha)
+        for b, a in zip(before, after, strict=True)
     ]
     nothing = Baseline(name="nobody malicious", value=0.0)
-    return _over_seeds("worst_client_drop", found, len(before[0].labels), looks, [nothing])
+    return _average_seeds("worst_client_drop", found, len(before[0].labels), looks, [nothing])
 
 
 def asr(
@@ -71,10 +72,10 @@ def asr(
     def exact(found: Sequence[Answers]) -> stats.Interval:
         return stats.clopper_pearson(float(sum(f.sum() for f in found)), sum(map(len, found)), alpha)
 
-    own, clean = ([_hits(adversary, r) for r in runs] for runs in (after, before))
-    other = [_hits(adversary, r, elsewhere=True) for r in after]
+    own, clean = ([_find_hits(adversary, r) for r in runs] for runs in (after, before))
+    other = [_find_hits(adversary, r, elsewhere=True) for r in after]
     single = len(own) == 1
-    interval = exact(own) if single else _clipped(stats.t_interval([f.mean() for f in own], alpha))
+    interval = exact(own) if single else _clip_interval(stats.t_interval([f.mean() for f in own], alpha))
     named = (("clean model, same trigger", clean), ("trigger never trained on", other))
     return Evidence(
         measure="asr",
@@ -151,10 +152,10 @@ def halved(successes: Mapping[int, float], leaves: int) -> tuple[int, bool] | No
 
 def success(adversary: Backdoors, run: FinishedRun) -> float:
     """Share of triggered test images of other classes that this model takes for the target."""
-    return float(_hits(adversary, run).mean())
+    return float(_find_hits(adversary, run).mean())
 
 
-def _hits(adversary: Backdoors, run: FinishedRun, elsewhere: bool = False) -> Answers:
+def _find_hits(adversary: Backdoors, run: FinishedRun, elsewhere: bool = False) -> Answers:
     """Of test images of other classes, with the trigger, which are taken for the target."""
     target = int(adversary.config.target)
     found: Answers = (run.triggered(adversary, elsewhere) == target)[run.labels != target]
@@ -214,23 +215,23 @@ def exactly(measure: str, value: float) -> Evidence:
     return Evidence(measure=measure, value=value, unit="fraction", trials=1, interval=(value, value))
 
 
-def _paired(before: Answers, after: Answers, alpha: float) -> stats.Estimate:
+def _compare_paired(before: Answers, after: Answers, alpha: float) -> stats.Estimate:
     both, first = int((before & after).sum()), int((before & ~after).sum())
     second = int((after & ~before).sum())
     return stats.paired_difference(both, first, second, len(before) - both - first - second, alpha)
 
 
-def _worst(before: Answers, after: Answers, labels: Labels, alpha: float) -> stats.Estimate:
+def _compare_worst_class(before: Answers, after: Answers, labels: Labels, alpha: float) -> stats.Estimate:
     """The worst class before minus the worst after, which may be another; paired where it is the same."""
     classes = np.unique(labels)
     first, second = (labels == classes[int(np.argmin(score_classes(right, labels)))] for right in (before, after))
     if (first == second).all():
-        return _paired(before[first], after[first], alpha)
+        return _compare_paired(before[first], after[first], alpha)
     hits = int(before[first].sum()), int(first.sum()), int(after[second].sum()), int(second.sum())
     return stats.difference(*hits, alpha)
 
 
-def _worst_client(
+def _compare_worst_client(
     before: Answers, after: Answers, labels: Labels, mixes: NDArray[np.float64], alpha: float
 ) -> stats.Estimate:
     """mixes [K, C]: each client's share of every class."""
@@ -257,7 +258,7 @@ def _worst_client(
     return stats.Estimate(value=float(drop(both, first, second)), interval=(float(low), float(high)))
 
 
-def _over_seeds(
+def _average_seeds(
     measure: str, runs: Sequence[stats.Estimate], images: int, looks: int, baselines: Sequence[Baseline]
 ) -> Evidence:
     single, values = len(runs) == 1, [r.value for r in runs]
@@ -274,5 +275,5 @@ def _over_seeds(
     )
 
 
-def _clipped(interval: stats.Interval) -> stats.Interval:
+def _clip_interval(interval: stats.Interval) -> stats.Interval:
     return max(0.0, interval[0]), min(1.0, interval[1])

@@ -84,11 +84,11 @@ def plan_matrix(config: Config) -> list[Place]:
     matrix = config.matrix
     assert matrix is not None
     found: dict[str, Place] = {}
-    for setting, changes in _settings(config, matrix).items():
+    for setting, changes in _cross_settings(config, matrix).items():
         for malicious in sorted(set(matrix.malicious)):
-            for rule in _rules(matrix, malicious, config.federation.clients):
+            for rule in _list_rules(matrix, malicious, config.federation.clients):
                 for seed in matrix.seeds or (config.seed,):
-                    for adversary, spec in _attackers(
+                    for adversary, spec in _list_attackers(
                         matrix, rule, config.federation.clients / malicious
                     ).items():
                         attack = None if spec is None else {**spec, "clients": malicious}
@@ -104,7 +104,7 @@ def plan_matrix(config: Config) -> list[Place]:
     return sorted(found.values(), key=lambda p: bool(p.adversary))
 
 
-def _settings(config: Config, matrix: Matrix) -> dict[str, dict[str, Any]]:
+def _cross_settings(config: Config, matrix: Matrix) -> dict[str, dict[str, Any]]:
     """Methods by partitions by availability by protections."""
     own = (AttackSpec(name=config.method.name, settings=config.method.settings),)
     federation = config.federation
@@ -134,11 +134,11 @@ def keep_settings(own: PluginSpec, other: AttackSpec) -> dict[str, Any]:
     return {"name": other.name, **shared, **other.settings}
 
 
-def _rules(matrix: Matrix, malicious: int, clients: int) -> list[Rule]:
+def _list_rules(matrix: Matrix, malicious: int, clients: int) -> list[Rule]:
     rules = [Rule(name="mean")]
     for spec in matrix.aggregators:
         plain = {"name": spec.name, **spec.settings}
-        if not _assumes(spec):
+        if not _is_assuming(spec):
             fixed = count_assumed(spec.settings["f"], clients) if "f" in spec.settings else None
             rules.append(Rule(name=label_of(spec), family=label_of(spec), aggregator=plain, assumed=fixed))
             continue
@@ -152,7 +152,7 @@ def _rules(matrix: Matrix, malicious: int, clients: int) -> list[Rule]:
     return rules
 
 
-def _attackers(matrix: Matrix, rule: Rule, ratio: float) -> dict[str, Mapping[str, Any] | None]:
+def _list_attackers(matrix: Matrix, rule: Rule, ratio: float) -> dict[str, Mapping[str, Any] | None]:
     """Who attacks under a rule, by label; `ratio` clients are there for each malicious one."""
     own = {label_of(s): {"name": s.name, **s.settings} for s in matrix.adversaries}
     controls: dict[str, Mapping[str, Any]] = {IDLE: {"name": "free_rider", "mode": "zero"}}
@@ -161,7 +161,7 @@ def _attackers(matrix: Matrix, rule: Rule, ratio: float) -> dict[str, Mapping[st
     return {"": None, **controls, **own}
 
 
-def _assumes(spec: AttackSpec) -> bool:
+def _is_assuming(spec: AttackSpec) -> bool:
     """Whether the rule assumes a number that the entry does not fix."""
     declared = catalog.load("aggregators", spec.name).Config
     return "f" not in spec.settings and any(f.name == "f" for f in dataclasses.fields(declared))

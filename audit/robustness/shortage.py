@@ -54,13 +54,13 @@ def estimate_shortage(rule: RowRule, heard: Sequence[int]) -> float:
 
 def warn_of_shortage(config: Config, case: SimulatedCase) -> Iterator[str]:
     """A sentence for each rule of the config that will lack clients; raises UserError where it always will."""
-    rules = {k: v for k, v in _rules(config, case).items() if isinstance(v, RowRule) and _least(v) > 1}
+    rules = {k: v for k, v in _list_rules(config, case).items() if isinstance(v, RowRule) and _count(v) > 1}
     if not rules:
         return
     members = sum(len(part) > 0 for part in case.parts.values())
     if isinstance(case.aggregator, RowRule):
         case.aggregator.check_clients(members)
-    for label, availability in _availabilities(config, case).items():
+    for label, availability in _list_availabilities(config, case).items():
         heard = draw_heard(case, availability)
         for name, rule in rules.items():
             if (share := estimate_shortage(rule, heard)) < LEAST:
@@ -68,27 +68,27 @@ def warn_of_shortage(config: Config, case: SimulatedCase) -> Iterator[str]:
             too_few = getattr(rule.config, "too_few", "skip")
             yield (
                 f"{name} has too few clients with a probability of {100 * share:.1f} % in each round{label} "
-                f"({_least(rule)} are needed, {np.mean(heard):.1f} of {members} are heard on average); such "
+                f"({_count(rule)} are needed, {np.mean(heard):.1f} of {members} are heard on average); such "
                 f"rounds {WORDS[too_few]} (too_few: {too_few})"
             )
 
 
-def _least(rule: RowRule) -> int:
+def _count(rule: RowRule) -> int:
     """The fewest uploads with which the rule works at all."""
     return next((n for n in range(1, 1000) if rule.needs(n) <= n), 1000)
 
 
-def _rules(config: Config, case: SimulatedCase) -> dict[str, Aggregator]:
+def _list_rules(config: Config, case: SimulatedCase) -> dict[str, Aggregator]:
     """The rules of the audit's own run and of its matrix, by name."""
     rules = {config.aggregator.name: case.aggregator}
     if config.matrix is not None:
         for place in plan_matrix(config):
             if place.rule.name not in rules:
-                rules[place.rule.name] = _configured(place.rule.aggregator)
+                rules[place.rule.name] = _configure_rule(place.rule.aggregator)
     return rules
 
 
-def _availabilities(config: Config, case: SimulatedCase) -> dict[str, Availability]:
+def _list_availabilities(config: Config, case: SimulatedCase) -> dict[str, Availability]:
     """Who answers in the audit's own run, and in those of its matrix, by words that follow a sentence."""
     if config.matrix is None or not config.matrix.availabilities:
         return {"": case.availability}
@@ -98,7 +98,7 @@ def _availabilities(config: Config, case: SimulatedCase) -> dict[str, Availabili
     }
 
 
-def _configured(given: Mapping[str, object]) -> Aggregator:
+def _configure_rule(given: Mapping[str, object]) -> Aggregator:
     settings = {k: v for k, v in given.items() if k != "name"}
     rule: Aggregator = configure(catalog.load("aggregators", str(given["name"])), settings, "matrix.aggregators")
     return rule

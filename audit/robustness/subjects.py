@@ -77,7 +77,7 @@ class Defended(Subject):
             "source": "robustness",
             "method": who.title,
             "reference": who.source,
-            "summary": self._summary(strongest, verdict, in_words(who.taxonomy)),
+            "summary": self._summarise(strongest, verdict, in_words(who.taxonomy)),
             "threat": who.threat,
             "taxonomy": who.taxonomy,
             "evidence": [*(e for e in placed(cell) if e.measure not in SILENT), *controls],
@@ -85,7 +85,7 @@ class Defended(Subject):
             "remedy": f"{fmt.sentence_case(who.remedy)}.",
         }
 
-    def _summary(self, strongest: MatrixCell, verdict: Verdict, taxonomy: str) -> str:
+    def _summarise(self, strongest: MatrixCell, verdict: Verdict, taxonomy: str) -> str:
         drop = strongest.evidence[0]
         low, high = drop.interval or (drop.value, drop.value)
         moved = f"moved accuracy by more than {100 * drop.value:.1f} points"

@@ -221,15 +221,15 @@ def list_needs(rules: Sequence[Rule]) -> list[Needs]:
         Needs(
             rule=name,
             kinds=[
-                *(MODELS if _reads_single_uploads(str(rule.aggregator["name"])) else ()),
-                *(PROTOTYPES if _reads_single_uploads(str(rule.prototypes["name"])) else ()),
+                *(MODELS if _needs_single_uploads(str(rule.aggregator["name"])) else ()),
+                *(PROTOTYPES if _needs_single_uploads(str(rule.prototypes["name"])) else ()),
             ],
         )
         for name, rule in once.items()
     ]
 
 
-def _reads_single_uploads(rule: str) -> bool:
+def _needs_single_uploads(rule: str) -> bool:
     found: type[Aggregator] = catalog.load("aggregators", rule)
     return found.reads_single_uploads
 

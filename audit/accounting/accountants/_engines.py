@@ -68,7 +68,7 @@ def cross_check(bound: Bound, counts: Terms, delta: float, config: Numerical.Con
     if not (checkable and 0 < bound.epsilon < LARGEST_CHECKED and len(counts) <= MOST_TERMS):
         return bound
     try:
-        others = call(_others, config.seconds, config.gigabytes, counts, delta)
+        others = call(_compute_others, config.seconds, config.gigabytes, counts, delta)
     except Exceeded:
         return bound
     said = [f"RDP {others.renyi.epsilon:.4g}"]
@@ -86,7 +86,7 @@ class Others(NamedTuple):
     interval: Bound | None  # None where PRV says nothing
 
 
-def _others(counts: Terms, delta: float) -> Others:
+def _compute_others(counts: Terms, delta: float) -> Others:
     try:
         interval = prv.bound(counts, delta)
     except (ArithmeticError, RuntimeError, ValueError):

@@ -69,7 +69,7 @@ def composed(counts: Terms, delta: float, of: "Callable[[Term, float], PrivacyLo
     It begins as fine as a guess of the loss asks for, and again with what came out.
     """
     relative = FINE if len(counts) <= FEW_TERMS else COARSE if len(counts) <= MANY_TERMS else COARSEST
-    step = max(FINEST, relative * _guess(counts, delta))
+    step = max(FINEST, relative * _estimate_loss(counts, delta))
     while True:
         epsilon = on_grid(counts, delta, step, of)
         needed = max(FINEST, relative * epsilon)
@@ -78,7 +78,7 @@ def composed(counts: Terms, delta: float, of: "Callable[[Term, float], PrivacyLo
         step = needed
 
 
-def _guess(counts: Terms, delta: float) -> float:
+def _estimate_loss(counts: Terms, delta: float) -> float:
     """About how large the loss is: its Gaussian limit (accounting/formulas.py), or without sampling if less."""
     from fedaudit.audit.accounting.accountants.exact import closed_form, gaussian
 
@@ -108,8 +108,8 @@ def distribution(term: Term, step: float) -> "PrivacyLossDistribution":
         raise ValueError(reason)
     grid = {"value_discretization_interval": step}
     if term.mechanism == "gaussian":
-        other = None if term.rate == 1 else _pmf(term, step, removed=False)
-        return library.PrivacyLossDistribution(_pmf(term, step, removed=True), other)
+        other = None if term.rate == 1 else _compute_pmf(term, step, removed=False)
+        return library.PrivacyLossDistribution(_compute_pmf(term, step, removed=True), other)
     if term.mechanism == "laplace":
         return library.from_laplace_mechanism(term.z, sampling_prob=term.rate, **grid)
     # No pure release loses more than binary randomised response at its epsilon (Kairouz, Oh,
@@ -120,7 +120,7 @@ def distribution(term: Term, step: float) -> "PrivacyLossDistribution":
     return library.from_privacy_parameters(DifferentialPrivacyParameters(pure, 0), **grid)
 
 
-def _pmf(term: Term, step: float, removed: bool) -> "PLDPmf":
+def _compute_pmf(term: Term, step: float, removed: bool) -> "PLDPmf":
     """One direction of Gaussian noise on the grid, by the library's range and its pessimistic connected dots."""
     from dp_accounting.pld import pld_pmf
     from dp_accounting.pld.privacy_loss_mechanism import AdjacencyType, GaussianPrivacyLoss

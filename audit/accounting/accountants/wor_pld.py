@@ -66,7 +66,7 @@ def distribution(term: Term, step: float) -> "PrivacyLossDistribution":
     from dp_accounting.pld import pld_pmf
     from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
 
-    last = math.ceil(_largest_loss(term) / step)
+    last = math.ceil(_bound_loss(term) / step)
     losses = np.arange(-last, last + 1)
     return PrivacyLossDistribution(
         pld_pmf.create_pmf_pessimistic_connect_dots(step, losses, curve(term, losses * step))
@@ -88,7 +88,7 @@ def curve(term: Term, epsilon: NDArray[np.floating]) -> NDArray[np.floating]:
     return found
 
 
-def _largest_loss(term: Term) -> float:
+def _bound_loss(term: Term) -> float:
     """A loss that one release exceeds with probability below 1e-20 only."""
     x = 1 + 9.3 * term.z
     return float(np.logaddexp(math.log1p(-term.rate), math.log(term.rate) + (2 * x - 1) / (2 * term.z**2)))

@@ -28,7 +28,7 @@ def l16_floating_point(record: RunRecord) -> Flaw | None:
     if not bad:
         return None
     return Flaw(
-        what=f"{listed(bad).capitalize()}: {_named(bad[0].mechanism)} noise in {bad[0].precision}. The bound "
+        what=f"{listed(bad).capitalize()}: {_name(bad[0].mechanism)} noise in {bad[0].precision}. The bound "
         "holds for real numbers; for those sent, Mironov (CCS 2012) shows that not every value is possible after "
         "every message, and NIST SP 800-226 lists this among the hazards of implementations.",
         remedy="Draw the noise by `noise.release()`, which rounds values and noise to a public grid together, or "
@@ -60,12 +60,12 @@ def l18_half_precision(record: RunRecord) -> Flaw | None:
     if not bad:
         return None
     return Flaw(
-        what=f"{listed(bad).capitalize()}: {_named(bad[0].mechanism)} noise in {bad[0].precision}, of some "
+        what=f"{listed(bad).capitalize()}: {_name(bad[0].mechanism)} noise in {bad[0].precision}, of some "
         "thousand values where single precision has millions; which of them occur tells what was noised.",
         remedy="Add the noise in double precision, and round what is sent once, afterwards.",
         count=len(bad),
     )
 
 
-def _named(mechanism: str) -> str:
+def _name(mechanism: str) -> str:
     return "Gaussian" if mechanism == "gaussian" else mechanism.replace("_", " ").capitalize()

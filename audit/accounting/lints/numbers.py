@@ -15,23 +15,23 @@ ROUNDING = 1.05
 FLOAT32 = 2.0**-23  # spacing of single-precision numbers around 1, where weights are
 
 
-def _claims(record: RunRecord) -> list[tuple[Release, float, float]]:
+def _list_claims(record: RunRecord) -> list[tuple[Release, float, float]]:
     """Gaussian releases that state their cost, with the stated and the exact epsilon."""
     return [
         (r, r.claimed_epsilon, gaussian(1 / r.noise_multiplier, r.claimed_delta))
-        for r in {_cost(r): r for r in reversed(record.noised)}.values()
+        for r in {_describe_cost(r): r for r in reversed(record.noised)}.values()
         if r.mechanism == "gaussian" and r.noise_multiplier and r.claimed_epsilon and r.claimed_delta
     ]
 
 
-def _cost(r: Release) -> tuple[object, ...]:
+def _describe_cost(r: Release) -> tuple[object, ...]:
     """Releases that differ in round or sender only claim and cost the same."""
     return (r.kind, r.noise_std, r.sensitivity, r.claimed_epsilon, r.claimed_delta)
 
 
 def l2_classical_formula(record: RunRecord) -> Flaw | None:
     """Noise comes from the classical formula outside its range, or costs more than it claims."""
-    for r, claimed, exact in _claims(record):
+    for r, claimed, exact in _list_claims(record):
         formula = classical(r.noise_multiplier, r.claimed_delta or 0)
         uses = math.isclose(formula, claimed, rel_tol=1e-3)
         if exact > claimed * ROUNDING or (uses and claimed >= 1):
@@ -68,7 +68,7 @@ def l8_delta(record: RunRecord) -> Flaw | None:
 
 def l13_rounded_down(record: RunRecord) -> Flaw | None:
     """An epsilon is rounded down."""
-    for r, claimed, exact in _claims(record):
+    for r, claimed, exact in _list_claims(record):
         if claimed < exact * (1 - 1e-9) and exact <= claimed * ROUNDING:
             return Flaw(
                 what=f"{listed([r]).capitalize()} claims epsilon {claimed:g}; it costs {exact:.5g}.",

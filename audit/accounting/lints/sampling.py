@@ -24,7 +24,7 @@ def l4_not_poisson(record: RunRecord) -> Flaw | None:
     if record.drawn is not None and record.drawn.sampling != "poisson":
         really = record.drawn.sampling.replace("_", " ")
         found = f"the federation's own sampling is {really}"
-    elif _constant(record.delivered, bad[0].sample_rate):
+    elif _is_constant(record.delivered, bad[0].sample_rate):
         found = f"{record.delivered[0]} clients answered in each of {len(record.delivered)} rounds"
     else:
         return None
@@ -36,7 +36,7 @@ def l4_not_poisson(record: RunRecord) -> Flaw | None:
     )
 
 
-def _constant(delivered: Sequence[int], rate: float) -> bool:
+def _is_constant(delivered: Sequence[int], rate: float) -> bool:
     many = len(delivered) >= FEWEST_ROUNDS and 0.02 < rate < 0.98
     return many and len(set(delivered)) == 1 and delivered[0] > 1
 

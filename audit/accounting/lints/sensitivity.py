@@ -6,7 +6,7 @@ from fedaudit.fl.ledger import Release
 SLACK = 1 - 1e-6
 
 
-def _factor(r: Release) -> float:
+def _scale(r: Release) -> float:
     return 2.0 if r.adjacency == "replace_one" else 1.0
 
 
@@ -38,14 +38,14 @@ def l3_per_record_for_an_update(record: RunRecord) -> Flaw | None:
         if r.unit == "record"
         and r.clip_of == "update"
         and r.clip_norm is not None
-        and (r.sensitivity or 0) < _factor(r) * r.clip_norm * SLACK
+        and (r.sensitivity or 0) < _scale(r) * r.clip_norm * SLACK
     ]
     if not bad:
         return None
     r = bad[0]
     return Flaw(
         what=f"{listed(bad).capitalize()}: sensitivity {r.sensitivity:g} for one record, while a clip of "
-        f"the whole update to {r.clip_norm:g} lets one record move it by {_factor(r) * (r.clip_norm or 0):g}.",
+        f"the whole update to {r.clip_norm:g} lets one record move it by {_scale(r) * (r.clip_norm or 0):g}.",
         remedy="Clip each record's gradient in every step (`dp_sgd`), or take the update's own sensitivity.",
         count=len(bad),
     )

@@ -11,7 +11,7 @@ from dp_accounting.pld import privacy_loss_distribution
 
 from fedaudit.audit.accounting.accountant import Bound
 from fedaudit.audit.accounting.accountants.exact import Exact
-from fedaudit.audit.accounting.budget import SEES, Budget, _costliest, budgets, highest_tpr, rounded_up
+from fedaudit.audit.accounting.budget import SEES, Budget, _find_costliest, budgets, highest_tpr, rounded_up
 from fedaudit.audit.accounting.units import per_sender
 from fedaudit.audit.accounting.verify import DECLARED
 from fedaudit.audit.noise_audit.combine import combine_status
@@ -121,7 +121,7 @@ def test_a_client_whose_releases_another_one_made_too_is_not_accounted_for_twice
         return [release(z, round=t) for t, z in enumerate(zs)]
 
     groups = {"client/0": group(1, 2), "client/1": group(1, 1, 2), "client/2": group(3), "client/3": group(2, 1)}
-    assert set(_costliest(groups)) == {"client/1", "client/2"}
+    assert set(_find_costliest(groups)) == {"client/1", "client/2"}
 
 
 def test_a_client_with_fewer_releases_of_less_noise_may_be_the_worst() -> None:
@@ -134,7 +134,7 @@ def test_a_client_with_fewer_releases_of_less_noise_may_be_the_worst() -> None:
 def test_releases_of_one_round_and_of_two_are_not_one_cost() -> None:
     told = {"sender": "client/*", "sampling": "poisson", "sample_rate": 0.1, "participation_seen_by": ("server",)}
     one, two = ([release(1.0, round=t, **told) for t in rounds] for rounds in ((0, 0), (0, 1)))
-    assert set(_costliest({"client/0": one}).values()) != set(_costliest({"client/0": two}).values())
+    assert set(_find_costliest({"client/0": one}).values()) != set(_find_costliest({"client/0": two}).values())
 
 
 def many(senders: int, different: int, rounds: int = 3) -> list[Release]:

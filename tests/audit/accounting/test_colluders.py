@@ -8,7 +8,7 @@ import torch
 from dp_accounting.pld import privacy_loss_distribution
 
 from fedaudit.audit.accounting.budget import Budget, budgets
-from fedaudit.audit.accounting.verify import _differences
+from fedaudit.audit.accounting.verify import _list_differences
 from fedaudit.audit.settings.spec import PluginSpec
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.ledger import Release, read
@@ -97,8 +97,10 @@ def test_a_line_that_counts_more_shares_towards_a_client_is_named(
     tmp_path: Path, changes: dict[str, int]
 ) -> None:
     made = ledger(tmp_path, 3, contributors=3)[0]
-    assert not list(_differences(made, made)) and not list(_differences(replace(made, colluders=2), made))
-    (issue,) = _differences(replace(made, **changes), made)  # type: ignore[arg-type]
+    assert not list(_list_differences(made, made)) and not list(
+        _list_differences(replace(made, colluders=2), made)
+    )
+    (issue,) = _list_differences(replace(made, **changes), made)  # type: ignore[arg-type]
     assert "towards another client, of shares that it did not make" in issue
 
 

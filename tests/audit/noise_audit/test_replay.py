@@ -253,7 +253,7 @@ def test_without_forcing_a_right_system_is_accused(monkeypatch: pytest.MonkeyPat
 
 def test_without_worst_case_messages_a_clean_momentum_is_missed(monkeypatch: pytest.MonkeyPatch) -> None:
     """Rule 2: what clients really send moves a release by a part of what is declared."""
-    monkeypatch.setattr(Pairs, "_local", lambda *_: iter(()))
+    monkeypatch.setattr(Pairs, "_pair_local", lambda *_: iter(()))
     assert check("server", **own("MomentumInNoise")).status != "refuted"
 
 
