@@ -8,7 +8,7 @@ answer, by signature.
 from abc import abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple, Protocol, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from fedaudit.attacks.evidence import Assertion, Evidence, Gallery, Series
 from fedaudit.attacks.people import People
 from fedaudit.fl.artifact import Artifact
+from fedaudit.fl.data.dataset import Modality
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.runtime.plugin import Plugin
 from fedaudit.fl.threats.threat import Aim, ThreatModel
@@ -25,6 +26,8 @@ Floats = NDArray[np.floating[Any]]
 # ("score any image") holds the Extractors it needs as an object array; claims stay in memory.
 Claim = Mapping[str, NDArray[Any]]
 
+
+MODALITIES: frozenset[Modality] = frozenset(get_args(Modality))
 
 Size = Literal["pixels", "parameters", "auxiliary", "replays", "updates", "clients"]
 
@@ -83,6 +86,7 @@ class Card:
     control: str = ""
     rounds: Literal["latest", "all"] = "latest"  # "all": every recorded round
     any_numbers: bool = False  # reads a message as numbers, whatever its kind says that they are
+    modality: frozenset[Modality] = frozenset({"image"})  # of the examples that it can say something about
     effort: Effort = field(default_factory=Effort)  # about how long it takes, for planning
 
     @property

@@ -12,11 +12,10 @@ from pydantic import AfterValidator, Field
 from fedaudit.attacks.evidence import Evidence, Series
 from fedaudit.reports.absence import Absence
 from fedaudit.reports.bound import PrivacyBound
-from fedaudit.reports.covered import Coverage
 from fedaudit.reports.decision import Decision
 from fedaudit.reports.exposed import Exposure
 from fedaudit.reports.imported import Imported, Unverified
-from fedaudit.reports.questions import HeadCount
+from fedaudit.reports.questions import HeadCount, Question
 from fedaudit.reports.record import Record, SealRecord, Taxon, Threat
 from fedaudit.reports.robustness import Robustness
 
@@ -286,7 +285,6 @@ class Headline(Record):
     severity: Severity
     outcome: Outcome
     sentence: str  # the worst finding
-    coverage: Coverage
 
 
 class Reproduction(Record):
@@ -328,6 +326,7 @@ class AuditResult(Record):
     decision: Decision | None = None  # None: a report of claims alone, or an audit of an older version
     scope: Scope
     exposures: list[Exposure]
+    questions: list[Question] = Field(default_factory=list)  # what was asked, and how each stands
     findings: Annotated[list[Finding], AfterValidator(worst_first)]
     figures: list[Figure] = Field(default_factory=list)
     galleries: list[Gallery] = Field(default_factory=list)

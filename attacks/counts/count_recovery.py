@@ -26,7 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from fedaudit.attacks.attack import Attack, Card, Claim, Effort, Knowledge, Truth
+from fedaudit.attacks.attack import MODALITIES, Attack, Card, Claim, Effort, Knowledge, Truth
 from fedaudit.attacks.counts._counts import (
     Condition,
     Counts,
@@ -58,6 +58,7 @@ class CountRecovery(Attack):
         title="Class counts read from messages",
         source="the counts of ReBaFL (Alg. 1), Seol & Kim (Alg. 2) and GANDALF (Alg. 1), as sent",
         aim=Aim.ATTRIBUTE,
+        modality=MODALITIES,
         threat=ThreatModel(position=Position.SERVER),
         requires=(),
         also_reads=(

@@ -31,6 +31,7 @@ CARD = Card(
     also_reads=(*UPDATES, Kind.NORMALIZED_DELTA, Kind.NUM_STEPS),
     aids=(Kind.NUM_STEPS,),
     control="memorised",
+    modality=frozenset({"image", "text"}),
     learns="whether a given image was trained on: by anybody, from the global model that every "
     "client and user gets; by one client, from its upload",
     does_not_show="membership to a stronger adversary (other rounds, better shadow models, images put "

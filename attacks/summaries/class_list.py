@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedaudit.attacks.attack import Attack, Card, Claim, Effort, Knowledge, Truth
+from fedaudit.attacks.attack import MODALITIES, Attack, Card, Claim, Effort, Knowledge, Truth
 from fedaudit.attacks.evaluation.assertions import OF_CLASSES, by_client, owned
 from fedaudit.attacks.evidence import Assertion, Evidence
 from fedaudit.attacks.updates._label_sets import set_evidence, wrong_client
@@ -37,6 +37,7 @@ class ClassList(Attack):
         title="Classes named in messages",
         source="the rows of tables, proxies, prototypes and condensed images, as sent",
         aim=Aim.ATTRIBUTE,
+        modality=MODALITIES,
         threat=ThreatModel(position=Position.SERVER),
         requires=(),
         also_reads=tuple(LISTED),

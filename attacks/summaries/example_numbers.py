@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedaudit.attacks.attack import Attack, Card, Claim, Effort, Knowledge, Truth
+from fedaudit.attacks.attack import MODALITIES, Attack, Card, Claim, Effort, Knowledge, Truth
 from fedaudit.attacks.evaluation.assertions import by_client
 from fedaudit.attacks.evaluation.judging import judge_share
 from fedaudit.attacks.evidence import Assertion, Baseline, Evidence
@@ -32,6 +32,7 @@ class ExampleNumbers(Attack):
         title="Numbers of examples, and who gained or lost some",
         source="num_examples, as sent",
         aim=Aim.ATTRIBUTE,
+        modality=MODALITIES,
         threat=ThreatModel(position=Position.SERVER),
         requires=(Kind.NUM_EXAMPLES,),
         rounds="all",

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedaudit.attacks.attack import Attack, Card, Claim, Effort, Knowledge, Truth
+from fedaudit.attacks.attack import MODALITIES, Attack, Card, Claim, Effort, Knowledge, Truth
 from fedaudit.attacks.counts._counts import blind_counts, overlap_evidence, revealed
 from fedaudit.attacks.evaluation.judging import judge_share
 from fedaudit.attacks.evidence import Baseline, Evidence
@@ -38,6 +38,7 @@ class SumDifference(Attack):
         title="One client's numbers from sums of rounds",
         source="arXiv:2111.07380 (rounds that differ); linear algebra over the rounds",
         aim=Aim.ATTRIBUTE,
+        modality=MODALITIES,
         threat=ThreatModel(position=Position.SERVER),
         requires=(Kind.AGGREGATE,),
         rounds="all",

@@ -47,6 +47,7 @@ class RareClass(Attack):
         title="Presence of a class at a client",
         source="arXiv:2001.02610, sec. 3.1; arXiv:2402.06289 (other clients as reference)",
         aim=Aim.ATTRIBUTE,
+        modality=frozenset({"image", "text"}),
         threat=ThreatModel(position=Position.SERVER, knows=frozenset({"architecture", "auxiliary_data"})),
         requires=(Kind.GLOBAL_MODEL,),
         also_reads=(*UPLOADS, Kind.NUM_EXAMPLES),

@@ -78,6 +78,7 @@ class AttackFile(Form):
     galleries: list[Images] = []
     curves: list[Series] = []
     read: list[str]
+    rounds: dict[str, list[Count]] = {}  # kind -> rounds of the messages that it opened
     seconds: FiniteFloat
 
 

@@ -10,7 +10,6 @@ from fedaudit.audit.accounting.child import Exceeded, call
 from fedaudit.audit.claims.claim import Claim, TimedClaim, load
 from fedaudit.audit.claims.clock import timed
 from fedaudit.audit.claims.scores import not_computed, rescored
-from fedaudit.reports.covered import Coverage
 from fedaudit.reports.document import Chapter, Document, compose
 from fedaudit.reports.format import plural
 from fedaudit.reports.renderers.pdf import Pdf
@@ -123,7 +122,6 @@ def _make_result(title: str, claims: Sequence[ClaimRecord], command: str) -> Aud
             severity=worst.severity,
             outcome=Outcome.DEMONSTRATED if shown else Outcome.NOT_DEMONSTRATED,
             sentence=f"{worst.title}. {worst.verdict}",
-            coverage=Coverage(ran=0, applicable=0, not_applicable=0, inconclusive=0, failed=0),
         ),
         scope=Scope(
             method="",

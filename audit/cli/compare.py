@@ -99,8 +99,8 @@ def _overall(results: Sequence[AuditResult]) -> list[Row]:
         values = [r.summary_metrics.get(name) for r in results]
         if any(v is not None for v in values):
             rows.append([name.replace("_", " "), *(_metric(name, v) for v in values)])
-    coverage = [r.headline.coverage for r in results]
-    rows.append(["attacks run", *(f"{c.ran} of {c.applicable}" for c in coverage)])
+    asked = [r.questions for r in results]
+    rows.append(["questions answered", *(f"{sum(q.is_answered for q in qs)} of {len(qs)}" for qs in asked)])
     return rows
 
 

@@ -10,9 +10,9 @@ from fedaudit.fl.runtime.errors import UserError
 from fedaudit.reports import format as fmt
 from fedaudit.reports.evidence_table import telling
 from fedaudit.reports.result import AuditResult, Finding, Outcome
-from fedaudit.reports.sections.coverage import sentence
+from fedaudit.reports.sections.questions import describe_answered
 
-OPEN = (Outcome.INCONCLUSIVE, Outcome.FAILED)
+MOST_OPEN = 6  # questions of one line
 WIDTH = 100
 MOST_CLAIMS = 20  # unverified, of one attack
 
@@ -30,9 +30,10 @@ def last_words(result: AuditResult, folder: Path, report: Path) -> Iterator[str]
     if rest:
         bar = result.decision.bar if result.decision else ""
         yield f"  {f'below {bar}' if bar else 'demonstrated'}: {', '.join(f.id for f in rest)}"
-    if left := [f.id for f in result.findings if f.outcome in OPEN]:
-        yield f"  left open: {', '.join(left)}"
-    yield sentence(result.headline.coverage).replace("`", "")
+    if left := [q.id for q in result.questions if q.is_open]:
+        more = f" and {len(left) - MOST_OPEN:,} more" if len(left) > MOST_OPEN else ""
+        yield f"  open: {', '.join(left[:MOST_OPEN])}{more}"
+    yield describe_answered(result.questions)
     yield f"report: {report}"
     first = bad or rest
     after = f"fedaudit explain {first[0].id} --run {folder}" if first else f"fedaudit check {folder}"

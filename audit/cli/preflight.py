@@ -8,16 +8,19 @@ import torch
 from fedaudit.audit.case.simulated import SimulatedCase
 from fedaudit.audit.cli.pace import training_seconds
 from fedaudit.audit.phases.choice import choose, duration, planned, refuse_impossible
+from fedaudit.audit.phases.questions import plan_questions
 from fedaudit.audit.robustness.dropout import plan_dropout
 from fedaudit.audit.robustness.plan import plan_matrix
 from fedaudit.audit.robustness.shortage import warn_of_shortage
 from fedaudit.audit.settings.config import Config
 from fedaudit.audit.settings.errors import located
 from fedaudit.audit.settings.resolve import resolve
-from fedaudit.audit.verdict.coverage import Tried, coverage
+from fedaudit.audit.verdict.limits import name_questions
+from fedaudit.audit.verdict.policy import load_policy
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.machine import cores
 from fedaudit.reports import format as fmt
+from fedaudit.reports.questions import Question, State
 
 
 def preflight(config: Config) -> Iterator[str]:
@@ -32,34 +35,44 @@ def preflight(config: Config) -> Iterator[str]:
         refuse_impossible(config, case)
     choice, traffic, title = choose(config, case), planned(config, case), case.card.title
     reasons = {label: traffic.missing(card, title) for label, card in choice.cards.items()}
-    tried = [Tried(finding=k, card=card, outcome=None) for k, card in choice.cards.items() if not reasons[k]]
-    found = coverage(traffic, title, tried, choice.others, choice.left)
+    unfit = f"it says nothing of {case.data.modality} data"
+    reasons |= {k: unfit for k, card in choice.cards.items() if case.data.modality not in card.modality}
+    asked = plan_questions(config, case, choice, load_policy(config.locate_policy()).demands)
     yield f"{title} on {case.about.dataset}, {fmt.plural(case.clients, 'client')}"
     if empty := sum(not len(part) for part in case.parts.values()):
         yield f"{fmt.plural(empty, 'client holds', 'clients hold')} no example: take fewer, or another partition"
     with located(config.file):
         yield from warn_of_shortage(config, case)
     yield from _listed("protections", {f"{i + 1}": p.describe() for i, p in enumerate(case.protections)})
-    seconds = {t.finding: choice.seconds[t.finding] for t in tried}
-    rows = {t.finding: f"{t.card.title}, about {duration(seconds[t.finding])}" for t in tried}
+    seconds = {k: choice.seconds[k] for k, why in reasons.items() if not why}
+    rows = {k: f"{choice.cards[k].title}, about {duration(s)}" for k, s in seconds.items()}
     yield from _listed("attacks that will run", rows)
+    others = {n: traffic.missing(c, title) for n, c in choice.others.items()}
+    others |= {
+        n: unfit for n, c in choice.others.items() if not others[n] and case.data.modality not in c.modality
+    }
+    left = {
+        n: choice.left.get(n, "it is not among the attacks of this audit") for n, why in others.items() if not why
+    }
+    yield from _listed("attacks that apply and are left out", left)
+    yield from _group_reasons("attacks that find nothing to read", {**reasons, **others})
+    coming = [q for q in asked if q.findings and q.state is State.NOT_ASKED]
+    bare = [q for q in asked if q not in coming]
+    yield from _listed("questions that will be asked", {f"{_mark(q)}{q.id} ({q.rounds})": q.why for q in coming})
     yield from _listed(
-        "attacks that apply and are left out", {u.attack: u.why for u in found.untried if u.applies}
-    )
-    blocked = {label: why for label, why in reasons.items() if why}
-    blocked |= {u.attack: u.why for u in found.untried if not u.applies}
-    yield from _listed("attacks that find nothing to read", blocked)
-    telling = [c for c in found.artifacts if c.status != "tells_nothing"]
-    bare = [c for c in telling if c.status not in ("attacked", "elsewhere")]
-    yield from _listed(
-        "what nothing will attack", {f"{c.kind} ({c.party.replace('_', ' ')})": c.why for c in bare}
+        "questions that nothing will answer", {f"{_mark(q)}{q.id} ({q.rounds})": q.why for q in bare}
     )
     yield ""
+    needed = [q for q in bare if q.required]
+    attacks, time = fmt.plural(len(seconds), "attack"), duration(sum(seconds.values()))
     yield (
-        f"{len(tried)} of {found.applicable} applicable attacks will run, on {len(telling) - len(bare)} of "
-        f"{len(telling)} artifacts (a kind and who could read it); about "
-        f"{duration(sum(seconds.values()))} of one core by the attacks' cards"
+        f"{len(coming)} of {fmt.plural(len(asked), 'question')} will be asked, by {attacks}; about {time} of one "
+        "core by the attacks' cards"
     )
+    if needed:
+        many = fmt.plural(len(needed), "required question (*)", "required questions (*)")
+        names = "; ".join(name_questions(needed))
+        yield f"{many} will stay open, so that the verdict can be no better than cannot tell: {names}"
     yield (
         f"training: about {duration(training_seconds(case))} of one core if everybody answers, by one batch that "
         "was trained just now"
@@ -70,7 +83,7 @@ def preflight(config: Config) -> Iterator[str]:
             f"beside it: {fmt.plural(runs, 'further run')}, about {duration(runs * each)} of one core if "
             "each trains as long; those that an attack or a rule does not apply to end at once"
         )
-    if not tried:
+    if not seconds:
         yield "no attack will run: such an audit is inconclusive"
 
 
@@ -93,9 +106,22 @@ def refuse_endless(config: Config, hours: float) -> None:
 
 
 def count_further_runs(config: Config) -> int:
-    """Runs of the matrix and of absence; raises UserError where one of them cannot be planned."""
+    """Runs of the matrix and of absence; raises UserError where one of them cannot be coming."""
     matrix = plan_matrix(config) if config.matrix else []
     return len(matrix) + len(plan_dropout(config) if config.absence else ())
+
+
+def _mark(q: Question) -> str:
+    return "* " if q.required else ""
+
+
+def _group_reasons(title: str, reasons: dict[str, str]) -> Iterator[str]:
+    """Names by why, each reason once."""
+    names: dict[str, list[str]] = {}
+    for name, why in reasons.items():
+        if why:
+            names.setdefault(why, []).append(name)
+    yield from _listed(title, {", ".join(some): why for why, some in names.items()})
 
 
 def _listed(title: str, rows: dict[str, str]) -> Iterator[str]:

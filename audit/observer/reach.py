@@ -45,15 +45,19 @@ class Traffic(NamedTuple):
     mediators: bool = False
 
     @property
+    def paths(self) -> Mapping[Reach, frozenset[Channel]]:
+        """Every position with every kind that it could read of others, and by which channels; in their order."""
+        found: dict[Reach, set[Channel]] = {}
+        for channel in (Channel.UPLINK, Channel.RELAY, Channel.DOWNLINK, Channel.RELEASE, Channel.OBSERVED):
+            for kind in self.kinds.get(channel, ()):
+                for position in self._readers(channel, kind):
+                    found.setdefault(Reach(position, kind), set()).add(channel)
+        return {reach: frozenset(channels) for reach, channels in found.items()}
+
+    @property
     def reaches(self) -> list[Reach]:
         """Every position with every kind that it could read of others, in the order of the channels."""
-        found = [
-            Reach(position, kind)
-            for channel in (Channel.UPLINK, Channel.RELAY, Channel.DOWNLINK, Channel.RELEASE, Channel.OBSERVED)
-            for kind in self.kinds.get(channel, ())
-            for position in self._readers(channel, kind)
-        ]
-        return list(dict.fromkeys(found))
+        return list(self.paths)
 
     def _readers(self, channel: Channel, kind: Kind) -> tuple[Position, ...]:
         if channel == Channel.UPLINK and self.hidden and kind != Kind.AGGREGATE:
@@ -91,6 +95,35 @@ def declared(card: MethodCard, protections: Sequence[Protection], clock: bool = 
         Channel.OBSERVED: card.observed if clock or card.timed else (),
     }
     return Traffic(kinds=kinds, hidden=hidden)
+
+
+class Rounds(NamedTuple):
+    """In which rounds a kind was sent, and in which it was kept whole: the messages of everybody who sent it."""
+
+    sent: frozenset[int] = frozenset()
+    kept: frozenset[int] = frozenset()
+
+
+def observed_rounds(lines: Iterable[Mapping[str, Any]]) -> Mapping[tuple[Channel, Kind], Rounds]:
+    """After a run, from the lines of a manifest; messages that are made of nobody's examples are left out."""
+    senders: dict[tuple[Channel, Kind], dict[int, int]] = {}
+    kept: dict[tuple[Channel, Kind], dict[int, set[str]]] = {}
+    for line in lines:
+        channel, round = Channel(line["channel"]), int(line["round"])
+        if "traffic" in line:
+            if line.get("behind", True):
+                of_kind = senders.setdefault((channel, Kind(line["traffic"])), {})
+                of_kind[round] = max(of_kind.get(round, 0), int(line["senders"]))
+        else:
+            for kind in line["kinds"]:
+                kept.setdefault((channel, Kind(kind)), {}).setdefault(round, set()).add(line["sender"])
+    return {
+        path: Rounds(
+            frozenset(of_kind),
+            frozenset(r for r, n in of_kind.items() if len(kept.get(path, {}).get(r, ())) >= n),
+        )
+        for path, of_kind in senders.items()
+    }
 
 
 def observed(lines: Iterable[Mapping[str, Any]]) -> Traffic:

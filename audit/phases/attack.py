@@ -27,7 +27,7 @@ from fedaudit.audit.case.schemas import AttackFile
 from fedaudit.audit.case.simulated import plugin
 from fedaudit.audit.controls.lab import Replays
 from fedaudit.audit.controls.sizes import sizes, steps
-from fedaudit.audit.observer.reading import watched
+from fedaudit.audit.observer.reading import Opened, watched
 from fedaudit.audit.observer.truth import KnownTruth, ToldTruth, Untold
 from fedaudit.audit.observer.view import absent, granted, observer, seen
 from fedaudit.audit.phases import checks
@@ -37,7 +37,6 @@ from fedaudit.audit.settings.config import Config
 from fedaudit.audit.settings.controls import Replay
 from fedaudit.audit.verdict.replays import replayed
 from fedaudit.fl.artifact import Artifact
-from fedaudit.fl.kinds import Kind
 from fedaudit.fl.runtime import durable, workers
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.reports.robustness import CheckedCounts
@@ -140,7 +139,8 @@ def one(attack: Attack, name: str, bench: Bench) -> dict[str, Any]:
 
     Whatever an attack raises is its own failure, never the audit's end.
     """
-    started, opened = time.perf_counter(), set[Kind]()
+    opened: Opened = {}
+    started = time.perf_counter()
     result: dict[str, Any] = {"name": name, "card": card_fields(attack.card), "observer": ""}
     result |= {"status": "ran", "reason": ""}
     try:
@@ -151,17 +151,22 @@ def one(attack: Attack, name: str, bench: Bench) -> dict[str, Any]:
         result |= {"status": "failed", "reason": f"{type(error).__name__}: {error}"}
     return result | {
         "read": [k for k in attack.card.reads if k in opened],
+        "rounds": {k: sorted(opened[k]) for k in attack.card.reads if k in opened},
         "seconds": time.perf_counter() - started,
     }
 
 
-def _carried_out(attack: Attack, name: str, bench: Bench, opened: set[Kind]) -> dict[str, Any]:
+def _carried_out(attack: Attack, name: str, bench: Bench, opened: Opened) -> dict[str, Any]:
     """What changes in the file of an attack that came to its end; `opened` gains the kinds it read."""
     card, case = attack.card, bench.case
     artifacts = bench.artifacts(card)
     who = observer(case, artifacts, card)
     view, knowledge = watched(seen(artifacts, who, card), opened), granted(case, card, bench.workers)
-    if reason := absent(case, artifacts, view, card) or attack.not_applicable(view, knowledge):
+    if (
+        reason := _unfit(case, card)
+        or absent(case, artifacts, view, card)
+        or attack.not_applicable(view, knowledge)
+    ):
         opened.clear()
         return {"observer": str(who), "status": "not_applicable", "reason": reason}
     told = _told(attack, view, knowledge, bench)
@@ -177,6 +182,13 @@ def _carried_out(attack: Attack, name: str, bench: Bench, opened: set[Kind]) -> 
     found["observer"] = str(who)
     json.dumps(found)  # raises here, where it is this attack's failure, what the file could not hold
     return found
+
+
+def _unfit(case: Case, card: Card) -> str:
+    """Why an attack has nothing to say of such examples, as a sentence; empty where it has."""
+    if case.data.modality in card.modality:
+        return ""
+    return f"it reads {' or '.join(sorted(card.modality))} data, and what clients hold is {case.data.modality}"
 
 
 def _measured(attack: Attack, claim: Claim, truth: KnownTruth, rng: np.random.Generator) -> dict[str, Any]:
@@ -230,6 +242,7 @@ def card_fields(card: Card) -> dict[str, Any]:
     """The card as JSON, and all that it may read."""
     fields = dataclasses.asdict(card)
     fields["threat"]["knows"] = sorted(card.threat.knows)
+    fields["modality"] = sorted(card.modality)
     return fields | {"reads": list(card.reads)}
 
 

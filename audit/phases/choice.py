@@ -1,26 +1,32 @@
 """Choice: which attacks an audit runs: those its config lists, or with `attacks: auto` all that apply and fit.
 
-`auto` first gives every artifact that anybody could read the cheapest attack on it; then the cheapest of each
-aim, and the cheapest that reads it as mere numbers, whatever it is called: a second attack that looks for the
-same never takes the time of the only one that could find something else. The others follow from the cheapest up,
-as far as the budget goes. Efforts come from the cards and sizes from the config, so the choice is the same on
-every machine.
+`auto` first gives every question the cheapest attack that asks it, required questions before others: a second
+attack on one question never takes the time of the only one on another. The others follow from the cheapest up, as
+far as the budget goes. Efforts come from the cards and sizes from the config, so the choice is the same on every
+machine, and under every policy: what is required here is what the default policy requires.
 """
 
 import math
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from fedaudit.attacks.attack import Card, Sizes
 from fedaudit.attacks.updates._inversion import UpdateInversion
 from fedaudit.audit.case.case import Case
-from fedaudit.audit.observer.reach import Traffic, declared
+from fedaudit.audit.observer.reach import Reach, Rounds, Traffic, declared
 from fedaudit.audit.settings import catalog
 from fedaudit.audit.settings.config import Config
 from fedaudit.audit.settings.controls import Replay
 from fedaudit.audit.settings.spec import AttackSpec
+from fedaudit.audit.verdict.aims import MESSAGES
+from fedaudit.audit.verdict.attempts import is_about
+from fedaudit.audit.verdict.policy import load_policy
+from fedaudit.audit.verdict.questions import Scene, list_questions
+from fedaudit.fl.kinds import Kind
 from fedaudit.fl.model import count
 from fedaudit.fl.runtime.errors import UserError
+from fedaudit.fl.threats.threat import Position
+from fedaudit.reports.questions import Question
 
 
 @dataclass(frozen=True)
@@ -36,12 +42,18 @@ class Choice:
 
 def choose(config: Config, case: Case) -> Choice:
     """The attacks of this config; deterministic."""
-    sizes, traffic = _sizes(config, case), planned(config, case)
+    sizes, scene = _sizes(config, case), plan_scene(config, case)
+    traffic = scene.traffic
     known = {name: catalog.load("attacks", name).card for name in catalog.names("attacks")}
     left: dict[str, str] = {}
     if config.attacks is None:
-        applicable = {n: c for n, c in known.items() if not traffic.missing(c, case.card.title)}
-        names = _within(applicable, traffic, lambda card: card.effort.at(sizes), config.budget.minutes * 60)
+        applicable = {
+            n: c
+            for n, c in known.items()
+            if scene.modality in c.modality and not traffic.missing(c, case.card.title)
+        }
+        asked = list_questions(scene, load_policy("default").demands)
+        names = _within(applicable, asked, lambda card: card.effort.at(sizes), config.budget.minutes * 60)
         specs = tuple(AttackSpec(name=n) for n in names)
         over = f"the budget of {config.budget.minutes:g} minutes has no room for its"
         left = {n: f"{over} {duration(c.effort.at(sizes))}" for n, c in applicable.items() if n not in names}
@@ -62,6 +74,34 @@ def planned(config: Config, case: Case, protected: bool = True) -> Traffic:
     """What will cross the wire, or be seen beside it, by what is known before the run."""
     clock = config.case == "simulated" and config.federation.time_model != "none"
     return declared(case.card, case.protections if protected else (), clock)
+
+
+def plan_scene(config: Config, case: Case) -> Scene:
+    """What a federation will send, to whom and in which rounds, by what is known before the run."""
+    traffic = planned(config, case)
+    sent = frozenset(range(int(getattr(case.training, "rounds", 1)) if case.training else 1))
+    kept = frozenset(r for r in sent if _is_kept(config, r, len(sent)))
+    kinds = config.record.kinds
+    return Scene(
+        traffic=traffic,
+        rounds={
+            (channel, k): Rounds(sent, kept if kinds is None or k in kinds else frozenset())
+            for channel, of_channel in traffic.kinds.items()
+            for k in of_channel
+        },
+        modality=case.data.modality,
+        clients=frozenset(k for k, rows in case.parts.items() if len(rows)),
+        are_persons=config.clients_are == "persons",
+    )
+
+
+def _is_kept(config: Config, round: int, rounds: int) -> bool:
+    wanted = config.record.rounds
+    if isinstance(wanted, tuple):
+        return round in wanted
+    if isinstance(wanted, int):
+        return round % wanted == 0 or round == rounds - 1
+    return wanted == "all" or round == rounds - 1
 
 
 def refuse_impossible(config: Config, case: Case) -> None:
@@ -100,11 +140,11 @@ def duration(seconds: float) -> str:
 
 
 def _within(
-    applicable: Mapping[str, Card], traffic: Traffic, cost: Callable[[Card], float], seconds: float
+    applicable: Mapping[str, Card], questions: Sequence[Question], cost: Callable[[Card], float], seconds: float
 ) -> list[str]:
     """Names that fit, in the order they run: cheapest first."""
     cheapest = sorted(applicable, key=lambda n: (cost(applicable[n]), n))
-    first = only_readers({n: applicable[n] for n in cheapest}, traffic)
+    first = choose_first({n: applicable[n] for n in cheapest}, questions)
     chosen, spent = set(), 0.0
     for name in (*first, *(n for n in cheapest if n not in first)):
         if spent + cost(applicable[name]) <= seconds:
@@ -113,18 +153,16 @@ def _within(
     return [n for n in cheapest if n in chosen]
 
 
-def only_readers(cards: Mapping[str, Card], traffic: Traffic) -> list[str]:
-    """The first of `cards` to read each artifact; then the first of each aim, and to read it as mere numbers."""
+def choose_first(cards: Mapping[str, Card], questions: Sequence[Question]) -> list[str]:
+    """The first of `cards` to ask each question, in the order of the questions, required ones before others."""
     found: list[str] = []
-    for kinds_alone in (True, False):
-        covered: set[Hashable] = set()
-        for name in [*found, *(n for n in cards if n not in found)]:
-            card, position = cards[name], cards[name].threat.position
-            what = "" if kinds_alone else "numbers" if card.any_numbers else card.aim
-            new = {(position, k, what) for k in card.targets if k in traffic.visible(position)}
-            if new - covered and name not in found:
-                found.append(name)
-            covered |= new
+    for q in sorted(questions, key=lambda q: not q.required):
+        if q.kind == MESSAGES:
+            continue
+        reach = Reach(Position(q.observer), Kind(q.kind))
+        name = next((n for n, card in cards.items() if is_about(card, q.aim, reach)), None)
+        if name is not None and name not in found:
+            found.append(name)
     return found
 
 

@@ -15,14 +15,14 @@ from fedaudit.audit.case.schemas import Environment
 from fedaudit.audit.case.simulated import SimulatedCase
 from fedaudit.audit.claims.report import score_files
 from fedaudit.audit.noise_audit.combine import withhold_numbers
-from fedaudit.audit.observer.reach import observed
 from fedaudit.audit.phases import dropout as dropout_phase
 from fedaudit.audit.phases import matrix as matrix_phase
 from fedaudit.audit.phases.attack import load_claimed, load_evidence
 from fedaudit.audit.phases.bounds import bind_status, read_bounds, read_verified
 from fedaudit.audit.phases.checks import load_checks
-from fedaudit.audit.phases.choice import Choice, choose
+from fedaudit.audit.phases.choice import choose
 from fedaudit.audit.phases.plan import read_phases
+from fedaudit.audit.phases.questions import ask_questions
 from fedaudit.audit.phases.result_file import read_result
 from fedaudit.audit.phases.variants import results
 from fedaudit.audit.robustness.claimed_counts import Contradicted
@@ -41,7 +41,6 @@ from fedaudit.audit.verdict.accounts import (
 )
 from fedaudit.audit.verdict.checked import CheckSubject
 from fedaudit.audit.verdict.clock import by_device, by_time, compared, last_round
-from fedaudit.audit.verdict.coverage import coverage, tried
 from fedaudit.audit.verdict.decision import decide
 from fedaudit.audit.verdict.disclosure import withhold
 from fedaudit.audit.verdict.exposure import exposures
@@ -51,6 +50,7 @@ from fedaudit.audit.verdict.findings import Attacked, headline, unverified
 from fedaudit.audit.verdict.heads import count_exposed
 from fedaudit.audit.verdict.imported import doubts, qualified
 from fedaudit.audit.verdict.judge import judged
+from fedaudit.audit.verdict.limits import list_limits
 from fedaudit.audit.verdict.metrics import summary
 from fedaudit.audit.verdict.policy import Policy, load_policy
 from fedaudit.audit.verdict.scope import scope
@@ -62,46 +62,16 @@ from fedaudit.fl.ledger import Release
 from fedaudit.fl.recording.recorder import MANIFEST, manifest, read
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.reports.bound import PrivacyBound
-from fedaudit.reports.covered import Coverage
 from fedaudit.reports.imported import Imported
-from fedaudit.reports.result import AuditResult, Figure, Finding, History, NoiseAudit, Reproduction, worst_first
+from fedaudit.reports.result import AuditResult, Figure, History, NoiseAudit, Reproduction, worst_first
 from fedaudit.reports.result import Policy as PolicyRecord
 
 Progress = Callable[[str, int, int], None]
-
-LIMITS = [
-    "The audit covers the attacks it names, with the adversaries it states. Another attack, or one "
-    "with more data or computing time, may find more.",
-    "Nothing here says that the method is safe. A result of *not demonstrated* means that an attack "
-    "which does find planted leaks found none in this run.",
-    "The federation was simulated from one seed. Other seeds, data and hyperparameters give other numbers; "
-    "intervals cover the trials of this run, not the choice of the run.",
-    "Replayed artifacts were recomputed by the auditor with the models that clients really uploaded; "
-    "tables and figures mark them.",
-    "Availability is simulated. Timing, traffic analysis, side channels of the machines and the security "
-    "of the transport are outside the audit.",
-    "What a client's code hides in its messages is looked for as images among its numbers, in their own order, "
-    "also in pieces over rounds, and as counts that are not what their sender holds; not as labels or counts in "
-    "a loss, a cluster or an order.",
-    "The run folder holds what clients sent, and examples of theirs where those were given. Keep it as long as "
-    "the audit may have to be repeated and no longer; `fedaudit shred RUN` removes them and leaves the audit.",
-]
-
 
 UNREPEATED = (
     "created",
     "reproduction.seconds",
 )  # keys of audit.json: when it was scored, and how long phases took
-
-LIMITS_OF_RECORDED = [
-    *LIMITS[:2],
-    "This federation was not simulated: it ran elsewhere, once. What its recorder did not see is not in it; "
-    "what its operator states and no message bears out is taken at its word.",
-    *LIMITS[3:4],
-    "Timing, traffic analysis, side channels of the machines and the security of the transport are outside the "
-    "audit, and so is whether the recorder and the files were left alone before they were taken in.",
-    *LIMITS[5:],
-]
 
 
 def run(run: RunDir, config: Config, progress: Progress) -> None:
@@ -201,14 +171,26 @@ def derive_whole(run: RunDir, config: Config, policy: Policy, case: Case) -> Aud
     figures += over_rounds(releases, limits, bind_status(run, case, verified, config.delta))
     figures += [*plot_breakdown(matrix), *plot_moved_prototypes(matrix)] if matrix else []
     figures += plot_dropout(absence) if absence else []
+    questions = ask_questions(
+        run,
+        config,
+        case,
+        chosen,
+        policy.demands,
+        findings=findings,
+        limits=limits,
+        matrix=matrix,
+        absence=absence,
+    )
     people = count_exposed(of_attacks)
     findings = worst_first(findings)
     result = AuditResult(
         title=config.title,
         created=datetime.now(UTC).isoformat(timespec="seconds"),
-        headline=headline(findings, _coverage(run, case, findings, chosen), attacked),
+        headline=headline(findings, questions, attacked),
         scope=scope(case, findings),
         exposures=exposures(manifest(run.artifacts)),
+        questions=questions,
         findings=findings,
         figures=[*figures, *timelines(history), *_clock(run, case, history)],
         galleries=images,
@@ -222,7 +204,7 @@ def derive_whole(run: RunDir, config: Config, policy: Policy, case: Case) -> Aud
         absence=absence,
         history=[_history(r) for r in history],
         summary_metrics=summary(history),
-        limits=[*(LIMITS if case.simulated else LIMITS_OF_RECORDED), *checked.declared, *limits_of_noise(record)],
+        limits=[*list_limits(questions, simulated=case.simulated), *checked.declared, *limits_of_noise(record)],
         policy=_policy(run, policy),
         reproduction=_reproduction(run, config),
     )
@@ -242,14 +224,6 @@ def _clock(run: RunDir, case: Case, history: Sequence[Mapping[str, Any]]) -> lis
         return by_time(history)
     seen = read(run.artifacts, kinds=(Kind.TASK_TIME,), wanted=lambda line: Kind.TASK_TIME in line["kinds"])
     return [*by_time(history), *by_device(history, case.time_model), *last_round(seen, history, case.time_model)]
-
-
-def _coverage(run: RunDir, case: Case, findings: Sequence[Finding], choice: Choice) -> Coverage:
-    """What was attacked of what crossed the wire, of all attacks that exist."""
-    opened = {file["name"].replace(":", "."): file.get("read", []) for file in load_evidence(run)}
-    cards = {label.replace(":", "."): card for label, card in choice.cards.items()}
-    done = tried(findings, cards, opened)
-    return coverage(observed(manifest(run.artifacts)), case.card.title, done, choice.others, choice.left)
 
 
 def _run_record(

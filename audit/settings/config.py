@@ -158,6 +158,10 @@ class Config(Group):
         default=None,
         description="share of members among an adversary's candidates; says how often accusations are right",
     )
+    clients_are: Literal["organisations", "persons"] = Field(
+        default="organisations",
+        description="whom a client is; of persons, or of who is known by a pseudonym, linkage is asked as well",
+    )
     policy: Text = Field(default="default", description="a file of audit/policy/, or a path to one")
     report: ReportSettings = Field(default_factory=ReportSettings, description="formats, and what they may show")
     sections: tuple[Text, ...] = Field(default=(), max_length=50, description="your own, as module:Class")

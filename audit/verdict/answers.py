@@ -2,16 +2,18 @@
 
 from collections.abc import Sequence
 
+from fedaudit.audit.verdict.limits import count_answered, name_questions
 from fedaudit.audit.verdict.statistics import clear
 from fedaudit.reports import format as fmt
 from fedaudit.reports.bound import Status, group_observers
 from fedaudit.reports.bound_text import label_bound
 from fedaudit.reports.decision import Answer
+from fedaudit.reports.questions import State
 from fedaudit.reports.result import AuditResult, Finding, Outcome
 
-MOST_NAMES = 5  # of one answer
+MOST_NAMES = 4  # of one answer
 MOST_BOUNDS = 2
-EVIDENCE, COVERAGE, SCOPE = "Evidence by finding", "What was attacked", "What was audited"
+EVIDENCE, ASKED, SCOPE = "Evidence by finding", "What was asked", "What was audited"
 
 
 def answers(result: AuditResult) -> list[Answer]:
@@ -24,8 +26,8 @@ def answers(result: AuditResult) -> list[Answer]:
     return [
         Answer(question="Do the attacks work at all?", answer=_planted(ran), where=EVIDENCE),
         Answer(question="Do they cry wolf?", answer=_blind(ran), where=EVIDENCE),
-        Answer(question="What was left open?", answer=_open(result.findings), where=EVIDENCE),
-        Answer(question="What was not tried?", answer=_untried(result), where=COVERAGE),
+        Answer(question="What was left open?", answer=_open(result), where=ASKED),
+        Answer(question="What was not tried?", answer=_untried(result), where=ASKED),
         Answer(question="Who might misbehave?", answer=_conduct(ran, result), where=SCOPE),
         Answer(
             question="Is there a mathematical limit?", answer=_bound(result), where="Differential privacy budget"
@@ -55,24 +57,28 @@ def _blind(ran: Sequence[Finding]) -> str:
     return f"{text}; {', '.join(fired)} found a leak there." if fired else f"{text}; none found a leak there."
 
 
-def _open(findings: Sequence[Finding]) -> str:
-    left = [f.id for f in findings if f.outcome in (Outcome.INCONCLUSIVE, Outcome.FAILED)]
-    names = ", ".join(left[:MOST_NAMES])
-    names += f" and {len(left) - MOST_NAMES:,} more" if len(left) > MOST_NAMES else ""
-    return f"{fmt.plural(len(left), 'question')}: {names}." if left else "No question that was asked."
+def _open(result: AuditResult) -> str:
+    left = [q for q in result.questions if q.is_open]
+    if not left:
+        return "No required question." if result.questions else "Everything: nothing was asked."
+    return f"{fmt.plural(len(left), 'required question')}: {_shorten(name_questions(left))}."
 
 
 def _untried(result: AuditResult) -> str:
-    coverage = result.headline.coverage
-    left = sum(u.applies for u in coverage.untried)
-    bare = [a for a in coverage.artifacts if a.status not in ("attacked", "elsewhere", "tells_nothing")]
-    words = {e.kind: e.description for e in result.exposures}
-    names = list(dict.fromkeys(words.get(a.kind) or a.kind.replace("_", " ") for a in bare))
-    kinds = "; ".join(names[:MOST_NAMES])
-    kinds += f"; and {len(names) - MOST_NAMES:,} more" if len(names) > MOST_NAMES else ""
-    text = f"{fmt.plural(left, 'attack')} that would apply." if left else "Every attack that applies was tried."
-    text += f" Nothing attacked: {kinds}." if kinds else ""
+    """What no attack asked: those that were left out, and those that fedaudit lacks."""
+    left = [q for q in result.questions if q.state is State.NOT_ASKED]
+    lacking = [q for q in result.questions if q.state is State.NO_ATTACK]
+    parts = [f"Not asked: {_shorten(name_questions(left))}."] if left else []
+    parts += [f"No attack exists for: {_shorten(name_questions(lacking))}."] if lacking else []
+    if not result.questions:
+        parts = ["Nothing was asked."]
+    text = " ".join(parts) or f"{count_answered(result.questions)}; an attack asked each of the others."
     return text if result.robustness else f"{text} No client tried to harm the model."
+
+
+def _shorten(names: Sequence[str]) -> str:
+    more = f"; and {len(names) - MOST_NAMES:,} more" if len(names) > MOST_NAMES else ""
+    return "; ".join(names[:MOST_NAMES]) + more
 
 
 def _conduct(ran: Sequence[Finding], result: AuditResult) -> str:

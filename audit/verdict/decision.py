@@ -1,7 +1,8 @@
-"""The decision: findings, coverage and the policy's grounds become one word, three numbers and a row a harm.
+"""The decision: questions and findings become one word, three numbers and a row a harm.
 
-The word is never better than its evidence: a policy must say what it takes for "cannot tell" (audit/verdict/
-policy.py), and grounds are tried in the policy's order. Page 1, every command and every export print this word.
+The word is the first that holds: *not ready*, where something was demonstrated at or above the bar or a bound is
+refuted; *cannot tell*, where a required question is open; *with conditions*, where anything less was demonstrated
+or something is accepted; *ready*. Page 1, every command and every export print this word.
 """
 
 from collections.abc import Sequence
@@ -10,15 +11,20 @@ from fnmatch import fnmatchcase
 from fedaudit.attacks.evidence import Evidence
 from fedaudit.attacks.measure import named
 from fedaudit.audit.verdict.answers import answers
-from fedaudit.audit.verdict.policy import Ground, Policy, load_policy
+from fedaudit.audit.verdict.limits import count_answered, name_question, name_questions
+from fedaudit.audit.verdict.people import share_unseen
+from fedaudit.audit.verdict.policy import Policy
 from fedaudit.audit.verdict.terms import NO_TERMS, Terms, demonstrated
 from fedaudit.reports import format as fmt
-from fedaudit.reports.covered import Coverage
+from fedaudit.reports.bound import Status
 from fedaudit.reports.decision import Decision, KeyNumber, Odds, Risk, Word
-from fedaudit.reports.result import AuditResult, Finding, Outcome, Severity
+from fedaudit.reports.questions import Question, State
+from fedaudit.reports.result import AuditResult, Finding, Severity
 
-OPEN = (Outcome.INCONCLUSIVE, Outcome.FAILED)
-REQUIRED, ACCEPTED = "required", "accepted"  # grounds of the reviewer's own
+# What decided, as Decision.rule names it
+SEVERE, REFUTED, OPEN, REQUIRED = "severe-finding", "bound-refuted", "question-open", "required"
+LESSER, ACCEPTED = "finding-to-treat", "accepted"
+MOST_NAMED = 3  # open questions of one sentence
 MOST_ODDS = 3  # sizes of groups of one row
 # What is proved or seen rather than measured, by patterns of the policy's measures
 FACTS = {
@@ -40,95 +46,121 @@ FACTS = {
 def decide(result: AuditResult, policy: Policy, terms: Terms = NO_TERMS) -> Decision:
     """The verdict of an audit that has all else: the only place where one is made.
 
-    The grounds of the policy are tried in their order. A reviewer's bar stands in for theirs, what somebody
-    accepts or the baseline has does not forbid a deployment but remains a condition, and a requirement that was
-    not met leaves the verdict open.
+    A reviewer's bar stands in for the policy's. What somebody accepts, or the baseline has, does not forbid a
+    deployment but remains a condition, and a requirement that was not met leaves the verdict open.
     """
-    grounds = _grounds(policy, terms)
-    held = next((g for g in grounds if _is_met(g, result, terms)), None)
-    word, rule = (Word(held.verdict), held.id) if held else (Word.READY, "")
-    if terms.unmet and word is not Word.NOT_READY:
-        word, rule = Word.CANNOT_TELL, REQUIRED
-    elif word is Word.READY and (terms.accepted or terms.known):
-        word, rule = Word.WITH_CONDITIONS, ACCEPTED
-    bar = min((g.demonstrated for g in grounds if g.demonstrated and _forbids(g)), key=_rank, default=None)
-    failing = [f.id for f in demonstrated(result.findings) if bar and f.severity.rank >= bar.rank]
+    bar = terms.fail_on or policy.bar
+    failing = [
+        f.id for f in demonstrated(result.findings) if f.severity.rank >= bar.rank and not terms.forgives(f)
+    ]
+    left = list_open(result.questions, terms)
+    word, rule = _choose_word(result, failing, left, terms)
     shown = risks(result, policy)
     return Decision(
         word=word,
         rule=rule,
-        sentence=_sentence(held if held and held.id == rule else None, result, terms, rule),
-        numbers=_numbers(result, shown),
+        sentence=_sentence(word, rule, result, left, terms),
+        numbers=_numbers(result, shown, left),
         risks=shown,
         answers=answers(result),
-        bar=bar or "",
-        failing=[i for i in failing if i not in terms.accepted and i not in terms.known],
+        bar=bar,
+        failing=failing,
         accepted=dict(terms.accepted),
         known=list(terms.known),
         unmet=[*terms.unmet],
     )
 
 
-def _grounds(policy: Policy, terms: Terms) -> list[Ground]:
-    """Those of the policy, with the reviewer's bar in place of theirs."""
-    grounds = list(policy.decision or load_policy("default").decision)
-    if terms.fail_on is None:
-        return grounds
-    bar = Ground(
-        id="fail-on",
-        verdict=Word.NOT_READY,
-        demonstrated=terms.fail_on,
-        reason=f"The reviewer's bar is {terms.fail_on}: a finding at or above it forbids a deployment.",
-    )
-    return [bar, *(g for g in grounds if not (_forbids(g) and g.demonstrated))]
+def list_open(questions: Sequence[Question], terms: Terms = NO_TERMS) -> list[Question]:
+    """Required questions that are neither answered nor accepted."""
+    return [q for q in questions if q.is_open and q.id not in terms.accepted]
 
 
-def _forbids(ground: Ground) -> bool:
-    return ground.verdict == Word.NOT_READY
+def _choose_word(
+    result: AuditResult, failing: Sequence[str], left: Sequence[Question], terms: Terms
+) -> tuple[Word, str]:
+    if failing:
+        return Word.NOT_READY, SEVERE
+    if any(b.status is Status.REFUTED for b in result.bounds):
+        return Word.NOT_READY, REFUTED
+    if terms.unmet:
+        return Word.CANNOT_TELL, REQUIRED
+    if left or not any(q.required for q in result.questions):
+        return Word.CANNOT_TELL, OPEN
+    if any(not terms.forgives(f) for f in list_harms(result)):
+        return Word.WITH_CONDITIONS, LESSER
+    if terms.accepted or terms.known or any(q.accepted for q in result.questions):
+        return Word.WITH_CONDITIONS, ACCEPTED
+    return Word.READY, ""
 
 
-def _rank(severity: Severity) -> int:
-    return severity.rank
+def list_harms(result: AuditResult) -> list[Finding]:
+    """What was seen to work. That no epsilon limits what an attack could learn is no harm that was seen."""
+    return [f for f in demonstrated(result.findings) if f.source != "accountant"]
 
 
-def _is_met(ground: Ground, result: AuditResult, terms: Terms) -> bool:
-    """Whether a ground is met by the whole audit; what is accepted or known forbids nothing."""
-    findings, coverage = result.findings, result.headline.coverage
-    if ground.demonstrated is not None:
-        counted = [f for f in demonstrated(findings) if not (_forbids(ground) and terms.forgives(f))]
-        return any(f.severity.rank >= ground.demonstrated.rank for f in counted)
-    if ground.ran_below is not None:
-        return coverage.ran < ground.ran_below
-    if ground.attacked_below is not None:
-        return attacked_share(coverage) < ground.attacked_below
-    assert ground.open_above is not None
-    return sum(f.outcome in OPEN for f in findings) > ground.open_above
-
-
-def attacked_share(coverage: Coverage) -> float:
-    """Of all that was sent and may tell something, by who could read it, the share that was attacked."""
-    telling = [a for a in coverage.artifacts if a.status != "tells_nothing"]
-    return sum(a.status in ("attacked", "elsewhere") for a in telling) / len(telling) if telling else 0.0
-
-
-def _sentence(held: Ground | None, result: AuditResult, terms: Terms, rule: str) -> str:
-    """What was found, by severity, how much was looked at, and why that means what it means."""
-    findings, coverage = result.findings, result.headline.coverage
-    shown = [f.severity for f in demonstrated(findings)]
-    parts = [f"{shown.count(s)} {s}" for s in Severity if s in shown]
+def _sentence(word: Word, rule: str, result: AuditResult, left: Sequence[Question], terms: Terms) -> str:
+    """What was demonstrated, how many questions are answered, and what the word rests on."""
+    severities = [
+        f.severity for f in (demonstrated(result.findings) if word is Word.NOT_READY else list_harms(result))
+    ]
+    parts = [f"{severities.count(s)} {s}" for s in Severity if s in severities]
     text = f"{', '.join(parts)} demonstrated" if parts else "Nothing was demonstrated"
-    unanswered = sum(f.outcome in OPEN for f in findings)
-    text += f", {unanswered} left open" if unanswered else ""
     text += f", {len(terms.accepted)} accepted by name" if terms.accepted else ""
     text += f", {len(terms.known)} known from the baseline" if terms.known else ""
-    text += f"; {coverage.ran} of {fmt.plural(coverage.applicable, 'attack')} that apply ran."
+    text += f"; {count_answered(result.questions)}."
     reasons = {
+        SEVERE: "A leak or a harm at or above the bar was seen to work on this very federation.",
+        REFUTED: "A limit on the privacy loss that is stated does not hold.",
         REQUIRED: f"{fmt.plural(len(terms.unmet), 'requirement')} not met: {'; '.join(terms.unmet)}.",
-        ACCEPTED: "What was demonstrated is accepted, and that is a condition.",
-        "": "No ground of the policy speaks against it.",
+        OPEN: _describe_open(left),
+        LESSER: "It is to be treated, or accepted in writing.",
+        ACCEPTED: "What is accepted is a condition.",
+        "": _describe_ready(result),
     }
-    text += f" {' '.join(held.reason.split()) if held else reasons[rule]}"
-    return f"{text} {' '.join(f'{r}.' for r in terms.refused)}".rstrip()
+    return f"{text} {reasons[rule]} {' '.join(f'{r}.' for r in terms.refused)}".rstrip()
+
+
+def _describe_open(left: Sequence[Question]) -> str:
+    """Which required questions are open, and what would settle the first that can be settled."""
+    if not left:
+        return "Nothing was asked, so nothing could have been found."
+    names = name_questions(left)
+    text = f"Open: {'; '.join(names[:MOST_NAMED])}"
+    text += f"; and {len(names) - MOST_NAMED} more." if len(names) > MOST_NAMED else "."
+    bounded = next((q for q in left if q.at_most is not None), None)
+    if bounded is None:
+        first = left[0]
+        return f"{text} {fmt.sentence_case(name_question(first))}: {first.why}."
+    text += f" {fmt.sentence_case(name_question(bounded))}: {bounded.why}."
+    if bounded.more:
+        time = f" (about {fmt.duration(bounded.seconds)})" if bounded.seconds else ""
+        text += f" Testing {bounded.more:,} more{time} should settle it."
+    return text
+
+
+def _describe_ready(result: AuditResult) -> str:
+    """For whom and what the word holds, how many people could be exposed all the same, and what it leaves out."""
+    clients = result.scope.clients
+    text = f"Ready for these {fmt.plural(clients, 'client')} and this run."
+    bounded = [
+        q
+        for q in result.questions
+        if q.required and q.state is State.BOUNDED and q.at_most is not None and q.people
+    ]
+    if bounded:
+        worst = max(bounded, key=lambda q: (q.at_most or 0) / q.people)
+        assert worst.at_most is not None, "chosen so"
+        share = fmt.percent(worst.at_most / worst.people)
+        text += (
+            f" At most {worst.at_most:,} of {worst.people:,} people ({share}) could be exposed in any one way by "
+            "leaks as visible as those we planted (95 % confidence)."
+        )
+    text += f" Not covered: other clients, of which up to {fmt.percent(share_unseen(clients))} could leak unseen"
+    lacking = name_questions([q for q in result.questions if not q.is_answered])
+    return (
+        f"{text}; attacks we lack: {'; '.join(lacking)}." if lacking else f"{text}; attacks that nobody here has."
+    )
 
 
 def risks(result: AuditResult, policy: Policy) -> list[Risk]:
@@ -219,23 +251,23 @@ def _whom(finding: Finding, quoted: Evidence | None, result: AuditResult) -> str
     return f"all {held:,} examples" if held else fmt.plural(result.scope.clients, "client")
 
 
-def _numbers(result: AuditResult, found: Sequence[Risk]) -> list[KeyNumber]:
+def _numbers(result: AuditResult, found: Sequence[Risk], left: Sequence[Question]) -> list[KeyNumber]:
     """Who is exposed, how surely, by whom; where nothing was demonstrated, how much that rests on."""
-    coverage = result.headline.coverage
+    asked = result.questions
     if not found:
-        telling = [a for a in coverage.artifacts if a.status != "tells_nothing"]
-        done = sum(a.status in ("attacked", "elsewhere") for a in telling)
-        unanswered = sum(f.outcome in OPEN for f in result.findings)
-        return [
-            KeyNumber(shown=f"{coverage.ran} of {coverage.applicable}", text="attacks that apply were run"),
+        needed = [q for q in asked if q.required]
+        bounds = [q for q in needed if q.at_most is not None and q.people]
+        worst = max(bounds, key=lambda q: (q.at_most or 0) / q.people, default=None)
+        numbers = [
             KeyNumber(
-                shown=f"{done} of {len(telling)}",
-                text="artifacts (a kind of message and who could read it) were attacked",
+                shown=f"{sum(q.is_answered for q in asked)} of {len(asked)}", text="questions are answered"
             ),
-            KeyNumber(
-                shown=f"{unanswered:,}", text="questions were left open: an attack failed or could not tell"
-            ),
+            KeyNumber(shown=f"{len(left):,} of {len(needed):,}", text="required questions are open"),
         ]
+        if worst is not None:
+            text = f"people could be exposed, at most, by {name_question(worst)}"
+            numbers.append(KeyNumber(shown=f"{worst.at_most or 0:,} of {worst.people:,}", text=text))
+        return numbers
     numbers = [_people(result, found)]
     sure = next((r for r in found if r.odds), None)
     if sure:
@@ -255,9 +287,9 @@ def _numbers(result: AuditResult, found: Sequence[Risk]) -> list[KeyNumber]:
 
 def _people(result: AuditResult, found: Sequence[Risk]) -> KeyNumber:
     """The head count; where no attack said which people it hits, whom the worst finding may touch."""
-    if not result.people:
-        return KeyNumber(shown=fmt.sentence_case(found[0].whom), text=f"may be touched: {_lower(found[0].what)}")
     heads = result.people
+    if heads is None:
+        return KeyNumber(shown=fmt.sentence_case(found[0].whom), text=f"may be touched: {_lower(found[0].what)}")
     low, high = heads.interval
     return KeyNumber(
         shown=f"{heads.expected:,.0f} of {heads.people:,}",

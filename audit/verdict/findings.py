@@ -17,8 +17,8 @@ from fedaudit.audit.verdict.replays import settled
 from fedaudit.audit.verdict.statistics import clear
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.reports import format as fmt
-from fedaudit.reports.covered import Coverage
 from fedaudit.reports.imported import Asserted, Unverified
+from fedaudit.reports.questions import Question
 from fedaudit.reports.result import Figure, Finding, Gallery, Headline, Outcome, Severity, worst_first
 
 NOBODY_TOLD = "What the attack claims could not be held against the truth"
@@ -164,57 +164,38 @@ def _where_it_ends(real: Sequence[Evidence], measure: str) -> str:
     return text + "."
 
 
-def headline(findings: Sequence[Finding], coverage: Coverage, attacked: Sequence[Attacked] = ()) -> Headline:
-    """The worst demonstrated finding, and how much of what applies was really looked at; before all, where it is
-    so, that of what attacks claim nothing could be verified."""
-    told = _worst(findings, coverage)
+def headline(
+    findings: Sequence[Finding], questions: Sequence[Question], attacked: Sequence[Attacked] = ()
+) -> Headline:
+    """The worst demonstrated finding; where there is none, whether every required question was answered.
+
+    Before all, where it is so, that of what attacks claim nothing could be verified.
+    """
+    found = _worst(findings, questions)
     unverified = sum(a.unverified for a in attacked)
     if not unverified or any(a.file["status"] == "ran" for a in attacked):
-        return told
+        return found
     ran = fmt.plural(unverified, "attack")
     text = (
         f"Nothing that attacks claim could be verified: {ran} ran on the recorded messages, and nobody told the "
-        f"auditor what clients hold. {told.sentence}"
+        f"auditor what clients hold. {found.sentence}"
     )
-    return told.model_copy(update={"sentence": text})
+    return found.model_copy(update={"sentence": text})
 
 
-def _worst(findings: Sequence[Finding], coverage: Coverage) -> Headline:
-    harm = [f for f in findings if f.source == "robustness" and f.threat]  # a rule under attack, not its cost
-    coverage = _with(coverage, [f.outcome for f in harm])
+def _worst(findings: Sequence[Finding], questions: Sequence[Question]) -> Headline:
     worst = next((f for f in worst_first(findings) if f.outcome == Outcome.DEMONSTRATED), None)
     if worst:
-        return Headline(
-            severity=worst.severity,
-            outcome=worst.outcome,
-            sentence=f"{worst.title}. {worst.summary}",
-            coverage=coverage,
-        )
-    if coverage.ran and not coverage.inconclusive and not coverage.failed:
-        what = "No leak and no harm to the model were" if harm else "No leak was"
-        text = f"{what} demonstrated by the attacks that ran. That is not a proof of privacy."
-        return Headline(
-            severity=Severity.NONE, outcome=Outcome.NOT_DEMONSTRATED, sentence=text, coverage=coverage
-        )
-    text = (
-        "The audit is inconclusive: no leak was demonstrated, and not every attack could have shown one."
-        if coverage.ran
-        else "The audit is inconclusive: no attack ran on what this federation sends."
-    )
-    return Headline(severity=Severity.NONE, outcome=Outcome.INCONCLUSIVE, sentence=text, coverage=coverage)
-
-
-def _with(coverage: Coverage, harm: Sequence[Outcome]) -> Coverage:
-    """Attacks on the model count as well, each with every rule of the server that it was tried against."""
-    tally = {o: harm.count(o) for o in Outcome}
-    return coverage.model_copy(
-        update={
-            "ran": coverage.ran + len(harm) - tally[Outcome.NOT_APPLICABLE] - tally[Outcome.FAILED],
-            "applicable": coverage.applicable + len(harm) - tally[Outcome.NOT_APPLICABLE],
-            "not_applicable": coverage.not_applicable + tally[Outcome.NOT_APPLICABLE],
-            "inconclusive": coverage.inconclusive + tally[Outcome.INCONCLUSIVE],
-            "failed": coverage.failed + tally[Outcome.FAILED],
-        }
+        text = f"{worst.title}. {worst.summary}"
+        return Headline(severity=worst.severity, outcome=worst.outcome, sentence=text)
+    left = sum(q.is_open for q in questions)
+    if questions and not left:
+        text = "No leak was demonstrated; every required question was answered. That is not a proof of privacy."
+        return Headline(severity=Severity.NONE, outcome=Outcome.NOT_DEMONSTRATED, sentence=text)
+    needed = fmt.plural(left, "required question is", "required questions are")
+    text = f"no leak was demonstrated, and {needed} open" if left else "nothing was asked"
+    return Headline(
+        severity=Severity.NONE, outcome=Outcome.INCONCLUSIVE, sentence=f"The audit is inconclusive: {text}."
     )
 
 

@@ -6,6 +6,7 @@ and why the threshold is where it is. Files lie in audit/policy/; a config may n
 
 import importlib.resources
 import math
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from typing import Literal
@@ -15,12 +16,15 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from fedaudit.audit.settings.errors import validate
 from fedaudit.audit.settings.yaml import read_yaml
 from fedaudit.fl.runtime.errors import UserError
-from fedaudit.reports.decision import Word
+from fedaudit.fl.threats.threat import Aim, Position
 from fedaudit.reports.result import Policy as PolicyRecord
 from fedaudit.reports.result import PolicyRule as RuleRecord
 from fedaudit.reports.result import Severity
 
 Statistic = Literal["value", "excess", "residual_risk"]
+MOST_TOLERABLE = 0.05  # of people, in any policy
+FLOOR_AIMS = (Aim.EXFILTRATION, Aim.MEMBERSHIP, Aim.ATTRIBUTE, Aim.INVERSION, Aim.RECONSTRUCTION)
+FLOOR_OBSERVERS = (Position.SERVER, Position.CLIENT, Position.PUBLIC)  # whom no policy may leave out
 
 
 class _Group(BaseModel):
@@ -76,32 +80,69 @@ class Power(_Group):
     reason: str = Field(min_length=10, description="why")
 
 
-class Ground(_Group):
-    """What decides for one word of the decision: one condition on the whole audit."""
+class Bar(_Group):
+    """Which demonstrated findings forbid a deployment."""
 
-    id: str = Field(description="a name that the decision cites")
-    verdict: Literal[Word.NOT_READY, Word.CANNOT_TELL, Word.WITH_CONDITIONS] = Field(
-        description="not_ready, cannot_tell or ready_with_conditions"
-    )
-    demonstrated: Severity | None = Field(default=None, description="a finding at or above it was demonstrated")
-    ran_below: int | None = Field(default=None, ge=1, description="fewer attacks ran")
-    attacked_below: float | None = Field(
-        default=None, gt=0, le=1, description="a smaller share of what was sent was attacked"
-    )
-    open_above: int | None = Field(default=None, ge=0, description="more findings are inconclusive or failed")
+    not_ready: Severity = Field(description="a demonstrated finding of this severity or a worse one forbids it")
     reason: str = Field(min_length=10, description="why")
 
+
+class Demand(_Group):
+    """Questions that must be answered, or accepted by name, before a verdict is given."""
+
+    aims: tuple[Aim, ...] = Field(min_length=1, description="what is asked")
+    observers: tuple[Position, ...] = Field(
+        default=tuple(Position), description="who could read it; left out: all"
+    )
+    where: Literal["everywhere", "clients_are_persons"] = Field(
+        default="everywhere", description="of which federations: config key clients_are"
+    )
+    reason: str = Field(min_length=10, description="why")
+
+
+class Tolerance(_Group):
+    """The share of people, or of a model's answers, up to which a question is bounded."""
+
+    aims: tuple[Aim, ...] = Field(min_length=1, description="of these questions")
+    share: float = Field(ge=0, le=MOST_TOLERABLE, description="of all people of the run")
+    reason: str = Field(min_length=10, description="why")
+
+
+class Demands(_Group):
+    """What a verdict waits for, and how much of a harm is tolerable."""
+
+    required: tuple[Demand, ...] = Field(min_length=1, description="questions that must be answered")
+    tolerable: tuple[Tolerance, ...] = Field(min_length=1, description="shares of people, by aim")
+
     @model_validator(mode="after")
-    def _one_condition(self) -> "Ground":
-        given = [
-            c for c in (self.demonstrated, self.ran_below, self.attacked_below, self.open_above) if c is not None
-        ]
-        if len(given) != 1:
+    def _asks_what_nobody_may_leave_out(self) -> "Demands":
+        for observer in FLOOR_OBSERVERS:
+            if lacking := [a for a in FLOOR_AIMS if not self.requires(a, observer, are_persons=False)]:
+                raise ValueError(
+                    f"required must ask {', '.join(lacking)} of the {observer}: what a policy does not ask it "
+                    "cannot call ready (a single question is accepted by a waiver)"
+                )
+        return self
+
+    @model_validator(mode="after")
+    def _tolerates_every_aim_once(self) -> "Demands":
+        given = [a for t in self.tolerable for a in t.aims]
+        if lacking := [a for a in Aim if given.count(a) != 1]:
             raise ValueError(
-                "must have one of demonstrated, ran_below, attacked_below and open_above, "
-                f"got {len(given)} of them"
+                f"tolerable must name each aim once, and names {lacking[0]} {given.count(lacking[0])} times"
             )
         return self
+
+    def requires(self, aim: Aim, observer: str, are_persons: bool) -> bool:
+        """Whether a verdict waits for such a question."""
+        return any(
+            aim in d.aims and observer in d.observers and (d.where == "everywhere" or are_persons)
+            for d in self.required
+        )
+
+    def tolerate(self, aim: Aim) -> float:
+        """Share up to which a question with that aim is bounded."""
+        return next(t.share for t in self.tolerable if aim in t.aims)
 
 
 class Policy(_Group):
@@ -111,9 +152,10 @@ class Policy(_Group):
     version: str = Field(description="raised with every change of a rule")
     power: Power = Field(description="largest_detectable and its reason")
     rules: tuple[Rule, ...] = Field(min_length=1, description="a list of rules")
-    decision: tuple[Ground, ...] = Field(
-        default=(),
-        description="grounds of the decision, tried in this order; left out: those of the default policy",
+    decision: Bar | None = Field(default=None, description="what forbids a deployment; left out: by default")
+    questions: Demands | None = Field(
+        default=None,
+        description="what must be answered, and what is tolerable; left out: as in the default policy",
     )
 
     @model_validator(mode="after")
@@ -123,15 +165,19 @@ class Policy(_Group):
             raise ValueError(f"must have rules of different ids, got {twice[0]!r} twice")
         return self
 
-    @model_validator(mode="after")
-    def _knows_its_limits(self) -> "Policy":
-        doubts = [g for g in self.decision if g.verdict is Word.CANNOT_TELL]
-        for name in ("ran_below", "attacked_below", "open_above"):
-            if self.decision and not any(getattr(g, name) is not None for g in doubts):
-                raise ValueError(
-                    f"decision must say cannot_tell for {name}: a word is never better than its evidence"
-                )
-        return self
+    @property
+    def bar(self) -> Severity:
+        """The lowest severity that forbids a deployment."""
+        found = self.decision or load_policy("default").decision
+        assert found is not None, "the default policy has one"
+        return found.not_ready
+
+    @property
+    def demands(self) -> Demands:
+        """Its own, or those of the default policy."""
+        found = self.questions or load_policy("default").questions
+        assert found is not None, "the default policy has them"
+        return found
 
     def worst_first(self) -> list[Rule]:
         """The order in which rules are tried; of one severity, as in the file."""
@@ -169,4 +215,11 @@ def _named(name: str) -> Policy:
 
 
 def _read(path: Path) -> Policy:
-    return validate(Policy, read_yaml(path), path)
+    data = read_yaml(path)
+    if isinstance(data, Mapping) and isinstance(data.get("decision"), list):
+        raise UserError(
+            f"{path}: decision is a list of grounds, as policies before version 14 had it",
+            hint="write `decision: {not_ready: high, reason: ...}`, and what must be answered under `questions`, "
+            "as audit/policy/default.yaml does",
+        )
+    return validate(Policy, data, path)

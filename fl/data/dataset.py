@@ -10,6 +10,8 @@ from numpy.typing import NDArray
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.plugin import Plugin
 
+Modality = Literal["image", "text", "table"]  # what one example is
+
 
 @dataclass(frozen=True, kw_only=True)
 class Arrays:
@@ -46,6 +48,13 @@ class Data:
     def shape(self) -> tuple[int, ...]:
         """Shape of one example."""
         return tuple(self.train.x.shape[1:])
+
+    @property
+    def modality(self) -> Modality:
+        """What one example is: an image [C, H, W], a text of tokens [T], or a row of a table [F]."""
+        if len(self.shape) == 3:
+            return "image"
+        return "text" if self.train.x.dtype.kind in "iu" else "table"
 
 
 MOST_CHANNELS = 4  # of images; more in the first place and these in the last: the channels stand last

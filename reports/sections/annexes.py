@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from fedaudit.attacks.measure import named
 from fedaudit.reports import format as fmt
 from fedaudit.reports.evidence_table import telling
+from fedaudit.reports.questions import Question
 from fedaudit.reports.result import AuditResult, Finding, Outcome
 from fedaudit.reports.section import Blanks, Block, Card, Heading, KeyValues, Paragraph, Section, Table
 
@@ -41,7 +42,7 @@ class Annexes(Section):
 
 
 def _observers(result: AuditResult) -> list[Block]:
-    positions = dict.fromkeys(a.party for a in result.headline.coverage.artifacts)
+    positions = dict.fromkeys(q.observer for q in result.questions if q.aim.is_against_people)
     positions |= dict.fromkeys(f.threat.position for f in result.findings if f.threat)
     rows = [_observer(p, result) for p in positions]
     if not rows:
@@ -52,31 +53,37 @@ def _observers(result: AuditResult) -> list[Block]:
                 "Observer",
                 "Tests run",
                 "Strongest attack, with its uncertainty",
-                "Not tested",
+                "Not answered",
                 "Residual risk",
             ],
             rows=rows,
             align="lllll",
             widths=[1.5, 1.9, 3.2, 2.2, 1.8],
-            caption="By observer: what was tried, what it showed, and what nobody tried.",
+            caption="By observer: what ran, what it showed, and which questions nothing answered.",
         )
     ]
 
 
 def _observer(position: str, result: AuditResult) -> list[str]:
     ran = [f for f in result.findings if f.threat and f.threat.position == position and f.outcome in RAN]
-    bare = [
-        a.kind.replace("_", " ")
-        for a in result.headline.coverage.artifacts
-        if a.party == position and a.status not in ("attacked", "elsewhere", "tells_nothing")
+    left = [
+        q for q in result.questions if q.observer == position and q.aim.is_against_people and not q.is_answered
     ]
     return [
         OBSERVERS.get(position, position.replace("_", " ")),
         ", ".join(f.id for f in ran) or "none",
         _strongest(ran, result),
-        ", ".join(dict.fromkeys(bare)) or "nothing that was sent",
-        _residual(ran, bool(bare)),
+        _list_unanswered(left),
+        _residual(ran, left),
     ]
+
+
+def _list_unanswered(questions: Sequence[Question]) -> str:
+    """Artifacts by aim, of questions that stand open."""
+    kinds: dict[str, list[str]] = {}
+    for q in questions:
+        kinds.setdefault(str(q.aim), []).append(q.kind.replace("_", " "))
+    return "; ".join(f"{aim}: {', '.join(dict.fromkeys(of))}" for aim, of in kinds.items()) or "no question"
 
 
 def _strongest(ran: Sequence[Finding], result: AuditResult) -> str:
@@ -100,23 +107,23 @@ def _strongest(ran: Sequence[Finding], result: AuditResult) -> str:
     return f"{found.id}: {named(e.measure).words}{place} {fmt.estimate(e.value, e.interval, e.unit)}{blind}"
 
 
-def _residual(ran: Sequence[Finding], bare: bool) -> str:
+def _residual(ran: Sequence[Finding], left: Sequence[Question]) -> str:
     shown = [f.severity.value for f in ran if f.outcome is Outcome.DEMONSTRATED]
     if shown:
         return f"{shown[0]}, as configured"
-    left = bare or not ran or any(f.outcome is Outcome.INCONCLUSIVE for f in ran)
-    return "not known" if left else "of a stronger attack than these"
+    return "not known" if left or not ran else "of a stronger attack than these"
 
 
 def _technical(result: AuditResult) -> dict[str, str]:
     """Tests, metrics, data and dates, as Annex IV lists them."""
-    coverage, r = result.headline.coverage, result.reproduction
+    r = result.reproduction
+    answered = sum(q.is_answered for q in result.questions)
     attacks = [f for f in result.findings if f.source in ("attack", "robustness")]
     words = sorted({named(e.measure).words for f in attacks for e in f.evidence if e.control == "none"})
     facts = {
         "Data used": f"{result.scope.dataset}. {result.scope.dataset_text}",
-        "Tests": f"{coverage.ran} of {fmt.plural(coverage.applicable, 'attack')} that apply, each beside blind "
-        "adversaries and with planted leaks; log: evidence/ in the run folder",
+        "Tests": f"{fmt.plural(sum(f.outcome in RAN for f in attacks), 'attack')} ran; {answered} of "
+        f"{fmt.plural(len(result.questions), 'question')} answered; log: evidence/ in the run folder",
         "Metrics": ", ".join(words) or "none measured",
         "Results": result.decision.sentence if result.decision else "",
         "Cybersecurity": "; ".join(result.scope.protections) or "no protection of messages was configured",

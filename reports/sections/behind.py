@@ -1,10 +1,10 @@
 """Behind the decision: how sure, who saw what, the words that were used, and which appendix has the proof."""
 
 from fedaudit.reports import format as fmt
-from fedaudit.reports.covered import Covered
 from fedaudit.reports.exposed import Exposure
+from fedaudit.reports.questions import Question
 from fedaudit.reports.result import AuditResult
-from fedaudit.reports.section import Block, Bullets, Card, Cell, Heading, Paragraph, Section, Table
+from fedaudit.reports.section import Block, Bullets, Card, Heading, Paragraph, Section, Table
 
 WORDS = {
     "Client": "an organisation or a device that trains on data of its own and sends messages to a server.",
@@ -62,19 +62,19 @@ def _seen(result: AuditResult) -> list[Block]:
     shown = seen[:MOST_SEEN]
     blocks: list[Block] = [
         Table(
-            header=["Who", "Could read", "Of one client alone", "Attacked"],
+            header=["Who", "Could read", "Of one client alone", "Questions answered"],
             rows=[
                 [
                     fmt.sentence_case(e.party),
                     fmt.sentence_case(e.description or _plain(e.kind)),
                     "yes" if e.single_client else "no",
-                    _attacked(e, result.headline.coverage.artifacts),
+                    _answered(e, result.questions),
                 ]
                 for e in shown
             ],
             align="llll",
             widths=[2.2, 4.8, 1.3, 1.9],
-            caption="Who could read what, and whether it was attacked.",
+            caption="Who could read what, and how many of the questions about it are answered.",
             numbered=False,
         )
     ]
@@ -84,15 +84,12 @@ def _seen(result: AuditResult) -> list[Block]:
 
 
 POSITIONS = {"server": "server", "every selected client": "client", "mediators": "mediator"}
-STATUS = {"attacked": "yes", "elsewhere": "yes, at another reader", "failed": "the attack failed"}
 
 
-def _attacked(e: Exposure, artifacts: list[Covered]) -> str | Cell:
+def _answered(e: Exposure, questions: list[Question]) -> str:
     position = POSITIONS.get(e.party, "public" if e.party.startswith("whoever") else e.party)
-    found = {a.status for a in artifacts if a.kind == e.kind and a.party == position}
-    if "tells_nothing" in found:
-        return "tells nothing"
-    return next((STATUS[s] for s in STATUS if s in found), Cell(lead="no"))
+    mine = [q for q in questions if q.kind == e.kind and q.observer == position]
+    return f"{sum(q.is_answered for q in mine)} of {len(mine)}" if mine else "none to ask"
 
 
 def _plain(kind: str) -> str:

@@ -142,8 +142,7 @@ def _price(matrix: Robustness, result: AuditResult) -> list[Block]:
 
 def _against(result: AuditResult, kinds: Sequence[str]) -> set[str]:
     """Ids of findings by attacks on these kinds, as the server reads them."""
-    covered = result.headline.coverage.artifacts
-    return {name for a in covered if a.party == "server" and a.kind in kinds for name in a.attacks}
+    return {name for q in result.questions if q.observer == "server" and q.kind in kinds for name in q.findings}
 
 
 def _attacks(setting: str, cells: Sequence[MatrixCell], matrix: Robustness) -> list[Block]:

@@ -3,8 +3,8 @@
 from collections import defaultdict
 
 import pytest
-
 from fedaudit.attacks.evaluation.unread import UNREAD
+
 from fedaudit.audit.settings import catalog
 from fedaudit.fl.artifact import Channel
 from fedaudit.fl.kinds import Kind

@@ -1,12 +1,14 @@
 """A realistic audit result with every block type, every outcome, and texts meant to break a renderer."""
 
 import math
+from typing import Any
 
 import numpy as np
 
+from fedaudit.fl.threats.threat import Aim
 from fedaudit.reports.bound import PrivacyBound, Status
-from fedaudit.reports.covered import Coverage, Covered, Untried
 from fedaudit.reports.decision import Answer, Decision, KeyNumber, Odds, Risk, Word
+from fedaudit.reports.questions import Question, State
 from fedaudit.reports.result import (
     AuditResult,
     Exposure,
@@ -35,11 +37,11 @@ def result() -> AuditResult:
             sentence="A server that is merely curious recovers recognisable training images from "
             "the prototypes of clients that hold five or fewer examples of a class: 78.4 % are "
             "matched to the right person's image, against 10.2 % for a blind adversary.",
-            coverage=_coverage(),
         ),
         decision=_decision(),
         scope=_scope(),
         exposures=_exposures(),
+        questions=questions(),
         findings=findings(),
         figures=figures(),
         galleries=galleries(),
@@ -63,7 +65,7 @@ def _decision() -> Decision:
         bar="high",
         failing=["upcnn", "dp-upper"],
         rule="severe-finding",
-        sentence="1 critical demonstrated, 2 left open; 6 of 9 attacks that apply ran.",
+        sentence="1 critical demonstrated; 2 of 6 questions answered.",
         numbers=[
             KeyNumber(shown="12 of 1,400", text="examples are expected to be told"),
             KeyNumber(shown="78.4 %", text="is how often it works at best"),
@@ -119,34 +121,35 @@ def _scope() -> Scope:
     )
 
 
-def _coverage() -> Coverage:
-    return Coverage(
-        ran=6,
-        applicable=9,
-        not_applicable=3,
-        inconclusive=1,
-        failed=1,
-        untried=[
-            Untried(
-                attack="vae", title="VAE", applies=True, why="the budget of 10 minutes has no room for its 2 h"
-            ),
-            Untried(attack="ridge", title="Ridge", applies=True, why="it is not among the attacks of this audit"),
-            Untried(attack="dlg", title="DLG", applies=False, why="FedProto sends no local_model to the server"),
-        ],
-        artifacts=[
-            Covered(kind="local_prototypes", party="server", status="attacked", attacks=["upcnn", "lira"]),
-            Covered(kind="proto_counts", party="server", status="unread", why="only a help to upcnn"),
-            Covered(
-                kind="global_prototypes",
-                party="client",
-                status="elsewhere",
-                attacks=["lira"],
-                why="from the server",
-            ),
-            Covered(kind="global_prototypes", party="public", status="not_run", why="could be attacked by ridge"),
-            Covered(kind="heartbeat", party="server", status="tells_nothing", why="a sign of life"),
-        ],
+def make_question(aim: str, observer: str, kind: str, state: State, why: str, **more: Any) -> Question:
+    fields = {"rounds": "all 50 rounds", "required": True, "tolerable": 0.05} | more
+    return Question(
+        id=f"{aim}.{observer}.{kind}", aim=Aim(aim), observer=observer, kind=kind, state=state, why=why, **fields
     )
+
+
+def questions() -> list[Question]:
+    """One in each state."""
+    return [
+        make_question(
+            *("inversion", "server", "local_prototypes", State.DEMONSTRATED, "upcnn worked on recorded messages"),
+            findings=["upcnn", "lira"],
+        ),
+        make_question(
+            *("membership", "server", "local_prototypes", State.INCONCLUSIVE, "lira failed: out of memory"),
+            findings=["lira"],
+        ),
+        make_question(
+            *("attribute", "server", "proto_counts", State.BOUNDED, "at most 12 of 1,400 could be exposed"),
+            at_most=12,
+            people=1400,
+        ),
+        make_question("membership", "client", "global_prototypes", State.NOT_ASKED, "left out: ridge"),
+        make_question(
+            "attribute", "client", "global_prototypes", State.NOT_ASKED, "left out: ridge", accepted="A. Person"
+        ),
+        make_question("linkage", "server", "messages", State.NO_ATTACK, "fedaudit has none", required=False),
+    ]
 
 
 def _exposures() -> list[Exposure]:

@@ -107,7 +107,7 @@ def test_a_view_is_found_in_one_pass_over_what_was_recorded(position: Position) 
         case = SimpleNamespace(clients=2 * CLIENTS if len(recorded) > LARGE else CLIENTS)
         who = observer(cast(Case, case), recorded, card)
         assert (len(who.parties) == case.clients) == (position in MANY)
-        watched(seen(recorded, who, card), set())
+        watched(seen(recorded, who, card), {})
 
     check_growth(does)
 

@@ -1,19 +1,26 @@
-"""The word of the decision is never better than its evidence, and every word can be reached."""
+"""The word is the first that holds, is never better than its evidence, and every word can be reached."""
 
+import math
 from fnmatch import fnmatchcase
+from itertools import product
 from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
 
 from fedaudit.attacks.measure import MEASURES
-from fedaudit.audit.verdict.decision import FACTS, attacked_share, decide
+from fedaudit.audit.verdict.decision import FACTS, decide
 from fedaudit.audit.verdict.policy import Policy, load_policy
 from fedaudit.audit.verdict.terms import Terms, find_known
 from fedaudit.fl.runtime.errors import UserError
-from fedaudit.reports.covered import Covered
+from fedaudit.fl.threats.threat import Aim, Position
+from fedaudit.reports.bound import Status
 from fedaudit.reports.decision import Word
+from fedaudit.reports.questions import Question, State
 from fedaudit.reports.result import AuditResult, Finding, Outcome, Severity
-from tests.reports.sample import result
+from tests.reports.sample import make_question, result
+from tests.reports.sample_bounds import CLEAR, make_bound
 
 POLICY = load_policy("default")
 
@@ -30,80 +37,152 @@ def finding(severity: str = "none", outcome: str = "not_demonstrated", source: s
     )
 
 
-def audit(*findings: Finding, ran: int = 3, attacked: int = 4, bare: int = 0, nothing: int = 1) -> AuditResult:
-    """An audit of so many attacks, of so many artifacts that were attacked, were not, and tell nothing."""
+BOUNDED = {"at_most": 35, "people": 719}
+
+
+def ask(state: State, **more: Any) -> Question:
+    facts = BOUNDED if state is State.BOUNDED else {}
+    return make_question("membership", "server", "local_model", state, "because", **facts | more)
+
+
+SAFE = [ask(State.BOUNDED)]
+
+
+def audit(*findings: Finding, questions: list[Question] = SAFE) -> AuditResult:
     made = result()
-    status = ["attacked"] * attacked + ["not_run"] * bare + ["tells_nothing"] * nothing
-    rows = [Covered(kind=f"k{i}", party="server", status=s) for i, s in enumerate(status)]  # type: ignore[arg-type]
-    covered = made.headline.coverage.model_copy(update={"ran": ran, "artifacts": rows})
-    made.headline = made.headline.model_copy(update={"coverage": covered})
-    made.findings, made.decision = list(findings), None
+    made.findings, made.decision, made.bounds = list(findings), None, []
+    made.questions = list(questions)
     return made
 
 
 CLEAN = finding()
+OPEN = [State.INCONCLUSIVE, State.NOT_ASKED, State.NO_ATTACK]
 
 
 @pytest.mark.parametrize(
     ("audited", "word", "rule"),
     [
         (audit(CLEAN), Word.READY, ""),
+        (audit(), Word.READY, ""),
         (audit(finding("high", "demonstrated")), Word.NOT_READY, "severe-finding"),
-        (audit(finding("critical", "demonstrated"), ran=0, attacked=0, bare=4), Word.NOT_READY, "severe-finding"),
-        (audit(ran=0, attacked=0, bare=4), Word.CANNOT_TELL, "no-attack-ran"),
-        (audit(ran=0, attacked=0, nothing=0), Word.CANNOT_TELL, "no-attack-ran"),
-        (audit(CLEAN, attacked=1, bare=2), Word.CANNOT_TELL, "little-attacked"),
-        (audit(CLEAN, attacked=0, nothing=3), Word.CANNOT_TELL, "little-attacked"),
-        (audit(CLEAN, finding(outcome="inconclusive")), Word.CANNOT_TELL, "question-left-open"),
-        (audit(CLEAN, finding(outcome="failed")), Word.CANNOT_TELL, "question-left-open"),
+        (audit(finding("critical", "demonstrated"), questions=[]), Word.NOT_READY, "severe-finding"),
+        (audit(questions=[]), Word.CANNOT_TELL, "question-open"),
+        (audit(CLEAN, questions=[ask(State.BOUNDED, required=False)]), Word.CANNOT_TELL, "question-open"),
         (audit(CLEAN, finding("medium", "demonstrated")), Word.WITH_CONDITIONS, "finding-to-treat"),
         (audit(CLEAN, finding("low", "demonstrated", "lint")), Word.WITH_CONDITIONS, "finding-to-treat"),
-        (audit(CLEAN, attacked=3, bare=1), Word.WITH_CONDITIONS, "something-not-attacked"),
         (audit(CLEAN, finding(outcome="not_applicable")), Word.READY, ""),
+        # an attack that could not tell is no reason of its own: the question says what is known
+        (audit(finding(outcome="inconclusive")), Word.READY, ""),
+        # that no epsilon bounds the loss is no leak that was seen
+        (audit(CLEAN, finding("medium", "demonstrated", "accountant")), Word.READY, ""),
+        (audit(CLEAN, questions=[*SAFE, ask(State.NO_ATTACK, required=False)]), Word.READY, ""),
+        (
+            audit(CLEAN, questions=[*SAFE, ask(State.NOT_ASKED, accepted="A. Person")]),
+            Word.WITH_CONDITIONS,
+            "accepted",
+        ),
     ],
 )
 def test_every_word_is_reached_by_its_ground(audited: AuditResult, word: Word, rule: str) -> None:
     found = decide(audited, POLICY)
-    assert (found.word, found.rule) == (word, rule)
+    assert (found.word, found.rule) == (word, rule), found.sentence
+
+
+@pytest.mark.parametrize("state", OPEN)
+def test_one_open_required_question_forbids_ready(state: State) -> None:
+    found = decide(audit(CLEAN, questions=[*SAFE, ask(state)]), POLICY)
+    assert (found.word, found.word.exit_code) == (Word.CANNOT_TELL, 3)
+    assert "membership, server: local model" in found.sentence and "1 of 2 questions answered" in found.sentence
+
+
+def test_a_refuted_bound_forbids_a_deployment_whatever_its_finding_says() -> None:
+    audited = audit(CLEAN)
+    audited.bounds = [make_bound(Status.REFUTED, math.inf, CLEAR)]
+    assert decide(audited, POLICY).rule == "bound-refuted"
 
 
 def test_more_doubt_never_makes_the_word_better() -> None:
     order = [Word.READY, Word.WITH_CONDITIONS, Word.CANNOT_TELL, Word.NOT_READY]
-    for base in ([CLEAN], [finding("low", "demonstrated")], [finding("high", "demonstrated")]):
+    bases = ([CLEAN], [finding("low", "demonstrated")], [finding("high", "demonstrated")])
+    for base, state in product(bases, OPEN):
         before = order.index(decide(audit(*base), POLICY).word)
-        for worse in (
-            audit(*base, finding(outcome="inconclusive")),
-            audit(*base, finding(outcome="failed")),
-            audit(*base, ran=0),
-            audit(*base, attacked=1, bare=9),
-            audit(*base, attacked=0),
-        ):
+        for worse in (audit(*base, questions=[ask(state)]), audit(*base, questions=[])):
             assert order.index(decide(worse, POLICY).word) >= before
 
 
-def test_a_policy_of_ones_own_decides_by_its_own_grounds_and_without_any_by_the_default_ones() -> None:
-    strict = POLICY.model_copy(update={"decision": POLICY.decision[:1]})
-    low = strict.decision[0].model_copy(update={"demonstrated": Severity.LOW, "id": "any"})
-    own = strict.model_copy(update={"decision": (low,)})
+def test_ready_says_for_whom_how_many_and_what_it_leaves_out() -> None:
+    lacking = make_question("inversion", "public", "global_model", State.NO_ATTACK, "none", required=False)
+    text = decide(audit(CLEAN, questions=[*SAFE, lacking]), POLICY).sentence
+    assert "Ready for these 10 clients and this run." in text and "1 of 2 questions answered" in text
+    assert "At most 35 of 719 people (4.9\u00a0%)" in text and "95 % confidence" in text
+    assert "other clients, of which up to 25.9\u00a0% could leak unseen" in text  # 1 - .05^(1/10)
+    assert "attacks we lack: inversion, public: global model" in text
+
+
+def test_cannot_tell_names_the_question_its_bound_and_what_would_settle_it() -> None:
+    why = "None of 60 people tested was hit; at most 46 of 719 could be exposed"
+    left = ask(State.INCONCLUSIVE, at_most=46, people=719, more=240, seconds=130.0).model_copy(
+        update={"why": why}
+    )
+    text = decide(audit(CLEAN, questions=[left]), POLICY).sentence
+    assert f"Membership, server, local model: {why}." in text
+    assert "Testing 240 more (about 2\u00a0min 10\u00a0s) should settle it." in text
+
+
+def test_a_policy_of_ones_own_has_its_own_bar_and_without_one_the_default_ones() -> None:
+    assert POLICY.decision is not None
+    strict = POLICY.decision.model_copy(update={"not_ready": Severity.LOW})
+    own = POLICY.model_copy(update={"decision": strict})
     audited = audit(finding("low", "demonstrated"))
-    assert decide(audited, own).rule == "any"
-    assert decide(audited, strict.model_copy(update={"decision": ()})).rule == "finding-to-treat"
+    assert decide(audited, own).word is Word.NOT_READY
+    bare = POLICY.model_copy(update={"decision": None, "questions": None})
+    assert decide(audited, bare).rule == "finding-to-treat" and bare.demands == POLICY.demands
 
 
-@pytest.mark.parametrize("missing", ["ran_below", "attacked_below", "open_above"])
-def test_a_policy_that_does_not_say_when_it_cannot_tell_is_refused(missing: str, tmp_path: Path) -> None:
-    import yaml
-
-    text = POLICY.model_dump(mode="json", exclude_none=True)
-    text["decision"] = [g for g in text["decision"] if g["verdict"] != "cannot_tell" or missing not in g]
+def written(tmp_path: Path, **changes: Any) -> str:
+    text = POLICY.model_dump(mode="json", exclude_none=True) | changes
     (tmp_path / "own.yaml").write_text(yaml.safe_dump(text))
-    with pytest.raises(UserError, match=f"cannot_tell for {missing}"):
-        load_policy(str(tmp_path / "own.yaml"))
+    return str(tmp_path / "own.yaml")
 
 
-def test_what_is_attacked_is_counted_over_what_tells_something() -> None:
-    assert attacked_share(audit(attacked=1, bare=3, nothing=5).headline.coverage) == 0.25
-    assert attacked_share(audit(attacked=0, nothing=5).headline.coverage) == 0
+@pytest.mark.parametrize("aim", ["exfiltration", "membership", "attribute", "inversion", "reconstruction"])
+def test_a_policy_that_does_not_ask_what_nobody_may_leave_out_is_refused(aim: str, tmp_path: Path) -> None:
+    text = POLICY.demands.model_dump(mode="json")
+    text["required"][0]["aims"].remove(aim)
+    with pytest.raises(UserError, match=f"required must ask {aim} of the server"):
+        load_policy(written(tmp_path, questions=text))
+
+
+@pytest.mark.parametrize("observer", ["server", "client", "public"])
+def test_a_policy_that_leaves_out_a_reader_is_refused(observer: str, tmp_path: Path) -> None:
+    text = POLICY.demands.model_dump(mode="json")
+    text["required"][0]["observers"].remove(observer)
+    with pytest.raises(UserError, match=f"of the {observer}"):
+        load_policy(written(tmp_path, questions=text))
+
+
+def test_a_policy_may_tolerate_less_and_never_more_than_a_twentieth(tmp_path: Path) -> None:
+    text = POLICY.demands.model_dump(mode="json")
+    text["tolerable"][1]["share"] = 0.001
+    assert load_policy(written(tmp_path, questions=text)).demands.tolerate(Aim.INVERSION) == 0.001
+    text["tolerable"][1]["share"] = 0.06
+    with pytest.raises(UserError, match="share"):
+        load_policy(written(tmp_path, questions=text))
+    text["tolerable"] = POLICY.demands.model_dump(mode="json")["tolerable"][1:]
+    with pytest.raises(UserError, match="tolerable must name each aim once, and names exfiltration 0 times"):
+        load_policy(written(tmp_path, questions=text))
+
+
+def test_a_list_of_grounds_of_an_older_policy_says_what_replaced_it(tmp_path: Path) -> None:
+    old = [{"id": "x", "verdict": "cannot_tell", "ran_below": 1, "reason": "Nothing was attacked."}]
+    with pytest.raises(UserError, match="decision is a list of grounds"):
+        load_policy(written(tmp_path, decision=old))
+
+
+def test_linkage_is_required_where_clients_are_persons() -> None:
+    demands = POLICY.demands
+    assert demands.requires(Aim.LINKAGE, Position.SERVER, are_persons=True)
+    assert not demands.requires(Aim.LINKAGE, Position.SERVER, are_persons=False)
 
 
 def graded(policy: Policy) -> list[tuple[str, list[str]]]:
@@ -129,38 +208,34 @@ def test_findings_of_one_harm_share_a_row_and_keep_their_names() -> None:
 
 
 HIGH, MEDIUM = finding("high", "demonstrated"), finding("medium", "demonstrated")
+QUESTION = "membership.server.local_model"
 
 
 @pytest.mark.parametrize(
-    ("found", "terms", "word", "code"),
+    ("found", "questions", "terms", "word", "code"),
     [
-        ([HIGH], Terms(), Word.NOT_READY, 1),
-        ([HIGH], Terms(fail_on=Severity.CRITICAL), Word.WITH_CONDITIONS, 0),
-        ([MEDIUM], Terms(), Word.WITH_CONDITIONS, 0),
-        ([MEDIUM], Terms(fail_on=Severity.MEDIUM), Word.NOT_READY, 1),
-        ([HIGH], Terms(accepted={"f": "A. Person"}), Word.WITH_CONDITIONS, 0),
-        ([HIGH], Terms(known=["f"]), Word.WITH_CONDITIONS, 0),
-        ([HIGH], Terms(accepted={"g": "A. Person"}), Word.NOT_READY, 1),
-        ([HIGH, finding(outcome="failed")], Terms(accepted={"f": "A. Person"}), Word.CANNOT_TELL, 3),
-        ([CLEAN], Terms(unmet=["lira is required and was not planned"]), Word.CANNOT_TELL, 3),
-        ([HIGH], Terms(unmet=["lira is required and was not planned"]), Word.NOT_READY, 1),
-        ([CLEAN], Terms(), Word.READY, 0),
+        ([HIGH], SAFE, Terms(), Word.NOT_READY, 1),
+        ([HIGH], SAFE, Terms(fail_on=Severity.CRITICAL), Word.WITH_CONDITIONS, 0),
+        ([MEDIUM], SAFE, Terms(), Word.WITH_CONDITIONS, 0),
+        ([MEDIUM], SAFE, Terms(fail_on=Severity.MEDIUM), Word.NOT_READY, 1),
+        ([HIGH], SAFE, Terms(accepted={"f": "A. Person"}), Word.WITH_CONDITIONS, 0),
+        ([HIGH], SAFE, Terms(known=["f"]), Word.WITH_CONDITIONS, 0),
+        ([HIGH], SAFE, Terms(accepted={"g": "A. Person"}), Word.NOT_READY, 1),
+        ([HIGH], [ask(State.NOT_ASKED)], Terms(accepted={"f": "A. Person"}), Word.CANNOT_TELL, 3),
+        ([CLEAN], [ask(State.NOT_ASKED)], Terms(accepted={QUESTION: "A. Person"}), Word.WITH_CONDITIONS, 0),
+        ([CLEAN], [ask(State.NOT_ASKED)], Terms(accepted={QUESTION + ".other_rounds": "B"}), Word.CANNOT_TELL, 3),
+        ([CLEAN], SAFE, Terms(unmet=["lira is required and was not planned"]), Word.CANNOT_TELL, 3),
+        ([HIGH], SAFE, Terms(unmet=["lira is required and was not planned"]), Word.NOT_READY, 1),
+        ([CLEAN], SAFE, Terms(), Word.READY, 0),
     ],
 )
 def test_a_reviewers_terms_go_through_the_same_decider(
-    found: list[Finding], terms: Terms, word: Word, code: int
+    found: list[Finding], questions: list[Question], terms: Terms, word: Word, code: int
 ) -> None:
-    decision = decide(audit(*found), POLICY, terms)
+    decision = decide(audit(*found, questions=questions), POLICY, terms)
     assert (decision.word, decision.word.exit_code) == (word, code), decision.sentence
     assert all(reason in decision.sentence for reason in terms.unmet) or word is Word.NOT_READY
     assert bool(decision.failing) is (word is Word.NOT_READY)
-
-
-def test_what_no_policy_forbids_is_still_a_condition_where_it_was_accepted() -> None:
-    lax = POLICY.model_copy(update={"decision": POLICY.decision[1:4]})
-    assert decide(audit(HIGH), lax).word is Word.READY
-    assert decide(audit(HIGH), lax, Terms(known=["f"])).word is Word.WITH_CONDITIONS
-    assert decide(audit(HIGH), lax, Terms(fail_on=Severity.HIGH)).word is Word.NOT_READY
 
 
 def test_a_finding_that_became_severer_is_not_known_from_the_baseline() -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fedaudit.reports.covered import Coverage
 
 from fedaudit.attacks.evidence import Baseline, Evidence
 from fedaudit.attacks.measure import MEASURES, named
@@ -21,7 +22,6 @@ from fedaudit.audit.verdict.findings import Attacked, headline, sentence
 from fedaudit.audit.verdict.judge import Fact, judge, judged
 from fedaudit.audit.verdict.policy import Condition, Policy, Rule, load_policy
 from fedaudit.fl.runtime.errors import UserError
-from fedaudit.reports.covered import Coverage
 from fedaudit.reports.document import compose
 from fedaudit.reports.result import AuditResult, NoiseAudit, Outcome, Severity, worst_first
 from fedaudit.reports.section import Heading, Table

@@ -1,0 +1,131 @@
+"""The table of questions of one audit: listed from what crossed the wire, answered from what the audit has."""
+
+from collections.abc import Mapping, Sequence
+
+from fedaudit.attacks.people import People
+from fedaudit.audit.case.case import Case
+from fedaudit.audit.case.run_folder import RunDir
+from fedaudit.audit.case.schemas import AttackFile
+from fedaudit.audit.observer.reach import observed, observed_rounds
+from fedaudit.audit.phases.attack import load_evidence
+from fedaudit.audit.phases.choice import Choice, plan_scene
+from fedaudit.audit.robustness.plan import plan_matrix
+from fedaudit.audit.settings import catalog
+from fedaudit.audit.settings.config import Config
+from fedaudit.audit.verdict.attempts import Attempt, gather_attempts
+from fedaudit.audit.verdict.policy import Demands
+from fedaudit.audit.verdict.questions import Answers, Scene, answer_questions, list_questions
+from fedaudit.audit.verdict.rule_questions import answer_rule_questions, list_rule_questions
+from fedaudit.fl.kinds import Kind
+from fedaudit.fl.recording.recorder import manifest
+from fedaudit.fl.threats.threat import Aim
+from fedaudit.reports.absence import Absence
+from fedaudit.reports.bound import PrivacyBound
+from fedaudit.reports.questions import Question
+from fedaudit.reports.result import Finding
+from fedaudit.reports.robustness import Robustness
+
+
+def plan_questions(config: Config, case: Case, choice: Choice, demands: Demands) -> list[Question]:
+    """Before a run: every question, and which attacks will ask it."""
+    scene = plan_scene(config, case)
+    title = case.card.title
+    attempts = [
+        Attempt(id=label, card=card, rounds=_plan_rounds(scene, card.rounds), seconds=choice.seconds[label])
+        for label, card in choice.cards.items()
+        if scene.modality in card.modality and not scene.traffic.missing(card, title)
+    ]
+    answers = Answers(attempts=attempts, others=choice.others, left=choice.left)
+    asked = answer_questions(list_questions(scene, demands), scene, answers)
+    return asked + _list_of_rules(config, demands)
+
+
+def _plan_rounds(scene: Scene, wanted: str) -> dict[Kind, frozenset[int]]:
+    return {
+        kind: rounds.kept if wanted == "all" else frozenset(sorted(rounds.kept)[-1:])
+        for (_, kind), rounds in scene.rounds.items()
+        if rounds.kept
+    }
+
+
+def ask_questions(
+    run: RunDir,
+    config: Config,
+    case: Case,
+    choice: Choice,
+    demands: Demands,
+    *,
+    findings: Sequence[Finding],
+    limits: Sequence[PrivacyBound],
+    matrix: Robustness | None,
+    absence: Absence | None,
+) -> list[Question]:
+    """After a run: every question as it stands."""
+    files = load_evidence(run)
+    scene = observe_scene(run, config, case)
+    labels = {label.replace(":", "."): label for label in choice.cards}
+    attempts = gather_attempts(
+        files,
+        findings,
+        {i: choice.cards[label] for i, label in labels.items()},
+        {f["name"].replace(":", "."): _read_people(f) for f in files},
+        {i: choice.seconds[label] for i, label in labels.items()},
+    )
+    answers = Answers(
+        attempts=attempts,
+        others=choice.others,
+        left=choice.left,
+        findings=findings,
+        limits=limits,
+        checked=_list_checked(case),
+    )
+    asked = answer_questions(list_questions(scene, demands), scene, answers)
+    of_rules = _list_of_rules(config, demands)
+    return asked + answer_rule_questions(of_rules, matrix, absence, findings, _find_aims(config))
+
+
+def observe_scene(run: RunDir, config: Config, case: Case) -> Scene:
+    """What crossed the wire, to whom and in which rounds."""
+    lines = list(manifest(run.artifacts))
+    held = {k: len(rows) for k, rows in case.parts.items() if len(rows)}
+    return Scene(
+        traffic=observed(lines),
+        rounds=observed_rounds(lines),
+        modality=case.data.modality,
+        clients=frozenset(held),
+        people=sum(held.values()),
+        are_persons=config.clients_are == "persons",
+    )
+
+
+def _read_people(file: Mapping[str, object]) -> People | None:
+    return AttackFile.model_validate(file).people if file.get("people") else None
+
+
+def _list_checked(case: Case) -> frozenset[Kind]:
+    """Counts that audit/checks/sample_counts.py holds against what clients hold."""
+    if not case.simulated:
+        return frozenset()
+    changed = {k for p in case.protections for k in getattr(p.config, "kinds", p.kinds)}
+    made = {Kind.NUM_EXAMPLES} if case.card.counts_made else set[Kind]()
+    return frozenset(k for k in Kind if k.counted) - changed - made
+
+
+def _list_of_rules(config: Config, demands: Demands) -> list[Question]:
+    if config.case == "recorded":
+        return []
+    aims = [a for a in _find_aims(config).values() if not a.is_against_people]
+    rules = list(dict.fromkeys(p.rule.name for p in plan_matrix(config))) if config.matrix else []
+    if config.adversary is not None and not rules:
+        rules = [config.aggregator.name]
+    return list_rule_questions(rules if aims else [], aims, demands, absence=config.absence is not None)
+
+
+def _find_aims(config: Config) -> dict[str, Aim]:
+    """Aims of the attackers that a config declares, by label."""
+    if config.case == "recorded":
+        return {}
+    declared = {s.label: s.name for s in (config.matrix.adversaries if config.matrix else ())}
+    if config.adversary is not None:
+        declared.setdefault(config.adversary.name, config.adversary.name)
+    return {label: catalog.load("adversaries", name).card.aim for label, name in declared.items()}

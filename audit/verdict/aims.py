@@ -1,0 +1,101 @@
+"""What is asked of an artifact, by what kind of message it is: the one table of aims, with reasons.
+
+It is read from the kinds' own rows (fl/kinds.py) and names no attack, so that a question stands in the report
+whether or not anybody has an attack on it. A kind that stands in no family is asked everything.
+"""
+
+from collections.abc import Callable, Collection, Iterator, Mapping
+from typing import NamedTuple
+
+from fedaudit.fl.artifact import Channel
+from fedaudit.fl.kinds import UPDATES, Kind
+from fedaudit.fl.threats.threat import Aim
+
+NAMED = (Aim.INVERSION, Aim.RECONSTRUCTION)  # one harm: a person is named among others
+FROM_CLIENTS = frozenset({Channel.UPLINK, Channel.RELAY})
+MESSAGES = "messages"  # what is asked of no content: that a message is sent, and when
+
+
+class Family(NamedTuple):
+    """Kinds of which the same is asked."""
+
+    words: str  # what they are, or why they tell nothing
+    holds: Callable[[Kind], bool]
+    aims: tuple[Aim, ...]  # a verdict waits for these, as far as the policy requires them
+    besides: tuple[Aim, ...] = ()  # asked as well
+
+
+_PACE = frozenset({Kind.TASK_TIME, Kind.STALENESS, Kind.FROZEN_COUNT})
+_FIT = frozenset({Kind.LOCAL_LOSS, Kind.CLUSTER_ID})
+_CLASSES = frozenset({Kind.NUM_STEPS, Kind.NOISED_LABEL_DIST, Kind.CLASS_VOLUME, Kind.CONDENSED_LABELS})
+_PLANS = frozenset({Kind.GROUP_MAP, Kind.ALLOCATION, Kind.OVERSAMPLE_DECAY})
+_GENERATORS = frozenset({Kind.GAN_G, Kind.GAN_D})
+_SETS = frozenset({Kind.CONDENSED_IMAGES, Kind.MASHED_BATCH})
+_CHANGES = frozenset({*UPDATES, Kind.NORMALIZED_DELTA, Kind.GRADIENT, Kind.CONTROL_DELTA})
+_MEANS = frozenset(
+    {
+        *(Kind.LOCAL_PROTOTYPES, Kind.GLOBAL_PROTOTYPES, Kind.PROXIES),
+        *(Kind.MEAN_LOGIT_TABLE, Kind.GLOBAL_LOGIT_TABLE),
+    }
+)
+_STATES = frozenset({Kind.GLOBAL_MODEL, Kind.RELAY_MODEL, Kind.CONTROL_GLOBAL, Kind.AGGREGATE})
+_ANY = (Aim.EXFILTRATION, Aim.MEMBERSHIP, Aim.ATTRIBUTE)
+
+FAMILIES = (  # the first that holds
+    Family("control plane: made of nobody's examples", lambda k: k.control_plane, ()),
+    Family("clients' examples as they are", lambda k: k.raw, (Aim.EXFILTRATION,), _ANY[1:]),
+    Family("how fast a client works", _PACE.__contains__, (Aim.LINKAGE,)),
+    Family("how well examples fit a model", _FIT.__contains__, _ANY[1:], (Aim.EXFILTRATION,)),
+    Family(
+        "how many examples, and of which classes: it says so of nobody in particular",
+        lambda k: bool(k.counted) or k in _CLASSES | _PLANS,
+        (Aim.ATTRIBUTE,),
+        (Aim.EXFILTRATION,),
+    ),
+    Family("a generator or its critic", _GENERATORS.__contains__, (*_ANY, Aim.REGURGITATION)),
+    Family("synthetic or mixed examples", _SETS.__contains__, (*_ANY, Aim.RECONSTRUCTION)),
+    Family("what training changed", _CHANGES.__contains__, (*_ANY, Aim.RECONSTRUCTION)),
+    Family("means over a class", _MEANS.__contains__, (*_ANY, Aim.INVERSION), (Aim.RECONSTRUCTION, Aim.LINKAGE)),
+    Family("a model, or a sum of uploads", _STATES.__contains__, (*_ANY, Aim.INVERSION)),
+    Family(
+        "a kind that fedaudit does not know",
+        lambda k: True,
+        (*_ANY, Aim.RECONSTRUCTION),
+        (Aim.INVERSION, Aim.REGURGITATION, Aim.LINKAGE),
+    ),
+)
+
+EXPOSED_IF: Mapping[Aim, str] = {  # when a person, or an answer of the model, counts
+    Aim.EXFILTRATION: "the record, or a scaled copy of it, stands in a message",
+    Aim.MEMBERSHIP: "the person is flagged as a member at 1 % false alarms",
+    Aim.ATTRIBUTE: "a fact about a group of fewer than five people is right",
+    Aim.INVERSION: "the person is named among others by what is drawn from a message",
+    Aim.RECONSTRUCTION: "the person is named among others by what is drawn from a change",
+    Aim.REGURGITATION: "a model emits the record",
+    Aim.LINKAGE: "a person or message is given to the right client",
+    Aim.AVAILABILITY: "an answer is lost",
+    Aim.TARGETED: "an answer of the targeted class is lost",
+    Aim.BACKDOOR: "an input with the trigger gets the attacker's answer",
+    Aim.INTEGRITY: "an answer is lost to a false claim",
+    Aim.DROPOUT: "an answer is lost while clients are away",
+}
+
+
+def find_family(kind: Kind) -> Family:
+    return next(family for family in FAMILIES if family.holds(kind))
+
+
+def list_aims(kind: Kind, channels: Collection[Channel]) -> Iterator[tuple[Aim, bool]]:
+    """Aims on a kind that is read on these channels, and whether a verdict may wait for each.
+
+    Records can be hidden only in what clients make.
+    """
+    family = find_family(kind)
+    for aim in (*family.aims, *family.besides):
+        if aim is not Aim.EXFILTRATION or FROM_CLIENTS & set(channels):
+            yield aim, aim in family.aims
+
+
+def is_same_harm(one: Aim, other: Aim) -> bool:
+    """Whether both expose a person in the same way, by whatever artifact."""
+    return one is other or (one in NAMED and other in NAMED)

@@ -1,0 +1,110 @@
+"""Attempts: the attacks of an audit, planned or finished, and which question each one asks.
+
+An attack asks what its card aims at, where it stands, of the kinds it makes claims about, in the rounds that it
+really opened. A card names what an attack may read, and that answers nothing.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from fedaudit.attacks.attack import Card
+from fedaudit.attacks.models._targets import GLOBAL
+from fedaudit.attacks.people import People
+from fedaudit.audit.observer.reach import Reach
+from fedaudit.fl.data.dataset import Modality
+from fedaudit.fl.kinds import UPDATES, Kind
+from fedaudit.fl.threats.threat import Aim, Position
+from fedaudit.reports.result import Finding, Outcome
+
+RAN = (Outcome.DEMONSTRATED, Outcome.NOT_DEMONSTRATED, Outcome.INCONCLUSIVE)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Attempt:
+    """One attack: what came of it, and what it opened."""
+
+    id: str  # its finding's, or its label where it is planned
+    card: Card
+    outcome: Outcome | None = None  # None: planned
+    rounds: Mapping[Kind, frozenset[int]] = field(default_factory=dict)  # that it opened, or will
+    shown: frozenset[Kind] = frozenset()  # of these, where it was seen to work
+    people: People | None = None
+    seconds: float = 0.0  # by its card
+    reason: str = ""  # where it did not apply or failed
+
+    @property
+    def ran(self) -> bool:
+        return self.outcome is None or self.outcome in RAN
+
+    def is_about(self, aim: Aim, reach: Reach) -> bool:
+        """Whether its card promises an answer there, whatever came of it."""
+        return is_about(self.card, aim, reach)
+
+    def asked(self, aim: Aim, reach: Reach) -> bool:
+        """Whether it read what a question is about."""
+        return self.ran and self.is_about(aim, reach) and bool(self.rounds.get(reach.kind))
+
+
+def is_about(card: Card, aim: Aim, reach: Reach) -> bool:
+    """Whether an attack with this card claims something with that aim of what that position reads.
+
+    Clients in collusion are clients. What only helps an attack is no target of it.
+    """
+    position = card.threat.position
+    stands = Position.CLIENT if position == Position.COLLUDING_CLIENTS else position
+    return card.aim is aim and stands == reach.position and reach.kind in card.targets
+
+
+def list_fitting(cards: Mapping[str, Card], aim: Aim, reach: Reach, modality: Modality) -> list[str]:
+    """Names of those that ask a question, of such examples."""
+    return [name for name, card in cards.items() if modality in card.modality and is_about(card, aim, reach)]
+
+
+def gather_attempts(
+    files: Sequence[Mapping[str, Any]],
+    findings: Sequence[Finding],
+    cards: Mapping[str, Card],
+    people: Mapping[str, People | None],
+    seconds: Mapping[str, float],
+) -> list[Attempt]:
+    """The attacks of a finished audit. Evidence of an attack that the config does not name answers nothing.
+
+    `cards`, `people` and `seconds` go by the finding's id.
+    """
+    opened = {f["name"].replace(":", "."): f.get("rounds", {}) for f in files}
+    made = []
+    for finding in findings:
+        if finding.source != "attack" or finding.id not in cards:
+            continue
+        rounds = {Kind(k): frozenset(r) for k, r in opened.get(finding.id, {}).items()}
+        made.append(
+            Attempt(
+                id=finding.id,
+                card=cards[finding.id],
+                outcome=finding.outcome,
+                rounds=rounds,
+                shown=_find_shown(finding, set(rounds) & set(cards[finding.id].targets)),
+                people=people.get(finding.id),
+                seconds=seconds.get(finding.id, 0.0),
+                reason=finding.summary,
+            )
+        )
+    return made
+
+
+def _find_shown(finding: Finding, opened: Collection[Kind]) -> frozenset[Kind]:
+    """Of what an attack opened, the kinds on which it was seen to work: those of the place that was graded."""
+    if finding.outcome is not Outcome.DEMONSTRATED:
+        return frozenset()
+    conditions = [e.condition for e in finding.evidence if e.control == "none" and e.place == finding.where]
+    if named := {str(c["kind"]) for c in conditions if "kind" in c}:
+        return frozenset(k for k in opened if str(k) in named) or frozenset(opened)
+    if models := {str(c["model"]) for c in conditions if "model" in c}:
+        kinds = frozenset(
+            k
+            for k in opened
+            if (GLOBAL in models and k == Kind.GLOBAL_MODEL) or (models - {GLOBAL} and k in UPDATES)
+        )
+        return kinds or frozenset(opened)
+    return frozenset(opened)

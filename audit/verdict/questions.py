@@ -1,0 +1,387 @@
+"""Questions: what an audit asks of a federation, and how each stands. The one table of coverage.
+
+Questions follow from the wire: what was sent, who could read it, in which rounds, and what may be asked of such
+a kind (audit/verdict/aims.py). Attacks, bounds and what else an audit has answer them; leaving an attack out
+changes an answer and never a question.
+
+* demonstrated: an attack worked on recorded messages.
+* bounded: at most a tolerable share of people could be exposed, by every attack that says how many; by a verified
+  epsilon; or since it is computed from, or is, what is bounded already.
+* inconclusive: it was asked, and the bound is too large or there is none.
+* not asked: an attack exists, and was left out, failed to find a recorded round, or did not open the kind.
+* no attack: none exists here for this kind and such examples, or none of those could work.
+"""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field
+
+from fedaudit.attacks.attack import Card
+from fedaudit.audit.observer.reach import Reach, Rounds, Traffic
+from fedaudit.audit.verdict.aims import FROM_CLIENTS, MESSAGES, is_same_harm, list_aims
+from fedaudit.audit.verdict.attempts import Attempt, list_fitting
+from fedaudit.audit.verdict.people import Bound, bound_by_privacy, bound_exposed
+from fedaudit.audit.verdict.policy import Demands
+from fedaudit.fl.artifact import Channel
+from fedaudit.fl.data.dataset import Modality
+from fedaudit.fl.kinds import Kind
+from fedaudit.fl.threats.threat import Aim, Position
+from fedaudit.reports import format as fmt
+from fedaudit.reports.bound import PrivacyBound, Status
+from fedaudit.reports.questions import Question, State
+from fedaudit.reports.result import Finding, Outcome
+
+REST = ".other_rounds"
+LUCK = 0.01  # share of people that an attack hits by chance, where a bound by privacy needs one
+OBSERVERS = {"server": "server", "another client": "client", "public": "public"}  # of bounds -> positions
+BY_RECORD = frozenset({Aim.MEMBERSHIP, Aim.INVERSION, Aim.RECONSTRUCTION, Aim.REGURGITATION})
+BY_CLIENT = BY_RECORD | {Aim.ATTRIBUTE, Aim.LINKAGE}  # what epsilon for a whole client bounds as well
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scene:
+    """A federation, as far as questions and their answers follow from it."""
+
+    traffic: Traffic
+    rounds: Mapping[tuple[Channel, Kind], Rounds]
+    modality: Modality
+    clients: AbstractSet[int] = frozenset()  # that hold examples
+    people: int = 0  # examples of all of them
+    are_persons: bool = False  # or pseudonymous, so that who sent a message tells of a person
+
+    def find_rounds(self, reach: Reach) -> Rounds:
+        """In which rounds that position was sent that kind, and in which all of it was kept."""
+        found = [self.rounds.get((channel, reach.kind), Rounds()) for channel in self.traffic.paths[reach]]
+        sent = frozenset[int]().union(*(r.sent for r in found))
+        unkept = frozenset[int]().union(*(r.sent - r.kept for r in found))
+        return Rounds(sent, sent - unkept)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answers:
+    """What an audit has to answer questions with."""
+
+    attempts: Sequence[Attempt]
+    others: Mapping[str, Card] = field(default_factory=dict)  # every other attack that exists, by name
+    left: Mapping[str, str] = field(default_factory=dict)  # name -> why one that could run did not
+    findings: Sequence[Finding] = ()
+    limits: Sequence[PrivacyBound] = ()
+    checked: AbstractSet[Kind] = frozenset()  # counts that were held against what clients hold
+
+
+def list_questions(scene: Scene, demands: Demands) -> list[Question]:
+    """Everything that is asked of people's data, unanswered; the same before a run and after it."""
+    found = []
+    for reach, channels in scene.traffic.paths.items():
+        awaited = dict(list_aims(reach.kind, channels))
+        for aim, waits in awaited.items():
+            found.append(
+                _question(
+                    aim,
+                    reach.position,
+                    str(reach.kind),
+                    waits and demands.requires(aim, reach.position, scene.are_persons),
+                )
+            )
+    if any(scene.traffic.kinds.get(c) for c in FROM_CLIENTS):
+        needed = demands.requires(Aim.LINKAGE, Position.SERVER, scene.are_persons) and scene.are_persons
+        found.append(_question(Aim.LINKAGE, Position.SERVER, MESSAGES, needed))
+    for q in found:
+        q.tolerable = demands.tolerate(q.aim)
+        sent = scene.find_rounds(_reach(q)).sent if q.kind != MESSAGES else frozenset[int]()
+        q.rounds = describe_rounds(sent, sent)
+    return found
+
+
+def _reach(q: Question) -> Reach:
+    return Reach(Position(q.observer), Kind(q.kind))
+
+
+def _question(aim: Aim, position: str, kind: str, required: bool) -> Question:
+    return Question(
+        id=f"{aim}.{position}.{kind}",
+        aim=aim,
+        observer=str(position),
+        kind=kind,
+        rounds="",
+        required=required,
+        state=State.NO_ATTACK,
+        why=f"fedaudit has no attack with this aim on {kind.replace('_', ' ')}",
+    )
+
+
+def answer_questions(questions: Sequence[Question], scene: Scene, answers: Answers) -> list[Question]:
+    """The same questions with their states; one of whose rounds only some were read becomes two."""
+    direct = [part for q in questions for part in _answer(q, scene, answers)]
+    return derive_answers(direct, scene.traffic)
+
+
+def _answer(q: Question, scene: Scene, answers: Answers) -> list[Question]:
+    if q.kind == MESSAGES:
+        why = "fedaudit has no attack on the fact that a client sends a message, or on when it does"
+        return [q.model_copy(update={"why": why})]
+    reach = _reach(q)
+    rounds = scene.find_rounds(reach)
+    if answer := _answer_by_check(q, answers) or _answer_by_privacy(q, answers.limits, scene.people):
+        return [q.model_copy(update=answer)]
+    asking = [a for a in answers.attempts if a.asked(q.aim, reach)]
+    read = frozenset[int]().union(*(a.rounds[reach.kind] for a in asking)) & (
+        rounds.sent or _all_rounds(asking, reach)
+    )
+    if not asking:
+        return [q.model_copy(update=_explain_unasked(q, reach, rounds, scene, answers))]
+    part = q.model_copy(update={"rounds": describe_rounds(read, rounds.sent or read)})
+    parts = [part.model_copy(update=_answer_by_attacks(part, reach, read, asking, scene, answers))]
+    if rest := rounds.sent - read:
+        parts.append(_leave_rest(q, rest, rounds, asking))
+    return parts
+
+
+def _all_rounds(asking: Sequence[Attempt], reach: Reach) -> frozenset[int]:
+    return frozenset[int]().union(*(a.rounds[reach.kind] for a in asking))
+
+
+def _answer_by_check(q: Question, answers: Answers) -> dict[str, object]:
+    """Exfiltration in the open: by what is held against a client's own data, without any attack."""
+    if q.aim is not Aim.EXFILTRATION:
+        return {}
+    ids = (f"raw-{q.kind}", f"untrue-{q.kind}")
+    shown = [f.id for f in answers.findings if f.id in ids and f.outcome is Outcome.DEMONSTRATED]
+    if shown:
+        return {
+            "state": State.DEMONSTRATED,
+            "findings": shown,
+            "why": f"{shown[0]} was seen in recorded messages",
+        }
+    if Kind(q.kind) in answers.checked:
+        why = "every recorded number is the one that its sender holds, so that it carries nothing else"
+        return {"state": State.BOUNDED, "at_most": 0, "why": why}
+    return {}
+
+
+def _answer_by_privacy(q: Question, limits: Iterable[PrivacyBound], people: int) -> dict[str, object]:
+    """A verified epsilon towards the observer bounds whatever it reads, in whichever round."""
+    for limit in limits:
+        aims = BY_CLIENT if limit.unit == "client" else BY_RECORD
+        if (
+            limit.status is not Status.VERIFIED
+            or q.aim not in aims
+            or OBSERVERS.get(limit.observer) != q.observer
+        ):
+            continue
+        share = bound_by_privacy(limit.epsilon, limit.delta, LUCK)
+        if share <= q.tolerable:
+            why = (
+                f"a verified epsilon of {limit.epsilon:.3g} per {limit.unit} (delta {fmt.number(limit.delta)}) "
+                f"leaves at most {fmt.percent(share)} of people beyond luck"
+            )
+            return {"state": State.BOUNDED, "at_most": math.floor(share * people), "people": people, "why": why}
+    return {}
+
+
+def _answer_by_attacks(
+    q: Question, reach: Reach, read: frozenset[int], asking: Sequence[Attempt], scene: Scene, answers: Answers
+) -> dict[str, object]:
+    """By attacks that opened the artifact: any demonstrates, and all that say how many must bound."""
+    names = [a.id for a in asking]
+    if asking[0].outcome is None:
+        return {"state": State.NOT_ASKED, "findings": names, "why": f"to be asked by {', '.join(names)}"}
+    if shown := [a.id for a in asking if a.outcome is Outcome.DEMONSTRATED and reach.kind in a.shown]:
+        rest = [n for n in names if n not in shown]
+        return {
+            "state": State.DEMONSTRATED,
+            "findings": [*shown, *rest],
+            "why": f"{shown[0]} worked on recorded messages",
+        }
+    bounds = {a.id: bound_exposed(a.people, q.aim, tolerable=q.tolerable) for a in asking if a.people}
+    counted = [a for a in asking if a.id in bounds and bounds[a.id].at_most is not None]
+    counted.sort(key=lambda a: -bounds[a.id].sensitivity)  # planted people choose the primary attack
+    answer: dict[str, object] = {"state": State.INCONCLUSIVE, "findings": names}
+    broken = [a for a in answers.attempts if a.outcome is Outcome.FAILED and a.is_about(q.aim, reach)]
+    if not counted:
+        reasons = [f"{n}: {b.reason[:1].lower()}{b.reason[1:].rstrip('.')}" for n, b in bounds.items()]
+        why = (
+            "; ".join(reasons) or f"{', '.join(names)} showed nothing and cannot say how many people that bounds"
+        )
+        return answer | {"why": why}
+    answer["findings"] = [*(a.id for a in counted), *(n for n in names if n not in {a.id for a in counted})]
+    first = bounds[counted[0].id]
+    unread = (
+        scene.clients - {c for c, held in counted[0].people.held.items() if held} if counted[0].people else set()
+    )
+    widest = max(counted, key=lambda a: bounds[a.id].at_most or 0)
+    wide = bounds[widest.id]
+    answer |= {"at_most": wide.at_most, "people": first.people}
+    if broken:
+        return answer | {"why": "; ".join(f"{a.id} failed: {a.reason}" for a in broken)}
+    if unread:
+        read_clients = len(scene.clients) - len(unread)
+        return answer | {
+            "at_most": None,
+            "why": f"{counted[0].id} read {read_clients} of {len(scene.clients)} clients",
+        }
+    if missed := read - _all_rounds(counted, reach):
+        return answer | {
+            "why": f"{fmt.plural(len(missed), 'round was', 'rounds were')} not read by {counted[0].id}"
+        }
+    if all((bounds[a.id].at_most or 0) <= q.tolerable * bounds[a.id].people for a in counted):
+        return answer | {"state": State.BOUNDED, "why": describe_bound(counted[0].id, first, wide)}
+    seconds = None
+    if wide.more and wide.tested:
+        seconds = widest.seconds * wide.more / wide.tested
+    return answer | {"why": describe_bound(widest.id, wide, wide), "more": wide.more, "seconds": seconds}
+
+
+def _explain_unasked(
+    q: Question, reach: Reach, rounds: Rounds, scene: Scene, answers: Answers
+) -> dict[str, object]:
+    """Why no attack read it, and whether one exists that could have."""
+    mine = [a for a in answers.attempts if a.is_about(q.aim, reach)]
+    if failed := [a for a in mine if a.outcome is Outcome.FAILED]:
+        why = "; ".join(f"{a.id} failed: {a.reason}" for a in failed)
+        return {"state": State.NOT_ASKED, "findings": [a.id for a in failed], "why": why}
+    kept_out = [a for a in mine if not a.ran and rounds.sent and not rounds.kept]
+    fitting = [
+        name
+        for twin in _list_twins(reach, scene.traffic)
+        for name in list_fitting(answers.others, q.aim, twin, scene.modality)
+    ]
+    unopened = [a for a in mine if a.ran]
+    if kept_out or (rounds.sent and not rounds.kept and (fitting or unopened)):
+        return {"state": State.NOT_ASKED, "why": "its messages were not recorded (setting record)"}
+    if fitting:
+        reason = next((answers.left[n] for n in fitting if n in answers.left), "")
+        why = f"left out: {', '.join(fitting)}"
+        return {"state": State.NOT_ASKED, "why": f"{why} ({reason})" if reason else why}
+    if unopened:
+        return {"state": State.NOT_ASKED, "why": f"{', '.join(a.id for a in unopened)} did not open it"}
+    if mine:
+        return {"state": State.NO_ATTACK, "why": "; ".join(f"{a.id} could not: {a.reason}" for a in mine)}
+    cards = {**answers.others, **{a.id: a.card for a in answers.attempts}}
+    unfit = sorted({m for c in cards.values() if c.aim is q.aim and reach.kind in c.targets for m in c.modality})
+    if unfit and scene.modality not in unfit:
+        what = f"{' and '.join(unfit)} data only, and these are {scene.modality} data"
+        return {"why": f"attacks with this aim exist for {what}"}
+    return {}
+
+
+def _list_twins(reach: Reach, traffic: Traffic) -> list[Reach]:
+    """The same artifact as it is read here, and elsewhere where the server sends it: one message for all."""
+    paths = traffic.paths
+    if FROM_CLIENTS & paths[reach]:
+        return [reach]
+    return [
+        reach,
+        *(
+            r
+            for r, channels in paths.items()
+            if r.kind == reach.kind and r != reach and not FROM_CLIENTS & channels
+        ),
+    ]
+
+
+def _leave_rest(q: Question, rest: frozenset[int], rounds: Rounds, asking: Sequence[Attempt]) -> Question:
+    """The rounds that nothing read, as a question of its own."""
+    unkept = rest - rounds.kept
+    reasons = []
+    if unkept:
+        reasons.append(f"{fmt.plural(len(unkept), 'round was', 'rounds were')} not recorded (setting record)")
+    if kept := rest & rounds.kept:
+        names = ", ".join(a.id for a in asking)
+        reasons.append(
+            f"{fmt.plural(len(kept), 'recorded round was', 'recorded rounds were')} not read by {names}"
+        )
+    update = {"state": State.NOT_ASKED, "why": "; ".join(reasons), "rounds": describe_rounds(rest, rounds.sent)}
+    return q.model_copy(update={"id": q.id + REST} | update)
+
+
+def derive_answers(questions: Sequence[Question], traffic: Traffic) -> list[Question]:
+    """Answers that follow from others: of the same artifact at another reader, or of what it is computed from.
+
+    What a server sends is computed from what it read; whatever is learned from it could be learned from that.
+    """
+    made = list(questions)
+    uploads = {
+        r.kind
+        for r, channels in traffic.paths.items()
+        if FROM_CLIENTS & channels and r.position == Position.SERVER
+    }
+    for i, q in enumerate(made):
+        if q.is_answered or q.kind == MESSAGES or Kind(q.kind) in uploads:
+            continue
+        if FROM_CLIENTS & traffic.paths[_reach(q)]:
+            continue  # what one client made and handed on
+        awaited = _list_sources(q, questions, uploads)
+        if awaited and all(s.state is State.BOUNDED for s in awaited):
+            people = max(s.people for s in awaited)
+            numbers = [s.at_most for s in awaited]
+            at_most = None if None in numbers else min(people, sum(n or 0 for n in numbers))
+            if at_most is None or at_most <= q.tolerable * people:
+                why = f"computed from {_list_kinds(awaited)}, where the same is bounded"
+                made[i] = q.model_copy(
+                    update={
+                        "state": State.BOUNDED,
+                        "at_most": at_most,
+                        "people": people,
+                        "why": why,
+                        "more": None,
+                    }
+                )
+                continue
+        states = {State.DEMONSTRATED, State.BOUNDED} | (
+            {State.INCONCLUSIVE} if q.state is not State.INCONCLUSIVE else set()
+        )
+        twin = next((s for s in made if s.state in states and _is_twin(s, q)), None)
+        if twin is not None:
+            why = f"the same message is read by the {twin.observer.replace('_', ' ')}: {twin.why}"
+            keep = {"state", "findings", "at_most", "people", "more", "seconds"}
+            made[i] = q.model_copy(update={k: getattr(twin, k) for k in keep} | {"why": why})
+        elif awaited and q.state in (State.NO_ATTACK, State.NOT_ASKED):
+            made[i] = q.model_copy(update={"why": f"{q.why}; it follows once {_list_kinds(awaited)} is bounded"})
+    return made
+
+
+def _list_sources(q: Question, questions: Sequence[Question], uploads: AbstractSet[Kind]) -> list[Question]:
+    """What a verdict waits for of the same harm, where the server reads what it computes such a message from."""
+    same = [
+        s
+        for s in questions
+        if s.observer == Position.SERVER and s.kind in uploads and is_same_harm(s.aim, q.aim) and s.id != q.id
+    ]
+    return [s for s in same if s.required or not any(t.required and t.kind == s.kind for t in same)]
+
+
+def _is_twin(one: Question, other: Question) -> bool:
+    return (one.aim, one.kind, one.id.endswith(REST)) == (other.aim, other.kind, other.id.endswith(REST))
+
+
+def _list_kinds(questions: Sequence[Question]) -> str:
+    return ", ".join(dict.fromkeys(q.kind.replace("_", " ") for q in questions))
+
+
+def describe_bound(attack: str, bound: Bound, widest: Bound) -> str:
+    """What an attack found of those it tested, and how many people that leaves."""
+    nobody = "None of" if not bound.hits else f"{bound.hits:,} of"
+    tested = f"{nobody} {fmt.plural(bound.tested, 'person', 'people')} tested was hit by {attack}"
+    left = (
+        f"; with the protections at most {fmt.percent(bound.left)} of planted people are"
+        if bound.left is not None
+        else ""
+    )
+    return f"{tested}; at most {widest.at_most:,} of {widest.people:,} could be exposed{left}"
+
+
+def describe_rounds(some: AbstractSet[int], every: AbstractSet[int]) -> str:
+    """Rounds in words, counted from 1: "all 15 rounds", "round 15 of 15", "rounds 1 to 14 of 15"."""
+    if not every:
+        return "all rounds"
+    total = max(every) + 1
+    if len(some) == len(every):
+        return "the only round" if len(every) == 1 else f"all {len(every):,} rounds"
+    if len(some) == 1:
+        return f"round {next(iter(some)) + 1:,} of {total:,}"
+    low, high = min(some), max(some)
+    if high - low + 1 == len(some):
+        return f"rounds {low + 1:,} to {high + 1:,} of {total:,}"
+    return f"{len(some):,} of {len(every):,} rounds"

@@ -1,0 +1,57 @@
+"""Questions: what was asked of every message and its readers, how each question stands, and what rests on it."""
+
+from fedaudit.reports.format import STATES, plural, sentence_case
+from fedaudit.reports.questions import Question, State
+from fedaudit.reports.result import AuditResult
+from fedaudit.reports.section import Block, Card, Paragraph, Section, Table
+
+
+class Questions(Section):
+    card = Card(title="What was asked", order=35)
+
+    def build(self, result: AuditResult) -> list[Block]:
+        if not result.questions:
+            return [Paragraph("No message was recorded, so nothing was asked.")]
+        return [
+            Paragraph(describe_answered(result.questions)),
+            Table(
+                header=["Question", "Read by", "Rounds", "Answer", "What it rests on"],
+                rows=[_row(some) for some in _group_alike(result.questions)],
+                align="lllll",
+                widths=[2.4, 1.1, 1.3, 1.3, 4.4],
+                caption="Every question that follows from what was sent and who could read it. The verdict waits "
+                "for those with an asterisk.",
+            ),
+        ]
+
+
+def describe_answered(questions: list[Question]) -> str:
+    """How many questions are answered, and in which ways the others are not."""
+    counts = {state: sum(q.state is state for q in questions) for state in State}
+    answered = counts[State.DEMONSTRATED] + counts[State.BOUNDED]
+    parts = [f"{counts[s]:,} {STATES[s].lower()}" for s in State if counts[s]]
+    left = sum(q.is_open for q in questions)
+    text = f"{answered:,} of {plural(len(questions), 'question')} answered: {', '.join(parts)}."
+    return f"{text} {plural(left, 'required question is', 'required questions are')} open." if left else text
+
+
+def _group_alike(questions: list[Question]) -> list[list[Question]]:
+    """Questions that differ in their artifact alone, together; required ones first."""
+    groups: dict[tuple[object, ...], list[Question]] = {}
+    for q in sorted(questions, key=lambda q: not q.required):
+        key = (q.aim, q.observer, q.required, q.rounds, q.state, q.why, q.accepted)
+        groups.setdefault(key, []).append(q)
+    return list(groups.values())
+
+
+def _row(questions: list[Question]) -> list[str]:
+    first = questions[0]
+    kinds = ", ".join(q.kind.replace("_", " ") for q in questions)
+    why = f"accepted: {first.accepted}; {first.why}" if first.accepted else first.why
+    return [
+        f"{sentence_case(first.aim)}: {kinds}{' *' if first.required else ''}",
+        first.observer.replace("_", " "),
+        first.rounds,
+        STATES[first.state],
+        f"{sentence_case(why)}.",
+    ]

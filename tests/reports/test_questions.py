@@ -1,0 +1,45 @@
+"""The table of questions: every question once, with its state in words, and nothing that claims more."""
+
+from fedaudit.reports.questions import Question
+from fedaudit.reports.section import Block, Paragraph, Table
+from fedaudit.reports.sections.questions import Questions, describe_answered
+from tests.reports.sample import questions, result
+
+
+def shown(rows: list[Question]) -> list[Block]:
+    return Questions().build(result().model_copy(update={"questions": rows}))
+
+
+def table(rows: list[Question]) -> Table:
+    return next(b for b in shown(rows) if isinstance(b, Table))
+
+
+def test_every_question_has_its_state_in_words_and_required_ones_come_first() -> None:
+    rows = table(questions()).rows
+    assert [(row[0], row[3]) for row in rows] == [
+        ("Inversion: local prototypes *", "Demonstrated"),
+        ("Membership: local prototypes *", "Inconclusive"),
+        ("Attribute: proto counts *", "Bounded"),
+        ("Membership: global prototypes *", "Not asked"),
+        ("Attribute: global prototypes *", "Not asked"),
+        ("Linkage: messages", "No attack exists"),
+    ]
+    assert str(rows[4][4]).startswith("Accepted: A. Person; left out")
+
+
+def test_questions_that_differ_in_their_artifact_alone_share_a_row() -> None:
+    first = questions()[3]
+    (row,) = table([first, first.model_copy(update={"id": "x", "kind": "global_model"})]).rows
+    assert row[0] == "Membership: global prototypes, global model *"
+
+
+def test_the_sentence_counts_what_is_answered_and_what_is_open() -> None:
+    assert describe_answered(questions()) == (
+        "2 of 6 questions answered: 1 demonstrated, 1 bounded, 1 inconclusive, 2 not asked, 1 no attack exists. "
+        "2 required questions are open."
+    )
+
+
+def test_a_report_without_messages_says_that_nothing_was_asked() -> None:
+    (only,) = shown([])
+    assert isinstance(only, Paragraph) and "nothing was asked" in only.text
