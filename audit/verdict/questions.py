@@ -329,10 +329,7 @@ def derive_answers(questions: Sequence[Question], traffic: Traffic) -> list[Ques
                     }
                 )
                 continue
-        states = {State.DEMONSTRATED, State.BOUNDED} | (
-            {State.INCONCLUSIVE} if q.state is not State.INCONCLUSIVE else set()
-        )
-        twin = next((s for s in made if s.state in states and _is_twin(s, q)), None)
+        twin = next((s for s in made if _says_more(s, q) and _is_twin(s, q, traffic)), None)
         if twin is not None:
             why = f"the same message is read by the {twin.observer.replace('_', ' ')}: {twin.why}"
             keep = {"state", "findings", "at_most", "people", "more", "seconds"}
@@ -352,8 +349,18 @@ def _list_sources(q: Question, questions: Sequence[Question], uploads: AbstractS
     return [s for s in same if s.required or not any(t.required and t.kind == s.kind for t in same)]
 
 
-def _is_twin(one: Question, other: Question) -> bool:
-    return (one.aim, one.kind, one.id.endswith(REST)) == (other.aim, other.kind, other.id.endswith(REST))
+def _says_more(one: Question, other: Question) -> bool:
+    """Whether an answer, or an attack on its way to one, is worth repeating at an unanswered question."""
+    if one.is_answered:
+        return True
+    return bool(one.findings) and not other.findings
+
+
+def _is_twin(one: Question, other: Question, traffic: Traffic) -> bool:
+    """Whether both are about the same message, which the server sends to both readers."""
+    if (one.aim, one.kind, one.id.endswith(REST)) != (other.aim, other.kind, other.id.endswith(REST)):
+        return False
+    return one.id != other.id and not FROM_CLIENTS & traffic.paths[_reach(one)]
 
 
 def _list_kinds(questions: Sequence[Question]) -> str:

@@ -1,33 +1,34 @@
-"""Whatever a method can send is read by an attack, or a sentence says why it tells nothing."""
-
-from collections import defaultdict
+"""Every kind that a method can send is asked about, and whatever an attack claims answers a question."""
 
 import pytest
-from fedaudit.attacks.evaluation.unread import UNREAD
 
 from fedaudit.audit.settings import catalog
+from fedaudit.audit.verdict.aims import EXPOSED_IF, FAMILIES, find_family, list_aims
 from fedaudit.fl.artifact import Channel
 from fedaudit.fl.kinds import Kind
+from fedaudit.fl.threats.threat import Aim
 from tests.contracts.words import odd
 
-READ: dict[Kind, set[str]] = defaultdict(set)
-for attack in catalog.names("attacks"):
-    for kind in catalog.load("attacks", attack).card.reads:
-        READ[kind].add(attack)
+CARDS = {name: catalog.load("attacks", name).card for name in catalog.names("attacks")}
 
 
 @pytest.mark.parametrize("kind", Kind)
-def test_a_kind_is_read_by_an_attack_or_a_sentence_says_why_not(kind: Kind) -> None:
-    assert (kind in UNREAD) != bool(READ[kind]), f"{kind}: {READ[kind] or 'no attack and no sentence'}"
+def test_a_kind_has_a_family_of_its_own_and_is_asked_about_unless_it_tells_of_nobody(kind: Kind) -> None:
+    assert find_family(kind) is not FAMILIES[-1], "it is asked everything, as a kind that nobody knows"
+    assert bool(dict(list_aims(kind, [Channel.UPLINK]))) is not kind.control_plane
 
 
-@pytest.mark.parametrize("method", catalog.names("methods"))
-def test_all_that_a_method_sends_is_read_or_excused(method: str) -> None:
-    card = catalog.load("methods", method).card
-    sent = {k for c in Channel for k in getattr(card, c.value)}
-    assert [k for k in sent if not READ[k] and k not in UNREAD] == []
+@pytest.mark.parametrize("name", CARDS)
+def test_whatever_an_attack_makes_claims_about_is_asked_with_its_aim(name: str) -> None:
+    card = CARDS[name]
+    asked = [k for k in card.targets if card.aim in dict(list_aims(k, list(Channel)))]
+    assert asked, f"no question is about {card.aim} on {', '.join(card.targets)}"
 
 
-@pytest.mark.parametrize("kind", UNREAD)
-def test_the_sentence_is_one(kind: Kind) -> None:
-    assert len(UNREAD[kind].split()) > 5 and not odd(UNREAD[kind])
+@pytest.mark.parametrize("family", FAMILIES, ids=lambda f: f.words)
+def test_the_words_of_a_family_are_plain(family: object) -> None:
+    assert not odd(family.words)  # type: ignore[attr-defined]
+
+
+def test_every_aim_says_when_a_person_counts() -> None:
+    assert set(EXPOSED_IF) == set(Aim) and not any(map(odd, EXPOSED_IF.values()))

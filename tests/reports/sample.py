@@ -65,7 +65,7 @@ def _decision() -> Decision:
         bar="high",
         failing=["upcnn", "dp-upper"],
         rule="severe-finding",
-        sentence="1 critical demonstrated; 2 of 6 questions answered.",
+        sentence="1 critical demonstrated; 2 of 7 questions answered.",
         numbers=[
             KeyNumber(shown="12 of 1,400", text="examples are expected to be told"),
             KeyNumber(shown="78.4 %", text="is how often it works at best"),
@@ -148,6 +148,7 @@ def questions() -> list[Question]:
         make_question(
             "attribute", "client", "global_prototypes", State.NOT_ASKED, "left out: ridge", accepted="A. Person"
         ),
+        make_question("membership", "public", "global_prototypes", State.NO_ATTACK, "fedaudit has none"),
         make_question("linkage", "server", "messages", State.NO_ATTACK, "fedaudit has none", required=False),
     ]
 

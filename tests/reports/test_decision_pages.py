@@ -86,7 +86,7 @@ def cells(blocks: list[Block]) -> list[list[str]]:
 
 def test_who_saw_what_names_what_nothing_attacked() -> None:
     rows = {(row[0], row[1]): row[2:] for row in cells(Behind().build(result())) if len(row) == 4}
-    assert rows["Server", "Class-mean features of one client"] == ["yes", "yes"]
+    assert rows["Server", "Class-mean features of one client"] == ["yes", "1 of 2"]
     assert rows["Server", "How many examples each prototype averages"] == ["yes", "no"]
 
 
@@ -128,7 +128,7 @@ def test_the_annex_has_a_row_an_observer_and_never_calls_the_untested_safe() -> 
     rows = {row[0]: row for row in cells(Annexes().build(result()))}
     server, public = rows["The server's operator"], rows["Whoever gets the model"]
     assert "upcnn" in server[1] and "78.4" in server[2] and server[4].startswith("critical")
-    assert public[3] == "global prototypes" and "not known" in public[4]
+    assert public[3] == "membership: global prototypes" and "not known" in public[4]
 
 
 def test_a_cell_says_all_it_has() -> None:

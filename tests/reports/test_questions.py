@@ -22,6 +22,7 @@ def test_every_question_has_its_state_in_words_and_required_ones_come_first() ->
         ("Attribute: proto counts *", "Bounded"),
         ("Membership: global prototypes *", "Not asked"),
         ("Attribute: global prototypes *", "Not asked"),
+        ("Membership: global prototypes *", "No attack exists"),
         ("Linkage: messages", "No attack exists"),
     ]
     assert str(rows[4][4]).startswith("Accepted: A. Person; left out")
@@ -35,8 +36,8 @@ def test_questions_that_differ_in_their_artifact_alone_share_a_row() -> None:
 
 def test_the_sentence_counts_what_is_answered_and_what_is_open() -> None:
     assert describe_answered(questions()) == (
-        "2 of 6 questions answered: 1 demonstrated, 1 bounded, 1 inconclusive, 2 not asked, 1 no attack exists. "
-        "2 required questions are open."
+        "2 of 7 questions answered: 1 demonstrated, 1 bounded, 1 inconclusive, 2 not asked, 2 no attack exists. "
+        "3 required questions are open."
     )
 
 

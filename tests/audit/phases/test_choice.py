@@ -3,21 +3,26 @@
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from typer.testing import CliRunner
 
 from fedaudit.attacks.attack import DIGITS
 from fedaudit.audit.case.simulated import SimulatedCase
 from fedaudit.audit.cli.main import app
-from fedaudit.audit.observer.reach import Traffic
-from fedaudit.audit.phases.choice import Choice, _within, choose, only_readers, refuse_impossible
-from fedaudit.audit.settings import catalog
+from fedaudit.audit.observer.reach import Reach, Traffic
+from fedaudit.audit.phases.choice import Choice, _within, choose, choose_first, refuse_impossible
 from fedaudit.audit.settings.config import Config, load
 from fedaudit.audit.settings.errors import validate
 from fedaudit.audit.settings.resolve import dump, resolve
+from fedaudit.audit.verdict.aims import MESSAGES
+from fedaudit.audit.verdict.attempts import is_about
+from fedaudit.audit.verdict.questions import Scene, list_questions
 from fedaudit.fl.artifact import Channel
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.runtime.errors import UserError
+from fedaudit.fl.threats.threat import Position
+from tests.audit.verdict.scenes import CARDS, DEMANDS
 
 FEDERATION = {"dataset": "digits", "clients": 4}
 
@@ -61,23 +66,29 @@ def test_what_does_not_fit_is_left_out_with_the_reason_and_each_artifact_comes_f
     assert {"count_recovery", "prototype_collusion"} <= set(names(half))  # alone on what they read
 
 
-CARDS = {name: catalog.load("attacks", name).card for name in catalog.names("attacks")}
-
-
 @pytest.mark.parametrize("kind", list(Kind), ids=str)
-def test_the_only_attack_with_an_aim_on_a_kind_comes_before_a_second_one_on_another(kind: Kind) -> None:
+def test_the_cheapest_attack_on_each_question_comes_before_a_second_one_on_another(kind: Kind) -> None:
     # beside the kind a method sends models, which most attacks read, as most methods do
     traffic = Traffic(kinds={Channel.UPLINK: (Kind.LOCAL_MODEL, kind), Channel.DOWNLINK: (Kind.GLOBAL_MODEL,)})
+    asked = list_questions(Scene(traffic=traffic, rounds={}, modality="image"), DEMANDS)
     cards = {n: c for n, c in CARDS.items() if not traffic.missing(c, "this")}
     cheapest = dict(sorted(cards.items(), key=lambda item: (item[1].effort.at(DIGITS), item[0])))
-    first = only_readers(cheapest, traffic)
+    first = choose_first(cheapest, asked)
     room = sum(cards[n].effort.at(DIGITS) for n in first)
-    assert set(_within(cards, traffic, lambda card: card.effort.at(DIGITS), room + 1e-6)) == set(first)
-    for at in traffic.reaches:
-        readers = [c for c in cards.values() if c.threat.position == at.position and at.kind in c.targets]
-        chosen = [c for c in readers if c in [cards[n] for n in first]]
-        assert {c.aim for c in chosen} == {c.aim for c in readers}
-        assert any(c.any_numbers for c in chosen) == any(c.any_numbers for c in readers)
+    assert set(_within(cards, asked, lambda card: card.effort.at(DIGITS), room + 1e-6)) == set(first)
+    for q in asked:
+        if q.kind == MESSAGES:
+            continue
+        asking = [n for n, c in cheapest.items() if is_about(c, q.aim, Reach(Position(q.observer), Kind(q.kind)))]
+        assert asking[:1] == [n for n in first if n in asking[:1]], q.id
+
+
+def test_required_questions_come_before_others() -> None:
+    traffic = Traffic(kinds={Channel.UPLINK: (Kind.LOCAL_MODEL, Kind.LOCAL_PROTOTYPES)})
+    asked = list_questions(Scene(traffic=traffic, rounds={}, modality="image"), DEMANDS)
+    first = choose_first(CARDS, asked)
+    besides = {"prototype_difference", "prototype_linkage"}  # differences and linkage: nothing waits for them
+    assert besides <= set(first) and set(first[-2:]) == besides
 
 
 def test_uploads_that_clients_send_take_time_without_any_replay() -> None:
@@ -150,7 +161,10 @@ def test_plan_says_what_runs_what_cannot_and_what_nothing_reads_and_trains_nothi
     assert "  ridge: Ridge inversion of prototypes, about " in done.stdout
     assert "  lira: it is not among the attacks of this audit" in done.stdout
     assert "  critic_score: ReBaFL sends no gan_D that the next client could read" in done.stdout
-    assert "  num_examples (server): " in done.stdout and "1 of " in done.stdout
+    assert "  * attribute.server.num_examples (all 20 rounds): left out: example_numbers" in done.stdout
+    assert "  * inversion.server.local_prototypes (round 20 of 20): to be asked by ridge" in done.stdout
+    assert "other_rounds (rounds 1 to 19 of 20): 19 rounds were not recorded (setting record)" in done.stdout
+    assert "1 of 3" in done.stdout and "can be no better than cannot tell" in done.stdout
     assert "3" in done.stdout.partition("attacks that will run")[0].partition("protections")[2]
     assert list(tmp_path.iterdir()) == [tmp_path / "c.yaml"]
 
@@ -161,3 +175,43 @@ def test_run_and_plan_refuse_the_same_before_anything_trains(tmp_path: Path) -> 
         done = CliRunner().invoke(app, [*command, str(tmp_path / "c.yaml")])
         assert done.exit_code == 2 and "c.yaml:3: attacks[0]: ridge can never apply" in done.output
     assert not (tmp_path / "out" / "metrics.jsonl").exists()
+
+
+def plan(tmp_path: Path, text: str) -> str:
+    (tmp_path / "c.yaml").write_text(text)
+    done = CliRunner().invoke(app, ["plan", str(tmp_path / "c.yaml")])
+    assert done.exit_code == 0, done.output
+    return done.stdout
+
+
+def write_npz(tmp_path: Path, x: Any) -> Path:
+    y = np.arange(len(x)) % 4
+    np.savez(tmp_path / "own.npz", x_train=x, y_train=y, x_test=x[:40], y_test=y[:40])
+    return tmp_path / "own.npz"
+
+
+def test_a_large_network_on_colour_images_is_planned_with_what_it_leaves_open(tmp_path: Path) -> None:
+    x = np.random.default_rng(0).integers(0, 256, (600, 3, 32, 32), np.uint8)
+    file = write_npz(tmp_path, x)
+    said = plan(
+        tmp_path,
+        f"federation: {{dataset: {{name: npz, path: {file}}}, clients: 10, model: resnet18}}\nmethod: fedavg\n",
+    )
+    for id in ("membership.server.local_model", "reconstruction.server.local_model"):
+        line = next(row for row in said.splitlines() if id in row)
+        assert line.startswith("  * ") and ("has no room" in line or "to be asked by" in line or "none" in line)
+    assert "what nothing will attack: none" not in said and "can be no better than cannot tell" in said
+
+
+def test_a_text_federation_is_planned_without_attacks_on_images(tmp_path: Path) -> None:
+    file = write_npz(tmp_path, np.random.default_rng(0).integers(0, 4, (600, 20)))
+    said = plan(
+        tmp_path,
+        f"federation: {{dataset: {{name: npz, path: {file}}}, clients: 4, model: char_lstm}}\nmethod: fedavg\n"
+        "budget: {minutes: 100000}\n",
+    )
+    runs = said.partition("attacks that will run:")[2].partition("attacks that apply")[0]
+    assert "loss_threshold" in runs and "inverting_gradients" not in runs and "hidden_images" not in runs
+    for id in ("exfiltration.server.local_model", "reconstruction.server.local_model"):
+        line = next(row for row in said.splitlines() if id in row)
+        assert "attacks with this aim exist for image data only, and these are text data" in line

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fedaudit.reports.covered import Coverage
 
 from fedaudit.attacks.evidence import Baseline, Evidence
 from fedaudit.attacks.measure import MEASURES, named
@@ -30,7 +29,6 @@ from tests.reports.sample import result
 
 ROOT = Path(__file__).parents[3]
 POLICY = load_policy("default")
-NOTHING = Coverage(ran=1, applicable=1, not_applicable=0, inconclusive=0, failed=0)
 CARD = {
     "title": "Attack",
     "learns": "something",
@@ -113,7 +111,7 @@ def test_the_sentence_quotes_what_the_rule_read_whatever_else_was_measured(
         and finding.severity == rule.severity
     )
     assert finding.summary.startswith(". ".join(map(sentence, graded)))
-    assert headline([finding], NOTHING).sentence.endswith(finding.summary)
+    assert headline([finding], []).sentence.endswith(finding.summary)
 
 
 def test_every_rule_is_about_measures_or_facts_that_exist() -> None:

@@ -1,0 +1,95 @@
+"""Federations as far as questions follow from them, and attacks that read what they are told to."""
+
+from collections.abc import Collection, Iterable, Mapping
+
+from fedaudit.attacks.attack import Card
+from fedaudit.attacks.people import People, Share
+from fedaudit.audit.observer.reach import Rounds, declared
+from fedaudit.audit.settings import catalog
+from fedaudit.audit.verdict.attempts import Attempt
+from fedaudit.audit.verdict.policy import load_policy
+from fedaudit.audit.verdict.questions import Answers, Scene, answer_questions, list_questions
+from fedaudit.fl.data.dataset import Modality
+from fedaudit.fl.kinds import Kind
+from fedaudit.fl.method import Card as MethodCard
+from fedaudit.fl.wire.protection import Protection
+from fedaudit.reports.questions import Question
+from fedaudit.reports.result import Outcome
+
+CARDS: dict[str, Card] = {name: catalog.load("attacks", name).card for name in catalog.names("attacks")}
+METHODS: dict[str, MethodCard] = {name: catalog.load("methods", name).card for name in catalog.names("methods")}
+DEMANDS = load_policy("default").demands
+CLIENTS = 5
+
+
+def make_scene(
+    method: str,
+    *,
+    rounds: int = 3,
+    kept: Iterable[int] | None = None,
+    modality: Modality = "image",
+    protections: Collection[Protection] = (),
+) -> Scene:
+    traffic = declared(METHODS[method], list(protections), clock=True)
+    sent = frozenset(range(rounds))
+    recorded = sent if kept is None else frozenset(kept)
+    return Scene(
+        traffic=traffic,
+        rounds={(c, k): Rounds(sent, recorded) for c, kinds in traffic.kinds.items() for k in kinds},
+        modality=modality,
+        clients=frozenset(range(CLIENTS)),
+        people=CLIENTS * 72,
+    )
+
+
+def attempt(
+    name: str,
+    rounds: Mapping[Kind, Collection[int]],
+    outcome: Outcome = Outcome.NOT_DEMONSTRATED,
+    people: People | None = None,
+) -> Attempt:
+    opened = {k: frozenset(r) for k, r in rounds.items()}
+    shown = frozenset(opened) if outcome is Outcome.DEMONSTRATED else frozenset()
+    return Attempt(
+        id=name,
+        card=CARDS[name],
+        outcome=outcome,
+        rounds=opened,
+        shown=shown,
+        people=people,
+        seconds=100.0,
+        reason="why",
+    )
+
+
+def try_all(scene: Scene, without: Collection[str] = ()) -> list[Attempt]:
+    """Every attack that fits, having opened all that was kept and that it could see."""
+    made = []
+    for name, card in CARDS.items():
+        if name in without or scene.modality not in card.modality or scene.traffic.missing(card, ""):
+            continue
+        seen = scene.traffic.visible(card.threat.position)
+        kept = {k: r.kept for (_, k), r in scene.rounds.items() if k in card.reads and k in seen and r.kept}
+        made.append(attempt(name, kept))
+    return made
+
+
+def answer(scene: Scene, attempts: Collection[Attempt], answers: Answers | None = None) -> dict[str, Question]:
+    """The table by id; attacks that were not attempted were left out."""
+    others = {n: c for n, c in CARDS.items() if n not in {a.id for a in attempts}}
+    given = answers or Answers(attempts=list(attempts), others=others)
+    return {q.id: q for q in answer_questions(list_questions(scene, DEMANDS), scene, given)}
+
+
+def make_people(
+    *, tested: int = 72, hit: int = 0, planted: float = 40.0, luck: float = 0.0, clients: int = CLIENTS
+) -> People:
+    """So many tested of each client's 72, `hit` of the first client's; 40 planted in each client."""
+    return People(
+        hit_means="named",
+        tested={c: tuple(range(100 * c, 100 * c + tested)) for c in range(clients)},
+        hit={0: tuple(range(hit))} if hit else {},
+        held=dict.fromkeys(range(clients), 72),
+        luck=Share(hits=luck, trials=1000),
+        planted={c: Share(hits=planted, trials=40) for c in range(clients)},
+    )

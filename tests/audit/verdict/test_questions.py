@@ -1,0 +1,315 @@
+"""Questions follow from the wire, attacks answer them, and leaving one out never makes an answer."""
+
+import math
+import re
+from typing import Any
+
+import pytest
+
+from fedaudit.audit.observer.reach import Reach, observed, observed_rounds
+from fedaudit.audit.verdict.aims import MESSAGES, find_family, list_aims
+from fedaudit.audit.verdict.questions import Answers, describe_rounds, list_questions
+from fedaudit.fl.artifact import Channel
+from fedaudit.fl.kinds import NUMBERS, Kind, Row, Tells
+from fedaudit.fl.protections.secure_aggregation import SecureAggregation
+from fedaudit.fl.threats.threat import Aim, Position
+from fedaudit.reports.bound import Status
+from fedaudit.reports.questions import Question, State
+from fedaudit.reports.result import Finding, Outcome, Severity
+from tests.audit.verdict.scenes import CARDS, DEMANDS, METHODS, answer, attempt, make_people, make_scene, try_all
+from tests.reports.sample_bounds import CLEAR, make_bound
+
+MODEL, GLOBAL = Kind.LOCAL_MODEL, Kind.GLOBAL_MODEL
+ALL = range(3)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_every_kind_that_tells_of_somebody_is_asked_about_at_each_reader(method: str) -> None:
+    scene = make_scene(method)
+    asked = list_questions(scene, DEMANDS)
+    assert len({q.id for q in asked}) == len(asked)
+    places = {(q.observer, q.kind) for q in asked if q.kind != MESSAGES}
+    assert places == {(p, str(k)) for p, k in scene.traffic.reaches if not k.control_plane}
+    assert {"membership.server.global_model"} <= {q.id for q in asked} or GLOBAL not in METHODS[method].downlink
+    assert all(q.state is State.NO_ATTACK and q.rounds for q in asked)
+
+
+def own_kind(name: str, **fields: Any) -> Kind:
+    """A kind that fedaudit has no row of."""
+    kind = str.__new__(Kind, name)
+    row = Row(name, "an adapter", Tells.CLIENT, NUMBERS)._replace(**fields)
+    kind.__dict__ |= row._asdict() | {"_value_": name, "_name_": name.upper()}
+    return kind
+
+
+def test_a_kind_of_somebodys_own_is_asked_everything() -> None:
+    kind = own_kind("adapter")
+    aims = dict(list_aims(kind, [Channel.UPLINK]))
+    assert {a for a in Aim if a.is_against_people} == set(aims)
+    assert aims[Aim.MEMBERSHIP] and aims[Aim.EXFILTRATION] and not aims[Aim.LINKAGE]
+    assert dict(list_aims(own_kind("order", tells=Tells.NOBODY), [Channel.UPLINK])) == {}
+    assert find_family(own_kind("faces", raw=True)).aims == (Aim.EXFILTRATION,)
+
+
+def test_that_a_message_is_sent_at_all_is_asked_and_nothing_reads_it() -> None:
+    scene = make_scene("fedavg")
+    q = answer(scene, try_all(scene))["linkage.server.messages"]
+    assert q.state is State.NO_ATTACK and not q.required
+
+
+@pytest.mark.parametrize("kind", ["local_loss", "mean_logit_table"])
+def test_losses_and_logits_are_asked_for_membership_and_nothing_answers(kind: str) -> None:
+    method = next(m for m, card in METHODS.items() if kind in card.uplink)
+    scene = make_scene(method)
+    q = answer(scene, try_all(scene))[f"membership.server.{kind}"]
+    assert q.state is State.NO_ATTACK and q.required
+
+
+@pytest.mark.parametrize("name", CARDS)
+def test_every_attack_asks_something_of_some_method(name: str) -> None:
+    asked = set()
+    for method in METHODS:
+        scene = make_scene(method)
+        protected = make_scene(method, protections=[SecureAggregation()]) if name == "sum_difference" else scene
+        for tried in (t for t in try_all(protected) if t.id == name):
+            found = answer(protected, [tried])
+            asked |= {q.aim for q in found.values() if name in q.findings}
+    assert asked == {CARDS[name].aim}
+
+
+@pytest.mark.parametrize("name", CARDS)
+def test_without_an_attack_nothing_that_it_alone_asks_is_answered(name: str) -> None:
+    for method in METHODS:
+        scene = make_scene(method)
+        if scene.traffic.missing(CARDS[name], ""):
+            continue
+        whole, left = answer(scene, try_all(scene)), answer(scene, try_all(scene, without=[name]))
+        for id, q in left.items():
+            named = re.search(rf"\b{name}\b", q.why)
+            assert name not in q.findings and (not named or "left out" in q.why), id
+        alone = [q for q in whole.values() if q.findings == [name] and "the same message" not in q.why]
+        for q in alone:
+            gone = left.get(q.id) or left[q.id.removesuffix(".other_rounds")]
+            assert gone.state in (State.NOT_ASKED, State.NO_ATTACK), (method, q.id, gone.why)
+
+
+def test_an_image_attack_asks_nothing_of_text() -> None:
+    image, text = make_scene("fedavg"), make_scene("fedavg", modality="text")
+    tried = {a.id for a in try_all(text)}
+    assert "loss_threshold" in tried and not {"analytic", "hidden_images", "inverting_gradients"} & tried
+    assert answer(image, try_all(image))["reconstruction.server.local_model"].state is State.INCONCLUSIVE
+    found = answer(text, try_all(text))
+    for id in ("reconstruction.server.local_model", "exfiltration.server.local_model"):
+        assert found[id].state is State.NO_ATTACK and "image data only, and these are text data" in found[id].why
+
+
+def test_rounds_that_were_not_recorded_or_not_read_are_a_question_of_their_own() -> None:
+    latest = attempt("loss_threshold", {MODEL: {2}, GLOBAL: {2}})
+    found = answer(make_scene("fedavg"), [latest])
+    q, rest = (found[f"membership.server.local_model{r}"] for r in ("", ".other_rounds"))
+    assert (q.rounds, rest.rounds) == ("round 3 of 3", "rounds 1 to 2 of 3")
+    assert (
+        rest.required
+        and rest.state is State.NOT_ASKED
+        and rest.why == "2 recorded rounds were not read by loss_threshold"
+    )
+    last = answer(make_scene("fedavg", kept={2}), [latest])["membership.server.local_model.other_rounds"]
+    assert last.why == "2 rounds were not recorded (setting record)"
+    none = answer(make_scene("fedavg", kept=()), [])["membership.server.local_model"]
+    assert none.state is State.NOT_ASKED and none.why == "its messages were not recorded (setting record)"
+
+
+def test_what_an_attack_did_not_open_it_did_not_ask() -> None:
+    found = answer(make_scene("fedavg"), [attempt("loss_threshold", {GLOBAL: ALL})])
+    assert found["membership.server.global_model"].findings == ["loss_threshold"]
+    assert found["membership.server.local_model"].state is State.NOT_ASKED
+    helped = answer(make_scene("rebafl"), [attempt("ridge", {Kind.LOCAL_PROTOTYPES: ALL, MODEL: ALL})])
+    assert not any("ridge" in q.findings for q in helped.values() if q.kind == MODEL)  # it only helps there
+
+
+def test_any_attack_demonstrates_and_only_on_the_kind_where_it_was_seen() -> None:
+    shown = attempt("loss_threshold", {MODEL: ALL, GLOBAL: ALL}, Outcome.DEMONSTRATED)
+    other = attempt("entropy", {MODEL: ALL, GLOBAL: ALL}, people=make_people())
+    found = answer(make_scene("fedavg"), [other, shown])
+    assert found["membership.server.local_model"].state is State.DEMONSTRATED
+    assert found["membership.server.local_model"].findings[0] == "loss_threshold"
+    at_model = type(shown)(**{**shown.__dict__, "shown": frozenset({MODEL})})
+    assert answer(make_scene("fedavg"), [at_model])["membership.server.global_model"].state is State.INCONCLUSIVE
+
+
+def ask_analytic(**people: Any) -> Question:
+    tried = attempt("analytic", {MODEL: ALL}, people=make_people(**people))
+    return answer(make_scene("fedavg"), [tried])["reconstruction.server.local_model"]
+
+
+def test_a_census_without_a_hit_bounds_a_question() -> None:
+    q = ask_analytic()
+    assert q.state is State.BOUNDED and q.at_most == 0 and q.people == 360
+    assert "None of 360 people tested" in q.why
+
+
+@pytest.mark.parametrize(
+    ("people", "phrase"),
+    [
+        ({"tested": 20}, "could be exposed"),  # 1 % asks for nearly a census
+        ({"hit": 20}, "20 of 360 people tested was hit"),
+        ({"planted": 10.0}, "too few to rely on"),
+        ({"clients": 4}, "read 4 of 5 clients"),
+    ],
+)
+def test_what_no_number_bounds_stays_open(people: dict[str, Any], phrase: str) -> None:
+    q = ask_analytic(**people)
+    assert q.state is State.INCONCLUSIVE and phrase in q.why, q.why
+    assert q.is_open
+
+
+def test_an_open_question_says_how_many_more_people_would_settle_it_and_how_long_that_takes() -> None:
+    q = ask_analytic(tested=20)
+    assert q.at_most is not None and q.at_most > 3 and q.more and q.seconds
+    assert q.seconds == pytest.approx(100.0 * q.more / 100)
+
+
+def test_all_that_say_how_many_must_bound_and_the_most_sensitive_comes_first() -> None:
+    strong = attempt("analytic", {MODEL: ALL}, people=make_people())
+    weak = attempt("dlg", {MODEL: ALL}, people=make_people(hit=20, planted=36.0))
+    none = attempt("idlg", {MODEL: ALL})
+    found = answer(make_scene("fedavg"), [none, weak, strong])["reconstruction.server.local_model"]
+    assert found.state is State.INCONCLUSIVE and found.findings == ["analytic", "dlg", "idlg"]
+    found = answer(make_scene("fedavg"), [none, strong])["reconstruction.server.local_model"]
+    assert found.state is State.BOUNDED
+
+
+def test_an_attack_that_failed_leaves_its_question_open() -> None:
+    failed = attempt("dlg", {}, Outcome.FAILED)
+    strong = attempt("analytic", {MODEL: ALL}, people=make_people())
+    q = answer(make_scene("fedavg"), [strong, failed])["reconstruction.server.local_model"]
+    assert q.state is State.INCONCLUSIVE and q.why == "dlg failed: why"
+    alone = answer(make_scene("fedavg"), [failed])["reconstruction.server.local_model"]
+    assert alone.state is State.NOT_ASKED and "dlg failed" in alone.why
+
+
+def test_attacks_that_could_not_work_are_none() -> None:
+    unfit = attempt("ridge", {}, Outcome.NOT_APPLICABLE)
+    given = Answers(attempts=[unfit])
+    q = answer(make_scene("rebafl"), [], given)["inversion.server.local_prototypes"]
+    assert q.state is State.NO_ATTACK and q.why == "ridge could not: why"
+
+
+def bounded_uploads(*names: str) -> dict[str, Question]:
+    tried = [attempt(n, dict.fromkeys(CARDS[n].targets, ALL), people=make_people()) for n in names]
+    return answer(make_scene("fedavg"), tried)
+
+
+def test_what_is_computed_from_bounded_uploads_is_bounded_and_not_before() -> None:
+    found = bounded_uploads("analytic")
+    for observer in ("server", "client", "public"):
+        q = found[f"inversion.{observer}.global_model"]
+        assert q.state is State.BOUNDED and "computed from local model" in q.why, q.why
+    open_ones = bounded_uploads("hidden_images")
+    assert open_ones["inversion.public.global_model"].state is State.NO_ATTACK
+    both = bounded_uploads("label_counts_from_update")  # num_examples tells of attributes, too, and is open
+    assert both["attribute.server.local_model"].state is State.BOUNDED
+    assert both["attribute.client.global_model"].state is State.NOT_ASKED
+
+
+def test_the_same_message_is_the_same_at_another_reader() -> None:
+    tried = attempt("loss_threshold", {GLOBAL: ALL}, people=make_people())
+    found = answer(make_scene("fedavg"), [tried])
+    for observer in ("client", "public"):
+        q = found[f"membership.{observer}.global_model"]
+        assert q.state is State.BOUNDED and q.at_most == 0 and "the same message is read by the server" in q.why
+
+
+@pytest.mark.parametrize(
+    ("bound", "bounded"),
+    [
+        (make_bound(Status.VERIFIED, 1.7), True),
+        (make_bound(Status.VERIFIED, 1.9), False),  # 5 % is 1.783
+        (make_bound(Status.VERIFIED, 1.7, observer="public"), False),
+        (make_bound(Status.DECLARED, 0.1, CLEAR), False),
+        (make_bound(Status.REFUTED, math.inf, CLEAR), False),
+    ],
+)
+def test_a_verified_epsilon_towards_the_reader_bounds_and_no_other(bound: Any, bounded: bool) -> None:
+    given = Answers(attempts=[], limits=[bound])
+    found = answer(make_scene("fedavg"), [], given)
+    assert (found["membership.server.local_model"].state is State.BOUNDED) is bounded
+    assert found["reconstruction.server.local_model"].state is not State.BOUNDED  # 1 % is .688
+    assert found["exfiltration.server.local_model"].state is not State.BOUNDED
+
+
+def test_epsilon_for_a_record_bounds_nothing_about_a_group() -> None:
+    for unit, state in (("client", State.BOUNDED), ("record", State.NO_ATTACK)):
+        given = Answers(attempts=[], limits=[make_bound(Status.VERIFIED, 0.5, unit=unit)])
+        found = answer(make_scene("fedavg"), [], given)
+        assert found["attribute.server.local_model"].state is state
+        assert found["reconstruction.server.local_model"].state is State.BOUNDED
+
+
+def raw_finding(id: str) -> Finding:
+    return Finding(
+        id=id,
+        title="t",
+        source="disclosure",
+        outcome=Outcome.DEMONSTRATED,
+        severity=Severity.CRITICAL,
+        summary="s",
+    )
+
+
+def test_examples_that_are_sent_need_no_attack_and_true_counts_carry_nothing() -> None:
+    method = next(m for m, card in METHODS.items() if Kind.SEED_SAMPLES in card.uplink)
+    given = Answers(attempts=[], findings=[raw_finding("raw-seed_samples")])
+    assert answer(make_scene(method), [], given)["exfiltration.server.seed_samples"].state is State.DEMONSTRATED
+    true = Answers(attempts=[], checked=frozenset({Kind.NUM_EXAMPLES}))
+    assert answer(make_scene("fedavg"), [], true)["exfiltration.server.num_examples"].at_most == 0
+    false = Answers(
+        attempts=[], checked=frozenset({Kind.NUM_EXAMPLES}), findings=[raw_finding("untrue-num_examples")]
+    )
+    assert answer(make_scene("fedavg"), [], false)["exfiltration.server.num_examples"].state is State.DEMONSTRATED
+
+
+def test_secure_aggregation_leaves_the_server_the_sum_which_is_asked_about_as_well() -> None:
+    hidden = make_scene("fedavg", protections=[SecureAggregation()])
+    asked = {q.id: q for q in list_questions(hidden, DEMANDS)}
+    assert "membership.server.local_model" not in asked and asked["membership.server.aggregate"].required
+
+
+@pytest.mark.parametrize(
+    ("some", "every", "words"),
+    [
+        ({0, 1, 2}, {0, 1, 2}, "all 3 rounds"),
+        ({2}, {0, 1, 2}, "round 3 of 3"),
+        ({0, 1}, {0, 1, 2}, "rounds 1 to 2 of 3"),
+        ({0, 2, 4}, {0, 1, 2, 3, 4}, "3 of 5 rounds"),
+        ({0}, {0}, "the only round"),
+        (set(), set(), "all rounds"),
+    ],
+)
+def test_rounds_are_said_as_they_are_counted_from_one(some: set[int], every: set[int], words: str) -> None:
+    assert describe_rounds(some, every) == words
+
+
+def line(
+    channel: str, kind: str, round: int, senders: int, behind: list[int], *seen_by: str
+) -> dict[str, object]:
+    counted = {"senders": senders, "seen_by": list(seen_by), "behind": behind}
+    return {"channel": channel, "traffic": kind, "round": round, **counted}
+
+
+def test_rounds_are_kept_whole_or_not_and_a_model_made_of_nobody_asks_nothing() -> None:
+    lines = [
+        line("downlink", "global_model", 0, 1, [], "client"),
+        line("uplink", "local_model", 0, 2, [0, 1], "server"),
+        {"message": "a", "channel": "uplink", "round": 0, "sender": "client/0", "kinds": ["local_model"]},
+        line("uplink", "local_model", 1, 1, [0], "server"),
+        {"message": "b", "channel": "uplink", "round": 1, "sender": "client/0", "kinds": ["local_model"]},
+    ]
+    found = observed_rounds(lines)
+    assert (Channel.DOWNLINK, GLOBAL) not in found
+    assert found[Channel.UPLINK, MODEL] == (frozenset({0, 1}), frozenset({1}))
+    hidden = observed(
+        [line("uplink", "local_model", 0, 1, [0]), line("downlink", "global_model", 0, 1, [0], "client")]
+    )
+    assert MODEL not in hidden.visible(Position.SERVER)
+    assert hidden.reaches == [Reach(Position.SERVER, GLOBAL), Reach(Position.CLIENT, GLOBAL)]
