@@ -87,7 +87,7 @@ def cells(blocks: list[Block]) -> list[list[str]]:
 def test_who_saw_what_names_what_nothing_attacked() -> None:
     rows = {(row[0], row[1]): row[2:] for row in cells(Behind().build(result())) if len(row) == 4}
     assert rows["Server", "Class-mean features of one client"] == ["yes", "1 of 2"]
-    assert rows["Server", "How many examples each prototype averages"] == ["yes", "no"]
+    assert rows["Server", "How many examples each prototype averages"] == ["yes", "1 of 1"]
 
 
 def test_page_2_has_no_name_of_a_kind_where_words_are_known() -> None:
