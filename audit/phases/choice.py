@@ -7,7 +7,7 @@ machine, and under every policy: what is required here is what the default polic
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from fedaudit.attacks.attack import Card, Sizes
@@ -68,6 +68,31 @@ def choose(config: Config, case: Case) -> Choice:
         others={n: c for n, c in known.items() if n not in listed},
         left=left,
     )
+
+
+def choose_anew(
+    config: Config, case: Case, names: Collection[str] | None = None
+) -> tuple[AttackSpec, ...] | None:
+    """The attacks of a variant, whose protections `config` has; None: `attacks: auto` decides by what it sends.
+
+    Of attacks that are listed, with their settings, those that can read something of what is sent; and those that
+    can because of the protections alone, such as attacks on sums, within the budget. With `names` only these.
+    """
+    if config.attacks is None and names is None:
+        return None
+    title, really, bare = case.card.title, planned(config, case), planned(config, case, protected=False)
+    listed = choose(config, case).specs
+    able = [s for s in listed if not really.missing(catalog.load("attacks", s.name).card, title)]
+    if names is not None:
+        return tuple(s for s in able if s.label in names)
+    sizes, left = _sizes(config, case), config.budget.minutes * 60
+    known = {name: catalog.load("attacks", name).card for name in catalog.names("attacks")}
+    for name in sorted(known, key=lambda n: (known[n].effort.at(sizes), n)):
+        is_new = bool(bare.missing(known[name], title)) and not really.missing(known[name], title)
+        if is_new and name not in {s.name for s in able} and known[name].effort.at(sizes) <= left:
+            able.append(AttackSpec(name=name))
+            left -= known[name].effort.at(sizes)
+    return tuple(able)
 
 
 def planned(config: Config, case: Case, protected: bool = True) -> Traffic:
