@@ -27,7 +27,8 @@ class Withhold(Protection):
         return f"{', '.join(self.config.kinds) or 'nothing'} is not sent by clients"
 
     def withholds(self) -> Collection[Kind]:
-        return self.config.kinds
+        kinds: tuple[Kind, ...] = self.config.kinds
+        return kinds
 
     def apply(self, sending: Sending) -> None:
         for kind in self.config.kinds:

@@ -37,7 +37,7 @@ ROOM, LINE, GAP = 131.0, 3.4, 1.4  # mm of page 1 for the rows of both tables; a
 LONG_TITLE, SECOND_LINE = 44, 11.0  # signs that fit the title's line; mm of one more
 SIGNS = {"what": 30, "whom": 27, "option": 42, "effect": 34}  # on a line of these columns
 BOX = "\u2610"
-UNMEASURED = "not measured; `variants: auto` in the config measures it"
+UNMEASURED = "not measured; variants: auto measures it"
 
 
 class Decision(Section):
@@ -134,10 +134,16 @@ def _options(result: AuditResult) -> Table:
         header=["Option", "Its own audit", "Accuracy", "Choice"],
         rows=[*lettered, [last, "", "unchanged", BOX]],
         align="lllc",
-        widths=[3.6, 3.8, 1.7, 0.8],
-        caption=result.recommendation or "Options. None was measured.",
+        widths=[4.0, 3.4, 1.7, 0.8],
+        caption=_advise(result),
         numbered=False,
     )
+
+
+def _advise(result: AuditResult) -> str:
+    if any(r.recommended for r in result.alternatives):
+        return result.recommendation
+    return "None is recommended; each row says why." if result.alternatives else "Options. None was measured."
 
 
 def _named(row: Alternative) -> str:
