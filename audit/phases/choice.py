@@ -147,6 +147,12 @@ def refuse_impossible(config: Config, case: Case) -> None:
             )
     sent = {k for kinds in bare.kinds.values() for k in kinds}
     for i, protection in enumerate(case.protections):
+        if needed := [k for k in protection.withholds() if k in sent]:
+            raise UserError(
+                f"protections[{i}]: the server of {title} reads {', '.join(needed)}, which would not be sent",
+                hint="a simulation cannot go on without it; messages of a recorded federation can be withheld",
+                key=f"protections[{i}]",
+            )
         acts_on = tuple(getattr(protection.config, "kinds", protection.kinds))
         if acts_on and not set(acts_on) & sent:
             raise UserError(

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fedaudit.audit.case.case import Case, counts
+from fedaudit.audit.case.case import Case
 from fedaudit.audit.case.messages import messages
 from fedaudit.audit.case.open import open_case
 from fedaudit.audit.case.run_folder import RunDir
@@ -86,7 +86,7 @@ def _list_leaks(run: RunDir, config: Config, case: Case) -> list[Leak]:
     """What attacks demonstrated, under the run's own policy."""
     policy, uplink, leaks = load_policy(config.locate_policy()), case.card.uplink, []
     for file in load_evidence(run):
-        finding = judged(Attacked(file, counts(case), config.prior), policy)
+        finding = judged(Attacked(file, config.prior), policy)
         if finding.outcome is not Outcome.DEMONSTRATED:
             continue
         card = file["card"]

@@ -63,7 +63,7 @@ from fedaudit.audit.verdict.trade_offs import (
     AS_AUDITED,
     Option,
     compare_options,
-    count_exposed,
+    count_shown,
     summarise_recommendation,
 )
 from fedaudit.fl import ledger
@@ -240,7 +240,7 @@ def _weigh_options(result: AuditResult, run: RunDir, config: Config, tests: int,
     ]
     base = Option(name=AS_AUDITED, result=result, correct=_read_answers(run, tests))
     result.alternatives = compare_options(base, options)
-    result.recommendation = summarise_recommendation(result.alternatives, count_exposed(result))
+    result.recommendation = summarise_recommendation(result.alternatives, count_shown(result))
     result.figures += compared({o.name: o.result for o in (base, *options) if o.result is not None})
     for finding in result.findings:
         if better := describe_changes(finding, result.alternatives):

@@ -80,7 +80,7 @@ def compare_options(base: Option, options: Sequence[Option]) -> list[Alternative
         for o in options
     ]
     summarise_cost(rows, [o.result for o in (base, *options)])
-    recommend(rows, count_exposed(base.result))
+    recommend(rows, count_shown(base.result))
     return rows
 
 
@@ -146,7 +146,7 @@ def summarise_recommendation(rows: Sequence[Alternative], exposed: int) -> str:
     )
 
 
-def count_exposed(result: AuditResult) -> int:
+def count_shown(result: AuditResult) -> int:
     """People whom the audit shows to be exposed, at least."""
     return result.people.interval[0] if result.people else 0
 

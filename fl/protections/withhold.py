@@ -1,8 +1,9 @@
 """Withhold: clients do not send some kinds of messages at all.
 
 Data minimisation (GDPR, Article 5(1)(c)), as a protection on the wire: what the server can do without is not
-sent. Whether it can do without is for whoever runs the federation to know; a method of this package refuses to go
-on without what it reads. Other kinds stay as they are, and may tell the same. Without kinds nothing changes.
+sent. Whether it can do without is for whoever runs the federation to know, so recorded messages can be withheld; a
+simulation refuses to withhold what its method sends, because its server reads that. Other kinds stay as they are,
+and may tell the same. Without kinds nothing changes.
 """
 
 from collections.abc import Collection

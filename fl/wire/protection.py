@@ -23,7 +23,6 @@ from fedaudit.fl.recording.coded import Coded
 from fedaudit.fl.recording.noise import NoiseSource
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.plugin import Plugin
-from fedaudit.fl.threats.threat import Aim
 from fedaudit.fl.training.private import PrivateTraining
 
 Payload = dict[str, Tensor]
@@ -76,7 +75,9 @@ class Protection(Plugin):
     title: str
     source: str
     kinds: tuple[Kind, ...] = ()  # what it acts on
-    answers: frozenset[Aim] = frozenset()  # what an adversary wants that an audit should try it against
+    answers: frozenset[str] = (
+        frozenset()
+    )  # the aims of attacks (fl/threats/threat.py) that an audit tries it against
     # who applies it: a compromised client leaves out what is the client's
     enforced_by: Literal["client", "server"] = "client"
     central: bool = False  # average() does something: only methods that take plain means will do

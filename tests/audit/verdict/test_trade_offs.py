@@ -9,7 +9,7 @@ from fedaudit.audit.verdict.trade_offs import (
     Option,
     compare_options,
     compare_questions,
-    count_exposed,
+    count_shown,
     summarise_recommendation,
 )
 from fedaudit.fl.threats.threat import Aim
@@ -210,5 +210,5 @@ def test_an_option_that_did_not_end_says_so() -> None:
 
 
 def test_the_audited_run_counts_whom_it_exposes_at_least() -> None:
-    assert base().result is not None and count_exposed(base(exposed=17).result) == 17  # type: ignore[arg-type]
+    assert base().result is not None and count_shown(base(exposed=17).result) == 17  # type: ignore[arg-type]
     assert compare_options(base(), []) == [] and summarise_recommendation([], 0) == ""
