@@ -236,9 +236,9 @@ class Alternative(Record):
     word: Word | None = None  # of its own audit
     answered: int = 0  # questions of its own audit
     asked: int = 0  # of so many
-    # people whom the worst question could expose, of those that the audited run answers; None: it answers none
+    # people whom the worst question could expose, of those that the audited run answers; None: nothing bounds it
     at_most: int | None = None
-    demonstrated_at_most: int = 0  # whom all that the audited run demonstrates could expose together
+    demonstrated_at_most: int | None = None  # whom all that the audited run demonstrates could expose together
     people: int = 0  # of so many
     unanswered: list[str] = Field(default_factory=list)  # that the audited run answers, in words
     accuracy: float | None = None

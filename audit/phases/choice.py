@@ -98,7 +98,11 @@ def choose_anew(
 def planned(config: Config, case: Case, protected: bool = True) -> Traffic:
     """What will cross the wire, or be seen beside it, by what is known before the run."""
     clock = config.case == "simulated" and config.federation.time_model != "none"
-    return declared(case.card, case.protections if protected else (), clock)
+    traffic = declared(case.card, case.protections if protected else (), clock)
+    withheld = {k for p in case.protections for k in p.withholds()} if protected else set()
+    return traffic._replace(
+        kinds={c: tuple(k for k in ks if k not in withheld) for c, ks in traffic.kinds.items()}
+    )
 
 
 def plan_scene(config: Config, case: Case) -> Scene:

@@ -55,8 +55,10 @@ class Option:
 class Comparison(NamedTuple):
     """What an option leaves of the questions that the audited run answers."""
 
-    at_most: int  # people whom the worst of them could expose
-    demonstrated: int  # people whom all those that the audited run demonstrates could expose together
+    at_most: int | None  # people whom the worst of them could expose; None: nothing bounds it
+    demonstrated: (
+        int | None
+    )  # people whom all that the audited run demonstrates could expose together; None: as above
     unanswered: list[Question]  # of the audited run, without an answer here
 
 
@@ -87,26 +89,25 @@ def compare_options(base: Option, options: Sequence[Option]) -> list[Alternative
 def compare_questions(base: Sequence[Question], option: Sequence[Question]) -> Comparison:
     """Pair the questions that `base` answers with those of an option, by observer and aim.
 
-    Bounds of several harms add where they are taken together, and never exceed the number of people.
+    Bounds of several harms add where they are taken together.
     """
-    people = max((q.people for q in (*base, *option)), default=0)
-    worst: dict[tuple[str, str], int] = {}
+    worst: dict[tuple[str, str], float] = {}
     shown, unanswered = set[tuple[str, str]](), []
     for question in (q for q in base if q.is_answered):
         group = (question.observer, question.aim.value)
         instead = _find_counterparts(question, base, option)
         if all(q.is_answered for q in instead):
-            bound = max((_bound(q, people) for q in instead), default=0)
+            bound = max(map(_read_bound, instead), default=0.0)
         else:
             unanswered.append(question)
-            bound = _bound(question, people)
+            bound = _read_bound(question)
         if question.aim.is_against_people:
             worst[group] = max(worst.get(group, 0), bound)
             if question.state == "demonstrated":
                 shown.add(group)
     return Comparison(
-        at_most=max(worst.values(), default=0),
-        demonstrated=min(people, sum(worst[g] for g in shown)),
+        at_most=_count_people(max(worst.values(), default=0.0)),
+        demonstrated=_count_people(sum(worst[g] for g in shown)),
         unanswered=unanswered,
     )
 
@@ -140,6 +141,7 @@ def summarise_recommendation(rows: Sequence[Alternative], exposed: int) -> str:
     if _is_better(chosen.word, rows[0].word):
         assert chosen.word and rows[0].word
         return f"{chosen.name} is recommended. Its audit says: {chosen.word.words}."
+    assert chosen.demonstrated_at_most is not None
     return (
         f"{chosen.name} is recommended. By what was demonstrated it could expose at most "
         f"{fmt.plural(chosen.demonstrated_at_most, 'person', 'people')}; as audited at least {exposed:,} are."
@@ -157,14 +159,20 @@ def _find_counterparts(
     """What asks the same of an option: of the same artifact, or of what is sent where that no longer is."""
     alike = [q for q in option if (q.observer, q.aim) == (question.observer, question.aim)]
     if same := [q for q in alike if q.kind == question.kind]:
-        return same
+        # rounds that are a question of their own count here unless the audited run asks them apart as well
+        asked = {q.id for q in base}
+        return [q for q in same if q.id == question.id or q.id not in asked] or same
     before = {q.kind for q in base if (q.observer, q.aim) == (question.observer, question.aim)}
     return [q for q in alike if q.kind not in before]
 
 
-def _bound(question: Question, people: int) -> int:
-    """People who could be exposed; everybody where nothing bounds it."""
-    return people if question.at_most is None else question.at_most
+def _read_bound(question: Question) -> float:
+    """People who could be exposed; infinitely many where nothing bounds it."""
+    return math.inf if question.at_most is None else question.at_most
+
+
+def _count_people(bound: float) -> int | None:
+    return None if math.isinf(bound) else int(bound)
 
 
 def _summarise(option: Option, result: AuditResult, base: Option) -> Alternative:
@@ -178,7 +186,7 @@ def _summarise(option: Option, result: AuditResult, base: Option) -> Alternative
         word=result.decision.word if result.decision else None,
         answered=sum(q.is_answered for q in result.questions),
         asked=len(result.questions),
-        at_most=compared.at_most if main.questions else None,
+        at_most=compared.at_most,
         demonstrated_at_most=compared.demonstrated,
         people=max((q.people for q in result.questions), default=0),
         unanswered=[
@@ -239,10 +247,11 @@ def _explain_ineligible(row: Alternative) -> str:
     return ""
 
 
-def _rank(row: Alternative) -> tuple[int, int, float, float, str]:
+def _rank(row: Alternative) -> tuple[int, float, float, float, str]:
     """Best first: word, people, accuracy, time."""
     time = math.inf if row.time is None else row.time
-    return _place(row.word), row.at_most or 0, -(row.accuracy or 0.0), time, row.name
+    people = math.inf if row.at_most is None else row.at_most
+    return _place(row.word), people, -(row.accuracy or 0.0), time, row.name
 
 
 def _place(word: Word | None) -> int:
@@ -261,7 +270,11 @@ def _explain_no_gain(row: Alternative, base: Alternative, exposed: int) -> str:
     """Why an eligible option is no improvement that was shown; empty where it is one."""
     if _place(row.word) > _place(base.word):
         return "Its verdict is worse than that of the audited run."
-    if _is_better(row.word, base.word) or row.demonstrated_at_most < exposed:
+    if _is_better(row.word, base.word):
+        return ""
+    if row.demonstrated_at_most is None:
+        return "No gain is shown: nothing bounds how many people it could still expose by what was demonstrated."
+    if row.demonstrated_at_most < exposed:
         return ""
     return (
         f"No gain is shown: by what was demonstrated it could still expose {row.demonstrated_at_most:,} people; "

@@ -1,9 +1,9 @@
 """Withhold: clients do not send some kinds of messages at all.
 
 Data minimisation (GDPR, Article 5(1)(c)), as a protection on the wire: what the server can do without is not
-sent. Whether it can do without is for whoever runs the federation to know, so recorded messages can be withheld; a
-simulation refuses to withhold what its method sends, because its server reads that. Other kinds stay as they are,
-and may tell the same. Without kinds nothing changes.
+sent. Whether it can do without is for whoever runs the federation to know, so recorded messages can be withheld;
+a simulation refuses to withhold what its method sends, because its server reads that. Other kinds stay as they
+are, and may tell the same. Without kinds nothing changes.
 """
 
 from collections.abc import Collection
@@ -25,7 +25,7 @@ class Withhold(Protection):
         kinds: Annotated[tuple[Kind, ...], Field(description="kinds of messages that are not sent")] = ()
 
     def describe(self) -> str:
-        return f"{', '.join(self.config.kinds) or 'nothing'} is not sent by clients"
+        return f"clients send all but {', '.join(self.config.kinds) or 'nothing'}, which they keep to themselves"
 
     def withholds(self) -> Collection[Kind]:
         kinds: tuple[Kind, ...] = self.config.kinds

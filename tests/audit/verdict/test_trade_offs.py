@@ -97,7 +97,7 @@ def test_an_option_that_leaves_a_question_unanswered_is_never_recommended(
     questions[place] = questions[place].model_copy(update={"state": State(state), "at_most": 0})
     rows = rows_of(option("open", word, questions))
     assert not chosen(rows) and not rows["open"].eligible and "unanswered" in rows["open"].why_not
-    kept = PEOPLE if place == 0 else 30  # the audited run's own bound, whatever the option says
+    kept = None if place == 0 else 30  # the audited run's own bound, whatever the option says
     assert rows["open"].at_most == kept
 
 
@@ -109,9 +109,23 @@ def test_what_is_sent_in_the_place_of_an_artifact_has_to_be_answered() -> None:
     # secure sums: the model is gone, and a sum is there that no attack reads
     hidden = [ask("no_attack", kind="aggregate"), ask("bounded", 3, aim=Aim.MEMBERSHIP, kind="aggregate")]
     compared = compare_questions(SHOWN, hidden)
-    assert [q.aim for q in compared.unanswered] == [Aim.INVERSION] and compared.at_most == PEOPLE
+    assert [q.aim for q in compared.unanswered] == [Aim.INVERSION] and compared.at_most is None
     withheld = compare_questions(SHOWN, [])  # nothing is sent: nothing is left, of either harm
     assert withheld.unanswered == [] and (withheld.at_most, withheld.demonstrated) == (0, 0)
+
+
+def test_rounds_that_an_option_leaves_out_are_a_question_that_it_leaves_out() -> None:
+    late, early = ask("bounded", 5), ask("not_asked")
+    early.id += ".other_rounds"
+    assert compare_questions([ask("demonstrated")], [late, early]).unanswered  # the audited run read all rounds
+    assert not compare_questions([ask("demonstrated"), early], [late, early]).unanswered  # neither did
+    shown_early = early.model_copy(update={"state": State.DEMONSTRATED})
+    assert not compare_questions([late, shown_early], [late]).unanswered  # one row for all rounds answers both
+
+
+def test_what_nothing_bounds_shows_no_gain() -> None:
+    rows = rows_of(option("found", Word.NOT_READY, [ask("demonstrated"), *ANSWERED[1:]]), exposed=PEOPLE)
+    assert not chosen(rows) and "nothing bounds" in rows["found"].why_not
 
 
 def test_another_observers_answer_does_not_count() -> None:
