@@ -6,7 +6,6 @@ or adds them up, and records them. What the server sent stays as it was recorded
 not act on what changed: what training would have made of it nobody knows, so no accuracy is known either.
 """
 
-import json
 from collections import Counter, defaultdict
 from collections.abc import Mapping
 from pathlib import Path
@@ -16,6 +15,7 @@ import torch
 
 from fedaudit.audit.case.recorded import RecordedCase
 from fedaudit.audit.case.run_folder import RunDir, sha256
+from fedaudit.audit.settings import catalog
 from fedaudit.audit.settings.config import Config
 from fedaudit.fl.artifact import Channel, Party
 from fedaudit.fl.kinds import Kind
@@ -34,7 +34,7 @@ def copy_protected(run: RunDir, copy: RunDir, config: Config) -> None:
     Raises UserError where a protection cannot act on these messages.
     """
     made_with = {
-        "protections": json.loads(json.dumps([p.model_dump() for p in config.protections])),
+        "protections": catalog.plain([p.model_dump() for p in config.protections]),
         "manifest": sha256(run.artifacts / MANIFEST),
         "seed": config.seed,
     }
