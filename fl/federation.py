@@ -289,19 +289,28 @@ class Federation:
         )
         return tap.current().measure(round, client, self.time_model.delayed(taken, round, client) + delay)
 
-    def evaluate(self, model: State) -> dict[str, Any]:
-        """Accuracy (fraction) and loss on the whole test set, by class, and a backdoor's success as `asr`."""
+    def evaluate(self, model: State, *, keep_answers: bool = False) -> dict[str, Any]:
+        """Accuracy (fraction) and loss on the whole test set, by class, and a backdoor's success as `asr`.
+
+        With `keep_answers` also `correct`, a bit for each test example in their order, as hexadecimal digits: two
+        runs on one test set are compared example by example.
+        """
         self.workers.everywhere("serve", model)
         total = np.arange(len(self.holdings.data.test))
         chunks = [total[i : i + _CHUNK] for i in range(0, len(total), _CHUNK)]
         scores = list(self.workers.map("score", chunks))
         correct, seen = (torch.stack([s[i] for s in scores]).sum(0) for i in (0, 1))
         turned, of = (sum(s[3][i] for s in scores) for i in (0, 1))
-        return ({"asr": turned / of} if of else {}) | {
-            "accuracy": float(correct.sum() / seen.sum()),
-            "test_loss": sum(s[2] for s in scores) / len(total),
-            "class_accuracy": (correct.double() / seen.clamp(min=1)).tolist(),
-        }
+        answers = np.packbits(torch.cat([s[4] for s in scores]).numpy()).tobytes().hex() if keep_answers else ""
+        return (
+            ({"asr": turned / of} if of else {})
+            | ({"correct": answers} if answers else {})
+            | {
+                "accuracy": float(correct.sum() / seen.sum()),
+                "test_loss": sum(s[2] for s in scores) / len(total),
+                "class_accuracy": (correct.double() / seen.clamp(min=1)).tolist(),
+            }
+        )
 
     def evaluate_own(self, models: Iterable[tuple[int, State]]) -> dict[str, Any]:
         """Mean scores of clients' own models, as `client_*`, on the whole test set.
@@ -359,7 +368,7 @@ class Federation:
             record["compromised"] = sorted(self.compromise.acting(round) & tally.heard)
         last = round == rounds - 1
         if last or (round + 1) % self.evaluate_every == 0:
-            record |= self.evaluate(model) if model else {}
+            record |= self.evaluate(model, keep_answers=last) if model else {}
             clients = self.evaluate_own(own())
             record |= clients
             if not model:

@@ -12,7 +12,7 @@ from pydantic import AfterValidator, Field
 from fedaudit.attacks.evidence import Evidence, Series
 from fedaudit.reports.absence import Absence
 from fedaudit.reports.bound import PrivacyBound
-from fedaudit.reports.decision import Decision
+from fedaudit.reports.decision import Decision, Word
 from fedaudit.reports.exposed import Exposure
 from fedaudit.reports.imported import Imported, Unverified
 from fedaudit.reports.questions import HeadCount, Question
@@ -227,20 +227,29 @@ class Trade(Record):
 
 
 class Alternative(Record):
-    """The audited run, or the same run with other protections: what they buy and cost."""
+    """One option beside the audited run, which comes first: what it leaves, what it costs, whether to take it."""
 
     name: str
     protections: list[str]  # in words
     settings: list[str] = Field(default_factory=list)  # of the method, where they differ, in words
     finished: bool = True
+    word: Word | None = None  # of its own audit
+    answered: int = 0  # questions of its own audit
+    asked: int = 0  # of so many
+    # people whom the worst question could expose, of those that the audited run answers; None: nothing bounds it
+    at_most: int | None = None
+    demonstrated_at_most: int | None = None  # whom all that the audited run demonstrates could expose together
+    people: int = 0  # of so many
+    unanswered: list[str] = Field(default_factory=list)  # that the audited run answers, in words
     accuracy: float | None = None
     accuracy_interval: tuple[float, float] | None = None
     accuracy_change: float | None = None
     accuracy_change_interval: tuple[float, float] | None = None
-    severity: Severity = Severity.NONE  # worst of the repeated attacks
-    inconclusive: int = 0  # of them, or failed
-    unreadable: int = 0  # of them: nothing that they read could be seen
-    attacks: list[str] = Field(default_factory=list)  # ids of the repeated attacks
+    time: float | None = None  # simulated seconds of the whole run; None: there is no clock
+    eligible: bool = False  # answers what the audited run answers, at a tolerable cost
+    recommended: bool = False  # at most one is
+    why_not: str = ""  # a sentence; empty of the audited run and of what is recommended
+    severity: Severity = Severity.NONE  # worst that was demonstrated with it
     bound: PrivacyBound | None = None  # towards the server; None: no accountant ran
     trades: list[Trade] = Field(default_factory=list)
     # what the run took: bytes, simulated time, who was heard, as the summary measures name it
@@ -339,6 +348,7 @@ class AuditResult(Record):
     robustness: Robustness | None = None  # the matrix of attacks on the model by rules of the server
     absence: Absence | None = None  # what clients that do not answer cost
     alternatives: list[Alternative] = Field(default_factory=list)  # the audited run comes first
+    recommendation: str = ""  # which of them, and why, or why none; empty without alternatives
     history: list[History] = Field(default_factory=list)
     summary_metrics: dict[str, float] = Field(default_factory=dict)
     limits: list[str] = Field(default_factory=list)

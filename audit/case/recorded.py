@@ -96,9 +96,13 @@ class RecordedCase:
 
     @cached_property
     def protections(self) -> list[Protection]:
+        """Those that its operator claims, then those that recorded messages were passed through, as an option."""
         return [
-            plugin("protections", spec, f"subject.protections[{i}]")
-            for i, spec in enumerate(self.subject.protections)
+            *(
+                plugin("protections", spec, f"subject.protections[{i}]")
+                for i, spec in enumerate(self.subject.protections)
+            ),
+            *(plugin("protections", spec, f"protections[{i}]") for i, spec in enumerate(self.config.protections)),
         ]
 
     @cached_property

@@ -3,7 +3,7 @@
 from typing import Annotated, Any, Literal
 
 from annotated_types import Ge
-from pydantic import BaseModel, ConfigDict, FiniteFloat
+from pydantic import BaseModel, ConfigDict, Field, FiniteFloat
 
 from fedaudit.attacks.evidence import Assertion, Evidence, Series
 from fedaudit.attacks.people import People
@@ -106,6 +106,7 @@ class Measured(Form):
     round: Count
     accuracy: float | None = None
     class_accuracy: list[float | None] | None = None
+    correct: str = Field(default="", pattern="^([0-9a-f]{2})*$")  # a bit a test example, of the last round
     selected: Count = 0
     delivered: Count = 0
     rejected: Count = 0

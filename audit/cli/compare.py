@@ -15,7 +15,7 @@ from fedaudit.audit.case.run_folder import RunDir
 from fedaudit.audit.cli.gate import Reviewer, judge_folder
 from fedaudit.audit.phases.plan import of_case, read_phases
 from fedaudit.audit.settings.yaml import read_yaml
-from fedaudit.audit.verdict.trade import telling
+from fedaudit.audit.verdict.trade_changes import choose_telling
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.reports import format as fmt
 from fedaudit.reports.bound_text import label_bound
@@ -125,7 +125,7 @@ def _attacks(results: Sequence[AuditResult]) -> list[Row]:
         rows.append([name, *(_verdict(f) for f in here)])
         cells: dict[str, dict[int, Evidence]] = {}
         for column, finding in enumerate(here):
-            for e in telling(finding.evidence) if finding else ():
+            for e in choose_telling(finding.evidence) if finding else ():
                 where = f" ({e.place})" if e.condition else ""
                 cells.setdefault(f"  {named(e.measure).words}{where}", {})[column] = e
         for words, estimates in cells.items():

@@ -330,7 +330,7 @@ def _phases(
     folder = own or RunDir.create(at)
     wanted = names or [p.name for p in phases(config)]
     with progress() as report_progress:
-        if config.variants:
+        if config.variants != ():
             from fedaudit.audit.phases.variants import execute_all
 
             execute_all(folder, config, wanted, report_progress)

@@ -7,7 +7,7 @@ machine, and under every policy: what is required here is what the default polic
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from fedaudit.attacks.attack import Card, Sizes
@@ -70,10 +70,39 @@ def choose(config: Config, case: Case) -> Choice:
     )
 
 
+def choose_anew(
+    config: Config, case: Case, names: Collection[str] | None = None
+) -> tuple[AttackSpec, ...] | None:
+    """The attacks of a variant, whose protections `config` has; None: `attacks: auto` decides by what it sends.
+
+    Of attacks that are listed, with their settings, those that can read something of what is sent; and those that
+    can because of the protections alone, such as attacks on sums, within the budget. With `names` only these.
+    """
+    if config.attacks is None and names is None:
+        return None
+    title, really, bare = case.card.title, planned(config, case), planned(config, case, protected=False)
+    listed = choose(config, case).specs
+    able = [s for s in listed if not really.missing(catalog.load("attacks", s.name).card, title)]
+    if names is not None:
+        return tuple(s for s in able if s.label in names)
+    sizes, left = _sizes(config, case), config.budget.minutes * 60
+    known = {name: catalog.load("attacks", name).card for name in catalog.names("attacks")}
+    for name in sorted(known, key=lambda n: (known[n].effort.at(sizes), n)):
+        is_new = bool(bare.missing(known[name], title)) and not really.missing(known[name], title)
+        if is_new and name not in {s.name for s in able} and known[name].effort.at(sizes) <= left:
+            able.append(AttackSpec(name=name))
+            left -= known[name].effort.at(sizes)
+    return tuple(able)
+
+
 def planned(config: Config, case: Case, protected: bool = True) -> Traffic:
     """What will cross the wire, or be seen beside it, by what is known before the run."""
     clock = config.case == "simulated" and config.federation.time_model != "none"
-    return declared(case.card, case.protections if protected else (), clock)
+    traffic = declared(case.card, case.protections if protected else (), clock)
+    withheld = {k for p in case.protections for k in p.withholds()} if protected else set()
+    return traffic._replace(
+        kinds={c: tuple(k for k in ks if k not in withheld) for c, ks in traffic.kinds.items()}
+    )
 
 
 def plan_scene(config: Config, case: Case) -> Scene:
@@ -122,6 +151,12 @@ def refuse_impossible(config: Config, case: Case) -> None:
             )
     sent = {k for kinds in bare.kinds.values() for k in kinds}
     for i, protection in enumerate(case.protections):
+        if needed := [k for k in protection.withholds() if k in sent]:
+            raise UserError(
+                f"protections[{i}]: the server of {title} reads {', '.join(needed)}, which would not be sent",
+                hint="a simulation cannot go on without it; messages of a recorded federation can be withheld",
+                key=f"protections[{i}]",
+            )
         acts_on = tuple(getattr(protection.config, "kinds", protection.kinds))
         if acts_on and not set(acts_on) & sent:
             raise UserError(

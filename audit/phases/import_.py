@@ -19,6 +19,7 @@ from fedaudit.audit.importing.identity import latest_uploads, who
 from fedaudit.audit.importing.ledger import BROUGHT, stated_ledger
 from fedaudit.audit.importing.messages import aggregate, meaning, shapes
 from fedaudit.audit.importing.model_fit import fits
+from fedaudit.audit.importing.protect_messages import TAKEN
 from fedaudit.audit.importing.protections import every_upload, protected
 from fedaudit.audit.importing.replay import played
 from fedaudit.audit.importing.statements import declared, rounds
@@ -26,6 +27,7 @@ from fedaudit.audit.settings.config import Config
 from fedaudit.audit.settings.errors import located
 from fedaudit.fl import ledger
 from fedaudit.fl.artifact import Channel
+from fedaudit.fl.kinds import Kind
 from fedaudit.fl.ledger import to_line
 from fedaudit.fl.recording.recorder import MANIFEST, manifest
 from fedaudit.fl.runtime import durable, workers
@@ -33,7 +35,7 @@ from fedaudit.fl.runtime.errors import UserError
 from fedaudit.reports.imported import Check, Imported
 
 Progress = Callable[[str, int, int], None]
-TAKEN = "inbox.json"  # what `fedaudit import` noted of the inbox
+COPY = "option"  # id of what is said of a copy that was passed through protections
 
 
 @workers.one_thread()
@@ -45,6 +47,9 @@ def run(run: RunDir, config: Config, progress: Progress) -> None:
             hint=f"fedaudit import INBOX --subject subject.yaml --out {run.path}",
         )
     case, taken = recorded(run, config), run.read_json(run.path / TAKEN)
+    if config.protections:
+        _state_copy(run, case, "copied" in taken)
+        return
     own = ledger.read(run.path / BROUGHT) if (run.path / BROUGHT).is_file() else []
     steps: list[Callable[[], list[Check]]] = []
     with located(config.file):
@@ -73,13 +78,34 @@ def run(run: RunDir, config: Config, progress: Progress) -> None:
         filters=dict(named),
         checks=checks,
     )
+    _write_log(run, case, found)
+    progress("import", len(steps), len(steps))
+
+
+def _write_log(run: RunDir, case: RecordedCase, imported: Imported) -> None:
+    """What later phases read besides the messages."""
     _write_lines(run, run.ledger, [to_line(r) for r in stated_ledger(run, case)])
     _write_lines(run, run.metrics, _metrics(case))
     truth = of_file(run.truth, "") if run.truth.is_file() else "none was given"
-    stated = of_value(config.model_dump(mode="json")["subject"]["identities"])
+    stated = of_value(case.config.model_dump(mode="json")["subject"]["identities"])
     run.write_json(run.data, {"data": truth, "population": stated})
-    run.write_json(run.imported, found.model_dump(mode="json"))
-    progress("import", len(steps), len(steps))
+    run.write_json(run.imported, imported.model_dump(mode="json"))
+
+
+def _state_copy(run: RunDir, case: RecordedCase, is_copy: bool) -> None:
+    """Files of a copy that was passed through protections: what was checked of the record holds of it as well."""
+    if not is_copy:
+        raise UserError(
+            "protections: recorded messages are what they are",
+            hint="name what clients did under subject.protections, and what they could do under variants",
+            key="protections",
+        )
+    imported = Imported.model_validate(run.read_json(run.imported))
+    words = "; ".join(p.describe() for p in case.protections[len(case.subject.protections) :])
+    text = f"The recorded messages were passed through them here: {words}. Nobody trained on what came out."
+    imported.checks = [c for c in imported.checks if c.id != COPY]
+    imported.checks.append(Check(id=COPY, title="Protections of this option", status="holds", text=text))
+    _write_log(run, case, imported)
 
 
 def _write_lines(run: RunDir, path: Any, lines: list[Any]) -> None:
@@ -96,7 +122,7 @@ def _metrics(case: RecordedCase) -> list[dict[str, Any]]:
     sent: dict[int, Counter[str]] = defaultdict(Counter)
     heard: Counter[int] = Counter()
     for line in manifest(case.artifacts):
-        if "traffic" in line:
+        if "traffic" in line and line["traffic"] != Kind.AGGREGATE:  # a sum of what is counted already
             sent[line["round"]][line["channel"]] += line["bytes"]
             if line["channel"] == Channel.UPLINK:
                 heard[line["round"]] = max(heard[line["round"]], line["senders"])

@@ -7,7 +7,7 @@ from fedaudit.audit.case.run_folder import RunDir, sha256
 from fedaudit.audit.case.truth import load_truth
 from fedaudit.audit.importing.inbox import Limits, take_in
 from fedaudit.audit.importing.ledger import BROUGHT
-from fedaudit.audit.phases.import_ import TAKEN
+from fedaudit.audit.importing.protect_messages import TAKEN
 from fedaudit.audit.phases.plan import execute
 from fedaudit.audit.settings.code import bring_code, named_code
 from fedaudit.audit.settings.config import Config

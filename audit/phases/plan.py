@@ -48,7 +48,7 @@ PHASES = (
     Phase("report", ("report", "sections")),
 )
 FIXED = PHASES[0].keys  # what a run folder can never change
-IMPORT = Phase("import", ("seed", "case", "subject"), "import_")
+IMPORT = Phase("import", ("seed", "case", "subject", "protections"), "import_")
 _OF_RECORDED = (IMPORT, *(p for p in PHASES if p.name not in ("simulate", "matrix")))
 
 

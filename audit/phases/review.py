@@ -55,7 +55,7 @@ def review(
         raise UserError(problem, hint=DO_NOT)
     for variant, audited in results(run, config):
         if audited is not None:
-            review(folder_of(run, variant), config_of(config, variant), policy, reports=reports)
+            review(folder_of(run, variant), config_of(run, config, variant), policy, reports=reports)
     confirm(run, config)
     content, record = digest_content(run), digest_record(run)
     if digest and digest.lower().removeprefix("sha256:") not in (content, record):

@@ -4,6 +4,9 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from fedaudit.audit.accounting.lint import RunRecord
 from fedaudit.audit.accounting.spending import over_rounds
 from fedaudit.audit.attestation import chain
@@ -24,7 +27,7 @@ from fedaudit.audit.phases.choice import choose
 from fedaudit.audit.phases.plan import read_phases
 from fedaudit.audit.phases.questions import ask_questions
 from fedaudit.audit.phases.result_file import read_result
-from fedaudit.audit.phases.variants import results
+from fedaudit.audit.phases.variants import folder_of, results
 from fedaudit.audit.robustness.claimed_counts import Contradicted
 from fedaudit.audit.robustness.dropout import make_dropout_subjects
 from fedaudit.audit.robustness.figures import plot_breakdown, plot_dropout, plot_moved_prototypes
@@ -55,7 +58,14 @@ from fedaudit.audit.verdict.metrics import summary
 from fedaudit.audit.verdict.policy import Policy, load_policy
 from fedaudit.audit.verdict.scope import scope
 from fedaudit.audit.verdict.taxonomy import placed, sort_of, taxa
-from fedaudit.audit.verdict.trade import advice, alternatives
+from fedaudit.audit.verdict.trade_changes import describe_changes
+from fedaudit.audit.verdict.trade_offs import (
+    AS_AUDITED,
+    Option,
+    compare_options,
+    count_shown,
+    summarise_recommendation,
+)
 from fedaudit.fl import ledger
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.ledger import Release
@@ -208,14 +218,41 @@ def derive_whole(run: RunDir, config: Config, policy: Policy, case: Case) -> Aud
         policy=_policy(run, policy),
         reproduction=_reproduction(run, config),
     )
-    others = results(run, config)
-    result.alternatives = alternatives(result, others, len(case.data.test))
-    result.figures += compared({"as audited": result} | {v.name: r for v, r in others if r is not None})
-    for finding in result.findings:
-        if better := advice(finding, result.alternatives):
-            finding.remedy = f"{finding.remedy.rstrip('.')}. {better}".removeprefix(". ")
+    _weigh_options(result, run, config, len(case.data.test), policy)
     result.decision = decide(result, policy)
     return result
+
+
+def _weigh_options(result: AuditResult, run: RunDir, config: Config, tests: int, policy: Policy) -> None:
+    """Add what the variants left and cost; `tests` examples measure accuracy."""
+    variants = results(run, config)
+    if not variants:
+        return
+    result.decision = decide(result, policy)  # options are compared with the audited run's word
+    options = [
+        Option(
+            name=v.name,
+            protections=tuple(p.name for p in v.protections),
+            result=audited,
+            correct=_read_answers(folder_of(run, v), tests) if audited else None,
+        )
+        for v, audited in variants
+    ]
+    base = Option(name=AS_AUDITED, result=result, correct=_read_answers(run, tests))
+    result.alternatives = compare_options(base, options)
+    result.recommendation = summarise_recommendation(result.alternatives, count_shown(result))
+    result.figures += compared({o.name: o.result for o in (base, *options) if o.result is not None})
+    for finding in result.findings:
+        if better := describe_changes(finding, result.alternatives):
+            finding.remedy = f"{finding.remedy.rstrip('.')}. {better}".removeprefix(". ")
+
+
+def _read_answers(run: RunDir, tests: int) -> NDArray[np.bool_] | None:
+    """Which test examples the last model got right; None where the run did not keep it."""
+    kept = next((r["correct"] for r in reversed(run.history()) if r.get("correct")), "")
+    if 4 * len(kept) < tests or not tests:
+        return None
+    return np.unpackbits(np.frombuffer(bytes.fromhex(kept), np.uint8))[:tests].astype(bool)
 
 
 def _clock(run: RunDir, case: Case, history: Sequence[Mapping[str, Any]]) -> list[Figure]:

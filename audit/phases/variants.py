@@ -1,44 +1,51 @@
 """Variants: the audited run once more with other protections, each a run folder inside the run.
 
-A variant shares the seed, so that the same clients with the same data answer in the same rounds and
-runs are paired. It is a complete audit of its own (variants/NAME has its own report) and continues
-after a kill like any other; audit/phases/cells.py runs them.
+A variant of a simulation shares the seed, so that the same clients with the same data answer in the same rounds
+and runs are paired. Of a recorded federation, whose clients nobody can run again, a variant is its messages
+passed through the protections (audit/importing/protect_messages.py). Either way it is a complete audit of its own
+(variants/NAME has its own report), with attacks chosen anew for what it sends, and continues after a kill like
+any other; audit/phases/cells.py runs them.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
+from fedaudit.audit.case.open import open_case
 from fedaudit.audit.case.run_folder import RunDir
-from fedaudit.audit.case.simulated import SimulatedCase
-from fedaudit.audit.phases.cells import Cell, complaint, run_cells
-from fedaudit.audit.phases.choice import choose
-from fedaudit.audit.phases.plan import Progress, execute, finished
+from fedaudit.audit.importing.protect_messages import copy_protected
+from fedaudit.audit.phases.cells import Cell, Failure, complaint, run_cells
+from fedaudit.audit.phases.choice import choose_anew
+from fedaudit.audit.phases.options import propose_variants
+from fedaudit.audit.phases.plan import Progress, execute, finished, phases
 from fedaudit.audit.phases.result_file import read_result
 from fedaudit.audit.settings.config import Config, Variant
 from fedaudit.audit.settings.overrides import overridden
+from fedaudit.fl.runtime.errors import UserError
 from fedaudit.reports.result import AuditResult
 
 JUDGED = ("score", "report")  # the phases that read what the variants left
 
 
-def overrides_of(config: Config, variant: Variant) -> dict[str, Any]:
-    """What a variant changes: protections, settings of the method, and which attacks are repeated."""
-    plain = variant.model_dump()
-    specs = choose(config, SimulatedCase(config)).specs  # with `auto`, those of the audited run
-    repeated = [a for a in specs if variant.attacks is None or a.label in variant.attacks]
-    return {
+def list_variants(run: RunDir, config: Config) -> tuple[Variant, ...]:
+    """Those that the config names, or with `variants: auto` those that the run's own evidence asks for."""
+    return config.variants if config.variants is not None else propose_variants(run, config)
+
+
+def config_of(run: RunDir, config: Config, variant: Variant) -> Config:
+    """The config of one variant; raises UserError that names it."""
+    plain, where = variant.model_dump(), f"variant {variant.name}"
+    changes: dict[str, Any] = {
         "title": f"{config.title}: {variant.name}",
         "protections": plain["protections"],
-        "method": plain["method"],
-        "attacks": [a.model_dump() for a in repeated],
         "variants": [],
-        "matrix": None,
-        "absence": None,
     }
-
-
-def config_of(config: Config, variant: Variant) -> Config:
-    """The config of one variant; raises UserError that names it."""
-    return overridden(config, overrides_of(config, variant), where=f"variant {variant.name}")
+    if config.case == "simulated":
+        changes |= {"method": plain["method"], "matrix": None, "absence": None}
+    changed = overridden(config, changes, where=where)
+    specs = choose_anew(changed, open_case(run, changed), variant.attacks)
+    if specs is None:
+        return changed
+    return overridden(changed, {"attacks": [a.model_dump() for a in specs]}, where=where)
 
 
 def folder_of(run: RunDir, variant: Variant) -> RunDir:
@@ -50,22 +57,39 @@ def execute_all(run: RunDir, config: Config, names: list[str], progress: Progres
 
     Raises UserError at the very end where a variant failed: the others, and the audit, are there.
     """
-    variants = [
-        Cell(name=v.name, folder=folder_of(run, v).path, config=config_of(config, v))
-        for v in (config.variants if "score" in names else ())
-    ]
     execute(run, config, [n for n in names if n not in JUDGED], progress, skip_finished=True)
-    failures = run_cells(variants, progress) if variants else []
+    variants = list_variants(run, config) if "score" in names else ()
+    wanted = tuple(p.name for p in phases(config))
+    cells = [
+        Cell(name=v.name, folder=folder_of(run, v).path, config=config_of(run, config, v), phases=wanted)
+        for v in variants
+    ]
+    failures = _copy_messages(run, cells) if config.case == "recorded" else []
+    able = [cell for cell in cells if cell.name not in {f.name for f in failures}]
+    failures += run_cells(able, progress) if able else []
     # A verdict older than one of its variants is made again
-    skip = not any(_newer(folder_of(run, v), run) for v in config.variants)
+    skip = not any(_is_newer(folder_of(run, v), run) for v in variants)
     execute(run, config, [n for n in names if n in JUDGED], progress, skip_finished=skip)
     if failures:
-        raise complaint(failures, len(variants))
+        raise complaint(failures, len(cells))
+
+
+def _copy_messages(run: RunDir, cells: Sequence[Cell]) -> list[Failure]:
+    """Pass the recorded messages through each variant's protections; those that they cannot pass have failed."""
+    failures = []
+    for cell in cells:
+        try:
+            folder = RunDir.create(cell.folder)
+            folder.adopt(cell.config, phases(cell.config)[0].keys)
+            copy_protected(run, folder, cell.config)
+        except UserError as error:
+            failures.append(Failure(name=cell.name, code=2, sentence=str(error.args[0]), hint=error.hint))
+    return failures
 
 
 def results(run: RunDir, config: Config) -> list[tuple[Variant, AuditResult | None]]:
     """Every variant with its audit; None where it was not run to the end, or with other settings."""
-    return [(v, _result(folder_of(run, v), config_of(config, v))) for v in config.variants]
+    return [(v, _result(folder_of(run, v), config_of(run, config, v))) for v in list_variants(run, config)]
 
 
 def _result(folder: RunDir, config: Config) -> AuditResult | None:
@@ -74,7 +98,7 @@ def _result(folder: RunDir, config: Config) -> AuditResult | None:
     return read_result(folder)
 
 
-def _newer(variant: RunDir, run: RunDir) -> bool:
+def _is_newer(variant: RunDir, run: RunDir) -> bool:
     audits = variant.audit, run.audit
     if not all(a.is_file() for a in audits):
         return False

@@ -47,13 +47,18 @@ class Variant(Group):
     )
     method: dict[str, Any] = Field(default={}, description="settings of the method to change")
     attacks: tuple[Text, ...] | None = Field(
-        default=None, description="names of the attacks to repeat; null: all of them"
+        default=None,
+        description="names of the audit's attacks to repeat, and no others; null: those that can read something "
+        "of what the variant sends, chosen anew",
     )
 
 
 # What is simulated, and all keys of a simulation; a recorded case has `subject` in their place
 SIMULATED = ("federation", "method", "aggregator", "prototype_aggregator", "adversary", "protections")
-SIMULATION = (*SIMULATED, "record", "variants", "matrix", "absence", "evaluate_every", "checkpoint_every")
+SIMULATION = (
+    *(key for key in SIMULATED if key != "protections"),
+    *("record", "matrix", "absence", "evaluate_every", "checkpoint_every"),
+)
 RECORDED = ("case", "subject")
 ABSENT: Any = None  # what the keys of the other case hold
 
@@ -128,14 +133,20 @@ class Config(Group):
     adversary: PluginSpec | None = Field(
         default=None, description="what compromised clients do, and how many or which they are; null: nobody"
     )
-    protections: tuple[PluginSpec, ...] = Field(default=(), max_length=50, description="a list of plugins")
+    protections: tuple[PluginSpec, ...] = Field(
+        default=(),
+        max_length=50,
+        description="a list of plugins; in a variant of a recorded case, what its messages are passed through",
+    )
     record: Record = Field(default=Record(), description="which messages are kept")
     attacks: Annotated[tuple[AttackSpec, ...], Field(max_length=500)] | None = Field(
         default=None, description="a list of plugins; auto: every attack that applies, within the budget"
     )
     budget: Budget = Field(default=Budget(), description="what `attacks: auto` may take")
-    variants: tuple[Variant, ...] = Field(
-        default=(), max_length=50, description="the same run with other protections, each attacked"
+    variants: Annotated[tuple[Variant, ...], Field(max_length=50)] | None = Field(
+        default=(),
+        description="the same run with other protections, each attacked; auto: protections against what was "
+        "demonstrated, at most three",
     )
     matrix: Matrix | None = Field(
         default=None, description="attacks on the model by rules of the server, each pair run; null: none"
@@ -212,7 +223,16 @@ class Config(Group):
             raise ValueError("must be a list, or auto")
         return value
 
-    @field_serializer("attacks", mode="wrap")
+    @field_validator("variants", mode="before")
+    @classmethod
+    def _variants(cls, value: Any) -> Any:
+        if value == "auto":
+            return None
+        if not isinstance(value, list | tuple):
+            raise ValueError("must be a list, or auto")
+        return value
+
+    @field_serializer("attacks", "variants", mode="wrap")
     def _auto(self, value: Any, plain: SerializerFunctionWrapHandler) -> Any:
         return "auto" if value is None else plain(value)
 
@@ -256,8 +276,15 @@ class Config(Group):
 
     @model_validator(mode="after")
     def _variants_differ_and_repeat_attacks(self) -> "Config":
-        known, names = self._repeatable(), [v.name for v in self.variants]
-        for i, variant in enumerate(self.variants):
+        variants = self.variants or ()
+        known, names = self._repeatable(), [v.name for v in variants]
+        for i, variant in enumerate(variants):
+            if variant.method and self.case == "recorded":
+                raise UserError(
+                    f"variants[{i}].method changes how clients train, and this federation was recorded",
+                    hint="name protections: recorded messages are passed through them",
+                    key=f"variants[{i}].method",
+                )
             if names.index(variant.name) < i:
                 raise UserError(
                     f"variants must have different names, got {variant.name!r} twice",
@@ -325,6 +352,11 @@ def plugins(config: Config) -> Iterator[Named]:
         yield from _of_subject(config.subject)
     else:
         yield from _of_simulation(config)
+    for i, spec in enumerate(config.protections):
+        yield Named("protections", f"protections[{i}]", spec)
+    for i, variant in enumerate(config.variants or ()):
+        for j, spec in enumerate(variant.protections):
+            yield Named("protections", f"variants[{i}].protections[{j}]", spec)
     for kind in ("attacks", "accountants"):
         for i, spec in enumerate(getattr(config, kind) or ()):
             yield Named(kind, f"{kind}[{i}]", spec)
@@ -356,11 +388,7 @@ def _of_simulation(config: Config) -> Iterator[Named]:
     yield Named("aggregators", "prototype_aggregator", config.prototype_aggregator)
     if config.adversary is not None:
         yield Named("adversaries", "adversary", config.adversary)
-    for i, spec in enumerate(config.protections):
-        yield Named("protections", f"protections[{i}]", spec)
-    for i, variant in enumerate(config.variants):
-        for j, spec in enumerate(variant.protections):
-            yield Named("protections", f"variants[{i}].protections[{j}]", spec)
+    for i, variant in enumerate(config.variants or ()):
         if variant.method:
             method = merged({"method": config.method.model_dump()}, {"method": variant.method})["method"]
             yield Named("methods", f"variants[{i}].method", PluginSpec.model_validate(method))

@@ -51,9 +51,10 @@ def config_schema() -> Schema:
     for kind in used:
         definitions[kind] = _plugins(kind, definitions, specs.get("AttackSpec", {}).get("properties", {}))
     definitions["Record"]["properties"]["kinds"]["anyOf"][0]["items"] = {"enum": [k.value for k in Kind]}
-    attacks = schema["properties"]["attacks"]
-    attacks["anyOf"] = [{"const": "auto"} if b == {"type": "null"} else b for b in attacks["anyOf"]]
-    attacks["default"] = "auto"
+    for key in ("attacks", "variants"):
+        either = schema["properties"][key]
+        either["anyOf"] = [{"const": "auto"} if b == {"type": "null"} else b for b in either["anyOf"]]
+    schema["properties"]["attacks"]["default"] = "auto"
     formats = definitions["ReportSettings"]["properties"]["formats"]
     for node, kind in ((formats, "renderers"), (schema["properties"]["sections"], "sections")):
         node["items"] = {"anyOf": [{"enum": catalog.names(kind)}, FOREIGN]}

@@ -209,9 +209,9 @@ class Site:
         """The model to evaluate next."""
         self.model = {k: v.to(self.device) for k, v in state.items()}
 
-    def score(self, index: Index) -> tuple[Tensor, Tensor, float, tuple[int, int]]:
-        """[C] correct and [C] seen per class, the summed loss, and how many the adversary turned, of how many it
-        would turn, on test examples `index`.
+    def score(self, index: Index) -> tuple[Tensor, Tensor, float, tuple[int, int], Tensor]:
+        """[C] correct and [C] seen per class, the summed loss, how many the adversary turned of how many it would
+        turn, and [n] which are correct, on the n test examples `index`.
 
         A client's own model may be of the network that clients train instead of the federation's.
         """
@@ -223,7 +223,7 @@ class Site:
         classes = self.classes
         loss = cross_entropy(logits, y, reduction="sum")
         right, seen = (torch.bincount(v, minlength=classes) for v in (y[hit], y))
-        return right, seen, float(loss), self._count_turned(net, x, y)
+        return right, seen, float(loss), self._count_turned(net, x, y), hit.cpu()
 
     def _count_turned(self, net: Net, x: Tensor, y: Tensor) -> tuple[int, int]:
         """Of other classes than the adversary's, the test examples it turns into that class, and all of them."""

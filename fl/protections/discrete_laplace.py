@@ -26,22 +26,22 @@ from fedaudit.fl.kinds import Kind
 from fedaudit.fl.ledger import Adjacency, Release
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.ranges import Amount
+from fedaudit.fl.threats.threat import Aim
 from fedaudit.fl.wire.protection import Payload, Protection, Sending
 
+COUNTS = (Kind.LABEL_COUNTS, Kind.PROTO_COUNTS, Kind.NUM_EXAMPLES)
 ALWAYS_SOME = (Kind.PROTO_COUNTS, Kind.NUM_EXAMPLES)  # sent only where there is something
 
 
 class DiscreteLaplace(Protection):
     title = "Whole-number noise on counts"
     source = "Ghosh et al., STOC 2009"
+    kinds = COUNTS
+    answers = frozenset({Aim.ATTRIBUTE})
 
     @dataclass(frozen=True, kw_only=True)
     class Config:
-        kinds: Annotated[tuple[Kind, ...], Field(description="counts that get noise")] = (
-            Kind.LABEL_COUNTS,
-            Kind.PROTO_COUNTS,
-            Kind.NUM_EXAMPLES,
-        )
+        kinds: Annotated[tuple[Kind, ...], Field(description="counts that get noise")] = COUNTS
         scale: Annotated[
             Amount, Field(description="b: scale of the noise on each count; epsilon is 1 / b; 0 adds no noise")
         ] = 1.0

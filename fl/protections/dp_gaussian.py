@@ -25,22 +25,26 @@ not noised, and the ledger says so. noise_multiplier 0 with clip_norm inf change
 
 import math
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from fedaudit.fl.kinds import UPDATES, Kind
+from fedaudit.fl.kinds import UPDATES, Kind, Summed
 from fedaudit.fl.ledger import Adjacency, Release
 from fedaudit.fl.recording.noise import NoiseSource
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.ranges import Amount, AtLeastOne
+from fedaudit.fl.threats.threat import Aim
 from fedaudit.fl.wire.noising import base_of, in_clear, perturb
-from fedaudit.fl.wire.protection import Payload, Protection, Sending
+from fedaudit.fl.wire.protection import Payload, Protection, Sending, Uploads
+
+LITTLE_NOISE, ROW_NOISE = 0.01, 0.5  # multipliers to try: of a whole model, and of the row of a class
 
 
 class DPGaussian(Protection):
     title = "Clipping and Gaussian noise"
     source = "arXiv:1710.06963, sec. 2"
+    answers = frozenset({Aim.EXFILTRATION, Aim.INVERSION, Aim.MEMBERSHIP, Aim.RECONSTRUCTION})
 
     @dataclass(frozen=True, kw_only=True)
     class Config:
@@ -89,6 +93,21 @@ class DPGaussian(Protection):
                     "dp_gaussian: noise without a finite clip_norm protects nothing",
                     hint="set clip_norm, or noise_multiplier: 0",
                 )
+
+    @classmethod
+    def propose(cls, uploads: Uploads) -> dict[str, Any] | None:
+        """Clipping at the median norm, of rows or of whole messages, with noise that a model may survive.
+
+        Few numbers bear more of it than many.
+        """
+        able = [k for k in uploads.kinds if uploads.norms.get(k)]
+        if not able:
+            return None
+        kind = able[0]
+        settings = {"kinds": [kind.value], "clip_norm": uploads.norms[kind], "noise_multiplier": LITTLE_NOISE}
+        if kind.summed is Summed.BY_CLASS_WEIGHTED:
+            settings |= {"clip": "row", "most_rows": uploads.classes, "noise_multiplier": ROW_NOISE}
+        return settings
 
     def describe(self) -> str:
         c = self.config

@@ -18,6 +18,7 @@ from torch import Tensor
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.ranges import AtLeastOne
+from fedaudit.fl.threats.threat import Aim
 from fedaudit.fl.wire.protection import Payload, Protection, Sending
 
 
@@ -25,6 +26,7 @@ class PrototypeThreshold(Protection):
     title = "Prototypes of small classes withheld"
     source = "Hundepool et al., Statistical Disclosure Control, 2012 (minimum frequency)"
     kinds = (Kind.LOCAL_PROTOTYPES, Kind.PROTO_COUNTS)
+    answers = frozenset({Aim.INVERSION, Aim.MEMBERSHIP, Aim.ATTRIBUTE})
 
     @dataclass(frozen=True, kw_only=True)
     class Config:

@@ -14,15 +14,18 @@ from client to client (relay) is not hidden.
 """
 
 from collections.abc import Collection
+from typing import Any
 
 from fedaudit.fl.kinds import Kind, Summed
-from fedaudit.fl.wire.protection import Protection, Sending
+from fedaudit.fl.threats.threat import Aim
+from fedaudit.fl.wire.protection import Protection, Sending, Uploads
 
 
 class SecureAggregation(Protection):
     title = "Secure aggregation"
     source = "Bonawitz et al., CCS 2017"
     enforced_by = "server"
+    answers = frozenset(aim for aim in Aim if aim.is_against_people)
 
     def describe(self) -> str:
         return "secure aggregation: the server reads the sum of a round's uploads and no single one"
@@ -33,8 +36,13 @@ class SecureAggregation(Protection):
     def hides_single_uploads(self) -> bool:
         return True
 
+    @classmethod
+    def propose(cls, uploads: Uploads) -> dict[str, Any] | None:
+        """Whatever clients upload is hidden in a sum."""
+        return {} if uploads.kinds else None
+
     def refuses(self, uplink: Collection[Kind]) -> str:
-        single = [k for k in uplink if k.summed is Summed.NO]
+        single = [k for k in uplink if k.summed is Summed.NO and k is not Kind.AGGREGATE]
         if not single:
             return ""
         return f"its server reads each client's {' and '.join(single)}, of which there is no useful sum"

@@ -7,10 +7,10 @@ protection touched.
 
 import math
 from abc import abstractmethod
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -60,12 +60,24 @@ class Averaging:
     noise: NoiseSource = field(default_factory=NoiseSource)  # of this protection and round
 
 
+@dataclass(frozen=True)
+class Uploads:
+    """What an audit knows of the uploads that attacks succeeded on, for a protection to be fitted to them."""
+
+    kinds: tuple[Kind, ...]  # that those attacks read
+    classes: int  # of the data
+    norms: Mapping[Kind, float]  # median L2 norm of a client's change, or of each row where there is one a class
+
+
 class Protection(Plugin):
     """Subclasses set `title`, `source` and write apply() and describe()."""
 
     title: str
     source: str
     kinds: tuple[Kind, ...] = ()  # what it acts on
+    answers: frozenset[str] = (
+        frozenset()
+    )  # the aims of attacks (fl/threats/threat.py) that an audit tries it against
     # who applies it: a compromised client leaves out what is the client's
     enforced_by: Literal["client", "server"] = "client"
     central: bool = False  # average() does something: only methods that take plain means will do
@@ -90,9 +102,18 @@ class Protection(Plugin):
         """How clients have to train, where the protection acts before there is a message."""
         return None
 
+    @classmethod
+    def propose(cls, uploads: Uploads) -> dict[str, Any] | None:
+        """Settings with which an audit tries it on such uploads; None: it does not act on them."""
+        return {} if set(cls.kinds) & set(uploads.kinds) else None
+
     def refuses(self, uplink: Collection[Kind]) -> str:
         """Why it cannot work with a method whose clients send these kinds; empty where it can."""
         return ""
+
+    def withholds(self) -> Collection[Kind]:
+        """Kinds that are never sent with it."""
+        return ()
 
     def hides_single_uploads(self) -> bool:
         """True for secure aggregation: the server reads only sums."""

@@ -63,6 +63,7 @@ class Wire:
     def __post_init__(self) -> None:
         uplink: Collection[Kind] = getattr(self.card, Channel.UPLINK.value)
         for number, protection in enumerate(self.protections):
+            uplink = [k for k in uplink if k not in protection.withholds()]
             if reason := protection.refuses(uplink):
                 raise UserError(
                     f"{protection.title} cannot protect {self.card.title}: {reason}",

@@ -4,13 +4,12 @@ from collections.abc import Sequence
 from itertools import accumulate
 from typing import Literal
 
-from fedaudit.attacks.measure import named
 from fedaudit.reports import format as fmt
 from fedaudit.reports.bound import Status
 from fedaudit.reports.bound_text import label_bound
 from fedaudit.reports.decision import Decision as Record
 from fedaudit.reports.decision import Odds, Risk, Word
-from fedaudit.reports.result import Alternative, AuditResult, Finding, Outcome, Severity, Trade
+from fedaudit.reports.result import Alternative, AuditResult, Outcome, Severity
 from fedaudit.reports.section import (
     Banner,
     Bar,
@@ -38,6 +37,7 @@ ROOM, LINE, GAP = 131.0, 3.4, 1.4  # mm of page 1 for the rows of both tables; a
 LONG_TITLE, SECOND_LINE = 44, 11.0  # signs that fit the title's line; mm of one more
 SIGNS = {"what": 30, "whom": 27, "option": 42, "effect": 34}  # on a line of these columns
 BOX = "\u2610"
+UNMEASURED = "not measured; variants: auto measures it"
 
 
 class Decision(Section):
@@ -125,21 +125,25 @@ def _beside(risk: Risk) -> str:
 def _options(result: AuditResult) -> Table:
     """Variants with what was measured of them; without any, the remedies, of which nothing was measured."""
     rows = result.alternatives
-    measured = [[_named(r), _effect(r, rows[0], result), _cost(r, rows[0]), BOX] for r in rows[1:][:MOST_OPTIONS]]
+    measured = [[_named(r), _effect(r), _cost(r, rows[0]), BOX] for r in rows[1:][:MOST_OPTIONS]]
     if not measured:
-        measured = [
-            [remedy, "not measured: name it under variants", "not measured", BOX] for remedy in _remedies(result)
-        ]
+        measured = [[remedy, UNMEASURED, "not measured", BOX] for remedy in _remedies(result)]
     lettered = [[f"{chr(65 + i)}. {row[0]}", *row[1:]] for i, row in enumerate(measured)]
     last = f"{chr(65 + len(lettered))}. Accept the risk until ____________, because"
     return Table(
-        header=["Option", "Effect on the findings", "Accuracy", "Choice"],
+        header=["Option", "Its own audit", "Accuracy", "Choice"],
         rows=[*lettered, [last, "", "unchanged", BOX]],
         align="lllc",
         widths=[4.0, 3.4, 1.7, 0.8],
-        caption="Options, with their measured effect and cost.",
+        caption=_advise(result),
         numbered=False,
     )
+
+
+def _advise(result: AuditResult) -> str:
+    if any(r.recommended for r in result.alternatives):
+        return result.recommendation
+    return "None is recommended; each row says why." if result.alternatives else "Options. None was measured."
 
 
 def _named(row: Alternative) -> str:
@@ -147,36 +151,19 @@ def _named(row: Alternative) -> str:
     return f"{row.name}: {what}" if what else row.name
 
 
-def _effect(row: Alternative, audited: Alternative, result: AuditResult) -> str | Cell:
-    if not row.finished:
+def _effect(row: Alternative) -> str | Cell:
+    """The word and the coverage of an option's own audit, the people left, and why it is not recommended."""
+    if not row.finished or row.word is None:
         return "not run to the end"
-    after = "none demonstrated" if row.severity is Severity.NONE else row.severity.value
-    worst = next((f for f in result.findings if any(t.finding == f.id for t in row.trades)), None)
-    parts = [f"of {fmt.plural(len(row.attacks), 'attack')} tried again"] if row.attacks else []
-    parts += _change(worst, row, audited) if worst else []
-    parts += [f"{fmt.plural(row.inconclusive, 'attack')} could not tell"] if row.inconclusive else []
-    parts += [f"{fmt.plural(row.unreadable, 'attack')} found nothing left to read"] if row.unreadable else []
+    parts = [f"{row.answered} of {fmt.plural(row.asked, 'question')} answered"]
+    if row.at_most is not None:
+        parts.append(f"at most {row.at_most:,} of {row.people:,} people")
     if row.bound and row.bound.holds:
         parts.append(f"epsilon {label_bound(row.bound)}, per {row.bound.unit}")
     elif row.bound and row.bound.status is Status.REFUTED:
         parts.append("its epsilon is refuted")
-    return Cell(lead=f"{audited.severity} \u2192 {after}", text=fmt.sentence_case("; ".join(parts)))
-
-
-def _change(worst: Finding, row: Alternative, audited: Alternative) -> list[str]:
-    """What became of the worst finding's most telling measure."""
-    trade = next(t for t in row.trades if t.finding == worst.id)
-    before = next((t for t in audited.trades if _key(t) == _key(trade)), None)
-    if before is None or before.value is None:
-        return []
-    after = "not readable" if trade.value is None else fmt.quantity(trade.value, trade.unit)
-    what = named(trade.measure)
-    was = fmt.quantity(before.value, before.unit)
-    return [f"{(what.harm or what.words).lower()}: {was} \u2192 {after}"]
-
-
-def _key(trade: Trade) -> tuple[str, str, str]:
-    return trade.finding, trade.measure, trade.place
+    text = f"{fmt.sentence_case('; '.join(parts))}. {'Recommended.' if row.recommended else row.why_not}"
+    return Cell(lead=row.word.words, text=text.strip())
 
 
 def _cost(row: Alternative, audited: Alternative) -> str:

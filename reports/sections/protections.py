@@ -3,7 +3,7 @@
 from fedaudit.attacks.measure import named
 from fedaudit.reports import format as fmt
 from fedaudit.reports.bound_text import label_bound
-from fedaudit.reports.result import Alternative, AuditResult, Severity, Trade
+from fedaudit.reports.result import Alternative, AuditResult, Trade
 from fedaudit.reports.section import Block, Bullets, Card, Chart, Heading, Paragraph, Section, Table
 
 
@@ -16,21 +16,30 @@ class Protections(Section):
             return []
         blocks: list[Block] = [
             Paragraph(
-                "The same federation, with the same seed, data and attacks, with other protections or "
-                "settings of the method. "
-                "Changes are from the audited run. Their intervals take the runs as independent; they "
-                "share seed and test set, so the intervals are rather too wide."
+                "The same federation with other protections or settings of the method, each attacked anew and "
+                "with an audit of its own. A simulation keeps seed and data; of a recorded federation the "
+                "messages were passed through the protections. What an alternative leaves unanswered keeps the "
+                "audited run's answer. Changes are from the audited run."
             ),
             Bullets([_explained(r) for r in rows]),
             Table(
-                header=["Alternative", "Accuracy", "Change", "Worst finding", "Epsilon (server)"],
+                header=[
+                    "Alternative",
+                    "Verdict",
+                    "Questions",
+                    "People",
+                    "Accuracy",
+                    "Change",
+                    "Epsilon (server)",
+                ],
                 rows=[_overview(r) for r in rows],
-                align="lrrll",
-                widths=[1.5, 2, 2, 1.8, 1.4],
-                caption="Cost and gain of each alternative. The worst finding is that of the attacks "
-                "repeated here; changes are in percentage points; epsilon is the bound towards the "
-                "server with its status, of the unit named.",
+                align="llrrrrl",
+                widths=[1.4, 1.6, 1, 1.1, 1.9, 2, 1.3],
+                caption="Cost and gain of each alternative: its own verdict and answered questions; the people "
+                "whom the worst question could expose, of those that the audited run answers; the change of "
+                "accuracy in percentage points; epsilon towards the server with its status, of the unit named.",
             ),
+            *_recommended(result),
         ]
         blocks += _taken(rows)
         blocks += [Chart(f) for f in result.figures if f.id.startswith("alternatives")]
@@ -39,6 +48,10 @@ class Protections(Section):
             title = titles.get(finding, finding)
             blocks += [Heading(title), *_tables(finding, title, rows)]
         return blocks
+
+
+def _recommended(result: AuditResult) -> list[Block]:
+    return [Paragraph(result.recommendation)] if result.recommendation else []
 
 
 def _taken(rows: list[Alternative]) -> list[Block]:
@@ -129,22 +142,17 @@ def _change(value: float | None, interval: tuple[float, float] | None, unit: str
 
 def _overview(row: Alternative) -> list[str]:
     if not row.finished:
-        return [row.name, "not run to the end", "", "", ""]
+        return [row.name, "not run to the end", "", "", "", "", ""]
     accuracy = "not measured"
     if row.accuracy is not None:
         accuracy = fmt.estimate(row.accuracy, row.accuracy_interval, "fraction")
     change = _change(row.accuracy_change, row.accuracy_change_interval, "fraction")
-    worst = fmt.SEVERITIES[row.severity]
-    if row.severity is Severity.NONE:
-        worst = "none demonstrated"
-    if row.inconclusive:
-        worst += f", {row.inconclusive} inconclusive"
-    if row.unreadable:
-        worst += f", {row.unreadable} had nothing to read"
+    word = row.word.words.partition(":")[0] if row.word else "none"
+    people = "" if row.at_most is None else f"{row.at_most:,} of {row.people:,}"
     epsilon = "none: no accountant ran"
     if row.bound:
         epsilon = f"{label_bound(row.bound)}, per {row.bound.unit}" if row.bound.holds else label_bound(row.bound)
-    return [row.name, accuracy, change, worst, epsilon]
+    return [row.name, word, f"{row.answered} of {row.asked}", people, accuracy, change, epsilon]
 
 
 def _explained(row: Alternative) -> str:

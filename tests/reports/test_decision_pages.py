@@ -11,7 +11,7 @@ from fedaudit.reports.bound import Status
 from fedaudit.reports.decision import Word
 from fedaudit.reports.document import Document, compose
 from fedaudit.reports.renderers.pdf import Pdf
-from fedaudit.reports.result import Alternative, AuditResult, Outcome, Severity, Trade
+from fedaudit.reports.result import Alternative, AuditResult, Outcome, Severity
 from fedaudit.reports.robustness import NotRun
 from fedaudit.reports.section import Banner, Block, Cell, Heading, Paragraph, Table, words
 from fedaudit.reports.sections._not_run import unfinished
@@ -42,26 +42,28 @@ def test_every_word_has_a_banner_of_its_own_and_none_says_safe(word: Word) -> No
 
 def test_options_have_what_was_measured_of_the_variants_and_accepting_the_risk_is_the_last() -> None:
     audited = result()
-    worst = audited.findings[0]
-    trade = Trade(finding=worst.id, measure="rank1", place="n = 1", unit="fraction", value=0.784)
     audited.alternatives = [
-        Alternative(name="as audited", protections=[], accuracy=0.93, severity=Severity.CRITICAL, trades=[trade]),
+        Alternative(name="as audited", protections=[], accuracy=0.93, word=Word.NOT_READY),
         Alternative(
             name="noise",
             protections=["Gaussian noise"],
+            word=Word.CANNOT_TELL,
+            answered=7,
+            asked=9,
+            at_most=36,
+            people=719,
             accuracy=0.9,
-            severity=Severity.LOW,
-            inconclusive=1,
+            why_not="It leaves unanswered what the audited run answers: membership by the server.",
             bound=make_bound(Status.VERIFIED, 4.0),
-            trades=[trade.model_copy(update={"value": 0.1})],
         ),
         Alternative(name="stopped", protections=[], finished=False),
     ]
     first, second, last = options(audited)
     assert first[0] == "A. noise: Gaussian noise" and first[2].replace("\u00a0", " ") == "93 % \u2192 90 %"
     said = first[1].replace("\u00a0", " ")
-    assert said.startswith("critical \u2192 low") and "78.4 % \u2192 10 %" in said
-    assert "1 attack could not tell" in said and "epsilon at most 4 (verified), per client" in said
+    assert said.startswith("Cannot tell") and "7 of 9 questions answered" in said
+    assert "at most 36 of 719 people" in said and "epsilon at most 4 (verified), per client" in said
+    assert "It leaves unanswered what the audited run answers" in said
     assert second[1] == "not run to the end"
     assert last[0].startswith("C. Accept the risk until")
 
@@ -171,7 +173,6 @@ def test_a_row_of_page_1_leads_to_each_of_its_findings_in_both_formats(
 def crowded(audited: AuditResult, risks: int, options: int, title: str) -> AuditResult:
     """As much on the pages to decide by as real audits have had, and more."""
     assert audited.decision is not None
-    worst = audited.findings[0]
     row = audited.decision.risks[0]
     odds = [o.model_copy(update={"group": g}) for o, g in zip(row.odds * 3, (3, 11, 166), strict=False)]
     audited.decision.risks = [
@@ -187,17 +188,18 @@ def crowded(audited: AuditResult, risks: int, options: int, title: str) -> Audit
         )
         for i in range(risks)
     ]
-    trade = Trade(finding=worst.id, measure="rank1", place="n = 1", unit="fraction", value=0.784)
     audited.alternatives = [
         Alternative(
             name="clipped-and-noised",
             protections=["Gaussian noise on the mean feature vectors alone, standard deviation 2.5"],
             accuracy=0.9,
-            severity=Severity.LOW,
-            attacks=["a", "b", "c"],
-            inconclusive=1,
-            unreadable=1,
-            trades=[trade],
+            word=Word.CANNOT_TELL,
+            answered=14,
+            asked=21,
+            at_most=719,
+            people=719,
+            why_not="It leaves unanswered what the audited run answers: membership by the server, inversion by "
+            "the server, attribute by the client and 2 others.",
         )
     ] * (options + 1)
     audited.title = title

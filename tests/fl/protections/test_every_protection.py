@@ -21,6 +21,7 @@ OFF: dict[str, dict[str, Any]] = {
     "quantise": {"bits": 32},
     "secure_aggregation": {},
     "top_k": {"share": 1.0},
+    "withhold": {"kinds": []},
 }
 ON: dict[str, dict[str, Any]] = {
     "dp_gaussian": {"clip_norm": 0.5, "noise_multiplier": 0.1},

@@ -1,0 +1,151 @@
+"""Options: protections to try against what an audit demonstrated, where a config says `variants: auto`.
+
+Each protection says which aims it answers and with which settings it acts on given uploads
+(fl/wire/protection.py). Those that answer most, by the severity of the attacks' findings, are tried, within the
+budget. The choice rests on the run's evidence and its own policy alone, so a reviewer with another policy looks
+for the same variants.
+"""
+
+import math
+from collections import defaultdict
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedaudit.audit.case.case import Case
+from fedaudit.audit.case.messages import messages
+from fedaudit.audit.case.open import open_case
+from fedaudit.audit.case.run_folder import RunDir
+from fedaudit.audit.case.simulated import plugin
+from fedaudit.audit.phases.attack import load_evidence
+from fedaudit.audit.phases.choice import choose, choose_anew
+from fedaudit.audit.settings import catalog
+from fedaudit.audit.settings.config import Config, Variant
+from fedaudit.audit.settings.overrides import overridden
+from fedaudit.audit.settings.spec import PluginSpec
+from fedaudit.audit.verdict.findings import Attacked
+from fedaudit.audit.verdict.judge import judged
+from fedaudit.audit.verdict.policy import load_policy
+from fedaudit.fl.artifact import Artifact, Channel
+from fedaudit.fl.kinds import MODELS, Kind, Summed
+from fedaudit.fl.threats.threat import Aim
+from fedaudit.fl.wire.protection import Protection, Uploads
+from fedaudit.reports.result import Outcome
+
+MOST = 3  # variants
+
+
+class Leak(NamedTuple):
+    """What one attack was seen to do."""
+
+    aim: Aim
+    kinds: tuple[Kind, ...]  # that clients upload, of those it read
+    weight: int  # the rank of its severity
+
+
+def propose_variants(run: RunDir, config: Config) -> tuple[Variant, ...]:
+    """Variants of a run that was attacked, those first that answer most; none where nothing was demonstrated."""
+    case = open_case(run, config)
+    leaks = _list_leaks(run, config, case)
+    norms = _measure_norms(case, {k for leak in leaks for k in leak.kinds})
+    ranked = []
+    for name in catalog.names("protections"):
+        cls: type[Protection] = catalog.load("protections", name)
+        answered = [
+            leak
+            for leak in leaks
+            if leak.aim in cls.answers and _propose(cls, case, leak.kinds, norms) is not None
+        ]
+        kinds = tuple(dict.fromkeys(k for leak in answered for k in leak.kinds))
+        settings = _propose(cls, case, kinds, norms) if kinds else None
+        if settings is None or any(p.name == name for p in config.protections):
+            continue
+        if specs := _make_act(PluginSpec(name=name, settings=settings), case):
+            ranked.append((-sum(leak.weight for leak in answered), name, specs))
+    variants = [
+        Variant(name=name.replace("_", "-"), protections=(*specs, *_own_protections(config)))
+        for _, name, specs in sorted(ranked, key=lambda r: r[:2])
+    ]
+    return tuple(_fit_budget(run, config, variants))
+
+
+def _propose(
+    cls: type[Protection], case: Case, kinds: tuple[Kind, ...], norms: Mapping[Kind, float]
+) -> dict[str, Any] | None:
+    return cls.propose(Uploads(kinds=kinds, classes=len(case.data.classes), norms=norms))
+
+
+def _own_protections(config: Config) -> tuple[PluginSpec, ...]:
+    """What a variant keeps of the audit's own; recorded messages have been through theirs."""
+    return config.protections if config.case == "simulated" else ()
+
+
+def _list_leaks(run: RunDir, config: Config, case: Case) -> list[Leak]:
+    """What attacks demonstrated, under the run's own policy."""
+    policy, uplink, leaks = load_policy(config.locate_policy()), case.card.uplink, []
+    for file in load_evidence(run):
+        finding = judged(Attacked(file, config.prior), policy)
+        if finding.outcome is not Outcome.DEMONSTRATED:
+            continue
+        card = file["card"]
+        read = [Kind(k) for k in file["read"] if k not in card["aids"]]
+        # what others read, such as a broadcast, was made of everything that clients sent
+        kinds = tuple(k for k in read if k in uplink) or tuple(k for k in uplink if not k.control_plane)
+        leaks.append(Leak(Aim(card["aim"]), kinds, finding.severity.rank))
+    return leaks
+
+
+def _make_act(spec: PluginSpec, case: Case) -> tuple[PluginSpec, ...]:
+    """The protection, with what has to be withheld for it; empty where the federation cannot go with it.
+
+    Recorded messages can pass only through what acts on messages. Of them, what is merely said about clients,
+    such as a loss, can be withheld where there is no sum of it; what a method of ours reads cannot.
+    """
+    protection: Protection = plugin("protections", spec, "variants")
+    if not protection.refuses(case.card.uplink):
+        retrains = protection.training() is not None or protection.central
+        return () if retrains and not case.simulated else (spec,)
+    single = [k for k in case.card.uplink if k.about and k.summed is Summed.NO]
+    if case.simulated or protection.refuses([k for k in case.card.uplink if k not in single]):
+        return ()
+    return PluginSpec(name="withhold", settings={"kinds": [k.value for k in single]}), spec
+
+
+def _measure_norms(case: Case, kinds: Collection[Kind]) -> dict[Kind, float]:
+    """Median L2 norm, to two digits, of a client's change of the model, or of rows where there is one a class."""
+    if case.artifacts is None or not kinds:
+        return {}
+    recorded = messages(case.artifacts, {*kinds, Kind.GLOBAL_MODEL}, "latest")
+    start = {a.round: a.payload for a in recorded if a.kind is Kind.GLOBAL_MODEL}
+    norms: dict[Kind, list[float]] = defaultdict(list)
+    for a in recorded:
+        if a.channel is Channel.UPLINK and a.kind in kinds:
+            norms[a.kind] += _norms_of(a, start.get(a.round, {}) if a.kind in MODELS else {})
+    return {k: float(f"{float(np.median(v)):.2g}") for k, v in norms.items() if v}
+
+
+def _norms_of(artifact: Artifact, start: Mapping[str, NDArray[np.generic]]) -> list[float]:
+    arrays = {k: v.astype(np.float64) for k, v in artifact.payload.items() if v.dtype.kind == "f"}
+    if artifact.kind.summed is Summed.BY_CLASS_WEIGHTED:
+        return [float(np.linalg.norm(row)) for v in arrays.values() for row in v.reshape(len(v), -1)]
+    before = {
+        k: start[k].astype(np.float64) for k, v in arrays.items() if k in start and start[k].shape == v.shape
+    }
+    moved = [v - before[k] if k in before else v for k, v in arrays.items()]
+    return [math.sqrt(sum(float((v**2).sum()) for v in moved))] if moved else []
+
+
+def _fit_budget(run: RunDir, config: Config, variants: Sequence[Variant]) -> Iterator[Variant]:
+    """The first few whose attacks fit the budget together, by the estimates on their cards."""
+    left, taken = config.budget.minutes * 60, 0
+    for variant in variants:
+        changes = {"protections": variant.model_dump()["protections"], "variants": []}
+        changed = overridden(config, changes, where=f"variant {variant.name}")
+        case = open_case(run, changed)
+        specs = choose_anew(changed, case)
+        needed = sum(choose(changed.model_copy(update={"attacks": specs}), case).seconds.values())
+        if needed <= left and taken < MOST:
+            left, taken = left - needed, taken + 1
+            yield variant
