@@ -1,27 +1,30 @@
-"""A reviewer's own files: the attacks that must have run, and findings that somebody answers for.
+"""A reviewer's own files: attacks that must have run, and findings and open questions that somebody answers for.
 
     attacks.yaml    attacks: [upcnn, {name: lira, shadows: 16}]
     waivers.yaml    waivers: [{run: ..., finding: upcnn, severity: high, digest: ..., reason: ..., owner: ...,
+                               expires: 2027-01-31},
+                              {run: ..., question: inversion.public.global_model, reason: ..., owner: ...,
                                expires: 2027-01-31}]
 
-A waiver is about one finding of one run, as it was seen: `fedaudit explain` prints the four values that name it.
-A finding that became severer, or the same finding of another run, is not accepted by it.
+A waiver is about one finding or one open question of one run, as it was seen: `fedaudit explain` prints what
+names it. A finding that became severer, or the same one of another run, is not accepted by it.
 """
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import date
 from pathlib import Path
 from typing import Any
 
-from pydantic import Field, field_validator
+from pydantic import Field, field_validator, model_validator
 
 from fedaudit.audit.case.digests import of_value, timeless
 from fedaudit.audit.settings.errors import validate
 from fedaudit.audit.settings.spec import Group, PluginSpec
 from fedaudit.audit.settings.yaml import read_yaml
 from fedaudit.audit.verdict.terms import demonstrated
-from fedaudit.reports.result import Finding, Severity
+from fedaudit.reports.result import AuditResult, Finding, Severity
 
 SHA256 = r"^[0-9a-f]{64}$"
 
@@ -33,15 +36,25 @@ class Required(Group):
 
 
 class Waiver(Group):
-    """One finding of one run that is accepted for a while."""
+    """One finding of one run, or one question that it left open, that is accepted for a while."""
 
     run: str = Field(pattern=SHA256, description="digest of the run's content, as `fedaudit verify` prints it")
-    finding: str = Field(min_length=1, description="id of the finding")
-    severity: Severity = Field(description="of the finding that is accepted")
-    digest: str = Field(pattern=SHA256, description="of the finding, as `fedaudit explain` prints it")
+    finding: str = Field(default="", description="id of the finding")
+    severity: Severity | None = Field(default=None, description="of the finding that is accepted")
+    digest: str = Field(default="", description="of the finding, as `fedaudit explain` prints it")
+    question: str = Field(default="", description="id of the open question, in place of the three of a finding")
     reason: str = Field(min_length=10, description="why it is accepted")
     owner: str = Field(min_length=1, description="who answers for it")
     expires: date = Field(description="the last day on which it counts, as 2027-01-31")
+
+    @model_validator(mode="after")
+    def _is_about_one(self) -> "Waiver":
+        given = [k for k in ("finding", "severity", "digest") if getattr(self, k)]
+        if bool(self.question) == bool(given) or (given and len(given) < 3):
+            raise ValueError("must have finding, severity and digest, or question in their place")
+        if self.digest and not re.fullmatch(SHA256, self.digest):
+            raise ValueError("digest must be 64 hexadecimal digits, as `fedaudit explain` prints them")
+        return self
 
     @field_validator("expires", mode="before")
     @classmethod
@@ -55,7 +68,7 @@ class Waivers(Group):
 
 @dataclass(frozen=True, kw_only=True)
 class Acceptance:
-    """What waivers come to: findings that are accepted, and sentences about waivers that do not count."""
+    """What waivers come to: what is accepted, and sentences about waivers that do not count."""
 
     accepted: dict[str, str] = field(default_factory=dict)  # id -> who answers for it, until when and why
     refused: tuple[str, ...] = ()
@@ -77,22 +90,24 @@ def digest_finding(finding: Finding) -> str:
     return of_value(timeless(finding.model_dump(mode="json"), ("seconds",)))
 
 
-def apply_waivers(waivers: Sequence[Waiver], findings: Sequence[Finding], run: str, today: date) -> Acceptance:
-    """The demonstrated findings of a run that its waivers accept; `run` is the digest of its content."""
+def apply_waivers(waivers: Sequence[Waiver], result: AuditResult, run: str, today: date) -> Acceptance:
+    """What waivers accept of a run's demonstrated findings and open questions; `run`: digest of its content."""
     accepted, refused = dict[str, str](), list[str]()
+    left = {q.id for q in result.questions if q.is_open}
     for waiver in waivers:
-        same = [f for f in demonstrated(findings) if f.id == waiver.finding]
-        if not same:
+        same = [f for f in demonstrated(result.findings) if f.id == waiver.finding]
+        if not same and waiver.question not in left:
             continue
+        name = waiver.finding or waiver.question
         if reason := _find_mismatch(waiver, same, run, today):
-            refused.append(f"The waiver of {waiver.finding} by {waiver.owner} does not count: {reason}")
+            refused.append(f"The waiver of {name} by {waiver.owner} does not count: {reason}")
         else:
-            accepted[waiver.finding] = f"{waiver.owner}, until {waiver.expires}: {waiver.reason}"
+            accepted[name] = f"{waiver.owner}, until {waiver.expires}: {waiver.reason}"
     return Acceptance(accepted=accepted, refused=tuple(refused))
 
 
 def _find_mismatch(waiver: Waiver, findings: Sequence[Finding], run: str, today: date) -> str:
-    """Why a waiver is not about these findings, as a clause; empty where it is."""
+    """Why a waiver is not about these findings, or this run's questions, as a clause; empty where it is."""
     if waiver.expires < today:
         return f"it expired on {waiver.expires}"
     if waiver.run != run:

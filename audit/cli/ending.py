@@ -6,9 +6,12 @@ from pathlib import Path
 from typing import Any
 
 from fedaudit.audit.attestation.reviewer_files import digest_finding
+from fedaudit.audit.verdict.aims import EXPOSED_IF
+from fedaudit.audit.verdict.limits import name_question
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.reports import format as fmt
 from fedaudit.reports.evidence_table import telling
+from fedaudit.reports.questions import Question
 from fedaudit.reports.result import AuditResult, Finding, Outcome
 from fedaudit.reports.sections.questions import describe_answered
 
@@ -58,6 +61,9 @@ def explain_finding(result: AuditResult, name: str, content: str = "") -> Iterat
     `content` is the digest of the run, which a waiver names. Raises UserError where there is no such finding.
     """
     found = {f.id: f for f in result.findings}
+    if question := next((q for q in result.questions if q.id == name), None):
+        yield from explain_question(question, content)
+        return
     if name not in found:
         import difflib
 
@@ -90,6 +96,23 @@ def explain_finding(result: AuditResult, name: str, content: str = "") -> Iterat
         yield f"  finding: {finding.id}"
         yield f"  severity: {finding.severity}"
         yield f"  digest: {digest_finding(finding)}"
+
+
+def explain_question(q: Question, content: str = "") -> Iterator[str]:
+    """How a question stands, what bounds it now, what would settle it, and how to accept it."""
+    needed = "required" if q.required else "not required"
+    yield from _part("", f"{fmt.sentence_case(name_question(q))} ({fmt.STATES[q.state].lower()}, {needed})")
+    yield from _part("Counted", EXPOSED_IF[q.aim])
+    yield from _part("Tolerable", fmt.percent(q.tolerable))
+    yield from _part("Rounds", q.rounds)
+    yield from _part("Why", q.why)
+    if q.more:
+        yield from _part("To settle it", f"test {q.more:,} people more")
+    yield from _part("Accepted by", q.accepted)
+    if content and q.is_open:
+        yield "To accept it, a waiver names:"
+        yield f"  run: {content}"
+        yield f"  question: {q.id}"
 
 
 def _graded(finding: Finding) -> Iterator[str]:

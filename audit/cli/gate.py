@@ -16,7 +16,7 @@ from fedaudit.audit.settings.config import Config
 from fedaudit.audit.settings.received import parse_data
 from fedaudit.audit.verdict.decision import decide
 from fedaudit.audit.verdict.policy import load_policy
-from fedaudit.audit.verdict.terms import Terms, find_known
+from fedaudit.audit.verdict.terms import Terms, accept_questions, find_known
 from fedaudit.reports.result import AuditResult, Severity
 
 MOST_STRANGERS = 5
@@ -53,6 +53,7 @@ class Judged:
 
     def decide_again(self, result: AuditResult, policy: str) -> None:
         """Give the verdict of another result, under the same terms."""
+        result.questions = accept_questions(result.questions, self.terms)
         result.decision = decide(result, load_policy(policy or self.config.locate_policy()), self.terms)
 
 
@@ -69,7 +70,7 @@ def judge_folder(path: Path, reviewer: Reviewer) -> Judged:
         own = Reviewer(policy=reviewer.policy, trust=reviewer.trust, data=reviewer.data)
         before = judge_folder(reviewer.baseline, own).result
     today = datetime.now(UTC).date()
-    acceptance = reviewer_files.apply_waivers(waivers, made.result.findings, made.content, today)
+    acceptance = reviewer_files.apply_waivers(waivers, made.result, made.content, today)
     terms = Terms(
         fail_on=reviewer.fail_on,
         accepted=acceptance.accepted,

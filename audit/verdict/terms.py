@@ -1,12 +1,13 @@
 """The terms of a reviewer: what stands beside the policy when a verdict is given.
 
-A reviewer may move the bar, accept findings by name, hold a run against an earlier one, and require attacks. All
-of it goes through the one decider (audit/verdict/decision.py) and is kept in its decision.
+A reviewer may move the bar, accept findings and open questions by name, hold a run against an earlier one, and
+require attacks. All of it goes through the one decider (audit/verdict/decision.py) and is kept in its decision.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from fedaudit.reports.questions import Question
 from fedaudit.reports.result import AuditResult, Finding, Outcome, Severity
 
 
@@ -15,7 +16,8 @@ class Terms:
     """What a reviewer adds to the policy; by default nothing."""
 
     fail_on: Severity | None = None  # the lowest severity that forbids a deployment; None: as the policy says
-    accepted: Mapping[str, str] = field(default_factory=dict)  # id of a finding -> who answers for it, and why
+    # id of a finding or an open question -> who answers for it, until when and why
+    accepted: Mapping[str, str] = field(default_factory=dict)
     known: Sequence[str] = ()  # ids of findings that the baseline has, no milder
     unmet: Sequence[str] = ()  # requirements that were not met, as sentences
     refused: Sequence[str] = ()  # waivers that do not count, as sentences
@@ -26,6 +28,14 @@ class Terms:
 
 
 NO_TERMS = Terms()
+
+
+def accept_questions(questions: Sequence[Question], terms: Terms) -> list[Question]:
+    """The same, with what was accepted of those that are open."""
+    return [
+        q.model_copy(update={"accepted": terms.accepted[q.id]}) if q.is_open and q.id in terms.accepted else q
+        for q in questions
+    ]
 
 
 def demonstrated(findings: Sequence[Finding]) -> list[Finding]:

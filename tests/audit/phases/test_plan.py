@@ -112,7 +112,7 @@ def test_run_prints_the_headline_and_the_report(tmp_path: Path) -> None:
     result = CliRunner().invoke(app, ["run", str(path), "--out", str(out), "--workers", "0"])
     assert result.exit_code == 3, result.output  # it names no attack
     assert (
-        "Cannot tell: too little is known. 1 medium demonstrated; 0 of 20 attacks that apply ran."
+        "Cannot tell: too little is known. Nothing was demonstrated; 1 of 16 questions answered. Open: "
         in result.stdout
     )
     assert "Nothing was attacked" in result.stdout
