@@ -115,7 +115,6 @@ def test_run_prints_the_headline_and_the_report(tmp_path: Path) -> None:
         "Cannot tell: too little is known. Nothing was demonstrated; 1 of 16 questions answered. Open: "
         in result.stdout
     )
-    assert "Nothing was attacked" in result.stdout
     assert f"report: {out}/report.json" in result.stdout
     # off a terminal a line a step
     done = [line for line in result.stderr.splitlines() if line.endswith(": done")]
@@ -123,4 +122,4 @@ def test_run_prints_the_headline_and_the_report(tmp_path: Path) -> None:
     gate = CliRunner().invoke(app, ["check", str(out), "--trust-plugins", "--fail-on", "medium"])
     assert gate.exit_code == 1, gate.output
     gate = CliRunner().invoke(app, ["check", str(out), "--trust-plugins"])
-    assert gate.exit_code == 3 and "Nothing was attacked" in gate.stdout
+    assert gate.exit_code == 3 and "1 of 16 questions answered" in gate.stdout
