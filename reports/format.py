@@ -5,7 +5,6 @@ import re
 from datetime import UTC, datetime
 
 from fedaudit.fl.threats.threat import ThreatModel
-from fedaudit.reports.questions import State
 from fedaudit.reports.result import Outcome, Severity
 
 NBSP = "\u00a0"  # a number and its unit stay on one line
@@ -18,13 +17,6 @@ OUTCOMES = {
     Outcome.INCONCLUSIVE: "Inconclusive",
     Outcome.NOT_APPLICABLE: "Not applicable",
     Outcome.FAILED: "Failed",
-}
-STATES = {
-    State.DEMONSTRATED: "Demonstrated",
-    State.BOUNDED: "Bounded",
-    State.INCONCLUSIVE: "Inconclusive",
-    State.NOT_ASKED: "Not asked",
-    State.NO_ATTACK: "No attack exists",
 }
 SEVERITIES = {
     Severity.CRITICAL: "Critical",

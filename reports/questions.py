@@ -21,6 +21,10 @@ class State(StrEnum):
     NOT_ASKED = "not_asked"  # an attack exists, and was left out, failed, or had no recorded round
     NO_ATTACK = "no_attack"  # none exists here for this kind, modality and size
 
+    @property
+    def words(self) -> str:
+        return "no attack exists" if self is State.NO_ATTACK else self.value.replace("_", " ")
+
 
 class Question(Record):
     """One row of the table."""
@@ -57,3 +61,13 @@ class HeadCount(Record):
     expected: float
     interval: tuple[int, int]
     people: int
+
+
+def describe_answered(questions: list[Question]) -> str:
+    """How many questions are answered, and in which ways the others are not."""
+    counts = {state: sum(q.state is state for q in questions) for state in State}
+    answered = counts[State.DEMONSTRATED] + counts[State.BOUNDED]
+    parts = [f"{counts[s]:,} {s.words}" for s in State if counts[s]]
+    left = sum(q.is_open for q in questions)
+    text = f"{answered:,} of {len(questions):,} questions answered: {', '.join(parts)}."
+    return f"{text} {left:,} required {'question is' if left == 1 else 'questions are'} open." if left else text

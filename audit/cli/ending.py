@@ -11,9 +11,8 @@ from fedaudit.audit.verdict.limits import name_question
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.reports import format as fmt
 from fedaudit.reports.evidence_table import telling
-from fedaudit.reports.questions import Question
+from fedaudit.reports.questions import Question, describe_answered
 from fedaudit.reports.result import AuditResult, Finding, Outcome
-from fedaudit.reports.sections.questions import describe_answered
 
 MOST_OPEN = 6  # questions of one line
 WIDTH = 100
@@ -101,7 +100,7 @@ def explain_finding(result: AuditResult, name: str, content: str = "") -> Iterat
 def explain_question(q: Question, content: str = "") -> Iterator[str]:
     """How a question stands, what bounds it now, what would settle it, and how to accept it."""
     needed = "required" if q.required else "not required"
-    yield from _part("", f"{fmt.sentence_case(name_question(q))} ({fmt.STATES[q.state].lower()}, {needed})")
+    yield from _part("", f"{fmt.sentence_case(name_question(q))} ({q.state.words}, {needed})")
     yield from _part("Counted", EXPOSED_IF[q.aim])
     yield from _part("Tolerable", fmt.percent(q.tolerable))
     yield from _part("Rounds", q.rounds)

@@ -27,7 +27,7 @@ def answers(result: AuditResult) -> list[Answer]:
         Answer(question="Do the attacks work at all?", answer=_planted(ran), where=EVIDENCE),
         Answer(question="Do they cry wolf?", answer=_blind(ran), where=EVIDENCE),
         Answer(question="What was left open?", answer=_open(result), where=ASKED),
-        Answer(question="What was not tried?", answer=_untried(result), where=ASKED),
+        Answer(question="What was not asked?", answer=_untried(result), where=ASKED),
         Answer(question="Who might misbehave?", answer=_conduct(ran, result), where=SCOPE),
         Answer(
             question="Is there a mathematical limit?", answer=_bound(result), where="Differential privacy budget"
@@ -51,7 +51,7 @@ def _planted(ran: Sequence[Finding]) -> str:
 def _blind(ran: Sequence[Finding]) -> str:
     tried = [f for f in ran if any(e.control == "negative" for e in f.evidence)]
     if not tried:
-        return "Not tried: no attack was pointed at data that nobody trained on."
+        return "Not known: no attack was pointed at data that nobody trained on."
     fired = [f.id for f in tried if f.outcome is Outcome.INCONCLUSIVE and "control fired" in f.reason]
     text = f"{fmt.plural(len(tried), 'attack was', 'attacks were')} pointed at data that nobody trained on"
     return f"{text}; {', '.join(fired)} found a leak there." if fired else f"{text}; none found a leak there."
@@ -84,12 +84,10 @@ def _shorten(names: Sequence[str]) -> str:
 def _conduct(ran: Sequence[Finding], result: AuditResult) -> str:
     threats = [f.threat for f in ran if f.threat]
     bad = list(dict.fromkeys(t.position.replace("_", " ") for t in threats if t.conduct == "malicious"))
-    text = (
-        f"Tried: a malicious {', '.join(bad)}."
-        if bad
-        else "Everybody tried here keeps to the protocol and looks."
-    )
-    return f"{text} Malicious clients were tried against the model." if result.robustness else text
+    text = "No attack ran."
+    if ran:
+        text = f"Attacks by a malicious {', '.join(bad)} ran." if bad else "Only passive attackers were tested."
+    return f"{text} Malicious clients attacked the model." if result.robustness else text
 
 
 def _bound(result: AuditResult) -> str:

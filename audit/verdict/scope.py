@@ -7,6 +7,7 @@ from typing import Any
 
 from fedaudit.audit.case.case import Case, counts
 from fedaudit.audit.case.holders import Held, holders, list_unknown
+from fedaudit.audit.verdict.attempts import RAN
 from fedaudit.fl.data.population import content
 from fedaudit.fl.model import count
 from fedaudit.fl.threats.threat import ThreatModel
@@ -22,7 +23,9 @@ def scope(case: Case, findings: Sequence[Finding]) -> Scope:
     initial = case.initial()
     threats: list[ThreatModel] = []
     for finding in findings:
-        if finding.threat is not None and finding.threat not in threats:
+        if finding.outcome not in RAN or finding.threat is None:
+            continue
+        if finding.threat not in threats:
             threats.append(finding.threat)
     cells = held[held > 0]
     text = [

@@ -5,6 +5,7 @@ from typing import ClassVar
 
 from fedaudit.reports.document import Document
 from fedaudit.reports.format import OUTCOMES, SEVERITIES
+from fedaudit.reports.questions import describe_answered
 from fedaudit.reports.renderer import Renderer
 from fedaudit.reports.result import Finding, Outcome
 
@@ -20,6 +21,7 @@ class Markdown(Renderer):
             *([f"**{_text(decision.word.words)}**. {_text(decision.sentence)}", ""] if decision else []),
             _text(result.headline.sentence),
             "",
+            *([_text(describe_answered(result.questions)), ""] if result.questions else []),
             "| Severity | Finding | What was found |",
             "|---|---|---|",
             *(f"| {_grade(f)} | {_text(f.title)} | {_text(f.summary)} |" for f in result.findings),

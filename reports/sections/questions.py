@@ -1,7 +1,7 @@
 """Questions: what was asked of every message and its readers, how each question stands, and what rests on it."""
 
-from fedaudit.reports.format import STATES, plural, sentence_case
-from fedaudit.reports.questions import Question, State
+from fedaudit.reports.format import sentence_case
+from fedaudit.reports.questions import Question, describe_answered
 from fedaudit.reports.result import AuditResult
 from fedaudit.reports.section import Block, Card, Paragraph, Section, Table
 
@@ -25,16 +25,6 @@ class Questions(Section):
         ]
 
 
-def describe_answered(questions: list[Question]) -> str:
-    """How many questions are answered, and in which ways the others are not."""
-    counts = {state: sum(q.state is state for q in questions) for state in State}
-    answered = counts[State.DEMONSTRATED] + counts[State.BOUNDED]
-    parts = [f"{counts[s]:,} {STATES[s].lower()}" for s in State if counts[s]]
-    left = sum(q.is_open for q in questions)
-    text = f"{answered:,} of {plural(len(questions), 'question')} answered: {', '.join(parts)}."
-    return f"{text} {plural(left, 'required question is', 'required questions are')} open." if left else text
-
-
 def _group_alike(questions: list[Question]) -> list[list[Question]]:
     """Questions that differ in their artifact alone, together; required ones first."""
     groups: dict[tuple[object, ...], list[Question]] = {}
@@ -52,6 +42,6 @@ def _row(questions: list[Question]) -> list[str]:
         f"{sentence_case(first.aim)}: {kinds}{' *' if first.required else ''}",
         first.observer.replace("_", " "),
         first.rounds,
-        STATES[first.state],
+        sentence_case(first.state.words),
         f"{sentence_case(why)}.",
     ]

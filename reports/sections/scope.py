@@ -39,12 +39,12 @@ class Scope(Section):
         if s.threats:
             blocks.append(
                 Paragraph(
-                    "An attack received only what its adversary could see and know. These adversaries were tried:"
+                    "An attack received only what its adversary could see and know. These adversaries attacked:"
                 )
             )
             blocks.append(Bullets([fmt.threat(t) for t in s.threats]))
         else:
-            blocks.append(Paragraph("No attack was planned, so no adversary was assumed."))
+            blocks.append(Paragraph("No attack ran, so no adversary was assumed."))
         return [*blocks, Heading("Who holds what"), *_holdings(s)]
 
 

@@ -1,8 +1,8 @@
 """The table of questions: every question once, with its state in words, and nothing that claims more."""
 
-from fedaudit.reports.questions import Question
+from fedaudit.reports.questions import Question, describe_answered
 from fedaudit.reports.section import Block, Paragraph, Table
-from fedaudit.reports.sections.questions import Questions, describe_answered
+from fedaudit.reports.sections.questions import Questions
 from tests.reports.sample import questions, result
 
 

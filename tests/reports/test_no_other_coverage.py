@@ -1,0 +1,130 @@
+"""No sentence of a report claims that something was tried which the table of questions does not have.
+
+Attacks are deleted, and the model's data, the recording and the protections change; everything that is printed of
+such an audit is read.
+"""
+
+import re
+from collections.abc import Iterator
+from dataclasses import fields, is_dataclass
+from typing import Any
+
+import pytest
+
+from fedaudit.audit.settings import catalog
+from fedaudit.audit.verdict.attempts import Attempt
+from fedaudit.audit.verdict.decision import decide
+from fedaudit.audit.verdict.limits import list_limits
+from fedaudit.audit.verdict.policy import load_policy
+from fedaudit.fl.protections.secure_aggregation import SecureAggregation
+from fedaudit.reports.document import compose
+from fedaudit.reports.questions import Question, State
+from fedaudit.reports.renderers.markdown import Markdown
+from fedaudit.reports.result import AuditResult, Finding, Headline, Outcome, Severity
+from tests.audit.verdict.scenes import CARDS, answer, make_scene, try_all
+from tests.reports.sample import result
+
+POLICY = load_policy("default")
+SECTIONS = [catalog.load("sections", n) for n in catalog.names("sections")]
+UNASKED = (State.NOT_ASKED, State.NO_ATTACK)
+CLAIMS = re.compile(
+    r"every attack|all attacks|was tried|were tried|nothing was left out|no question that was asked|"
+    r"attacked: none|artifacts? .*attacked",
+    re.I,
+)
+
+
+def make_audit(questions: list[Question], attempts: list[Attempt]) -> AuditResult:
+    """An audit in which every attempt ran and showed nothing."""
+    made = result()
+    made.figures, made.galleries, made.bounds, made.noise_audits, made.alternatives = [], [], [], [], []
+    made.findings = [
+        Finding(
+            id=a.id,
+            title=f"{a.card.title}: no leak was demonstrated",
+            source="attack",
+            outcome=Outcome.NOT_DEMONSTRATED,
+            severity=Severity.NONE,
+            summary="s",
+            threat=None,
+        )
+        for a in attempts
+    ]
+    made.headline = Headline(severity=Severity.NONE, outcome=Outcome.INCONCLUSIVE, sentence="s")
+    made.reproduction = made.reproduction.model_copy(update={"config": ""})
+    made.scope = made.scope.model_copy(update={"threats": []})
+    made.questions = questions
+    made.limits = list_limits(questions, simulated=True)
+    made.decision = decide(made, POLICY)
+    return made
+
+
+def read_texts(block: Any) -> Iterator[str]:
+    """Every text of a block, a cell or a row, each by itself."""
+    if isinstance(block, str):
+        yield block
+    elif isinstance(block, dict):
+        for pair in block.items():
+            yield " ".join(" ".join(read_texts(p)) for p in pair)
+    elif is_dataclass(block):
+        for f in fields(block):
+            yield from read_texts(getattr(block, f.name))
+    elif isinstance(block, list | tuple):
+        if block and all(isinstance(b, str) or is_dataclass(b) for b in block) and len(block) < 8:
+            yield " ".join(" ".join(read_texts(b)) for b in block)  # a row
+        else:
+            for b in block:
+                yield from read_texts(b)
+
+
+def read_report(made: AuditResult) -> list[str]:
+    document = compose(made, SECTIONS)
+    texts = [t for chapter in document.chapters for block in chapter.blocks for t in read_texts(block)]
+    return [*texts, *Markdown().render(document).decode().splitlines()]
+
+
+CASES = [  # method, attacks that are deleted, data, recorded rounds, secure aggregation
+    ("fedavg", [], "image", None, False),
+    ("fedavg", [], "text", None, False),
+    ("fedavg", [], "table", [2], False),
+    ("fedavg", [], "image", [2], False),
+    ("fedavg", [], "image", [], False),
+    ("fedavg", [], "image", None, True),
+    ("rebafl", list(CARDS), "image", None, False),
+    ("gandalf", ["generator_extraction"], "image", [2], False),
+    ("seol_kim", ["count_recovery"], "image", None, True),
+    *(("rebafl", [name], "image", None, False) for name in ("ridge", "class_list", "hidden_images", "analytic")),
+]
+
+
+@pytest.mark.parametrize(("method", "deleted", "modality", "kept", "summed"), CASES)
+def test_only_the_table_says_what_was_asked(
+    method: str, deleted: list[str], modality: Any, kept: list[int] | None, summed: bool
+) -> None:
+    protections = [SecureAggregation()] if summed else []
+    scene = make_scene(method, modality=modality, kept=kept, protections=protections)
+    attempts = try_all(scene, without=deleted)
+    found = answer(scene, attempts)
+    made = make_audit(list(found.values()), attempts)
+    texts = read_report(made)
+    assert [t for t in texts if CLAIMS.search(t)] == []
+    for name in deleted:
+        alone = [t for t in texts if re.search(rf"\b{name}\b", t)]
+        assert all("left out" in t.lower() or "not asked" in t.lower() for t in alone), (name, alone[:2])
+    unasked = [q for q in made.questions if q.state in UNASKED]
+    assert all(not q.is_answered for q in unasked) and made.decision is not None
+    if unasked:
+        answered = sum(q.is_answered for q in made.questions)
+        assert f"{answered} of {len(made.questions)} questions answered" in made.decision.sentence
+        states = "\n".join(texts)
+        assert "Not asked" in states or "No attack exists" in states
+    assert made.decision.word == "cannot_tell"
+
+
+def test_every_question_that_lost_its_attack_is_listed_in_the_limits() -> None:
+    scene = make_scene("rebafl")
+    found = answer(scene, try_all(scene, without=["ridge", "lookup", "upcnn", "vae", "grnn"]))
+    made = make_audit(list(found.values()), [])
+    assert found["inversion.server.local_prototypes"].state is State.NOT_ASKED
+    limits = [t for t in made.limits if "inversion, server: local prototypes" in t]
+    assert len(limits) == 1 and limits[0].startswith("This audit did not ask")
