@@ -348,7 +348,7 @@ class AuditResult(Record):
     robustness: Robustness | None = None  # the matrix of attacks on the model by rules of the server
     absence: Absence | None = None  # what clients that do not answer cost
     alternatives: list[Alternative] = Field(default_factory=list)  # the audited run comes first
-    recommendation: str = ""  # which of them, and why, or why none; empty without alternatives
+    recommendation: str = ""  # which of them, and why, or why none; empty where options were not asked for
     history: list[History] = Field(default_factory=list)
     summary_metrics: dict[str, float] = Field(default_factory=dict)
     limits: list[str] = Field(default_factory=list)

@@ -84,4 +84,6 @@ def _stated(subject: Path, config: Path | None) -> "Config":
     settings: Any = {} if config is None else read_yaml(config)
     if not isinstance(settings, dict):
         raise UserError(f"{config} holds no keys", hint="such as attacks, policy or seed")
-    return at(None, validate(Config, settings | {"case": "recorded", "subject": told}, config or subject))
+    # options are measured unless told otherwise: messages pass through protections without the clients
+    stated = {"variants": "auto"} | settings | {"case": "recorded", "subject": told}
+    return at(None, validate(Config, stated, config or subject))

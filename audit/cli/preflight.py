@@ -8,6 +8,7 @@ import torch
 from fedaudit.audit.case.simulated import SimulatedCase
 from fedaudit.audit.cli.pace import training_seconds
 from fedaudit.audit.phases.choice import choose, duration, planned, refuse_impossible
+from fedaudit.audit.phases.options import MOST
 from fedaudit.audit.phases.questions import plan_questions
 from fedaudit.audit.robustness.dropout import plan_dropout
 from fedaudit.audit.robustness.plan import plan_matrix
@@ -83,6 +84,12 @@ def preflight(config: Config) -> Iterator[str]:
             f"beside it: {fmt.plural(runs, 'further run')}, about {duration(runs * each)} of one core if "
             "each trains as long; those that an attack or a rule does not apply to end at once"
         )
+    if options := count_options(config):
+        most = "up to " if config.variants is None else ""
+        yield (
+            f"options: {most}{fmt.plural(options, 'further audit')} of the federation with other protections, "
+            f"each attacked for about {time} of one core"
+        )
     if not seconds:
         yield "no attack will run: such an audit is inconclusive"
 
@@ -106,9 +113,14 @@ def refuse_endless(config: Config, hours: float) -> None:
 
 
 def count_further_runs(config: Config) -> int:
-    """Runs of the matrix and of absence; raises UserError where one of them cannot be coming."""
+    """Runs of the matrix, of absence and of options; raises UserError where one of them cannot be coming."""
     matrix = plan_matrix(config) if config.matrix else []
-    return len(matrix) + len(plan_dropout(config) if config.absence else ())
+    return len(matrix) + len(plan_dropout(config) if config.absence else ()) + count_options(config)
+
+
+def count_options(config: Config) -> int:
+    """Variants of the run, or with `variants: auto` as many as there can be."""
+    return MOST if config.variants is None else len(config.variants)
 
 
 def _mark(q: Question) -> str:

@@ -21,7 +21,5 @@ method: {name: fedavg, rounds: 10, local_epochs: 2, batch_size: 20, lr: 0.05}   
 attacks: auto                                      # every attack that applies, as far as the budget goes
 budget: {minutes: 3}                               # of one core
 
-# variants:                                        # the same run with other protections, compared
-#   - name: secure-sums
-#     protections: [secure_aggregation]
+# variants: auto                                   # protections against what is demonstrated, compared
 """

@@ -146,6 +146,6 @@ def _fit_budget(run: RunDir, config: Config, variants: Sequence[Variant]) -> Ite
         case = open_case(run, changed)
         specs = choose_anew(changed, case)
         needed = sum(choose(changed.model_copy(update={"attacks": specs}), case).seconds.values())
-        if needed <= left and taken < MOST:
+        if needed <= left and taken < MOST and specs != ():  # one that nothing attacks tells nothing
             left, taken = left - needed, taken + 1
             yield variant

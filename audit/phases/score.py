@@ -73,7 +73,7 @@ from fedaudit.fl.recording.recorder import MANIFEST, manifest, read
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.reports.bound import PrivacyBound
 from fedaudit.reports.imported import Imported
-from fedaudit.reports.result import AuditResult, Figure, History, NoiseAudit, Reproduction, worst_first
+from fedaudit.reports.result import AuditResult, Figure, History, NoiseAudit, Outcome, Reproduction, worst_first
 from fedaudit.reports.result import Policy as PolicyRecord
 
 Progress = Callable[[str, int, int], None]
@@ -227,6 +227,8 @@ def _weigh_options(result: AuditResult, run: RunDir, config: Config, tests: int,
     """Add what the variants left and cost; `tests` examples measure accuracy."""
     variants = results(run, config)
     if not variants:
+        if config.variants is None and any(f.outcome is Outcome.DEMONSTRATED for f in result.findings):
+            result.recommendation = "No option was tried: no protection answers what was demonstrated."
         return
     result.decision = decide(result, policy)  # options are compared with the audited run's word
     options = [

@@ -127,7 +127,8 @@ def _options(result: AuditResult) -> Table:
     rows = result.alternatives
     measured = [[_named(r), _effect(r), _cost(r, rows[0]), BOX] for r in rows[1:][:MOST_OPTIONS]]
     if not measured:
-        measured = [[remedy, UNMEASURED, "not measured", BOX] for remedy in _remedies(result)]
+        why = "no protection to measure" if result.recommendation else UNMEASURED
+        measured = [[remedy, why, "not measured", BOX] for remedy in _remedies(result)]
     lettered = [[f"{chr(65 + i)}. {row[0]}", *row[1:]] for i, row in enumerate(measured)]
     last = f"{chr(65 + len(lettered))}. Accept the risk until ____________, because"
     return Table(
@@ -143,7 +144,9 @@ def _options(result: AuditResult) -> Table:
 def _advise(result: AuditResult) -> str:
     if any(r.recommended for r in result.alternatives):
         return result.recommendation
-    return "None is recommended; each row says why." if result.alternatives else "Options. None was measured."
+    if result.alternatives:
+        return "None is recommended; each row says why."
+    return result.recommendation or "Options. None was measured."
 
 
 def _named(row: Alternative) -> str:

@@ -76,6 +76,13 @@ def test_without_variants_options_are_the_remedies_and_say_that_nothing_was_meas
     assert all("not measured" in row[1] for row in rows[:-1])
 
 
+def test_remedies_that_no_protection_offers_are_not_said_to_be_measurable() -> None:
+    audited = result()
+    audited.recommendation = "No option was tried: no protection answers what was demonstrated."
+    rows = options(audited)
+    assert all(row[1] == "no protection to measure" for row in rows[:-1])
+
+
 def test_a_result_of_an_older_version_has_no_pages_to_decide_by() -> None:
     audited = result()
     audited.decision = None

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from fedaudit.audit.case.run_folder import RunDir
+from fedaudit.audit.cli.bring import _stated
 from fedaudit.audit.phases import import_
 from fedaudit.audit.phases.review import review
 from fedaudit.audit.phases.variants import execute_all, list_variants
@@ -17,7 +18,7 @@ from fedaudit.fl.kinds import Kind
 from fedaudit.fl.recording.recorder import manifest, read
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.reports.result import AuditResult
-from tests.audit.importing.theirs import brought
+from tests.audit.importing.theirs import EXAMPLE, brought
 
 PHASES = ["import", "attack", "account", "score", "report"]
 NOISE = {"name": "dp_gaussian", "clip_norm": 1.0, "noise_multiplier": 0.05}
@@ -150,3 +151,10 @@ def test_recorded_messages_cannot_be_protected_in_place_and_clients_cannot_be_ch
 def test_the_config_of_a_copy_can_be_loaded(optioned: tuple[RunDir, Config]) -> None:
     run, _ = optioned
     assert [p.name for p in load(variant(run, "noise").config).protections] == ["dp_gaussian"]
+
+
+def test_an_import_measures_options_unless_its_config_says_otherwise(tmp_path: Path) -> None:
+    subject = EXAMPLE / "subject.yaml"
+    assert _stated(subject, None).variants is None
+    (tmp_path / "audit.yaml").write_text("variants: []\n")
+    assert _stated(subject, tmp_path / "audit.yaml").variants == ()
