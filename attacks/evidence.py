@@ -16,6 +16,11 @@ UNPROTECTED = "replayed, without the protections"  # shows whether an attack wor
 WHOLE = "replayed, all of the cell"  # of the very examples behind a recorded message
 
 
+def is_replayed(origin: str) -> bool:
+    """Whether the auditor had a client send it, with the run's protections or without."""
+    return origin.startswith(REPLAYED)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Baseline:
     """What a blind adversary gets in the same trials."""

@@ -28,7 +28,16 @@ MEASURES = {
     for row in (
         # whose it is: the record, then the person or client
         Measure(
-            name="rank1", words="rank-1", curve=True, harm="Single images are redrawn from what a client sends"
+            name="named",
+            words="named",
+            curve=True,
+            harm="Single people's images are redrawn from what a client sends",
+        ),
+        Measure(
+            name="rank1",
+            words="rank-1",
+            curve=True,
+            harm="The mean of a group's images is seen, to which its own are nearer than others",
         ),
         Measure(
             name="extracted_at_fpr_0.01",
@@ -48,10 +57,12 @@ MEASURES = {
             harm="Presence in the training data is revealed",
         ),
         Measure(name="auc", words="AUC", curve=True, harm="Presence in the training data is revealed"),
+        Measure(name="member_first", words="a member first", harm="Presence in the training data is revealed"),
         Measure(
             name="any_member_first",
-            words="any member first",
-            harm="Single images are redrawn from what a client sends",
+            words="a member first, above the members' own mean",
+            unit="share",  # a difference of two shares
+            harm="What a client sends for a group leans towards single people of it",
         ),
         Measure(
             name="image_present",
@@ -192,12 +203,6 @@ MEASURES = {
         Measure(name="audit_net_distance", words="audit net distance", unit="index", higher_is_worse=False),
         Measure(name="class_consistency", words="class consistency"),
         Measure(name="ssim_gain", words="SSIM gain", unit="index"),
-        Measure(
-            name="best_of_n_gap",
-            words="best of n gap",
-            unit="index",
-            harm="Single images are redrawn from what a client sends",
-        ),
         Measure(name="closest_ratio", words="closest ratio", unit="index", higher_is_worse=False),
         Measure(name="rank1_over_condensed", words="rank-1 over the condensed image", unit="index"),
         Measure(name="ssim_over_condensed", words="SSIM over the condensed image", unit="index"),
@@ -226,7 +231,7 @@ MEASURES = {
 # what stands beside a result and is not graded by itself
 DESCRIPTIONS = frozenset(
     {
-        *("psnr", "nearest_correlation", "rank5", "median_rank", "ssim_member_mean", "ssim_gain"),
+        *("psnr", "nearest_correlation", "rank1", "rank5", "median_rank", "ssim_member_mean", "ssim_gain"),
         *("audit_net_distance", "class_consistency", "closest_ratio", "residual_risk", "label_set_f1"),
         *("layer_input_relative_error", "feature_relative_error", "prototype_relative_error"),
         *("rank1_over_condensed", "ssim_over_condensed", "audit_net_distance_over_condensed"),
@@ -244,7 +249,7 @@ def named(name: str) -> Measure:
     except KeyError:
         raise ValueError(
             f"measure {name!r} has no row in attacks/measure.py; an attack of your own may report exact_match, "
-            "rank1, auc, accuracy or any other that has one"
+            "named, auc, accuracy or any other that has one"
         ) from None
 
 

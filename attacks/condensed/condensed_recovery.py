@@ -10,7 +10,7 @@ with everything of its class.
 Images that an adversary would take for started from a real image are those that correlate above 0.9.
 
 Claim: images float32 [k, C, H, W], label, n (-1: not known), sender [k], and as text artifact, origin and
-extractor (what was compared) [k].
+extractor (what was compared) [k]; senders [s]: all clients that sent condensed images.
 """
 
 from collections.abc import Sequence
@@ -31,11 +31,15 @@ from fedaudit.attacks.condensed._images import (
     shown,
     standardised,
 )
+from fedaudit.attacks.evaluation.artifacts import list_senders
+from fedaudit.attacks.evaluation.counting import count_claimed
 from fedaudit.attacks.evaluation.trials import CLASS_MEAN
 from fedaudit.attacks.evidence import Evidence, Gallery
+from fedaudit.attacks.people import People
 from fedaudit.attacks.prototypes._evidence import judge_images
 from fedaudit.attacks.prototypes._trials import PrototypeBucket, make_buckets
 from fedaudit.fl.artifact import Artifact
+from fedaudit.fl.kinds import Kind
 from fedaudit.fl.runtime.ranges import AtLeastOne
 from fedaudit.fl.threats.threat import Aim, Position, ThreatModel
 
@@ -74,6 +78,7 @@ class CondensedRecovery(Attack):
         like = knowledge.auxiliary.x
         return {
             **found,
+            "senders": list_senders(view, Kind.CONDENSED_IMAGES),
             "images": shown(found["images"], like),
             "n": np.full(len(found["label"]), -1),
             "extractor": np.full(len(found["label"]), "pixels"),
@@ -85,6 +90,9 @@ class CondensedRecovery(Attack):
         for b in found:
             evidence += self._correlation(b, len(found), rng)
         return in_our_words(evidence)
+
+    def count_people(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> People | None:
+        return count_claimed(claim, truth, self._buckets(claim, truth, rng))
 
     def galleries(self, claim: Claim, truth: Truth) -> list[Gallery]:
         found = self._buckets(claim, truth, np.random.default_rng(0))

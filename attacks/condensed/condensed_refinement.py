@@ -33,6 +33,7 @@ from fedaudit.attacks.condensed._images import condensed, in_our_words, shown, s
 from fedaudit.attacks.condensed._model import CondensationModel, filtered, share
 from fedaudit.attacks.condensed.condensed_recovery import CondensedRecovery
 from fedaudit.attacks.evaluation import images
+from fedaudit.attacks.evaluation.artifacts import list_senders
 from fedaudit.attacks.evaluation.audit_net import audit_net
 from fedaudit.attacks.evidence import Evidence, Gallery
 from fedaudit.attacks.prototypes._evidence import judge_images
@@ -41,6 +42,7 @@ from fedaudit.attacks.prototypes._trials import PrototypeBucket
 from fedaudit.attacks.prototypes.upcnn import UpCNN
 from fedaudit.attacks.prototypes.vae import VAE
 from fedaudit.fl.artifact import Artifact
+from fedaudit.fl.kinds import Kind
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.ranges import AtLeastOne, AtLeastZero
 from fedaudit.fl.threats.threat import ThreatModel
@@ -96,6 +98,7 @@ class CondensedRefinement(CondensedRecovery):
         refined = decoded[split:] + filtered(read[split:] - decoded[split:], worth)
         return {
             **found,
+            "senders": list_senders(view, Kind.CONDENSED_IMAGES),
             "images": np.clip(refined, 0, 1).astype(np.float32),
             "read": read[split:],
             "n": np.full(len(found["label"]), -1),

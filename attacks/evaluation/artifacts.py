@@ -9,6 +9,9 @@ from bisect import bisect_right
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from functools import cached_property
 
+import numpy as np
+from numpy.typing import NDArray
+
 from fedaudit.fl.artifact import Artifact, Channel, Party
 from fedaudit.fl.kinds import Kind
 
@@ -116,3 +119,9 @@ class Artifacts(tuple[Artifact, ...]):
 def index(artifacts: Iterable[Artifact]) -> Artifacts:
     """The same artifacts with an index; themselves where they have one."""
     return artifacts if isinstance(artifacts, Artifacts) else Artifacts(artifacts)
+
+
+def list_senders(view: Iterable[Artifact], *kinds: Kind) -> NDArray[np.int64]:
+    """The clients that sent something of these kinds, as it was recorded."""
+    found = {a.sender.index for a in view if a.kind in kinds and a.origin == "recorded"}
+    return np.array(sorted(k for k in found if k is not None), np.int64)

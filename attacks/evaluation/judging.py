@@ -22,7 +22,9 @@ Condition = Mapping[str, int | float | str]
 
 CONFIDENCE = 0.95
 CONTROL_CONFIDENCE = 0.99  # an audit has many negative controls, and one that fires spoils a result
-ANY_FIRST = "any_member_first"
+LEANING = "any_member_first"
+MEMBER_FIRST = "member_first"
+OWN_MEAN = "the members' own mean"
 PRESENT = "image_present"
 
 
@@ -112,19 +114,26 @@ class Judge:
         return self.state(measure, float(values.mean()), len(values), interval, baselines, note)
 
     def judge_firsts(self, firsts: Sequence[First], blind: Sequence[First], blind_name: str) -> list[Evidence]:
-        """The share of messages for which any member comes first; nothing without messages."""
+        """The share of messages for which any member scores highest; nothing without messages."""
         if not firsts:
             return []
         wrong = {blind_name: np.array([f.hit for f in blind])} if blind else {}
         return [
             replace(self, note="").judge_hits(
-                ANY_FIRST,
+                MEMBER_FIRST,
                 np.array([f.hit for f in firsts]),
                 wrong,
                 chance=float(np.mean([f.chance for f in firsts])),
                 note="messages for which one of the members is ahead of as many non-members",
             )
         ]
+
+    def judge_leaning(self, leaning: Values, rng: np.random.Generator) -> Evidence:
+        """How much more often a member is first than for the members' own mean, message by message, [trials]."""
+        none = [Baseline(name=OWN_MEAN, value=0.0)]
+        interval = stats.mean_interval(leaning, rng, alpha=self.alpha, bounds=(-1, 1))
+        note = "messages for which a member is ahead of as many non-members, less those for which the mean's is"
+        return self.state(LEANING, float(leaning.mean()), len(leaning), interval, none, note)
 
     def _bound(self, hits: Values) -> stats.Interval:
         return stats.clopper_pearson(float(hits.sum()), len(hits), self.alpha)

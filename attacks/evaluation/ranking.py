@@ -25,12 +25,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fedaudit.attacks.evaluation import images
-from fedaudit.attacks.evaluation.images import distances
-
 Floats = NDArray[np.floating[Any]]
 Values = NDArray[np.float64]
-BEST_OF = 50  # images of each kind that the best-of-n comparison looks through, the nearest ones
 TIMES = 10.0  # times as near as the nearest image of the other side: present
 
 
@@ -110,23 +106,6 @@ def compare_by_class(
     label = member_classes[members.argmax()] if own else other_classes[others.argmax()]
     counts = [int((y == label).sum()) for y in (member_classes, other_classes)]
     return First(own / (own + tied), counts[0] / sum(counts))
-
-
-def compare_best_of_n(claimed: Floats, members: Floats, others: Floats) -> float:
-    """Best SSIM over n members [n, C, H, W] minus best over n of the others, of any claimed image [k, C, H, W].
-
-    The best of n grows with n by chance, so a best-of-n without its second term shows leakage in every message
-    of many. Of many, the BEST_OF nearest of either kind are looked through.
-    """
-    n = min(len(members), len(others))
-    sides = []
-    for some in (members, others[:n]):
-        best = []
-        for x in claimed:
-            near = some[np.argsort(distances(x[None], some)[0], kind="stable")[:BEST_OF]]
-            best.append(images.ssim(np.broadcast_to(x, near.shape), near).max())
-        sides.append(max(best))
-    return float(sides[0] - sides[1])
 
 
 class Present(NamedTuple):

@@ -5,15 +5,17 @@ examples of one or more clients; who sent it is its client, for the trials of on
 bucket holds the trials of one place: of one origin, with about as many examples behind each. Recorded messages
 and those that the auditor replayed are never judged together.
 
-A reconstruction is a trial in which images are claimed: as many members are looked for, each in a gallery of
-non-members of its class. Blind adversaries claim in the same trials: the class mean of the auxiliary images, a
-random one of them, and what the same attack made of a message that the member is not behind. The last of these
-is the one that counts: an attack that does as well with it has recovered the class and nothing of the client.
+A reconstruction is a trial in which images are claimed. Whom they name is the rule of naming.py; besides, as many
+members are looked for, each in a gallery of non-members of its class. Blind adversaries claim in the same trials:
+the class mean of the auxiliary images, a random one of them, and what the same attack made of a message that the
+member is not behind. The last of these is the one that counts: an attack that does as well with it has recovered
+the class and nothing of the client.
 """
 
 import statistics
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Generic, TypeVar
 
 import numpy as np
@@ -22,8 +24,9 @@ from numpy.typing import NDArray
 from fedaudit.attacks.attack import Images, Truth
 from fedaudit.attacks.evaluation.images import Pool, distances, fingerprints
 from fedaudit.attacks.evaluation.judging import Condition, Control, Judge
-from fedaudit.attacks.evaluation.ranking import First, Ranks, compare_best_of_n, compare_by_class, rank_sets
-from fedaudit.attacks.evidence import REPLAYED, WHOLE
+from fedaudit.attacks.evaluation.naming import Named, NamingGallery, average_members, build_gallery, name_people
+from fedaudit.attacks.evaluation.ranking import First, Ranks, compare_by_class, rank_sets
+from fedaudit.attacks.evidence import REPLAYED, UNPROTECTED, WHOLE
 
 Floats = NDArray[np.floating[Any]]
 Look = Callable[[Floats], Floats]  # what images are compared by in a gallery
@@ -88,12 +91,15 @@ class Bucket(Generic[T]):
 class Reconstruction(Trial):
     """A message of which images are claimed, and as many members, all [B, C, H, W]."""
 
+    artifact: str
     claimed: Floats
     targets: Floats  # the members that are looked for
     labels: NDArray[np.int64]  # of the targets
     members: Images  # all images behind it
     others: Images  # of each class as many non-members, where there are
     decoys: Floats  # [G, B, C, H, W] of non-members: a gallery, and at the end one set for the control
+    held_out: Floats  # [m, C, H, W] of the members' classes
+    class_means: Floats  # [c, C, H, W] of auxiliary images
     blind: Mapping[str, Floats] = field(default_factory=dict)  # what each blind adversary claims, [B, C, H, W]
     look: Look = keep_pixels
 
@@ -105,15 +111,29 @@ class Reconstruction(Trial):
         """Of images that were never trained on in the place of the targets."""
         return self._rank(claimed, self.decoys[-1])
 
+    @cached_property
+    def gallery(self) -> NamingGallery:
+        """What says whom a claimed image names."""
+        return build_gallery(self.members, self.held_out, self.class_means, self.look)
+
+    def name(self, claimed: Floats) -> Named:
+        """Whom each of these images names."""
+        return name_people(self.look(claimed), self.gallery)
+
+    def name_non_member(self, claimed: Floats) -> float:
+        """The share of these images that name somebody who is not in the message and takes the members' place."""
+        return float(name_people(self.look(claimed), self.gallery.replace_members()).hits.mean())
+
+    def lean_to_member(self, claimed: Floats) -> float:
+        """Whether a member is first, less whether one is for the members' own mean; 0 of a single image."""
+        means = average_members(self.members)
+        return self.compare_nearest(claimed).hit - self.compare_nearest(means).hit if len(means) else 0.0
+
     def compare_nearest(self, claimed: Floats) -> First:
         """Whether the image nearest to a claimed one is a member; by chance as often as its class has members."""
         seen, sides = self.look(claimed), (self.members, self.others)
         near = [distances(seen, self.look(some.x)).min(axis=0) for some in sides]
         return compare_by_class(-near[0], -near[1], self.members.y, self.others.y)
-
-    def compare_best_of_n(self, claimed: Floats) -> float:
-        """Best SSIM over n members minus best SSIM over n non-members."""
-        return compare_best_of_n(claimed, self.members.x, self.others.x)
 
     def _rank(self, claimed: Floats, true: Floats) -> Ranks:
         gallery = self.decoys[:-1]
@@ -178,22 +198,34 @@ def collect_places(trials: Iterable[T | None], key: Callable[[T], Key]) -> dict[
 def describe_place(trials: Sequence[Trial]) -> tuple[Condition, Control]:
     """Of trials about single classes; a replayed message of one image is a leak that an attack has to find."""
     origin, n = trials[0].origin, median_size(t.n for t in trials)
-    return {"n": n, "origin": origin}, "positive" if origin == REPLAYED and n == 1 else "none"
+    return {"n": n, "origin": origin}, "positive" if origin in (REPLAYED, UNPROTECTED) and n == 1 else "none"
 
 
 def count_looks(buckets: Sequence[Bucket[Any]]) -> int:
-    """Comparisons made: what is only compared with a recorded message is no look."""
-    return sum(b.origin != WHOLE for b in buckets)
+    """Comparisons made: what is only compared with a recorded message, or never graded, is no look."""
+    return sum(b.origin not in (WHOLE, UNPROTECTED) for b in buckets)
 
 
 def guess_from_auxiliary(
     labels: NDArray[np.int64], auxiliary: Images, rng: np.random.Generator
 ) -> Mapping[str, Floats]:
     """What adversaries claim that know only the classes [k]: name -> images [k, C, H, W]."""
-    known = {int(c): auxiliary.of_class(int(c)) for c in np.unique(labels)}
-    known = {c: x if len(x) else auxiliary.x for c, x in known.items()}
+    known = _known(labels, auxiliary)
     means = {c: x.mean(axis=0) for c, x in known.items()}
     return {
         CLASS_MEAN: np.stack([means[c] for c in labels.tolist()]),
         RANDOM: np.stack([known[c][rng.integers(len(known[c]))] for c in labels.tolist()]),
     }
+
+
+def average_classes(labels: NDArray[np.int64], auxiliary: Images) -> Floats:
+    """[c, C, H, W] the mean auxiliary image of each of these classes, in order; none without such images."""
+    if not len(auxiliary):
+        return np.zeros((0, *auxiliary.x.shape[1:]))
+    return np.stack([x.mean(axis=0) for x in _known(labels, auxiliary).values()])
+
+
+def _known(labels: NDArray[np.int64], auxiliary: Images) -> dict[int, Floats]:
+    """Auxiliary images of each of these classes; all of them for a class that has none."""
+    known = {int(c): auxiliary.of_class(int(c)) for c in np.unique(labels)}
+    return {c: x if len(x) else auxiliary.x for c, x in known.items()}

@@ -75,6 +75,15 @@ def drawn_again(found: Copies) -> Present:
     return Present(of(found.members, others), of(found.others, members))
 
 
+def find_drawn(found: Copies) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    """Which members [m] are drawn far nearer than all others, and which of the others [o] than all the rest of
+    them.
+    """
+    lowest, second = np.sort(found.others)[:2]
+    beside = np.where(found.others == lowest, second, lowest)  # of each, the nearest of the rest
+    return found.members < np.minimum(COPY, APART * lowest), found.others < np.minimum(COPY, APART * beside)
+
+
 @dataclass(frozen=True)
 class Closest:
     """Distances to the closest of two sets, as found and then with the sets mixed by chance, [1 + mixings]."""

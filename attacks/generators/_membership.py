@@ -1,8 +1,8 @@
 """The attacks that query a generator how near it comes to an image: they differ in `queried`.
 
 Claim: a rule, since any image can be queried. queried [k], objects: Images to an object with
-`distance` [n]; sender [k]; behind [k], objects: the clients whose images count as members; reference,
-untrained, planted [1] as queried; planted_x, planted_y: what the planted generator memorised; rest_x,
+`distance` [n]; sender and artifact [k]; behind [k], objects: the clients whose images count as members;
+reference, untrained, planted [1] as queried; planted_x, planted_y: what the planted generator memorised; rest_x,
 rest_y: others like them.
 """
 
@@ -113,6 +113,7 @@ class GeneratorMembership(Attack):
         return {
             "queried": objects(queried),
             "sender": np.array([a.sender.index for a, _ in chosen]),
+            "artifact": np.array([a.id for a, _ in chosen]),
             "behind": objects([np.array(clients) for _, clients in chosen]),
             "reference": objects([reference]),
             "untrained": objects([untrained]),

@@ -22,16 +22,18 @@ from typing import Annotated, Literal
 import numpy as np
 from pydantic import Field
 
-from fedaudit.attacks.attack import Claim, Truth
+from fedaudit.attacks.attack import Claim, Images, Truth
 from fedaudit.attacks.evaluation import membership
+from fedaudit.attacks.evaluation.counting import CountedPeople, gather_people
 from fedaudit.attacks.evaluation.images import ssim
 from fedaudit.attacks.evaluation.judging import judge_present
 from fedaudit.attacks.evaluation.matching import Matched, by_query
 from fedaudit.attacks.evaluation.membership import Scores
 from fedaudit.attacks.evidence import Evidence, Gallery, Series
-from fedaudit.attacks.generators._copies import APART, COPY, Copies, copies, drawn_again
+from fedaudit.attacks.generators._copies import Copies, copies, drawn_again, find_drawn
 from fedaudit.attacks.generators._membership import CARD, Pairs
 from fedaudit.attacks.generators.generator_distance import GeneratorDistance, Made
+from fedaudit.attacks.people import People
 from fedaudit.fl.runtime.ranges import AtLeastOne
 from fedaudit.fl.threats.threat import Aim
 
@@ -72,6 +74,22 @@ class GeneratorExtraction(GeneratorDistance):
             none = "images that were never trained on in the place of training images"
             found += self._evidence(non_members, {}, "negative", none)
         return found
+
+    def count_people(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> People | None:
+        """Of everybody behind a generator, whose image it draws far nearer than any that nobody trained on."""
+        found = CountedPeople("emitted: drawn again, nearer than any held-out image")
+        for made, artifact, clients in zip(claim["queried"], claim["artifact"], claim["behind"], strict=True):
+            unseen = truth.unseen([int(k) for k in clients]).images
+            members, owners, rows = gather_people(truth, str(artifact), np.unique(unseen.y).tolist())
+            others = Images(x=unseen.x[np.isin(unseen.y, members.y)], y=unseen.y[np.isin(unseen.y, members.y)])
+            if not len(members) or len(others) < 2:
+                continue
+            ratios = self._copies(made, Matched(members=members, others=others))
+            emitted, silent = find_drawn(ratios)
+            for k in np.unique(owners).tolist():
+                found.test(k, rows[owners == k], rows[emitted & (owners == k)])
+            found.luck(float(silent.sum()), len(others))
+        return found.people()
 
     def curves(self, claim: Claim, truth: Truth) -> list[Series]:
         pairs = self.pairs(claim, truth)
@@ -135,7 +153,7 @@ class GeneratorExtraction(GeneratorDistance):
             name = e.measure.replace("tpr_at_fpr", "extracted_at_fpr")
             said.append(replace(e, measure=name, note=f"{e.note}; {what}".removeprefix("; ")))
         if every and control != "positive":  # few generators of few images: each is asked for itself
-            again = sum(int((c.members < min(COPY, APART * c.others.min())).sum()) for c in every)
+            again = sum(int(find_drawn(c)[0].sum()) for c in every)
             note = f"{again} images drawn nearer than any that nobody trained on; generators: {len(every)}"
             drawn, score = [drawn_again(c) for c in every], {"score": "copies"}
             one = judge_present(drawn, note, control=control, condition=score)

@@ -1,9 +1,9 @@
 """Evidence on features recovered from two prototypes: how exact, and whether they single out an image.
 
-The image that joined or left is looked for among non-members of its class, by the distance of their
-features to the recovered ones, whitened with the class's covariance; so chance is one in the gallery.
-The blind adversaries claim in the same trials: the class mean of the auxiliary images, and what was
-recovered from another pair of the class.
+Whether the image that joined or left is named (evaluation/naming.py) is asked among non-members of its class and
+the class mean, by the distance of their features to the recovered ones, whitened with the class's covariance. The
+blind adversaries claim in the same trials: the class mean of the auxiliary images, and what was recovered from
+another pair of the class.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,9 +15,10 @@ from numpy.typing import NDArray
 
 from fedaudit.attacks import stats
 from fedaudit.attacks.attack import Claim, Truth
+from fedaudit.attacks.evaluation.counting import CountedPeople
 from fedaudit.attacks.evaluation.images import fingerprints
 from fedaudit.attacks.evaluation.judging import Judge
-from fedaudit.attacks.evaluation.ranking import rank_among
+from fedaudit.attacks.evaluation.naming import NamingGallery, name_people
 from fedaudit.attacks.evaluation.trials import (
     CLASS_MEAN,
     LEAST,
@@ -27,7 +28,8 @@ from fedaudit.attacks.evaluation.trials import (
     find_place,
     median_size,
 )
-from fedaudit.attacks.evidence import REPLAYED, Baseline, Evidence
+from fedaudit.attacks.evidence import REPLAYED, Baseline, Evidence, is_replayed
+from fedaudit.attacks.people import People
 
 Floats = NDArray[np.floating[Any]]
 OTHER_PAIR = "another pair of the class"
@@ -38,25 +40,51 @@ class _Difference(Trial):
     """A pair of prototypes, and the images that joined or left between them; `n`: samples before."""
 
     error: Mapping[str, float]  # relative, by claimant; "" is the attack
-    rank1: Mapping[str, float]
-    non_members: float  # the same for an image that nobody has
+    named: Mapping[str, float]
+    silent: float  # the same for an image that nobody has
     size: int
 
 
 def judge_differences(claim: Claim, truth: Truth, gallery: int, rng: np.random.Generator) -> list[Evidence]:
-    """Relative error of the recovered features, and rank 1 in a gallery by origin and n; replays are controls."""
-    pools, rows = Pools(truth.reference), range(len(claim["label"]))
-    moved = [_find_moved(claim, row, truth) for row in rows]
-    places = collect_places([_measure_pair(claim, row, moved, pools, gallery, rng) for row in rows], find_place)
+    """Relative error of the recovered features, and whether they name an image, by origin and n; replays are
+    controls.
+    """
+    places = collect_places(_measure_pairs(claim, truth, gallery, rng), find_place)
     result = [e for where in sorted(places) for e in _judge_place(places[where], len(places), rng)]
     every = [t for trials in places.values() for t in trials]
     if every:
         silent = Judge(
             control="negative", note="an image that was never trained on in the place of the one that moved"
         )
-        hits = np.array([t.non_members for t in every])
-        result.append(silent.judge_hits("rank1", hits, {}, chance=_average_chance(every)))
+        hits = np.array([t.silent for t in every])
+        result.append(silent.judge_hits("named", hits, {}, chance=_average_chance(every)))
     return result
+
+
+def count_moved(claim: Claim, truth: Truth, gallery: int, rng: np.random.Generator) -> People | None:
+    """Whom the recovered features name of those who joined or left between two prototypes that were sent."""
+    found = CountedPeople("named by the features that were added to, or taken from, two successive prototypes")
+    for t in _measure_pairs(claim, truth, gallery, rng):
+        if t is None:
+            continue
+        if is_replayed(t.origin):
+            found.plant(t.client, t.named[""], 1, protected=t.origin == REPLAYED)
+            continue
+        ends = [truth.people(str(claim[end][t.row]), int(claim["label"][t.row])) for end in ("earlier", "later")]
+        for client in {*ends[0], *ends[1]}:
+            before, after = (set(end.get(client, np.zeros(0, np.int64)).tolist()) for end in ends)
+            found.hold(client, before | after)
+            found.test(client, before ^ after, before ^ after if t.named[""] == 1 else ())
+        found.luck(t.silent, 1)
+    return found.people()
+
+
+def _measure_pairs(
+    claim: Claim, truth: Truth, gallery: int, rng: np.random.Generator
+) -> list["_Difference | None"]:
+    pools, rows = Pools(truth.reference), range(len(claim["label"]))
+    moved = [_find_moved(claim, row, truth) for row in rows]
+    return [_measure_pair(claim, row, moved, pools, gallery, rng) for row in rows]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,13 +116,20 @@ def _measure_pair(
         return None
     extractor = claim["extractors"][model]
     non_members = non_members[rng.permutation(len(non_members))[:gallery]]
-    true = extractor.features(here.images).astype(np.float64).mean(0)
+    members = extractor.features(here.images).astype(np.float64)
+    true = members.mean(0)
     others = extractor.features(non_members).astype(np.float64)
     claimed = {"": claim["feature"][row], CLASS_MEAN: claim["typical"][row]}
     partner = _find_partner(claim, row, moved, rng)
     if partner is not None:
         claimed[OTHER_PAIR] = claim["feature"][partner]
     whiten = claim["whiten"][model]
+    beside = NamingGallery(
+        members=members @ whiten,
+        held_out=others @ whiten,
+        class_means=claim["typical"][row][None] @ whiten,
+        member_means=(true[None] if len(members) > 1 else members[:0]) @ whiten,
+    )
     scale = max(float(np.linalg.norm(true)), 1e-12)
     return _Difference(
         row=row,
@@ -103,17 +138,10 @@ def _measure_pair(
         n=int(claim["n"][row]),
         image_hashes=here.marks,
         error={k: float(np.linalg.norm(f - true)) / scale for k, f in claimed.items()},
-        rank1={k: _rank_first(f, true, others[:-1], whiten) for k, f in claimed.items()},
-        non_members=_rank_first(claimed[""], others[-1], others[:-1], whiten),
+        named={k: float(name_people(f[None] @ whiten, beside).hits[0]) for k, f in claimed.items()},
+        silent=float(name_people(claimed[""][None] @ whiten, beside.replace_members()).hits[0]),
         size=len(others),
     )
-
-
-def _rank_first(claimed: Floats, own: Floats, others: Floats, whiten: Floats) -> float:
-    """Probability that `own` [D] is nearest to the claimed features, beside others [m, D]."""
-    near = float((((own - claimed) @ whiten) ** 2).sum())
-    rest = (((others - claimed) @ whiten) ** 2).sum(axis=1)
-    return float(rank_among([near], rest[:, None]).rank1[0])
 
 
 def _find_partner(claim: Claim, row: int, moved: Sequence[_Moved], rng: np.random.Generator) -> int | None:
@@ -127,7 +155,7 @@ def _find_partner(claim: Claim, row: int, moved: Sequence[_Moved], rng: np.rando
 
 def _judge_place(trials: Sequence[_Difference], looks: int, rng: np.random.Generator) -> list[Evidence]:
     origin = trials[0].origin
-    hits, errors = np.array([t.rank1[""] for t in trials]), np.array([t.error[""] for t in trials])
+    hits, errors = np.array([t.named[""] for t in trials]), np.array([t.error[""] for t in trials])
     blind = sorted({k for t in trials for k in t.error} - {""})
 
     def average(of: str) -> list[Baseline]:
@@ -138,12 +166,12 @@ def _judge_place(trials: Sequence[_Difference], looks: int, rng: np.random.Gener
 
     judge = Judge(
         looks=looks,
-        control="positive" if origin == REPLAYED else "none",
+        control="positive" if is_replayed(origin) else "none",
         condition={"n": median_size(t.n for t in trials), "origin": origin},
-        note="had the class grown by one image between two rounds" if origin == REPLAYED else "",
+        note="had the class grown by one image between two rounds" if is_replayed(origin) else "",
     )
     return [
-        judge.judge_hits("rank1", hits, {}, chance=_average_chance(trials), baselines=average("rank1")),
+        judge.judge_hits("named", hits, {}, chance=_average_chance(trials), baselines=average("named")),
         judge.state(
             "feature_relative_error",
             float(errors.mean()),

@@ -1,7 +1,8 @@
 """The attacks that turn prototypes into images: they differ in `invert`, and share all the rest.
 
 Claim: images float32 [k, C, H, W], label, n (-1 unknown), sender [k], and as text artifact, origin
-and extractor (where the weights came from) [k]; reading: what clients are taken to average.
+and extractor (where the weights came from) [k]; reading: what clients are taken to average; senders [s]: all
+clients that sent prototypes, read or not.
 """
 
 from abc import abstractmethod
@@ -14,7 +15,10 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from fedaudit.attacks.attack import Attack, Claim, Extractor, Knowledge, Truth
+from fedaudit.attacks.evaluation.artifacts import list_senders
+from fedaudit.attacks.evaluation.counting import count_claimed
 from fedaudit.attacks.evidence import Evidence, Gallery
+from fedaudit.attacks.people import People
 from fedaudit.attacks.prototypes._evidence import judge_images
 from fedaudit.attacks.prototypes._trials import PrototypeBucket, make_buckets
 from fedaudit.attacks.prototypes._variants import Read, adapted, read, taken_for
@@ -61,7 +65,7 @@ class PrototypeInversion(Attack):
         max_clients: Annotated[
             AtLeastOne,
             Field(description="models to attack, at most; those with replays and the smallest classes first"),
-        ] = 4
+        ] = 20
         gallery: Annotated[int, Field(ge=3, description="images among which a member is looked for")] = 100
         show_sizes: Annotated[
             tuple[AtLeastOne, ...],
@@ -98,6 +102,7 @@ class PrototypeInversion(Attack):
         return {
             "images": np.clip(np.concatenate(images), 0, 1).astype(np.float32),
             **columns(every),
+            "senders": list_senders(view, Kind.LOCAL_PROTOTYPES),
             "extractor": np.array([s.weights.source for s in sources for _ in s.prototypes]),
             "reading": np.array(str(reading)),
         }
@@ -105,6 +110,9 @@ class PrototypeInversion(Attack):
     def measure(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[Evidence]:
         found, said = judge_images(make_buckets(claim, truth, self.config.gallery, rng), rng), taken_for(claim)
         return [replace(e, note="; ".join(filter(None, (e.note, said)))) for e in found]
+
+    def count_people(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> People | None:
+        return count_claimed(claim, truth, make_buckets(claim, truth, self.config.gallery, rng))
 
     def galleries(self, claim: Claim, truth: Truth) -> list[Gallery]:
         found = make_buckets(claim, truth, self.config.gallery, np.random.default_rng(0))

@@ -14,13 +14,14 @@ from numpy.typing import NDArray
 
 from fedaudit.attacks.attack import Claim, Images, Truth
 from fedaudit.attacks.evaluation.images import fingerprints
-from fedaudit.attacks.evaluation.ranking import First, Ranks
+from fedaudit.attacks.evaluation.ranking import Ranks
 from fedaudit.attacks.evaluation.trials import (
     LEAST,
     Bucket,
     Look,
     Pools,
     Reconstruction,
+    average_classes,
     collect_places,
     describe_place,
     find_members,
@@ -94,20 +95,14 @@ class PrototypeBucket(Bucket[Reconstruction]):
     def average_members(self) -> Floats:
         return np.stack([t.members.x.mean(axis=0) for t in self.trials])
 
-    def compare_nearest(self) -> tuple[list[First], list[First]]:
-        """For each trial whether any member is first; and for another prototype that none of them is in."""
-        own = [t.compare_nearest(t.claimed) for t in self.trials]
-        blind = []
-        for i, t in enumerate(self.trials):
-            others = [o for o in self.trials if o.labels[0] == t.labels[0] and o.is_apart(t)]
-            if others:
-                blind.append(t.compare_nearest(others[i % len(others)].claimed))
-        return own, blind
-
-    def compare_best_of_n(self, claimed: Floats, which: Indices) -> NDArray[np.float64]:
-        """Best SSIM over n members minus best SSIM over n non-members, [len(which)]."""
+    def name(self, claimed: Floats, which: Indices) -> NDArray[np.float64]:
+        """[len(which)] whether these images name a member in the trials `which`."""
         pairs = zip(claimed, which, strict=True)
-        return np.array([self.trials[i].compare_best_of_n(x[None]) for x, i in pairs])
+        return np.array([self.trials[i].name(x[None]).hits[0] for x, i in pairs])
+
+    def name_held_out(self) -> NDArray[np.float64]:
+        """[len(self)] how often what is claimed names one of as many held-out people."""
+        return np.array([t.name(t.claimed).luck[0] for t in self.trials])
 
     def _find_partners(self, is_same_class: bool) -> Indices:
         """For each trial another whose prototype does not contain its member, -1 where none does."""
@@ -168,6 +163,7 @@ def _make_trial(
     non_members = non_members[rng.permutation(len(non_members))[: max(gallery, n)]]
     return Reconstruction(
         row=row,
+        artifact=str(claim["artifact"][row]),
         origin=str(claim["origin"][row]),
         client=int(claim["sender"][row]),
         n=n,
@@ -178,6 +174,8 @@ def _make_trial(
         members=members,
         others=Images(x=non_members[:n], y=np.full(len(non_members[:n]), label)),
         decoys=non_members[:gallery, None],
+        held_out=non_members,
+        class_means=average_classes(members.y, truth.auxiliary),
         look=look,
     )
 

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedaudit.attacks.evaluation.artifacts import index
-from fedaudit.attacks.evidence import REPLAYED, WHOLE
+from fedaudit.attacks.evidence import WHOLE, is_replayed
 from fedaudit.fl.artifact import Artifact, Party, Role
 from fedaudit.fl.kinds import MODELS, UPDATES, Kind
 
@@ -171,7 +171,7 @@ def made_with(artifact: Artifact, view: Sequence[Artifact]) -> Weights | None:
 
 def samples_behind(artifact: Artifact, label: int, view: Sequence[Artifact]) -> int | None:
     """How many samples of a class stand behind the artifact, where anything visible says so."""
-    if artifact.origin == "replayed":
+    if is_replayed(artifact.origin):
         return int(artifact.note["n"])
     view = index(view)
     counts = sent_with(artifact, Kind.PROTO_COUNTS, view)
@@ -264,7 +264,7 @@ def prototypes(view: Sequence[Artifact]) -> list[Source]:
             )
 
     def worth(source: Source) -> tuple[bool, float]:
-        replayed = any(p.origin == REPLAYED for p in source.prototypes)
+        replayed = any(is_replayed(p.origin) for p in source.prototypes)
         return not replayed, min((p.samples for p in source.prototypes if p.samples), default=np.inf)
 
     return sorted((s for s in sources.values() if s.prototypes), key=worth)

@@ -37,7 +37,7 @@ class Lookup(PrototypeInversion):
         max_clients: Annotated[
             AtLeastOne,
             Field(description="models to attack, at most; those with replays and the smallest classes first"),
-        ] = 10
+        ] = 1000
 
     def invert(
         self, tasks: Sequence[Task], first: Extractor, knowledge: Knowledge, rng: np.random.Generator

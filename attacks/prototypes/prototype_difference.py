@@ -29,8 +29,9 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from fedaudit.attacks.attack import Attack, Card, Claim, Effort, Knowledge, Truth
-from fedaudit.attacks.evidence import Evidence
-from fedaudit.attacks.prototypes._differences import judge_differences
+from fedaudit.attacks.evidence import Evidence, is_replayed
+from fedaudit.attacks.people import People
+from fedaudit.attacks.prototypes._differences import count_moved, judge_differences
 from fedaudit.attacks.prototypes._weights import Prototype, Source, prototypes
 from fedaudit.fl.artifact import Artifact
 from fedaudit.fl.kinds import Kind
@@ -124,6 +125,9 @@ class PrototypeDifference(Attack):
     def measure(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[Evidence]:
         return judge_differences(claim, truth, self.config.gallery, rng)
 
+    def count_people(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> People | None:
+        return count_moved(claim, truth, self.config.gallery, rng)
+
     def not_applicable(self, view: Sequence[Artifact], knowledge: Knowledge) -> str:
         if not prototypes(view):
             return "no model was recorded that could have made the prototypes"
@@ -132,7 +136,7 @@ class PrototypeDifference(Attack):
         pairs = self._pairs(prototypes(view))
         if not pairs:
             return "no two prototypes of one class and client differ by a known number of samples"
-        if not self.config.grows and all(b.origin == "replayed" for _, _, b in pairs):
+        if not self.config.grows and all(is_replayed(b.origin) for _, _, b in pairs):
             return (
                 "no class grew or shrank between two recorded rounds; set prototype_difference.grows "
                 "where clients may add or remove images"

@@ -43,7 +43,7 @@ class Ridge(PrototypeInversion):
         max_clients: Annotated[
             AtLeastOne,
             Field(description="models to attack, at most; those with replays and the smallest classes first"),
-        ] = 10
+        ] = 1000
         penalty: Annotated[
             Positive,
             Field(

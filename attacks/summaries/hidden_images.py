@@ -6,17 +6,18 @@ a round is read as one row of numbers, of a model also what the client changed i
 in the newest also their last 2 to 8 bits and their signs. Pieces that stand at one place in successive rounds
 are put together. A candidate image is held against every stretch of as many numbers by the normalised
 correlation (Lewis. Fast normalized cross-correlation. Vision Interface 1995; here of rows), whatever its scale,
-offset and sign. The candidate that fits a stretch best is a member, or it is one of the non-members of the same
-classes: in messages that hold no image as often as there are members among the candidates of its class, however
-many stretches there are. Where one client alone hides an image, such a share tells nothing; but no image of
-nobody's fits all but exactly (EXACT), so that a member that does stands there.
+offset and sign. No image of nobody's fits all but exactly (EXACT), so that a member that does stands there: the
+record or an affine copy of it is in the message. This is asked of every example of every client, over all rounds
+that were recorded.
 
-That gradients and prototypes resemble images counts too: it is a leak all the same. The planted leak is the
-client's own message with one of its images written over some of it; the negative control takes half of the
-non-members for members.
+An image that is written coarsely fits less well. So it is also asked of each client whether its messages name a
+member (evaluation/naming.py): whether one fits some stretch better than all non-members of the same classes, the
+class means and the means of the members. That gradients and prototypes resemble such a mean counts for nothing.
+The planted leak is the client's own message with one of its images written over some of it; the negative control
+takes half of the non-members for members.
 
 Claim: numbers float32 [N], client by client, its rounds of one kind of messages last and in order; client, begin,
-end, and how many such rounds of how many numbers, rounds, width [k].
+end, how many such rounds of how many numbers, rounds, width, and the newest artifact [k].
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -29,9 +30,13 @@ from pydantic import Field
 
 from fedaudit.attacks.attack import Attack, Card, Claim, Effort, Floats, Images, Knowledge, Truth
 from fedaudit.attacks.evaluation.artifacts import index
-from fedaudit.attacks.evaluation.judging import ANY_FIRST, Control, Judge, judge_present
-from fedaudit.attacks.evaluation.ranking import First, Present, compare_by_class
+from fedaudit.attacks.evaluation.counting import CountedPeople
+from fedaudit.attacks.evaluation.judging import Control, Judge, judge_present
+from fedaudit.attacks.evaluation.naming import average_members, name_nearest
+from fedaudit.attacks.evaluation.ranking import Present
+from fedaudit.attacks.evaluation.trials import average_classes
 from fedaudit.attacks.evidence import Evidence
+from fedaudit.attacks.people import People
 from fedaudit.attacks.prototypes._weights import global_model
 from fedaudit.fl.artifact import Artifact, Channel, Role
 from fedaudit.fl.kinds import Kind
@@ -42,6 +47,7 @@ Values = NDArray[np.float64]
 BITS = (2, 3, 4, 5, 8)  # of a float32's 23 that hold what it is worth
 RATIO = 4  # non-members for each member
 CHUNK = 4096  # stretches at a time
+PLANTED = 20  # people of a client whose image is written over its message, at most
 EXACT = 0.999  # correlation from which on a stretch is the image; gradients are like images up to .95 or so
 FLAT = 1e-9  # of the variance of all numbers: a stretch with less holds no image
 READ = (
@@ -72,25 +78,28 @@ class HiddenImages(Attack):
 
     @dataclass(frozen=True, kw_only=True)
     class Config:
-        clients: Annotated[AtLeastOne, Field(description="whose messages are read, at most")] = 20
-        members: Annotated[AtLeastOne, Field(description="images of a client that are looked for, at most")] = 100
-        rounds: Annotated[AtLeastOne, Field(description="newest rounds whose messages are read, at most")] = 20
+        members: Annotated[
+            AtLeastOne, Field(description="images of a client that are compared with others' images, at most")
+        ] = 100
+        rounds: Annotated[AtLeastOne, Field(description="newest rounds whose messages are read, at most")] = 1000
 
     def run(self, view: Sequence[Artifact], knowledge: Knowledge, rng: np.random.Generator) -> Claim:
         view = index(view)
         rows: dict[int, dict[int, list[NDArray[np.float32]]]] = {}
+        last: dict[int, str] = {}
         newest = sorted({a.round for a in _messages(view)})[-self.config.rounds :]
         for a in sorted(_messages(view), key=lambda a: (str(a.sender), a.round, a.kind)):
             assert a.sender.index is not None
             arrays = [*_arrays(a.payload), *_arrays(_change(a, view))]
             floats = [x.astype(np.float32) for x in arrays if x.dtype.kind == "f"]
-            known = len(rows) < self.config.clients or a.sender.index in rows
-            if known and a.round in newest and floats:
+            if a.round in newest and floats:
+                last[a.sender.index] = a.id
                 rows.setdefault(a.sender.index, {}).setdefault(a.round, []).extend(floats)
         found = [_ordered([np.concatenate(of) for of in each.values()]) for each in rows.values()]
         ends = np.cumsum([len(of.numbers) for of in found])
         return {
             "client": np.array(list(rows)),
+            "artifact": np.array([last[k] for k in rows]),
             "begin": np.concatenate([[0], ends[:-1]]).astype(np.int64),
             "end": ends.astype(np.int64),
             "rounds": np.array([of.rounds for of in found]),
@@ -99,29 +108,50 @@ class HiddenImages(Attack):
         }
 
     def measure(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[Evidence]:
-        messages = [
-            _Sent(claim["numbers"][i:j], int(n), int(w))
-            for i, j, n, w in zip(claim["begin"], claim["end"], claim["rounds"], claim["width"], strict=True)
-        ]
         trials: list[_Client] = []
-        for own, client in zip(messages, claim["client"].tolist(), strict=True):
+        for own, client in zip(_sent(claim), claim["client"].tolist(), strict=True):
             members = _some(truth.client_images(client), self.config.members, rng)
-            unseen = truth.unseen([client]).images
-            like = np.isin(unseen.y, members.y)
-            others = _some(Images(x=unseen.x[like], y=unseen.y[like]), RATIO * len(members), rng)
+            others = _some(_unseen(truth, client, members), RATIO * len(members), rng)
             if len(members) and len(others) > 1 and members.x[0].size <= own.width:
-                trials.append(_ask(own, members, others, rng))
+                trials.append(_ask(own, members, others, average_classes(members.y, truth.auxiliary), rng))
         if not trials:
             return []
         return [
-            _judge([t.own for t in trials], "none", "clients of whom a member came first"),
-            _judge([t.planted for t in trials], "positive", "one of their images written over some"),
-            _judge([t.silent for t in trials], "negative", "half of the non-members for members"),
             judge_present([t.own.present for t in trials], "clients of whom a member stands there"),
             judge_present(
                 [t.planted.present for t in trials], "one of their images written over some", control="positive"
             ),
+            judge_present(
+                [t.silent.present for t in trials], "half of the non-members for members", control="negative"
+            ),
+            _judge([t.own for t in trials], "none", "clients whose messages name a member"),
+            _judge([t.planted for t in trials], "positive", "one of their images written over some"),
+            _judge([t.silent for t in trials], "negative", "half of the non-members for members"),
         ]
+
+    def count_people(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> People | None:
+        """Of every example of every client, whether the record or an affine copy of it is in what it sent."""
+        found = CountedPeople("the record, or an affine copy of it, is in what was sent")
+        rows = zip(_sent(claim), claim["client"].tolist(), claim["artifact"].tolist(), strict=True)
+        for own, client, artifact in rows:
+            members = truth.client_images(client)
+            people = [truth.people(artifact, int(c)).get(client) for c in np.unique(members.y)]
+            if not len(members) or any(p is None for p in people):
+                continue
+            whose = np.concatenate([p for p in people if p is not None])
+            x = np.concatenate([members.of_class(int(c)) for c in np.unique(members.y)])
+            found.hold(client, whose)
+            if x[0].size > own.width * own.rounds:
+                continue
+            others = _some(_unseen(truth, client, members), len(members), rng)
+            is_there = fits(own.numbers, np.concatenate([x, others.x]), own.rounds, own.width) >= EXACT
+            found.test(client, whose, whose[is_there[: len(x)]])
+            found.luck(float(is_there[len(x) :].sum()), len(others))
+            if x[0].size <= own.width:
+                some = x[rng.permutation(len(x))[:PLANTED]]
+                hits = sum(fits(_written(own, image, rng), image[None])[0] >= EXACT for image in some)
+                found.plant(client, float(hits), len(some), protected=False)
+        return found.people()
 
     def not_applicable(self, view: Sequence[Artifact], knowledge: Knowledge) -> str:
         if not _messages(view):
@@ -138,9 +168,10 @@ class _Sent(NamedTuple):
 
 
 class _Result(NamedTuple):
-    """Whether the first candidate is a member, and whether a member fits all but exactly."""
+    """How surely a member is named, and by chance; and whether one fits all but exactly."""
 
-    first: First
+    named: float
+    chance: float
     present: Present
 
 
@@ -165,28 +196,50 @@ def _ordered(messages: Sequence[NDArray[np.float32]]) -> _Sent:
     return _Sent(np.concatenate([*others, *alike]), len(alike), width)
 
 
-def _ask(own: _Sent, members: Images, others: Images, rng: np.random.Generator) -> _Client:
-    newest, image = own.numbers[-own.width :], members.x[0].ravel()
+def _sent(claim: Claim) -> list[_Sent]:
+    columns = (claim[name] for name in ("begin", "end", "rounds", "width"))
+    return [_Sent(claim["numbers"][i:j], int(n), int(w)) for i, j, n, w in zip(*columns, strict=True)]
+
+
+def _unseen(truth: Truth, client: int, members: Images) -> Images:
+    """Images of the members' classes that nobody trained on."""
+    unseen = truth.unseen([client]).images
+    like = np.isin(unseen.y, members.y)
+    return Images(x=unseen.x[like], y=unseen.y[like])
+
+
+def _written(own: _Sent, image: Floats, rng: np.random.Generator) -> Floats:
+    """The newest message where an image is written over it; elsewhere it is as it was."""
+    newest, image = own.numbers[-own.width :], image.ravel()
     at = int(rng.integers(0, own.width - image.size + 1))
-    y, inside = np.concatenate([members.y, others.y]), np.arange(len(members) + len(others)) < len(members)
-    x = np.concatenate([members.x, others.x])
-    scores = fits(own.numbers, x, own.rounds, own.width)
-    # the newest message where the image is written over it; elsewhere it is as it was
     beside = [newest[max(0, at - image.size) : at], image, newest[at + image.size : at + 2 * image.size]]
-    planted = np.maximum(scores, fits(np.concatenate(beside), x))
-    half = np.arange(len(others)) < len(others) // 2  # they come in random order
-    return _Client(
-        own=_compare(scores, y, inside),
-        planted=_compare(planted, y, inside),
-        silent=_compare(scores[~inside], others.y, half),
-    )
+    return np.concatenate(beside)
 
 
-def _compare(scores: Values, y: NDArray[np.int64], inside: NDArray[np.bool_]) -> _Result:
-    exact = scores >= EXACT
+def _ask(own: _Sent, members: Images, others: Images, class_means: Floats, rng: np.random.Generator) -> _Client:
+    def scores(x: Floats) -> tuple[Values, Values]:
+        """Of images, in what was sent and where the first member is written over it."""
+        sent = fits(own.numbers, x, own.rounds, own.width)
+        return sent, np.maximum(sent, fits(written, x))
+
+    written = _written(own, members.x[0], rng)
+    half = len(others) // 2  # they come in random order
+    inside, outside, common = scores(members.x), scores(others.x), scores(class_means)
+    means, stand_in = scores(average_members(members)), Images(x=others.x[:half], y=others.y[:half])
+    found = [
+        _compare(a, b, np.concatenate([c, d])) for a, b, c, d in zip(inside, outside, common, means, strict=True)
+    ]
+    silent_means = np.concatenate([common[0], scores(average_members(stand_in))[0]])
+    silent = _compare(outside[0][:half], outside[0][half:], silent_means)
+    return _Client(own=found[0], planted=found[1], silent=silent)
+
+
+def _compare(members: Values, others: Values, means: Values) -> _Result:
+    named = name_nearest(-members[None], -others[None], -means[None])
     return _Result(
-        first=compare_by_class(scores[inside], scores[~inside], y[inside], y[~inside]),
-        present=Present(bool(exact[inside].any()), bool(exact[~inside].any())),
+        named=float(named.hits[0]),
+        chance=len(members) / (len(members) + len(others)),
+        present=Present(bool((members >= EXACT).any()), bool((others >= EXACT).any())),
     )
 
 
@@ -284,6 +337,5 @@ def _change(sent: Artifact, view: Sequence[Artifact]) -> Mapping[str, Any]:
 
 
 def _judge(found: Sequence[_Result], control: Control, note: str) -> Evidence:
-    firsts = [r.first for r in found]
-    hits, chance = np.array([f.hit for f in firsts]), float(np.mean([f.chance for f in firsts]))
-    return Judge(control=control, note=note).judge_hits(ANY_FIRST, hits, {}, chance=chance)
+    hits, chance = np.array([r.named for r in found]), float(np.mean([r.chance for r in found]))
+    return Judge(control=control, note=note).judge_hits("named", hits, {}, chance=chance)

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from fedaudit.attacks.attack import Knowledge
 from fedaudit.attacks.evaluation.artifacts import index
+from fedaudit.attacks.evidence import is_replayed
 from fedaudit.attacks.prototypes import _weights as weights
 from fedaudit.attacks.prototypes._weights import global_model, sent_with
 from fedaudit.attacks.updates._head import head_names
@@ -49,7 +50,7 @@ class Update:
     @property
     def alike(self) -> tuple[str, int, int]:
         """Updates alike in these are judged together; recorded ones are one group."""
-        return (self.origin, 0, 0) if self.origin == "recorded" else ("", self.batch, self.steps)
+        return (self.origin, 0, 0) if self.origin == "recorded" else (self.origin, self.batch, self.steps)
 
 
 def updates(view: Sequence[Artifact], knowledge: Knowledge) -> list[Update]:
@@ -106,7 +107,7 @@ def _update(a: Artifact, start: Arrays, view: Sequence[Artifact], knowledge: Kno
 
 def _schedule(a: Artifact, view: Sequence[Artifact], known: Mapping[str, float]) -> tuple[int, int, int]:
     """Examples a step, examples in all, and steps: by the auditor's note or by what is public."""
-    if a.origin == "replayed":
+    if is_replayed(a.origin):
         batch = int(a.note.get("batch", a.note.get("n", 1)))
         return batch, batch, int(a.note.get("steps", 1))
     count = sent_with(a, Kind.NUM_EXAMPLES, view)

@@ -4,7 +4,8 @@ Of what clients sent they take one reading a client, of all recorded rounds and 
 the gradient of one image (_disguised.py), and of the clients those where it does most.
 
 Claim: images float32 [k, C, H, W], label, sender, batch and steps (examples in a step and local steps,
-as far as is known) [k], as text artifact and origin [k], and classes [].
+as far as is known) [k], as text artifact and origin [k], classes [], and senders [s]: all clients that sent
+updates.
 """
 
 from abc import abstractmethod
@@ -17,9 +18,12 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from fedaudit.attacks.attack import Attack, Card, Claim, Effort, Knowledge, Truth
+from fedaudit.attacks.evaluation.artifacts import list_senders
+from fedaudit.attacks.evaluation.counting import count_named
 from fedaudit.attacks.evaluation.ranking import match_images
 from fedaudit.attacks.evaluation.trials import CLASS_MEAN, Bucket, Reconstruction
 from fedaudit.attacks.evidence import Evidence, Gallery
+from fedaudit.attacks.people import People
 from fedaudit.attacks.prototypes._weights import SAID_WITH
 from fedaudit.attacks.updates._disguised import loneliest
 from fedaudit.attacks.updates._gradients import KINDS, UPLOADS, Update, each, updates
@@ -94,7 +98,7 @@ class UpdateInversion(Attack):
                 "no upload was recorded with the model it started from",
                 hint="record global_model with local_model or model_delta in the same rounds",
             )
-        return self.claimed(chosen, knowledge, rng)
+        return {**self.claimed(chosen, knowledge, rng), "senders": list_senders(view, *KINDS)}
 
     def chosen(self, view: Sequence[Artifact], knowledge: Knowledge) -> list[Update]:
         """The updates to invert: the first of every kind of replay, and `recorded` that crossed the wire."""
@@ -120,6 +124,13 @@ class UpdateInversion(Attack):
 
     def measure(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[Evidence]:
         return judge_images(make_buckets(claim, truth, self.config.gallery, rng), rng)
+
+    def count_people(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> People | None:
+        buckets = make_buckets(claim, truth, self.config.gallery, rng)
+        alone = [b for b in buckets if b.origin == "recorded" or b.condition["steps"] == 1]
+        recorded = sorted({str(a) for a in claim["artifact"][claim["origin"] == "recorded"]})
+        rows = [(a, c) for a in recorded for c in range(int(claim["classes"]))]
+        return count_named([t for b in alone for t in b.trials], rows, claim["senders"].tolist(), truth)
 
     def galleries(self, claim: Claim, truth: Truth) -> list[Gallery]:
         found = make_buckets(claim, truth, self.config.gallery, np.random.default_rng(0))

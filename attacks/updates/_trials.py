@@ -1,7 +1,7 @@
 """Images claimed from updates: matched to the members, then judged beside blind adversaries.
 
-An upload is one trial however many images it holds: those of one batch stand and fall together. Of what
-clients sent, which may be one image's among many, it is also asked whether any member comes first.
+An upload is one trial however many images it holds: those of one batch stand and fall together. Of what clients
+sent, it is also asked whether it leans towards a member more than the members' own mean does.
 Blind adversaries know the classes; the one that counts has the images that the same attack made of another
 update, that of another client where there is one.
 """
@@ -18,6 +18,7 @@ from fedaudit.attacks import stats
 from fedaudit.attacks.attack import Claim, Images, Truth
 from fedaudit.attacks.evaluation import images
 from fedaudit.attacks.evaluation.judging import Judge
+from fedaudit.attacks.evaluation.naming import HELD_OUT
 from fedaudit.attacks.evaluation.ranking import match_images
 from fedaudit.attacks.evaluation.trials import (
     CLASS_MEAN,
@@ -26,13 +27,15 @@ from fedaudit.attacks.evaluation.trials import (
     Bucket,
     Pools,
     Reconstruction,
+    average_classes,
     collect_places,
+    count_looks,
     find_members,
     guess_from_auxiliary,
     hash_images,
     median_size,
 )
-from fedaudit.attacks.evidence import REPLAYED, Evidence
+from fedaudit.attacks.evidence import Evidence, is_replayed
 
 Floats = NDArray[np.floating[Any]]
 Values = NDArray[np.float64]
@@ -66,7 +69,7 @@ def _make_bucket(
     claim: Claim, trials: Sequence[Reconstruction], truth: Truth, rng: np.random.Generator
 ) -> Bucket[Reconstruction]:
     size = min(len(t.decoys) for t in trials)  # so that chance is one number
-    rows, is_replayed = [t.row for t in trials], trials[0].origin == REPLAYED
+    rows, planted = [t.row for t in trials], is_replayed(trials[0].origin)
     return Bucket(
         trials=[replace(t, decoys=t.decoys[:size], blind=_guess(t, trials, truth, rng)) for t in trials],
         condition={
@@ -74,9 +77,9 @@ def _make_bucket(
             "steps": median_size(claim["steps"][rows].tolist()),
             "origin": trials[0].origin,
         },
-        control="positive" if is_replayed else "none",
+        control="positive" if planted else "none",
         note="made by the auditor: what the attack can do"
-        if is_replayed
+        if planted
         else f"{len(trials[0].claimed)} images claimed of each update",
     )
 
@@ -107,10 +110,12 @@ def _make_trial(
     for c, some in non_members.items():  # no image is in two sets
         drawn = rng.permutation(len(some))[: size * counts[c]]
         sets[:, label == c] = some[drawn].reshape(size, counts[c], *some.shape[1:])
-    beside = {c: pools.without(c, hashes) for c in np.unique(behind.y).tolist()}
-    beside = {c: x[rng.permutation(len(x))[: int((behind.y == c).sum())]] for c, x in beside.items()}
+    pool = {c: pools.without(c, hashes) for c in np.unique(behind.y).tolist()}
+    pool = {c: x[rng.permutation(len(x))] for c, x in pool.items()}
+    beside = {c: x[: int((behind.y == c).sum())] for c, x in pool.items()}
     return Reconstruction(
         row=rows[0],
+        artifact=artifact,
         origin=str(claim["origin"][rows[0]]),
         client=int(claim["sender"][rows[0]]),
         n=len(behind),
@@ -123,6 +128,8 @@ def _make_trial(
             x=np.concatenate(list(beside.values())), y=np.repeat(list(beside), [len(x) for x in beside.values()])
         ),
         decoys=sets,
+        held_out=np.concatenate([x[: max(gallery, len(beside[c]))] for c, x in pool.items()]),
+        class_means=average_classes(behind.y, truth.auxiliary),
     )
 
 
@@ -139,7 +146,7 @@ def _guess(
 
 def judge_images(buckets: Sequence[Bucket[Reconstruction]], rng: np.random.Generator) -> list[Evidence]:
     """Rank 1, PSNR, SSIM and what SSIM gains over a wrong update, by bucket; and a negative control."""
-    result = [e for b in buckets for e in _judge_bucket(b, len(buckets), rng)]
+    result = [e for b in buckets for e in _judge_bucket(b, count_looks(buckets), rng)]
     return [*result, judge_silent(buckets)] if buckets else []
 
 
@@ -161,17 +168,23 @@ def _judge_bucket(b: Bucket[Reconstruction], looks: int, rng: np.random.Generato
         return judge.judge_values(measure, *scores, rng, bounds=bounds, is_blind_bounded=True)
 
     galleries = f"galleries of {size} sets of images of the same classes"
+    named, blind = score(share_named, (CLASS_MEAN, WRONG))
+    blind[HELD_OUT] = np.array([t.name(t.claimed).luck.mean() for t in b.trials])
+    note = "images nearer to one member than to all non-members, the means of classes and of the members"
     found = [
+        judge.judge_hits("named", named, blind, note=note),
         judge.judge_hits("rank1", *score(rank_first), chance=1 / size, note=galleries),
         judge_likeness("ssim", images.ssim, (-1, 1)),
         judge_likeness("psnr", images.psnr, None),
     ]
-    if b.control == "none":
-        blind = [t.compare_nearest(t.blind[WRONG]) for t in b.trials if WRONG in t.blind]
-        found += judge.judge_firsts([t.compare_nearest(t.claimed) for t in b.trials], blind, WRONG)
-        gaps = score(Reconstruction.compare_best_of_n, beside=[WRONG])
-        found.append(judge.judge_values("best_of_n_gap", *gaps, rng, bounds=(-2, 2), is_blind_bounded=True))
+    if b.control == "none" and any(t.n > 1 for t in b.trials):
+        found.append(judge.judge_leaning(np.array([t.lean_to_member(t.claimed) for t in b.trials]), rng))
     return found
+
+
+def share_named(t: Reconstruction, claimed: Floats) -> float:
+    """Share of the claimed images that name a member."""
+    return float(t.name(claimed).hits.mean())
 
 
 def rank_first(t: Reconstruction, claimed: Floats) -> float:
@@ -180,12 +193,9 @@ def rank_first(t: Reconstruction, claimed: Floats) -> float:
 
 
 def judge_silent(buckets: Sequence[Bucket[Reconstruction]]) -> Evidence:
-    """What the update of other images tells of these members; else non-members in their place."""
+    """How often an image that nobody trained on is named in the place of the members."""
     trials = [t for b in buckets for t in b.trials]
-    hits = [
-        rank_first(t, t.blind[WRONG]) if WRONG in t.blind else float(t.rank_non_members(t.claimed).rank1.mean())
-        for t in trials
-    ]
-    chance = float(np.mean([1 / len(t.decoys) for t in trials]))
-    judge = Judge(control="negative", note="images reconstructed from updates that other images made")
-    return judge.judge_hits("rank1", np.array(hits), {}, chance=chance)
+    hits = [t.name_non_member(t.claimed) for t in trials]
+    chance = float(np.mean([1 / len(t.held_out) for t in trials]))
+    judge = Judge(control="negative", note="an image that was never trained on in the place of the members")
+    return judge.judge_hits("named", np.array(hits), {}, chance=chance)

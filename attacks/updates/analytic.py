@@ -25,7 +25,7 @@ from fedaudit.attacks.attack import Claim, Effort, Knowledge, Truth
 from fedaudit.attacks.evaluation.images import fingerprints
 from fedaudit.attacks.evaluation.judging import Judge, judge_present
 from fedaudit.attacks.evaluation.ranking import Present, find_present
-from fedaudit.attacks.evidence import REPLAYED, Baseline, Evidence
+from fedaudit.attacks.evidence import Baseline, Evidence, is_replayed
 from fedaudit.attacks.updates._gradients import Imitation, Update, labels
 from fedaudit.attacks.updates._inversion import CARD, UpdateInversion
 from fedaudit.attacks.updates.inverting_gradients import roughness
@@ -52,6 +52,10 @@ class Analytic(UpdateInversion):
 
     @dataclass(frozen=True, kw_only=True)
     class Config(UpdateInversion.Config):
+        per_size: Annotated[
+            AtLeastOne, Field(description="replayed updates of one image and number of steps to attack, at most")
+        ] = 200
+        recorded: Annotated[AtLeastZero, Field(description="uploads to attack that crossed the wire")] = 1000
         most: Annotated[
             AtLeastOne,
             Field(description="images to claim of a replayed update, at most; a division gives one input"),
@@ -198,7 +202,7 @@ def input_errors(claim: Claim, truth: Truth, rng: np.random.Generator) -> list[E
         }
         own_errors = errors.pop("recovered")
         judge = Judge(
-            control="positive" if origin == REPLAYED else "none",
+            control="positive" if is_replayed(origin) else "none",
             condition={"n": 1.0, "steps": float(steps), "origin": origin},
         )
         found.append(

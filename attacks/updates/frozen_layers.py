@@ -30,7 +30,8 @@ from fedaudit.attacks.attack import Attack, Card, Claim, Effort, Images, Knowled
 from fedaudit.attacks.evaluation import membership
 from fedaudit.attacks.evaluation.images import Pool, fingerprints
 from fedaudit.attacks.evaluation.judging import judge_share
-from fedaudit.attacks.evaluation.ranking import rank_images
+from fedaudit.attacks.evaluation.naming import build_gallery, name_people
+from fedaudit.attacks.evaluation.trials import average_classes, keep_pixels
 from fedaudit.attacks.evidence import REPLAYED, Baseline, Evidence
 from fedaudit.attacks.updates._gradients import Imitation, Update, labels, updates
 from fedaudit.attacks.updates.analytic import Analytic
@@ -148,11 +149,9 @@ class FrozenLayers(Attack):
             products.append(claim["scorer"][i](Images(x=both, y=np.full(len(both), true[-1]))))
             decoys = others[: self.config.gallery - 1]
             if i < len(images) and len(decoys):
-                each = [
-                    rank_images(ways, np.repeat(member[:1], len(ways), 0), [decoys] * len(ways)).rank1
-                    for ways in images[i]
-                ]
-                hits.append(np.array(each))
+                means = average_classes(np.array(true[-1:]), truth.auxiliary)
+                gallery = build_gallery(Images(x=member[:1], y=np.array(true[-1:])), decoys, means, keep_pixels)
+                hits.append(np.array([name_people(ways, gallery).hits for ways in images[i]]))
         prior = np.bincount(truth.reference.y).max() / max(1, len(truth.reference))
         for n in range(count if len(label) else 0):
             at: Mapping[str, float | str] = {"frozen": float(n), "origin": REPLAYED}
@@ -174,7 +173,7 @@ class FrozenLayers(Attack):
                 chance = [Baseline(name="chance", value=1 / self.config.gallery)]
                 found.append(
                     judge_share(
-                        "rank1",
+                        "named",
                         first,
                         len(hits),
                         chance,

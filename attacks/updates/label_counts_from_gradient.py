@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from fedaudit.attacks.attack import Attack, Card, Claim, Effort, Knowledge, Truth
 from fedaudit.attacks.counts._counts import Condition, Counts, blind_counts, exact_match, overlap_evidence, spread
 from fedaudit.attacks.evaluation.assertions import OF_COUNTS, by_client, counted
-from fedaudit.attacks.evidence import Assertion, Evidence
+from fedaudit.attacks.evidence import Assertion, Evidence, is_replayed
 from fedaudit.attacks.prototypes._weights import SAID_WITH
 from fedaudit.attacks.updates._gradients import UPLOADS, Update, updates
 from fedaudit.attacks.updates._head import confusion, head_names
@@ -104,8 +104,8 @@ class LabelCountsFromGradient(Attack):
         looks = len(groups) * len(RULES)
         for (origin, steps, n), rows in sorted(groups.items()):
             blind = blind_counts(true[rows], prior)
-            planted: Any = "positive" if origin == "replayed" else "none"
-            schedule: Condition = {"n": n, "steps": steps} if origin == "replayed" else {}
+            planted: Any = "positive" if is_replayed(origin) else "none"
+            schedule: Condition = {"n": n, "steps": steps} if is_replayed(origin) else {}
             for r, rule in enumerate(RULES):
                 here: Condition = {**schedule, "origin": origin, "rule": rule}
                 said = claim["counts"][rows, r]

@@ -2,7 +2,8 @@
 
 Few federations hold classes of every size. The auditor therefore has clients send once more, trained no further,
 what their own code makes of n of their images of each class, for every n in replay.sizes, through the run's
-protections. Where the method can start from real images it does so once for the smallest n: the planted leak,
+protections; of single images through every client's code, and once more without the protections. Where the method
+can start from real images it does so once for the smallest n: the planted leak,
 what unsafe implementations upload.
 
 The classes of one visit are condensed together, as a client does. Large groups are costly, so a size gets fewer
@@ -15,6 +16,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from fedaudit.attacks.evaluation.artifacts import index
+from fedaudit.attacks.evidence import REPLAYED
 from fedaudit.audit.case.case import Case
 from fedaudit.audit.controls.lab import Lab, Replays, owned, received
 from fedaudit.audit.settings.controls import Replay
@@ -26,6 +28,7 @@ from fedaudit.fl.wire.protection import Message
 
 _IMAGES = 5  # real images in all groups of one size, per group that is wanted
 _LEAST = 8  # groups of any size
+EACH = 6  # single people planted through each client's code
 _KINDS = (Kind.CONDENSED_IMAGES, Kind.CONDENSED_LABELS)
 
 
@@ -41,23 +44,21 @@ def plant(case: Case, recorded: Sequence[Artifact], settings: Replay) -> Replays
         return made
     rng = case.streams.numpy("replay_condensed")
     senders = sorted(k for k in latest if k is not None)
-    clients = sorted(rng.permutation(senders)[: settings.clients].tolist())
+    some = sorted(rng.permutation(senders)[: settings.clients].tolist())
     for n in settings.sizes:
-        visits = _visits(case, clients, n, settings.groups, rng)
+        clients, wanted = some, settings.groups
+        if n == 1:
+            clients, wanted = senders, max(settings.groups, EACH * len(senders))
+        visits = _visits(case, clients, n, wanted, rng)
         for init in ("own", "real") if n == min(settings.sizes) else ("own",):
             if (bench := _started(lab, init)) is None:
                 continue
-            for i, (client, groups) in enumerate(visits):
-                streams = Streams(case.streams.key("replay_condensed", n, init, i))
-                sent = sent_images(bench, latest[client], groups, recorded, streams)
-                _add(
-                    made,
-                    f"replay/condensed-{init}/n{n}/{i}",
-                    latest[client],
-                    sent,
-                    groups,
-                    {"n": n, "init": init},
-                )
+            for origin, player in bench.with_and_without() if (n, init) == (1, "own") else [(REPLAYED, bench)]:
+                for i, (client, groups) in enumerate(visits):
+                    streams = Streams(case.streams.key("replay_condensed", n, init, i))
+                    sent = sent_images(player, latest[client], groups, recorded, streams)
+                    id = f"replay/condensed-{init}/n{n}/{i}" + ("" if origin == REPLAYED else "/unprotected")
+                    _add(made, id, latest[client], sent, groups, {"n": n, "init": init}, origin)
     return made
 
 
@@ -114,6 +115,7 @@ def _add(
     sent: Message | None,
     groups: dict[int, Index],
     note: dict[str, float | str],
+    origin: str,
 ) -> None:
     """One message a group, of the images of its label."""
     if sent is None or not all(kind in sent for kind in _KINDS):
@@ -124,4 +126,4 @@ def _add(
         for kind in _KINDS:
             if rows.any():
                 part = {kind: {k: v[rows] for k, v in sent[kind].items()}}
-                made.add(f"{id}.{label}/{kind}", dataclasses.replace(like, kind=kind), part, group, note)
+                made.add(f"{id}.{label}/{kind}", dataclasses.replace(like, kind=kind), part, group, note, origin)

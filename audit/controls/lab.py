@@ -20,6 +20,7 @@ import torch
 from numpy.typing import NDArray
 
 from fedaudit.attacks.evaluation.artifacts import index
+from fedaudit.attacks.evidence import REPLAYED, UNPROTECTED
 from fedaudit.audit.case.case import Case
 from fedaudit.fl.artifact import Artifact, Channel
 from fedaudit.fl.clients.client import Reply
@@ -45,13 +46,19 @@ def owned(case: Case) -> Mapping[int, Index]:
 
 @dataclass(frozen=True)
 class Replays:
-    """Messages that a control made; never mixed up with recorded ones: `origin` is "replayed"."""
+    """Messages that a control made, never mixed up with recorded ones: `origin` is REPLAYED or UNPROTECTED."""
 
     artifacts: list[Artifact] = field(default_factory=list)
     groups: dict[str, NDArray[np.int64]] = field(default_factory=dict)  # artifact id -> rows of data.train
 
     def add(
-        self, id: str, like: Artifact, sent: Message | None, group: Index, note: Mapping[str, float | str]
+        self,
+        id: str,
+        like: Artifact,
+        sent: Message | None,
+        group: Index,
+        note: Mapping[str, float | str],
+        origin: str = REPLAYED,
     ) -> None:
         """What arrived, as an artifact of `like`'s kind and sender; nothing where a protection withheld it."""
         if sent is None or like.kind not in sent:
@@ -60,7 +67,7 @@ class Replays:
         payload = to_numpy(sent[like.kind])
         if "norm" in sent.get(Kind.NUM_STEPS, {}):  # what a normalised delta was divided by
             note = {**note, "norm": float(sent[Kind.NUM_STEPS]["norm"])}
-        made = dataclasses.replace(like, id=id, payload=payload, origin="replayed", note=note)
+        made = dataclasses.replace(like, id=id, payload=payload, origin=origin, note=note)
         self.artifacts.append(made)
 
 
@@ -95,9 +102,18 @@ class Lab:
             private=case.private,
         )
 
+    @property
+    def is_protected(self) -> bool:
+        """Whether a protection acts on what these clients send."""
+        return bool(self.protections) or self.private is not None
+
     def unprotected(self) -> "Lab":
         """The same clients without the run's protections: shows whether an attack works, not what is left."""
         return dataclasses.replace(self, protections=(), private=None)
+
+    def with_and_without(self) -> "list[tuple[str, Lab]]":
+        """Origins of what is planted, and who sends it: with the protections and, if there are any, without."""
+        return [(REPLAYED, self), *([(UNPROTECTED, self.unprotected())] if self.is_protected else [])]
 
     def holding(self, **changes: Any) -> "Lab":
         """The same with other data, parts or streams; two replays of one client meet different noise only with

@@ -4,23 +4,26 @@ An attack on updates that recovers nothing from thirty steps over a thousand ima
 unless it is seen to work on one step over one image. The auditor therefore trains clients anew, on B
 of their own images only: from the recorded global model, by the method's own client code, and
 through the same protections (audit/controls/lab.py). s epochs over one batch are s steps. B = 1, s = 1 is the
-planted leak.
+planted leak: single people are planted through every client's code, with the run's protections and without.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from fedaudit.attacks.evaluation.artifacts import index
+from fedaudit.attacks.evidence import REPLAYED
 from fedaudit.attacks.prototypes._weights import uploads as read
 from fedaudit.attacks.updates._gradients import KINDS
 from fedaudit.audit.case.case import Case
 from fedaudit.audit.controls.lab import Lab, Replays, has_received_model, owned, received
 from fedaudit.audit.settings.controls import Replay
 from fedaudit.fl.artifact import Artifact
+from fedaudit.fl.data.partition import Index
 from fedaudit.fl.runtime.streams import Streams
-from fedaudit.fl.wire.protection import published_noise
+from fedaudit.fl.wire.protection import Message, published_noise
 
+EACH = 6  # people planted through each client's code
 MOST_BYTES = 2**30  # of replayed updates in memory; of larger models there are fewer groups
 
 
@@ -40,22 +43,59 @@ def plant(case: Case, recorded: Sequence[Artifact], settings: Replay) -> Replays
     rng = case.streams.numpy("replay_updates")
     parts = owned(case)
     latest = {a.sender.index: a for a in sorted(uploads, key=lambda a: a.round)}
-    clients = sorted(rng.permutation(sorted(k for k in latest if k is not None and k in parts)).tolist())
-    clients = clients[: settings.clients]
+    every = sorted(rng.permutation(sorted(k for k in latest if k is not None and k in parts)).tolist())
+    clients = every[: settings.clients]
     each = max(a.size_bytes for a in uploads) * len(settings.updates) * len(settings.update_steps)
     groups = min(settings.update_groups, max(1, MOST_BYTES // max(1, each)))
     for batch in settings.updates:
         able = [k for k in clients if len(parts[k]) >= batch]
         for i in range(groups if able else 0):
             client = able[i % len(able)]
-            upload = latest[client]
             chosen = np.sort(rng.choice(parts[client], batch, replace=False))
             for steps in settings.update_steps:
-                # A stream of its own, so that two replays of one client meet different noise
+                id = f"replay/update-b{batch}-s{steps}/{i}"
                 streams = Streams(case.streams.key("replay_updates", batch, steps, i))
-                # one batch of all its images: every one is in every step
-                alone = lab.alone(client, chosen, streams, epochs=steps, batch=batch)
-                sent = alone.replayed(upload, received(recorded, upload))
-                id, note = f"replay/update-b{batch}-s{steps}/{i}", {"batch": batch, "steps": steps}
-                made.add(id, upload, sent, chosen, note)
+                note = {"batch": batch, "steps": steps}
+                made.add(
+                    id, latest[client], _sent(lab, latest[client], chosen, steps, recorded, streams), chosen, note
+                )
+    if settings.update_groups:
+        _plant_people(case, lab, {k: latest[k] for k in every}, recorded, made)
     return made
+
+
+def _plant_people(
+    case: Case, lab: Lab, latest: Mapping[int, Artifact], recorded: Sequence[Artifact], made: Replays
+) -> None:
+    """Single people through every client's code, one step on each: without the run's protections, and with them.
+
+    What of these was made before counts; a client has EACH of its own people, as far as it has so many and memory
+    holds them.
+    """
+    rng, parts = case.streams.numpy("replay_people"), owned(case)
+    size = max(a.size_bytes for a in latest.values()) * len(latest) * (2 if lab.is_protected else 1)
+    each = min(EACH, max(1, MOST_BYTES // max(1, size)))
+    people = {client: rng.permutation(parts[client])[:each] for client in latest}
+    for i in range(each):  # so that an attack which takes the first few has them of many clients
+        for client, upload in latest.items():
+            if i >= len(people[client]):
+                continue
+            chosen, note = people[client][i : i + 1], {"batch": 1, "steps": 1}
+            for origin, bench in lab.with_and_without():
+                streams = Streams(case.streams.key("replay_people", client, i))
+                sent = _sent(bench, upload, chosen, 1, recorded, streams)
+                id = f"replay/person/{client}.{i}" + ("" if origin == REPLAYED else "/unprotected")
+                made.add(id, upload, sent, chosen, note, origin)
+
+
+def _sent(
+    lab: Lab, upload: Artifact, chosen: Index, steps: int, recorded: Sequence[Artifact], streams: Streams
+) -> Message | None:
+    """What arrives of the sender of `upload` where it owns the chosen rows: one batch of them, s times.
+
+    `streams` are the replay's own, so that two replays of one client meet different noise.
+    """
+    client = upload.sender.index
+    assert client is not None
+    alone = lab.alone(client, chosen, streams, epochs=steps, batch=len(chosen))
+    return alone.replayed(upload, received(recorded, upload))

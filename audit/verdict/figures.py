@@ -55,7 +55,7 @@ def by_samples(finding: str, evidence: Sequence[Evidence]) -> list[Figure]:
 def by_frozen(finding: str, evidence: Sequence[Evidence]) -> list[Figure]:
     """What attacks on updates get where the first layers are not sent, against how many of them."""
     found = [e for e in evidence if "frozen" in e.condition and e.control != "negative"]
-    found = [e for e in found if e.measure in ("auc", "label_set_exact_match", "rank1")]
+    found = [e for e in found if e.measure in ("auc", "label_set_exact_match", "named")]
     if len({e.condition["frozen"] for e in found}) < 2:
         return []
     lines: dict[str, list[Evidence]] = {}

@@ -13,7 +13,7 @@ from fedaudit.attacks.people import People
 from fedaudit.audit.verdict import figures
 from fedaudit.audit.verdict.accusations import compute_accusations
 from fedaudit.audit.verdict.judge import Subject, Verdict, most_telling
-from fedaudit.audit.verdict.replays import settled
+from fedaudit.audit.verdict.replays import replayed, settled
 from fedaudit.audit.verdict.statistics import clear
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.reports import format as fmt
@@ -127,7 +127,7 @@ def _summary(evidence: Sequence[Evidence], verdict: Verdict) -> str:
     if not real:
         return "The attack ran; only its controls could be measured."
     quoted = verdict.by or (most_telling(real),)
-    ends = _where_it_ends(real, quoted[0].measure)
+    ends = _where_it_ends([e for e in real if not replayed(e)], quoted[0].measure)
     return " ".join([*(f"{sentence(e)}." for e in quoted), ends]).strip()
 
 

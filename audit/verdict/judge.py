@@ -20,7 +20,7 @@ from typing import Any
 from fedaudit.attacks import measure
 from fedaudit.attacks.evidence import Evidence
 from fedaudit.audit.verdict.policy import Condition, Policy, Rule, load_policy
-from fedaudit.audit.verdict.replays import disagreement, missed, replayed, settled
+from fedaudit.audit.verdict.replays import disagreement, find_sent, missed, replayed, settled
 from fedaudit.audit.verdict.statistics import clear, detectable, statistic
 from fedaudit.reports.result import Finding, Outcome, Severity
 
@@ -56,7 +56,8 @@ class Verdict:
     reason: str = ""  # one or two sentences, citing the rule
     rule: str = ""  # its id; empty where none held
     where: str = ""  # the place of the curve that was worst: "n = 1"
-    by: tuple[Evidence, ...] = ()  # what met the rule, in the order of its conditions; none of facts
+    # what met the rule, in the order of its conditions, on what clients sent where replays met it; none of facts
+    by: tuple[Evidence, ...] = ()
 
 
 class Subject(ABC):
@@ -113,7 +114,7 @@ def judge(found: Sequence[Evidence] | Sequence[Fact], policy: Policy, speaks: Wo
         return _inconclusive(
             f"The negative control fired: {speaks.fired} (rule {fired.rule}), so its result says nothing."
         )
-    if held := _worst(real, policy):
+    if held := _worst(real, policy, evidence):
         return held
     if not real:
         return _inconclusive(
@@ -141,8 +142,11 @@ def judge(found: Sequence[Evidence] | Sequence[Fact], policy: Policy, speaks: Wo
     )
 
 
-def _worst(found: Iterable[Evidence | Fact], policy: Policy) -> Verdict | None:
-    """The severest rule that holds in one place of the curve; None where none does."""
+def _worst(found: Iterable[Evidence | Fact], policy: Policy, every: Sequence[Evidence] = ()) -> Verdict | None:
+    """The severest rule that holds in one place of the curve; None where none does.
+
+    `every`: all evidence, where what clients sent stands that is quoted in the place of replays.
+    """
     places: dict[str, list[Evidence | Fact]] = {}
     for e in found:
         places.setdefault(e.place if isinstance(e, Evidence) else "", []).append(e)
@@ -150,11 +154,13 @@ def _worst(found: Iterable[Evidence | Fact], policy: Policy) -> Verdict | None:
         for place, here in places.items():
             met = [[e for e in here if _meets(c, e)] for c in rule.all]
             if all(met):
-                return _held(rule, place, met, policy)
+                quoted = _quoted([e for e in one if isinstance(e, Evidence)] for one in met)
+                return _held(rule, place, [find_sent(e, every) for e in quoted], policy)
     return None
 
 
-def _held(rule: Rule, place: str, met: Sequence[Sequence[Evidence | Fact]], policy: Policy) -> Verdict:
+def _held(rule: Rule, place: str, quoted: Sequence[Evidence], policy: Policy) -> Verdict:
+    place = quoted[0].place if quoted else place
     at = f" at {place}" if place else ""
     return Verdict(
         outcome=Outcome.DEMONSTRATED,
@@ -163,7 +169,7 @@ def _held(rule: Rule, place: str, met: Sequence[Sequence[Evidence | Fact]], poli
         where=place,
         reason=f"Rule {rule.id} of policy {policy.name} {policy.version}{at}: "
         f"{rule.words()}. {' '.join(rule.reason.split())}",
-        by=_quoted([e for e in one if isinstance(e, Evidence)] for one in met),
+        by=tuple(quoted),
     )
 
 

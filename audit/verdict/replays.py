@@ -4,7 +4,7 @@ A replay is a message that the auditor had a client send once more. At its place
 what clients really sent there, at the same n and by the same measures:
 
 * where both agree within their intervals, and what was really sent is clear of every blind adversary too, the
-  replays are more trials of a leak that exists, and are graded with it;
+  replays are more trials of a leak that exists, and are graded with it; what was really sent is then quoted;
 * where they disagree, the attack does not model what this method sends, and finding nothing means nothing;
 * everywhere else they are controls: a leak that nobody sent has no severity.
 """
@@ -25,6 +25,12 @@ def settled(found: Sequence[Evidence]) -> list[Evidence]:
 def replayed(e: Evidence) -> bool:
     """Whether the auditor made the messages behind it, however it is marked."""
     return e.control != "negative" and _origin(e).startswith(REPLAYED)
+
+
+def find_sent(e: Evidence, found: Sequence[Evidence]) -> Evidence:
+    """What was measured in the same way on what clients sent, where `e` is of replays: only that may be quoted as
+    what happened. The same evidence where there is none."""
+    return next((own for own in _recorded(e, found) if own.measure == e.measure), e)
 
 
 def missed(planted: Sequence[Evidence]) -> str:

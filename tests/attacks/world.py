@@ -142,6 +142,12 @@ class World:
             return self.groups[artifact]
         return self.clients[_owner(artifact)].of_class(label)
 
+    def people(self, artifact: str, label: int) -> dict[int, NDArray[np.int64]]:
+        if artifact in self.groups:
+            return {-1: np.arange(len(self.groups[artifact]))}
+        client = _owner(artifact)
+        return {client: 1000 * client + np.flatnonzero(self.clients[client].y == label)}
+
     def sent(self, artifact: str) -> Arrays:
         (found,) = [a for a in self.artifacts if a.id == artifact]
         return found.payload

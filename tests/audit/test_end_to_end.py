@@ -54,7 +54,7 @@ def test_rebafl_prototypes_of_small_classes_are_a_demonstrated_finding(rebafl: t
     found = {f.id: f for f in result.findings}
     assert found["prototype_membership"].outcome is Outcome.DEMONSTRATED
     assert found["count_recovery"].severity == "high"
-    planted = [e for e in found["ridge"].evidence if e.measure == "rank1" and e.control == "positive"]
+    planted = [e for e in found["ridge"].evidence if e.measure == "named" and e.control == "positive"]
     assert any(e.value > 3 * max(b.value for b in e.baselines) for e in planted)
     assert len({f for q in result.questions for f in q.findings}) == 3
 

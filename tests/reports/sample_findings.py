@@ -18,7 +18,7 @@ MALICIOUS = ThreatModel(position=Position.CLIENT, conduct=Conduct.MALICIOUS)
 def findings() -> list[Finding]:
     curve = [
         Evidence(
-            measure="rank1",
+            measure="named",
             value=v,
             unit="fraction",
             trials=t,
@@ -58,7 +58,7 @@ def findings() -> list[Finding]:
                     note="the planted canary came back exactly, hence an infinite PSNR.",
                 ),
                 Evidence(
-                    measure="rank1",
+                    measure="named",
                     value=0.097,
                     unit="fraction",
                     trials=250,

@@ -73,7 +73,7 @@ def test_one_image_is_recovered_to_rounding_at_any_size(n: float) -> None:
     error = one(plain(), "feature_relative_error", n)
     assert error.value < 1e-4 and not error.higher_is_worse
     assert min(b.value for b in error.baselines) > 0.1
-    rank = one(plain(), "rank1", n)
+    rank = one(plain(), "named", n)
     assert rank.value == 1 and rank.trials == 20
     assert all(b.value < 0.3 for b in rank.baselines)
 
@@ -119,8 +119,8 @@ def test_an_extractor_that_changed_in_between_hides_the_image() -> None:
 
 
 def test_the_planted_pairs_are_found_and_images_of_nobody_are_not() -> None:
-    assert one(plain(), "rank1", 1).control == "positive"
-    assert one(plain(), "rank1", 10).control == "positive"
+    assert one(plain(), "named", 1).control == "positive"
+    assert one(plain(), "named", 10).control == "positive"
     (control,) = [e for e in plain() if e.control == "negative"]
     chance = control.baselines[0].value
     assert control.interval is not None and control.interval[0] <= chance <= control.interval[1]

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from fedaudit.attacks.evaluation.judging import ANY_FIRST
 from fedaudit.attacks.evidence import Evidence
 from fedaudit.attacks.summaries.hidden_images import HiddenImages, fits
 from fedaudit.fl.artifact import Artifact, Channel, Party
@@ -55,12 +54,14 @@ def sent(hide: object, kind: Kind = Kind.PROXIES) -> list[Artifact]:
         numbers = noise(k)
         if hide is not None:
             hide(numbers, WORLD.client_images(k).x[0])  # type: ignore[operator]
-        like = replace(WORLD.artifacts[0], id=f"{k}", kind=kind, channel=Channel.UPLINK, sender=Party.client(k))
+        like = replace(
+            WORLD.artifacts[0], id=f"client-{k}.", kind=kind, channel=Channel.UPLINK, sender=Party.client(k)
+        )
         found.append(replace(like, payload={"rows": numbers}))
     return found
 
 
-def judged(view: list[Artifact], measure: str = ANY_FIRST) -> dict[str, Evidence]:
+def judged(view: list[Artifact], measure: str = "named") -> dict[str, Evidence]:
     attack = HiddenImages()
     claim = attack.run(view, WORLD.knowledge, np.random.default_rng(0))
     found = attack.measure(claim, WORLD, np.random.default_rng(1))
@@ -109,7 +110,7 @@ def over_rounds(k: int, places: list[int] | None = None) -> list[NDArray[np.floa
 def rounds_of(messages: list[list[NDArray[np.float32]]]) -> list[Artifact]:
     like = sent(None)
     return [
-        replace(like[k], id=f"{k}/{t}", round=t, payload={"rows": numbers})
+        replace(like[k], id=f"client-{k}.{t}", round=t, payload={"rows": numbers})
         for k, each in enumerate(messages)
         for t, numbers in enumerate(each)
     ]
@@ -148,3 +149,17 @@ def test_noise_holds_nobodys_image() -> None:
 def test_where_nothing_but_whole_numbers_is_sent_it_does_not_apply() -> None:
     silent = [replace(a, kind=Kind.NUM_EXAMPLES) for a in sent(None)]
     assert "no client sends" in HiddenImages().not_applicable(silent, WORLD.knowledge)
+
+
+def test_every_example_of_every_client_is_asked_about_and_a_hidden_one_is_hit() -> None:
+    silent, loud = sent(None), sent(in_values)
+    attack = HiddenImages()
+    claim = attack.run([*loud[:1], *silent[1:]], WORLD.knowledge, np.random.default_rng(0))
+    people = attack.count_people(claim, WORLD, np.random.default_rng(1))
+    assert people is not None
+    assert {k: len(rows) for k, rows in people.tested.items()} == dict(people.held)
+    assert dict(people.held) == {k: len(WORLD.client_images(k)) for k in range(10)}
+    first = WORLD.people("client-0.", int(WORLD.client_images(0).y[0]))[0][0]
+    assert people.hit == {0: (first,)}
+    assert people.luck.hits == 0 and people.luck.trials > 500
+    assert all(share.hits == share.trials >= 6 for share in people.planted.values()) and len(people.planted) == 10

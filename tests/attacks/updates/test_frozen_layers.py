@@ -59,8 +59,8 @@ def test_the_class_and_who_was_in_it_stay_known_however_many_layers_are_left_out
 
 
 def test_an_image_is_found_by_division_until_the_dense_layer_is_left_out(found: list[Evidence]) -> None:
-    assert [value(found, "rank1", n, by="division") for n in range(3)] == [1, 1, 0]
-    assert value(found, "rank1", 0, by="inversion") == 1
+    assert [value(found, "named", n, by="division") for n in range(3)] == [1, 1, 0]
+    assert value(found, "named", 0, by="inversion") == 1
 
 
 def test_a_network_of_one_layer_has_nothing_to_leave_out() -> None:

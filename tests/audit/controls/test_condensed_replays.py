@@ -95,7 +95,7 @@ def test_replays_are_the_same_when_made_again() -> None:
 def test_a_run_separates_noise_from_real_starts_and_finds_the_single_images() -> None:
     files = [json.loads(p.read_text()) for p in sorted(ran()[0].evidence.glob("[0-9]*.json"))]
     assert [f["status"] for f in files] == ["ran", "ran"]
-    recovery = [e for e in files[0]["evidence"] if e["measure"] == "rank1"]
+    recovery = [e for e in files[0]["evidence"] if e["measure"] == "named"]
     by_origin = {(e["condition"].get("origin"), e["condition"].get("n")): e for e in recovery}
     real, noise = by_origin[REAL_START, 1.0], by_origin["replayed", 1.0]
     assert real["control"] == "positive" and real["value"] == 1

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from fedaudit.attacks.evaluation.artifacts import index
+from fedaudit.attacks.evidence import REPLAYED
 from fedaudit.audit.case.case import Case
 from fedaudit.audit.case.simulated import SimulatedCase
 from fedaudit.audit.controls.lab import Lab, received
@@ -75,7 +76,10 @@ def check_growth(does: Callable[[list[Artifact]], object]) -> None:
 class Silent:
     """A bench whose clients say nothing."""
 
-    method, protections = CASE.method, ()
+    method, protections, is_protected = CASE.method, (), False
+
+    def with_and_without(self) -> "list[tuple[str, Silent]]":
+        return [(REPLAYED, self)]
 
     def alone(self, *_: object, **__: object) -> "Silent":
         return self

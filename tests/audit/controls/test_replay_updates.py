@@ -1,6 +1,7 @@
 """Replayed updates are what the method itself would have sent, and reach only attacks on updates."""
 
 import json
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
@@ -11,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from fedaudit.attacks.evidence import REPLAYED, UNPROTECTED
 from fedaudit.attacks.updates.inverting_gradients import InvertingGradients
 from fedaudit.audit.case.run_folder import RunDir
 from fedaudit.audit.case.simulated import SimulatedCase
@@ -43,7 +45,16 @@ SETTINGS: dict[str, Any] = {
 
 
 def planted(case: SimulatedCase, recorded: Sequence[Artifact]) -> Replays:
-    return updates.plant(case, recorded, case.config.replay)
+    """Those of every size; single people are planted besides."""
+    made = updates.plant(case, recorded, case.config.replay)
+    kept = [a for a in made.artifacts if not a.id.startswith("replay/person")]
+    return Replays(kept, {a.id: made.groups[a.id] for a in kept})
+
+
+def people(case: SimulatedCase, recorded: Sequence[Artifact]) -> list[Artifact]:
+    made = updates.plant(case, recorded, case.config.replay)
+    assert all(len(made.groups[a.id]) == 1 for a in made.artifacts if a.id.startswith("replay/person"))
+    return [a for a in made.artifacts if a.id.startswith("replay/person")]
 
 
 @cache
@@ -116,6 +127,22 @@ def test_replays_go_through_the_protections_with_noise_of_their_own() -> None:
     assert np.std([d[0] for d in apart]) > 0.1
 
 
+def test_single_people_are_planted_through_every_clients_code_with_the_protections_and_without() -> None:
+    noise = json.dumps({"name": "dp_gaussian", "clip_norm": 1.0, "noise_multiplier": 1.0})
+    run, config = ran(protection=noise)
+    bare = SimulatedCase(validate(Config, config.model_dump() | {"protections": []}, "test"))
+    both, plain = people(SimulatedCase(config), history(run)), people(bare, history(run))
+    assert Counter((a.sender.index, a.origin) for a in both) == {
+        (k, origin): 6 for k in range(4) for origin in (REPLAYED, UNPROTECTED)
+    }
+    assert {a.origin for a in plain} == {REPLAYED}  # nothing is planted twice
+    without = [a.payload["head.bias"] for a in both if a.origin == UNPROTECTED]
+    noised = [a.payload["head.bias"] for a in both if a.origin == REPLAYED]
+    same = [a.payload["head.bias"] for a in plain]
+    assert all(np.array_equal(a, b) for a, b in zip(without, same, strict=True))
+    assert min(np.abs(a - b).max() for a, b in zip(noised, same, strict=True)) > 0.1
+
+
 def test_without_a_broadcast_or_uploads_nothing_is_replayed() -> None:
     run, config = ran()
     sent = [a for a in history(run) if a.kind != Kind.GLOBAL_MODEL]
@@ -134,7 +161,7 @@ def test_attacks_on_updates_find_the_planted_leak_and_spare_the_control() -> Non
         planted = [
             e
             for e in result["evidence"]
-            if e["measure"] == "rank1" and (e["condition"].get("n"), e["condition"].get("steps")) == (1, 1)
+            if e["measure"] == "named" and (e["condition"].get("n"), e["condition"].get("steps")) == (1, 1)
         ]
         (rank,) = planted
         assert rank["control"] == "positive" and rank["value"] == 1

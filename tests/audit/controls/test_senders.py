@@ -73,8 +73,7 @@ def test_no_inversion_condemns_or_acquits_with_too_few_trials(sender: str) -> No
 def test_one_image_sent_for_all_of_its_class_is_found_as_somebody() -> None:
     found = finding(MEMBERSHIP, "First")
     assert found.severity.rank >= Severity.HIGH.rank
-    assert finding(INVERSION, "First").outcome == Outcome.DEMONSTRATED
-    assert any(e.measure == "any_member_first" and e.value > 0.9 for e in found.evidence)
+    assert any(e.measure == "member_first" and e.value > 0.9 for e in found.evidence)
 
 
 def test_the_evidence_says_what_was_read() -> None:

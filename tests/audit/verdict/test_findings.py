@@ -149,7 +149,7 @@ def test_where_no_rule_holds_the_most_telling_measure_is_quoted() -> None:
     ],
 )
 def test_damaged_evidence_is_refused_by_the_name_of_its_attack(change: dict[str, Any], said: str) -> None:
-    whole = dataclasses.asdict(beyond("rank1", 0.5)) | change
+    whole = dataclasses.asdict(beyond("named", 0.5)) | change
     file = {"name": "mine", "card": CARD, "status": "ran", "reason": "", "evidence": [whole]}
     with pytest.raises(UserError, match=f"the evidence of mine cannot be read: {said}"):
         judged(Attacked(file), POLICY)
@@ -175,8 +175,8 @@ def test_a_power_is_worked_out_in_one_place_and_said_by_the_verdict_alone() -> N
 @pytest.mark.parametrize("trials", [6, 40, 1000])
 def test_the_texts_of_a_finding_hold_one_power_at_most(trials: int) -> None:
     half = 1 / trials**0.5
-    weak = [beyond(m, 0.0, interval=(-half, half), trials=trials) for m in ("rank1", "residual_risk", "auc")]
-    finding = judged(attacked(*weak, beyond("rank1", 0.9, control="positive")), POLICY)
+    weak = [beyond(m, 0.0, interval=(-half, half), trials=trials) for m in ("named", "residual_risk", "auc")]
+    finding = judged(attacked(*weak, beyond("named", 0.9, control="positive")), POLICY)
     texts = [finding.summary, finding.reason, *(e.note for e in finding.evidence)]
     assert sum(len(re.findall(r"leak (below|of) [\d.]+", t)) for t in texts) == 1
 
@@ -214,7 +214,7 @@ REFUTED = Fact(measure="claim_refuted", value=1)
 
 
 def test_a_policy_without_rules_about_facts_does_not_make_them_clean() -> None:
-    silent = policy(rule("rank1", 0.5))
+    silent = policy(rule("named", 0.5))
     assert judge([REFUTED], silent) == judge([REFUTED], POLICY)
     assert judge([REFUTED], silent).severity is Severity.CRITICAL
     assert "policy default" in judge([REFUTED], silent).reason
@@ -237,7 +237,7 @@ def test_every_kind_of_finding_cites_its_rule_in_one_form() -> None:
     planted = [Linted(found) for record in PLANTED.values() for found in check(record)]
     refuted = NoiseSubject(AUDIT)
     torn = Contradiction(audited.bounds[0], 0)
-    subjects = [*planted, refuted, torn, *bounds(audited.bounds), attacked(beyond("rank1", 0.5))]
+    subjects = [*planted, refuted, torn, *bounds(audited.bounds), attacked(beyond("named", 0.5))]
     for subject in subjects:
         finding = judged(subject, POLICY)
         assert re.match(r"(Rule [a-z0-9-]+ of|No rule of) policy default \d+", finding.reason), finding

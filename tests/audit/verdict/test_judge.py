@@ -18,7 +18,7 @@ POLICY = load_policy("default")
 CHANCE = Baseline(name="chance", value=0.01)
 
 
-def evidence(measure: str = "rank1", value: float = 0.5, half: float = 0.02, **changes: object) -> Evidence:
+def evidence(measure: str = "named", value: float = 0.5, half: float = 0.02, **changes: object) -> Evidence:
     fields: dict[str, object] = {
         "measure": measure,
         "value": value,
@@ -180,7 +180,7 @@ def test_every_rule_of_the_default_policy_gives_its_reason() -> None:
     assert [r.severity.rank for r in record.rules] == sorted(
         (r.severity.rank for r in record.rules), reverse=True
     )
-    assert "rank1 >= 0.5 and ssim excess >= 0.2" in [r.when for r in record.rules]
+    assert "named >= 0.5 and ssim excess >= 0.2" in [r.when for r in record.rules]
 
 
 def test_a_policy_of_ones_own_is_read_by_path_and_checked(tmp_path: object) -> None:
@@ -191,7 +191,7 @@ def test_a_policy_of_ones_own_is_read_by_path_and_checked(tmp_path: object) -> N
         "name: strict\nversion: '2'\n"
         "power: {largest_detectable: 0.01, reason: smaller leaks matter here}\n"
         "rules:\n  - {id: any, severity: critical, reason: nothing may leak at all,\n"
-        "     all: [{measure: rank1, statistic: excess, above: 0}]}\n"
+        "     all: [{measure: named, statistic: excess, above: 0}]}\n"
     )
     path.write_text(text)
     strict = load_policy(str(path))

@@ -27,10 +27,10 @@ def shown(measure: str, value: float, near: float, trials: int, n: float = 1, or
 
 
 def sent(value: float, near: float, n: float = 1) -> Evidence:
-    return shown("rank1", value, near, 10, n, "recorded")
+    return shown("named", value, near, 10, n, "recorded")
 
 
-SURE = shown("rank1", 0.95, 0.02, 500)
+SURE = shown("named", 0.95, 0.02, 500)
 
 
 @pytest.mark.parametrize("measure", GRADED)
@@ -43,7 +43,12 @@ def test_replays_alone_set_no_severity_whatever_they_measure(measure: str, origi
 def test_replays_of_cells_that_clients_sent_are_graded_with_them() -> None:
     verdict = judge([SURE, sent(0.8, 0.5)], POLICY)
     assert (verdict.outcome, verdict.severity) == (Outcome.DEMONSTRATED, Severity.CRITICAL)
-    assert verdict.where == "n = 1, origin = replayed"
+    assert verdict.where == "n = 1, origin = recorded"
+
+
+def test_a_row_that_no_client_sent_is_never_quoted_as_what_happened() -> None:
+    (quoted,) = judge([SURE, sent(0.8, 0.5)], POLICY).by
+    assert (quoted.value, quoted.condition["origin"]) == (0.8, "recorded")
 
 
 def test_replays_of_cells_that_nobody_sent_are_controls() -> None:

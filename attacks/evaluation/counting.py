@@ -1,0 +1,126 @@
+"""From what an attack claims of messages to people: whom it tested and hit, each once, over all that it read."""
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedaudit.attacks.attack import Claim, Images, Truth
+from fedaudit.attacks.evaluation.images import fingerprints
+from fedaudit.attacks.evaluation.trials import Bucket, Reconstruction
+from fedaudit.attacks.evidence import REPLAYED, UNPROTECTED
+from fedaudit.attacks.people import People, Share
+
+Rows = NDArray[np.int64]
+NAMED = "named: nearer to a reconstruction than all else of its gallery"
+
+
+@dataclass
+class CountedPeople:
+    """People as they are counted, message by message; a person whom two messages hit is hit once."""
+
+    hit_means: str
+    _tested: dict[int, set[int]] = field(default_factory=lambda: defaultdict(set))
+    _hit: dict[int, set[int]] = field(default_factory=lambda: defaultdict(set))
+    _held: dict[int, set[int]] = field(default_factory=lambda: defaultdict(set))
+    _unread: dict[int, int] = field(default_factory=dict)
+    _luck: Share = field(default_factory=Share)
+    _planted: dict[int, Share] = field(default_factory=dict)
+    _left: dict[int, Share] = field(default_factory=dict)
+
+    def hold(self, client: int, rows: Collection[int] | Rows) -> None:
+        """These rows stand behind what was read of a client."""
+        self._held[client] |= {int(row) for row in rows}
+
+    def leave_unread(self, client: int, people: int) -> None:
+        """So many people stand behind what a client sent and nobody read."""
+        self._unread[client] = people
+
+    def test(self, client: int, rows: Collection[int] | Rows, hit: Collection[int] | Rows) -> None:
+        """These rows were tested, and some of them hit."""
+        self.hold(client, rows)
+        self._tested[client] |= {int(row) for row in rows}
+        self._hit[client] |= {int(row) for row in hit}
+
+    def luck(self, hits: float, trials: int) -> None:
+        """So many of people whom nobody trained on would have been hit."""
+        self._luck += Share(hits=hits, trials=trials)
+
+    def plant(self, client: int, hits: float, trials: int, *, protected: bool) -> None:
+        """So many people planted through a client's code were hit, with the run's protections or without."""
+        shares = self._left if protected else self._planted
+        shares[client] = shares.get(client, Share()) + Share(hits=hits, trials=trials)
+
+    def people(self) -> People | None:
+        """All of it; None where nobody was tested. Without protections the plants show both what works and is
+        left.
+        """
+        if not any(self._tested.values()):
+            return None
+        unread = {k: n for k, n in self._unread.items() if k not in self._held}
+        return People(
+            hit_means=self.hit_means,
+            tested={k: tuple(sorted(rows)) for k, rows in sorted(self._tested.items())},
+            hit={k: tuple(sorted(rows)) for k, rows in sorted(self._hit.items()) if rows},
+            held=dict(sorted({**unread, **{k: len(rows) for k, rows in self._held.items()}}.items())),
+            luck=self._luck,
+            planted=dict(sorted((self._planted or self._left).items())),
+            left=dict(sorted(self._left.items())),
+        )
+
+
+def count_claimed(claim: Claim, truth: Truth, buckets: Iterable[Bucket[Reconstruction]]) -> People | None:
+    """Whom the images of a claim name that has artifact, label and origin [k] and senders [s]."""
+    columns = (claim[name].tolist() for name in ("artifact", "label", "origin"))
+    rows = [(str(a), int(c)) for a, c, origin in zip(*columns, strict=True) if origin == "recorded"]
+    return count_named([t for b in buckets for t in b.trials], rows, claim["senders"].tolist(), truth)
+
+
+def count_named(
+    trials: Iterable[Reconstruction], claim_rows: Sequence[tuple[str, int]], senders: Iterable[int], truth: Truth
+) -> People | None:
+    """Whom the reconstructions of an attack name.
+
+    Args:
+        trials: One a message, in which the images claimed of it and all members stand.
+        claim_rows: Artifact and class of each claim about what clients sent, also of those that no trial is made
+        of. senders: All clients that sent what the attack reads, whether it read them or not. truth: Who stands
+        behind each message.
+    """
+    found = CountedPeople(NAMED)
+    for artifact, label in dict.fromkeys(claim_rows):
+        for client, rows in truth.people(artifact, label).items():
+            found.hold(client, rows)
+    lucky: dict[tuple[int, bytes], bool] = {}
+    for t in trials:
+        named = t.name(t.claimed)
+        hit = [int(shares.argmax()) for shares in named.members if shares.any()]
+        if t.origin == "recorded":
+            _, owners, rows = gather_people(truth, t.artifact, dict.fromkeys(t.members.y.tolist()))
+            for k in np.unique(owners).tolist():
+                found.test(k, rows[owners == k], [rows[i] for i in hit if owners[i] == k])
+            for mark, share in zip(fingerprints(t.held_out), named.held_out.max(axis=0).tolist(), strict=True):
+                lucky[t.client, mark] = lucky.get((t.client, mark), False) or share > 0
+        elif t.n == 1 and t.origin in (REPLAYED, UNPROTECTED):
+            found.plant(t.client, float(bool(hit)), 1, protected=t.origin == REPLAYED)
+    found.luck(float(sum(lucky.values())), len(lucky))
+    for client in senders:
+        found.leave_unread(client, len(truth.client_images(client)))
+    return found.people()
+
+
+def gather_people(truth: Truth, artifact: str, labels: Iterable[int]) -> tuple[Images, Rows, Rows]:
+    """Everybody of these classes behind a message: images, clients and rows [n] each."""
+    x, y, owners, rows = list[Any](), list[Rows](), list[Rows](), list[Rows]()
+    for label in labels:
+        for client, some in truth.people(artifact, label).items():
+            owners.append(np.full(len(some), client))
+            rows.append(some)
+        x.append(truth.members(artifact, label))
+        y.append(np.full(len(x[-1]), label))
+    empty = np.zeros(0, np.int64)
+    images = Images(x=np.concatenate(x), y=np.concatenate([empty, *y]))
+    return images, np.concatenate([empty, *owners]), np.concatenate([empty, *rows])

@@ -1,0 +1,112 @@
+"""From reconstructions to people: each once, all clients in it, luck from held-out people, plants by client."""
+
+from functools import cache
+
+import numpy as np
+import pytest
+
+from fedaudit.attacks.attack import Claim
+from fedaudit.attacks.evaluation.counting import CountedPeople
+from fedaudit.attacks.evidence import UNPROTECTED
+from fedaudit.attacks.people import People, Share
+from fedaudit.attacks.prototypes.lookup import Lookup
+from fedaudit.attacks.prototypes.ridge import Ridge
+from tests.attacks.world import World
+
+CLIENTS = 4
+
+
+@cache
+def world() -> World:
+    return World(sizes=(1,), clients=CLIENTS, groups=40)
+
+
+@cache
+def claim(max_clients: int = 1000) -> Claim:
+    attack = Ridge(Ridge.Config(max_clients=max_clients))
+    return attack.run(world().artifacts, world().knowledge, np.random.default_rng(0))
+
+
+def counted(claim: Claim) -> People:
+    people = Ridge().count_people(claim, world(), np.random.default_rng(1))
+    assert people is not None
+    return people
+
+
+def redrawn(images: np.ndarray) -> Claim:
+    """The claim, with these images for what clients sent."""
+    is_sent = claim()["origin"] == "recorded"
+    changed = claim()["images"].copy()
+    changed[is_sent] = images
+    return {**claim(), "images": changed}
+
+
+def sent() -> list[tuple[str, int]]:
+    rows = claim()["origin"] == "recorded"
+    return list(zip(claim()["artifact"][rows].tolist(), claim()["label"][rows].tolist(), strict=True))
+
+
+def test_every_person_of_every_client_is_tested_once() -> None:
+    people = counted(claim())
+    assert {k: len(rows) for k, rows in people.tested.items()} == dict(people.held)
+    assert dict(people.held) == {k: len(world().client_images(k)) for k in range(CLIENTS)}
+    assert all(len(set(rows)) == len(rows) for rows in people.tested.values())
+
+
+def test_a_client_that_was_not_read_is_held_and_not_tested() -> None:
+    people = counted(claim(max_clients=1))
+    assert len(people.tested) == 1 and len(people.held) == CLIENTS
+    assert sum(people.held.values()) == sum(len(world().client_images(k)) for k in range(CLIENTS))
+
+
+def test_whoever_is_redrawn_is_hit_and_nobody_else() -> None:
+    firsts = np.stack([world().members(a, c)[0] for a, c in sent()])
+    people = counted(redrawn(firsts))
+    expected: dict[int, list[int]] = {}
+    for a, c in sent():
+        for client, rows in world().people(a, c).items():
+            expected.setdefault(client, []).append(int(rows[0]))
+    assert people.hit == {k: tuple(sorted(rows)) for k, rows in expected.items()}
+
+
+def test_the_mean_of_a_group_and_of_a_class_hit_nobody() -> None:
+    means = np.stack([world().members(a, c).mean(axis=0) for a, c in sent()])
+    assert counted(redrawn(means)).hit == {}
+    of_class = np.stack([world().auxiliary.of_class(c).mean(axis=0) for _, c in sent()])
+    people = counted(redrawn(of_class))
+    assert people.hit == {} and people.luck.hits == 0 and people.luck.trials > 100
+
+
+def test_luck_is_how_often_somebody_is_named_whom_nobody_trained_on() -> None:
+    strangers = np.stack([world().reference.of_class(c)[0] for _, c in sent()])
+    people = counted(redrawn(strangers))
+    assert people.hit == {} and people.luck.hits == len(sent())
+
+
+def test_plants_are_counted_by_client_and_show_what_is_left_too_where_nothing_protects() -> None:
+    people = counted(claim())
+    assert set(people.planted) == set(range(CLIENTS)) and people.planted == people.left
+    assert sum(s.trials for s in people.planted.values()) == 40
+    assert sum(s.hits for s in people.planted.values()) > 20
+    origin = np.where(claim()["artifact"] == "replay/n1/0", UNPROTECTED, claim()["origin"].astype(str))
+    apart = counted({**claim(), "origin": origin})
+    assert apart.planted.keys() == {0} and apart.planted[0].trials == 1
+    assert sum(s.trials for s in apart.left.values()) == 39
+
+
+@pytest.mark.parametrize("attack", [Ridge, Lookup])
+def test_by_default_no_client_is_skipped(attack: type[Ridge]) -> None:
+    assert attack.Config().max_clients >= 1000
+
+
+def test_a_person_whom_two_messages_hit_is_one_person() -> None:
+    found = CountedPeople("found")
+    for _ in range(2):
+        found.test(3, [7, 8], [7])
+    found.leave_unread(3, 2)
+    found.leave_unread(4, 5)
+    people = found.people()
+    assert people is not None
+    assert (people.tested, people.hit, people.held) == ({3: (7, 8)}, {3: (7,)}, {3: 2, 4: 5})
+    assert CountedPeople("found").people() is None
+    assert people.luck == Share()
