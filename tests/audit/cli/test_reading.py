@@ -70,8 +70,8 @@ def test_the_last_words_name_every_finding_at_or_above_the_gate_and_the_next_com
     assert "`" not in text  # marks are for the report
     bad = [f for f in audited.findings if f.outcome is Outcome.DEMONSTRATED and f.severity.rank >= 3]
     assert bad and all(f"{f.severity:<9} {f.id}: {f.title}" in text for f in bad)
-    left = [f.id for f in audited.findings if f.outcome in (Outcome.INCONCLUSIVE, Outcome.FAILED)]
-    assert f"left open: {', '.join(left)}" in text
+    left = [q.id for q in audited.questions if q.is_open]
+    assert left and f"  open: {', '.join(left)}" in text and "2 of 7 questions answered" in text
     assert f"next: fedaudit explain {bad[0].id} --run {tmp_path}" in text and "Not ready" in text
     audited.findings = [f for f in audited.findings if f.severity is Severity.NONE]
     assert f"next: fedaudit check {tmp_path}" in list(last_words(audited, tmp_path, tmp_path))[-1]
