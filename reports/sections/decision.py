@@ -159,7 +159,7 @@ def _effect(row: Alternative) -> str | Cell:
     if not row.finished or row.word is None:
         return "not run to the end"
     parts = [f"{row.answered} of {fmt.plural(row.asked, 'question')} answered"]
-    if row.at_most is not None:
+    if row.at_most is not None and row.people:
         parts.append(f"at most {row.at_most:,} of {row.people:,} people")
     if row.bound and row.bound.holds:
         parts.append(f"epsilon {label_bound(row.bound)}, per {row.bound.unit}")
