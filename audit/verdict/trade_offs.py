@@ -37,7 +37,7 @@ MOST_COST = 0.02  # of accuracy, at the upper end of its interval
 BEST_FIRST = (Word.READY, Word.WITH_CONDITIONS, Word.CANNOT_TELL, Word.NOT_READY)
 DEPLOYABLE = (Word.READY, Word.WITH_CONDITIONS)
 AS_AUDITED = "as audited"
-MOST_NAMED = 3  # questions in a sentence
+MOST_NAMED = 2  # questions in a sentence
 RUN_AGAIN = "not measured: the federation must be run again with it"
 
 __all__ = ["AS_AUDITED", "Option", "compare_options", "compare_questions", "describe_changes", "recommend"]
@@ -240,9 +240,9 @@ def _explain_ineligible(row: Alternative) -> str:
         return "No question was answered with it."
     if row.unanswered:
         open_ = list(dict.fromkeys(row.unanswered))
-        named = ", ".join(open_[:MOST_NAMED]) + (
-            f" and {len(open_) - MOST_NAMED} others" if open_[MOST_NAMED:] else ""
-        )
+        named = ", ".join(open_[:MOST_NAMED])
+        if (more := len(open_) - MOST_NAMED) > 0:
+            named += f" and {fmt.plural(more, 'other')}"
         return f"It leaves unanswered what the audited run answers: {named}."
     if row.accuracy_change is None or row.accuracy_change_interval is None:
         return f"Its accuracy is {RUN_AGAIN}."
