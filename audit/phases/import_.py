@@ -102,7 +102,10 @@ def _state_copy(run: RunDir, case: RecordedCase, is_copy: bool) -> None:
         )
     imported = Imported.model_validate(run.read_json(run.imported))
     words = "; ".join(p.describe() for p in case.protections[len(case.subject.protections) :])
-    text = f"The recorded messages were passed through them here: {words}. Nobody trained on what came out."
+    text = (
+        f"The recorded uploads were passed through them here: {words}. What the server sent stays as it was "
+        "recorded: nobody trained on what came out."
+    )
     imported.checks = [c for c in imported.checks if c.id != COPY]
     imported.checks.append(Check(id=COPY, title="Protections of this option", status="holds", text=text))
     _write_log(run, case, imported)

@@ -1,9 +1,9 @@
 """Trade-offs: what each option leaves of the audit's questions, what it costs, and which one is recommended.
 
 An option is the audited federation with other protections or settings, attacked anew, with an audit of its own.
-Questions are compared in pairs, by observer and aim: where an artifact is no longer sent, whatever is sent in its
-place must be answered. A question that an option leaves unanswered keeps the state and the bound of the audited
-run, so an option gains nothing by not being attacked.
+Questions are compared in pairs, by observer and harm: where an artifact is no longer sent, whatever its observer
+reads in its place must be answered. A question that an option leaves unanswered keeps the state and the bound of
+the audited run, so an option gains nothing by not being attacked.
 
 An option is eligible if it answers all that the audited run answers and costs at most `MOST_COST` of accuracy at
 the upper end of the interval. Eligible options are ranked by word, people, accuracy and time. The first one is
@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedaudit.attacks import stats
+from fedaudit.audit.verdict.aims import is_same_harm
 from fedaudit.audit.verdict.trade_changes import (
     describe_changes,
     describe_settings,
@@ -36,7 +37,7 @@ MOST_COST = 0.02  # of accuracy, at the upper end of its interval
 BEST_FIRST = (Word.READY, Word.WITH_CONDITIONS, Word.CANNOT_TELL, Word.NOT_READY)
 DEPLOYABLE = (Word.READY, Word.WITH_CONDITIONS)
 AS_AUDITED = "as audited"
-MOST_NAMED = 3  # questions in a sentence
+MOST_NAMED = 2  # questions in a sentence
 RUN_AGAIN = "not measured: the federation must be run again with it"
 
 __all__ = ["AS_AUDITED", "Option", "compare_options", "compare_questions", "describe_changes", "recommend"]
@@ -87,7 +88,7 @@ def compare_options(base: Option, options: Sequence[Option]) -> list[Alternative
 
 
 def compare_questions(base: Sequence[Question], option: Sequence[Question]) -> Comparison:
-    """Pair the questions that `base` answers with those of an option, by observer and aim.
+    """Pair the questions that `base` answers with those of an option, by observer and harm.
 
     Bounds of several harms add where they are taken together.
     """
@@ -96,7 +97,7 @@ def compare_questions(base: Sequence[Question], option: Sequence[Question]) -> C
     for question in (q for q in base if q.is_answered):
         group = (question.observer, question.aim.value)
         instead = _find_counterparts(question, base, option)
-        if all(q.is_answered for q in instead):
+        if instead is not None and all(q.is_answered for q in instead):
             bound = max(map(_read_bound, instead), default=0.0)
         else:
             unanswered.append(question)
@@ -155,15 +156,19 @@ def count_shown(result: AuditResult) -> int:
 
 def _find_counterparts(
     question: Question, base: Sequence[Question], option: Sequence[Question]
-) -> list[Question]:
-    """What asks the same of an option: of the same artifact, or of what is sent where that no longer is."""
-    alike = [q for q in option if (q.observer, q.aim) == (question.observer, question.aim)]
-    if same := [q for q in alike if q.kind == question.kind]:
+) -> list[Question] | None:
+    """What asks the same of an option: of the same artifact, or of what its observer reads in that one's place.
+
+    Empty where nothing takes its place; None where something does of which the harm is not asked.
+    """
+    read = [q for q in option if q.observer == question.observer]
+    if same := [q for q in read if (q.aim, q.kind) == (question.aim, question.kind)]:
         # rounds that are a question of their own count here unless the audited run asks them apart as well
         asked = {q.id for q in base}
         return [q for q in same if q.id == question.id or q.id not in asked] or same
-    before = {q.kind for q in base if (q.observer, q.aim) == (question.observer, question.aim)}
-    return [q for q in alike if q.kind not in before]
+    before = {q.kind for q in base if q.observer == question.observer}
+    new = [q for q in read if q.kind not in before]
+    return [q for q in new if is_same_harm(q.aim, question.aim)] or ([] if not new else None)
 
 
 def _read_bound(question: Question) -> float:
@@ -235,9 +240,9 @@ def _explain_ineligible(row: Alternative) -> str:
         return "No question was answered with it."
     if row.unanswered:
         open_ = list(dict.fromkeys(row.unanswered))
-        named = ", ".join(open_[:MOST_NAMED]) + (
-            f" and {len(open_) - MOST_NAMED} others" if open_[MOST_NAMED:] else ""
-        )
+        named = ", ".join(open_[:MOST_NAMED])
+        if (more := len(open_) - MOST_NAMED) > 0:
+            named += f" and {fmt.plural(more, 'other')}"
         return f"It leaves unanswered what the audited run answers: {named}."
     if row.accuracy_change is None or row.accuracy_change_interval is None:
         return f"Its accuracy is {RUN_AGAIN}."

@@ -35,6 +35,7 @@ MOST_OPTIONS = 4
 MOST_NAMED = 4  # of the findings that do not fit
 ROOM, LINE, GAP = 131.0, 3.4, 1.4  # mm of page 1 for the rows of both tables; a line's height; a row's own
 LONG_TITLE, SECOND_LINE = 44, 11.0  # signs that fit the title's line; mm of one more
+ADVICE = 9.0  # mm of the sentence that recommends an option
 SIGNS = {"what": 30, "whom": 27, "option": 42, "effect": 34}  # on a line of these columns
 BOX = "\u2610"
 UNMEASURED = "not measured; variants: auto measures it"
@@ -54,6 +55,7 @@ class Decision(Section):
             Heading("What could happen, and to whom"),
             *_risks(decision, _room(result) - sum(_tall(o[0], "option", o[1], "effect") for o in options.rows)),
             Heading("What must be decided"),
+            *_advise(result),
             options,
             Blanks(["Decided by", "Role", "Date", "Review by"]),
         ]
@@ -66,7 +68,8 @@ def _tall(left: str | Cell, one: str, right: str | Cell, other: str, least: int 
 
 
 def _room(result: AuditResult) -> float:
-    return ROOM - SECOND_LINE * (-(-len(result.title) // LONG_TITLE) - 1)
+    advice = ADVICE if _advise(result) else 0.0
+    return ROOM - advice - SECOND_LINE * (-(-len(result.title) // LONG_TITLE) - 1)
 
 
 def _fitting(risks: Sequence[Risk], room: float) -> int:
@@ -136,17 +139,16 @@ def _options(result: AuditResult) -> Table:
         rows=[*lettered, [last, "", "unchanged", BOX]],
         align="lllc",
         widths=[4.0, 3.4, 1.7, 0.8],
-        caption=_advise(result),
+        caption="Options, each with its own audit and its cost.",
         numbered=False,
     )
 
 
-def _advise(result: AuditResult) -> str:
-    if any(r.recommended for r in result.alternatives):
-        return result.recommendation
-    if result.alternatives:
-        return "None is recommended; each row says why."
-    return result.recommendation or "Options. None was measured."
+def _advise(result: AuditResult) -> list[Block]:
+    """Which option is recommended; nothing where none was asked for."""
+    if len(result.alternatives) > 1 and not any(r.recommended for r in result.alternatives):
+        return [Paragraph("None of these options is recommended; each row says why.")]
+    return [Paragraph(result.recommendation)] if result.recommendation else []
 
 
 def _named(row: Alternative) -> str:
@@ -159,7 +161,7 @@ def _effect(row: Alternative) -> str | Cell:
     if not row.finished or row.word is None:
         return "not run to the end"
     parts = [f"{row.answered} of {fmt.plural(row.asked, 'question')} answered"]
-    if row.at_most is not None:
+    if row.at_most is not None and row.people:
         parts.append(f"at most {row.at_most:,} of {row.people:,} people")
     if row.bound and row.bound.holds:
         parts.append(f"epsilon {label_bound(row.bound)}, per {row.bound.unit}")

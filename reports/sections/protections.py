@@ -148,7 +148,7 @@ def _overview(row: Alternative) -> list[str]:
         accuracy = fmt.estimate(row.accuracy, row.accuracy_interval, "fraction")
     change = _change(row.accuracy_change, row.accuracy_change_interval, "fraction")
     word = row.word.words.partition(":")[0] if row.word else "none"
-    people = "" if row.at_most is None else f"{row.at_most:,} of {row.people:,}"
+    people = "" if row.at_most is None or not row.people else f"{row.at_most:,} of {row.people:,}"
     epsilon = "none: no accountant ran"
     if row.bound:
         epsilon = f"{label_bound(row.bound)}, per {row.bound.unit}" if row.bound.holds else label_bound(row.bound)

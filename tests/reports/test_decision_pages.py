@@ -26,8 +26,7 @@ from tests.reports.sample_bounds import make_bound
 def options(audited: AuditResult) -> list[list[str]]:
     blocks = Decision().build(audited)
     at = blocks.index(Heading("What must be decided"))
-    table = blocks[at + 1]
-    assert isinstance(table, Table)
+    table = next(b for b in blocks[at:] if isinstance(b, Table))
     return [[words(c) for c in row] for row in table.rows]
 
 
@@ -59,6 +58,12 @@ def test_options_have_what_was_measured_of_the_variants_and_accepting_the_risk_i
         Alternative(name="stopped", protections=[], finished=False),
     ]
     first, second, last = options(audited)
+    said = [b.text for b in Decision().build(audited) if isinstance(b, Paragraph)]
+    assert "None of these options is recommended; each row says why." in said
+    audited.alternatives[1].recommended, audited.recommendation = True, "noise is recommended. It is."
+    said = [b.text for b in Decision().build(audited) if isinstance(b, Paragraph)]
+    assert "noise is recommended. It is." in said
+    audited.alternatives[1].recommended = False
     assert first[0] == "A. noise: Gaussian noise" and first[2].replace("\u00a0", " ") == "93 % \u2192 90 %"
     said = first[1].replace("\u00a0", " ")
     assert said.startswith("Cannot tell") and "7 of 9 questions answered" in said
@@ -206,7 +211,7 @@ def crowded(audited: AuditResult, risks: int, options: int, title: str) -> Audit
             at_most=719,
             people=719,
             why_not="It leaves unanswered what the audited run answers: membership by the server, inversion by "
-            "the server, attribute by the client and 2 others.",
+            "the server and 3 others.",
         )
     ] * (options + 1)
     audited.title = title

@@ -114,6 +114,26 @@ def test_any_number_of_workers_gives_the_same_options(optioned: tuple[RunDir, Co
             assert (variant / name).read_bytes() == (other.path / "variants" / variant.name / name).read_bytes()
 
 
+def test_a_run_that_was_stopped_among_its_options_goes_on_to_the_same_end(
+    optioned: tuple[RunDir, Config], tmp_path: Path
+) -> None:
+    class Stopped(BaseException):
+        pass
+
+    def stop(phase: str, at: int, total: int) -> None:
+        if phase == "secure-aggregation: attack":
+            raise Stopped
+
+    whole, config = optioned
+    made = RunDir.create(tmp_path / "run")
+    with pytest.raises(Stopped):
+        execute_all(made, config, PHASES, stop)
+    assert not made.audit.exists() and (made.path / "variants").is_dir()
+    execute_all(made, config, PHASES, silent)
+    assert result_of(made).alternatives == result_of(whole).alternatives
+    assert result_of(made).recommendation == result_of(whole).recommendation
+
+
 def test_the_last_round_keeps_which_answers_were_right(optioned: tuple[RunDir, Config]) -> None:
     made, _ = optioned
     *before, last = made.history()

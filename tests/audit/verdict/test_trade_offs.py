@@ -128,6 +128,19 @@ def test_what_nothing_bounds_shows_no_gain() -> None:
     assert not chosen(rows) and "nothing bounds" in rows["found"].why_not
 
 
+@pytest.mark.parametrize("aim", [Aim.RECONSTRUCTION, Aim.REGURGITATION, Aim.LINKAGE])
+def test_a_sum_of_which_a_harm_is_not_asked_does_not_make_the_harm_go_away(aim: Aim) -> None:
+    # secure sums of updates: reconstruction was asked of an update, and inversion is asked of a sum
+    before = [ask("demonstrated", aim=aim)]
+    for state in ("inconclusive", "not_asked", "no_attack"):
+        assert compare_questions(before, [ask(state, kind="aggregate")]).unanswered
+    answered = compare_questions(before, [ask("bounded", 4, kind="aggregate")])
+    assert bool(answered.unanswered) is (
+        aim is not Aim.RECONSTRUCTION
+    )  # which inversion of a sum is the same harm as
+    assert compare_questions(before, []).unanswered == []
+
+
 def test_another_observers_answer_does_not_count() -> None:
     moved = [ask("bounded", 5), ask("bounded", 1, aim=Aim.MEMBERSHIP, observer="client")]
     worse = [ask("not_asked", aim=Aim.MEMBERSHIP), *moved]
