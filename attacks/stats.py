@@ -8,6 +8,7 @@ is None. Every function is calibrated on data without an effect in tests/attacks
 
 import math
 from dataclasses import dataclass
+from enum import Enum
 from typing import Any
 
 import numpy as np
@@ -17,8 +18,18 @@ from scipy import special
 
 Interval = tuple[float, float]
 Floats = NDArray[np.float64]
-
 ALPHA = 0.05
+
+
+class Grouping(Enum):
+    """What stands for the groups of trials of which none depends on another."""
+
+    INDEPENDENT = "independent"
+
+
+INDEPENDENT = Grouping.INDEPENDENT  # whoever writes it says why beside it
+Groups = ArrayLike | Grouping  # of each trial, whom it depends on: nearly always its client
+
 FEW_GROUPS = 3  # below, nothing can be said of other groups like these
 UNLIKE = 0.1  # of a group, that may be unlike all those seen
 MANY_GROUPS = 40  # up to here, intervals are Student's t over groups left out in turn
@@ -36,6 +47,9 @@ class Roc:
 
     fpr: Floats
     tpr: Floats
+
+
+# Formulas of independent trials and repetitions. No attack takes its intervals from them: they ask for no groups.
 
 
 def wilson(hits: float, trials: int, alpha: float = ALPHA) -> Interval:
@@ -107,6 +121,9 @@ def t_interval(values: ArrayLike, alpha: float = ALPHA) -> Interval:
     return float(x.mean()) - half, float(x.mean()) + half
 
 
+# What attacks take, and what all use
+
+
 def normal_reach(alpha: float = ALPHA) -> float:
     """How many standard deviations a two-sided normal interval reaches to either side."""
     return float(scipy.stats.norm.isf(alpha / 2))
@@ -131,14 +148,14 @@ def mean_interval(
     values: ArrayLike,
     rng: np.random.Generator,
     *,
+    groups: Groups,
     alpha: float = ALPHA,
-    groups: ArrayLike | None = None,
     bounds: Interval | None = None,
     resamples: int = 4999,
 ) -> Interval | None:
     """Interval of a mean; give paired differences for a paired comparison.
 
-    Values of one group depend on each other, so groups are left out or resampled whole; without `groups` every
+    Values of one group depend on each other, so groups are left out or resampled whole; every INDEPENDENT
     value is one. Up to 40 of them: Student's t from the jackknife (Tukey 1958), since a bootstrap of five misses
     the mean of normal values in 14 % of samples for 5 %. More: BCa (Efron 1987), or percentile where a thousand
     values make them the same. Values that are all equal, or of less than 3 groups, tell nothing of their spread:
@@ -179,11 +196,7 @@ def mean_interval(
 
 
 def auc(
-    members: ArrayLike,
-    others: ArrayLike,
-    *,
-    alpha: float = ALPHA,
-    groups: tuple[ArrayLike, ArrayLike] | None = None,
+    members: ArrayLike, others: ArrayLike, *, groups: tuple[ArrayLike, ArrayLike] | Grouping, alpha: float = ALPHA
 ) -> Estimate:
     """Area under the ROC curve, ties count half.
 
@@ -202,13 +215,13 @@ def auc(
     v10 = (np.searchsorted(order_y, x) + np.searchsorted(order_y, x, "right")) / (2 * n)
     v01 = 1 - (np.searchsorted(order_x, y) + np.searchsorted(order_x, y, "right")) / (2 * m)
     area = float(v10.mean())
-    each = (np.arange(m), np.arange(m, m + n)) if groups is None else groups
+    each = (np.arange(m), np.arange(m, m + n)) if isinstance(groups, Grouping) else groups
     names, index = np.unique(np.concatenate([np.asarray(g) for g in each]), return_inverse=True)
     a = np.bincount(index[:m], v10 - area, len(names))
     b = np.bincount(index[m:], v01 - area, len(names))
     kx, ky = len(np.unique(index[:m])), len(np.unique(index[m:]))
     least = min(kx, ky)
-    if groups is not None and kx == ky == len(names) <= MANY_GROUPS:
+    if not isinstance(groups, Grouping) and kx == ky == len(names) <= MANY_GROUPS:
         return Estimate(value=area, interval=_grouped_area(x, y, index, area, alpha))
     if area in (0.0, 1.0) or least < 2:
         return Estimate(value=area, interval=clopper_pearson(area * least, least, alpha))
@@ -240,7 +253,8 @@ def _grouped_area(x: Floats, y: Floats, index: NDArray[np.int64], area: float, a
         near = max(1 - far, surely)
         return (near, 1.0) if area else (0.0, 1 - near)
     least = 0.5 / (len(x) * len(y))  # without a group the others may be apart
-    areas = np.array([auc(x[gx != g], y[gy != g]).value for g in names])
+    # without one group each; their intervals are not used
+    areas = np.array([auc(x[gx != g], y[gy != g], groups=INDEPENDENT).value for g in names])
     reach, middle = _left_out(special.logit(areas.clip(least, 1 - least)), alpha), special.logit(area)
     low, high = float(special.expit(middle - reach)), float(special.expit(middle + reach))
     if len(names) == FEW_GROUPS:  # Student's t of so few is wide enough
@@ -278,20 +292,20 @@ def tpr_at_fpr(
     others: ArrayLike,
     fpr: float,
     *,
+    groups: tuple[ArrayLike, ArrayLike] | Grouping,
     alpha: float = ALPHA,
-    groups: tuple[ArrayLike, ArrayLike] | None = None,
 ) -> Estimate | None:
     """True-positive rate at a false-positive rate; None where fewer than 1/fpr negatives exist.
 
     Half of alpha goes to the threshold (the order statistics of the negatives between which the
     wanted quantile lies), half to the hits at it (Clopper-Pearson). No distribution is assumed;
-    samples in groups count as fewer, as in `proportion`. `negatives_needed` says from how many negatives on the
+    samples in groups count as fewer, as in `bound_share`. `negatives_needed` says from how many negatives on the
     lower end can be above `fpr`.
     """
     x, y = np.asarray(members, np.float64), np.sort(np.asarray(others, np.float64))[::-1]
     if len(x) == 0 or fpr * len(y) < 1:
         return None
-    gx, gy = groups if groups is not None else (None, None)
+    gx, gy = (groups, groups) if isinstance(groups, Grouping) else groups
     cut = y[int(fpr * len(y))] if int(fpr * len(y)) < len(y) else -np.inf
     size = max(1, int(_independent(np.asarray(others) > cut, gy, alpha)))
     # ranks, from the top, that bracket the wanted quantile with confidence 1 - alpha / 2
@@ -299,8 +313,8 @@ def tpr_at_fpr(
     few, many = (float(reach(a)) * len(y) / size for a in (alpha / 4, 1 - alpha / 4))
     strict = y[int(few) - 1] if few >= 1 else np.inf
     loose = y[min(len(y) - 1, int(np.ceil(many)))]
-    low, _ = proportion(x > strict, gx, alpha / 2)
-    _, high = proportion(x > loose, gx, alpha / 2)
+    low, _ = bound_share(x > strict, gx, alpha / 2)
+    _, high = bound_share(x > loose, gx, alpha / 2)
     value = float((x > cut).mean())
     return Estimate(value=value, interval=(min(low, value), max(high, value)))
 
@@ -318,12 +332,12 @@ def negatives_needed(fpr: float, alpha: float = ALPHA, groups: int | None = None
     return math.ceil(alone * _widened(groups, alpha))
 
 
-def proportion(hits: ArrayLike, groups: ArrayLike | None = None, alpha: float = ALPHA) -> Interval:
+def bound_share(hits: ArrayLike, groups: Groups, alpha: float = ALPHA) -> Interval:
     """Interval of the share of true `hits`; (0, 1) without trials, or with trials in less than 3 groups.
 
     Clopper-Pearson. Trials in groups that depend on each other count as fewer: divided by their design effect
     (Kish 1965), which few groups tell badly, and so by the square of Student's t over the normal quantile too
-    (Korn, Graubard, Survey Methodology 1998).
+    (Korn, Graubard, Survey Methodology 1998). Groups of one trial each are independent trials.
     """
     x = np.asarray(hits, dtype=np.float64)
     trials = _independent(x, groups, alpha) if len(x) else 0.0
@@ -331,42 +345,30 @@ def proportion(hits: ArrayLike, groups: ArrayLike | None = None, alpha: float = 
 
 
 def residual_risk(
-    main: float, main_trials: int, control: float, control_trials: int, alpha: float = ALPHA
+    hits: ArrayLike, control: ArrayLike, *, groups: tuple[Groups, Groups], alpha: float = ALPHA
 ) -> Estimate | None:
     """R = (main - control) / (1 - control): success beyond what the control explains.
 
-    Anonymeter's residual (Giomi et al., PoPETs 2023, eq. 5). `main` and `control` are hits. Their
-    Wilson bounds are propagated each on its own side (Newcombe 1998), because near 0 % and 100 %
-    they are lopsided. None where the control always succeeds or has no trials.
+    Anonymeter's residual (Giomi et al., PoPETs 2023, eq. 5), of the hits of the attack and of the control and the
+    groups of both. The ends of their intervals are propagated each on its own side (Newcombe 1998), because near
+    0 % and 100 % they are lopsided. None where the control always succeeds or has no trials.
     """
-    if main_trials == 0 or control_trials == 0 or control >= control_trials:
+    x, y = np.asarray(hits, np.float64), np.asarray(control, np.float64)
+    if not len(x) or not len(y) or y.mean() >= 1:
         return None
-    p, q = main / main_trials, control / control_trials
-    p_low, p_high = wilson(main, main_trials, alpha)
-    q_low, q_high = wilson(control, control_trials, alpha)
+    gx, gy = groups
+    p, q = float(x.mean()), float(y.mean())
+    (p_low, p_high), (q_low, q_high) = bound_share(x, gx, alpha), bound_share(y, gy, alpha)
     by_p, by_q = 1 / (1 - q), (1 - p) / (1 - q) ** 2  # partial derivatives of R, without sign
     value = (p - q) / (1 - q)
-    low = value - np.hypot(by_p * (p - p_low), by_q * (q_high - q))
-    high = value + np.hypot(by_p * (p_high - p), by_q * (q - q_low))
-    return Estimate(value=float(value), interval=(float(low), min(1.0, float(high))))
+    low = value - math.hypot(by_p * (p - p_low), by_q * (q_high - q))
+    high = value + math.hypot(by_p * (p_high - p), by_q * (q - q_low))
+    return Estimate(value=value, interval=(low, min(1.0, high)))
 
 
-def detectable(value: float, interval: Interval, blind: float, alpha: float = ALPHA, power: float = 0.8) -> float:
-    """Smallest residual risk that trials with this interval would show with that power; infinity for none.
-
-    `interval` is that of `value` at 1 - alpha, `blind` what guessing gives. An effect that such an interval
-    excludes from the baseline in a share `power` of repetitions is 1 + z(power) / z(1 - alpha / 2) times its
-    wider half (normal approximation): 1.43 at 95 % and 80 %.
-    """
-    if blind >= 1:
-        return math.inf
-    half = max(value - interval[0], interval[1] - value)
-    return half * (1 + float(scipy.stats.norm.ppf(power)) / normal_reach(alpha)) / (1 - blind)
-
-
-def _by_group(x: Floats, groups: ArrayLike | None) -> tuple[Floats, Floats]:
+def _by_group(x: Floats, groups: Groups) -> tuple[Floats, Floats]:
     """Sum and size of each group."""
-    if groups is None:
+    if isinstance(groups, Grouping):
         return x, np.ones_like(x)
     _, index = np.unique(np.asarray(groups), return_inverse=True)
     return np.bincount(index, x).astype(np.float64), np.bincount(index).astype(np.float64)
@@ -387,12 +389,14 @@ def _widened(groups: int | None, alpha: float) -> float:
     )
 
 
-def _independent(hits: ArrayLike, groups: ArrayLike | None, alpha: float) -> float:
+def _independent(hits: ArrayLike, groups: Groups, alpha: float) -> float:
     """How many independent trials these are worth; 0 where less than 3 groups say nothing of others."""
     x = np.asarray(hits, dtype=np.float64)
-    if groups is None:
+    if isinstance(groups, Grouping):
         return float(len(x))
     sums, counts = _by_group(x, groups)
+    if len(sums) == len(x):  # a trial each: nothing depends on anything
+        return float(len(x))
     rate, k = float(x.mean()), len(sums)
     if k < FEW_GROUPS:
         return 0.0

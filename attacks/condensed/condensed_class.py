@@ -72,7 +72,7 @@ class CondensedClass(Attack):
 
     def measure(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[Evidence]:
         label, hit = claim["label"], claim["guess"] == claim["label"]
-        noise = claim["of_noise"] == label
+        noise, sender = claim["of_noise"] == label, np.asarray(claim["sender"])
         sizes = [len(truth.members(str(a), int(c))) for a, c in zip(claim["artifact"], label, strict=True)]
         keys = [
             (str(o), size_range(str(o), n)) if n else ("", 0) for o, n in zip(claim["origin"], sizes, strict=True)
@@ -82,20 +82,27 @@ class CondensedClass(Attack):
         for key in every:
             rows = np.array([k == key for k in keys])
             n = median_size(np.array(sizes)[rows].tolist())
-            found.append(self._evidence(hit[rows], noise[rows], label[rows], key[0], n, len(every)))
+            found.append(self._evidence(hit[rows], noise[rows], label[rows], sender[rows], key[0], n, len(every)))
         real = truth.reference
         right = claim["judge"][0].classes(real.x[:1000]) == real.y[:1000]
         most = np.bincount(real.y[:1000]).max(initial=0) / max(1, len(right))
         planted = Judge(control="positive", note="real images in the place of condensed ones")
         commonest = [Baseline(name="largest class", value=float(most))]
-        hits, bounds = float(right.mean()), stats.clopper_pearson(int(right.sum()), len(right))
-        found.append(planted.state("class_recognised", hits, len(right), bounds, commonest))
+        found.append(
+            planted.judge_hits(
+                "class_recognised",
+                right,
+                {},
+                groups=stats.INDEPENDENT,  # images of nobody's, each by itself
+                baselines=commonest,
+            )
+        )
         # Its answer to noise is nearly always one class: what counts is how often that class is wanted
         guess = np.bincount(claim["of_noise"]).argmax() if len(label) else 0
         usual = max(float((label == guess).mean()), _largest(label))
         silent = Judge(control="negative", note="noise in the place of condensed images")
         answer = [Baseline(name="the usual answer to noise", value=usual)]
-        found.append(silent.judge_hits("class_recognised", noise, {}, baselines=answer))
+        found.append(silent.judge_hits("class_recognised", noise, {}, groups=sender, baselines=answer))
         return found
 
     def not_applicable(self, view: Sequence[Artifact], knowledge: Knowledge) -> str:
@@ -108,6 +115,7 @@ class CondensedClass(Attack):
         hit: NDArray[np.bool_],
         noise: NDArray[np.bool_],
         label: NDArray[np.int64],
+        sender: NDArray[np.int64],
         origin: str,
         n: float,
         looks: int,
@@ -118,7 +126,9 @@ class CondensedClass(Attack):
             condition={"n": n, "origin": origin},
         )
         largest = [Baseline(name="largest class", value=_largest(label))]
-        return judge.judge_hits("class_recognised", hit, {"the classifier on noise": noise}, baselines=largest)
+        return judge.judge_hits(
+            "class_recognised", hit, {"the classifier on noise": noise}, groups=sender, baselines=largest
+        )
 
 
 def _largest(label: NDArray[np.int64]) -> float:

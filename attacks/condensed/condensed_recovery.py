@@ -124,6 +124,7 @@ class CondensedRecovery(Attack):
             values,
             {nearest: np.array(non_members), CLASS_MEAN: np.array(means)},
             rng,
+            groups=b.clients,
             bounds=(-1, 1),
             note="Pearson's correlation with the nearest member",
         )
@@ -131,6 +132,7 @@ class CondensedRecovery(Attack):
             "copies_flagged",
             values > COPY,
             {nearest: np.array(non_members) > COPY},
+            groups=b.clients,
             note=f"correlation above {COPY}: a copy, as if it had started from a real image",
         )
         return [correlation, flagged]

@@ -185,5 +185,6 @@ def _over_condensed(
     }
     note = "less that of the condensed image itself, in the same trials"
     return [
-        judge.judge_values(f"{name}_over_condensed", gain, {}, rng, note=note) for name, gain in gains.items()
+        judge.judge_values(f"{name}_over_condensed", gain, {}, rng, groups=b.clients, note=note)
+        for name, gain in gains.items()
     ]

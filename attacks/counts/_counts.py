@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedaudit.attacks import stats
-from fedaudit.attacks.evaluation.judging import CONFIDENCE, Judge, judge_share
+from fedaudit.attacks.evaluation.judging import CONFIDENCE, Judge
 from fedaudit.attacks.evidence import Baseline, Evidence
 
 Counts = NDArray[np.int64]
@@ -36,13 +36,13 @@ def overlap(claimed: Counts, true: Counts) -> NDArray[np.float64]:
     return np.asarray(np.minimum(claimed, true).sum(axis=1) / larger)
 
 
-def interchanged(hits: Callable[[Counts], int], claimed: Counts, trials: int) -> Baseline:
+def interchanged(hits: Callable[[Counts], NDArray[Any]], claimed: Counts) -> Baseline:
     """What the claims are worth as claims about other clients, on average over all ways to pass them round.
 
     Claims that say much of everybody hit by chance, and these say as much.
     """
     shifts = range(1, len(claimed))
-    found = [hits(np.roll(claimed, s, axis=0)) / trials for s in shifts]
+    found = [hits(np.roll(claimed, s, axis=0)).mean() for s in shifts]
     return Baseline(name="claims about another client", value=float(np.mean(found)) if found else 0.0)
 
 
@@ -52,28 +52,19 @@ def exact_match(
     blind: Mapping[str, Counts],
     condition: Condition,
     control: Literal["none", "positive", "negative"] = "none",
+    *,
+    groups: stats.Groups,
     note: str = "clients with all classes right",
     looks: int = 1,
 ) -> Evidence:
     """How often all counts of a row are right; controls have the confidence of controls."""
 
-    def hits(guess: Counts) -> int:
-        return int((guess == true).all(axis=1).sum())
+    def hits(guess: Counts) -> NDArray[Any]:
+        return np.asarray((guess == true).all(axis=1))
 
-    n = len(true)
-    others = [
-        Baseline(name=k, value=hits(g) / n, interval=stats.clopper_pearson(hits(g), n)) for k, g in blind.items()
-    ]
-    return judge_share(
-        "count_exact_match",
-        hits(claimed),
-        n,
-        others,
-        control=control,
-        looks=looks,
-        condition=condition,
-        note=note,
-    )
+    judge = Judge(looks=looks, control=control, condition=condition)
+    others = {name: hits(guess) for name, guess in blind.items()}
+    return judge.judge_hits("count_exact_match", hits(claimed), others, groups=groups, note=note)
 
 
 def overlap_evidence(
@@ -83,12 +74,14 @@ def overlap_evidence(
     condition: Condition,
     rng: np.random.Generator,
     looks: int = 1,
+    *,
+    groups: stats.Groups,
 ) -> Evidence:
     """The mean share of examples that are placed in the right class."""
     values: NDArray[Any] = overlap(claimed, true)
     judge = Judge(looks=looks, condition=condition, note="share of a client's examples placed in the right class")
     others = {name: overlap(guess, true) for name, guess in blind.items()}
-    return judge.judge_values("count_overlap", values, others, rng, bounds=(0, 1))
+    return judge.judge_values("count_overlap", values, others, rng, groups=groups, bounds=(0, 1))
 
 
 def revealed(
@@ -98,28 +91,31 @@ def revealed(
 
     The share of all examples in groups (one client's examples of one class) of at most `small` whose size is
     claimed exactly; and of clients that hold a rare class (one that at most a tenth of them hold, or one) and are
-    claimed to hold just the rare classes that they do. A guess is credited with what it gets right.
+    claimed to hold just the rare classes that they do. A guess is credited with what it gets right. The examples
+    of one client, a row, are known together or not at all.
     """
-    groups = (true > 0) & (true <= small)
+    cells = (true > 0) & (true <= small)
     holders = (true > 0).sum(axis=0)
     rare = (holders > 0) & (holders <= max(1, len(true) // 10))
 
-    def in_groups(guess: Counts) -> int:
-        return int(true[groups & (guess == true)].sum())
+    def in_cells(guess: Counts) -> NDArray[Any]:
+        return np.repeat(cells & (guess == true), true.ravel())
 
-    def known(guess: Counts) -> int:
+    def known(guess: Counts) -> NDArray[Any]:
         same = ((guess > 0) == (true > 0))[:, rare].all(axis=1)
-        return int((same & (true > 0)[:, rare].any(axis=1)).sum())
+        return np.asarray(same & (true > 0)[:, rare].any(axis=1))
 
-    def share(measure: str, hits: Callable[[Counts], int], n: int, note: str) -> Evidence:
-        ends = {name: (hits(g) / n, stats.clopper_pearson(hits(g), n)) for name, g in blind.items()}
-        others = [Baseline(name=k, value=v, interval=i) for k, (v, i) in ends.items()]
-        others.append(interchanged(hits, claimed, n))
-        return judge_share(measure, hits(claimed), n, others, condition=condition, note=note)
+    def share(measure: str, hits: Callable[[Counts], NDArray[Any]], note: str, clients: NDArray[Any]) -> Evidence:
+        others = {name: hits(guess) for name, guess in blind.items()}
+        passed = [interchanged(hits, claimed)]
+        judge = Judge(condition=condition, note=note)
+        return judge.judge_hits(measure, hits(claimed), others, groups=clients, baselines=passed)
 
-    found = [share("examples_in_small_cells", in_groups, int(true.sum()), f"groups of at most {small}")]
+    rows = np.arange(len(true))
+    owners = np.repeat(rows, true.sum(axis=1))
+    found = [share("examples_in_small_cells", in_cells, f"groups of at most {small}", owners)]
     if rare.any():
-        found.append(share("rare_class_holders", known, len(true), f"{int(rare.sum())} rare classes"))
+        found.append(share("rare_class_holders", known, f"{int(rare.sum())} rare classes", rows))
     return found
 
 
@@ -135,7 +131,8 @@ def count_error(
     """The mean distance of claimed counts, fractional or not, from the true ones."""
     error = np.abs(claimed - true).mean(axis=1)  # a client's mean over classes
     others = [Baseline(name=name, value=float(np.abs(guess - true).mean())) for name, guess in blind.items()]
-    judge, interval = Judge(condition=condition, note=note), stats.mean_interval(error, rng)
+    judge = Judge(condition=condition, note=note)
+    interval = judge.bound_mean(error, rng, groups=stats.INDEPENDENT)  # a client each
     return judge.state(measure, float(error.mean()), len(true), interval, others)
 
 
@@ -151,7 +148,7 @@ def possible_values(
         "count_possible_values",
         float(possible.mean()),
         len(true),
-        stats.mean_interval(possible.mean(axis=1), rng),
+        stats.mean_interval(possible.mean(axis=1), rng, groups=stats.INDEPENDENT),  # a client each
         [Baseline(name="any count up to the client's total", value=float(true.sum(axis=1).mean() + 1))],
         note=f"in the {CONFIDENCE:.0%} interval of a count, noise having a deviation of "
         f"{deviation.mean():.3g}; the interval holds {inside.mean():.0%} of the true counts",

@@ -42,6 +42,7 @@ from fedaudit.attacks.evaluation.artifacts import index, message_of
 from fedaudit.attacks.evaluation.assertions import OF_COUNTS, by_client, counted
 from fedaudit.attacks.evaluation.judging import judge_share
 from fedaudit.attacks.evidence import Assertion, Evidence
+from fedaudit.attacks.stats import INDEPENDENT
 from fedaudit.fl.artifact import Artifact, Channel, Party, Role
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.runtime.errors import UserError
@@ -155,8 +156,8 @@ class CountRecovery(Attack):
         blind = blind_counts(true, prior)
         here: Condition = {"kind": kind}
         result = [
-            exact_match(claimed, true, blind, here),
-            overlap_evidence(claimed, true, blind, here, rng),
+            exact_match(claimed, true, blind, here, groups=clients),
+            overlap_evidence(claimed, true, blind, here, rng, groups=clients),
             *revealed(claimed, true, blind, self.config.small, here),
             count_error(
                 "count_abs_error",
@@ -189,8 +190,7 @@ class CountRecovery(Attack):
     ) -> list[Evidence]:
         """How many classes of a few examples are named as such; nothing where no client has one."""
         few = (true > 0) & (true <= self.config.small)
-        n = int(few.sum())
-        if not n:
+        if not few.any():
             return []
 
         def named(guess: Counts) -> NDArray[np.bool_]:
@@ -202,9 +202,9 @@ class CountRecovery(Attack):
         return [
             judge_share(
                 "small_cells_found",
-                int(hits.sum()),
-                n,
-                [interchanged(lambda guess: int(named(guess).sum()), claimed, n)],
+                hits,
+                [interchanged(lambda guess: named(guess)[few], claimed)],
+                groups=np.repeat(clients, few.sum(axis=1)),
                 condition=here,
                 note=f"classes with {self.config.small} examples or fewer: " + ", ".join(listed[:LISTED]) + more,
             )
@@ -278,7 +278,17 @@ def _controls(claimed: Counts, true: Counts, blind: Mapping[str, Counts], kind: 
     """Planted: the true counts in clear, read back. Negative: claims against another client's counts."""
     classes, here = true.shape[1], {"kind": kind}
     planted = np.stack([decode(_in_clear(row, kind), classes) for row in true]).astype(np.int64)
-    found = [exact_match(planted, true, blind, here, "positive", "true counts sent in clear")]
+    found = [
+        exact_match(
+            planted,
+            true,
+            blind,
+            here,
+            "positive",
+            groups=INDEPENDENT,  # a client each
+            note="true counts sent in clear",
+        )
+    ]
     different = (true[:, None] != true).any(axis=2)  # [k, k]
     have = np.flatnonzero(different.any(axis=1))
     if len(have):
@@ -286,7 +296,13 @@ def _controls(claimed: Counts, true: Counts, blind: Mapping[str, Counts], kind: 
         nothing = {"counts of nobody": np.full_like(other, -1)}
         found.append(
             exact_match(
-                claimed[have], other, nothing, here, "negative", "claims against the counts of another client"
+                claimed[have],
+                other,
+                nothing,
+                here,
+                "negative",
+                groups=INDEPENDENT,  # a client each
+                note="claims against the counts of another client",
             )
         )
     return found

@@ -1,7 +1,9 @@
 """From the results of trials to Evidence: a value, its interval, and baselines that took part in the same trials.
 
 Proportions have Clopper-Pearson intervals, since Wilson's is too narrow at a chance of 1 %; ties count in part.
-Every interval is corrected for the number of comparisons made at once.
+Every interval is corrected for the number of comparisons made at once, and allows for who depends on whom:
+`groups` names of each trial the client that it is about. Of less than three clients an interval is about these
+alone: then the trials are independent, and a note says so.
 """
 
 from collections.abc import Mapping, Sequence
@@ -20,6 +22,9 @@ Values = NDArray[Any]  # numbers, or whether a trial is a hit
 Control = Literal["none", "positive", "negative"]
 Condition = Mapping[str, int | float | str]
 
+AllGroups = stats.Groups | Mapping[str, stats.Groups]
+
+THESE = "of other clients than these it says nothing"
 CONFIDENCE = 0.95
 CONTROL_CONFIDENCE = 0.99  # an audit has many negative controls, and one that fires spoils a result
 LEANING = "any_member_first"
@@ -78,17 +83,24 @@ class Judge:
         hits: Values,
         blind: Mapping[str, Values],
         *,
+        groups: AllGroups,
         chance: float | None = None,
         baselines: Sequence[Baseline] = (),
         note: str = "",
     ) -> Evidence:
-        """The share of hits, [trials] each, beside chance, other baselines and every blind adversary's hits."""
+        """The share of hits, [trials] each, beside chance, other baselines and every blind adversary's hits.
+
+        `groups` are those of the trials; by name, "" the attack's own, where a blind adversary was in others.
+        """
+        own = _pick(groups, "")
         known = [] if chance is None else [Baseline(name="chance", value=chance)]
         known += baselines
         known += [
-            Baseline(name=name, value=float(h.mean()), interval=self._bound(h)) for name, h in blind.items()
+            Baseline(name=name, value=float(h.mean()), interval=self.bound_share(h, _pick(groups, name)))
+            for name, h in blind.items()
         ]
-        return self.state(measure, float(hits.mean()), len(hits), self._bound(hits), known, note)
+        note = "; ".join(filter(None, (note, THESE * (group_trials(own) is not own))))
+        return self.state(measure, float(hits.mean()), len(hits), self.bound_share(hits, own), known, note)
 
     def judge_values(
         self,
@@ -97,23 +109,28 @@ class Judge:
         blind: Mapping[str, Values],
         rng: np.random.Generator,
         *,
+        groups: AllGroups,
         bounds: stats.Interval | None = None,
         is_blind_bounded: bool = False,
         note: str = "",
     ) -> Evidence:
         """The mean of values, [trials] each; `is_blind_bounded`: baselines have intervals too."""
 
-        def bound(x: Values) -> stats.Interval | None:
-            return stats.mean_interval(x, rng, alpha=self.alpha, bounds=bounds)
+        def bound(x: Values, name: str = "") -> stats.Interval | None:
+            return self.bound_mean(x, rng, groups=_pick(groups, name), bounds=bounds)
 
+        own = _pick(groups, "")
+        note = "; ".join(filter(None, (note, THESE * (group_trials(own) is not own))))
         interval = bound(values)
         baselines = [
-            Baseline(name=name, value=float(v.mean()), interval=bound(v) if is_blind_bounded else None)
+            Baseline(name=name, value=float(v.mean()), interval=bound(v, name) if is_blind_bounded else None)
             for name, v in blind.items()
         ]
         return self.state(measure, float(values.mean()), len(values), interval, baselines, note)
 
-    def judge_firsts(self, firsts: Sequence[First], blind: Sequence[First], blind_name: str) -> list[Evidence]:
+    def judge_firsts(
+        self, firsts: Sequence[First], blind: Sequence[First], blind_name: str, *, groups: AllGroups
+    ) -> list[Evidence]:
         """The share of messages for which any member scores highest; nothing without messages."""
         if not firsts:
             return []
@@ -123,49 +140,73 @@ class Judge:
                 MEMBER_FIRST,
                 np.array([f.hit for f in firsts]),
                 wrong,
+                groups=groups,
                 chance=float(np.mean([f.chance for f in firsts])),
                 note="messages for which one of the members is ahead of as many non-members",
             )
         ]
 
-    def judge_leaning(self, leaning: Values, rng: np.random.Generator) -> Evidence:
+    def judge_leaning(self, leaning: Values, rng: np.random.Generator, *, groups: stats.Groups) -> Evidence:
         """How much more often a member is first than for the members' own mean, message by message, [trials]."""
         none = [Baseline(name=OWN_MEAN, value=0.0)]
-        interval = stats.mean_interval(leaning, rng, alpha=self.alpha, bounds=(-1, 1))
+        interval = self.bound_mean(leaning, rng, groups=groups, bounds=(-1, 1))
         note = "messages for which a member is ahead of as many non-members, less those for which the mean's is"
         return self.state(LEANING, float(leaning.mean()), len(leaning), interval, none, note)
 
-    def _bound(self, hits: Values) -> stats.Interval:
-        return stats.clopper_pearson(float(hits.sum()), len(hits), self.alpha)
+    def bound_share(self, hits: Values, groups: stats.Groups) -> stats.Interval:
+        return stats.bound_share(hits, group_trials(groups), self.alpha)
+
+    def bound_mean(
+        self,
+        values: Values,
+        rng: np.random.Generator,
+        *,
+        groups: stats.Groups,
+        bounds: stats.Interval | None = None,
+    ) -> stats.Interval | None:
+        return stats.mean_interval(values, rng, groups=group_trials(groups), alpha=self.alpha, bounds=bounds)
+
+
+def group_trials(groups: stats.Groups) -> stats.Groups:
+    """The groups; INDEPENDENT where they are less than three, of which an interval is about these alone."""
+    if isinstance(groups, stats.Grouping) or len(np.unique(np.asarray(groups))) >= stats.FEW_GROUPS:
+        return groups
+    return stats.INDEPENDENT
+
+
+def _pick(groups: AllGroups, name: str) -> stats.Groups:
+    """Of the attack's own trials, or of those of a blind adversary."""
+    return groups.get(name, groups[""]) if isinstance(groups, Mapping) else groups
 
 
 def judge_share(
     measure: str,
-    hits: float,
-    trials: int,
+    hits: Values,
     blind: Sequence[Baseline],
     *,
+    groups: stats.Groups,
     control: Control = "none",
     looks: int = 1,
     condition: Condition | None = None,
     note: str = "",
 ) -> Evidence:
-    """Of so many independent answers so many are right, beside blind adversaries."""
+    """How many answers [trials] are right, beside baselines."""
     judge = Judge(looks=looks, control=control, condition=condition or {}, note=note)
-    return judge.state(measure, hits / trials, trials, stats.clopper_pearson(hits, trials, judge.alpha), blind)
+    return judge.judge_hits(measure, hits, {}, groups=groups, baselines=blind)
 
 
 def judge_present(
     results: Sequence[Present],
     note: str,
     *,
+    groups: stats.Groups,
     control: Control = "none",
     looks: int = 1,
     condition: Condition | None = None,
 ) -> Evidence:
     """The share of messages in which a member stands, beside that in which an image of nobody's does."""
     blind = Baseline(name="an image of nobody's", value=float(np.mean([r.stranger for r in results])))
-    hits = sum(r.member for r in results)
+    hits = np.array([r.member for r in results], np.float64)
     return judge_share(
-        PRESENT, hits, len(results), [blind], control=control, looks=looks, condition=condition, note=note
+        PRESENT, hits, [blind], groups=groups, control=control, looks=looks, condition=condition, note=note
     )

@@ -144,6 +144,8 @@ class QueryBucket(Bucket[Query]):
     against: str = "non-members"  # what they are compared with, in words
     firsts: Sequence[First] = field(default_factory=list)  # of each query, whether any member scores highest
     blind_firsts: Sequence[First] = field(default_factory=list)
+    first_clients: Sequence[int] = ()  # of whom each of `firsts` is
+    blind_clients: Sequence[int] = ()
 
 
 def name_non_members(queries: Sequence[Query]) -> str:
@@ -171,7 +173,8 @@ def judge_buckets(
             control=b.control,
             others=b.against,
         )
-        found += b.judge(looks).judge_firsts(b.firsts, b.blind_firsts, blind)
+        groups = {"": b.first_clients, blind: b.blind_clients}
+        found += b.judge(looks).judge_firsts(b.firsts, b.blind_firsts, blind, groups=groups)
     if silent:
         note = "images that were never trained on in the place of members"
         found += evidence(pooled(silent), {}, control="negative", note=note)[:1]

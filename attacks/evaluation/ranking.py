@@ -99,13 +99,17 @@ def compare_by_class(
 ) -> First:
     """Of the scores of all members [n] and of non-members [m] of several classes; higher is nearer.
 
-    By chance a member is first as often as there are members among the candidates of the first one's class.
+    By chance a member is first as often as there are members among the candidates of the first one's class. Of
+    candidates that tie each is the first in part, member or not.
     """
     best = max(members.max(), others.max(initial=-np.inf))
-    own, tied = int((members == best).sum()), int((others == best).sum())
-    label = member_classes[members.argmax()] if own else other_classes[others.argmax()]
-    counts = [int((y == label).sum()) for y in (member_classes, other_classes)]
-    return First(own / (own + tied), counts[0] / sum(counts))
+    own, tied = members == best, others == best
+    firsts = np.concatenate([member_classes[own], other_classes[tied]])
+    chances = [
+        (member_classes == label).sum() / ((member_classes == label).sum() + (other_classes == label).sum())
+        for label in firsts
+    ]
+    return First(float(own.sum() / len(firsts)), float(np.mean(chances)))
 
 
 class Present(NamedTuple):

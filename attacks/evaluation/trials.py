@@ -74,6 +74,11 @@ class Bucket(Generic[T]):
         return len(self.trials)
 
     @property
+    def clients(self) -> NDArray[np.int64]:
+        """Of each trial, [k]: the trials of one depend on each other."""
+        return np.array([t.client for t in self.trials], np.int64)
+
+    @property
     def origin(self) -> str:
         return str(self.condition["origin"])
 

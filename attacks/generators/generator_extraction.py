@@ -34,6 +34,7 @@ from fedaudit.attacks.generators._copies import Copies, copies, drawn_again, fin
 from fedaudit.attacks.generators._membership import CARD, Pairs
 from fedaudit.attacks.generators.generator_distance import GeneratorDistance, Made
 from fedaudit.attacks.people import People
+from fedaudit.attacks.stats import INDEPENDENT
 from fedaudit.fl.runtime.ranges import AtLeastOne
 from fedaudit.fl.threats.threat import Aim
 
@@ -156,6 +157,12 @@ class GeneratorExtraction(GeneratorDistance):
             again = sum(int(find_drawn(c)[0].sum()) for c in every)
             note = f"{again} images drawn nearer than any that nobody trained on; generators: {len(every)}"
             drawn, score = [drawn_again(c) for c in every], {"score": "copies"}
-            one = judge_present(drawn, note, control=control, condition=score)
+            one = judge_present(
+                drawn,
+                note,
+                groups=INDEPENDENT,  # each generator is asked for itself
+                control=control,
+                condition=score,
+            )
             said.append(replace(one, measure="image_drawn_again"))
         return said

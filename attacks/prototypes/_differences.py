@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedaudit.attacks import stats
 from fedaudit.attacks.attack import Claim, Truth
 from fedaudit.attacks.evaluation.counting import CountedPeople
 from fedaudit.attacks.evaluation.images import fingerprints
@@ -57,7 +56,8 @@ def judge_differences(claim: Claim, truth: Truth, gallery: int, rng: np.random.G
             control="negative", note="an image that was never trained on in the place of the one that moved"
         )
         hits = np.array([t.silent for t in every])
-        result.append(silent.judge_hits("named", hits, {}, chance=_average_chance(every)))
+        clients = np.array([t.client for t in every])
+        result.append(silent.judge_hits("named", hits, {}, groups=clients, chance=_average_chance(every)))
     return result
 
 
@@ -156,6 +156,7 @@ def _find_partner(claim: Claim, row: int, moved: Sequence[_Moved], rng: np.rando
 def _judge_place(trials: Sequence[_Difference], looks: int, rng: np.random.Generator) -> list[Evidence]:
     origin = trials[0].origin
     hits, errors = np.array([t.named[""] for t in trials]), np.array([t.error[""] for t in trials])
+    clients = np.array([t.client for t in trials])
     blind = sorted({k for t in trials for k in t.error} - {""})
 
     def average(of: str) -> list[Baseline]:
@@ -171,12 +172,14 @@ def _judge_place(trials: Sequence[_Difference], looks: int, rng: np.random.Gener
         note="had the class grown by one image between two rounds" if is_replayed(origin) else "",
     )
     return [
-        judge.judge_hits("named", hits, {}, chance=_average_chance(trials), baselines=average("named")),
+        judge.judge_hits(
+            "named", hits, {}, groups=clients, chance=_average_chance(trials), baselines=average("named")
+        ),
         judge.state(
             "feature_relative_error",
             float(errors.mean()),
             len(errors),
-            stats.mean_interval(errors, rng, alpha=judge.alpha),
+            judge.bound_mean(errors, rng, groups=clients),
             average("error"),
         ),
     ]

@@ -13,13 +13,14 @@ from numpy.typing import NDArray
 from fedaudit.attacks import stats
 from fedaudit.attacks.evaluation import images
 from fedaudit.attacks.evaluation.audit_net import audit_net
-from fedaudit.attacks.evaluation.judging import Judge
+from fedaudit.attacks.evaluation.judging import Judge, group_trials
 from fedaudit.attacks.evaluation.naming import HELD_OUT
 from fedaudit.attacks.evaluation.trials import CLASS_MEAN, count_looks
 from fedaudit.attacks.evidence import Baseline, Evidence
 from fedaudit.attacks.prototypes._trials import WRONG_SAME, PrototypeBucket
 
 Values = NDArray[np.float64]
+Indices = NDArray[np.int64]
 # Of the attack, and of those that claim nothing of their own. A random image of the class names its share of
 # members and as many held-out people, which HELD_OUT says of the attack's own images.
 NAMERS = ("", CLASS_MEAN, WRONG_SAME)
@@ -34,7 +35,8 @@ def judge_images(buckets: Sequence[PrototypeBucket], rng: np.random.Generator) -
     hits = np.array([t.name_non_member(t.claimed) for t in trials])
     silent = Judge(control="negative", note="an image that was never trained on in the place of the members")
     chance = float(np.mean([1 / len(t.held_out) for t in trials]))
-    return [*result, silent.judge_hits("named", hits, {}, chance=chance)]
+    clients = np.array([t.client for t in trials])
+    return [*result, silent.judge_hits("named", hits, {}, groups=clients, chance=chance)]
 
 
 def _judge_bucket(b: PrototypeBucket, looks: int, rng: np.random.Generator) -> list[Evidence]:
@@ -58,18 +60,23 @@ def _judge_bucket(b: PrototypeBucket, looks: int, rng: np.random.Generator) -> l
     consistent = {n: (net.classes(x) == b.labels[w]).astype(float) for n, (w, x) in pairs.items()}
     skill = f"the audit net is right on {net.accuracy:.0%} of non-members"
     control = rank1[WRONG_SAME] if WRONG_SAME in rank1 else b.rank_non_members().rank1
+    groups = {name: b.clients[which] for name, (which, _) in pairs.items()}
 
     galleries = f"galleries of {b.size} images of one class"
 
     def hits(measure: str, values: dict[str, Values], chance: float | None, note: str = galleries) -> Evidence:
         others = {name: v for name, v in values.items() if name}
-        return judge.judge_hits(measure, values[""], others, chance=chance, note=note)
+        return judge.judge_hits(measure, values[""], others, groups=groups, chance=chance, note=note)
 
     def mean(
-        measure: str, values: dict[str, Values], bounds: stats.Interval | None = None, note: str = ""
+        measure: str,
+        values: dict[str, Values],
+        bounds: stats.Interval | None = None,
+        note: str = "",
+        of: stats.Groups = b.clients,
     ) -> Evidence:
         others = {name: v for name, v in values.items() if name}
-        return judge.judge_values(measure, values[""], others, rng, bounds=bounds, note=note)
+        return judge.judge_values(measure, values[""], others, rng, groups=of, bounds=bounds, note=note)
 
     single = all(t.n == 1 for t in b.trials)
     beside = "the class mean" if single else "the class mean and the members' own mean"
@@ -77,7 +84,11 @@ def _judge_bucket(b: PrototypeBucket, looks: int, rng: np.random.Generator) -> l
         hits("named", named, None, f"reconstructions nearer to one member than to all non-members, {beside}"),
         hits("rank1", rank1, 1 / b.size),
         _judge_residual_risk(
-            judge, rank1[""], control, "the wrong prototype" if WRONG_SAME in blind else "a non-member"
+            judge,
+            rank1[""],
+            control,
+            (b.clients, groups.get(WRONG_SAME, b.clients)),
+            "the wrong prototype" if WRONG_SAME in blind else "a non-member",
         ),
         hits("rank5", rank5, min(5 / b.size, 1)),
         judge.state(
@@ -97,18 +108,24 @@ def _judge_bucket(b: PrototypeBucket, looks: int, rng: np.random.Generator) -> l
         mean("class_consistency", consistent, (0, 1), note=skill),
     ]
     if not single:
-        found.append(judge.judge_leaning(np.array([t.lean_to_member(t.claimed) for t in b.trials]), rng))
+        found.append(
+            judge.judge_leaning(np.array([t.lean_to_member(t.claimed) for t in b.trials]), rng, groups=b.clients)
+        )
     if WRONG_SAME in blind:
         which, _ = blind[WRONG_SAME]
         gain = likeness[""][which] - likeness[WRONG_SAME]
         note = "SSIM minus that of the wrong prototype, in the same trials"
-        found.append(mean("ssim_gain", {"": gain}, (-2, 2), note))
+        found.append(mean("ssim_gain", {"": gain}, (-2, 2), note, b.clients[which]))
     return found
 
 
-def _judge_residual_risk(judge: Judge, hits: Values, control: Values, whose: str) -> Evidence:
-    """Rank-1 beyond that of the control."""
-    found = stats.residual_risk(hits.sum(), len(hits), control.sum(), len(control), judge.alpha)
+def _judge_residual_risk(
+    judge: Judge, hits: Values, control: Values, clients: tuple[Indices, Indices], whose: str
+) -> Evidence:
+    """Rank-1 beyond that of the control; `clients` of the trials of both."""
+    found = stats.residual_risk(
+        hits, control, groups=(group_trials(clients[0]), group_trials(clients[1])), alpha=judge.alpha
+    )
     return judge.state(
         "residual_risk",
         found.value if found else 0.0,

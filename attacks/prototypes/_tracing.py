@@ -56,6 +56,7 @@ class _Tracer:
         """Scores of the prototypes of one place; None where nobody else is left to compare members with."""
         true, silent, wrong = list[Sides](), list[Sides](), list[Sides]()
         firsts, blind_firsts = list[First](), list[First]()
+        first_clients, blind_clients = list[int](), list[int]()
         for q in queries:
             rows = q.pool.rows_without(q.image_hashes)
             rows = rows[self._rng.permutation(len(rows))[: max(self._limits[1], q.n)]]
@@ -64,12 +65,14 @@ class _Tracer:
             kept = self._rng.permutation(q.n)[: self._limits[0]]
             every, others = self._ask(q.row, q, rows)
             firsts.append(compare_best(every, others))
+            first_clients.append(q.client)
             true.append(Sides(q.row, every[kept], others[: self._limits[1]]))
             silent.append(Sides(q.row, *halves(others[: self._limits[1]], self._rng)))
             another = self._find_another(q, queries)
             if another is not None:
                 every, others = self._ask(another, q, rows)
                 blind_firsts.append(compare_best(every, others))
+                blind_clients.append(q.client)
                 wrong.append(Sides(q.row, every[kept], others[: self._limits[1]]))
         if not true:
             return None
@@ -85,6 +88,8 @@ class _Tracer:
             blind={OTHER: gather(wrong)} if wrong else {},
             firsts=firsts,
             blind_firsts=blind_firsts,
+            first_clients=first_clients,
+            blind_clients=blind_clients,
         )
 
     def _make_query(self, row: int) -> _PrototypeQuery | None:

@@ -8,7 +8,8 @@ so where all clients of a class but one collude, they hold what that one sent to
 that differ in one member: Denning, Denning, Schwartz. The Tracker. ACM TODS 4(1), 1979.) No look at the
 victim's upload is needed, and so secure aggregation does not help. The number of examples of all clients
 together must be known; without it only the direction from p_global to p_v is. Rounding grows by
-(sum of n_k) / n_v. A class that one client holds alone needs no collusion: p_global is its prototype.
+(sum of n_k) / n_v. A class that one client holds alone needs no collusion: p_global is its prototype, which
+every client reads (0 colluders).
 
 Every client of a class is the victim once, and the others collude; a trial reads nothing of what its victim
 sent but the number of examples, which the threat model grants.
@@ -20,16 +21,15 @@ artifact [k]: the name of the victim's upload.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from fedaudit.attacks import stats
 from fedaudit.attacks.attack import MODALITIES, Attack, Card, Claim, Effort, Knowledge, Truth
 from fedaudit.attacks.evaluation.artifacts import index
-from fedaudit.attacks.evaluation.judging import CONFIDENCE, CONTROL_CONFIDENCE
+from fedaudit.attacks.evaluation.judging import Judge
 from fedaudit.attacks.evidence import Baseline, Evidence
 from fedaudit.attacks.prototypes._weights import sent_with
 from fedaudit.fl.artifact import Artifact
@@ -49,6 +49,16 @@ class _Share:
     artifact: Artifact
     count: float
     feature: NDArray[np.float64]  # [D]
+
+
+class _Trial(NamedTuple):
+    """A victim, and who takes its own share out of the global prototype."""
+
+    shared: NDArray[np.float64]  # the global prototype, [D]
+    label: int
+    coalition: list[_Share]  # empty where nobody else holds the class
+    victim: _Share
+    other: NDArray[np.float64]  # the global prototype of another class, [D]; inf where there is none
 
 
 class PrototypeCollusion(Attack):
@@ -83,14 +93,14 @@ class PrototypeCollusion(Attack):
         trials = self._trials(view)
         chosen = np.sort(rng.permutation(len(trials))[: self.config.max_trials])
         found: dict[str, list[Any]] = {name: [] for name in NAMES}
-        for shared, label, coalition, victim in (trials[i] for i in chosen):
+        for shared, label, coalition, victim, other in (trials[i] for i in chosen):
             own = sum(s.count for s in coalition)
-            mean = sum((s.count * s.feature for s in coalition), np.zeros(len(shared))) / own
+            mean = sum((s.count * s.feature for s in coalition), np.zeros(len(shared))) / max(own, 1)
             row = (
                 recovered(shared, mean, own, victim.count),
                 shared,
                 mean,
-                coalition[0].feature,
+                coalition[0].feature if coalition else other,
                 own,
                 victim.count,
                 len(coalition),
@@ -115,26 +125,29 @@ class PrototypeCollusion(Attack):
             )
         ]
         errors = {n: _error(claim[n], true) for n in ("feature", "shared", "mean")}
+        for name in ("shared", "mean"):  # of a class with one holder the global prototype is the attack
+            errors[name][claim["colluders"] == 0] = np.inf
         sizes = np.unique(claim["colluders"])
         found = []
         for k in sizes:
             rows = claim["colluders"] == k
-            found += self._recorded({n: e[rows] for n, e in errors.items()}, int(k), len(sizes), rng)
+            here = {n: e[rows] for n, e in errors.items()}
+            found += self._recorded(here, claim["victim"][rows], int(k), len(sizes))
         blind = {n: errors[n] for n in ("shared", "mean")}
         found.append(
             self._hits(
                 {"feature": _error(np.stack(planted), true), **blind},
-                CONFIDENCE,
-                control="positive",
+                claim["victim"],
+                Judge(control="positive"),
                 note="a mean of the colluders and the victim alone",
             )
         )
         found.append(
             self._hits(
                 {"feature": _error(claim["feature"], claim["decoy"])},
-                CONTROL_CONFIDENCE,
-                control="negative",
-                note="a colluder's own prototype in the place of the victim's",
+                claim["victim"],
+                Judge(control="negative"),
+                note="a colluder's own prototype, or one of another class, in the place of the victim's",
             )
         )
         return found
@@ -146,13 +159,13 @@ class PrototypeCollusion(Attack):
             return "how many examples stand behind each prototype is not known, so no share can be taken out"
         if not self._trials(view):
             return (
-                f"no class was held by 2 to {self.config.colluders + 1} clients of a round whose global "
+                f"no class was held by at most {self.config.colluders + 1} clients of a round whose global "
                 "prototypes were recorded in the next one"
             )
         return ""
 
-    def _trials(self, view: Sequence[Artifact]) -> list[tuple[NDArray[np.float64], int, list[_Share], _Share]]:
-        """The global prototype, its class, the colluders' shares and the victim's."""
+    def _trials(self, view: Sequence[Artifact]) -> list[_Trial]:
+        """One for every victim: who else holds its class colludes."""
         view = index(view)
         shares: dict[tuple[int, int], list[_Share]] = {}
         for a in view.select(kind=Kind.LOCAL_PROTOTYPES, origin="recorded"):
@@ -168,52 +181,47 @@ class PrototypeCollusion(Attack):
         for a in {a.round: a for a in view.select(kind=Kind.GLOBAL_PROTOTYPES)}.values():
             for c, feature in zip(a.payload["classes"].tolist(), a.payload["features"], strict=True):
                 holders = shares.get((a.round - 1, c), [])  # what a round pools, the next one sends
-                if 2 <= len(holders) <= self.config.colluders + 1:
+                if 1 <= len(holders) <= self.config.colluders + 1:
                     shared = np.asarray(feature, np.float64)
-                    trials += [(shared, c, [h for h in holders if h is not v], v) for v in holders]
+                    others = a.payload["features"][np.asarray(a.payload["classes"]) != c]
+                    other = np.asarray(others[0], np.float64) if len(others) else np.full(len(shared), np.inf)
+                    trials += [
+                        _Trial(shared, int(c), [h for h in holders if h is not v], v, other) for v in holders
+                    ]
         return trials
 
     def _recorded(
-        self, errors: dict[str, Floats], colluders: int, looks: int, rng: np.random.Generator
+        self, errors: dict[str, Floats], victims: NDArray[np.int64], colluders: int, looks: int
     ) -> list[Evidence]:
-        alpha, own = stats.corrected(1 - CONFIDENCE, looks), errors["feature"]
-        condition = {"colluders": colluders}
-        relative = Evidence(
-            measure="prototype_relative_error",
-            value=float(np.median(own)),
-            unit="fraction",
-            trials=len(own),
-            interval=None,
-            looks=looks,
-            condition=condition,
-            higher_is_worse=False,
-            baselines=(
-                Baseline(name=GLOBAL, value=float(np.median(errors["shared"]))),
-                Baseline(name=MEAN, value=float(np.median(errors["mean"]))),
-            ),
-            note="median; distance to the prototype the victim sent, by its length",
+        judge = Judge(looks=looks, condition={"colluders": colluders})
+        beside = {GLOBAL: errors["shared"], MEAN: errors["mean"]}
+        relative = judge.state(
+            "prototype_relative_error",
+            float(np.median(errors["feature"])),
+            len(victims),
+            None,
+            [
+                Baseline(name=name, value=float(np.median(e)))
+                for name, e in beside.items()
+                if np.isfinite(np.median(e))
+            ],
+            "median; distance to the prototype the victim sent, by its length",
         )
-        return [self._hits(errors, 1 - alpha, looks=looks, condition=condition), relative]
+        return [self._hits(errors, victims, judge), relative]
 
-    def _hits(self, errors: dict[str, Floats], confidence: float, **more: Any) -> Evidence:
-        own = errors["feature"] < self.config.exact
-        alpha, blind = 1 - confidence, []
-        for key, name in (("shared", GLOBAL), ("mean", MEAN)):
-            if key in errors:
-                hits = errors[key] < self.config.exact
-                bounds = stats.clopper_pearson(int(hits.sum()), len(hits), alpha)
-                blind.append(Baseline(name=name, value=float(hits.mean()), interval=bounds))
-        none = Baseline(name="no such prototype", value=0.0)
-        more.setdefault("note", f"within {self.config.exact:.0%} of the prototype the victim sent")
-        return Evidence(
-            measure="prototype_recovered",
-            value=float(own.mean()),
-            unit="fraction",
-            trials=len(own),
-            interval=stats.clopper_pearson(int(own.sum()), len(own), alpha),
-            baselines=tuple(blind) or (none,),
-            confidence=CONTROL_CONFIDENCE if more.get("control") == "negative" else CONFIDENCE,
-            **more,
+    def _hits(
+        self, errors: dict[str, Floats], victims: NDArray[np.int64], judge: Judge, note: str = ""
+    ) -> Evidence:
+        """The share of prototypes that are recovered; the trials about one victim depend on each other."""
+        hits = {name: e < self.config.exact for name, e in errors.items()}
+        blind = {name: hits[key] for key, name in (("shared", GLOBAL), ("mean", MEAN)) if key in hits}
+        return judge.judge_hits(
+            "prototype_recovered",
+            hits["feature"],
+            blind,
+            groups=victims,
+            baselines=[] if blind else [Baseline(name="no such prototype", value=0.0)],
+            note=note or f"within {self.config.exact:.0%} of the prototype the victim sent",
         )
 
 

@@ -96,7 +96,7 @@ class PrototypeLinkage(PrototypeMembership):
                     "linkage_rank1",
                     float(non_members.mean()),
                     len(non_members),
-                    stats.proportion(non_members, groups, judge.alpha),
+                    stats.bound_share(non_members, groups, judge.alpha),
                     [Baseline(name=CHANCE, value=float(share.mean()))],
                 )
             )

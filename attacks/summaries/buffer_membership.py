@@ -34,6 +34,7 @@ from fedaudit.attacks.evaluation.judging import judge_present
 from fedaudit.attacks.evaluation.ranking import find_present
 from fedaudit.attacks.evidence import Evidence, Series
 from fedaudit.attacks.prototypes._weights import global_model, moved, sent_with, uploads
+from fedaudit.attacks.stats import INDEPENDENT
 from fedaudit.attacks.updates._head import schedule
 from fedaudit.fl.artifact import Artifact
 from fedaudit.fl.kinds import UPDATES, Kind
@@ -92,13 +93,27 @@ class BufferMembership(Attack):
             stand.append(find_present(_apart(chosen, mean), _apart(others, mean)))
             alone.append(find_present(_apart(chosen, chosen[0]), _apart(others, chosen[0])))
         found = membership.evidence(_scores(real), {}, condition={"n": n}, others="images of no client")
-        found.append(judge_present(stand, "clients of whom a single image's statistics are what was sent"))
+        found.append(
+            judge_present(
+                stand,
+                "clients of whom a single image's statistics are what was sent",
+                groups=INDEPENDENT,  # a client each
+            )
+        )
         note = "statistics of a client with one image"
         planted_at: dict[str, float | str] = {"n": 1.0, "origin": "planted"}
         found += membership.evidence(_scores(planted), {}, condition=planted_at, control="positive", note=note)[
             :1
         ]
-        found.append(judge_present(alone, note, condition=planted_at, control="positive"))
+        found.append(
+            judge_present(
+                alone,
+                note,
+                groups=INDEPENDENT,  # a client each
+                condition=planted_at,
+                control="positive",
+            )
+        )
         found += membership.evidence(_scores(silent), {}, control="negative", note="non-members as members")[:1]
         return found
 

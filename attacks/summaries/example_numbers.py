@@ -20,6 +20,7 @@ from fedaudit.attacks.attack import MODALITIES, Attack, Card, Claim, Effort, Kno
 from fedaudit.attacks.evaluation.assertions import by_client
 from fedaudit.attacks.evaluation.judging import judge_share
 from fedaudit.attacks.evidence import Assertion, Baseline, Evidence
+from fedaudit.attacks.stats import INDEPENDENT
 from fedaudit.fl.artifact import Artifact, Role
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.threats.threat import Aim, Position, ThreatModel
@@ -89,4 +90,11 @@ def _numbers(view: Sequence[Artifact]) -> list[Artifact]:
 
 def _known(said: NDArray[np.int64], true: NDArray[np.int64], control: Any, note: str) -> Evidence:
     median = Baseline(name="the median client", value=float((true == int(np.median(true))).mean()))
-    return judge_share("size_known", int((said == true).sum()), len(true), [median], control=control, note=note)
+    return judge_share(
+        "size_known",
+        said == true,
+        [median],
+        groups=INDEPENDENT,  # a client each
+        control=control,
+        note=note,
+    )

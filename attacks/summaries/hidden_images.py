@@ -1,14 +1,14 @@
 """Hidden images: does an image of the client's stand somewhere among the numbers that it sends?
 
-A client's code may write an image into what is called a bias, a row of the last layer, a mean, or into the
-last bits or the signs of weights; nothing of what the numbers are called says so. So all that a client sends in
-a round is read as one row of numbers, of a model also what the client changed in it: in every round as they are,
+A client's code may write an image into what is called a bias, a row of the last layer, a mean, or into the last
+bits or the signs of weights; nothing of what the numbers are called says so. So all that a client sends in a
+round is read as one row of numbers, of a model also what the client changed in it: in every round as they are,
 in the newest also their last 2 to 8 bits and their signs. Pieces that stand at one place in successive rounds
 are put together. A candidate image is held against every stretch of as many numbers by the normalised
 correlation (Lewis. Fast normalized cross-correlation. Vision Interface 1995; here of rows), whatever its scale,
-offset and sign. No image of nobody's fits all but exactly (EXACT), so that a member that does stands there: the
-record or an affine copy of it is in the message. This is asked of every example of every client, over all rounds
-that were recorded.
+offset and sign; what few bits count also against the image in as few grey levels. No image of nobody's fits all
+but exactly (EXACT), so that a member that does stands there: the record or an affine copy of it is in the
+message. This is asked of every example of every client, over all rounds that were recorded.
 
 An image that is written coarsely fits less well. So it is also asked of each client whether its messages name a
 member (evaluation/naming.py): whether one fits some stretch better than all non-members of the same classes, the
@@ -38,6 +38,7 @@ from fedaudit.attacks.evaluation.trials import average_classes
 from fedaudit.attacks.evidence import Evidence
 from fedaudit.attacks.people import People
 from fedaudit.attacks.prototypes._weights import global_model
+from fedaudit.attacks.stats import INDEPENDENT
 from fedaudit.fl.artifact import Artifact, Channel, Role
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.runtime.ranges import AtLeastOne
@@ -49,6 +50,8 @@ RATIO = 4  # non-members for each member
 CHUNK = 4096  # stretches at a time
 PLANTED = 20  # people of a client whose image is written over its message, at most
 EXACT = 0.999  # correlation from which on a stretch is the image; gradients are like images up to .95 or so
+COARSE = 16  # grey levels up to which an image is less than EXACT like itself
+LEAST_MARKS = 8  # pixels of either kind in an image of two levels, below which numbers are like it by chance
 FLAT = 1e-9  # of the variance of all numbers: a stretch with less holds no image
 READ = (
     *(Kind.LOCAL_MODEL, Kind.UNFROZEN_LAYERS, Kind.MODEL_DELTA, Kind.NORMALIZED_DELTA, Kind.GRADIENT),
@@ -117,12 +120,22 @@ class HiddenImages(Attack):
         if not trials:
             return []
         return [
-            judge_present([t.own.present for t in trials], "clients of whom a member stands there"),
             judge_present(
-                [t.planted.present for t in trials], "one of their images written over some", control="positive"
+                [t.own.present for t in trials],
+                "clients of whom a member stands there",
+                groups=INDEPENDENT,  # a client each
             ),
             judge_present(
-                [t.silent.present for t in trials], "half of the non-members for members", control="negative"
+                [t.planted.present for t in trials],
+                "one of their images written over some",
+                groups=INDEPENDENT,  # a client each
+                control="positive",
+            ),
+            judge_present(
+                [t.silent.present for t in trials],
+                "half of the non-members for members",
+                groups=INDEPENDENT,  # a client each
+                control="negative",
             ),
             _judge([t.own for t in trials], "none", "clients whose messages name a member"),
             _judge([t.planted for t in trials], "positive", "one of their images written over some"),
@@ -249,12 +262,12 @@ def fits(numbers: Floats, images: Floats, rounds: int = 1, width: int | None = N
     The last rounds * width numbers are messages of successive rounds, the newest at the end; one by default.
     """
     rows = np.asarray(images, np.float64).reshape(len(images), -1)
-    rows = rows - rows.mean(axis=1, keepdims=True)
-    rows /= np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-12)
     d, width = rows.shape[1], len(numbers) if width is None else width
-    small, best = rows.astype(np.float32), np.zeros(len(rows))
-    for reading in readings(numbers[len(numbers) - width :]):
-        best = np.maximum(best, _correlation(_stretches(reading, d), reading, small))
+    small, best = _standardise(rows), np.zeros(len(rows))
+    for reading, levels in readings(numbers[len(numbers) - width :]):
+        some = np.concatenate([small, *(_standardise(x) for x in _quantise(rows, levels))])
+        near = _correlation(_stretches(reading, d), reading, some)
+        best = np.maximum(best, near.reshape(-1, len(rows)).max(axis=0))
     earlier = _finite(numbers[: len(numbers) - width])
     best = np.maximum(best, _correlation(_stretches(earlier, d), earlier, small))
     series = _finite(numbers[len(numbers) - rounds * width :]).reshape(rounds, width)
@@ -274,13 +287,36 @@ def _pieced(series: Values, d: int) -> Iterator[Values]:
             yield np.concatenate([_stretches(row, d // k) for row in series[start : start + k]], axis=1)
 
 
-def readings(numbers: Floats) -> Iterator[Values]:
-    """The numbers as they are, what their last bits count, and their signs; those of zeros too."""
+def readings(numbers: Floats) -> Iterator[tuple[Values, int]]:
+    """The numbers as they are, what their last bits count, and their signs, those of zeros too.
+
+    With each how many values it may have, 0 for any number.
+    """
     exact = np.ascontiguousarray(numbers, np.float32)
-    yield _finite(exact)
+    yield _finite(exact), 0
     for width in BITS:
-        yield (exact.view(np.uint32) & np.uint32(2**width - 1)).astype(np.float64)
-    yield np.signbit(exact).astype(np.float64)
+        yield (exact.view(np.uint32) & np.uint32(2**width - 1)).astype(np.float64), 2**width
+    yield np.signbit(exact).astype(np.float64), 2
+
+
+def _standardise(rows: Values) -> NDArray[np.float32]:
+    """Centred and of length 1; rows that are all alike become 0."""
+    rows = rows - rows.mean(axis=1, keepdims=True)
+    rows /= np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-12)
+    return rows.astype(np.float32)
+
+
+def _quantise(rows: Values, levels: int) -> list[Values]:
+    """Images [n, d] in so few grey levels, rounded to the nearest and cut off; none where that changes little."""
+    if not 2 <= levels <= COARSE:
+        return []
+    low = np.minimum(rows.min(axis=1, keepdims=True), 0)
+    grey = (rows - low) / np.maximum(np.maximum(rows.max(axis=1, keepdims=True), 1) - low, 1e-12)
+    ways = [np.rint(grey * (levels - 1)), np.minimum(np.floor(grey * levels), levels - 1)]
+    if levels == 2:
+        marks = ways[0].sum(axis=1, keepdims=True)
+        return [np.where(np.minimum(marks, rows.shape[1] - marks) >= LEAST_MARKS, ways[0], 0.0)]
+    return ways
 
 
 def _finite(numbers: Floats) -> Values:
@@ -338,4 +374,10 @@ def _change(sent: Artifact, view: Sequence[Artifact]) -> Mapping[str, Any]:
 
 def _judge(found: Sequence[_Result], control: Control, note: str) -> Evidence:
     hits, chance = np.array([r.named for r in found]), float(np.mean([r.chance for r in found]))
-    return Judge(control=control, note=note).judge_hits("named", hits, {}, chance=chance)
+    return Judge(control=control, note=note).judge_hits(
+        "named",
+        hits,
+        {},
+        groups=INDEPENDENT,  # a client each
+        chance=chance,
+    )

@@ -25,6 +25,7 @@ from fedaudit.attacks.evaluation.assertions import OF_COUNTS, by_client
 from fedaudit.attacks.evaluation.judging import judge_share
 from fedaudit.attacks.evidence import Assertion, Baseline, Evidence
 from fedaudit.attacks.prototypes._weights import broadcast, several
+from fedaudit.attacks.stats import INDEPENDENT
 from fedaudit.fl.artifact import Artifact, Role
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.threats.threat import Aim, Position, ThreatModel
@@ -142,9 +143,9 @@ class _Say:
         )
         return judge_share(
             "majority_class",
-            int((said == true).sum()),
-            len(true),
+            said == true,
             blind,
+            groups=INDEPENDENT,  # a client each
             control=control,
             looks=self._looks,
             condition={"kind": self._kind},

@@ -24,6 +24,7 @@ from fedaudit.attacks.attack import MODALITIES, Attack, Card, Claim, Effort, Kno
 from fedaudit.attacks.counts._counts import blind_counts, overlap_evidence, revealed
 from fedaudit.attacks.evaluation.judging import judge_share
 from fedaudit.attacks.evidence import Baseline, Evidence
+from fedaudit.attacks.stats import INDEPENDENT
 from fedaudit.fl.artifact import Artifact
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.threats.threat import Aim, Position, ThreatModel
@@ -77,7 +78,17 @@ class SumDifference(Attack):
             if kind != Kind.NUM_EXAMPLES:  # graded by what they tell of people, as counts that are sent
                 blind = blind_counts(true, np.bincount(truth.auxiliary.y, minlength=true.shape[1]).astype(float))
                 told, here = np.maximum(said, 0), {"kind": str(kind)}
-                found.append(overlap_evidence(told, true, blind, here, rng, len(kinds)))
+                found.append(
+                    overlap_evidence(
+                        told,
+                        true,
+                        blind,
+                        here,
+                        rng,
+                        len(kinds),
+                        groups=INDEPENDENT,  # a client each
+                    )
+                )
                 found += revealed(told, true, blind, SMALL, here)
             if len(true) > 1:
                 left_out = np.vstack([np.ones(len(true)), 1 - np.eye(len(true))])
@@ -134,6 +145,13 @@ def _exact(
     """How many clients' numbers are exactly right; one number, or one for each class."""
     measure = "size_known" if kind == Kind.NUM_EXAMPLES else "count_exact_match"
     mean = Baseline(name="the mean client", value=float((blind == true).all(axis=1).mean()))
-    hits = int((said == true).all(axis=1).sum())
-    here = {"kind": kind}
-    return judge_share(measure, hits, len(true), [mean], control=control, looks=looks, condition=here, note=note)
+    return judge_share(
+        measure,
+        (said == true).all(axis=1),
+        [mean],
+        groups=INDEPENDENT,  # a client each
+        control=control,
+        looks=looks,
+        condition={"kind": kind},
+        note=note,
+    )

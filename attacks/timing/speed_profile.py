@@ -31,6 +31,7 @@ from fedaudit.attacks.evaluation.assertions import by_client
 from fedaudit.attacks.evaluation.judging import Judge, judge_share
 from fedaudit.attacks.evidence import Assertion, Baseline, Evidence
 from fedaudit.attacks.prototypes._weights import sent_with
+from fedaudit.attacks.stats import INDEPENDENT
 from fedaudit.fl.artifact import Artifact, Role
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.threats.threat import Aim, Position, ThreatModel
@@ -226,7 +227,14 @@ def _devices(
     if shuffled is not None:
         of = np.bincount(shuffled[shuffled >= 0], minlength=len(shares)) / n
         blind = Baseline(name="chance", value=float((shares * of).sum()))
-    return judge_share("device_class", int((said == true).sum()), n, [blind], control=control, note=note)
+    return judge_share(
+        "device_class",
+        said == true,
+        [blind],
+        groups=INDEPENDENT,  # a client each
+        control=control,
+        note=note,
+    )
 
 
 def _sizes(said: Values, true: Values) -> list[Evidence]:
@@ -234,7 +242,7 @@ def _sizes(said: Values, true: Values) -> list[Evidence]:
     known = np.isfinite(said)
     if not known.any():
         return []
-    n, hits = int(known.sum()), int((np.rint(said[known]) == true[known]).sum())
+    n, hits = int(known.sum()), np.rint(said[known]) == true[known]
     blind = Baseline(name="the median client", value=float((true[known] == np.median(true)).mean()))
     error = np.abs(said[known] - true[known]) / true[known]
     guess = np.abs(np.median(true) - true[known]) / true[known]
@@ -242,8 +250,8 @@ def _sizes(said: Values, true: Values) -> list[Evidence]:
         judge_share(
             "size_known",
             hits,
-            n,
             [blind],
+            groups=INDEPENDENT,  # a client each
             note=f"numbers of examples that were not sent, of {n} clients whose answers differed in work",
         ),
         Judge(note="median over the clients").state(

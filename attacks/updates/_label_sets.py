@@ -32,19 +32,19 @@ def set_evidence(
     control: Literal["none", "positive"] = "none",
 ) -> list[Evidence]:
     """Exact sets and F1 of claimed against true sets; prior [C]: how frequent classes are."""
-    n, judge = len(true), Judge(looks=looks, control=control, condition=condition or {}, note=note)
+    judge = Judge(looks=looks, control=control, condition=condition or {}, note=note)
     size = true.sum(axis=1)
     frequent = np.argsort(np.argsort(-prior, kind="stable"))[None] < size[:, None]
     hits, scores = (claimed == true).all(axis=1), f1(claimed, true)
     return [
         judge_share(
             "label_set_exact_match",
-            int(hits.sum()),
-            n,
+            hits,
             (
                 Baseline(name="random set of the same size", value=chance(size, true.shape[1])),
                 Baseline(name="most frequent classes", value=float((frequent == true).all(axis=1).mean())),
             ),
+            groups=stats.INDEPENDENT,  # a client each
             looks=looks,
             condition=condition,
             control=control,
@@ -59,6 +59,7 @@ def set_evidence(
                 "all classes": f1(np.ones_like(true), true),
             },
             rng,
+            groups=stats.INDEPENDENT,  # a client each
             bounds=(0, 1),
         ),
     ]
@@ -71,13 +72,12 @@ def wrong_client(claimed: Sets, true: Sets, condition: Condition | None = None) 
     if not len(have):
         return []
     other = true[different[have].argmax(axis=1)]
-    hits = int((claimed[have] == other).all(axis=1).sum())
     return [
         judge_share(
             "label_set_exact_match",
-            hits,
-            len(have),
+            (claimed[have] == other).all(axis=1),
             [Baseline(name="random set of the same size", value=chance(other.sum(axis=1), true.shape[1]))],
+            groups=stats.INDEPENDENT,  # a client each
             control="negative",
             condition=condition,
             note="claims against the classes of another client",
@@ -102,7 +102,7 @@ def share_evidence(
             "label_share_l1",
             float(distance.mean()),
             len(true),
-            stats.mean_interval(distance, rng, bounds=(0, 2)),
+            stats.mean_interval(distance, rng, groups=stats.INDEPENDENT, bounds=(0, 2)),  # a client each
             [
                 Baseline(name=name, value=float(np.abs(guess - true).sum(axis=1).mean()))
                 for name, guess in blind.items()

@@ -165,20 +165,22 @@ def _judge_bucket(b: Bucket[Reconstruction], looks: int, rng: np.random.Generato
         measure: str, alike: Callable[[Floats, Floats], Values], bounds: stats.Interval | None
     ) -> Evidence:
         scores = score(lambda t, x: float(alike(x[match_images(x, t.targets)[0]], t.targets).mean()))
-        return judge.judge_values(measure, *scores, rng, bounds=bounds, is_blind_bounded=True)
+        return judge.judge_values(measure, *scores, rng, groups=b.clients, bounds=bounds, is_blind_bounded=True)
 
     galleries = f"galleries of {size} sets of images of the same classes"
     named, blind = score(share_named, (CLASS_MEAN, WRONG))
     blind[HELD_OUT] = np.array([t.name(t.claimed).luck.mean() for t in b.trials])
     note = "images nearer to one member than to all non-members, the means of classes and of the members"
     found = [
-        judge.judge_hits("named", named, blind, note=note),
-        judge.judge_hits("rank1", *score(rank_first), chance=1 / size, note=galleries),
+        judge.judge_hits("named", named, blind, groups=b.clients, note=note),
+        judge.judge_hits("rank1", *score(rank_first), groups=b.clients, chance=1 / size, note=galleries),
         judge_likeness("ssim", images.ssim, (-1, 1)),
         judge_likeness("psnr", images.psnr, None),
     ]
     if b.control == "none" and any(t.n > 1 for t in b.trials):
-        found.append(judge.judge_leaning(np.array([t.lean_to_member(t.claimed) for t in b.trials]), rng))
+        found.append(
+            judge.judge_leaning(np.array([t.lean_to_member(t.claimed) for t in b.trials]), rng, groups=b.clients)
+        )
     return found
 
 
@@ -198,4 +200,5 @@ def judge_silent(buckets: Sequence[Bucket[Reconstruction]]) -> Evidence:
     hits = [t.name_non_member(t.claimed) for t in trials]
     chance = float(np.mean([1 / len(t.held_out) for t in trials]))
     judge = Judge(control="negative", note="an image that was never trained on in the place of the members")
-    return judge.judge_hits("named", np.array(hits), {}, chance=chance)
+    clients = np.array([t.client for t in trials])
+    return judge.judge_hits("named", np.array(hits), {}, groups=clients, chance=chance)

@@ -20,12 +20,12 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from fedaudit.attacks import stats
 from fedaudit.attacks.attack import Claim, Effort, Knowledge, Truth
 from fedaudit.attacks.evaluation.images import fingerprints
 from fedaudit.attacks.evaluation.judging import Judge, judge_present
 from fedaudit.attacks.evaluation.ranking import Present, find_present
 from fedaudit.attacks.evidence import Baseline, Evidence, is_replayed
+from fedaudit.attacks.stats import INDEPENDENT
 from fedaudit.attacks.updates._gradients import Imitation, Update, labels
 from fedaudit.attacks.updates._inversion import CARD, UpdateInversion
 from fedaudit.attacks.updates.inverting_gradients import roughness
@@ -200,7 +200,7 @@ def input_errors(claim: Claim, truth: Truth, rng: np.random.Generator) -> list[E
             name: np.array([np.linalg.norm(g - t) / np.linalg.norm(t) for g, t in zip(guess, true, strict=True)])
             for name, guess in guesses.items()
         }
-        own_errors = errors.pop("recovered")
+        own_errors, senders = errors.pop("recovered"), np.array([int(claim["sender"][i]) for i, _, _ in some])
         judge = Judge(
             control="positive" if is_replayed(origin) else "none",
             condition={"n": 1.0, "steps": float(steps), "origin": origin},
@@ -210,9 +210,9 @@ def input_errors(claim: Claim, truth: Truth, rng: np.random.Generator) -> list[E
                 "layer_input_relative_error",
                 float(own_errors.mean()),
                 len(some),
-                stats.mean_interval(own_errors, rng),
+                judge.bound_mean(own_errors, rng, groups=senders),
                 [
-                    Baseline(name=n, value=float(e.mean()), interval=stats.mean_interval(e, rng))
+                    Baseline(name=n, value=float(e.mean()), interval=judge.bound_mean(e, rng, groups=senders))
                     for n, e in errors.items()
                 ],
                 "of what entered the first dense layer",
@@ -242,6 +242,7 @@ def inputs_present(claim: Claim, truth: Truth, rng: np.random.Generator) -> list
         judge_present(
             some,
             "updates in which what one image makes of the first dense layer's input stands by itself",
+            groups=INDEPENDENT,  # each update is asked for itself: one client may do what no other does
             control="none" if origin == "recorded" else "positive",
             looks=len(found),
             condition={"origin": origin},

@@ -138,7 +138,7 @@ class FrozenLayers(Attack):
         label, images = claim["label"], claim["images"]
         count = label.shape[1]
         found: list[Evidence] = []
-        products, true, hits = [], [], list[Values]()
+        products, true, hits, senders = [], [], list[Values](), list[int]()
         for i in range(len(label)):
             own = [truth.members(str(claim["artifact"][i]), k) for k in range(classes_of(truth))]
             true.append(next((k for k, x in enumerate(own) if len(x)), -1))
@@ -152,6 +152,7 @@ class FrozenLayers(Attack):
                 means = average_classes(np.array(true[-1:]), truth.auxiliary)
                 gallery = build_gallery(Images(x=member[:1], y=np.array(true[-1:])), decoys, means, keep_pixels)
                 hits.append(np.array([name_people(ways, gallery).hits for ways in images[i]]))
+                senders.append(int(claim["client"][i]))
         prior = np.bincount(truth.reference.y).max() / max(1, len(truth.reference))
         for n in range(count if len(label) else 0):
             at: Mapping[str, float | str] = {"frozen": float(n), "origin": REPLAYED}
@@ -161,22 +162,28 @@ class FrozenLayers(Attack):
             of = membership.clustered([s[:1] for s in scores], [s[1:] for s in scores])
             # the first is the AUC
             found += membership.evidence(of, {}, looks=count, control=planted, condition=at)[:1]
-            right = int((label[:, n] == np.array(true)).sum())
+            right = label[:, n] == np.array(true)
             guess = [Baseline(name="the commonest class", value=float(prior))]
             found.append(
                 judge_share(
-                    "label_set_exact_match", right, len(label), guess, control=planted, looks=count, condition=at
+                    "label_set_exact_match",
+                    right,
+                    guess,
+                    groups=claim["client"],
+                    control=planted,
+                    looks=count,
+                    condition=at,
                 )
             )
             for way, name in enumerate(WAYS if hits else ()):
-                first = round(float(np.sum([h[n, way] for h in hits])))
+                first = np.array([h[n, way] for h in hits])
                 chance = [Baseline(name="chance", value=1 / self.config.gallery)]
                 found.append(
                     judge_share(
                         "named",
                         first,
-                        len(hits),
                         chance,
+                        groups=senders,
                         control=planted,
                         looks=count,
                         condition={**at, "by": name},

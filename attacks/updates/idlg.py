@@ -95,7 +95,8 @@ class IDLG(UpdateInversion):
                         blind_counts(true[rows], prior),
                         {"n": 1.0, "steps": float(steps), "origin": str(origin)},
                         "positive" if is_replayed(str(origin)) else "none",
-                        "updates whose label is right",
+                        groups=np.asarray(claim["sender"])[rows],
+                        note="updates whose label is right",
                     )
                 )
         return found

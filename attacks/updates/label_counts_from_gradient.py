@@ -103,18 +103,27 @@ class LabelCountsFromGradient(Attack):
         found: list[Evidence] = []
         looks = len(groups) * len(RULES)
         for (origin, steps, n), rows in sorted(groups.items()):
-            blind = blind_counts(true[rows], prior)
+            blind, clients = blind_counts(true[rows], prior), claim["client"][rows]
             planted: Any = "positive" if is_replayed(origin) else "none"
             schedule: Condition = {"n": n, "steps": steps} if is_replayed(origin) else {}
             for r, rule in enumerate(RULES):
                 here: Condition = {**schedule, "origin": origin, "rule": rule}
                 said = claim["counts"][rows, r]
                 found.append(
-                    exact_match(said, true[rows], blind, here, planted, "batches with all counts right", looks)
+                    exact_match(
+                        said,
+                        true[rows],
+                        blind,
+                        here,
+                        planted,
+                        groups=clients,
+                        note="batches with all counts right",
+                        looks=looks,
+                    )
                 )
-                share = overlap_evidence(said, true[rows], blind, here, rng, looks)
+                share = overlap_evidence(said, true[rows], blind, here, rng, looks, groups=clients)
                 found.append(replace(share, control=planted, note="share of a batch placed right"))
-            found += _wrong_batch(claim["counts"][rows], true[rows], blind, looks)
+            found += _wrong_batch(claim["counts"][rows], true[rows], blind, clients, looks)
         return found
 
     def not_applicable(self, view: Sequence[Artifact], knowledge: Knowledge) -> str:
@@ -138,7 +147,9 @@ def _readable(view: Sequence[Artifact], knowledge: Knowledge) -> list[tuple[Upda
     return found
 
 
-def _wrong_batch(claimed: Counts, true: Counts, blind: dict[str, Counts], looks: int) -> list[Evidence]:
+def _wrong_batch(
+    claimed: Counts, true: Counts, blind: dict[str, Counts], clients: Counts, looks: int
+) -> list[Evidence]:
     """Negative control: each claim [k, R, C] against another batch, of other labels."""
     different = (true[:, None] != true).any(axis=2)
     have = np.flatnonzero(different.any(axis=1))
@@ -148,6 +159,15 @@ def _wrong_batch(claimed: Counts, true: Counts, blind: dict[str, Counts], looks:
     guesses = {name: guess[have] for name, guess in blind.items()}
     note = "claims against the labels of another batch"
     return [
-        exact_match(claimed[have, r], other, guesses, {"rule": rule}, "negative", note, looks)
+        exact_match(
+            claimed[have, r],
+            other,
+            guesses,
+            {"rule": rule},
+            "negative",
+            groups=clients[have],
+            note=note,
+            looks=looks,
+        )
         for r, rule in enumerate(RULES)
     ]

@@ -8,6 +8,9 @@ protection changes, and compromised clients, whose lies are the auditor's.
 Where a method's card says that its clients count what they made or repeated, that is not believed either: their
 code trains once more, and the examples it trains on are counted (audit/checks/_training_rows.py). Where its
 answer then is another than was recorded, or it cannot be played, the number is *declared*, as the report says.
+
+Clients that all send one and the same number, in every message, say nothing of anybody's data by it, whatever
+they hold. That is declared too, and no finding.
 """
 
 from collections.abc import Mapping
@@ -24,6 +27,11 @@ from fedaudit.audit.checks._training_rows import count_training_rows
 from fedaudit.fl.artifact import Artifact, Channel, Role
 from fedaudit.fl.kinds import Kind
 
+LEAST_ALIKE = 3  # clients that send one number, from which on it is nobody's own
+ALIKE = (
+    "All {} clients send the same {}, whatever they hold: it says nothing of their data, and the server weighs "
+    "everybody alike."
+)
 MOST_PLAYED = 10  # clients that train once more, at most
 DECLARED = (
     "Declared, not checked: how many examples {} of {} clients send as theirs. The card of {} says that clients "
@@ -41,12 +49,17 @@ class SampleCounts(Check):
         for sent in messages(case.artifacts, comparison.kinds, "all"):
             comparison.compare(sent)
         unplayed = comparison.play_makers()
+        alike = {kind for kind in comparison.wrong if comparison.is_alike(kind)}
         return Checked(
             results=[
                 describe(kind, wrong, len(comparison.compared[kind]))
                 for kind, wrong in sorted(comparison.wrong.items())
+                if kind not in alike
             ],
-            declared=[DECLARED.format(len(unplayed), len(comparison.made), case.card.title)] if unplayed else [],
+            declared=[
+                *([DECLARED.format(len(unplayed), len(comparison.made), case.card.title)] if unplayed else []),
+                *(ALIKE.format(len(comparison.compared[kind]), kind.words) for kind in sorted(alike)),
+            ],
         )
 
 
@@ -60,6 +73,7 @@ class Comparison:
         self.compared: dict[Kind, set[int]] = {}  # kind -> clients
         self.made: dict[int, Artifact] = {}  # the latest number of each client that counts what it made
         self._case = case
+        self._stated: dict[Kind, set[tuple[tuple[str, bytes], ...]]] = {}  # what messages of a kind hold
         self._held: dict[int, NDArray[np.int64]] = {}  # examples of each class
 
     def compare(self, sent: Artifact) -> None:
@@ -77,9 +91,16 @@ class Comparison:
             self.made[client] = sent
             return
         self.compared.setdefault(sent.kind, set()).add(client)
+        self._stated.setdefault(sent.kind, set()).add(
+            tuple((name, np.asarray(x).tobytes()) for name, x in sorted(sent.payload.items()))
+        )
         if words := explain_difference(sent, self._count_held(client)):
             text = f"client {client} sends {words} in round {sent.round}"
             self.wrong.setdefault(sent.kind, {}).setdefault(client, text)
+
+    def is_alike(self, kind: Kind) -> bool:
+        """Whether every message of three clients or more states the same."""
+        return len(self._stated.get(kind, ())) == 1 and len(self.compared[kind]) >= LEAST_ALIKE
 
     def play_makers(self) -> set[int]:
         """Trains clients that count what they made once more; gives those of whom that shows nothing."""

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 import scipy
 
-from fedaudit.attacks import stats as intervals
+from fedaudit.attacks import stats
 from fedaudit.audit.case.case import Case
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.ledger import Release
@@ -58,14 +58,14 @@ def certify(
 def bound_score(values: Sequence[float], trials: int) -> float:
     """The upper end of a score's expectation: Student's over seeds, and at least the exact one over images."""
     over_seeds, total = _compute_interval(values), trials * len(values)
-    exact = intervals.clopper_pearson(float(np.sum(values)) * trials, total)[1]
+    exact = stats.clopper_pearson(float(np.sum(values)) * trials, total)[1]
     return max(exact, over_seeds[1] if over_seeds else 0.0)
 
 
 def _compute_interval(values: Sequence[float]) -> tuple[float, float] | None:
     if len(values) < 2:
         return None
-    low, high = intervals.t_interval(values)
+    low, high = stats.t_interval(values)
     return max(0.0, low), min(1.0, high)
 
 

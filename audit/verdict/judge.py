@@ -7,7 +7,8 @@
   the attack does not model the method, and finding nothing means nothing.
 * A fact (a bound, a flaw, a refuted claim) that meets no rule is not demonstrated.
 * Evidence that meets none must come from an attack that found its planted leak, and that had the trials to
-  show a small one, before "not demonstrated" may be said; else it is inconclusive.
+  show a small one at every place, before "not demonstrated" may be said; else it is inconclusive. Leaks that are
+  planted without the run's protections show whether an attack works; those with them, what the protections leave.
 """
 
 import math
@@ -18,10 +19,11 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 from fedaudit.attacks import measure
-from fedaudit.attacks.evidence import Evidence
+from fedaudit.attacks.evidence import REPLAYED, UNPROTECTED, Evidence
 from fedaudit.audit.verdict.policy import Condition, Policy, Rule, load_policy
+from fedaudit.audit.verdict.power import find_detectable
 from fedaudit.audit.verdict.replays import disagreement, find_sent, missed, replayed, settled
-from fedaudit.audit.verdict.statistics import clear, detectable, statistic
+from fedaudit.audit.verdict.statistics import clear, statistic
 from fedaudit.reports.result import Finding, Outcome, Severity
 
 
@@ -124,11 +126,12 @@ def judge(found: Sequence[Evidence] | Sequence[Fact], policy: Policy, speaks: Wo
         )
     if apart := disagreement(evidence):
         return _inconclusive(f"The attack does not model what this method sends: {apart}.")
-    if not positive:
+    bare = [e for e in positive if e.condition.get("origin") == UNPROTECTED]
+    if not (bare or positive):
         return _inconclusive(speaks.unplanted)
-    if not any(clear(e) for e in positive):
+    if not any(clear(e) for e in bare or positive):
         return _inconclusive(speaks.missed)
-    smallest = min(detectable(e) for e in real)
+    smallest = find_detectable(real, policy)
     if smallest > policy.power.largest_detectable:
         could = speaks.none if math.isinf(smallest) else f"{speaks.below}{smallest:.2g}"
         return _inconclusive(
@@ -138,8 +141,17 @@ def judge(found: Sequence[Evidence] | Sequence[Fact], policy: Policy, speaks: Wo
     return Verdict(
         outcome=Outcome.NOT_DEMONSTRATED,
         reason=f"{speaks.found}; it could have shown {speaks.of}{smallest:.2g} of what guessing "
-        f"leaves.{missed(positive)}",
+        f"leaves.{missed(bare or positive)}{_describe_left(bare, positive)}",
     )
+
+
+def _describe_left(bare: Sequence[Evidence], positive: Sequence[Evidence]) -> str:
+    """What the protections left of planted leaks, as a sentence; empty where nothing was planted both ways."""
+    protected = [e for e in positive if e.condition.get("origin") == REPLAYED]
+    if not (bare and protected):
+        return ""
+    left = "still shows" if any(clear(e) for e in protected) else "no longer shows"
+    return f" With the run's protections it {left} the leaks that were planted."
 
 
 def _worst(found: Iterable[Evidence | Fact], policy: Policy, every: Sequence[Evidence] = ()) -> Verdict | None:

@@ -90,7 +90,7 @@ def quality(logits: NDArray[Any], inside: NDArray[np.bool_], y: NDArray[np.int64
         outs = np.where(inside[rest], np.nan, phi[rest])[:, some]
         score = lira_online(phi[k, some], ins, outs, shared=True)
         own = inside[k, some]
-        found.append(stats.auc(score[own], score[~own]).value)
+        found.append(stats.auc(score[own], score[~own], groups=stats.INDEPENDENT).value)
     return float(np.mean(found))
 
 

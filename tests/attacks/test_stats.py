@@ -73,7 +73,7 @@ def test_bootstrap_of_paired_differences_is_silent_without_a_difference(skewed: 
     for seed in range(RUNS):
         rng = np.random.default_rng(seed)
         x = rng.exponential(size=40) - 1 if skewed else rng.normal(size=40)
-        low, high = stats.mean_interval(x, rng, resamples=999) or (np.nan, np.nan)
+        low, high = stats.mean_interval(x, rng, groups=stats.INDEPENDENT, resamples=999) or (np.nan, np.nan)
         alarms += not low <= 0 <= high
     assert alarms / RUNS <= MOST
 
@@ -85,10 +85,9 @@ def test_bootstrap_resamples_whole_groups() -> None:
         groups = np.repeat(np.arange(25), 20)
         x = rng.normal(size=25)[groups] + 0.1 * rng.normal(size=500)  # one draw a group
         for grouped in (True, False):
-            low, high = stats.mean_interval(x, rng, groups=groups if grouped else None, resamples=499) or (
-                np.nan,
-                np.nan,
-            )
+            low, high = stats.mean_interval(
+                x, rng, groups=groups if grouped else stats.INDEPENDENT, resamples=499
+            ) or (np.nan, np.nan)
             alarms += grouped and not low <= 0 <= high
             naive += not grouped and not low <= 0 <= high
     assert alarms / RUNS <= MOST
@@ -97,17 +96,19 @@ def test_bootstrap_resamples_whole_groups() -> None:
 
 def test_equal_values_never_have_an_interval_of_zero_width() -> None:
     rng = np.random.default_rng(0)
-    assert stats.mean_interval(np.zeros(20), rng) is None
-    low, high = stats.mean_interval(np.zeros(20), rng, bounds=(-1, 1)) or (0, 0)
+    assert stats.mean_interval(np.zeros(20), rng, groups=stats.INDEPENDENT) is None
+    low, high = stats.mean_interval(np.zeros(20), rng, groups=stats.INDEPENDENT, bounds=(-1, 1)) or (0, 0)
     assert low < 0 < high
-    assert stats.mean_interval(np.ones(20), rng, bounds=(0, 1)) == pytest.approx((0.8389, 1.0), 1e-4)
+    assert stats.mean_interval(np.ones(20), rng, groups=stats.INDEPENDENT, bounds=(0, 1)) == pytest.approx(
+        (0.8389, 1.0), 1e-4
+    )
 
 
 def test_auc_is_the_one_of_scikit_learn_with_ties() -> None:
     rng = np.random.default_rng(1)
     x, y = rng.integers(0, 9, 50), rng.integers(0, 7, 80)
     expected = roc_auc_score(np.r_[np.ones(50), np.zeros(80)], np.r_[x, y])
-    assert stats.auc(x, y).value == pytest.approx(expected)
+    assert stats.auc(x, y, groups=stats.INDEPENDENT).value == pytest.approx(expected)
 
 
 def test_auc_interval_has_the_width_of_delong() -> None:
@@ -115,7 +116,7 @@ def test_auc_interval_has_the_width_of_delong() -> None:
     x, y = np.array([1.0, 2.5, 4.0]), np.array([0.0, 2.0, 3.0, 1.5])
     wins = (x[:, None] > y).astype(float)
     expected = wins.mean(1).var(ddof=1) / 3 + wins.mean(0).var(ddof=1) / 4
-    found = stats.auc(x, y)
+    found = stats.auc(x, y, groups=stats.INDEPENDENT)
     area = found.value
     reach = np.log(found.interval[1] / (1 - found.interval[1])) - np.log(area / (1 - area))
     deviation = reach * area * (1 - area) / scipy_stats.t.isf(0.025, 2)
@@ -126,7 +127,7 @@ def test_auc_is_silent_without_a_difference() -> None:
     alarms = 0
     for seed in range(RUNS):
         rng = np.random.default_rng(seed)
-        low, high = stats.auc(rng.normal(size=60), rng.normal(size=90)).interval
+        low, high = stats.auc(rng.normal(size=60), rng.normal(size=90), groups=stats.INDEPENDENT).interval
         alarms += not low <= 0.5 <= high
     assert alarms / RUNS <= MOST
 
@@ -140,7 +141,7 @@ def test_auc_of_grouped_scores_is_silent_without_a_difference() -> None:
         x, y = rng.normal(size=200) + shift[gx], rng.normal(size=200) + shift[gy]
         low, high = stats.auc(x, y, groups=(gx, gy)).interval
         alarms += not low <= 0.5 <= high
-        low, high = stats.auc(x, y).interval
+        low, high = stats.auc(x, y, groups=stats.INDEPENDENT).interval
         naive += not low <= 0.5 <= high
     assert alarms / RUNS <= MOST
     assert naive / RUNS > 0.2
@@ -179,14 +180,14 @@ def test_auc_interval_of_many_groups_has_the_width_of_obuchowski() -> None:
 
 
 def test_auc_of_perfect_separation_keeps_a_width() -> None:
-    found = stats.auc([2, 3, 4, 5], [0, 1, 1])
+    found = stats.auc([2, 3, 4, 5], [0, 1, 1], groups=stats.INDEPENDENT)
     assert found.value == 1
     assert found.interval == pytest.approx((0.2924, 1.0), abs=1e-4)  # 3 of 3, Clopper-Pearson
 
 
 def test_auc_refuses_an_empty_sample() -> None:
     with pytest.raises(ValueError, match="got 0 members"):
-        stats.auc([], [1.0])
+        stats.auc([], [1.0], groups=stats.INDEPENDENT)
 
 
 @pytest.mark.parametrize("fpr", [0.01, 0.1])
@@ -194,7 +195,7 @@ def test_tpr_is_silent_without_a_difference(fpr: float) -> None:
     alarms = 0
     for seed in range(RUNS):
         rng = np.random.default_rng(seed)
-        found = stats.tpr_at_fpr(rng.normal(size=400), rng.normal(size=400), fpr)
+        found = stats.tpr_at_fpr(rng.normal(size=400), rng.normal(size=400), fpr, groups=stats.INDEPENDENT)
         assert found is not None
         alarms += not found.interval[0] <= fpr <= found.interval[1]
     assert alarms / RUNS <= MOST
@@ -214,30 +215,37 @@ def test_tpr_of_grouped_scores_is_silent_without_a_difference() -> None:
 
 def test_tpr_counts_members_above_the_allowed_false_alarms() -> None:
     others = np.arange(100.0)  # one false alarm in 100 is allowed: the threshold is 98
-    found = stats.tpr_at_fpr([98.0, 98.5, 99.5, 200.0], others, 0.01)
+    found = stats.tpr_at_fpr([98.0, 98.5, 99.5, 200.0], others, 0.01, groups=stats.INDEPENDENT)
     assert found is not None and found.value == 0.75
 
 
 def test_tpr_below_one_over_the_negatives_does_not_exist() -> None:
-    assert stats.tpr_at_fpr(np.ones(50), np.zeros(999), 0.001) is None
-    assert stats.tpr_at_fpr(np.ones(50), np.zeros(1000), 0.001) is not None
+    assert stats.tpr_at_fpr(np.ones(50), np.zeros(999), 0.001, groups=stats.INDEPENDENT) is None
+    assert stats.tpr_at_fpr(np.ones(50), np.zeros(1000), 0.001, groups=stats.INDEPENDENT) is not None
 
 
 def test_roc_runs_from_corner_to_corner() -> None:
     curve = stats.roc([1, 2, 3], [0, 1.5, 0.5])
     assert (curve.fpr[0], curve.tpr[0], curve.fpr[-1], curve.tpr[-1]) == (0, 0, 1, 1)
-    assert np.trapezoid(curve.tpr, curve.fpr) == pytest.approx(stats.auc([1, 2, 3], [0, 1.5, 0.5]).value)
+    assert np.trapezoid(curve.tpr, curve.fpr) == pytest.approx(
+        stats.auc([1, 2, 3], [0, 1.5, 0.5], groups=stats.INDEPENDENT).value
+    )
+
+
+def residual_risk(hits: int, trials: int, control: int, others: int) -> stats.Estimate | None:
+    both = (np.arange(n) < k for k, n in ((hits, trials), (control, others)))
+    return stats.residual_risk(*both, groups=(stats.INDEPENDENT, stats.INDEPENDENT))
 
 
 def test_residual_risk_takes_the_control_out() -> None:
-    found = stats.residual_risk(60, 100, 20, 100)
+    found = residual_risk(60, 100, 20, 100)
     assert found is not None and found.value == pytest.approx(0.5)  # (.6 - .2) / (1 - .2)
     assert found.interval[0] < 0.5 < found.interval[1]
 
 
-def test_residual_risk_without_control_hits_is_nearly_the_wilson_interval() -> None:
-    found = stats.residual_risk(30, 60, 0, 100000)
-    assert found is not None and found.interval == pytest.approx(stats.wilson(30, 60), abs=1e-4)
+def test_residual_risk_without_control_hits_is_nearly_the_exact_interval() -> None:
+    found = residual_risk(30, 60, 0, 100000)
+    assert found is not None and found.interval == pytest.approx(stats.clopper_pearson(30, 60), abs=1e-4)
 
 
 @pytest.mark.parametrize("rate", [0.01, 0.3])
@@ -245,34 +253,15 @@ def test_residual_risk_is_silent_without_a_difference(rate: float) -> None:
     alarms = 0
     for seed in range(RUNS):
         main, control = np.random.default_rng(seed).binomial(150, rate, size=2)
-        found = stats.residual_risk(main, 150, control, 150)
+        found = residual_risk(main, 150, control, 150)
         assert found is not None
         alarms += not found.interval[0] <= 0 <= found.interval[1]
     assert alarms / RUNS <= MOST
 
 
 def test_residual_risk_is_undefined_when_the_control_always_succeeds() -> None:
-    assert stats.residual_risk(5, 10, 10, 10) is None
-    assert stats.residual_risk(5, 10, 0, 0) is None
-
-
-def test_the_detectable_effect_is_found_as_often_as_it_says() -> None:
-    trials, null = 2000, 0.2
-    effect = stats.detectable(null, stats.wilson(null * trials, trials), null)
-    hits = np.random.default_rng(0).binomial(trials, null + effect * (1 - null), size=4000)
-    lower = {int(h): stats.wilson(h, trials)[0] for h in np.unique(hits)}
-    assert np.mean([lower[int(h)] > null for h in hits]) == pytest.approx(0.8, abs=0.03)
-
-
-def test_few_trials_detect_little_and_always_guessing_right_leaves_nothing_to_detect() -> None:
-    small, large = (stats.detectable(0.01, stats.clopper_pearson(n / 100, n), 0.01) for n in (30, 3000))
-    assert large < 0.02 < small
-    assert stats.detectable(0.5, (0.4, 0.6), 1.0) == math.inf
-
-
-def test_an_interval_corrected_for_many_looks_is_wider_but_needs_fewer_half_widths() -> None:
-    once, often = (stats.detectable(0.1, (0.05, 0.15), 0.0, alpha) for alpha in (0.05, 0.005))
-    assert (once, often) == (pytest.approx(0.05 * 1.4294, rel=1e-4), pytest.approx(0.05 * 1.2998, rel=1e-4))
+    assert residual_risk(5, 10, 10, 10) is None
+    assert residual_risk(5, 10, 0, 0) is None
 
 
 # Few groups ---------------------------------------------------------------------------------
@@ -325,7 +314,7 @@ def test_four_clients_with_strong_effects_alarm_as_often_as_promised() -> None:
     for seed in range(RUNS):
         x, y, gx, gy = shifted(4, 0, 1, seed)
         alarms += stats.auc(x, y, groups=(gx, gy)).interval[0] > 0.5
-        naive += stats.auc(x, y).interval[0] > 0.5
+        naive += stats.auc(x, y, groups=stats.INDEPENDENT).interval[0] > 0.5
     assert alarms / RUNS <= MOST / 2 + 0.02 and naive / RUNS > 0.12  # the mistake that grouping prevents
 
 
@@ -349,7 +338,7 @@ def test_the_mean_and_the_share_of_few_groups_are_covered(groups: int) -> None:
         x = rng.normal(size=groups)[index] + 0.3 * rng.normal(size=len(index))
         low, high = stats.mean_interval(x, rng, groups=index) or (np.nan, np.nan)
         means += not low <= 0 <= high
-        low, high = stats.proportion(rng.random(len(index)) < rng.beta(1.5, 3.5, groups)[index], index)
+        low, high = stats.bound_share(rng.random(len(index)) < rng.beta(1.5, 3.5, groups)[index], index)
         shares += not low <= 0.3 <= high
     assert means / RUNS <= MOST and shares / RUNS <= MOST
 
@@ -359,8 +348,8 @@ def test_ten_alike_in_each_of_ten_groups_are_worth_fewer_than_ten_trials() -> No
     hits, groups = np.repeat(np.arange(10) % 2, 10), np.repeat(np.arange(10), 10)
     trials = 9 / (scipy_stats.t.isf(0.025, 9) / scipy_stats.norm.isf(0.025)) ** 2
     assert 6.7 < trials < 6.8
-    assert stats.proportion(hits, groups) == pytest.approx(stats.clopper_pearson(trials / 2, trials))
-    assert stats.proportion(hits) == pytest.approx(stats.clopper_pearson(50, 100))
+    assert stats.bound_share(hits, groups) == pytest.approx(stats.clopper_pearson(trials / 2, trials))
+    assert stats.bound_share(hits, stats.INDEPENDENT) == pytest.approx(stats.clopper_pearson(50, 100))
 
 
 def test_perfect_separation_in_few_groups_is_shown_and_not_certain() -> None:
@@ -389,7 +378,7 @@ def test_two_groups_say_nothing_of_others() -> None:
     x, y, gx, gy = shifted(2, 3, 0, 0)
     assert stats.auc(x, y, groups=(gx, gy)).interval == (0, 1)
     assert stats.tpr_at_fpr(x, y, 0.1, groups=(gx, gy)).interval == (0, 1)  # type: ignore[union-attr]
-    assert stats.proportion(x > 2, gx) == (0, 1) and stats.negatives_needed(0.01, groups=2) is None
+    assert stats.bound_share(x > 2, gx) == (0, 1) and stats.negatives_needed(0.01, groups=2) is None
     assert stats.mean_interval(x, np.random.default_rng(0), groups=gx) is None
 
 
@@ -398,7 +387,7 @@ def test_that_many_negatives_are_the_first_with_which_perfect_separation_shows(
     alpha: float, groups: int | None
 ) -> None:
     def low(negatives: int) -> float:
-        index = None if groups is None else (np.arange(300) % groups, np.arange(negatives) % groups)
+        index = stats.INDEPENDENT if groups is None else (np.arange(300) % groups, np.arange(negatives) % groups)
         found = stats.tpr_at_fpr(np.ones(300), np.linspace(-1, 0, negatives), 0.01, alpha=alpha, groups=index)
         assert found is not None
         return found.interval[0]

@@ -114,13 +114,45 @@ def test_too_many_holders_unknown_counts_or_no_broadcast_are_said_in_a_sentence(
     known, all_of_it = world().knowledge, world().artifacts
     assert PrototypeCollusion().not_applicable(all_of_it, known) == ""
     alone = PrototypeCollusion(PrototypeCollusion.Config(colluders=1))
-    assert "held by 2 to 2 clients" in alone.not_applicable(all_of_it, known)
+    assert "held by at most 2 clients" in alone.not_applicable(all_of_it, known)
     without = [a for a in all_of_it if a.kind != Kind.PROTO_COUNTS]
     assert "how many examples" in PrototypeCollusion().not_applicable(without, known)
     without = [a for a in all_of_it if a.kind != Kind.LOCAL_PROTOTYPES]
     assert "own prototypes" in PrototypeCollusion().not_applicable(without, known)
     without = [a for a in all_of_it if a.kind != Kind.GLOBAL_PROTOTYPES]
     assert "no class was held" in PrototypeCollusion().not_applicable(without, known)
+
+
+def lone_world() -> tuple[World, list[Artifact]]:
+    """Of the second class one client is left; everybody reads the next round's global prototypes."""
+    here = world()
+    holder = next(a for a in here.artifacts if a.kind == Kind.LOCAL_PROTOTYPES)
+    label = int(holder.payload["classes"][1])
+    kept: list[Artifact] = []
+    for a in here.artifacts:
+        if a.kind in (Kind.LOCAL_PROTOTYPES, Kind.PROTO_COUNTS) and a.sender != holder.sender:
+            stay = a.payload["classes"] != label
+            a = replace(a, payload={k: v[stay] for k, v in a.payload.items()})
+        if a.kind == Kind.GLOBAL_PROTOTYPES:
+            features = a.payload["features"].copy()
+            features[a.payload["classes"] == label] = holder.payload["features"][1]
+            a = replace(a, payload={**a.payload, "features": features})
+        kept.append(a)
+    return here, kept
+
+
+def test_a_class_with_one_holder_needs_no_collusion() -> None:
+    here, view = lone_world()
+    attack = PrototypeCollusion(PrototypeCollusion.Config(colluders=1))  # all other classes have three holders
+    assert attack.not_applicable(view, here.knowledge) == ""
+    claim = attack.run(view, here.knowledge, np.random.default_rng(0))
+    assert claim["colluders"].tolist() == [0]
+    evidence = attack.measure(claim, here, np.random.default_rng(1))
+    (real,) = [e for e in evidence if e.control == "none" and e.measure == "prototype_recovered"]
+    assert (real.value, real.place) == (1.0, "colluders = 0")
+    assert real.strongest is not None and real.strongest.value == 0
+    (negative,) = [e for e in evidence if e.control == "negative"]
+    assert negative.value == 0
 
 
 def test_settings_without_a_meaning_are_refused() -> None:

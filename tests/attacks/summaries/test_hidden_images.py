@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from fedaudit.attacks.evaluation.ranking import compare_by_class
 from fedaudit.attacks.evidence import Evidence
-from fedaudit.attacks.summaries.hidden_images import HiddenImages, fits
+from fedaudit.attacks.summaries.hidden_images import EXACT, HiddenImages, fits
 from fedaudit.fl.artifact import Artifact, Channel, Party
 from fedaudit.fl.kinds import Kind
 from tests.attacks.world import World
@@ -40,6 +41,38 @@ def test_a_hidden_image_fits_and_the_others_do_not_as_well(hide: object, least: 
     found = fits(numbers, IMAGES)
     assert found.argmax() == 3 and found[3] > least and found.max() <= 1
     assert fits(noise(0), IMAGES).max() < 0.7
+
+
+@pytest.mark.parametrize("width", [0, 2, 3, 4, 5, 8])
+@pytest.mark.parametrize("way", ["rounded", "cut off"])
+def test_a_whole_image_is_all_but_exact_in_whatever_it_is_written(width: int, way: str) -> None:
+    """In last bits and in signs (width 0): what is left of it in so few grey levels is what is sent."""
+    if width == 0 and way == "cut off":
+        return
+    levels, image = 2 ** max(1, width), np.float64(IMAGES[3]).ravel()
+    grey = np.rint(image * (levels - 1)) if way == "rounded" else np.minimum(image * levels, levels - 1)
+    numbers = noise(0)
+    some = numbers[70 : 70 + image.size]
+    if width:
+        bits = some.view(np.uint32)
+        bits[:] = (bits & ~np.uint32(levels - 1)) | grey.astype(np.uint32)
+    else:
+        some[:] = np.where(grey > 0, -1, 1) * np.abs(some)
+    found = fits(numbers, IMAGES)
+    assert found[3] >= EXACT
+    assert np.delete(found, 3).max() < EXACT
+
+
+def test_where_nothing_tells_candidates_apart_members_are_first_as_often_as_they_are_many() -> None:
+    """Of constant numbers nothing fits; the classes of members and others differ in size."""
+    hits, chances = [], []
+    rng = np.random.default_rng(0)
+    for _ in range(300):
+        y, other = rng.permutation([0, 0, 0, 0, 1]), rng.permutation([0, 1, 1, 1, 1, 1, 1, 1, 0, 0])
+        first = compare_by_class(np.zeros(5), np.zeros(10), y, other)
+        hits.append(first.hit)
+        chances.append(first.chance)
+    assert np.mean(hits) == pytest.approx(np.mean(chances), abs=1e-9)
 
 
 def test_numbers_that_are_all_alike_or_too_few_hold_no_image() -> None:

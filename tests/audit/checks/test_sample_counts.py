@@ -107,6 +107,35 @@ def of(name: str, folder: Path) -> Checked:
     return check(open_case(run, made))
 
 
+class CountsAsOne(FedAvg):
+    """Every client sends one number, whatever it holds: the server's mean weighs all of them alike."""
+
+    def finish(self, client: Client, trained: Trained) -> Reply:
+        reply = super().finish(client, trained)
+        reply.message[Kind.NUM_EXAMPLES] = {"count": torch.tensor(1)}
+        return reply
+
+
+class CountsAsOneButOnce(FedAvg):
+    """The same, but for one client in one round: a number that differs may be a code."""
+
+    def finish(self, client: Client, trained: Trained) -> Reply:
+        reply = super().finish(client, trained)
+        code = 7 if len(client.y) % 2 else 1
+        reply.message[Kind.NUM_EXAMPLES] = {"count": torch.tensor(code)}
+        return reply
+
+
+def test_one_number_for_everybody_says_nothing_of_anybody(tmp_path: Path) -> None:
+    checked = of("CountsAsOne", tmp_path)
+    assert checked.results == [] and any("All 6 clients send the same" in s for s in checked.declared)
+
+
+def test_numbers_that_differ_are_a_finding(tmp_path: Path) -> None:
+    [found] = of("CountsAsOneButOnce", tmp_path).results
+    assert found.facts["untrue_counts"] == 6
+
+
 @pytest.mark.parametrize("name", ["SaysThatItMadeSome", "SaysSoOfAnother"])
 def test_a_card_that_says_clients_made_examples_is_not_believed(name: str, tmp_path: Path) -> None:
     [found] = of(name, tmp_path).results

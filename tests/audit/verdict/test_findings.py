@@ -165,8 +165,8 @@ def strings(path: Path) -> list[str]:
 
 def test_a_power_is_worked_out_in_one_place_and_said_by_the_verdict_alone() -> None:
     files = [p for folder in ("attacks", "audit", "reports") for p in (ROOT / folder).rglob("*.py")]
-    callers = [p.name for p in files if "stats.detectable(" in p.read_text()]
-    assert callers == ["statistics.py"]
+    callers = [p.name for p in files if "find_detectable(" in p.read_text() and p.name != "power.py"]
+    assert callers == ["judge.py"]
     said = re.compile(r"% power|would be seen|leak (below|of) |detectable effect")
     speakers = {p.name for p in files for text in strings(p) if said.search(text)}
     assert speakers == {"judge.py"}

@@ -27,7 +27,7 @@ def shown(measure: str, value: float, near: float, trials: int, n: float = 1, or
 
 
 def sent(value: float, near: float, n: float = 1) -> Evidence:
-    return shown("named", value, near, 10, n, "recorded")
+    return shown("named", value, near, 400, n, "recorded")
 
 
 SURE = shown("named", 0.95, 0.02, 500)
