@@ -80,7 +80,7 @@ class Attacked(Subject):
             "evidence": self.found,
             "accusations": compute_accusations(self.found, self.prior),
             "does_not_show": card["does_not_show"],
-            "remedy": card["remedy"],
+            "remedy": self.file.get("remedy") or card["remedy"],
             "seconds": self.file.get("seconds", 0.0),
         }
 
