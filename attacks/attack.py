@@ -110,6 +110,10 @@ class Images:
     def __len__(self) -> int:
         return len(self.y)
 
+    def only(self, rows: NDArray[Any]) -> "Images":
+        """Those of these rows, by number or as a mask."""
+        return Images(x=self.x[rows], y=self.y[rows])
+
     def of_class(self, label: int) -> Floats:
         chosen: Floats = self.x[self.y == label]
         return chosen
@@ -271,6 +275,13 @@ class Attack(Plugin):
     def count_people(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> People | None:
         """Whom the claim hits, person by person; None by default: the attack bounds no harm to people."""
         return None
+
+    def choose_remedy(self, claim: Claim, truth: Truth, people: People | None) -> str:
+        """What to do about what was found, and whom it hit; the card's by default.
+
+        A remedy that depends on a cause is given where the messages show that cause.
+        """
+        return self.card.remedy
 
     def assertions(self, claim: Claim, classes: Sequence[str]) -> list[Assertion]:
         """The claim in words, client by client; `classes` are their names. None by default: images and rules that

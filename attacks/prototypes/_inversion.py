@@ -30,6 +30,7 @@ from fedaudit.fl.runtime.ranges import AtLeastOne
 
 Floats = NDArray[np.floating[Any]]
 
+FEW = 20  # people behind a prototype, up to which a minimum count is a remedy
 REQUIRES = (Kind.LOCAL_PROTOTYPES,)
 ALSO_READS = (Kind.LOCAL_MODEL, Kind.MODEL_DELTA, Kind.GLOBAL_MODEL, Kind.PROTO_COUNTS)
 
@@ -113,6 +114,20 @@ class PrototypeInversion(Attack):
 
     def count_people(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> People | None:
         return count_claimed(claim, truth, make_buckets(claim, truth, self.config.gallery, rng))
+
+    def choose_remedy(self, claim: Claim, truth: Truth, people: People | None) -> str:
+        """A minimum count helps where those who are named stand in small groups."""
+        sizes = [0]
+        for artifact, label in zip(claim["artifact"].tolist(), claim["label"].tolist(), strict=True):
+            rows = {k: set(of.tolist()) for k, of in truth.people(str(artifact), int(label)).items()}
+            hit = any(of & set(people.hit.get(k, ())) for k, of in rows.items()) if people else False
+            sizes += [sum(map(len, rows.values()))] if hit else []
+        if max(sizes) <= FEW:
+            return self.card.remedy
+        return (
+            f"clip and noise prototypes; a minimum count does not help, for people are named in groups of up to "
+            f"{max(sizes)}"
+        )
 
     def galleries(self, claim: Claim, truth: Truth) -> list[Gallery]:
         found = make_buckets(claim, truth, self.config.gallery, np.random.default_rng(0))

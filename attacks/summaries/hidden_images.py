@@ -17,7 +17,8 @@ The planted leak is the client's own message with one of its images written over
 takes half of the non-members for members.
 
 Claim: numbers float32 [N], client by client, its rounds of one kind of messages last and in order; client, begin,
-end, how many such rounds of how many numbers, rounds, width, and the newest artifact [k].
+end, how many such rounds of how many numbers, rounds, width, the newest artifact, and layout, objects: which
+arrays the numbers are of [k].
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -30,7 +31,7 @@ from pydantic import Field
 
 from fedaudit.attacks.attack import Attack, Card, Claim, Effort, Floats, Images, Knowledge, Truth
 from fedaudit.attacks.evaluation.artifacts import index
-from fedaudit.attacks.evaluation.counting import CountedPeople
+from fedaudit.attacks.evaluation.counting import CountedPeople, gather_people
 from fedaudit.attacks.evaluation.judging import Control, Judge, judge_present
 from fedaudit.attacks.evaluation.naming import average_members, name_nearest
 from fedaudit.attacks.evaluation.ranking import Present
@@ -39,6 +40,7 @@ from fedaudit.attacks.evidence import Evidence
 from fedaudit.attacks.people import People
 from fedaudit.attacks.prototypes._weights import global_model
 from fedaudit.attacks.stats import INDEPENDENT
+from fedaudit.attacks.summaries._where import Place, Segment, choose_remedy, find_place
 from fedaudit.fl.artifact import Artifact, Channel, Role
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.runtime.ranges import AtLeastOne
@@ -88,17 +90,19 @@ class HiddenImages(Attack):
 
     def run(self, view: Sequence[Artifact], knowledge: Knowledge, rng: np.random.Generator) -> Claim:
         view = index(view)
-        rows: dict[int, dict[int, list[NDArray[np.float32]]]] = {}
+        rows: dict[int, dict[int, list[_Array]]] = {}
         last: dict[int, str] = {}
         newest = sorted({a.round for a in _messages(view)})[-self.config.rounds :]
         for a in sorted(_messages(view), key=lambda a: (str(a.sender), a.round, a.kind)):
             assert a.sender.index is not None
-            arrays = [*_arrays(a.payload), *_arrays(_change(a, view))]
-            floats = [x.astype(np.float32) for x in arrays if x.dtype.kind == "f"]
+            arrays = [*_arrays(a.kind, a.payload), *_arrays(a.kind, _change(a, view))]
+            floats = [x for x in arrays if x.values.dtype.kind == "f"]
             if a.round in newest and floats:
                 last[a.sender.index] = a.id
                 rows.setdefault(a.sender.index, {}).setdefault(a.round, []).extend(floats)
-        found = [_ordered([np.concatenate(of) for of in each.values()]) for each in rows.values()]
+        ordered = [_order(list(each.values())) for each in rows.values()]
+        found, layout = [sent for sent, _ in ordered], np.empty(len(ordered), object)
+        layout[:] = [segments for _, segments in ordered]
         ends = np.cumsum([len(of.numbers) for of in found])
         return {
             "client": np.array(list(rows)),
@@ -108,6 +112,7 @@ class HiddenImages(Attack):
             "rounds": np.array([of.rounds for of in found]),
             "width": np.array([of.width for of in found]),
             "numbers": np.concatenate([of.numbers for of in found]),
+            "layout": layout,
         }
 
     def measure(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[Evidence]:
@@ -147,12 +152,12 @@ class HiddenImages(Attack):
         found = CountedPeople("the record, or an affine copy of it, is in what was sent")
         rows = zip(_sent(claim), claim["client"].tolist(), claim["artifact"].tolist(), strict=True)
         for own, client, artifact in rows:
-            members = truth.client_images(client)
-            people = [truth.people(artifact, int(c)).get(client) for c in np.unique(members.y)]
-            if not len(members) or any(p is None for p in people):
+            labels = np.unique(truth.client_images(client).y).tolist()
+            members, owners, whose = gather_people(truth, artifact, labels)
+            members, whose = members.only(owners == client), whose[owners == client]
+            if not len(members):
                 continue
-            whose = np.concatenate([p for p in people if p is not None])
-            x = np.concatenate([members.of_class(int(c)) for c in np.unique(members.y)])
+            x = members.x
             found.hold(client, whose)
             if x[0].size > own.width * own.rounds:
                 continue
@@ -166,10 +171,30 @@ class HiddenImages(Attack):
                 found.plant(client, float(hits), len(some), protected=False)
         return found.people()
 
+    def choose_remedy(self, claim: Claim, truth: Truth, people: People | None) -> str:
+        """By where the images stand: in rows of a layer that reads pixels, in images, or where none belongs."""
+        places = set[Place]()
+        columns = (claim[name].tolist() for name in ("client", "artifact"))
+        for own, layout, client, artifact in zip(_sent(claim), claim["layout"], *columns, strict=True):
+            hit = people.hit.get(client, ()) if people else ()
+            members, _, rows = gather_people(truth, artifact, np.unique(truth.client_images(client).y).tolist())
+            for image in members.x[np.isin(rows, hit)]:
+                first = find_stretch(own.numbers, image)
+                places.add(Place() if first is None else find_place(layout, first, image.size))
+        return choose_remedy(places, self.card.remedy)
+
     def not_applicable(self, view: Sequence[Artifact], knowledge: Knowledge) -> str:
         if not _messages(view):
             return "no client sends numbers that an image could stand in"
         return ""
+
+
+class _Array(NamedTuple):
+    """One array of a message."""
+
+    kind: Kind
+    name: str
+    values: NDArray[Any]
 
 
 class _Sent(NamedTuple):
@@ -201,12 +226,19 @@ def _some(images: Images, most: int, rng: np.random.Generator) -> Images:
     return Images(x=images.x[rows], y=images.y[rows])
 
 
-def _ordered(messages: Sequence[NDArray[np.float32]]) -> _Sent:
-    """Messages of successive rounds: those as long as the newest are last."""
-    width = len(messages[-1])
-    alike = [m for m in messages if len(m) == width]
-    others = [m for m in messages if len(m) != width]
-    return _Sent(np.concatenate([*others, *alike]), len(alike), width)
+def _order(messages: Sequence[Sequence["_Array"]]) -> tuple[_Sent, list[Segment]]:
+    """Messages of successive rounds, those as long as the newest last; and which arrays they are made of."""
+    sizes = [sum(x.values.size for x in m) for m in messages]
+    alike = [m for m, size in zip(messages, sizes, strict=True) if size == sizes[-1]]
+    others = [m for m, size in zip(messages, sizes, strict=True) if size != sizes[-1]]
+    every = [x for m in (*others, *alike) for x in m]
+    ends = np.cumsum([x.values.size for x in every]).tolist()
+    segments = [
+        Segment(kind=x.kind, name=x.name, shape=x.values.shape, begin=end - x.values.size, end=end)
+        for x, end in zip(every, ends, strict=True)
+    ]
+    numbers = np.concatenate([x.values.astype(np.float32).ravel() for x in every])
+    return _Sent(numbers, len(alike), sizes[-1]), segments
 
 
 def _sent(claim: Claim) -> list[_Sent]:
@@ -274,6 +306,17 @@ def fits(numbers: Floats, images: Floats, rounds: int = 1, width: int | None = N
     for pieces in _pieced(series, d):
         best = np.maximum(best, _correlation(pieces, series, small))
     return best
+
+
+def find_stretch(numbers: Floats, image: Floats) -> int | None:
+    """Where the stretch begins that is the image in plain values; None where there is none."""
+    unit, d = _standardise(np.asarray(image, np.float64).reshape(1, -1)), image.size
+    values = _finite(numbers)
+    for begin in range(0, len(values) - d + 1, CHUNK):
+        stretches = _stretches(values[begin : begin + CHUNK + d - 1], d)
+        if _correlation(stretches, values, unit)[0] >= EXACT:
+            return begin + int(np.argmax([_correlation(one[None], values, unit)[0] for one in stretches]))
+    return None
 
 
 def _pieced(series: Values, d: int) -> Iterator[Values]:
@@ -359,8 +402,8 @@ def _messages(view: Sequence[Artifact]) -> list[Artifact]:
     ]
 
 
-def _arrays(payload: Mapping[str, Any]) -> list[Floats]:
-    return [np.asarray(payload[name]).ravel() for name in sorted(payload)]
+def _arrays(kind: Kind, payload: Mapping[str, Any]) -> list[_Array]:
+    return [_Array(kind, name, np.asarray(payload[name])) for name in sorted(payload)]
 
 
 def _change(sent: Artifact, view: Sequence[Artifact]) -> Mapping[str, Any]:

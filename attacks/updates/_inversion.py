@@ -50,7 +50,7 @@ CARD = Card(
     does_not_show="what an attacker with auxiliary images, with more time, or with power over the "
     "model that is sent out would get; nor what is left once uploads are summed securely",
     remedy="aggregate uploads securely, so that no single one is seen; else clip and noise them "
-    "(dp_gaussian, dp_sgd) with a stated epsilon; more local steps over larger batches make it harder",
+    "(dp_gaussian, dp_sgd) with a stated epsilon",
     effort=Effort(seconds=60, grows=("parameters", "updates")),
 )
 
@@ -131,6 +131,18 @@ class UpdateInversion(Attack):
         recorded = sorted({str(a) for a in claim["artifact"][claim["origin"] == "recorded"]})
         rows = [(a, c) for a in recorded for c in range(int(claim["classes"]))]
         return count_named([t for b in alone for t in b.trials], rows, claim["senders"].tolist(), truth)
+
+    def choose_remedy(self, claim: Claim, truth: Truth, people: People | None) -> str:
+        """By how the updates were made that name people, or all that were read where none does."""
+        sent = claim["origin"] == "recorded"
+        if people and people.hit:
+            sent &= np.isin(claim["sender"], list(people.hit))
+        steps, batch = claim["steps"][sent], claim["batch"][sent]
+        said = [self.card.remedy]
+        if len(steps) and (steps == 1).all():
+            alone = "a single image" if (batch == 1).all() else "a single batch"
+            said.append(f"train for longer over larger batches: these updates are one step on {alone}")
+        return "; ".join(said)
 
     def galleries(self, claim: Claim, truth: Truth) -> list[Gallery]:
         found = make_buckets(claim, truth, self.config.gallery, np.random.default_rng(0))

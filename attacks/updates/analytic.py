@@ -25,6 +25,7 @@ from fedaudit.attacks.evaluation.images import fingerprints
 from fedaudit.attacks.evaluation.judging import Judge, judge_present
 from fedaudit.attacks.evaluation.ranking import Present, find_present
 from fedaudit.attacks.evidence import Baseline, Evidence, is_replayed
+from fedaudit.attacks.people import People
 from fedaudit.attacks.stats import INDEPENDENT
 from fedaudit.attacks.updates._gradients import Imitation, Update, labels
 from fedaudit.attacks.updates._inversion import CARD, UpdateInversion
@@ -96,6 +97,18 @@ class Analytic(UpdateInversion):
         """The images, how far the recovered inputs are from the true ones, and whether any is a member's own."""
         found = [*super().measure(claim, truth, rng), *input_errors(claim, truth, rng)]
         return [*found, *inputs_present(claim, truth, rng)]
+
+    def choose_remedy(self, claim: Claim, truth: Truth, people: People | None) -> str:
+        """Besides the steps: whether the layer that gives the images away reads their pixels."""
+        said = super().choose_remedy(claim, truth, people)
+        sent = np.flatnonzero(claim["origin"] == "recorded")
+        if len(sent) and claim["inputs"][sent[0]] is not None:
+            image = truth.auxiliary.x[:1] if len(truth.auxiliary) else truth.reference.x[:1]
+            if claim["inputs"][sent[0]].size == image[0].size and np.allclose(
+                np.corrcoef(_entered(claim, int(sent[0]), image)[0], image.ravel())[0, 1], 1
+            ):
+                said += "; the first dense layer reads raw pixels: reduce the image before it (a convolution)"
+        return said
 
     def not_applicable(self, view: Sequence[Artifact], knowledge: Knowledge) -> str:
         if reason := super().not_applicable(view, knowledge):

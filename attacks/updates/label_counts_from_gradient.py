@@ -28,6 +28,7 @@ from fedaudit.attacks.attack import Attack, Card, Claim, Effort, Knowledge, Trut
 from fedaudit.attacks.counts._counts import Condition, Counts, blind_counts, exact_match, overlap_evidence, spread
 from fedaudit.attacks.evaluation.assertions import OF_COUNTS, by_client, counted
 from fedaudit.attacks.evidence import Assertion, Evidence, is_replayed
+from fedaudit.attacks.people import People
 from fedaudit.attacks.prototypes._weights import SAID_WITH
 from fedaudit.attacks.updates._gradients import UPLOADS, Update, updates
 from fedaudit.attacks.updates._head import confusion, head_names
@@ -54,8 +55,7 @@ class LabelCountsFromGradient(Attack):
         learns="how many examples of each class were in a batch",
         does_not_show="which examples those are; nor counts of larger batches under another loss than the "
         "plain softmax",
-        remedy="send nothing that was made of a single batch: train for longer, aggregate securely, or clip "
-        "and noise updates with a stated epsilon",
+        remedy="aggregate updates securely, or clip and noise them with a stated epsilon",
         effort=Effort(seconds=0.2, grows=("parameters", "updates")),
     )
 
@@ -125,6 +125,13 @@ class LabelCountsFromGradient(Attack):
                 found.append(replace(share, control=planted, note="share of a batch placed right"))
             found += _wrong_batch(claim["counts"][rows], true[rows], blind, clients, looks)
         return found
+
+    def choose_remedy(self, claim: Claim, truth: Truth, people: People | None) -> str:
+        """Longer training is no remedy where clients trained for long."""
+        steps = claim["steps"][claim["origin"] == "recorded"]
+        if len(steps) and (steps == 1).all():
+            return f"send nothing that was made of a single batch: train for longer; else {self.card.remedy}"
+        return self.card.remedy
 
     def not_applicable(self, view: Sequence[Artifact], knowledge: Knowledge) -> str:
         if not updates(view, knowledge):

@@ -75,6 +75,7 @@ class AttackFile(Form):
     steps: Count = 0  # of training on the fewest of them
     evidence: list[Evidence] = []
     people: People | None = None
+    remedy: str = ""  # for what was found here; the card's where it is empty
     galleries: list[Images] = []
     curves: list[Series] = []
     read: list[str]

@@ -87,9 +87,10 @@ def _visits(
     # A cell with exactly n images has one group of that size, however often it is drawn
     most = wanted if any(len(rows) > n for rows in possible) else len(possible)
     left, found = min(most, max(_LEAST, _IMAGES * wanted // n)) if possible else 0, []
+    share = -(-left // max(1, len(cells)))  # so that every client has as many
     while left > 0:
         for k, own in cells.items():
-            some = dict(list(own.items())[:left])
+            some = dict(list(own.items())[: min(left, share)])
             if some:
                 groups = {c: np.sort(rng.choice(rows, n, replace=False)) for c, rows in some.items()}
                 found.append((k, groups))

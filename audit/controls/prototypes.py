@@ -4,20 +4,22 @@ A federation seldom sends prototypes of every size, and an attack that finds not
 unless it is seen to work where a leak is certain. So the client is played once more (audit/controls/lab.py): it
 starts from the very model it uploaded, trains no further, owns n of its images of one class and one image of each
 of its other classes, and sends what the method's own code makes of them, through the run's protections. Of what
-arrives, the prototype of the one class is kept. n = 1 is the planted leak; the larger n give the curve of leakage
+arrives, the prototype of the one class is kept. n = 1 is the planted leak, through every client's code and,
+where the run protects what is sent, once more without the protections; the larger n give the curve of leakage
 against n. Replayed artifacts are marked as such everywhere.
 
 Clients also send all that they own once more, in their own streams: bit for bit what was recorded, where the
 replay is what the method does. What an attack makes of both is compared (audit/verdict/replays.py).
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 
 from fedaudit.attacks.evaluation.artifacts import index
+from fedaudit.attacks.evidence import REPLAYED
 from fedaudit.audit.case.case import Case
 from fedaudit.audit.controls.lab import Lab, Replays, has_received_model, owned, received
 from fedaudit.audit.settings.controls import Replay
@@ -26,6 +28,8 @@ from fedaudit.fl.data.partition import Index
 from fedaudit.fl.kinds import UPDATES, Kind
 from fedaudit.fl.runtime.streams import Streams
 from fedaudit.fl.wire.protection import Message
+
+EACH = 6  # single people planted through each client's code
 
 
 @dataclass(frozen=True)
@@ -55,14 +59,25 @@ def plant(case: Case, recorded: Sequence[Artifact], settings: Replay) -> Replays
         possible = [cell for cell in held if len(cell.members) >= n]
         # A cell with exactly n examples has one group of that size, however often it is drawn
         wanted = settings.groups if any(len(c.members) > n for c in possible) else len(possible)
+        if n == 1:
+            possible, wanted = _take_turns(case, latest), max(wanted, EACH * len(latest))
         for i in range(wanted if possible else 0):
             cell = possible[i % len(possible)]
             group = np.sort(rng.choice(cell.members, n, replace=False))
-            sent = sent_prototype(lab, cell, group, recorded, Streams(case.streams.key("replay", n, i)))
-            made.add(f"replay/n{n}/{i}", cell.sent, sent, group, {"n": n})
+            for origin, bench in lab.with_and_without() if n == 1 else [(REPLAYED, lab)]:
+                streams = Streams(case.streams.key("replay", n, i))
+                sent = sent_prototype(bench, cell, group, recorded, streams)
+                id = f"replay/n{n}/{i}" + ("" if origin == REPLAYED else "/unprotected")
+                made.add(id, cell.sent, sent, group, {"n": n}, origin)
     for k in sorted(latest.keys() & case.parts.keys()):
         whole(case, lab, latest[k], recorded, made)
     return made
+
+
+def _take_turns(case: Case, latest: Mapping[int, Artifact]) -> list[Cell]:
+    """The cells of all clients: the first of each, then the second of each that has two, and so on."""
+    every = [cells(case, latest[k]) for k in sorted(latest)]
+    return [own[i] for i in range(max(map(len, every))) for own in every if i < len(own)]
 
 
 def senders(case: Case, recorded: Sequence[Artifact]) -> dict[int, Artifact]:

@@ -197,6 +197,7 @@ def _measured(attack: Attack, claim: Claim, truth: KnownTruth, rng: np.random.Ge
     return {
         "evidence": [dataclasses.asdict(e) for e in evidence],
         "people": dataclasses.asdict(people) if people else None,
+        "remedy": attack.choose_remedy(claim, truth, people),
         "galleries": [_encode(g) for g in attack.galleries(claim, truth)],
         "curves": [dataclasses.asdict(c) for c in attack.curves(claim, truth)],
     }

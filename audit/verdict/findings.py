@@ -13,7 +13,7 @@ from fedaudit.attacks.people import People
 from fedaudit.audit.verdict import figures
 from fedaudit.audit.verdict.accusations import compute_accusations
 from fedaudit.audit.verdict.judge import Subject, Verdict, most_telling
-from fedaudit.audit.verdict.replays import replayed, settled
+from fedaudit.audit.verdict.replays import find_sent, settled
 from fedaudit.audit.verdict.statistics import clear
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.reports import format as fmt
@@ -80,7 +80,7 @@ class Attacked(Subject):
             "evidence": self.found,
             "accusations": compute_accusations(self.found, self.prior),
             "does_not_show": card["does_not_show"],
-            "remedy": card["remedy"],
+            "remedy": self.file.get("remedy") or card["remedy"],
             "seconds": self.file.get("seconds", 0.0),
         }
 
@@ -127,7 +127,7 @@ def _summary(evidence: Sequence[Evidence], verdict: Verdict) -> str:
     if not real:
         return "The attack ran; only its controls could be measured."
     quoted = verdict.by or (most_telling(real),)
-    ends = _where_it_ends([e for e in real if not replayed(e)], quoted[0].measure)
+    ends = _where_it_ends(real, quoted[0].measure)
     return " ".join([*(f"{sentence(e)}." for e in quoted), ends]).strip()
 
 
@@ -152,7 +152,7 @@ def _where_it_ends(real: Sequence[Evidence], measure: str) -> str:
     above = [e for e in curve if clear(e)]
     if not above:
         return f"At no n from {curve[0].condition['n']:g} was it clear of the blind adversaries."
-    last = max(above, key=lambda e: float(e.condition["n"]))
+    last = find_sent(max(above, key=lambda e: float(e.condition["n"])), real)
     beyond = [e for e in curve if float(e.condition["n"]) > float(last.condition["n"])]
     text = (
         f"It stays clear of every blind adversary up to n = {last.condition['n']:g} "

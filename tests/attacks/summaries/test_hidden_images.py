@@ -196,3 +196,37 @@ def test_every_example_of_every_client_is_asked_about_and_a_hidden_one_is_hit() 
     assert people.hit == {0: (first,)}
     assert people.luck.hits == 0 and people.luck.trials > 500
     assert all(share.hits == share.trials >= 6 for share in people.planted.values()) and len(people.planted) == 10
+
+
+def remedy(payload: dict[str, NDArray[np.float32]], kind: Kind = Kind.LOCAL_MODEL) -> str:
+    """For the first client, which sends this; the others send noise."""
+    silent = sent(None, kind)
+    view = [replace(silent[0], payload=payload), *silent[1:]]
+    attack = HiddenImages()
+    claim = attack.run(view, WORLD.knowledge, np.random.default_rng(0))
+    people = attack.count_people(claim, WORLD, np.random.default_rng(1))
+    return attack.choose_remedy(claim, WORLD, people)
+
+
+def test_a_row_of_a_layer_that_reads_pixels_is_no_doing_of_the_clients_code() -> None:
+    weight = noise(0, 20 * 64).reshape(20, 64)
+    weight[7] = -0.01 * WORLD.client_images(0).x[3].ravel()
+    said = remedy({"conv.bias": noise(1, 5), "first.weight": weight})
+    assert "first.weight" in said and "raw pixels" in said and "aggregate" in said and "code writes" not in said
+
+
+def test_an_image_where_none_belongs_is_looked_for_in_the_code() -> None:
+    image = WORLD.client_images(0).x[3].ravel()
+    weight = noise(0, 20 * 64).reshape(20, 64)
+    weight.ravel()[10:74] = image  # across two rows
+    for payload in ({"first.weight": weight}, {"head.bias": np.concatenate([noise(0, 9), image])}):
+        assert remedy(payload) == HiddenImages.card.remedy
+    assert "code writes" in HiddenImages.card.remedy
+    bits = noise(0)
+    in_low_bits(bits, WORLD.client_images(0).x[3])
+    assert remedy({"head.bias": bits}) == HiddenImages.card.remedy
+
+
+def test_images_that_are_sent_as_images_are_to_be_averaged() -> None:
+    image = WORLD.client_images(0).x[3].ravel()
+    assert "mashed" in remedy({"x": np.stack([image, noise(0, 64)])}, Kind.MASHED_BATCH)

@@ -16,6 +16,7 @@ from fedaudit.attacks.updates.dlg import DLG
 from fedaudit.attacks.updates.grnn_updates import GRNNUpdates, transport
 from fedaudit.attacks.updates.idlg import IDLG
 from fedaudit.attacks.updates.inverting_gradients import InvertingGradients, roughness
+from fedaudit.attacks.updates.label_counts_from_gradient import LabelCountsFromGradient
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.plugin import configure
@@ -174,3 +175,20 @@ def test_settings_that_mean_nothing_are_refused(setting: str) -> None:
 def test_roughness_and_transport_by_hand() -> None:
     assert float(roughness(torch.tensor([[[[0.0, 1.0], [2.0, 4.0]]]]))) == 4  # (2+3)/2 + (1+2)/2
     assert float(transport([torch.tensor([1.0, 5.0])], [torch.tensor([4.0, 1.0])])) == 0.5
+
+
+@pytest.mark.parametrize(
+    ("steps", "batch", "says"), [(1, 1, "a single image"), (1, 20, "a single batch"), (10, 20, "")]
+)
+def test_a_remedy_names_a_batch_only_where_an_update_was_one_step(steps: int, batch: int, says: str) -> None:
+    claim = {
+        "origin": np.array(["recorded", "replayed"]),
+        "sender": np.array([0, 0]),
+        "steps": np.array([steps, 1]),
+        "batch": np.array([batch, 1]),
+    }
+    said = DLG().choose_remedy(claim, world(), None)
+    assert said.startswith(DLG.card.remedy)
+    assert (says in said) if says else said == DLG.card.remedy
+    labels = LabelCountsFromGradient().choose_remedy(claim, world(), None)
+    assert ("single batch" in labels) == (steps == 1)

@@ -1,5 +1,6 @@
 """The control that a card names exists, and plants what the attack reads: over all attacks."""
 
+from collections import Counter
 from functools import cache
 from pathlib import Path
 from tempfile import mkdtemp
@@ -9,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 
+from fedaudit.attacks.evidence import REPLAYED, UNPROTECTED
 from fedaudit.audit.case.messages import messages
 from fedaudit.audit.case.open import open_case
 from fedaudit.audit.case.run_folder import RunDir
@@ -94,6 +96,32 @@ class Normalised(ReBaFL):
         sent = reply.message[Kind.LOCAL_PROTOTYPES]
         sent["features"] = torch.nn.functional.normalize(sent["features"])
         return reply
+
+
+@pytest.mark.parametrize(
+    ("control", "method", "kind"),
+    [
+        ("prototypes", "rebafl", Kind.LOCAL_PROTOTYPES),
+        ("condensed", "feddc_condense", Kind.CONDENSED_IMAGES),
+        ("updates", "rebafl", Kind.LOCAL_MODEL),
+    ],
+)
+def test_six_people_are_planted_through_every_clients_code_with_protections_and_without(
+    control: str, method: str, kind: Kind
+) -> None:
+    run, config = ran(method)
+    recorded = messages(run.artifacts, set(Kind), "all")
+    clipped = [{"name": "dp_gaussian", "clip_norm": 1e-3, "noise_multiplier": 0.0, "kinds": [kind.value]}]
+    case = SimulatedCase(validate(Config, config.model_dump() | {"protections": clipped}, "test"))
+    made = plant(control, case, recorded, config.replay)
+    people = [a for a in made.artifacts if len(made.groups[a.id]) == 1 and a.kind == kind]
+    people = [a for a in people if not a.note.get("whole") and a.note.get("init") != "real"]
+    count = Counter((a.sender.index, a.origin) for a in people)
+    sent = {a.sender.index for a in recorded if a.kind == kind}
+    assert len(sent) >= 2
+    assert set(count) == {(k, origin) for k in sent for origin in (REPLAYED, UNPROTECTED)}
+    assert min(count.values()) >= 6
+    assert {a.origin for a in planted(control, method)} == {REPLAYED}  # nothing protects: none is made twice
 
 
 @pytest.mark.parametrize("control", ["prototypes", "pairs"])
