@@ -20,7 +20,7 @@ MOST_CLAIMS = 20  # unverified, of one attack
 
 
 def last_words(result: AuditResult, folder: Path, report: Path) -> Iterator[str]:
-    """The verdict, every finding that forbids a deployment, what was left open, and the next command."""
+    """The verdict, every finding that forbids a deployment, what was left open, options, and the next command."""
     failing = set[str]()
     if result.decision:
         yield result.decision.line
@@ -36,6 +36,9 @@ def last_words(result: AuditResult, folder: Path, report: Path) -> Iterator[str]
         more = f" and {len(left) - MOST_OPEN:,} more" if len(left) > MOST_OPEN else ""
         yield f"  open: {', '.join(left[:MOST_OPEN])}{more}"
     yield describe_answered(result.questions)
+    for option in result.alternatives[1:]:
+        word = f"{option.word.words}. " if option.word else ""
+        yield f"  option {option.name}: {word}{'Recommended.' if option.recommended else option.why_not}"
     yield f"report: {report}"
     first = bad or rest
     after = f"fedaudit explain {first[0].id} --run {folder}" if first else f"fedaudit check {folder}"

@@ -10,7 +10,8 @@ from fedaudit.audit.cli.main import app
 from fedaudit.audit.cli.show import Lines
 from fedaudit.audit.settings.config import load
 from fedaudit.fl.runtime.errors import UserError
-from fedaudit.reports.result import Outcome, Severity
+from fedaudit.reports.decision import Word
+from fedaudit.reports.result import Alternative, Outcome, Severity
 from tests.audit.tiny import TEXT
 from tests.reports.sample import result
 
@@ -75,6 +76,20 @@ def test_the_last_words_name_every_finding_at_or_above_the_gate_and_the_next_com
     assert f"next: fedaudit explain {bad[0].id} --run {tmp_path}" in text and "Not ready" in text
     audited.findings = [f for f in audited.findings if f.severity is Severity.NONE]
     assert f"next: fedaudit check {tmp_path}" in list(last_words(audited, tmp_path, tmp_path))[-1]
+
+
+def test_the_last_words_have_each_option_with_its_own_verdict(tmp_path: Path) -> None:
+    audited = result()
+    audited.alternatives = [
+        Alternative(name="as audited", protections=[], word=Word.NOT_READY),
+        Alternative(name="sums", protections=[], word=Word.CANNOT_TELL, why_not="Not asked."),
+        Alternative(name="noise", protections=[], word=Word.READY, recommended=True),
+    ]
+    said = [line for line in last_words(audited, tmp_path, tmp_path) if "option" in line]
+    assert said == [
+        "  option sums: Cannot tell: too little is known. Not asked.",
+        f"  option noise: {Word.READY.words}. Recommended.",
+    ]
 
 
 def test_list_of_one_name_prints_its_whole_card_and_a_slip_gets_the_nearest() -> None:
