@@ -71,6 +71,8 @@ class Finding(Record):
     extrapolated: bool = False  # graded by what the auditor planted, at the n that clients recorded
     threat: Threat | None = None
     artifacts: list[str] = Field(default_factory=list)  # the kinds that an attack opened in this run
+    shown_by: list[str] = Field(default_factory=list)  # ids of other findings that show the same leak
+    part_of: str = ""  # id of the finding that leads those of its leak; empty: it leads, or stands alone
     evidence: list[Evidence] = Field(default_factory=list)
     accusations: list[Accusation] = Field(default_factory=list)
     taxonomy: list[Taxon] = Field(default_factory=list)  # its row of audit/verdict/taxonomy.py
@@ -78,14 +80,26 @@ class Finding(Record):
     remedy: str = ""
     seconds: float = 0.0
 
+    @property
+    def is_demonstrated(self) -> bool:
+        """Whether it counts as a demonstrated finding: others that show the same leak do not count again."""
+        return self.outcome is Outcome.DEMONSTRATED and not self.part_of
+
 
 _ORDER = [Outcome(o) for o in ("demonstrated", "failed", "inconclusive", "not_demonstrated", "not_applicable")]
 
 
 def worst_first(findings: Sequence[Finding]) -> list[Finding]:
     """The order everywhere: severest first; of one severity, open questions before what showed nothing, what does
-    not apply last; an attack that was seen to work before a bound that does not exist."""
-    return sorted(findings, key=lambda f: (-f.severity.rank, _ORDER.index(f.outcome), f.source != "attack"))
+    not apply last; an attack that was seen to work before a bound that does not exist. What shows the same leak
+    as another finding comes right after it."""
+    ordered = sorted(findings, key=lambda f: (-f.severity.rank, _ORDER.index(f.outcome), f.source != "attack"))
+    leading = {f.id for f in ordered if not f.part_of}
+    below: dict[str, list[Finding]] = {}
+    for finding in ordered:
+        below.setdefault(finding.part_of, []).append(finding)
+    alone = [f for f in ordered if f.part_of not in leading]
+    return [g for f in alone for g in (f, *(below.get(f.id, []) if not f.part_of else []))]
 
 
 class Gallery(Record):

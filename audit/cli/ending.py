@@ -25,8 +25,8 @@ def last_words(result: AuditResult, folder: Path, report: Path) -> Iterator[str]
     if result.decision:
         yield result.decision.line
         failing = set(result.decision.failing)
-    bad = [f for f in result.findings if f.outcome is Outcome.DEMONSTRATED and f.id in failing]
-    rest = [f for f in result.findings if f.outcome is Outcome.DEMONSTRATED and f not in bad]
+    bad = [f for f in result.findings if f.is_demonstrated and f.id in failing]
+    rest = [f for f in result.findings if f.is_demonstrated and f not in bad]
     for finding in bad:
         yield f"  {finding.severity:<9} {finding.id}: {finding.title}"
     if rest:
@@ -81,6 +81,8 @@ def explain_finding(result: AuditResult, name: str, content: str = "") -> Iterat
     yield from _part("What", finding.summary)
     yield from _part("Who", fmt.threat(finding.threat) if finding.threat else "")
     yield from _part("Why this grade", finding.reason)
+    yield from _part("Shown as well by", ", ".join(finding.shown_by))
+    yield from _part("The same leak as", finding.part_of)
     for one in (u for u in result.unverified if u.attack == name):
         for a in one.claims[:MOST_CLAIMS]:
             yield from _part("Unverified claim", f"client {a.client}: {a.says}; to check it, see {a.check}")
@@ -92,7 +94,7 @@ def explain_finding(result: AuditResult, name: str, content: str = "") -> Iterat
     yield from _part("What to do", finding.remedy)
     yield from _part("By", finding.method + (f" ({finding.reference})" if finding.reference else ""))
     yield from _part("Verdict of the run", result.decision.line if result.decision else "")
-    if content and finding.outcome is Outcome.DEMONSTRATED:
+    if content and finding.is_demonstrated:
         yield "To accept it, a waiver names:"
         yield f"  run: {content}"
         yield f"  finding: {finding.id}"

@@ -53,6 +53,7 @@ from fedaudit.audit.verdict.findings import Attacked, headline, unverified
 from fedaudit.audit.verdict.heads import count_exposed
 from fedaudit.audit.verdict.imported import doubts, qualified
 from fedaudit.audit.verdict.judge import judged
+from fedaudit.audit.verdict.leaks import join_leaks
 from fedaudit.audit.verdict.limits import list_limits
 from fedaudit.audit.verdict.metrics import summary
 from fedaudit.audit.verdict.policy import Policy, load_policy
@@ -192,6 +193,7 @@ def derive_whole(run: RunDir, config: Config, policy: Policy, case: Case) -> Aud
         matrix=matrix,
         absence=absence,
     )
+    join_leaks(of_attacks)
     people = count_exposed(of_attacks)
     findings = worst_first(findings)
     result = AuditResult(

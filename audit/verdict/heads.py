@@ -6,22 +6,23 @@ from fedaudit.attacks.people import People
 from fedaudit.audit.verdict.findings import Attacked
 from fedaudit.audit.verdict.people import bound_people, bound_people_below
 from fedaudit.reports.questions import HeadCount
-from fedaudit.reports.result import Finding, Outcome, Severity
+from fedaudit.reports.result import Finding, Severity
 
 SIDE = 0.025  # chance of being wrong at either end
 
 
 def count_exposed(findings: Iterable[tuple[Attacked, Finding]]) -> HeadCount | None:
-    """The head count of the demonstrated findings of attacks that are medium or worse.
+    """The head count of the demonstrated leaks that are medium or worse, each by its primary attack.
 
-    None where no attack behind one said which people it hits.
+    That is the strongest of those that say which people they hit; None where none does.
     """
-    exposing = [
-        attacked.people
-        for attacked, finding in findings
-        if finding.outcome is Outcome.DEMONSTRATED and finding.severity.rank >= Severity.MEDIUM.rank
-    ]
-    return count_heads([people for people in exposing if people])
+    by_id = {finding.id: (attacked.people, finding) for attacked, finding in findings}
+    primary = []
+    for _, leading in by_id.values():
+        if leading.is_demonstrated and leading.severity.rank >= Severity.MEDIUM.rank:
+            of_leak = (by_id[i][0] for i in (leading.id, *leading.shown_by) if i in by_id)
+            primary += [people for people in of_leak if people][:1]
+    return count_heads(primary)
 
 
 def count_heads(attacks: Sequence[People]) -> HeadCount | None:

@@ -31,7 +31,7 @@ from fedaudit.reports import format as fmt
 from fedaudit.reports.bound import choose_bound
 from fedaudit.reports.decision import Word
 from fedaudit.reports.questions import Question
-from fedaudit.reports.result import Alternative, AuditResult, Outcome, Severity
+from fedaudit.reports.result import Alternative, AuditResult, Severity
 
 MOST_COST = 0.02  # of accuracy, at the upper end of its interval
 BEST_FIRST = (Word.READY, Word.WITH_CONDITIONS, Word.CANNOT_TELL, Word.NOT_READY)
@@ -207,7 +207,7 @@ def _summarise(option: Option, result: AuditResult, base: Option) -> Alternative
 
 
 def _find_worst(result: AuditResult) -> Severity:
-    shown = [f.severity for f in result.findings if f.outcome is Outcome.DEMONSTRATED]
+    shown = [f.severity for f in result.findings if f.is_demonstrated]
     return max(shown, key=lambda s: s.rank, default=Severity.NONE)
 
 

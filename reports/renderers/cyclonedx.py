@@ -51,7 +51,7 @@ def _model(result: AuditResult) -> dict[str, Any]:
         for name, value in result.summary_metrics.items()
         if value is not None
     ]
-    demonstrated = [f for f in result.findings if f.outcome is Outcome.DEMONSTRATED]
+    demonstrated = [f for f in result.findings if f.is_demonstrated]
     model: dict[str, Any] = {
         "type": "machine-learning-model",
         "bom-ref": MODEL,
@@ -79,7 +79,7 @@ def _model(result: AuditResult) -> dict[str, Any]:
 
 
 def _declarations(result: AuditResult) -> dict[str, Any]:
-    shown = [f for f in result.findings if f.outcome is Outcome.DEMONSTRATED]
+    shown = [f for f in result.findings if f.is_demonstrated]
     quiet = [f for f in result.findings if f.outcome is Outcome.NOT_DEMONSTRATED]
     return {
         "assessors": [{"bom-ref": ASSESSOR, "thirdParty": False}],

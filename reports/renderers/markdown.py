@@ -24,7 +24,11 @@ class Markdown(Renderer):
             *([_text(describe_answered(result.questions)), ""] if result.questions else []),
             "| Severity | Finding | What was found |",
             "|---|---|---|",
-            *(f"| {_grade(f)} | {_text(f.title)} | {_text(f.summary)} |" for f in result.findings),
+            *(
+                f"| {_grade(f)} | {_text(f.title)} | {_text(f.summary)} |"
+                for f in result.findings
+                if not f.part_of
+            ),
             "",
             f"Policy {_text(result.policy.name)}, version {_text(result.policy.version)}"
             + (f", SHA-256 `{result.policy.sha256}`" if result.policy.sha256 else "")

@@ -33,8 +33,9 @@ class Sarif(Renderer):
 
     def render(self, document: Document) -> bytes:
         result = document.result
-        names = list(dict.fromkeys(f.id for f in result.findings))
-        by_id = {f.id: f for f in reversed(result.findings)}
+        findings = [f for f in result.findings if not f.part_of]  # one leak is one result
+        names = list(dict.fromkeys(f.id for f in findings))
+        by_id = {f.id: f for f in reversed(findings)}
         driver = {
             "name": "fedaudit",
             "version": result.reproduction.versions.get("fedaudit", "unknown"),
@@ -42,7 +43,7 @@ class Sarif(Renderer):
         }
         run: dict[str, Any] = {
             "tool": {"driver": driver},
-            "results": [_result(f, result, names.index(f.id)) for f in result.findings],
+            "results": [_result(f, result, names.index(f.id)) for f in findings],
             "properties": {"policy": result.policy.name, "policySha256": result.policy.sha256},
         }
         if result.decision:
@@ -83,6 +84,8 @@ def _result(finding: Finding, result: AuditResult, index: int) -> dict[str, Any]
         "partialFingerprints": {"finding/v1": key},
         "properties": {"severity": str(finding.severity), "reason": finding.reason},
     }
+    if finding.shown_by:
+        found["properties"]["shownBy"] = list(finding.shown_by)
     # Section 3.27.23: every result of a run has the list, empty or not, or none has it. A suppression without a
     # status is an accepted one, and is valid in the editions that call it status and in those that call it state.
     if result.decision is not None:

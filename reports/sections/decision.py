@@ -9,7 +9,7 @@ from fedaudit.reports.bound import Status
 from fedaudit.reports.bound_text import label_bound
 from fedaudit.reports.decision import Decision as Record
 from fedaudit.reports.decision import Odds, Risk, Word
-from fedaudit.reports.result import Alternative, AuditResult, Outcome, Severity
+from fedaudit.reports.result import Alternative, AuditResult, Severity
 from fedaudit.reports.section import (
     Banner,
     Bar,
@@ -179,6 +179,6 @@ def _cost(row: Alternative, audited: Alternative) -> str:
 
 def _remedies(result: AuditResult) -> list[str]:
     """What the demonstrated findings ask for, worst first, each once."""
-    found = [f for f in result.findings if f.outcome is Outcome.DEMONSTRATED and f.remedy]
+    found = [f for f in result.findings if f.is_demonstrated and f.remedy]
     once = dict.fromkeys(fmt.sentence_case(f.remedy.split(". ")[0].rstrip(".").replace("`", "")) for f in found)
     return list(once)[:MOST_OPTIONS]

@@ -85,6 +85,10 @@ def _facts(finding: Finding) -> dict[str, str]:
     facts = {}
     if finding.reason:
         facts["Severity because"] = finding.reason
+    if finding.shown_by:
+        facts["Shown as well by"] = ", ".join(f"`{i}`" for i in finding.shown_by)
+    if finding.part_of:
+        facts["The same leak as"] = f"`{finding.part_of}`; it counts once"
     if finding.accusations:
         best = max(finding.accusations, key=lambda a: a.right)
         place = f" for {best.place}" if best.place else ""
