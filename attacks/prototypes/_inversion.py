@@ -31,6 +31,7 @@ from fedaudit.fl.runtime.ranges import AtLeastOne
 Floats = NDArray[np.floating[Any]]
 
 FEW = 20  # people behind a prototype, up to which a minimum count is a remedy
+OFTEN = 0.2  # of larger groups, in which somebody is named beyond luck: then it is none
 REQUIRES = (Kind.LOCAL_PROTOTYPES,)
 ALSO_READS = (Kind.LOCAL_MODEL, Kind.MODEL_DELTA, Kind.GLOBAL_MODEL, Kind.PROTO_COUNTS)
 
@@ -116,17 +117,15 @@ class PrototypeInversion(Attack):
         return count_claimed(claim, truth, make_buckets(claim, truth, self.config.gallery, rng))
 
     def choose_remedy(self, claim: Claim, truth: Truth, people: People | None) -> str:
-        """A minimum count helps where those who are named stand in small groups."""
-        sizes = [0]
-        for artifact, label in zip(claim["artifact"].tolist(), claim["label"].tolist(), strict=True):
-            rows = {k: set(of.tolist()) for k, of in truth.people(str(artifact), int(label)).items()}
-            hit = any(of & set(people.hit.get(k, ())) for k, of in rows.items()) if people else False
-            sizes += [sum(map(len, rows.values()))] if hit else []
-        if max(sizes) <= FEW:
+        """A minimum count helps, unless people are named in large groups as well, beyond luck."""
+        buckets = make_buckets(claim, truth, self.config.gallery, np.random.default_rng(0))
+        large = [t for b in buckets if b.origin == "recorded" for t in b.trials if t.n > FEW]
+        named = [t.name(t.claimed) for t in large]
+        if not named or np.mean([n.hits[0] - n.luck[0] for n in named]) < OFTEN:
             return self.card.remedy
         return (
-            f"clip and noise prototypes; a minimum count does not help, for people are named in groups of up to "
-            f"{max(sizes)}"
+            f"clip and noise prototypes; a minimum count of {FEW} does not help, for people are named in larger "
+            "groups as well"
         )
 
     def galleries(self, claim: Claim, truth: Truth) -> list[Gallery]:

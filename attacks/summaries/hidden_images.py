@@ -78,7 +78,7 @@ class HiddenImages(Attack):
         any_numbers=True,
         rounds="all",
         remedy="look at what the client's code writes there; noise and rounding destroy what is hidden",
-        effort=Effort(seconds=6.0, grows=("parameters", "clients", "pixels")),
+        effort=Effort(seconds=15.0, grows=("parameters", "clients", "pixels")),
     )
 
     @dataclass(frozen=True, kw_only=True)
@@ -262,21 +262,19 @@ def _written(own: _Sent, image: Floats, rng: np.random.Generator) -> Floats:
 
 
 def _ask(own: _Sent, members: Images, others: Images, class_means: Floats, rng: np.random.Generator) -> _Client:
-    def scores(x: Floats) -> tuple[Values, Values]:
-        """Of images, in what was sent and where the first member is written over it."""
-        sent = fits(own.numbers, x, own.rounds, own.width)
-        return sent, np.maximum(sent, fits(written, x))
-
-    written = _written(own, members.x[0], rng)
     half = len(others) // 2  # they come in random order
-    inside, outside, common = scores(members.x), scores(others.x), scores(class_means)
-    means, stand_in = scores(average_members(members)), Images(x=others.x[:half], y=others.y[:half])
-    found = [
-        _compare(a, b, np.concatenate([c, d])) for a, b, c, d in zip(inside, outside, common, means, strict=True)
-    ]
-    silent_means = np.concatenate([common[0], scores(average_members(stand_in))[0]])
-    silent = _compare(outside[0][:half], outside[0][half:], silent_means)
-    return _Client(own=found[0], planted=found[1], silent=silent)
+    stand_in = Images(x=others.x[:half], y=others.y[:half])
+    every = [members.x, others.x, class_means, average_members(members), average_members(stand_in)]
+    x, cuts = np.concatenate(every), np.cumsum([len(some) for some in every])[:-1]
+    sent = fits(own.numbers, x, own.rounds, own.width)
+    written = np.maximum(sent, fits(_written(own, members.x[0], rng), x))
+    results = []
+    for scores in (sent, written):
+        inside, outside, common, means, _ = np.split(scores, cuts)
+        results.append(_compare(inside, outside, np.concatenate([common, means])))
+    _, outside, common, _, silent = np.split(sent, cuts)
+    nobody = _compare(outside[:half], outside[half:], np.concatenate([common, silent]))
+    return _Client(own=results[0], planted=results[1], silent=nobody)
 
 
 def _compare(members: Values, others: Values, means: Values) -> _Result:

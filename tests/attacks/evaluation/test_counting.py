@@ -110,3 +110,13 @@ def test_a_person_whom_two_messages_hit_is_one_person() -> None:
     assert (people.tested, people.hit, people.held) == ({3: (7, 8)}, {3: (7,)}, {3: 2, 4: 5})
     assert CountedPeople("found").people() is None
     assert people.luck == Share()
+
+
+def test_a_minimum_count_is_advised_unless_people_are_named_in_large_groups() -> None:
+    firsts = np.stack([world().members(a, c)[0] for a, c in sent()])
+    means = np.stack([world().members(a, c).mean(axis=0) for a, c in sent()])
+    large, none = (Ridge().choose_remedy(redrawn(x), world(), None) for x in (firsts, means))
+    assert "minimum count of 20 does not help" in large and none == Ridge.card.remedy
+    lucky = firsts.copy()
+    lucky[1:] = means[1:]  # one of eight groups
+    assert Ridge().choose_remedy(redrawn(lucky), world(), None) == Ridge.card.remedy
