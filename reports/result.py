@@ -18,6 +18,7 @@ from fedaudit.reports.imported import Imported, Unverified
 from fedaudit.reports.questions import HeadCount, Question
 from fedaudit.reports.record import Record, SealRecord, Taxon, Threat
 from fedaudit.reports.robustness import Robustness
+from fedaudit.reports.system import System
 
 SCHEMA_VERSION = 1
 
@@ -344,6 +345,7 @@ class AuditResult(Record):
     schema_version: int = SCHEMA_VERSION
     title: str
     created: str  # ISO 8601, UTC
+    system: System = Field(default_factory=System)  # as its owner states it
     headline: Headline
     people: HeadCount | None = None  # None: no attack said which people it hits
     decision: Decision | None = None  # None: a report of claims alone, or an audit of an older version

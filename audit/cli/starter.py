@@ -4,6 +4,7 @@ STARTER = """\
 # A first audit of your own. `fedaudit plan THIS_FILE` says what it will do and about how long that takes,
 # `fedaudit run THIS_FILE` does it. `fedaudit show THIS_FILE` prints every setting that is not written here.
 title: My first audit
+system: {name: "", purpose: "", controller: "", author: ""}      # page 1 prints what you state, or "not stated"
 seed: 7                                            # the same seed gives the same numbers
 
 federation:

@@ -120,7 +120,7 @@ def plan_scene(config: Config, case: Case) -> Scene:
         },
         modality=case.data.modality,
         clients=frozenset(k for k, rows in case.parts.items() if len(rows)),
-        are_persons=config.clients_are == "persons",
+        are_persons=config.system.clients == "persons",
     )
 
 

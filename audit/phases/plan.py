@@ -44,7 +44,7 @@ PHASES = (
     Phase("attack", ("attacks", "budget", "replay")),
     Phase("account", ("accountants", "delta", "noise_audit")),
     Phase("matrix", ("matrix", "absence")),
-    Phase("score", ("policy", "prior", "title", "claims", "variants", "clients_are")),
+    Phase("score", ("policy", "prior", "title", "system", "claims", "variants")),
     Phase("report", ("report", "sections")),
 )
 FIXED = PHASES[0].keys  # what a run folder can never change

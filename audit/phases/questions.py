@@ -94,7 +94,7 @@ def observe_scene(run: RunDir, config: Config, case: Case) -> Scene:
         modality=case.data.modality,
         clients=frozenset(held),
         people=sum(held.values()),
-        are_persons=config.clients_are == "persons",
+        are_persons=config.system.clients == "persons",
     )
 
 

@@ -76,6 +76,7 @@ from fedaudit.reports.bound import PrivacyBound
 from fedaudit.reports.imported import Imported
 from fedaudit.reports.result import AuditResult, Figure, History, NoiseAudit, Outcome, Reproduction, worst_first
 from fedaudit.reports.result import Policy as PolicyRecord
+from fedaudit.reports.system import System
 
 Progress = Callable[[str, int, int], None]
 
@@ -199,6 +200,7 @@ def derive_whole(run: RunDir, config: Config, policy: Policy, case: Case) -> Aud
     result = AuditResult(
         title=config.title,
         created=datetime.now(UTC).isoformat(timespec="seconds"),
+        system=_describe_system(config),
         headline=headline(findings, questions, attacked),
         scope=scope(case, findings),
         exposures=exposures(manifest(run.artifacts)),
@@ -299,6 +301,11 @@ def _policy(run: RunDir, policy: Policy) -> PolicyRecord:
     record = policy.record()
     record.sha256, record.fixed, record.first_evidence = chain.policy_digest(policy), fixed, first_evidence
     return record
+
+
+def _describe_system(config: Config) -> System:
+    """What the owner states of the system; `clients: null` is not stated either."""
+    return System(**{key: value or "" for key, value in config.system.model_dump().items()})
 
 
 def _imported(run: RunDir) -> Imported:

@@ -8,7 +8,7 @@ from fedaudit.audit.settings.config import Config
 from fedaudit.audit.settings.errors import located
 from fedaudit.fl.runtime import foreign
 
-WORDS = ("title", "policy", "claims")  # keys whose text names no code, whatever it looks like
+WORDS = ("title", "system", "policy", "claims")  # keys whose text names no code, whatever it looks like
 
 
 def named_code(config: Config) -> list[tuple[str, str]]:

@@ -29,6 +29,7 @@ from fedaudit.audit.settings.merge import merged
 from fedaudit.audit.settings.record import Record
 from fedaudit.audit.settings.spec import AttackSpec, Group, Number, PluginSpec, Text, Whole
 from fedaudit.audit.settings.subject import Subject
+from fedaudit.audit.settings.system import System
 from fedaudit.audit.settings.yaml import read_yaml
 from fedaudit.fl.runtime import plugin
 from fedaudit.fl.runtime.errors import UserError
@@ -109,6 +110,7 @@ class Config(Group):
     first and not in the second, and `subject` the other way round."""
 
     title: Text = Field(default="Federated learning audit", min_length=1, description="of the report")
+    system: System = Field(default=System(), description="what the owner says of the audited system")
     seed: Whole = Field(default=7, ge=0, description="of every random draw, 0 to 2^63")
     device: Literal["auto", "cpu", "cuda"] = Field(default="auto", description="auto, cpu or cuda")
     workers: Literal["auto", "torchrun"] | Annotated[int, Field(ge=0, le=1024)] = Field(
@@ -168,10 +170,6 @@ class Config(Group):
     prior: Annotated[Number, Field(gt=0, lt=1)] | None = Field(
         default=None,
         description="share of members among an adversary's candidates; says how often accusations are right",
-    )
-    clients_are: Literal["organisations", "persons"] = Field(
-        default="organisations",
-        description="whom a client is; of persons, or of who is known by a pseudonym, linkage is asked as well",
     )
     policy: Text = Field(default="default", description="a file of audit/policy/, or a path to one")
     report: ReportSettings = Field(default_factory=ReportSettings, description="formats, and what they may show")

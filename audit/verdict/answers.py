@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from fedaudit.audit.verdict.limits import count_answered, name_questions
+from fedaudit.audit.verdict.limits import count_answered, name_question, name_questions
 from fedaudit.audit.verdict.statistics import clear
 from fedaudit.reports import format as fmt
 from fedaudit.reports.bound import Status, group_observers
@@ -13,6 +13,10 @@ from fedaudit.reports.result import AuditResult, Finding, Outcome
 
 MOST_NAMES = 4  # of one answer
 MOST_BOUNDS = 2
+LAW = (
+    "The audit is evidence for an impact assessment (GDPR, Article 35) and for a claim of anonymity (EDPB "
+    "Opinion 28/2024). It decides no legal question."
+)
 EVIDENCE, ASKED, SCOPE = "Evidence by finding", "What was asked", "What was audited"
 
 
@@ -24,16 +28,34 @@ def answers(result: AuditResult) -> list[Answer]:
         if f.source == "attack" and f.outcome not in (Outcome.NOT_APPLICABLE, Outcome.FAILED)
     ]
     return [
+        Answer(question="How many people, at most?", answer=_most(result), where=ASKED),
         Answer(question="Do the attacks work at all?", answer=_planted(ran), where=EVIDENCE),
-        Answer(question="Do they cry wolf?", answer=_blind(ran), where=EVIDENCE),
-        Answer(question="What was left open?", answer=_open(result), where=ASKED),
-        Answer(question="What was not asked?", answer=_untried(result), where=ASKED),
-        Answer(question="Who might misbehave?", answer=_conduct(ran, result), where=SCOPE),
+        Answer(question="Do they raise false alarms?", answer=_blind(ran), where=EVIDENCE),
+        Answer(question="Which questions are open?", answer=_open(result), where=ASKED),
+        Answer(question="What was not tested?", answer=_untried(result), where=ASKED),
+        Answer(question="Which attackers were tested?", answer=_conduct(ran, result), where=SCOPE),
         Answer(
-            question="Is there a mathematical limit?", answer=_bound(result), where="Differential privacy budget"
+            question="Does differential privacy limit the harm?",
+            answer=_bound(result),
+            where="Differential privacy budget",
         ),
-        Answer(question="Will it hold for our data?", answer=_data(result), where=SCOPE),
+        Answer(question="Does it hold elsewhere?", answer=_data(result), where=SCOPE),
+        Answer(question="What does the law ask?", answer=LAW, where="Anonymity dossier"),
     ]
+
+
+def _most(result: AuditResult) -> str:
+    """Upper bounds by question, the largest first, and how many questions nothing bounds."""
+    people = [q for q in result.questions if q.aim.is_against_people]
+    bounds = sorted((q for q in people if q.at_most is not None and q.people), key=lambda q: -(q.at_most or 0))
+    shown = [f"{name_question(q)}: {q.at_most:,} of {q.people:,}" for q in bounds]
+    text = f"{_shorten(shown)}. " if shown else ""
+    free = [q for q in people if q.at_most is None]
+    return (
+        f"{text}No bound holds for {len(free)} of {fmt.plural(len(people), 'question')}."
+        if people
+        else "Not known."
+    )
 
 
 def _planted(ran: Sequence[Finding]) -> str:
@@ -60,7 +82,9 @@ def _blind(ran: Sequence[Finding]) -> str:
 def _open(result: AuditResult) -> str:
     left = [q for q in result.questions if q.is_open]
     if not left:
-        return "No required question." if result.questions else "Everything: nothing was asked."
+        return (
+            "None: every required question has an answer." if result.questions else "All: no question was asked."
+        )
     return f"{fmt.plural(len(left), 'required question')}: {_shorten(name_questions(left))}."
 
 
@@ -68,11 +92,11 @@ def _untried(result: AuditResult) -> str:
     """What no attack asked: those that were left out, and those that fedaudit lacks."""
     left = [q for q in result.questions if q.state is State.NOT_ASKED]
     lacking = [q for q in result.questions if q.state is State.NO_ATTACK]
-    parts = [f"Not asked: {_shorten(name_questions(left))}."] if left else []
+    parts = [f"Not tested: {_shorten(name_questions(left))}."] if left else []
     parts += [f"No attack exists for: {_shorten(name_questions(lacking))}."] if lacking else []
     if not result.questions:
-        parts = ["Nothing was asked."]
-    text = " ".join(parts) or f"{count_answered(result.questions)}; an attack asked each of the others."
+        parts = ["Nothing was tested."]
+    text = " ".join(parts) or f"{count_answered(result.questions)}; an attack ran for each of the others."
     return text if result.robustness else f"{text} No client tried to harm the model."
 
 

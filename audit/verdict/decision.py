@@ -25,7 +25,6 @@ from fedaudit.reports.result import AuditResult, Finding, Severity
 SEVERE, REFUTED, OPEN, REQUIRED = "severe-finding", "bound-refuted", "question-open", "required"
 LESSER, ACCEPTED = "finding-to-treat", "accepted"
 MOST_NAMED = 3  # open questions of one sentence
-MOST_ODDS = 3  # sizes of groups of one row
 # What is proved or seen rather than measured, by patterns of the policy's measures
 FACTS = {
     "raw_examples_sent": "Clients' own examples are sent as they are",
@@ -110,7 +109,7 @@ def _sentence(word: Word, rule: str, result: AuditResult, left: Sequence[Questio
     text += f", {len(terms.known)} known from the baseline" if terms.known else ""
     text += f"; {count_answered(result.questions)}."
     reasons = {
-        SEVERE: "A leak or a harm at or above the bar was seen to work on this very federation.",
+        SEVERE: "A leak or a harm at or above the bar succeeded against this federation.",
         REFUTED: "A limit on the privacy loss that is stated does not hold.",
         REQUIRED: f"{fmt.plural(len(terms.unmet), 'requirement')} not met: {'; '.join(terms.unmet)}.",
         OPEN: _describe_open(left),
@@ -124,7 +123,7 @@ def _sentence(word: Word, rule: str, result: AuditResult, left: Sequence[Questio
 def _describe_open(left: Sequence[Question]) -> str:
     """Which required questions are open, and what would settle the first that can be settled."""
     if not left:
-        return "Nothing was asked, so nothing could have been found."
+        return "No question could be asked, so no attack could succeed."
     names = name_questions(left)
     text = f"Open: {'; '.join(names[:MOST_NAMED])}"
     text += f"; and {len(names) - MOST_NAMED} more." if len(names) > MOST_NAMED else "."
@@ -188,7 +187,7 @@ def _risk(finding: Finding, result: AuditResult, policy: Policy) -> Risk:
         finding=finding.id,
         what=what,
         who=_who(finding),
-        whom=_whom(finding, quoted, result),
+        whom=_whom(finding, result),
         odds=odds,
         note="" if odds else _note(finding, quoted),
         severity=finding.severity,
@@ -196,30 +195,12 @@ def _risk(finding: Finding, result: AuditResult, policy: Policy) -> Risk:
 
 
 def _odds(finding: Finding, quoted: Evidence) -> list[Odds]:
-    """The measure that was graded, there and at larger groups; none where it is no share."""
+    """The measure that was graded, at the place that was graded, and nowhere else; none where it is no share."""
     if quoted.unit != "fraction":
         return []
-    if "n" not in quoted.condition:
-        return [_odd(quoted, None, quoted)]
-    origin = quoted.condition.get("origin")
-    curve = [
-        e
-        for e in finding.evidence
-        if e.measure == quoted.measure and e.control != "negative" and e.condition.get("origin") == origin
-    ]
-    larger = sorted((e for e in curve if _size(e) >= _size(quoted)), key=_size)
-    last = len(larger) - 1
-    picked = sorted({0, min(1, last), last})[:MOST_ODDS]
-    return [_odd(larger[i], _size(larger[i]), quoted) for i in picked]
-
-
-def _odd(e: Evidence, group: float | None, quoted: Evidence) -> Odds:
-    guess = e.strongest.value if e.strongest else None
-    return Odds(group=group, value=e.value, interval=e.interval, guess=guess, graded=e is quoted)
-
-
-def _size(e: Evidence) -> float:
-    return float(e.condition.get("n", 0))
+    guess = quoted.strongest.value if quoted.strongest else None
+    group = float(quoted.condition["n"]) if "n" in quoted.condition else None
+    return [Odds(group=group, value=quoted.value, interval=quoted.interval, guess=guess, graded=True)]
 
 
 def _note(finding: Finding, quoted: Evidence | None) -> str:
@@ -239,63 +220,38 @@ def _who(finding: Finding) -> str:
     return known.get(position, position)
 
 
-def _whom(finding: Finding, quoted: Evidence | None, result: AuditResult) -> str:
-    """Whom it touches, with a number where one is known."""
+def _whom(finding: Finding, result: AuditResult) -> str:
+    """How many people it could expose at most, by the questions that it answers."""
     if finding.source == "robustness":
         return "everybody who uses the model"
     if finding.source == "lint":
         return "whoever relies on the stated limit"
-    if quoted and "count" in quoted.measure:
-        return fmt.plural(result.scope.clients, "client")
-    held = sum(map(sum, result.scope.counts))
-    return f"all {held:,} examples" if held else fmt.plural(result.scope.clients, "client")
+    asked = [q for q in result.questions if finding.id in q.findings]
+    bounds = [q for q in asked if q.at_most is not None and q.people]
+    if asked and len(bounds) == len(asked):
+        worst = max(bounds, key=lambda q: q.at_most or 0)
+        return f"{worst.at_most:,} of {worst.people:,}"
+    return "no bound: it could be everybody"
 
 
 def _numbers(result: AuditResult, found: Sequence[Risk], left: Sequence[Question]) -> list[KeyNumber]:
-    """Who is exposed, how surely, by whom; where nothing was demonstrated, how much that rests on."""
+    """How many people are exposed, how many questions are answered, and how many the verdict waits for."""
     asked = result.questions
-    if not found:
-        needed = [q for q in asked if q.required]
-        bounds = [q for q in needed if q.at_most is not None and q.people]
-        worst = max(bounds, key=lambda q: (q.at_most or 0) / q.people, default=None)
-        numbers = [
-            KeyNumber(
-                shown=f"{sum(q.is_answered for q in asked)} of {len(asked)}", text="questions are answered"
-            ),
-            KeyNumber(shown=f"{len(left):,} of {len(needed):,}", text="required questions are open"),
-        ]
-        if worst is not None:
-            text = f"people could be exposed, at most, by {name_question(worst)}"
-            numbers.append(KeyNumber(shown=f"{worst.at_most or 0:,} of {worst.people:,}", text=text))
-        return numbers
-    numbers = [_people(result, found)]
-    sure = next((r for r in found if r.odds), None)
-    if sure:
-        best = next((o for o in sure.odds if o.graded), sure.odds[0])
-        where = "" if best.group is None else f" in groups of {best.group:,.0f}"
-        span = f" ({fmt.interval(best.interval, 'fraction')})" if best.interval else ""
-        guess = "" if best.guess is None else f"; guessing: {fmt.percent(best.guess)}"
-        text = f"of tries{where} succeed{span}{guess}: {_lower(sure.what)}"
-        numbers.append(KeyNumber(shown=fmt.percent(best.value), text=text))
-    parties = [r.who for r in found if r.who]
-    top = max(dict.fromkeys(parties), key=parties.count, default="")
-    if top:
-        text = f"of the harms below need nobody but {top}"
-        numbers.append(KeyNumber(shown=f"{parties.count(top)} of {len(found)}", text=text))
-    return numbers
-
-
-def _people(result: AuditResult, found: Sequence[Risk]) -> KeyNumber:
-    """The head count; where no attack said which people it hits, whom the worst finding may touch."""
+    needed = [q for q in asked if q.required]
     heads = result.people
-    if heads is None:
-        return KeyNumber(shown=fmt.sentence_case(found[0].whom), text=f"may be touched: {_lower(found[0].what)}")
-    low, high = heads.interval
-    return KeyNumber(
-        shown=f"{heads.expected:,.0f} of {heads.people:,}",
-        text=f"people are exposed beyond luck ({low:,} to {high:,} at 95 % confidence)",
-    )
-
-
-def _lower(text: str) -> str:
-    return text[:1].lower() + text[1:]
+    numbers = []
+    if heads is not None:
+        low, high = heads.interval
+        text = f"people are exposed beyond luck ({low:,} to {high:,} at 95 % confidence)"
+        numbers.append(KeyNumber(shown=f"{heads.expected:,.0f} of {heads.people:,}", text=text))
+    elif found:
+        numbers.append(KeyNumber(shown="Not known", text="how many people are exposed: no attack counted them"))
+    numbers += [
+        KeyNumber(shown=f"{sum(q.is_answered for q in asked)} of {len(asked)}", text="questions are answered"),
+        KeyNumber(shown=f"{len(left):,} of {len(needed):,}", text="required questions are open"),
+    ]
+    bounds = [q for q in needed if q.at_most is not None and q.people]
+    if not found and (worst := max(bounds, key=lambda q: (q.at_most or 0) / q.people, default=None)):
+        text = f"people could be exposed, at most, by {name_question(worst)}"
+        numbers.append(KeyNumber(shown=f"{worst.at_most or 0:,} of {worst.people:,}", text=text))
+    return numbers

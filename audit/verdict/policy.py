@@ -95,7 +95,7 @@ class Demand(_Group):
         default=tuple(Position), description="who could read it; left out: all"
     )
     where: Literal["everywhere", "clients_are_persons"] = Field(
-        default="everywhere", description="of which federations: config key clients_are"
+        default="everywhere", description="of which federations: config key system.clients"
     )
     reason: str = Field(min_length=10, description="why")
 

@@ -1,5 +1,7 @@
 """Behind the decision: how sure, who saw what, the words that were used, and which appendix has the proof."""
 
+import textwrap
+
 from fedaudit.reports import format as fmt
 from fedaudit.reports.exposed import Exposure
 from fedaudit.reports.questions import Question
@@ -9,15 +11,18 @@ from fedaudit.reports.section import Block, Bullets, Card, Heading, Paragraph, S
 WORDS = {
     "Client": "an organisation or a device that trains on data of its own and sends messages to a server.",
     "Prototype": "the mean, over a client's examples of one class, of what its model computes from them.",
-    "Group": "the examples of one class at one client; of a group of one, what is sent tells of one example.",
-    "Guessing": "what an adversary without the messages reaches; only what lies above it was learned from them.",
+    "Group": "the examples of one class at one client; in a group of one, the message is about one example.",
+    "Guessing": "what an adversary without the messages reaches; only what lies above it comes from them.",
     "Recognised": "named as a member while one in a hundred others is wrongly named.",
     "Redrawn": "a reconstruction is nearer to the true image than to others of its class.",
+    "Beyond luck": "after subtracting what the same attack gets right on people who took no part.",
+    "Bounded": "at most a tolerable number of people could be exposed, by leaks as visible as those we planted.",
     "Demonstrated": "an attack worked on this run, beyond guessing with its whole interval.",
     "Inconclusive": "the attack missed a leak that was planted for it, or had too few trials: no good news.",
     "Epsilon": "a mathematical limit on what any attack can learn; below 1 is strong, above 10 says little.",
 }
-MOST_SEEN = 9  # rows that fit the page
+LONGEST = 420  # signs of an answer
+MOST_SEEN = 6  # rows that fit the page
 
 
 class Behind(Section):
@@ -31,7 +36,10 @@ class Behind(Section):
             Heading("How sure are we"),
             Table(
                 header=["Question", "Answer", "Where"],
-                rows=[[a.question, a.answer, a.where] for a in decision.answers],
+                rows=[
+                    [a.question, textwrap.shorten(a.answer, LONGEST, placeholder=" \u2026"), a.where]
+                    for a in decision.answers
+                ],
                 align="lll",
                 widths=[2.1, 5.2, 2.0],
                 caption="What the decision rests on, and where the proof is.",

@@ -1,7 +1,9 @@
-"""Decision: the word, three numbers, what could happen to whom, the options, and a place to sign."""
+"""Decision: the word, who answers for the system, the numbers, the worst harms, the options, a place to sign.
 
-from collections.abc import Sequence
-from itertools import accumulate
+A page has room for a fixed number of rows, and texts of others are shortened to what such a row holds.
+"""
+
+import textwrap
 from typing import Literal
 
 from fedaudit.reports import format as fmt
@@ -22,7 +24,6 @@ from fedaudit.reports.section import (
     Paragraph,
     Section,
     Table,
-    words,
 )
 
 TONES: dict[Word, Literal["stop", "wait", "care", "go"]] = {
@@ -31,12 +32,15 @@ TONES: dict[Word, Literal["stop", "wait", "care", "go"]] = {
     Word.NOT_READY: "stop",
     Word.CANNOT_TELL: "wait",
 }
-MOST_OPTIONS = 4
-MOST_NAMED = 4  # of the findings that do not fit
-ROOM, LINE, GAP = 131.0, 3.4, 1.4  # mm of page 1 for the rows of both tables; a line's height; a row's own
-LONG_TITLE, SECOND_LINE = 44, 11.0  # signs that fit the title's line; mm of one more
-ADVICE = 9.0  # mm of the sentence that recommends an option
-SIGNS = {"what": 30, "whom": 27, "option": 42, "effect": 34}  # on a line of these columns
+MOST_ROWS = 5  # of harms and options together, options first
+MOST_OPTIONS = 2
+MOST_NAMED = 2  # of the findings that do not fit
+LONGEST = 120  # signs of a cell; of the paragraph on what to do first
+LONGEST_WHOM = 60
+LONGEST_EFFECT = 150
+LONGEST_ADVICE = 240
+LONGEST_SENTENCE = 320  # of the banner
+NOT_STATED = "not stated"
 BOX = "\u2610"
 UNMEASURED = "not measured; variants: auto measures it"
 
@@ -50,49 +54,70 @@ class Decision(Section):
             return []
         options = _options(result)
         return [
-            Banner(title=decision.word.words, text=decision.sentence, tone=TONES[decision.word]),
+            Banner(
+                title=decision.word.words,
+                text=_shorten(decision.sentence, LONGEST_SENTENCE),
+                tone=TONES[decision.word],
+            ),
+            _describe_system(result),
             Numbers([(n.shown, n.text) for n in decision.numbers]),
             Heading("What could happen, and to whom"),
-            *_risks(decision, _room(result) - sum(_tall(o[0], "option", o[1], "effect") for o in options.rows)),
+            *_risks(decision, MOST_ROWS - len(options.rows) + 1),
+            Paragraph(_explain_severity(decision)),
             Heading("What must be decided"),
-            *_advise(result),
+            Paragraph(f"*What to do first.* {_shorten(_advise(result), LONGEST_ADVICE)}"),
             options,
             Blanks(["Decided by", "Role", "Date", "Review by"]),
         ]
 
 
-def _tall(left: str | Cell, one: str, right: str | Cell, other: str, least: int = 1) -> float:
-    """About how high a row is, by the two cells that decide it."""
-    lines = max(-(-len(words(left)) // SIGNS[one]), -(-len(words(right)) // SIGNS[other]), least)
-    return lines * LINE + GAP
+def _shorten(text: str, most: int = LONGEST) -> str:
+    return textwrap.shorten(text, most, placeholder=" \u2026")
 
 
-def _room(result: AuditResult) -> float:
-    advice = ADVICE if _advise(result) else 0.0
-    return ROOM - advice - SECOND_LINE * (-(-len(result.title) // LONG_TITLE) - 1)
-
-
-def _fitting(risks: Sequence[Risk], room: float) -> int:
-    """How many of the rows fit; never none."""
-    tall = [
-        _tall(f"{r.what} {r.who} {', '.join([r.finding, *r.also])}", "what", r.whom, "whom", len(r.odds) + 1)
-        for r in risks
+def _describe_system(result: AuditResult) -> Table:
+    """What the owner states, with every gap named: nothing of it was checked."""
+    s = result.system
+    stated = {key: getattr(s, key) or NOT_STATED for key in type(s).model_fields}
+    rows = [
+        ["System", f"{stated['name']}; purpose: {stated['purpose']}"],
+        ["Responsible", f"controller: {stated['controller']}; author of this audit: {stated['author']}"],
+        ["Clients and data", f"clients are: {stated['clients']}; data: {stated['data']}"],
+        ["Dates", f"day of the audit: {stated['date']}; deployment: {stated['deployment']}"],
     ]
-    return max(1, sum(total <= room for total in accumulate(tall)))
+    return Table(
+        header=["Stated by the owner", "Not checked by the audit"],
+        rows=rows,
+        align="ll",
+        widths=[2.2, 7.4],
+        caption="The system and who is responsible, as its owner states it.",
+        numbered=False,
+    )
 
 
-def _risks(decision: Record, room: float) -> list[Block]:
+def _explain_severity(decision: Record) -> str:
+    """What a severity means for the decision; the policy has the rule of each."""
+    bar = f"A finding of severity {decision.bar} or worse forbids" if decision.bar else "No severity forbids"
+    return (
+        f"*Severity* (critical, high, medium, low) is set by rules of the policy. {bar} deployment; anything "
+        "less must be treated or accepted in writing."
+    )
+
+
+def _risks(decision: Record, most: int) -> list[Block]:
     if not decision.risks:
         return [Paragraph("Nothing was demonstrated by what ran. That is not a proof of privacy.")]
-    shown = decision.risks[: _fitting(decision.risks, room)]
+    shown = decision.risks[:most]
     blocks: list[Block] = [
         Table(
-            header=["Finding", "Whom it touches", "How often it succeeds", "Severity"],
+            header=["What, and who can do it", "People, at most", "How often it succeeds", "Severity"],
             rows=[
                 [
-                    Cell(lead=f"{r.what}{f', by {r.who}' if r.who else ''}.", links=(r.finding, *r.also)),
-                    r.whom,
-                    Cell(bars=tuple(_bar(o) for o in r.odds), note=_beside(r)),
+                    Cell(
+                        lead=_shorten(f"{r.what}{f', by {r.who}' if r.who else ''}."), links=(r.finding, *r.also)
+                    ),
+                    _shorten(r.whom, LONGEST_WHOM),
+                    Cell(bars=tuple(_bar(o) for o in r.odds if o.graded), note=_beside(r)),
                     Cell(badge=Severity(r.severity)),
                 ]
                 for r in shown
@@ -122,7 +147,7 @@ def _beside(risk: Risk) -> str:
     best = next((o for o in risk.odds if o.graded), None)
     if best is None or best.interval is None:
         return fmt.sentence_case(risk.note)
-    return f"uncertainty of the first: {fmt.interval(best.interval, 'fraction')}"
+    return f"95 % interval: {fmt.interval(best.interval, 'fraction')}"
 
 
 def _options(result: AuditResult) -> Table:
@@ -131,29 +156,36 @@ def _options(result: AuditResult) -> Table:
     measured = [[_named(r), _effect(r), _cost(r, rows[0]), BOX] for r in rows[1:][:MOST_OPTIONS]]
     if not measured:
         why = "no protection to measure" if result.recommendation else UNMEASURED
-        measured = [[remedy, why, "not measured", BOX] for remedy in _remedies(result)]
+        measured = [[_shorten(remedy), why, "not measured", BOX] for remedy in _remedies(result)]
     lettered = [[f"{chr(65 + i)}. {row[0]}", *row[1:]] for i, row in enumerate(measured)]
-    last = f"{chr(65 + len(lettered))}. Accept the risk until ____________, because"
+    last = f"{chr(65 + len(lettered))}. Accept the risk until __________, because"
     return Table(
         header=["Option", "Its own audit", "Accuracy", "Choice"],
         rows=[*lettered, [last, "", "unchanged", BOX]],
         align="lllc",
-        widths=[4.0, 3.4, 1.7, 0.8],
-        caption="Options, each with its own audit and its cost.",
+        widths=[3.7, 4.1, 1.3, 0.8],
+        caption="The options, with what each costs.",
         numbered=False,
     )
 
 
-def _advise(result: AuditResult) -> list[Block]:
-    """Which option is recommended; nothing where none was asked for."""
-    if len(result.alternatives) > 1 and not any(r.recommended for r in result.alternatives):
-        return [Paragraph("None of these options is recommended; each row says why.")]
-    return [Paragraph(result.recommendation)] if result.recommendation else []
+def _advise(result: AuditResult) -> str:
+    """What to do first and what it costs, or that no option is recommended."""
+    if any(r.recommended for r in result.alternatives):
+        return result.recommendation
+    if len(result.alternatives) > 1:
+        return "None of these options is recommended; each row says why."
+    if result.recommendation:
+        return result.recommendation
+    if remedies := _remedies(result):
+        return f"{remedies[0]}. What this would cost was not measured."
+    open_questions = sum(q.is_open for q in result.questions)
+    return f"Answer the {fmt.plural(open_questions, 'open question')}." if open_questions else "Nothing."
 
 
 def _named(row: Alternative) -> str:
     what = "; ".join([*row.protections, *row.settings])
-    return f"{row.name}: {what}" if what else row.name
+    return _shorten(f"{row.name}: {what}" if what else row.name)
 
 
 def _effect(row: Alternative) -> str | Cell:
@@ -161,14 +193,14 @@ def _effect(row: Alternative) -> str | Cell:
     if not row.finished or row.word is None:
         return "not run to the end"
     parts = [f"{row.answered} of {fmt.plural(row.asked, 'question')} answered"]
-    if row.at_most is not None and row.people:
+    if row.at_most is not None:
         parts.append(f"at most {row.at_most:,} of {row.people:,} people")
     if row.bound and row.bound.holds:
         parts.append(f"epsilon {label_bound(row.bound)}, per {row.bound.unit}")
     elif row.bound and row.bound.status is Status.REFUTED:
         parts.append("its epsilon is refuted")
     text = f"{fmt.sentence_case('; '.join(parts))}. {'Recommended.' if row.recommended else row.why_not}"
-    return Cell(lead=row.word.words, text=text.strip())
+    return Cell(lead=row.word.words, text=_shorten(text, LONGEST_EFFECT))
 
 
 def _cost(row: Alternative, audited: Alternative) -> str:

@@ -59,10 +59,10 @@ def test_options_have_what_was_measured_of_the_variants_and_accepting_the_risk_i
     ]
     first, second, last = options(audited)
     said = [b.text for b in Decision().build(audited) if isinstance(b, Paragraph)]
-    assert "None of these options is recommended; each row says why." in said
+    assert "*What to do first.* None of these options is recommended; each row says why." in said
     audited.alternatives[1].recommended, audited.recommendation = True, "noise is recommended. It is."
     said = [b.text for b in Decision().build(audited) if isinstance(b, Paragraph)]
-    assert "noise is recommended. It is." in said
+    assert "*What to do first.* noise is recommended. It is." in said
     audited.alternatives[1].recommended = False
     assert first[0] == "A. noise: Gaussian noise" and first[2].replace("\u00a0", " ") == "93 % \u2192 90 %"
     said = first[1].replace("\u00a0", " ")
@@ -116,8 +116,8 @@ def test_more_messages_than_fit_page_2_are_counted_and_those_of_single_clients_s
     single, other = (next(e for e in audited.exposures if e.single_client == one) for one in (True, False))
     audited.exposures = [other] * 20 + [single]
     shown = [row for row in cells(Behind().build(audited)) if len(row) == 4]
-    assert len(shown) == 9 and shown[0][2] == "yes"
-    assert any("12 more" in b.text for b in Behind().build(audited) if isinstance(b, Paragraph))
+    assert len(shown) == 6 and shown[0][2] == "yes"
+    assert any("15 more" in b.text for b in Behind().build(audited) if isinstance(b, Paragraph))
 
 
 def test_the_annex_quotes_the_number_that_page_1_quotes() -> None:
@@ -193,8 +193,8 @@ def crowded(audited: AuditResult, risks: int, options: int, title: str) -> Audit
                 "also": ["robustness-rebafl-dirichlet-prototypes-capped_mean"] * (i % 2),
                 "what": "An attacker's own answer is planted in the model",
                 "who": "a malicious client",
-                "whom": "763 of 3,001 examples (25.4 %) stand in groups of at most 43; about 351 of them are "
-                "told beyond guessing",
+                "whom": "763 of 3,001 examples (25.4 %) stand in groups of at most 43; about 351 of them "
+                "could be identified, beyond luck",
                 "odds": odds,
             }
         )
@@ -215,6 +215,7 @@ def crowded(audited: AuditResult, risks: int, options: int, title: str) -> Audit
         )
     ] * (options + 1)
     audited.title = title
+    audited.decision.sentence = "Membership, server, the mean of the features of a class. " * 12
     audited.exposures = audited.exposures * 6
     audited.decision.answers = audited.decision.answers * 5
     for answer in audited.decision.answers[:2]:

@@ -326,6 +326,9 @@ WAYS: dict[str, Way] = {
     "findings that somebody accepted": Way(audit(decision(accepted={"count_recovery": "the board"}))),
     "findings made harmless": Way(audit(harmless)),
     "findings left out": Way(audit(lambda a: {**a, "findings": [], "galleries": [], "figures": []})),
+    "another controller in audit.json alone": Way(
+        audit(lambda a: {**a, "system": {**a["system"], "controller": "somebody else"}})
+    ),
     "no limits": Way(audit(lambda a: {**a, "limits": []})),
     "another accuracy": Way(audit(lambda a: {**a, "summary_metrics": {"accuracy_final": 0.99}})),
     "no images": Way(audit(lambda a: {**a, "galleries": []})),

@@ -314,3 +314,15 @@ def test_a_false_verdict_is_printed_by_no_command_and_in_no_report(folder: Path)
         done = RUNNER.invoke(app, [*command, "--trust-plugins"])
         assert done.exit_code == 2 and "Ready" not in done.stdout, (command, done.output)
         assert "does not follow from the evidence" in done.stderr
+
+
+def test_what_the_owner_says_of_the_system_is_content_of_the_run_and_stands_in_audit_json(folder: Path) -> None:
+    before = links.read_chain(RunDir.open(folder)).content()
+    text = (folder / "config.yaml").read_text()
+    (folder.parent / "named.yaml").write_text(text.replace("controller: ''", "controller: A hospital trust"))
+    config = load(folder.parent / "named.yaml")
+    run = RunDir.open(folder)
+    names = [p.name for p in PHASES]
+    execute(run, config, names, lambda *_: None, skip_finished=True)
+    assert json.loads((folder / "audit.json").read_text())["system"]["controller"] == "A hospital trust"
+    assert links.read_chain(run).content() != before

@@ -1,0 +1,139 @@
+"""Anonymity dossier: what authorities and standards ask, each row answered from this audit, or "not by an audit".
+
+Sources: EDPB Opinion 28/2024, paragraphs 46, 55 and 58; OWASP AISVS 1.0, C11.2; NIST AI RMF 1.0 (NIST AI 100-1),
+table 3; CNIL, status of an AI model with regard to the GDPR (22 July 2025); EDPS, guidance for risk management of
+AI systems (11 November 2025). Rows are our paraphrases.
+"""
+
+from collections.abc import Callable, Sequence
+
+from fedaudit.fl.threats.threat import Aim
+from fedaudit.reports.bound_text import label_bound
+from fedaudit.reports.format import plural
+from fedaudit.reports.questions import Question, State
+from fedaudit.reports.result import AuditResult
+from fedaudit.reports.section import Block, Card, Folded, Heading, Paragraph, Section, Table
+
+OUTSIDE = "Not by an audit."
+Answer = Callable[[AuditResult], str]
+
+
+class Dossier(Section):
+    card = Card(title="Anonymity dossier", order=93)
+
+    def build(self, result: AuditResult) -> list[Block]:
+        if result.decision is None:
+            return []
+        return [
+            Paragraph(
+                "Each row is answered from this audit, or it says that no audit can answer it. Successful tests "
+                "are evidence against the attacks that ran, and no proof of anonymity."
+            ),
+            Heading("EDPB Opinion 28/2024"),
+            _tabulate(EDPB, result),
+            Folded("OWASP, NIST, CNIL and EDPS", [_tabulate(STANDARDS, result)], on_paper=True),
+        ]
+
+
+def _tabulate(rows: Sequence[tuple[str, str, Answer | str]], result: AuditResult) -> Table:
+    return Table(
+        header=["Source", "What it asks", "Answer"],
+        rows=[
+            [source, asked, answer if isinstance(answer, str) else answer(result)]
+            for source, asked, answer in rows
+        ],
+        align="lll",
+        widths=[1.7, 3.2, 4.6],
+        caption="What is asked, and what this audit answers.",
+        numbered=False,
+    )
+
+
+def count_states(questions: Sequence[Question]) -> str:
+    """How many questions there are, and how many of them stand in which state."""
+    if not questions:
+        return "No message of this run raises the question."
+    counts = ((sum(q.state is state for q in questions), state.words) for state in State)
+    parts = ", ".join(f"{count} {words}" for count, words in counts if count)
+    return f"{plural(len(questions), 'question')}: {parts}."
+
+
+def _of_aim(*aims: Aim) -> Answer:
+    return lambda result: count_states([q for q in result.questions if q.aim in aims])
+
+
+def _about_people(result: AuditResult) -> str:
+    return count_states([q for q in result.questions if q.aim.is_against_people])
+
+
+def _about_the_model(result: AuditResult) -> str:
+    mine = [q for q in result.questions if not q.aim.is_against_people]
+    return count_states(mine) if mine else "Not tested: no attacker of the model is declared."
+
+
+def _list_readers(result: AuditResult) -> str:
+    readers = ", ".join(dict.fromkeys(e.party for e in result.exposures)) or "nobody that was recorded"
+    day = result.system.deployment or "not stated"
+    return f"Messages could be read by: {readers}. Day of deployment: {day}. Terms of access: not by an audit."
+
+
+def _describe_privacy(result: AuditResult) -> str:
+    shown = dict.fromkeys(
+        f"{b.observer}: epsilon {label_bound(b)}, per {b.unit}" for b in result.bounds if b.holds
+    )
+    return f"{'; '.join(shown)}." if shown else "Differential privacy protects nobody here."
+
+
+def _list_attackers(result: AuditResult) -> str:
+    found = dict.fromkeys(
+        f"{t.position} ({t.conduct})".replace("_", " ")
+        for t in (f.threat for f in result.findings)
+        if t is not None
+    )
+    return f"{', '.join(found) or 'No attack ran'}. Each finding names position, conduct and prior knowledge."
+
+
+def _count_planted(result: AuditResult) -> str:
+    ran = [f for f in result.findings if f.source == "attack" and f.evidence]
+    planted = sum(any(e.control == "positive" for e in f.evidence) for f in ran)
+    return f"A leak was planted for {planted} of {plural(len(ran), 'attack')}; see Evidence by finding."
+
+
+def _list_gaps(result: AuditResult) -> str:
+    return count_states([q for q in result.questions if not q.is_answered])
+
+
+def _state_verdict(result: AuditResult) -> str:
+    assert result.decision is not None, "the section is left out"
+    return f"{result.decision.word.words}. The legal conclusion is not by an audit."
+
+
+EDPB: tuple[tuple[str, str, Answer | str], ...] = (
+    ("Paragraph 46", "Context in which the model is released and used, and who has access", _list_readers),
+    ("Paragraph 55", "Tests of membership inference", _of_aim(Aim.MEMBERSHIP)),
+    ("Paragraph 55", "Tests of attribute inference", _of_aim(Aim.ATTRIBUTE)),
+    ("Paragraph 55", "Tests of exfiltration", _of_aim(Aim.EXFILTRATION)),
+    ("Paragraph 55", "Tests of regurgitation of training data", _of_aim(Aim.REGURGITATION)),
+    ("Paragraph 55", "Tests of model inversion", _of_aim(Aim.INVERSION)),
+    ("Paragraph 55", "Tests of reconstruction", _of_aim(Aim.RECONSTRUCTION)),
+    ("Paragraph 58", "Documentation: threat models of the tests", _list_attackers),
+    ("Paragraph 58", "Documentation: measures taken, and their measured effect", _describe_privacy),
+    ("Paragraph 58", "Documentation: impact assessment, advice of the data-protection officer", OUTSIDE),
+)
+STANDARDS: tuple[tuple[str, str, Answer | str], ...] = (
+    ("OWASP AISVS 11.2.1", "Inferred sensitive attributes are not returned in outputs", OUTSIDE),
+    ("OWASP AISVS 11.2.2", "Limits on the rate of queries", OUTSIDE),
+    ("OWASP AISVS 11.2.3", "Outputs are calibrated", OUTSIDE),
+    ("OWASP AISVS 11.2.4", "Differentially private training on sensitive data", _describe_privacy),
+    ("OWASP AISVS 11.2.5", "Simulated membership inference is no better than guessing", _of_aim(Aim.MEMBERSHIP)),
+    ("NIST AI RMF, MEASURE 1.1", "Risks that were not measured are documented", _list_gaps),
+    ("NIST AI RMF, MEASURE 2.7", "Security and resilience are evaluated", _about_the_model),
+    ("NIST AI RMF, MEASURE 2.10", "Privacy risk is examined", _about_people),
+    ("NIST AI RMF, MEASURE 2.11", "Fairness and bias are evaluated", OUTSIDE),
+    ("NIST AI RMF, MEASURE 2.13", "The tests themselves are evaluated", _count_planted),
+    ("CNIL, 22 July 2025", "Re-identification attacks are tested and documented", _about_people),
+    ("CNIL, 22 July 2025", "Is the model subject to the GDPR?", _state_verdict),
+    ("CNIL, 22 July 2025", "Legal basis, information, rights of the people concerned", OUTSIDE),
+    ("EDPS, 5.4.3", "Leakage of personal data through programming interfaces", OUTSIDE),
+    ("EDPS, 5.5.1 and 5.5.2", "Identification, rectification and erasure of personal data", OUTSIDE),
+)

@@ -1,0 +1,16 @@
+"""The audited system as its owner states it, and who answers for it."""
+
+from fedaudit.reports.record import Record
+
+
+class System(Record):
+    """Empty: not stated. Nothing of it was checked."""
+
+    name: str = ""
+    purpose: str = ""
+    controller: str = ""
+    author: str = ""  # of the audit
+    date: str = ""  # of the audit, ISO 8601
+    deployment: str = ""  # planned, ISO 8601
+    clients: str = ""  # persons, organisations or devices
+    data: str = ""  # its categories

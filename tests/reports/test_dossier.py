@@ -1,0 +1,55 @@
+"""The anonymity dossier: every row is answered from the table of questions, or says that no audit answers it."""
+
+import pytest
+
+from fedaudit.fl.threats.threat import Aim
+from fedaudit.reports.questions import State
+from fedaudit.reports.result import AuditResult
+from fedaudit.reports.section import Folded, Table, words
+from fedaudit.reports.sections.dossier import OUTSIDE, Dossier
+from tests.reports.sample import result
+
+
+def rows(audited: AuditResult) -> dict[tuple[str, str], str]:
+    blocks = [
+        b for block in Dossier().build(audited) for b in (block.blocks if isinstance(block, Folded) else [block])
+    ]
+    found = [[words(c) for c in row] for b in blocks if isinstance(b, Table) for row in b.rows]
+    return {(source, asked): answer for source, asked, answer in found}
+
+
+def test_every_source_has_rows_and_every_row_an_answer() -> None:
+    found = rows(result())
+    assert all(found.values())
+    for source in (
+        "Paragraph 46",
+        "Paragraph 55",
+        "Paragraph 58",
+        "OWASP AISVS 11.2.5",
+        "NIST AI RMF, MEASURE 2.10",
+    ):
+        assert any(s == source for s, _ in found)
+    assert any(s.startswith("CNIL") for s, _ in found) and any(s.startswith("EDPS") for s, _ in found)
+
+
+@pytest.mark.parametrize("aim", [a for a in Aim if a.is_against_people and a is not Aim.LINKAGE])
+def test_a_test_that_nobody_ran_is_never_counted(aim: Aim) -> None:
+    audited = result()
+    audited.questions = [q for q in audited.questions if q.aim is not aim]
+    (answer,) = [
+        text for (source, asked), text in rows(audited).items() if source == "Paragraph 55" and str(aim) in asked
+    ]
+    assert answer == "No message of this run raises the question."
+
+
+def test_an_answer_counts_the_states_of_the_table() -> None:
+    audited = result()
+    for q in audited.questions:
+        q.state = State.NO_ATTACK
+    answers = [text for (source, _), text in rows(audited).items() if source == "Paragraph 55"]
+    assert all("demonstrated" not in text and "bounded" not in text for text in answers)
+
+
+def test_what_no_audit_can_answer_is_said_so_whatever_was_measured() -> None:
+    found = rows(result())
+    assert found["NIST AI RMF, MEASURE 2.11", "Fairness and bias are evaluated"] == OUTSIDE
