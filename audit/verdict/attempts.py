@@ -37,6 +37,10 @@ class Attempt:
     def ran(self) -> bool:
         return self.outcome is None or self.outcome in RAN
 
+    def has_shown(self, kind: Kind) -> bool:
+        """Whether it was seen to work on that kind."""
+        return self.outcome is Outcome.DEMONSTRATED and kind in self.shown
+
     def is_about(self, aim: Aim, reach: Reach) -> bool:
         """Whether its card promises an answer there, whatever came of it."""
         return is_about(self.card, aim, reach)

@@ -123,9 +123,12 @@ def _answer(q: Question, scene: Scene, answers: Answers) -> list[Question]:
         return [q.model_copy(update={"why": why})]
     reach = _reach(q)
     rounds = scene.find_rounds(reach)
-    if answer := _answer_by_check(q, answers) or _answer_by_privacy(q, answers.limits, scene.people):
-        return [q.model_copy(update=answer)]
     asking = [a for a in answers.attempts if a.asked(q.aim, reach)]
+    answer = _answer_by_check(q, answers)
+    if not any(a.has_shown(reach.kind) for a in asking):  # what was seen to work outweighs any bound
+        answer = answer or _answer_by_privacy(q, answers.limits, scene.people)
+    if answer:
+        return [q.model_copy(update=answer)]
     read = frozenset[int]().union(*(a.rounds[reach.kind] for a in asking)) & (
         rounds.sent or _all_rounds(asking, reach)
     )
@@ -187,7 +190,7 @@ def _answer_by_attacks(
     names = [a.id for a in asking]
     if asking[0].outcome is None:
         return {"state": State.NOT_ASKED, "findings": names, "why": f"to be asked by {', '.join(names)}"}
-    if shown := [a.id for a in asking if a.outcome is Outcome.DEMONSTRATED and reach.kind in a.shown]:
+    if shown := [a.id for a in asking if a.has_shown(reach.kind)]:
         rest = [n for n in names if n not in shown]
         return {
             "state": State.DEMONSTRATED,
@@ -313,30 +316,31 @@ def derive_answers(questions: Sequence[Question], traffic: Traffic) -> list[Ques
         if FROM_CLIENTS & traffic.paths[_reach(q)]:
             continue  # what one client made and handed on
         awaited = _list_sources(q, questions, uploads)
-        if awaited and all(s.state is State.BOUNDED for s in awaited):
-            people = max(s.people for s in awaited)
-            numbers = [s.at_most for s in awaited]
-            at_most = None if None in numbers else min(people, sum(n or 0 for n in numbers))
-            if at_most is None or at_most <= q.tolerable * people:
-                why = f"computed from {_list_kinds(awaited)}, where the same is bounded"
-                made[i] = q.model_copy(
-                    update={
-                        "state": State.BOUNDED,
-                        "at_most": at_most,
-                        "people": people,
-                        "why": why,
-                        "more": None,
-                    }
-                )
-                continue
-        twin = next((s for s in made if _says_more(s, q) and _is_twin(s, q, traffic)), None)
-        if twin is not None:
-            why = f"the same message is read by the {twin.observer.replace('_', ' ')}: {twin.why}"
+        twins = [s for s in made if _says_more(s, q) and _is_twin(s, q, traffic)]
+        twins.sort(key=lambda s: s.state is not State.DEMONSTRATED)
+        is_shown = bool(twins) and twins[0].state is State.DEMONSTRATED
+        if not is_shown and (bound := _bound_by_sources(q, awaited)):
+            made[i] = q.model_copy(update=bound)
+        elif twins:
+            why = f"the same message is read by the {twins[0].observer.replace('_', ' ')}: {twins[0].why}"
             keep = {"state", "findings", "at_most", "people", "more", "seconds"}
-            made[i] = q.model_copy(update={k: getattr(twin, k) for k in keep} | {"why": why})
+            made[i] = q.model_copy(update={k: getattr(twins[0], k) for k in keep} | {"why": why})
         elif awaited and q.state in (State.NO_ATTACK, State.NOT_ASKED):
             made[i] = q.model_copy(update={"why": f"{q.why}; it follows once {_list_kinds(awaited)} is bounded"})
     return made
+
+
+def _bound_by_sources(q: Question, sources: Sequence[Question]) -> dict[str, object]:
+    """The answer of what is computed from bounded artifacts alone; empty where that is too much, or not so."""
+    if not sources or any(s.state is not State.BOUNDED for s in sources):
+        return {}
+    people = max(s.people for s in sources)
+    numbers = [s.at_most for s in sources if s.at_most is not None]
+    at_most = min(people, sum(numbers)) if len(numbers) == len(sources) else None
+    if at_most is not None and at_most > q.tolerable * people:
+        return {}
+    why = f"computed from {_list_kinds(sources)}, where the same is bounded"
+    return {"state": State.BOUNDED, "at_most": at_most, "people": people, "why": why, "more": None}
 
 
 def _list_sources(q: Question, questions: Sequence[Question], uploads: AbstractSet[Kind]) -> list[Question]:

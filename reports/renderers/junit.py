@@ -1,7 +1,7 @@
-"""JUnit XML: a test case for each finding and one for the verdict, as CI servers read it.
+"""JUnit XML: a test case for each finding and required question and one for the verdict, as CI servers read it.
 
-What forbids a deployment is a failure, and what stays open an error. The form is that of Jenkins'
-xUnit plugin (junit-10.xsd). Without a decision every demonstrated finding fails.
+What forbids a deployment is a failure, and a required question that stays open an error. The form is that of
+Jenkins' xUnit plugin (junit-10.xsd). Without a decision every demonstrated finding fails.
 """
 
 import re
@@ -35,6 +35,11 @@ class Junit(Renderer):
             if tag := _tag(finding, result):
                 tally[tag] += 1
                 ET.SubElement(case, tag, message=_clean(finding.title)).text = _clean(finding.summary)
+        for q in (q for q in result.questions if q.required):
+            case = ET.SubElement(suite, "testcase", name=_clean(q.id), classname="fedaudit.question")
+            if q.is_open:
+                tally["error"] += 1
+                ET.SubElement(case, "error", message=_clean(q.state.words)).text = _clean(q.why)
         if result.decision:
             case = ET.SubElement(
                 suite, "testcase", name=_clean(result.decision.word.words), classname="fedaudit.verdict"
@@ -54,11 +59,9 @@ class Junit(Renderer):
 
 
 def _tag(finding: Finding, result: AuditResult) -> str:
-    """What becomes of a finding; a question that stays open is an error, because it never counts as clean."""
-    if finding.outcome is Outcome.NOT_APPLICABLE:
+    """What becomes of a finding; one that could not tell is skipped, since its questions say what is open."""
+    if finding.outcome in (Outcome.NOT_APPLICABLE, Outcome.INCONCLUSIVE, Outcome.FAILED):
         return "skipped"
-    if finding.outcome in (Outcome.INCONCLUSIVE, Outcome.FAILED):
-        return "error"
     if finding.outcome is not Outcome.DEMONSTRATED:
         return ""
     return "failure" if result.decision is None or finding.id in result.decision.failing else ""

@@ -212,6 +212,15 @@ def test_what_is_computed_from_bounded_uploads_is_bounded_and_not_before() -> No
     assert both["attribute.client.global_model"].state is State.NOT_ASKED
 
 
+def test_what_worked_on_a_message_outweighs_that_it_is_computed_from_bounded_ones() -> None:
+    uploads = attempt("gradient_cosine", {MODEL: ALL}, people=make_people())
+    shown = attempt("loss_threshold", {GLOBAL: ALL}, Outcome.DEMONSTRATED)
+    found = answer(make_scene("fedavg"), [uploads, shown])
+    assert found["membership.server.local_model"].state is State.BOUNDED
+    for observer in ("server", "client", "public"):
+        assert found[f"membership.{observer}.global_model"].state is State.DEMONSTRATED
+
+
 def test_the_same_message_is_the_same_at_another_reader() -> None:
     tried = attempt("loss_threshold", {GLOBAL: ALL}, people=make_people())
     found = answer(make_scene("fedavg"), [tried])
@@ -236,6 +245,13 @@ def test_a_verified_epsilon_towards_the_reader_bounds_and_no_other(bound: Any, b
     assert (found["membership.server.local_model"].state is State.BOUNDED) is bounded
     assert found["reconstruction.server.local_model"].state is not State.BOUNDED  # 1 % is .688
     assert found["exfiltration.server.local_model"].state is not State.BOUNDED
+
+
+def test_what_was_seen_to_work_outweighs_any_epsilon() -> None:
+    shown = attempt("loss_threshold", {MODEL: ALL, GLOBAL: ALL}, Outcome.DEMONSTRATED)
+    given = Answers(attempts=[shown], limits=[make_bound(Status.VERIFIED, 0.5)])
+    q = answer(make_scene("fedavg"), [shown], given)["membership.server.local_model"]
+    assert q.state is State.DEMONSTRATED
 
 
 def test_epsilon_for_a_record_bounds_nothing_about_a_group() -> None:
