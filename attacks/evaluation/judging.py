@@ -2,7 +2,7 @@
 
 Proportions have Clopper-Pearson intervals, since Wilson's is too narrow at a chance of 1 %; ties count in part.
 Every interval is corrected for the number of comparisons made at once, and allows for who depends on whom:
-`groups` names of each trial the client that it is about. Of less than three clients an interval is about these
+`groups` names of each trial the client that it is about. Of less than five clients an interval is about these
 alone: then the trials are independent, and a note says so.
 """
 
@@ -25,6 +25,8 @@ Condition = Mapping[str, int | float | str]
 AllGroups = stats.Groups | Mapping[str, stats.Groups]
 
 THESE = "of other clients than these it says nothing"
+# Below, Student's t makes of trials less than half as many, whatever is in them; the audit is about these clients
+FEW_CLIENTS = 5
 CONFIDENCE = 0.95
 CONTROL_CONFIDENCE = 0.99  # an audit has many negative controls, and one that fires spoils a result
 LEANING = "any_member_first"
@@ -168,8 +170,8 @@ class Judge:
 
 
 def group_trials(groups: stats.Groups) -> stats.Groups:
-    """The groups; INDEPENDENT where they are less than three, of which an interval is about these alone."""
-    if isinstance(groups, stats.Grouping) or len(np.unique(np.asarray(groups))) >= stats.FEW_GROUPS:
+    """The groups; INDEPENDENT where they are less than five, of which an interval is about these alone."""
+    if isinstance(groups, stats.Grouping) or len(np.unique(np.asarray(groups))) >= FEW_CLIENTS:
         return groups
     return stats.INDEPENDENT
 
