@@ -33,7 +33,7 @@ def first_subject(inbox: Path, truth: Path | None = None) -> str:
     )
     filters = sorted({f for x in uploads for f in x.get("filters", ())})
     text = [
-        f"# What the auditor is told of {inbox.name} and cannot see in it. Correct what is guessed.",
+        f"# What the operator states of {inbox.name} and the auditor cannot see in it. Correct what is guessed.",
         f"title: {inbox.resolve().name}  # guessed",
         "examples:",
         f"  classes: [{named}]  # guessed: the last bias has {classes} numbers",

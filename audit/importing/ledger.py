@@ -31,7 +31,7 @@ def stated_ledger(run: RunDir, case: RecordedCase) -> list[Release]:
         made = lines(case, [x for x in traffic if x.round in present], present, k)
         if made is None:
             raise UserError(
-                "what the claimed protections enter into a ledger cannot be told for these messages",
+                "no ledger entry of the claimed protections can be derived for these messages",
                 hint="check subject.protections; they must act on kinds that clients sent",
                 key="subject.protections",
             )

@@ -129,7 +129,7 @@ def _summarise(tests: Sequence[NoiseTest], failed: Sequence[NoiseTest], reason: 
     if failed:
         return " ".join(f"{t.name.capitalize()} failed: {t.text}." for t in failed)
     tried = sum(not t.text.startswith("not tried") for t in tests)
-    return f"None of {tried} tests speaks against the noise, which is no proof that it is right."
+    return f"None of {tried} tests contradicts the noise, which is no proof that it is right."
 
 
 def find_claim(releases: Sequence[Release], delta: float) -> Claim:

@@ -345,7 +345,7 @@ def describe_comparison(b: Beside) -> str:
     """How a method compares with fedavg at one place, as a sentence."""
     assert b.over_fedavg is not None
     low, high = b.over_fedavg.interval or (-1.0, 1.0)
-    verdict = "more than" if low > 0 else "less than" if high < 0 else "not to be told from"
+    verdict = "more than" if low > 0 else "less than" if high < 0 else "no different from"
     return f"With {_describe_axis(b)} it keeps {_format(b.over_fedavg)} points beside fedavg: {verdict} it."
 
 

@@ -27,7 +27,7 @@ class Matrix(Group):
         min_length=1, max_length=50, description="a list of plugins; an `id` tells one from itself"
     )
     aggregators: tuple[AttackSpec, ...] = Field(
-        default=(), max_length=50, description="rules beside the mean; one that assumes f is told by `assumed`"
+        default=(), max_length=50, description="rules beside the mean; `assumed` sets f where a rule assumes one"
     )
     prototype_aggregators: tuple[AttackSpec, ...] = Field(
         default=(), max_length=50, description="rules for prototypes, models by the mean"

@@ -11,7 +11,7 @@ from fedaudit.reports.decision import Answer
 from fedaudit.reports.questions import State
 from fedaudit.reports.result import AuditResult, Finding, Outcome
 
-MOST_NAMES = 4  # of one answer
+MOST_NAMES = 2  # of one answer
 MOST_BOUNDS = 2
 LAW = (
     "The audit is evidence for an impact assessment (GDPR, Article 35) and for a claim of anonymity (EDPB "

@@ -154,10 +154,7 @@ def _where_it_ends(real: Sequence[Evidence], measure: str) -> str:
         return f"At no n from {curve[0].condition['n']:g} was it clear of the blind adversaries."
     last = find_sent(max(above, key=lambda e: float(e.condition["n"])), real)
     beyond = [e for e in curve if float(e.condition["n"]) > float(last.condition["n"])]
-    text = (
-        f"It stays clear of every blind adversary up to n = {last.condition['n']:g} "
-        f"({fmt.quantity(last.value, last.unit)})"
-    )
+    text = f"It beats guessing up to n = {last.condition['n']:g} ({fmt.quantity(last.value, last.unit)})"
     if beyond:
         first = beyond[0]
         text += f", no longer at n = {first.condition['n']:g}"

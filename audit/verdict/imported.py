@@ -62,7 +62,10 @@ def qualified(finding: Finding, imported: Imported | None) -> Finding:
         return finding
     if who.status in ("holds", "declared"):
         return _hinged(_of_some(finding, imported), imported)
-    reason = f"Whose examples are whose is not established, so what was measured on them says nothing: {who.text}"
+    reason = (
+        "It is not established which client holds which examples, so what was measured on them proves nothing: "
+        f"{who.text}"
+    )
     return finding.model_copy(
         update={"outcome": Outcome.INCONCLUSIVE, "severity": Severity.NONE, "reason": reason}
     )

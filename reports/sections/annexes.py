@@ -1,5 +1,6 @@
 """Annexes: what a data-protection impact assessment and a technical documentation quote, from the findings."""
 
+from collections import Counter
 from collections.abc import Sequence
 
 from fedaudit.attacks.measure import named
@@ -79,11 +80,9 @@ def _observer(position: str, result: AuditResult) -> list[str]:
 
 
 def _list_unanswered(questions: Sequence[Question]) -> str:
-    """Artifacts by aim, of questions that stand open."""
-    kinds: dict[str, list[str]] = {}
-    for q in questions:
-        kinds.setdefault(str(q.aim), []).append(q.kind.replace("_", " "))
-    return "; ".join(f"{aim}: {', '.join(dict.fromkeys(of))}" for aim, of in kinds.items()) or "no question"
+    """How many questions stand open, by aim; the table of questions names the artifacts."""
+    counts = Counter(str(q.aim) for q in questions)
+    return ", ".join(f"{aim} {count}" for aim, count in counts.items()) or "no question"
 
 
 def _strongest(ran: Sequence[Finding], result: AuditResult) -> str:

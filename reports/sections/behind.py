@@ -13,7 +13,6 @@ WORDS = {
     "Prototype": "the mean, over a client's examples of one class, of what its model computes from them.",
     "Group": "the examples of one class at one client; in a group of one, the message is about one example.",
     "Guessing": "what an adversary without the messages reaches; only what lies above it comes from them.",
-    "Recognised": "named as a member while one in a hundred others is wrongly named.",
     "Redrawn": "a reconstruction is nearer to the true image than to others of its class.",
     "Beyond luck": "after subtracting what the same attack gets right on people who took no part.",
     "Bounded": "at most a tolerable number of people could be exposed, by leaks as visible as those we planted.",
@@ -21,8 +20,8 @@ WORDS = {
     "Inconclusive": "the attack missed a leak that was planted for it, or had too few trials: no good news.",
     "Epsilon": "a mathematical limit on what any attack can learn; below 1 is strong, above 10 says little.",
 }
-LONGEST = 420  # signs of an answer
-MOST_SEEN = 6  # rows that fit the page
+LONGEST = 300  # signs of an answer
+MOST_SEEN = 5  # rows that fit the page
 
 
 class Behind(Section):
@@ -41,7 +40,7 @@ class Behind(Section):
                     for a in decision.answers
                 ],
                 align="lll",
-                widths=[2.1, 5.2, 2.0],
+                widths=[2.1, 6.2, 1.6],
                 caption="What the decision rests on, and where the proof is.",
                 numbered=False,
             ),
@@ -51,10 +50,7 @@ class Behind(Section):
             Bullets(
                 [
                     "It never says *safe*. An attack that showed nothing bounds that attack, with those trials "
-                    "and that knowledge; a stronger adversary may do better.",
-                    "Severity ranks findings by a policy with stated reasons "
-                    f"({result.policy.name}, version {result.policy.version}). "
-                    "It is no measure of legal or organisational risk.",
+                    "and that knowledge; a stronger adversary may do better."
                 ]
             ),
             Heading("Words used"),

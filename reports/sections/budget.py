@@ -9,10 +9,10 @@ from fedaudit.reports.result import AuditResult
 from fedaudit.reports.section import Block, Bullets, Card, Chart, Paragraph, Section, Table
 
 MEANING = {
-    Status.VERIFIED: "*Verified*: the ledger was made once more, and nothing that was tried speaks against it. "
+    Status.VERIFIED: "*Verified*: the ledger was made once more, and no test contradicts it. "
     "That is evidence (no counterexample was found), never proof.",
     Status.DECLARED: "*Declared*: somebody says so, and some of what it needs could not be checked.",
-    Status.REFUTED: "*Refuted*: the verifier of the ledger, a test of the noise or a replay speaks against it; "
+    Status.REFUTED: "*Refuted*: the verifier of the ledger, a test of the noise or a replay contradicts it; "
     "no limit holds.",
     Status.NONE: "*None*: something is released in clear, or no accountant could bound the loss.",
 }

@@ -30,12 +30,16 @@ class Dossier(Section):
                 "are evidence against the attacks that ran, and no proof of anonymity."
             ),
             Heading("EDPB Opinion 28/2024"),
-            _tabulate(EDPB, result),
-            Folded("OWASP, NIST, CNIL and EDPS", [_tabulate(STANDARDS, result)], on_paper=True),
+            _tabulate("EDPB", EDPB, result),
+            Folded(
+                "OWASP, NIST, CNIL and EDPS",
+                [_tabulate("OWASP, NIST, CNIL and EDPS", STANDARDS, result)],
+                on_paper=True,
+            ),
         ]
 
 
-def _tabulate(rows: Sequence[tuple[str, str, Answer | str]], result: AuditResult) -> Table:
+def _tabulate(of: str, rows: Sequence[tuple[str, str, Answer | str]], result: AuditResult) -> Table:
     return Table(
         header=["Source", "What it asks", "Answer"],
         rows=[
@@ -44,7 +48,7 @@ def _tabulate(rows: Sequence[tuple[str, str, Answer | str]], result: AuditResult
         ],
         align="lll",
         widths=[1.7, 3.2, 4.6],
-        caption="What is asked, and what this audit answers.",
+        caption=f"What is asked by {of}, and what this audit answers.",
         numbered=False,
     )
 

@@ -51,14 +51,17 @@ def _finding(finding: Finding, result: AuditResult) -> list[Block]:
     ]
     figures: list[Block] = [Chart(f) for f in result.figures if f.finding == finding.id]
     shown: list[Block] = []
+    numbers: list[Block] = []  # of a curve that paper has as a chart
     if curve := evidence_table.over_samples(finding.evidence):
-        shown.append(curve)
+        (numbers if figures else shown).append(curve)
         controls = [e for e in controls if not evidence_table.on_curve(e)]
     elif evidence:
         shown.append(evidence_table.each(evidence, "Evidence"))
     shown += figures[:1]
     if shown:
         blocks.append(Folded("Evidence", shown, on_paper=True))
+    if numbers:
+        blocks.append(Folded("Evidence in numbers", numbers))
     if rest := figures[1:]:
         blocks.append(Folded(fmt.plural(len(rest), "more chart"), rest))
     if controls:

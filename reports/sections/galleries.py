@@ -2,7 +2,9 @@
 
 from fedaudit.reports.format import plural
 from fedaudit.reports.result import AuditResult
-from fedaudit.reports.section import Block, Card, Images, Paragraph, Section, Table
+from fedaudit.reports.section import Block, Card, Folded, Images, Paragraph, Section, Table
+
+MOST_PRINTED = 4  # a screen has them all
 
 
 class Galleries(Section):
@@ -32,4 +34,8 @@ class Galleries(Section):
             "Columns belong together. Compare a reconstruction with the rows that no message was needed for: "
             "where they are as good, nothing was learned."
         )
-        return [*blocks, Paragraph(lead), *(Images(g) for g in result.galleries)]
+        shown = [Images(g) for g in result.galleries]
+        blocks += [Paragraph(lead), *shown[:MOST_PRINTED]]
+        if more := shown[MOST_PRINTED:]:
+            blocks.append(Folded(f"{plural(len(more), 'more gallery', 'more galleries')}", [*more]))
+        return blocks

@@ -248,7 +248,7 @@ def _stealth(cells: Sequence[MatrixCell]) -> Block | None:
         align="llrrr",
         widths=[1.6, 2.6, 1, 1.8, 1.8],
         caption="Where forged changes stand among the honest of their round, under the mean, as shares; 0.5 is "
-        "the middle. What stands near 0 or 1 can be told by its length, or by its direction.",
+        "the middle. What stands near 0 or 1 can be recognised by its length, or by its direction.",
     )
 
 

@@ -53,7 +53,7 @@ for (const [width, height] of [[1280, 900], [390, 844]]) {
 
 const { page } = await opened(1280, 900, "light");
 const images = await page.evaluate(() => {
-  document.querySelectorAll("details").forEach((d) => { d.open = false; });
+  document.querySelectorAll("details").forEach((d) => { d.open = true; });
   return document.querySelectorAll("button.enlarge").length;
 });
 const reached = new Set();

@@ -63,7 +63,7 @@ def test_a_permuted_map_is_contradicted_and_nothing_follows_from_it(tmp_path: Pa
     matrix = np.array(who.matrix)
     assert (matrix.argmin(axis=0) != np.arange(8)).sum() >= 7
     assert finding(result, LABELS).outcome is Outcome.INCONCLUSIVE
-    assert "Whose examples are whose" in finding(result, LABELS).reason
+    assert "not established which client holds" in finding(result, LABELS).reason
     assert result.headline.outcome is not Outcome.DEMONSTRATED or LABELS not in result.headline.sentence
 
 

@@ -1,0 +1,96 @@
+"""Sentences that can reach a report are plain English: no inverted clauses, nobody "told", no riddles.
+
+Every text constant of audit/, reports/ and attacks/ that is no docstring is read, and every text of the
+policies.
+"""
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).parents[2]
+DIALECT = re.compile(
+    r"\b(?:is|are|was|were|be) told (?!apart)|\btold (?:closer|beyond)\b|\bspeaks? against\b"
+    r"|as (?:much|many) as it likes"
+    r"|\b[Ww]hose \w+ (?:is|are) whose\b|\b[Tt]owards nobody does\b|\bcry wolf\b|keeps to the protocol and looks"
+    r"|\b[Nn]o question that was asked\b|\bstays clear of every\b|\bseen to work on this\b|\bthis very\b"
+    r"|^Of (?:less|more) than \w+ of what\b|\banything is known\b"
+)
+OLD = (
+    "about 11 of them are told beyond guessing",
+    "Of less than half of what was sent anything is known; the rest may tell as much as it likes.",
+    "towards nobody does differential privacy bound what a better attack learns".capitalize(),
+    "Everybody tried here keeps to the protocol and looks.",
+    "No question that was asked.",
+    "A leak was seen to work on this very federation.",
+    "It stays clear of every blind adversary up to n = 2",
+    "Whose examples are whose is not established.",
+    "None of 12 tests speaks against the noise.",
+)
+PLAIN = (
+    "about 11 could be identified, beyond luck",
+    "Less than half of what was sent was attacked; the rest may leak.",
+    "Differential privacy protects nobody here.",
+    "Only passive attackers were tested.",
+    "clients are told apart by their numbers",
+)
+
+
+def list_texts(source: str) -> Iterator[str]:
+    """Text constants of a module that are no docstrings."""
+    tree = ast.parse(source)
+    holders = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+    documented = {
+        id(node.body[0].value)
+        for node in ast.walk(tree)
+        if isinstance(node, holders) and node.body and isinstance(node.body[0], ast.Expr)
+    }
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in documented:
+            yield node.value
+
+
+@pytest.mark.parametrize("sentence", OLD)
+def test_a_sentence_of_the_old_style_is_caught(sentence: str) -> None:
+    assert DIALECT.search(sentence)
+    assert DIALECT.search(next(list_texts(f"x = {sentence!r}")))
+
+
+@pytest.mark.parametrize("sentence", PLAIN)
+def test_a_plain_sentence_is_not(sentence: str) -> None:
+    assert not DIALECT.search(sentence)
+
+
+@pytest.mark.parametrize("folder", ["audit", "reports", "attacks"])
+def test_no_text_of_the_code_is_in_the_dialect(folder: str) -> None:
+    found = [
+        f"{path.relative_to(ROOT)}: {text.strip()[:90]}"
+        for path in sorted((ROOT / folder).rglob("*.py"))
+        for text in list_texts(path.read_text(encoding="utf-8"))
+        if DIALECT.search(text)
+    ]
+    assert found == []
+
+
+def test_no_reason_of_a_policy_is_in_the_dialect() -> None:
+    texts = [
+        str(value)
+        for path in sorted((ROOT / "audit" / "policy").glob("*.yaml"))
+        for value in _list_values(yaml.safe_load(path.read_text(encoding="utf-8")))
+    ]
+    assert [" ".join(t.split())[:90] for t in texts if DIALECT.search(" ".join(t.split()))] == []
+
+
+def _list_values(tree: object) -> Iterator[object]:
+    if isinstance(tree, dict):
+        for value in tree.values():
+            yield from _list_values(value)
+    elif isinstance(tree, list):
+        for value in tree:
+            yield from _list_values(value)
+    else:
+        yield tree
