@@ -28,10 +28,12 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from fedaudit.attacks.attack import Attack, Card, Claim, Effort, Knowledge, Truth
+from fedaudit.attacks.evaluation.artifacts import list_senders
 from fedaudit.attacks.evaluation.membership import QueryBucket, curve, judge_buckets
 from fedaudit.attacks.evaluation.trials import count_looks
 from fedaudit.attacks.evidence import Evidence, Series
-from fedaudit.attacks.prototypes._tracing import OTHER, trace_members
+from fedaudit.attacks.people import People
+from fedaudit.attacks.prototypes._tracing import OTHER, count_traced, trace_members
 from fedaudit.attacks.prototypes._variants import read, taken_for
 from fedaudit.attacks.prototypes._weights import columns, prototypes, unreadable
 from fedaudit.fl.artifact import Artifact
@@ -65,7 +67,7 @@ class PrototypeMembership(Attack):
         max_clients: Annotated[
             AtLeastOne,
             Field(description="models to attack, at most; those with replays and the smallest classes first"),
-        ] = 20
+        ] = 1000
         members: Annotated[AtLeastOne, Field(description="members scored for one prototype, at most")] = 500
         others: Annotated[
             AtLeastOne, Field(description="non-members of the class scored for one prototype, at most")
@@ -129,6 +131,7 @@ class PrototypeMembership(Attack):
             "axes": np.stack(axes),
             "spread": np.stack(spreads),
             "reading": np.array(str(reading)),
+            "senders": list_senders(view, Kind.LOCAL_PROTOTYPES),
             "noise_std": np.array(
                 knowledge.training.get(f"noise_std.{Kind.LOCAL_PROTOTYPES}", self.config.noise_std)
             ),
@@ -152,6 +155,10 @@ class PrototypeMembership(Attack):
         said = taken_for(claim)
         noted = [replace(b, note="; ".join(filter(None, (b.note, said)))) for b in buckets]
         return judge_buckets(noted, count_looks(noted), [b.silent for b in noted], OTHER)
+
+    def count_people(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> People | None:
+        limits = self.config.members, self.config.others
+        return count_traced(claim, truth, self.score, limits, rng)
 
     def curves(self, claim: Claim, truth: Truth) -> list[Series]:
         return [
