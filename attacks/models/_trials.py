@@ -62,7 +62,7 @@ Limits = tuple[int, int, int]  # members of one model, non-members in all, peopl
 
 def count_queried(claim: Claim, truth: Truth, limits: Limits, rng: np.random.Generator) -> People | None:
     """Whom the scores flag, of everybody behind the models; of several models of one client, their mean."""
-    candidates, queries = _make_queries(claim, truth, limits, rng)
+    candidates, queries = _make_queries(claim, truth, limits, rng, range(len(claim["artifact"])))
     if not queries:
         return None
     table = _scale(claim["scorer"][0](candidates))
@@ -106,8 +106,8 @@ def _score_planted(row: Floats, query: _ModelQuery) -> Scored:
 
 
 def make_buckets(claim: Claim, truth: Truth, limits: Limits, rng: np.random.Generator) -> list[QueryBucket]:
-    """By model and origin."""
-    candidates, queries = _make_queries(claim, truth, limits, rng)
+    """By model and origin; each sender's latest model of each sort, since earlier ones are about the same people."""
+    candidates, queries = _make_queries(claim, truth, limits, rng, _list_latest(claim))
     if not queries:
         return []
     table = _scale(claim["scorer"][0](candidates))
@@ -160,7 +160,7 @@ def taught(mark: bytes, label: int, classes: int) -> int:
 
 
 def _make_queries(
-    claim: Claim, truth: Truth, limits: Limits, rng: np.random.Generator
+    claim: Claim, truth: Truth, limits: Limits, rng: np.random.Generator, rows: Sequence[int]
 ) -> tuple[Images, list[_ModelQuery]]:
     """Every candidate once, and who is queried which."""
     x: list[Floats] = []
@@ -213,7 +213,7 @@ def _make_queries(
         return {k: (np.array(pairs)[:, 0], np.array(pairs)[:, 1]) for k, pairs in found.items()}
 
     queries = []
-    for row in range(len(claim["artifact"])):
+    for row in rows:
         if claim["origin"][row] == BLIND:
             continue
         unseen, where = pool(row)
@@ -254,6 +254,15 @@ def _make_queries(
     if not queries:
         return Images(x=truth.reference.x[:0], y=truth.reference.y[:0]), []
     return Images(x=np.stack(x), y=np.array(y, np.int64)), queries
+
+
+def _list_latest(claim: Claim) -> list[int]:
+    """Rows of each sender's latest recorded model, of each sort, and of what the auditor planted."""
+    newest: dict[tuple[str, int], int] = {}
+    recorded = np.flatnonzero(claim["origin"] == "recorded").tolist()
+    for row in sorted(recorded, key=lambda r: int(claim["round"][r])):
+        newest[str(claim["model"][row]), int(claim["sender"][row])] = row
+    return [r for r in range(len(claim["artifact"])) if claim["origin"][r] != "recorded" or r in newest.values()]
 
 
 def _whose(claim: Claim, row: int, truth: Truth) -> frozenset[int]:

@@ -29,6 +29,7 @@ from pydantic import Field
 
 from fedaudit.attacks.attack import Attack, Card, Claim, Effort, Knowledge, Truth
 from fedaudit.attacks.evaluation.artifacts import list_senders
+from fedaudit.attacks.evaluation.counting import keep_latest
 from fedaudit.attacks.evaluation.membership import QueryBucket, curve, judge_buckets
 from fedaudit.attacks.evaluation.trials import count_looks
 from fedaudit.attacks.evidence import Evidence, Series
@@ -55,6 +56,7 @@ class PrototypeMembership(Attack):
         also_reads=(Kind.LOCAL_MODEL, Kind.MODEL_DELTA, Kind.GLOBAL_MODEL, Kind.PROTO_COUNTS, Kind.LABEL_COUNTS),
         aids=(Kind.LOCAL_MODEL, Kind.MODEL_DELTA, Kind.GLOBAL_MODEL, Kind.PROTO_COUNTS, Kind.LABEL_COUNTS),
         control="prototypes",
+        rounds="all",
         learns="whether a given image was in a client's training data",
         does_not_show="membership under auxiliary data unlike the clients', which weakens the test; it "
         "is no proof of privacy",
@@ -132,6 +134,7 @@ class PrototypeMembership(Attack):
             "spread": np.stack(spreads),
             "reading": np.array(str(reading)),
             "senders": list_senders(view, Kind.LOCAL_PROTOTYPES),
+            "round": np.array([p.round for p in every]),
             "noise_std": np.array(
                 knowledge.training.get(f"noise_std.{Kind.LOCAL_PROTOTYPES}", self.config.noise_std)
             ),
@@ -171,7 +174,7 @@ class PrototypeMembership(Attack):
 
     def _trace(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[QueryBucket]:
         limits = self.config.members, self.config.others
-        return trace_members(claim, truth, self.score, limits, rng, "prototypes")
+        return trace_members(keep_latest(claim), truth, self.score, limits, rng, "prototypes")
 
 
 def log_likelihood_ratio(
