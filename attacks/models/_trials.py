@@ -106,7 +106,7 @@ def _score_planted(row: Floats, query: _ModelQuery) -> Scored:
 
 
 def make_buckets(claim: Claim, truth: Truth, limits: Limits, rng: np.random.Generator) -> list[QueryBucket]:
-    """By model and origin; each sender's latest model of each sort, since earlier ones are about the same people."""
+    """By model and origin: each sender's latest of each sort, since earlier ones are about the same people."""
     candidates, queries = _make_queries(claim, truth, limits, rng, _list_latest(claim))
     if not queries:
         return []
