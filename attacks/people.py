@@ -8,6 +8,12 @@ planted through every client's own code (audit/verdict/people.py makes bounds of
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+import numpy as np
+from scipy import stats
+
+END = 0.01  # chance that a one-sided limit of luck, of sensitivity or of a threshold is missed
+FALSE_ALARMS = 0.01  # rate for which thresholds of membership are set
+
 
 @dataclass(frozen=True, kw_only=True)
 class Share:
@@ -37,3 +43,17 @@ class People:
     # client -> the same through the run's protections: what is left?
     left: Mapping[int, Share] = field(default_factory=dict)
     false_alarms: float = 0.0  # membership: the rate that the threshold was set for; 0: a hit is no threshold
+
+
+def choose_threshold_rank(non_members: int, false_alarms: float = FALSE_ALARMS) -> int:
+    """Which of the largest scores of non-members the threshold of membership is, counted from 1.
+
+    The smallest rank at which the rate of false alarms, distributed as Beta(r, n - r + 1), is at least
+    `false_alarms` in 99 of 100 draws of non-members. `bound_flagged` subtracts that rate and so subtracts too
+    little. Raises ValueError without non-members.
+    """
+    if non_members < 1:
+        raise ValueError(f"a threshold needs non-members, got {non_members}")
+    ranks = np.arange(1, non_members + 1)
+    enough = stats.beta.sf(false_alarms, ranks, non_members - ranks + 1) >= 1 - END
+    return int(ranks[enough][0])

@@ -15,6 +15,13 @@ from fedaudit.attacks.evidence import REPLAYED, UNPROTECTED
 from fedaudit.attacks.people import People, Share
 
 Rows = NDArray[np.int64]
+# what claims have a row of for each message
+ROWS = frozenset(
+    {
+        *("artifact", "label", "n", "sender", "origin", "round", "images", "extractor"),
+        *("prototype", "model", "population"),
+    }
+)
 NAMED = "named: nearer to a reconstruction than all else of its gallery"
 
 
@@ -70,6 +77,21 @@ class CountedPeople:
             planted=dict(sorted((self._planted or self._left).items())),
             left=dict(sorted(self._left.items())),
         )
+
+
+def keep_latest(claim: Claim) -> Claim:
+    """The rows of a claim about each sender's latest message, and about what the auditor planted.
+
+    Evidence is about one message a sender, since messages of several rounds about the same people are no
+    independent trials; people are counted over all rounds. Needs sender, origin and round [k].
+    """
+    recorded = claim["origin"] == "recorded"
+    newest = {
+        k: claim["round"][recorded & (claim["sender"] == k)].max() for k in np.unique(claim["sender"][recorded])
+    }
+    latest = np.array([newest.get(k, -1) for k in claim["sender"].tolist()])
+    kept = ~recorded | (claim["round"] == latest)
+    return {name: v[kept] if v.shape[:1] == kept.shape and name in ROWS else v for name, v in claim.items()}
 
 
 def count_claimed(claim: Claim, truth: Truth, buckets: Iterable[Bucket[Reconstruction]]) -> People | None:

@@ -1,7 +1,7 @@
 """The attacks that query a model whether an image was trained on: they differ in `scorer`.
 
 Claim: a rule, since any image can be queried. scorer [1], an object; artifact, origin, model and
-sender (-1: the server) of every model queried [k]; classes and seed [].
+sender (-1: the server) of every model queried [k]; senders [s]: all clients that sent one; classes and seed [].
 """
 
 from abc import abstractmethod
@@ -13,10 +13,12 @@ import numpy as np
 from pydantic import Field
 
 from fedaudit.attacks.attack import Attack, Card, Claim, Effort, Floats, Images, Knowledge, Truth
+from fedaudit.attacks.evaluation.artifacts import list_senders
 from fedaudit.attacks.evaluation.membership import QueryBucket, curve, judge_buckets
 from fedaudit.attacks.evidence import Evidence, Series
 from fedaudit.attacks.models._targets import Target, targets
-from fedaudit.attacks.models._trials import make_buckets, name_bucket
+from fedaudit.attacks.models._trials import count_queried, make_buckets, name_bucket
+from fedaudit.attacks.people import People
 from fedaudit.fl.artifact import Artifact
 from fedaudit.fl.kinds import UPDATES, Kind
 from fedaudit.fl.runtime.ranges import AtLeastOne
@@ -54,9 +56,12 @@ class ModelMembership(Attack):
 
     @dataclass(frozen=True, kw_only=True)
     class Config:
-        max_clients: Annotated[AtLeastOne, Field(description="uploads to attack, at most")] = 20
+        max_clients: Annotated[AtLeastOne, Field(description="uploads to attack, at most")] = 1000
         members: Annotated[AtLeastOne, Field(description="training images scored for one model, at most")] = 500
         others: Annotated[AtLeastOne, Field(description="non-members scored, at most")] = 2000
+        people: Annotated[
+            AtLeastOne, Field(description="people of all clients who are tested, about, drawn at random")
+        ] = 5000
 
     @abstractmethod
     def scorer(self, queried: Sequence[Target], knowledge: Knowledge, rng: np.random.Generator) -> Scorer:
@@ -81,6 +86,8 @@ class ModelMembership(Attack):
             "model": np.array([t.model for t in queried]),
             "sender": np.array([t.sender for t in queried]),
             "n": np.array([t.n for t in queried]),
+            "round": np.array([t.round for t in queried]),
+            "senders": list_senders(view, *self.card.targets),
             "classes": np.array(knowledge.classes),
             "seed": np.array(rng.integers(2**62)),
         }
@@ -89,6 +96,9 @@ class ModelMembership(Attack):
         every = self._buckets(claim, truth)
         real = [b.silent for b in every if b.control == "none"]
         return judge_buckets(every, len(every), real)
+
+    def count_people(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> People | None:
+        return count_queried(claim, truth, self._limits, np.random.default_rng(int(claim["seed"])))
 
     def curves(self, claim: Claim, truth: Truth) -> list[Series]:
         return [curve(name_bucket(b), b.scores) for b in self._buckets(claim, truth)]
@@ -101,7 +111,11 @@ class ModelMembership(Attack):
     def _buckets(self, claim: Claim, truth: Truth) -> list[QueryBucket]:
         # The same images every time: scores of a rule that trains models on them are dear
         rng = np.random.default_rng(int(claim["seed"]))
-        return make_buckets(claim, truth, (self.config.members, self.config.others), rng)
+        return make_buckets(claim, truth, self._limits, rng)
+
+    @property
+    def _limits(self) -> tuple[int, int, int]:
+        return self.config.members, self.config.others, self.config.people
 
 
 class _Remembered:

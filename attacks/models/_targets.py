@@ -25,6 +25,7 @@ class Target:
     sender: int  # -1: the server
     weights: Arrays  # all of the model's
     start: Arrays  # what an update started from; empty for the others
+    round: int = 0
     n: int = 0  # examples that a replayed one was trained on, where replays make a curve
 
     def change(self) -> Arrays:
@@ -39,7 +40,7 @@ class Target:
 def targets(
     view: Sequence[Artifact], rng: np.random.Generator, clients: int, training: Mapping[str, float]
 ) -> list[Target]:
-    """The newest global model with a blind copy, then replayed uploads and those of `clients` clients.
+    """The global models, the newest with a blind copy, then replayed uploads and those of `clients` clients.
 
     Uploads whose starting model was not seen are left out. The blind copy has the same weights in
     random order within each array, so whatever it tells about members is no membership.
@@ -47,15 +48,20 @@ def targets(
     view, found = index(view), []
     newest = global_model(view, max((a.round for a in view), default=0))
     if newest is not None:
+        for older in view.select(kind=Kind.GLOBAL_MODEL, origin="recorded"):
+            if older.round < newest.round and older.seen_by == newest.seen_by:
+                found.append(_target_global(older, "recorded", older.payload))
         # by name: what is drawn depends on no order of the arrays
         shuffled = {k: _shuffled(np.asarray(v), rng) for k, v in sorted(newest.payload.items())}
         for origin, weights in (("recorded", newest.payload), (BLIND, shuffled)):
-            found.append(
-                Target(artifact=newest.id, origin=origin, model=GLOBAL, sender=-1, weights=weights, start={})
-            )
+            found.append(_target_global(newest, origin, weights))
     sent = uploads(view, training, (*UPDATES, Kind.NORMALIZED_DELTA))
     changed = [t for a in sent if (t := _upload(a, view, training)) is not None]
     return [*found, *_some(changed, rng, clients)]
+
+
+def _target_global(a: Artifact, origin: str, weights: Arrays) -> Target:
+    return Target(artifact=a.id, origin=origin, model=GLOBAL, sender=-1, weights=weights, start={}, round=a.round)
 
 
 def relayed(view: Sequence[Artifact], rng: np.random.Generator, clients: int) -> list[Target]:
@@ -64,7 +70,13 @@ def relayed(view: Sequence[Artifact], rng: np.random.Generator, clients: int) ->
     newest = {(_origin(a), a.sender): a for a in sorted(handed, key=lambda a: a.round)}
     models = [
         Target(
-            artifact=a.id, origin=_origin(a), model=RELAYED, sender=a.sender.index, weights=a.payload, start={}
+            artifact=a.id,
+            origin=_origin(a),
+            model=RELAYED,
+            sender=a.sender.index,
+            weights=a.payload,
+            start={},
+            round=a.round,
         )
         for a in newest.values()
         if a.sender.index is not None and all(np.isfinite(v).all() for v in a.payload.values())
@@ -97,6 +109,7 @@ def _upload(a: Artifact, view: Sequence[Artifact], training: Mapping[str, float]
         sender=a.sender.index,
         weights={**before, **sent},
         start=before,
+        round=a.round,
         n=int(a.note["n"]) if "curve" in a.note else 0,
     )
 

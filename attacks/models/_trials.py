@@ -16,6 +16,7 @@ members as a population. Another client's upload started from a global model tha
 members already, and what it tells of them is no merit of the upload.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -23,6 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedaudit.attacks.attack import Claim, Floats, Images, Truth, Unseen
+from fedaudit.attacks.evaluation.flagging import Planted, Scored, count_flagged
 from fedaudit.attacks.evaluation.images import fingerprints
 from fedaudit.attacks.evaluation.judging import Condition
 from fedaudit.attacks.evaluation.membership import (
@@ -35,9 +37,11 @@ from fedaudit.attacks.evaluation.membership import (
     name_non_members,
 )
 from fedaudit.attacks.evaluation.trials import collect_places
-from fedaudit.attacks.evidence import REPLAYED
+from fedaudit.attacks.evidence import REPLAYED, UNPROTECTED, is_replayed
 from fedaudit.attacks.models._targets import BLIND, GLOBAL, RELAYED
+from fedaudit.attacks.people import People
 
+WHOLE_CELL = 5  # people of one class at one client, all of whom are tested in any sample
 ANOTHER, SHUFFLED = "model of another client", "weights in random order"
 
 
@@ -45,6 +49,7 @@ ANOTHER, SHUFFLED = "model of another client", "weights in random order"
 class _ModelQuery(Query):
     members: NDArray[np.int64]  # candidates
     others: NDArray[np.int64]
+    people: Mapping[int, tuple[NDArray[np.int64], NDArray[np.int64]]]  # client -> rows, and their candidates
 
     def halve(self, rng: np.random.Generator) -> "_ModelQuery":
         """Half of the non-members in the place of members."""
@@ -52,11 +57,57 @@ class _ModelQuery(Query):
         return replace(self, members=first, others=second)
 
 
-def make_buckets(
-    claim: Claim, truth: Truth, limits: tuple[int, int], rng: np.random.Generator
-) -> list[QueryBucket]:
-    """By model and origin; `limits`: members of one model, and non-members in all."""
-    candidates, queries = _make_queries(claim, truth, limits, rng)
+Limits = tuple[int, int, int]  # members of one model, non-members in all, people who are tested
+
+
+def count_queried(claim: Claim, truth: Truth, limits: Limits, rng: np.random.Generator) -> People | None:
+    """Whom the scores flag, of everybody behind the models; of several models of one client, their mean."""
+    candidates, queries = _make_queries(claim, truth, limits, rng, range(len(claim["artifact"])))
+    if not queries:
+        return None
+    table = _scale(claim["scorer"][0](candidates))
+    recorded = [q for q in queries if q.origin == "recorded"]
+    planted = [
+        Planted(_score_planted(table[q.row], q), q.origin == REPLAYED)
+        for q in queries
+        if q.origin in (REPLAYED, UNPROTECTED)
+    ]
+    clients = sorted({k for q in recorded for k in q.people})
+    scored = [s for k in clients for s in _score_client(table, k, [q for q in recorded if k in q.people])]
+    return count_flagged(scored, planted, claim["senders"].tolist(), truth)
+
+
+def _score_client(table: Floats, client: int, queries: Sequence[_ModelQuery]) -> list[Scored]:
+    """One client's people in every model that may know them, its own upload and the one that all get.
+
+    Non-members are those of the model with the fewest people behind it, whose classes are most like the client's.
+    """
+    others = min(queries, key=lambda q: q.n).others
+    return [
+        Scored(
+            client=client,
+            rows=q.people[client][0].tolist(),
+            scores=table[q.row][q.people[client][1]],
+            held_out=others.tolist(),
+            held_out_scores=table[q.row][others],
+        )
+        for q in queries
+    ]
+
+
+def _score_planted(row: Floats, query: _ModelQuery) -> Scored:
+    return Scored(
+        client=query.client,
+        rows=query.members.tolist(),
+        scores=row[query.members],
+        held_out=query.others.tolist(),
+        held_out_scores=row[query.others],
+    )
+
+
+def make_buckets(claim: Claim, truth: Truth, limits: Limits, rng: np.random.Generator) -> list[QueryBucket]:
+    """By model and origin: each sender's latest of each sort, since earlier ones are about the same people."""
+    candidates, queries = _make_queries(claim, truth, limits, rng, _list_latest(claim))
     if not queries:
         return []
     table = _scale(claim["scorer"][0](candidates))
@@ -81,9 +132,9 @@ def _make_bucket(
     curve: Condition = {"n": n} if n else {}
     note = f"{len(queries)} model{'s' if len(queries) > 1 else ''}"
     # replayed uploads learnt a few images: leaks of several grades, of which an attack has to find one
-    planted = origin.startswith(REPLAYED)
+    planted = is_replayed(origin)
     if planted:
-        what = "that memorised wrongly labelled images, " if origin == REPLAYED else ""
+        what = "that memorised wrongly labelled images, " if origin in (REPLAYED, UNPROTECTED) else ""
         note = f"{note} {what}made by the auditor"
     return QueryBucket(
         trials=queries,
@@ -109,7 +160,7 @@ def taught(mark: bytes, label: int, classes: int) -> int:
 
 
 def _make_queries(
-    claim: Claim, truth: Truth, limits: tuple[int, int], rng: np.random.Generator
+    claim: Claim, truth: Truth, limits: Limits, rng: np.random.Generator, rows: Sequence[int]
 ) -> tuple[Images, list[_ModelQuery]]:
     """Every candidate once, and who is queried which."""
     x: list[Floats] = []
@@ -138,8 +189,31 @@ def _make_queries(
             pools[id(unseen.images)] = unseen, dict(zip(marks, kept.tolist(), strict=True))
         return pools[id(unseen.images)]
 
+    (draws,) = rng.spawn(1)
+    tested: dict[tuple[int, int], bool] = {}  # client, row: one draw for all models
+
+    def find_people(
+        row: int, own: Sequence[Floats], own_marks: Sequence[Sequence[bytes]]
+    ) -> dict[int, tuple[NDArray[np.int64], NDArray[np.int64]]]:
+        """Those tested of each client behind a model, and which candidates they are."""
+        found: dict[int, list[tuple[int, int]]] = {}
+        total = sum(map(len, own))
+        for label in range(classes):
+            start = 0
+            for client, rows in _list_people(claim, row, truth, label).items():
+                least = min(len(rows), WHOLE_CELL)
+                many = max(least, math.ceil(len(rows) * min(1.0, limits[2] / total)))
+                kept = set(draws.permutation(len(rows))[:many].tolist())
+                for place, person in enumerate(rows.tolist()):
+                    if tested.setdefault((client, person), place in kept):
+                        at = start + place
+                        candidate = add(own[label][at], own_marks[label][at], label, False)
+                        found.setdefault(client, []).append((person, candidate))
+                start += len(rows)
+        return {k: (np.array(pairs)[:, 0], np.array(pairs)[:, 1]) for k, pairs in found.items()}
+
     queries = []
-    for row in range(len(claim["artifact"])):
+    for row in rows:
         if claim["origin"][row] == BLIND:
             continue
         unseen, where = pool(row)
@@ -159,7 +233,7 @@ def _make_queries(
         if not members:
             continue
         each = min(len(chances[c]) // len(members[c]) for c in members)
-        wrong = claim["origin"][row] == REPLAYED
+        wrong = claim["origin"][row] in (REPLAYED, UNPROTECTED)
         ins = [add(own[c][i], own_marks[c][i], c, wrong) for c, rows in members.items() for i in rows]
         outs = [
             add(reference.x[where[m]], m, c, wrong) for c in members for m in chances[c][: each * len(members[c])]
@@ -174,11 +248,21 @@ def _make_queries(
                 members=np.unique(ins),
                 others=rng.permutation(np.unique(outs)),
                 against=unseen.words,
+                people=find_people(row, own, own_marks) if claim["origin"][row] == "recorded" else {},
             )
         )
     if not queries:
         return Images(x=truth.reference.x[:0], y=truth.reference.y[:0]), []
     return Images(x=np.stack(x), y=np.array(y, np.int64)), queries
+
+
+def _list_latest(claim: Claim) -> list[int]:
+    """Rows of each sender's latest recorded model, of each sort, and of what the auditor planted."""
+    newest: dict[tuple[str, int], int] = {}
+    recorded = np.flatnonzero(claim["origin"] == "recorded").tolist()
+    for row in sorted(recorded, key=lambda r: int(claim["round"][r])):
+        newest[str(claim["model"][row]), int(claim["sender"][row])] = row
+    return [r for r in range(len(claim["artifact"])) if claim["origin"][r] != "recorded" or r in newest.values()]
 
 
 def _whose(claim: Claim, row: int, truth: Truth) -> frozenset[int]:
@@ -193,6 +277,14 @@ def _behind(claim: Claim, row: int, truth: Truth, label: int) -> Floats:
     if claim["model"][row] == RELAYED and claim["origin"][row] == "recorded":
         return truth.client_images(int(claim["sender"][row])).of_class(label)
     return truth.members(str(claim["artifact"][row]), label)
+
+
+def _list_people(claim: Claim, row: int, truth: Truth, label: int) -> Mapping[int, NDArray[np.int64]]:
+    """Who they are: client -> rows, in the order of `_behind`."""
+    people = truth.people(str(claim["artifact"][row]), label)
+    if claim["model"][row] == RELAYED:
+        return {k: rows for k, rows in people.items() if k == int(claim["sender"][row])}
+    return people
 
 
 def _scale(table: Floats) -> Floats:

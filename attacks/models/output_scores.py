@@ -12,6 +12,8 @@ from fedaudit.attacks.models._targets import Target
 
 PLUGINS = ("confidence", "entropy", "loss_threshold")
 
+EVERY_ROUND = replace(CARD, rounds="all")  # a query is cheap, and each round has models of its own
+
 
 class LossThreshold(ModelMembership):
     """Loss threshold: images that a model has a small loss on were trained on.
@@ -20,7 +22,9 @@ class LossThreshold(ModelMembership):
     probability of the true class, so that every threshold is tried.
     """
 
-    card = replace(CARD, title="Membership from a model's loss", source="Yeom et al., CSF 2018, adversary 1")
+    card = replace(
+        EVERY_ROUND, title="Membership from a model's loss", source="Yeom et al., CSF 2018, adversary 1"
+    )
 
     def scorer(self, queried: Sequence[Target], knowledge: Knowledge, rng: np.random.Generator) -> Scorer:
         architecture = knowledge.architecture
@@ -41,7 +45,7 @@ class Confidence(ModelMembership):
     """
 
     card = replace(
-        CARD, title="Membership from a model's confidence", source="Salem et al., NDSS 2019, adversary 3"
+        EVERY_ROUND, title="Membership from a model's confidence", source="Salem et al., NDSS 2019, adversary 3"
     )
 
     def scorer(self, queried: Sequence[Target], knowledge: Knowledge, rng: np.random.Generator) -> Scorer:
@@ -63,7 +67,7 @@ class Entropy(ModelMembership):
     """
 
     card = replace(
-        CARD,
+        EVERY_ROUND,
         title="Membership from a model's modified entropy",
         source="Song and Mittal, USENIX Security 2021, eq. 8",
     )

@@ -14,10 +14,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedaudit.attacks.attack import Claim, Truth
+from fedaudit.attacks.evaluation.flagging import Planted, Scored, count_flagged
 from fedaudit.attacks.evaluation.images import Pool
 from fedaudit.attacks.evaluation.membership import Query, QueryBucket, Sides, gather, halves, name_non_members
 from fedaudit.attacks.evaluation.ranking import First, compare_best
 from fedaudit.attacks.evaluation.trials import collect_places, describe_place, find_place, hash_images
+from fedaudit.attacks.evidence import REPLAYED, UNPROTECTED
+from fedaudit.attacks.people import People
 
 Floats = NDArray[np.floating[Any]]
 Score = Callable[[Claim, int, Floats], Floats]  # claim, row, features [m, D] -> [m]
@@ -39,6 +42,23 @@ def trace_members(
     tracer = _Tracer(claim, truth, score, limits, rng)
     buckets = (tracer.judge(tracer.places[where], what) for where in sorted(tracer.places))
     return [b for b in buckets if b is not None]
+
+
+def count_traced(
+    claim: Claim, truth: Truth, score: Score, limits: tuple[int, int], rng: np.random.Generator
+) -> People | None:
+    """Whom the scores flag, of everybody behind prototypes that clients sent."""
+    tracer = _Tracer(claim, truth, score, limits, rng)
+    queries = [q for place in tracer.places.values() for q in place]
+    recorded = [s for q in queries if q.origin == "recorded" for s in tracer.score_people(q)]
+    planted = [
+        Planted(scored, q.origin == REPLAYED)
+        for q in queries
+        if q.n == 1 and q.origin in (REPLAYED, UNPROTECTED)
+        for scored in tracer.score_people(q)
+    ]
+    senders = {int(k) for k, o in zip(claim["sender"], claim["origin"], strict=True) if o == "recorded"}
+    return count_flagged(recorded, planted, senders | set(claim["senders"].tolist()), truth)
 
 
 class _Tracer:
@@ -91,6 +111,26 @@ class _Tracer:
             first_clients=first_clients,
             blind_clients=blind_clients,
         )
+
+    def score_people(self, query: _PrototypeQuery) -> list[Scored]:
+        """Everybody behind one prototype, client by client, and the people of the class who are not."""
+        rows = query.pool.rows_without(query.image_hashes)
+        scores, others = self._ask(query.row, query, rows)
+        owners = self._truth.people(str(self._claim["artifact"][query.row]), query.label)
+        people = np.concatenate([np.zeros(0, np.int64), *owners.values()])
+        clients = np.repeat(list(owners), [len(r) for r in owners.values()])
+        clients = np.full(len(people), query.client) if query.origin != "recorded" else clients
+        names = [(query.label, id(query.pool), int(r)) for r in rows]
+        return [
+            Scored(
+                client=int(k),
+                rows=people[clients == k].tolist(),
+                scores=scores[clients == k],
+                held_out=names,
+                held_out_scores=others,
+            )
+            for k in np.unique(clients)
+        ]
 
     def _make_query(self, row: int) -> _PrototypeQuery | None:
         artifact, label = str(self._claim["artifact"][row]), int(self._claim["label"][row])

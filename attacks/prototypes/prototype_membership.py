@@ -28,10 +28,13 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from fedaudit.attacks.attack import Attack, Card, Claim, Effort, Knowledge, Truth
+from fedaudit.attacks.evaluation.artifacts import list_senders
+from fedaudit.attacks.evaluation.counting import keep_latest
 from fedaudit.attacks.evaluation.membership import QueryBucket, curve, judge_buckets
 from fedaudit.attacks.evaluation.trials import count_looks
 from fedaudit.attacks.evidence import Evidence, Series
-from fedaudit.attacks.prototypes._tracing import OTHER, trace_members
+from fedaudit.attacks.people import People
+from fedaudit.attacks.prototypes._tracing import OTHER, count_traced, trace_members
 from fedaudit.attacks.prototypes._variants import read, taken_for
 from fedaudit.attacks.prototypes._weights import columns, prototypes, unreadable
 from fedaudit.fl.artifact import Artifact
@@ -53,6 +56,7 @@ class PrototypeMembership(Attack):
         also_reads=(Kind.LOCAL_MODEL, Kind.MODEL_DELTA, Kind.GLOBAL_MODEL, Kind.PROTO_COUNTS, Kind.LABEL_COUNTS),
         aids=(Kind.LOCAL_MODEL, Kind.MODEL_DELTA, Kind.GLOBAL_MODEL, Kind.PROTO_COUNTS, Kind.LABEL_COUNTS),
         control="prototypes",
+        rounds="all",
         learns="whether a given image was in a client's training data",
         does_not_show="membership under auxiliary data unlike the clients', which weakens the test; it "
         "is no proof of privacy",
@@ -65,7 +69,7 @@ class PrototypeMembership(Attack):
         max_clients: Annotated[
             AtLeastOne,
             Field(description="models to attack, at most; those with replays and the smallest classes first"),
-        ] = 20
+        ] = 1000
         members: Annotated[AtLeastOne, Field(description="members scored for one prototype, at most")] = 500
         others: Annotated[
             AtLeastOne, Field(description="non-members of the class scored for one prototype, at most")
@@ -129,6 +133,8 @@ class PrototypeMembership(Attack):
             "axes": np.stack(axes),
             "spread": np.stack(spreads),
             "reading": np.array(str(reading)),
+            "senders": list_senders(view, Kind.LOCAL_PROTOTYPES),
+            "round": np.array([p.round for p in every]),
             "noise_std": np.array(
                 knowledge.training.get(f"noise_std.{Kind.LOCAL_PROTOTYPES}", self.config.noise_std)
             ),
@@ -153,6 +159,10 @@ class PrototypeMembership(Attack):
         noted = [replace(b, note="; ".join(filter(None, (b.note, said)))) for b in buckets]
         return judge_buckets(noted, count_looks(noted), [b.silent for b in noted], OTHER)
 
+    def count_people(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> People | None:
+        limits = self.config.members, self.config.others
+        return count_traced(claim, truth, self.score, limits, rng)
+
     def curves(self, claim: Claim, truth: Truth) -> list[Series]:
         return [
             curve(f"n = {b.samples:g}, {b.origin}", b.scores)
@@ -164,7 +174,7 @@ class PrototypeMembership(Attack):
 
     def _trace(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[QueryBucket]:
         limits = self.config.members, self.config.others
-        return trace_members(claim, truth, self.score, limits, rng, "prototypes")
+        return trace_members(keep_latest(claim), truth, self.score, limits, rng, "prototypes")
 
 
 def log_likelihood_ratio(

@@ -102,7 +102,7 @@ class Analytic(UpdateInversion):
         """Besides the steps: whether the layer that gives the images away reads their pixels."""
         said = super().choose_remedy(claim, truth, people)
         sent = np.flatnonzero(claim["origin"] == "recorded")
-        if len(sent) and claim["inputs"][sent[0]] is not None:
+        if len(sent) and "inputs" in claim and claim["inputs"][sent[0]] is not None:
             image = truth.auxiliary.x[:1] if len(truth.auxiliary) else truth.reference.x[:1]
             if claim["inputs"][sent[0]].size == image[0].size and np.allclose(
                 np.corrcoef(_entered(claim, int(sent[0]), image)[0], image.ravel())[0, 1], 1

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from fedaudit.attacks.evaluation.artifacts import index
 from fedaudit.attacks.evidence import REPLAYED, UNPROTECTED
 from fedaudit.audit.case.case import Case
-from fedaudit.fl.artifact import Artifact, Channel
+from fedaudit.fl.artifact import Artifact, Channel, Role
 from fedaudit.fl.clients.client import Reply
 from fedaudit.fl.data.dataset import Data
 from fedaudit.fl.data.partition import Index
@@ -60,14 +60,20 @@ class Replays:
         note: Mapping[str, float | str],
         origin: str = REPLAYED,
     ) -> None:
-        """What arrived, as an artifact of `like`'s kind and sender; nothing where a protection withheld it."""
+        """What arrived, as an artifact of `like`'s kind and sender; nothing where a protection withheld it.
+
+        The server reads every upload where there are no protections, also one that they hide from it.
+        """
         if sent is None or like.kind not in sent:
             return
         self.groups[id] = group
         payload = to_numpy(sent[like.kind])
         if "norm" in sent.get(Kind.NUM_STEPS, {}):  # what a normalised delta was divided by
             note = {**note, "norm": float(sent[Kind.NUM_STEPS]["norm"])}
-        made = dataclasses.replace(like, id=id, payload=payload, origin=origin, note=note)
+        seen_by = like.seen_by
+        if origin == UNPROTECTED and like.channel == Channel.UPLINK:
+            seen_by = (Role.SERVER.value,)
+        made = dataclasses.replace(like, id=id, payload=payload, origin=origin, note=note, seen_by=seen_by)
         self.artifacts.append(made)
 
 

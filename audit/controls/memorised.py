@@ -2,7 +2,8 @@
 
 A membership attack that finds nothing in a model trained lightly on many images proves nothing
 unless it is seen to work where membership is certain to show. The auditor therefore trains clients
-anew on IMAGES of their own images for EPOCHS epochs in small batches: from the recorded global
+anew on up to IMAGES of their own images for EPOCHS epochs in small batches, every client, with the run's
+protections and without: from the recorded global
 model, by the method's own client code, and through the same protections. Labels are wrong, at random,
 so that only memory can tell them (mislabelled canaries: Aerni, Zhang, Tramer, CCS 2024,
 arXiv:2404.17399). Noise that hides members from the attack in a real upload hides them here as well.
@@ -25,6 +26,7 @@ import torch
 
 from fedaudit.attacks.evaluation.artifacts import index
 from fedaudit.attacks.evaluation.images import fingerprints
+from fedaudit.attacks.evidence import REPLAYED
 from fedaudit.attacks.models._trials import taught
 from fedaudit.audit.case.case import Case
 from fedaudit.audit.controls.lab import Lab, Replays, has_received_model, owned, received
@@ -39,6 +41,7 @@ from fedaudit.fl.runtime.streams import Streams
 from fedaudit.fl.wire.protection import Message
 
 IMAGES, EPOCHS, BATCH, FEW = 30, 200, 5, 5
+LEAST, ALL = 6, 300  # people planted through each client's code, at least, and through all of them
 
 
 @dataclass(frozen=True)
@@ -72,31 +75,38 @@ def plant(case: Case, recorded: Sequence[Artifact], settings: Replay) -> Replays
             for a in sorted(recorded, key=lambda a: a.round)
             if a.kind in kinds and a.origin == "recorded" and _can_begin(recorded, a)
         }
-        clients = rng.permutation(sorted(k for k in newest if k is not None and k in parts))
-        for client in sorted(clients[: settings.clients].tolist()):
+        every = sorted(k for k in newest if k is not None and k in parts)
+        some = {int(k) for k in rng.permutation(every)[: settings.clients]}  # that have plants of other kinds too
+        people = max(LEAST, min(IMAGES, ALL // max(1, len(every))))
+        for client in every:
             model, own = newest[client], parts[client]
-            plants = _plants(own, lab.method.config, rng)
+            plants = _plants(own, lab.method.config, people, rng)[: None if client in some else 1]
             if not case.parts:
                 plants += _curve(
                     own, lab.method.config, {*settings.sizes, *sizes(case.artifacts, "memorised")[:1]}, rng
                 )
             for i, p in enumerate(plants if model.kind != Kind.RELAY_MODEL else plants[:1]):
-                streams = Streams(case.streams.key("replay_models", client, i))
                 data = case.data if p.name else _mislabelled(case.data, p.chosen)
-                alone = lab.alone(client, p.chosen, streams, epochs=p.epochs, batch=p.batch, data=data)
-                sent = alone.replayed(model, _begun(recorded, model))
                 note: dict[str, float | str] = {"n": len(p.chosen)}
                 note |= {"plant": p.name} if p.name else {}
                 note |= {"curve": 1} if p.curve else {}
-                made.add(f"{prefix}/{client}" + (f".{i}" if i else ""), model, sent, p.chosen, note)
+                for origin, bench in lab.with_and_without() if i == 0 else [(REPLAYED, lab)]:
+                    streams = Streams(case.streams.key("replay_models", client, i))
+                    alone = bench.alone(client, p.chosen, streams, epochs=p.epochs, batch=p.batch, data=data)
+                    sent = alone.replayed(model, _begun(recorded, model))
+                    id = f"{prefix}/{client}" + (f".{i}" if i else "")
+                    id += "" if origin == REPLAYED else "/unprotected"
+                    made.add(id, model, sent, p.chosen, note, origin)
     return made
 
 
-def _plants(own: Index, config: LocalConfig, rng: np.random.Generator) -> list[Plant]:
+def _plants(own: Index, config: LocalConfig, people: int, rng: np.random.Generator) -> list[Plant]:
+    """The memorised people come first."""
+
     def some(number: int) -> Index:
         return np.sort(rng.choice(own, max(1, min(number, len(own))), replace=False))
 
-    memorised, few, half = some(IMAGES), some(FEW), some(len(own) // 2)
+    memorised, few, half = some(people), some(FEW), some(len(own) // 2)
     return [
         Plant("", memorised, EPOCHS, min(BATCH, len(memorised))),
         Plant("a few images, seen once", few, 1, len(few)),

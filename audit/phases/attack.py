@@ -42,7 +42,11 @@ from fedaudit.fl.runtime.errors import UserError
 from fedaudit.reports.robustness import CheckedCounts
 
 Progress = Callable[[str, int, int], None]
-OF_LATEST = ("updates",)  # controls that play every client's latest message, whatever else was read
+OF_LATEST = (
+    "updates",
+    "prototypes",
+    "memorised",
+)  # controls that play every client's latest message, whatever else was read
 CLAIMED = "claimed_counts.json"
 UNTOLD = "what these clients hold is not known, so no claim about it can be checked"
 

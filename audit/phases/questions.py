@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from fedaudit.attacks.people import People
-from fedaudit.audit.case.case import Case
+from fedaudit.audit.case.case import Case, counts
 from fedaudit.audit.case.run_folder import RunDir
 from fedaudit.audit.case.schemas import AttackFile
 from fedaudit.audit.observer.reach import observed, observed_rounds
@@ -14,7 +14,7 @@ from fedaudit.audit.settings import catalog
 from fedaudit.audit.settings.config import Config
 from fedaudit.audit.verdict.attempts import Attempt, gather_attempts
 from fedaudit.audit.verdict.policy import Demands
-from fedaudit.audit.verdict.questions import Answers, Scene, answer_questions, list_questions
+from fedaudit.audit.verdict.questions import SMALL, Answers, Scene, answer_questions, list_questions
 from fedaudit.audit.verdict.rule_questions import answer_rule_questions, list_rule_questions
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.recording.recorder import manifest
@@ -94,8 +94,17 @@ def observe_scene(run: RunDir, config: Config, case: Case) -> Scene:
         modality=case.data.modality,
         clients=frozenset(held),
         people=sum(held.values()),
+        in_small_groups=_count_in_small_groups(case),
         are_persons=config.system.clients == "persons",
     )
+
+
+def _count_in_small_groups(case: Case) -> int | None:
+    """People in small groups of any client; None where the examples of some client are not known."""
+    if not case.parts or len(case.parts) < case.clients:
+        return None
+    held = counts(case)
+    return int(held[held < SMALL].sum())
 
 
 def _read_people(file: Mapping[str, object]) -> People | None:

@@ -16,14 +16,13 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special, stats
 
-from fedaudit.attacks.people import People, Share
+from fedaudit.attacks.people import END, People, Share
 from fedaudit.fl.threats.threat import Aim
 
 IntArray = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
 SAMPLE = 0.03  # of the .05 that may be wrong: the draw of people, or their hits
-END = 0.01  # and each of sensitivity and luck
 FLAGGED = 0.04  # of membership: the hits; END is spent on the threshold
 LEFT = 0.05  # of what a protection leaves: one share of planted people
 LEAST_SEEN = 0.5  # of planted leaks, below which finding nothing means nothing
@@ -110,20 +109,6 @@ def bound_left(left: Mapping[int, Share]) -> float:
     """Upper 5 % end of the share of people, planted with the protections, whom an attack still hits."""
     total = sum(left.values(), Share())
     return _upper_end(total.hits, total.trials, LEFT)
-
-
-def choose_threshold_rank(non_members: int, false_alarms: float = 0.01) -> int:
-    """Which of the largest scores of non-members the threshold of membership is, counted from 1.
-
-    The smallest rank at which the rate of false alarms, distributed as Beta(r, n - r + 1), is at least
-    `false_alarms` in 99 of 100 draws of non-members. `bound_flagged` subtracts that rate and so subtracts too
-    little. Raises ValueError without non-members.
-    """
-    if non_members < 1:
-        raise ValueError(f"a threshold needs non-members, got {non_members}")
-    ranks = np.arange(1, non_members + 1)
-    enough = stats.beta.sf(false_alarms, ranks, non_members - ranks + 1) >= 1 - END
-    return int(ranks[enough][0])
 
 
 def bound_flagged(hits: int, tested: int, people: int, false_alarms: float) -> int:

@@ -33,6 +33,7 @@ from fedaudit.reports.questions import Question, State
 from fedaudit.reports.result import Finding, Outcome
 
 REST = ".other_rounds"
+SMALL = 5  # people of a group, below which a fact about it is one about them
 LUCK = 0.01  # share of people that an attack hits by chance, where a bound by privacy needs one
 OBSERVERS = {"server": "server", "another client": "client", "public": "public"}  # of bounds -> positions
 BY_RECORD = frozenset({Aim.MEMBERSHIP, Aim.INVERSION, Aim.RECONSTRUCTION, Aim.REGURGITATION})
@@ -48,6 +49,8 @@ class Scene:
     modality: Modality
     clients: AbstractSet[int] = frozenset()  # that hold examples
     people: int = 0  # examples of all of them
+    # of them, in groups (one class of one client) of fewer than SMALL people; None: not known of all clients
+    in_small_groups: int | None = None
     are_persons: bool = False  # or pseudonymous, so that who sent a message tells of a person
 
     def find_rounds(self, reach: Reach) -> Rounds:
@@ -127,6 +130,7 @@ def _answer(q: Question, scene: Scene, answers: Answers) -> list[Question]:
     answer = _answer_by_check(q, answers)
     if not any(a.has_shown(reach.kind) for a in asking):  # what was seen to work outweighs any bound
         answer = answer or _answer_by_privacy(q, answers.limits, scene.people)
+        answer = answer or _answer_by_census(q, scene)
     if answer:
         return [q.model_copy(update=answer)]
     read = frozenset[int]().union(*(a.rounds[reach.kind] for a in asking)) & (
@@ -161,6 +165,18 @@ def _answer_by_check(q: Question, answers: Answers) -> dict[str, object]:
         why = "every recorded number is the one that its sender holds, so that it carries nothing else"
         return {"state": State.BOUNDED, "at_most": 0, "why": why}
     return {}
+
+
+def _answer_by_census(q: Question, scene: Scene) -> dict[str, object]:
+    """Attributes: a fact about a large group is no fact about one of its people, and who stands in small ones is
+    known to the auditor."""
+    if q.aim is not Aim.ATTRIBUTE or scene.in_small_groups is None:
+        return {}
+    if scene.in_small_groups > q.tolerable * scene.people:
+        return {}
+    nobody = "nobody stands" if not scene.in_small_groups else f"{scene.in_small_groups:,} people stand"
+    why = f"{nobody} in a group (one class of one client) of fewer than {SMALL}, by a census of all clients"
+    return {"state": State.BOUNDED, "at_most": scene.in_small_groups, "people": scene.people, "why": why}
 
 
 def _answer_by_privacy(q: Question, limits: Iterable[PrivacyBound], people: int) -> dict[str, object]:

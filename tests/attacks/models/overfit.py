@@ -99,6 +99,12 @@ class Overfit:
             return self.client_images(int(artifact.split("client-")[1].split(".")[0])).of_class(label)
         return self._images(np.concatenate(self.parts)).of_class(label)
 
+    def people(self, artifact: str, label: int) -> dict[int, NDArray[np.int64]]:
+        clients = (
+            [int(artifact.split("client-")[1].split(".")[0])] if "client-" in artifact else range(len(self.parts))
+        )
+        return {k: self.parts[k][self.data.train.y[self.parts[k]] == label] for k in clients}
+
     def heard(self, artifact: str) -> frozenset[int]:
         return frozenset()
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from fedaudit.attacks.people import People, Share
+from fedaudit.attacks.people import People, Share, choose_threshold_rank
 from fedaudit.audit.verdict.people import (
     bound_by_privacy,
     bound_exposed,
@@ -16,7 +16,6 @@ from fedaudit.audit.verdict.people import (
     bound_people,
     bound_people_below,
     bound_sensitivity,
-    choose_threshold_rank,
     people_needed,
     share_unseen,
 )

@@ -2,6 +2,7 @@
 
 import math
 import re
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -329,3 +330,22 @@ def test_rounds_are_kept_whole_or_not_and_a_model_made_of_nobody_asks_nothing() 
     )
     assert MODEL not in hidden.visible(Position.SERVER)
     assert hidden.reaches == [Reach(Position.SERVER, GLOBAL), Reach(Position.CLIENT, GLOBAL)]
+
+
+@pytest.mark.parametrize(("small", "state"), [(0, State.BOUNDED), (35, State.BOUNDED), (36, State.INCONCLUSIVE)])
+def test_who_stands_in_small_groups_bounds_what_can_be_learned_of_groups(small: int, state: State) -> None:
+    scene = replace(make_scene("fedavg"), people=719, in_small_groups=small)
+    asked = answer(scene, try_all(scene))
+    q = asked["attribute.server.local_model"]
+    assert (q.state is State.BOUNDED) is (state is State.BOUNDED)
+    if state is State.BOUNDED:
+        assert q.at_most == small and "census" in q.why
+    assert asked["membership.server.local_model"].state is not State.BOUNDED
+    unknown = answer(replace(scene, in_small_groups=None), try_all(scene))
+    assert unknown["attribute.server.local_model"].state is not State.BOUNDED
+
+
+def test_a_fact_that_was_learned_outweighs_the_census() -> None:
+    scene = replace(make_scene("fedavg"), people=719, in_small_groups=0)
+    shown = attempt("label_counts_from_update", {MODEL: ALL}, Outcome.DEMONSTRATED)
+    assert answer(scene, [shown])["attribute.server.local_model"].state is State.DEMONSTRATED

@@ -1,0 +1,110 @@
+"""From scores of membership to people: who is flagged, at a threshold that held-out people set.
+
+A person's scores in all messages that it may be in are brought to one scale, by the median and quartiles that
+held-out people have in the same messages, and averaged: one answer a person. Held-out people are scored in the
+same way, each in the place of one client, so that their scores are independent. At least FALSE_ALARMS of such
+people pass the threshold (attacks/people.choose_threshold_rank).
+"""
+
+from collections import defaultdict
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedaudit.attacks.attack import Truth
+from fedaudit.attacks.people import FALSE_ALARMS, People, Share, choose_threshold_rank
+
+Values = NDArray[np.floating[Any]]
+FEWEST = 5  # held-out people, from whom a scale can be taken
+FLAGGED = "flagged as a member: scored above all but the highest {} of {:,} people whom nobody trained on"
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Scored:
+    """Scores in one message, or averaged over several: of people of one client, and of held-out people."""
+
+    client: int
+    rows: Sequence[int]  # the people, as rows of the training data
+    scores: Values  # [rows], higher for members
+    held_out: Sequence[Hashable]  # each names one held-out person
+    held_out_scores: Values  # [held_out]
+
+    def scale(self) -> tuple[Values, Values]:
+        """Both, around the median of held-out people and in units of their interquartile range."""
+        low, middle, high = np.quantile(self.held_out_scores, (0.25, 0.5, 0.75))
+        width = high - low if high > low else 1.0
+        return (self.scores - middle) / width, (self.held_out_scores - middle) / width
+
+
+class Planted(NamedTuple):
+    """People planted through one client's code, as they were scored."""
+
+    scored: Scored
+    protected: bool
+
+
+def count_flagged(
+    recorded: Iterable[Scored], planted: Iterable[Planted], senders: Iterable[int], truth: Truth
+) -> People | None:
+    """Whom an attack flags; None where nobody could be tested.
+
+    Parameters
+    ----------
+    recorded : a client may have several, whose scores are averaged person by person.
+    planted : single people, or people whom a planted model memorised.
+    senders : all clients behind what the attack reads, whether it read them or not.
+    truth : how many people each of them holds.
+    """
+    people, others = _average(s for s in recorded if len(s.held_out) >= FEWEST)
+    chosen = _spread(others)
+    if not people or not chosen:
+        return None
+    rank = choose_threshold_rank(len(chosen))
+    threshold = np.sort(chosen)[-rank]
+    tested: dict[int, list[int]] = defaultdict(list)
+    hit: dict[int, list[int]] = defaultdict(list)
+    for (client, row), score in sorted(people.items()):
+        tested[client].append(row)
+        if score > threshold:
+            hit[client].append(row)
+    shares: dict[bool, dict[int, Share]] = {True: {}, False: {}}
+    for scored, protected in planted:
+        if len(scored.held_out) >= FEWEST:
+            passed = Share(hits=float((scored.scale()[0] > threshold).sum()), trials=len(scored.scores))
+            known = shares[protected].get(scored.client, Share())
+            shares[protected][scored.client] = known + passed
+    held = {client: len(truth.client_images(client)) for client in {*senders, *tested} if client >= 0}
+    return People(
+        hit_means=FLAGGED.format(rank - 1, len(chosen)),
+        tested={k: tuple(rows) for k, rows in sorted(tested.items())},
+        hit={k: tuple(rows) for k, rows in sorted(hit.items())},
+        held=dict(sorted(held.items())),
+        luck=Share(hits=rank, trials=len(chosen)),
+        planted=dict(sorted((shares[False] or shares[True]).items())),
+        left=dict(sorted(shares[True].items())),
+        false_alarms=FALSE_ALARMS,
+    )
+
+
+def _average(recorded: Iterable[Scored]) -> tuple[dict[tuple[int, int], float], dict[Hashable, dict[int, float]]]:
+    """Of each (client, row) and of each held-out person in each client's place: the mean of its scaled scores."""
+    people: dict[tuple[int, int], list[float]] = defaultdict(list)
+    others: dict[tuple[Hashable, int], list[float]] = defaultdict(list)
+    for scored in recorded:
+        own, held_out = scored.scale()
+        for row, score in zip(scored.rows, own.tolist(), strict=True):
+            people[scored.client, int(row)].append(score)
+        for name, score in zip(scored.held_out, held_out.tolist(), strict=True):
+            others[name, scored.client].append(score)
+    places: dict[Hashable, dict[int, float]] = defaultdict(dict)
+    for (name, client), scores in others.items():
+        places[name][client] = float(np.mean(scores))
+    return {key: float(np.mean(scores)) for key, scores in people.items()}, places
+
+
+def _spread(others: Mapping[Hashable, Mapping[int, float]]) -> list[float]:
+    """One score of each held-out person: in the place of one client after the other."""
+    return [scores[sorted(scores)[number % len(scores)]] for number, scores in enumerate(others.values())]

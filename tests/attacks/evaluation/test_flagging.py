@@ -1,0 +1,95 @@
+"""Who is flagged as a member: a threshold that held-out people set, and one answer a person."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fedaudit.attacks.attack import Images
+from fedaudit.attacks.evaluation.flagging import Planted, Scored, count_flagged
+from fedaudit.attacks.people import People, Share, choose_threshold_rank
+
+CLIENTS, EACH, HELD_OUT = 10, 72, 449
+
+
+class Sizes:
+    """Of the truth only how many people a client holds."""
+
+    def client_images(self, client: int) -> Images:
+        return Images(x=np.zeros((EACH, 1, 1, 1), np.float32), y=np.zeros(EACH, np.int64))
+
+
+def score(
+    rng: np.random.Generator, client: int, leak: float = 0.0, scale: float = 1.0, shift: float = 0.0
+) -> Scored:
+    scores = rng.normal(size=EACH) + leak * (np.arange(EACH) < EACH // 4)
+    return Scored(
+        client=client,
+        rows=range(EACH * client, EACH * (client + 1)),
+        scores=scale * scores + shift,
+        held_out=range(HELD_OUT),
+        held_out_scores=scale * rng.normal(size=HELD_OUT) + shift,
+    )
+
+
+def plant(rng: np.random.Generator, client: int, strength: float = 9.0) -> Scored:
+    held_out = rng.normal(size=100)
+    scores = strength + rng.normal(size=20)
+    return Scored(client=client, rows=range(20), scores=scores, held_out=range(100), held_out_scores=held_out)
+
+
+def count(recorded: list[Scored], planted: list[Planted]) -> People:
+    truth: Any = Sizes()
+    people = count_flagged(recorded, planted, range(CLIENTS), truth)
+    assert people is not None
+    return people
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_clean_scores_flag_as_many_as_held_out_people_and_everybody_is_tested(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    people = count([score(rng, k) for k in range(CLIENTS)], [])
+    assert sum(map(len, people.tested.values())) == sum(people.held.values()) == CLIENTS * EACH
+    rank = choose_threshold_rank(HELD_OUT)
+    assert people.luck == Share(hits=rank, trials=HELD_OUT)
+    flagged = sum(map(len, people.hit.values())) / (CLIENTS * EACH)
+    assert flagged < 0.06  # about rank / HELD_OUT = 2.4 %
+
+
+def test_whom_one_client_leaks_is_flagged_and_named_by_client() -> None:
+    rng = np.random.default_rng(0)
+    people = count([score(rng, k, leak=9.0 * (k == 3)) for k in range(CLIENTS)], [])
+    assert len(people.hit[3]) >= EACH // 4 > max(len(v) for k, v in people.hit.items() if k != 3)
+
+
+def test_messages_of_unlike_scales_are_brought_to_one() -> None:
+    plain, changed = np.random.default_rng(1), np.random.default_rng(1)
+    one = count([score(plain, k) for k in range(CLIENTS)], [])
+    other = count([score(changed, k, scale=10.0**k, shift=-5.0 * k) for k in range(CLIENTS)], [])
+    assert one == other
+
+
+def test_several_messages_of_a_client_are_one_answer_a_person() -> None:
+    rng = np.random.default_rng(2)
+    people = count([score(rng, k) for k in range(CLIENTS) for _ in range(3)], [])
+    assert sum(map(len, people.tested.values())) == CLIENTS * EACH and people.luck.trials == HELD_OUT
+
+
+def test_planted_people_show_what_works_and_what_is_left() -> None:
+    rng = np.random.default_rng(3)
+    recorded = [score(rng, k) for k in range(CLIENTS)]
+    hidden = [Planted(plant(rng, k, strength=0.0), True) for k in range(CLIENTS)]
+    bare = [Planted(plant(rng, k), False) for k in range(CLIENTS)]
+    people = count(recorded, hidden + bare)
+    assert all(s.hits > 0.8 * s.trials for s in people.planted.values())
+    assert sum(s.hits for s in people.left.values()) < 0.1 * sum(s.trials for s in people.left.values())
+    unprotected = count(recorded, [Planted(p.scored, True) for p in bare])
+    assert unprotected.planted == unprotected.left  # nothing is planted twice
+
+
+def test_nobody_is_tested_where_nobody_was_held_out() -> None:
+    rng = np.random.default_rng(4)
+    bare = score(rng, 0)
+    few = Scored(client=0, rows=bare.rows, scores=bare.scores, held_out=[1], held_out_scores=np.zeros(1))
+    truth: Any = Sizes()
+    assert count_flagged([few], [], [0], truth) is None
