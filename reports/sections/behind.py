@@ -20,8 +20,8 @@ WORDS = {
     "Inconclusive": "the attack missed a leak that was planted for it, or had too few trials: no good news.",
     "Epsilon": "a mathematical limit on what any attack can learn; below 1 is strong, above 10 says little.",
 }
-LONGEST = 300  # signs of an answer
-MOST_SEEN = 5  # rows that fit the page
+LONGEST = 220  # signs of an answer
+MOST_SEEN = 4  # rows that fit the page
 
 
 class Behind(Section):

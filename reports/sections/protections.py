@@ -1,10 +1,12 @@
 """Alternatives: what each of the plan's bought, protection or setting, and what it cost in accuracy."""
 
+from collections.abc import Mapping
+
 from fedaudit.attacks.measure import named
 from fedaudit.reports import format as fmt
 from fedaudit.reports.bound_text import label_bound
 from fedaudit.reports.result import Alternative, AuditResult, Trade
-from fedaudit.reports.section import Block, Bullets, Card, Chart, Heading, Paragraph, Section, Table
+from fedaudit.reports.section import Block, Bullets, Card, Chart, Paragraph, Section, Table
 
 
 class Protections(Section):
@@ -44,10 +46,7 @@ class Protections(Section):
         blocks += _taken(rows)
         blocks += [Chart(f) for f in result.figures if f.id.startswith("alternatives")]
         titles = {f.id: f.method or f.title for f in result.findings}
-        for finding in dict.fromkeys(t.finding for r in rows for t in r.trades):
-            title = titles.get(finding, finding)
-            blocks += [Heading(title), *_tables(finding, title, rows)]
-        return blocks
+        return [*blocks, *_measures(rows, titles)]
 
 
 def _recommended(result: AuditResult) -> list[Block]:
@@ -93,30 +92,27 @@ def _taken(rows: list[Alternative]) -> list[Block]:
     ]
 
 
-def _tables(finding: str, title: str, rows: list[Alternative]) -> list[Block]:
-    """One table a measure: alternatives down, places across."""
-    trades = [t for r in rows for t in r.trades if t.finding == finding]
-    blocks: list[Block] = []
-    for measure in dict.fromkeys(t.measure for t in trades):
-        places = list(dict.fromkeys(t.place for t in trades if t.measure == measure))
-        header = ["Alternative"]
-        for place in places:
-            header += [place or fmt.sentence_case(named(measure).words), "Change"]
-        body = []
-        for row in rows:
-            cells = [row.name]
-            for place in places:
-                cells += _cells(_find(row, finding, measure, place))
-            body.append(cells)
-        blocks.append(
-            Table(
-                header=header,
-                rows=body,
-                caption=f"{fmt.sentence_case(named(measure).words)} of: {title}. With its interval, and "
-                "the change from the audited run; of percentages, in points.",
-            )
+def _measures(rows: list[Alternative], titles: Mapping[str, str]) -> list[Block]:
+    """What attacks measured: attacks, measures and places down, alternatives across."""
+    keys = dict.fromkeys((t.finding, t.measure, t.place) for r in rows for t in r.trades)
+    if not keys:
+        return []
+    return [
+        Table(
+            header=["Attack", "Measure", *(r.name for r in rows)],
+            rows=[
+                [
+                    titles.get(finding, finding),
+                    ", ".join(filter(None, (fmt.sentence_case(named(measure).words), place))),
+                    *(_cell(_find(r, finding, measure, place)) for r in rows),
+                ]
+                for finding, measure, place in keys
+            ],
+            align="ll" + "r" * len(rows),
+            widths=[1.8, 1.5, *[1.4] * len(rows)],
+            caption="What attacks measured under each alternative, with its interval.",
         )
-    return blocks
+    ]
 
 
 def _find(row: Alternative, finding: str, measure: str, place: str) -> Trade | None:
@@ -124,13 +120,10 @@ def _find(row: Alternative, finding: str, measure: str, place: str) -> Trade | N
     return next((t for t in row.trades if (t.finding, t.measure, t.place) == wanted), None)
 
 
-def _cells(trade: Trade | None) -> list[str]:
+def _cell(trade: Trade | None) -> str:
     if trade is None:
-        return ["not repeated", ""]
-    if trade.value is None:
-        return [trade.why, ""]
-    value = fmt.estimate(trade.value, trade.interval, trade.unit)
-    return [value, _change(trade.change, trade.change_interval, trade.unit)]
+        return "not repeated"
+    return trade.why if trade.value is None else fmt.estimate(trade.value, trade.interval, trade.unit)
 
 
 def _change(value: float | None, interval: tuple[float, float] | None, unit: str) -> str:
