@@ -1,9 +1,10 @@
 """From scores of membership to people: who is flagged, at a threshold that held-out people set.
 
 A person's scores in all messages that it may be in are brought to one scale, by the median and quartiles that
-held-out people have in the same messages, and averaged: one answer a person. Held-out people are scored in the
-same way, each in the place of one client, so that their scores are independent. At least FALSE_ALARMS of such
-people pass the threshold (attacks/people.choose_threshold_rank).
+held-out people have in the same messages, and the largest is the one answer about that person: who is exposed in
+one round is exposed. Held-out people are scored in the same way, each in the place of one client, so that their
+scores are independent. At least FALSE_ALARMS of such people pass the threshold
+(attacks/people.choose_threshold_rank).
 """
 
 from collections import defaultdict
@@ -18,13 +19,13 @@ from fedaudit.attacks.attack import Truth
 from fedaudit.attacks.people import FALSE_ALARMS, People, Share, choose_threshold_rank
 
 Values = NDArray[np.floating[Any]]
-FEWEST = 5  # held-out people, from whom a scale can be taken
+FEWEST = 10  # held-out people, from whom a scale can be taken
 FLAGGED = "flagged as a member: scored above all but the highest {} of {:,} people whom nobody trained on"
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Scored:
-    """Scores in one message, or averaged over several: of people of one client, and of held-out people."""
+    """Scores in one message: of people of one client, and of held-out people."""
 
     client: int
     rows: Sequence[int]  # the people, as rows of the training data
@@ -53,12 +54,13 @@ def count_flagged(
 
     Parameters
     ----------
-    recorded : a client may have several, whose scores are averaged person by person.
-    planted : single people, or people whom a planted model memorised.
+    recorded : a client may have several, of which a person's largest score counts.
+    planted : single people, or people whom a planted model memorised. Each message is judged at the same rate of
+        false alarms among its own held-out people, for it may be unlike those that clients send.
     senders : all clients behind what the attack reads, whether it read them or not.
     truth : how many people each of them holds.
     """
-    people, others = _average(s for s in recorded if len(s.held_out) >= FEWEST)
+    people, others = _find_largest(s for s in recorded if len(s.held_out) >= FEWEST)
     chosen = _spread(others)
     if not people or not chosen:
         return None
@@ -68,12 +70,13 @@ def count_flagged(
     hit: dict[int, list[int]] = defaultdict(list)
     for (client, row), score in sorted(people.items()):
         tested[client].append(row)
-        if score > threshold:
+        if score >= threshold:  # ties count: more hits are a higher bound
             hit[client].append(row)
     shares: dict[bool, dict[int, Share]] = {True: {}, False: {}}
     for scored, protected in planted:
         if len(scored.held_out) >= FEWEST:
-            passed = Share(hits=float((scored.scale()[0] > threshold).sum()), trials=len(scored.scores))
+            own = np.quantile(scored.held_out_scores, 1 - rank / len(chosen))
+            passed = Share(hits=float((scored.scores > own).sum()), trials=len(scored.scores))
             known = shares[protected].get(scored.client, Share())
             shares[protected][scored.client] = known + passed
     held = {client: len(truth.client_images(client)) for client in {*senders, *tested} if client >= 0}
@@ -89,8 +92,10 @@ def count_flagged(
     )
 
 
-def _average(recorded: Iterable[Scored]) -> tuple[dict[tuple[int, int], float], dict[Hashable, dict[int, float]]]:
-    """Of each (client, row) and of each held-out person in each client's place: the mean of its scaled scores."""
+def _find_largest(
+    recorded: Iterable[Scored],
+) -> tuple[dict[tuple[int, int], float], dict[Hashable, dict[int, float]]]:
+    """Of each (client, row) and of each held-out person in each client's place: the largest scaled score."""
     people: dict[tuple[int, int], list[float]] = defaultdict(list)
     others: dict[tuple[Hashable, int], list[float]] = defaultdict(list)
     for scored in recorded:
@@ -101,8 +106,8 @@ def _average(recorded: Iterable[Scored]) -> tuple[dict[tuple[int, int], float], 
             others[name, scored.client].append(score)
     places: dict[Hashable, dict[int, float]] = defaultdict(dict)
     for (name, client), scores in others.items():
-        places[name][client] = float(np.mean(scores))
-    return {key: float(np.mean(scores)) for key, scores in people.items()}, places
+        places[name][client] = max(scores)
+    return {key: max(scores) for key, scores in people.items()}, places
 
 
 def _spread(others: Mapping[Hashable, Mapping[int, float]]) -> list[float]:

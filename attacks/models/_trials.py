@@ -61,7 +61,11 @@ Limits = tuple[int, int, int]  # members of one model, non-members in all, peopl
 
 
 def count_queried(claim: Claim, truth: Truth, limits: Limits, rng: np.random.Generator) -> People | None:
-    """Whom the scores flag, of everybody behind the models; of several models of one client, their mean."""
+    """Whom the scores flag, of everybody behind the models.
+
+    People are planted in single uploads. Where no upload can be read, an average of many is: that hides far more,
+    so nothing is known to have been planted there.
+    """
     candidates, queries = _make_queries(claim, truth, limits, rng, range(len(claim["artifact"])))
     if not queries:
         return None
@@ -70,7 +74,7 @@ def count_queried(claim: Claim, truth: Truth, limits: Limits, rng: np.random.Gen
     planted = [
         Planted(_score_planted(table[q.row], q), q.origin == REPLAYED)
         for q in queries
-        if q.origin in (REPLAYED, UNPROTECTED)
+        if q.origin in (REPLAYED, UNPROTECTED) and any(claim["model"][r.row] != GLOBAL for r in recorded)
     ]
     clients = sorted({k for q in recorded for k in q.people})
     scored = [s for k in clients for s in _score_client(table, k, [q for q in recorded if k in q.people])]

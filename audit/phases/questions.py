@@ -16,6 +16,7 @@ from fedaudit.audit.verdict.attempts import Attempt, gather_attempts
 from fedaudit.audit.verdict.policy import Demands
 from fedaudit.audit.verdict.questions import SMALL, Answers, Scene, answer_questions, list_questions
 from fedaudit.audit.verdict.rule_questions import answer_rule_questions, list_rule_questions
+from fedaudit.fl.artifact import Party, Role
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.recording.recorder import manifest
 from fedaudit.fl.threats.threat import Aim
@@ -87,7 +88,8 @@ def ask_questions(
 def observe_scene(run: RunDir, config: Config, case: Case) -> Scene:
     """What crossed the wire, to whom and in which rounds."""
     lines = list(manifest(run.artifacts))
-    held = {k: len(rows) for k, rows in case.parts.items() if len(rows)}
+    senders = _list_senders(lines, case.heard)
+    held = {k: len(rows) for k, rows in case.parts.items() if len(rows) and (senders is None or k in senders)}
     return Scene(
         traffic=observed(lines),
         rounds=observed_rounds(lines),
@@ -97,6 +99,17 @@ def observe_scene(run: RunDir, config: Config, case: Case) -> Scene:
         in_small_groups=_count_in_small_groups(case),
         are_persons=config.system.clients == "persons",
     )
+
+
+def _list_senders(
+    lines: Sequence[Mapping[str, object]], heard: Mapping[int, frozenset[int]] | None
+) -> frozenset[int] | None:
+    """Clients that sent something of their data, of others no message can tell; None where not all are known."""
+    if heard is None:
+        return None
+    parties = (Party.parse(str(line["sender"])) for line in lines if "message" in line)
+    senders = {p.index for p in parties if p.role == Role.CLIENT and p.index is not None}
+    return frozenset(senders.union(*heard.values()))
 
 
 def _count_in_small_groups(case: Case) -> int | None:

@@ -75,6 +75,30 @@ def test_several_messages_of_a_client_are_one_answer_a_person() -> None:
     assert sum(map(len, people.tested.values())) == CLIENTS * EACH and people.luck.trials == HELD_OUT
 
 
+def test_who_is_exposed_in_one_round_of_many_is_flagged_as_often_as_the_planted() -> None:
+    """Averaged over rounds, a leak in one of 15 would be a fifteenth of what was planted."""
+    rng = np.random.default_rng(5)
+    rounds = [score(rng, k, leak=9.0 * (t == 7)) for k in range(CLIENTS) for t in range(15)]
+    people = count(rounds, [Planted(plant(rng, k), True) for k in range(CLIENTS)])
+    planted = sum(s.hits for s in people.planted.values()) / sum(s.trials for s in people.planted.values())
+    leaking = sum(row % EACH < EACH // 4 for rows in people.hit.values() for row in rows)
+    assert leaking / (CLIENTS * (EACH // 4)) > planted - 0.1 > 0.7
+
+
+def test_planted_models_that_are_unlike_others_are_judged_among_their_own_held_out_people() -> None:
+    rng = np.random.default_rng(6)
+    narrow = plant(rng, 0, strength=6.0)
+    narrow = Scored(
+        client=0,
+        rows=narrow.rows,
+        scores=0.1 * narrow.scores,
+        held_out=narrow.held_out,
+        held_out_scores=0.1 * narrow.held_out_scores - 50 * (np.arange(100) < 40),  # a long lower tail
+    )
+    people = count([score(rng, k) for k in range(CLIENTS)], [Planted(narrow, True)])
+    assert people.planted[0].hits > 0.9 * people.planted[0].trials
+
+
 def test_planted_people_show_what_works_and_what_is_left() -> None:
     rng = np.random.default_rng(3)
     recorded = [score(rng, k) for k in range(CLIENTS)]
