@@ -59,7 +59,7 @@ def plant(case: Case, recorded: Sequence[Artifact], settings: Replay) -> Replays
                 made.add(
                     id, latest[client], _sent(lab, latest[client], chosen, steps, recorded, streams), chosen, note
                 )
-    if settings.update_groups:
+    if settings.update_groups and every:
         _plant_people(case, lab, {k: latest[k] for k in every}, recorded, made)
     return made
 
