@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from fedaudit.attacks.evidence import Assertion, Evidence, Gallery, Series
 from fedaudit.attacks.people import People
-from fedaudit.fl.artifact import Artifact
+from fedaudit.fl.artifact import Artifact, Party
 from fedaudit.fl.data.dataset import Modality
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.runtime.plugin import Plugin
@@ -145,6 +145,7 @@ class Knowledge:
         default_factory=dict
     )  # server: round -> who answered, summed or not
     condenser: "Condenser | None" = None  # granted with the architecture, where clients condense
+    player: "Player | None" = None  # granted with the architecture and images, where clients send prototypes
     timing: "Timing | None" = None  # granted with the architecture, where there is a clock
     device: str = "cpu"
 
@@ -216,6 +217,40 @@ class Condenser(Protocol):
 
     def __call__(self, groups: Sequence[Images], seed: int) -> Floats:
         """Groups of one class each -> [groups, C, H, W] as sent; NaN where a protection withholds it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Visit:
+    """Which client is played, in which round, and with which weights."""
+
+    sender: Party
+    round: int
+    weights: Mapping[str, NDArray[Any]]
+
+    @property
+    def client(self) -> int:
+        return self.sender.index or 0
+
+
+class Player(Protocol):
+    """Plays a client on images of the adversary's own: clients' code and protections are public."""
+
+    def __call__(
+        self,
+        visit: Visit,
+        holdings: Sequence[Images],
+        seed: int,
+        *,
+        draws: int | None = None,
+        noised: bool = True,
+        protected: bool = True,
+    ) -> list[dict[int, NDArray[np.float64]]]:
+        """Class -> prototype [D] as sent, for each of the holdings, none of which is empty.
+
+        Visits draw from streams of their own, of `draws` where given, in which case what the client's code draws
+        is the same in all of them. `noised`: with the protections' noise, else with noise at its mean, 0. Raises
+        UserError where the client's code refuses such images.
+        """
 
 
 class Unseen(NamedTuple):

@@ -1,7 +1,7 @@
 """The attacks that turn prototypes into images: they differ in `invert`, and share all the rest.
 
 Claim: images float32 [k, C, H, W], label, n (-1 unknown), sender [k], and as text artifact, origin
-and extractor (where the weights came from) [k]; reading: what clients are taken to average; senders [s]: all
+and extractor (where the weights came from) [k]; reading: how prototypes were read; senders [s]: all
 clients that sent prototypes, read or not.
 """
 
@@ -20,8 +20,8 @@ from fedaudit.attacks.evaluation.counting import count_claimed
 from fedaudit.attacks.evidence import Evidence, Gallery
 from fedaudit.attacks.people import People
 from fedaudit.attacks.prototypes._evidence import judge_images
+from fedaudit.attacks.prototypes._playing import Read, describe, read
 from fedaudit.attacks.prototypes._trials import PrototypeBucket, make_buckets
-from fedaudit.attacks.prototypes._variants import Read, adapted, read, taken_for
 from fedaudit.attacks.prototypes._weights import Source, columns, global_model, prototypes, unreadable
 from fedaudit.fl.artifact import Artifact
 from fedaudit.fl.kinds import Kind
@@ -93,12 +93,12 @@ class PrototypeInversion(Attack):
                 hint="record local_model or model_delta with global_model in the same rounds",
             )
         assert knowledge.architecture is not None, "the threat model grants the architecture"
-        found, reading = read(sources, knowledge)
-        tasks = [_task(r) for r in found]
+        sent, reading = read(sources, knowledge)
+        tasks = [_task(r) for r in sent]
         broadcast = global_model(view, max(s.prototypes[0].round for s in sources))
         first = tasks[0].extractor
-        if broadcast is not None:
-            first = adapted(knowledge.architecture(broadcast.payload), reading)
+        if broadcast is not None and not reading.played:
+            first = knowledge.architecture(broadcast.payload)
         images = self.invert(tasks, first, knowledge, rng)
         every = [p for s in sources for p in s.prototypes]
         return {
@@ -110,8 +110,8 @@ class PrototypeInversion(Attack):
         }
 
     def measure(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[Evidence]:
-        found, said = judge_images(make_buckets(claim, truth, self.config.gallery, rng), rng), taken_for(claim)
-        return [replace(e, note="; ".join(filter(None, (e.note, said)))) for e in found]
+        result, reading = judge_images(make_buckets(claim, truth, self.config.gallery, rng), rng), describe(claim)
+        return [replace(e, note="; ".join(filter(None, (e.note, reading)))) for e in result]
 
     def count_people(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> People | None:
         return count_claimed(claim, truth, make_buckets(claim, truth, self.config.gallery, rng))

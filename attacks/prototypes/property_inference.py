@@ -31,8 +31,8 @@ from fedaudit.attacks.evaluation import membership
 from fedaudit.attacks.evaluation.membership import Scores
 from fedaudit.attacks.evaluation.trials import size_range
 from fedaudit.attacks.evidence import Evidence
+from fedaudit.attacks.prototypes._playing import read
 from fedaudit.attacks.prototypes._subgroups import Property, Subgroup, find
-from fedaudit.attacks.prototypes._variants import read
 from fedaudit.attacks.prototypes._weights import Prototype, columns, prototypes, unreadable
 from fedaudit.fl.artifact import Artifact
 from fedaudit.fl.kinds import Kind

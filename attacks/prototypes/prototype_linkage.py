@@ -32,7 +32,11 @@ from fedaudit.attacks.evaluation.ranking import rank_among
 from fedaudit.attacks.evaluation.trials import Pools, Trial, collect_places, find_place
 from fedaudit.attacks.evidence import Baseline, Evidence, Series, is_replayed
 from fedaudit.attacks.prototypes._weights import prototypes
-from fedaudit.attacks.prototypes.prototype_membership import PrototypeMembership, log_likelihood_ratio
+from fedaudit.attacks.prototypes.prototype_membership import (
+    PrototypeMembership,
+    compare_message,
+    log_likelihood_ratio,
+)
 from fedaudit.fl.artifact import Artifact
 from fedaudit.fl.runtime.ranges import AtLeastOne
 from fedaudit.fl.threats.threat import Aim
@@ -72,6 +76,8 @@ class PrototypeLinkage(PrototypeMembership):
     def score(self, claim: Claim, row: int, features: Floats) -> Floats:
         """The whole log-likelihood ratio of prototype `row`; features [m, D] -> [m]."""
         q, n = claim["population"][row], int(claim["n"][row])
+        if (law := claim["law"][row]) is not None:
+            return compare_message(law, claim, q, features)
         spread, n = claim["spread"][q], n if n > 0 else self.config.assumed_samples
         noise = max(float(claim["noise_std"]), PRECISION * float(spread.mean()) ** 0.5)
         out, within = spread / n + noise**2, spread * (n - 1) / n**2 + noise**2

@@ -14,9 +14,10 @@ effective number of features. The distance to the prototype, which most papers t
 beyond n = 20.
 
 Claim: a rule, since any image can be queried. prototype [k, D], label, n (-1 unknown), model,
-population, sender, artifact, origin [k]; extractors [models], objects; mean [q, D], axes [q, D, D],
+population, sender, artifact, origin [k]; extractors [models], objects; law [k], objects, None
+where the prototype is the mean of the features that the extractor gives; mean [q, D], axes [q, D, D],
 spread [q, D]: eigenvectors and eigenvalues of S for each model and class;
-reading: what clients are taken to average.
+reading: how prototypes were read.
 """
 
 from collections.abc import Sequence
@@ -34,8 +35,9 @@ from fedaudit.attacks.evaluation.membership import QueryBucket, curve, judge_buc
 from fedaudit.attacks.evaluation.trials import count_looks
 from fedaudit.attacks.evidence import Evidence, Series
 from fedaudit.attacks.people import People
+from fedaudit.attacks.prototypes._laws import Law
+from fedaudit.attacks.prototypes._playing import describe, read
 from fedaudit.attacks.prototypes._tracing import OTHER, count_traced, trace_members
-from fedaudit.attacks.prototypes._variants import read, taken_for
 from fedaudit.attacks.prototypes._weights import columns, prototypes, unreadable
 from fedaudit.fl.artifact import Artifact
 from fedaudit.fl.kinds import Kind
@@ -96,6 +98,7 @@ class PrototypeMembership(Attack):
         sources = prototypes(view)[: self.config.max_clients]
         extractors = np.empty(len(sources), dtype=object)
         rows: list[tuple[int, int, Any]] = []  # model, population, prototype
+        laws: list[Law | None] = []
         means: list[Floats] = []
         axes: list[Floats] = []
         spreads: list[Floats] = []
@@ -103,7 +106,7 @@ class PrototypeMembership(Attack):
         for m, r in enumerate(found):
             source, extractors[m] = r.source, r.extractor
             known: dict[int, int] = {}
-            for p in source.prototypes:
+            for p, law in zip(source.prototypes, r.laws, strict=True):
                 images = aux.of_class(p.label)
                 if len(images) < self.config.least_auxiliary:
                     continue
@@ -117,6 +120,7 @@ class PrototypeMembership(Attack):
                     # dead units: no variance, so any deviation would be infinitely telling
                     spreads.append(np.maximum(spread, 1e-6 * spread.mean()))
                 rows.append((m, known[p.label], p))
+                laws.append(law)
         if not rows:
             raise UserError(
                 "no class of a prototype has enough auxiliary images",
@@ -129,6 +133,7 @@ class PrototypeMembership(Attack):
             "model": np.array([m for m, _, _ in rows]),
             "population": np.array([q for _, q, _ in rows]),
             "extractors": extractors,
+            "law": np.fromiter(laws, object, len(laws)),
             "mean": np.stack(means),
             "axes": np.stack(axes),
             "spread": np.stack(spreads),
@@ -143,6 +148,8 @@ class PrototypeMembership(Attack):
     def score(self, claim: Claim, row: int, features: Floats) -> Floats:
         """How much more likely each candidate is in prototype `row` than not; features [m, D]."""
         q, n = claim["population"][row], int(claim["n"][row])
+        if (law := claim["law"][row]) is not None:
+            return compare_message(law, claim, q, features)
         return log_likelihood_ratio(
             features,
             claim["prototype"][row],
@@ -155,8 +162,8 @@ class PrototypeMembership(Attack):
 
     def measure(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[Evidence]:
         buckets = self._trace(claim, truth, rng)
-        said = taken_for(claim)
-        noted = [replace(b, note="; ".join(filter(None, (b.note, said)))) for b in buckets]
+        reading = describe(claim)
+        noted = [replace(b, note="; ".join(filter(None, (b.note, reading)))) for b in buckets]
         return judge_buckets(noted, count_looks(noted), [b.silent for b in noted], OTHER)
 
     def count_people(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> People | None:
@@ -175,6 +182,13 @@ class PrototypeMembership(Attack):
     def _trace(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[QueryBucket]:
         limits = self.config.members, self.config.others
         return trace_members(keep_latest(claim), truth, self.score, limits, rng, "prototypes")
+
+
+def compare_message(law: Law, claim: Claim, population: int, phi: Floats) -> Floats:
+    """Log-likelihood ratios [m] of a message that a played client explains; phi [m, D]."""
+    axes = claim["axes"][population]
+    covariance = (axes * claim["spread"][population]) @ axes.T
+    return law.compare(phi, claim["mean"][population], covariance)
 
 
 def log_likelihood_ratio(

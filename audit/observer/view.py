@@ -14,6 +14,7 @@ from fedaudit.audit.case.case import Case
 from fedaudit.audit.observer.condenser import condenser
 from fedaudit.audit.observer.generators import known_generators
 from fedaudit.audit.observer.models import KnownArchitecture
+from fedaudit.audit.observer.player import player
 from fedaudit.audit.observer.shadows import trainer
 from fedaudit.audit.observer.timing import timing
 from fedaudit.audit.observer.truth import images, shifted
@@ -140,6 +141,7 @@ def granted(case: Case, card: Card, workers: int) -> Knowledge:
         value = getattr(case.training, f.name)
         if isinstance(value, int | float) and not isinstance(value, bool):
             training[f.name] = float(value)
+    can_see_uploads = card.threat.position == Position.SERVER and Kind.LOCAL_PROTOTYPES in card.requires
     for kind in card.reads:
         if std := published_noise(case.protections, kind):
             training[f"noise_std.{kind}"] = std
@@ -153,5 +155,6 @@ def granted(case: Case, card: Card, workers: int) -> Knowledge:
         trainer=trainer(case, workers) if make and "auxiliary_data" in knows else None,
         heard=(case.heard or {}) if card.threat.position == Position.SERVER else {},
         condenser=condenser(case, workers) if make else None,
+        player=player(case) if make and auxiliary is not None and can_see_uploads else None,
         timing=timing(case) if make else None,
     )

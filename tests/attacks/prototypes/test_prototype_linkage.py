@@ -41,6 +41,7 @@ def test_the_score_is_the_ratio_of_the_two_gaussians_with_their_constants() -> N
         "mean": mean[None],
         "axes": axes[None],
         "spread": spread[None],
+        "law": np.array([None]),
     }
     tau = 0.3**2 * np.eye(3)
     out = multivariate_normal(mean, cov / 5 + tau).logpdf(prototype)

@@ -80,6 +80,43 @@ class Permuted(Sender):
         return rows.mean(0)[torch.randperm(rows.shape[1], generator=order)]
 
 
+class Turned(Sender):
+    """A rotation that the client draws and nobody else knows."""
+
+    def made(self, rows: Tensor, client: Client) -> Tensor:
+        drawn = torch.randn(rows.shape[1], rows.shape[1], generator=client.generator("turn"), dtype=torch.float64)
+        rotation: Tensor = torch.linalg.qr(drawn)[0]
+        return rows.mean(0) @ rotation
+
+
+class Shifted(Sender):
+    """A constant that the client draws and nobody else knows, of the same size as the means."""
+
+    def made(self, rows: Tensor, client: Client) -> Tensor:
+        drawn = torch.Generator().manual_seed(client.generator("shift").initial_seed())
+        return rows.mean(0) + 2 * torch.randn(rows.shape[1], generator=drawn, dtype=torch.float64)
+
+
+class Log(Sender):
+    def made(self, rows: Tensor, client: Client) -> Tensor:
+        return rows.mean(0).log1p()
+
+
+class Maximum(Sender):
+    def made(self, rows: Tensor, client: Client) -> Tensor:
+        return rows.amax(0)
+
+
+class Projected(Sender):
+    """More numbers than the network has features."""
+
+    def features(self, client: Client, trained: Trained) -> Tensor:
+        rows = super().features(client, trained)
+        drawn = torch.Generator().manual_seed(5)
+        matrix = torch.randn(rows.shape[1], rows.shape[1] + 10, generator=drawn, dtype=torch.float64)
+        return torch.tanh(rows @ matrix / 8)
+
+
 class First(Sender):
     def made(self, rows: Tensor, client: Client) -> Tensor:
         return rows[0]

@@ -24,6 +24,7 @@ from fedaudit.reports.result import Finding, Outcome, Severity
 MEMBERSHIP, INVERSION = PrototypeMembership(), Ridge()
 # what the attacks have to be able to read, however it is sent
 LEAKS = ("Sender", "Normalised", "Scaled", "OwnScale", "Standardised", "Summed", "Squared", "First", "OtherLayer")
+LEAKS += ("Permuted", "Log", "Maximum", "Projected")
 
 
 @cache
@@ -59,10 +60,11 @@ def test_means_of_few_images_are_found_however_they_are_sent(sender: str) -> Non
     assert found.outcome == Outcome.DEMONSTRATED and found.severity.rank >= Severity.MEDIUM.rank, found.reason
 
 
-@pytest.mark.parametrize("sender", ["Noise", "Permuted"])
+@pytest.mark.parametrize("sender", ["Noise", "Turned"])
 def test_what_no_attack_can_read_is_neither_condemned_nor_acquitted(sender: str) -> None:
     found = finding(MEMBERSHIP, sender)
     assert found.outcome == Outcome.INCONCLUSIVE, found.reason
+    assert any("not read" in e.note for e in found.evidence)
 
 
 @pytest.mark.parametrize("sender", ["Noise", "Scaled"])
@@ -77,5 +79,5 @@ def test_one_image_sent_for_all_of_its_class_is_found_as_somebody() -> None:
 
 
 def test_the_evidence_says_what_was_read() -> None:
-    assert any("taken for features, sum" in e.note for e in finding(MEMBERSHIP, "Summed").evidence)
-    assert not any("taken for" in e.note for e in finding(MEMBERSHIP, "Sender").evidence)
+    assert any("read by playing" in e.note for e in finding(MEMBERSHIP, "Summed").evidence)
+    assert not any("read" in e.note for e in finding(MEMBERSHIP, "Sender").evidence)

@@ -1,0 +1,146 @@
+"""Clients played for adversaries: what a client's own code would send of images that are the adversary's own.
+
+Implements fedaudit.attacks.attack.Player. A method's code is public, and so are its protections with their
+parameters; a client's examples, its secrets and the noise that it drew are not, so every visit draws its own.
+Nobody trains: a client is played with the weights that it uploaded, as the auditor's replays are
+(audit/controls/prototypes.py), and with what the server had sent to it.
+"""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from fedaudit.attacks.attack import Images, Visit
+from fedaudit.attacks.evaluation.artifacts import index
+from fedaudit.audit.case.case import Case
+from fedaudit.audit.case.messages import messages
+from fedaudit.audit.controls.lab import Lab, received
+from fedaudit.fl.artifact import Artifact, Channel
+from fedaudit.fl.data.dataset import Arrays
+from fedaudit.fl.kinds import Kind
+from fedaudit.fl.runtime.cipher import NoiseGenerator
+from fedaudit.fl.runtime.errors import UserError
+from fedaudit.fl.runtime.streams import Streams
+from fedaudit.fl.wire.protection import Message
+
+
+class SilentNoise(NoiseGenerator):
+    """Noise at its mean, which is 0 for every law that protections draw from."""
+
+    def draw_gaussian(self, size: int) -> Tensor:
+        return torch.zeros(size, dtype=torch.float64)
+
+    def draw_laplace(self, size: int) -> Tensor:
+        return torch.zeros(size, dtype=torch.float64)
+
+    def draw_discrete_laplace(self, size: int, scale: float) -> Tensor:
+        return torch.zeros(size, dtype=torch.int64)
+
+
+class PlayStreams(Streams):
+    """Draws of a visit; its noise has a seed of its own, or is silent."""
+
+    def __init__(self, seed: int, noise_seed: int | None) -> None:
+        super().__init__(seed)
+        self._noise = None if noise_seed is None else Streams(noise_seed)
+
+    def noise(self, name: str, *keys: int | str) -> NoiseGenerator:
+        if self._noise is None:
+            return SilentNoise(bytes(32))
+        return self._noise.noise(name, *keys)
+
+
+@dataclass(frozen=True)
+class ClientPlayer:
+    """Plays clients with the code, the settings and the protections of the run."""
+
+    case: Case
+    lab: Lab
+
+    def __call__(
+        self,
+        visit: Visit,
+        holdings: Sequence[Images],
+        seed: int,
+        *,
+        draws: int | None = None,
+        noised: bool = True,
+        protected: bool = True,
+    ) -> list[dict[int, NDArray[np.float64]]]:
+        """See fedaudit.attacks.attack.Player. Raises UserError where the client's code refuses such images."""
+        before, lab = self._begin(visit), self._hold(holdings)
+        lab = lab if protected else lab.unprotected()
+        ends = np.cumsum([len(h) for h in holdings])
+        result = []
+        for number, (end, own) in enumerate(zip(ends, holdings, strict=True)):
+            key = Streams(seed).key("visit", number)
+            noise_seed = key if noised else None
+            rows = np.arange(end - len(own), end)
+            played = lab.holding(streams=PlayStreams(key if draws is None else draws, noise_seed))
+            lab.site.holdings = dataclasses.replace(played.holdings, parts=[rows[:0]] * visit.client + [rows])
+            try:
+                reply = lab.trained(visit.client, visit.round, before)
+                wire = lab.holding(streams=PlayStreams(key, noise_seed))
+                sent = wire.sent(visit.client, visit.round, reply.message, before)
+            except UserError:
+                raise
+            except Exception as error:  # of a method's own code, on images that no client of the run has
+                raise UserError(
+                    f"the client's code fails on other images ({type(error).__name__}: {error})",
+                    hint="prototypes are then taken for means of features",
+                ) from error
+            result.append(_list_prototypes(sent))
+        return result
+
+    def _hold(self, holdings: Sequence[Images]) -> Lab:
+        """Clients that train no further, in a world of these images alone."""
+        data = dataclasses.replace(
+            self.lab.holdings.data,
+            train=Arrays(x=np.concatenate([h.x for h in holdings]), y=np.concatenate([h.y for h in holdings])),
+        )
+        size = len(data.train)
+        return self.lab.alone(0, np.arange(size), Streams(0), epochs=0, batch=max(size, 1), data=data)
+
+    def _begin(self, visit: Visit) -> Message:
+        """What the server had sent to that client in that round, with the client's own weights as the model."""
+        like = Artifact(
+            id="",
+            kind=Kind.LOCAL_PROTOTYPES,
+            channel=Channel.UPLINK,
+            round=visit.round,
+            sender=visit.sender,
+            seen_by=(),
+            payload={},
+        )
+        own = {k: torch.from_numpy(np.array(v)) for k, v in visit.weights.items()}
+        return received(self._downloads, like) | {Kind.GLOBAL_MODEL: own}
+
+    @cached_property
+    def _downloads(self) -> Sequence[Artifact]:
+        """What the server sent besides the model."""
+        kinds = set(self.case.card.downlink) - {Kind.GLOBAL_MODEL}
+        if self.case.artifacts is None or not kinds:
+            return index([])
+        return index(messages(self.case.artifacts, kinds, "latest"))
+
+
+def _list_prototypes(sent: Message | None) -> dict[int, NDArray[np.float64]]:
+    """Class -> the prototype that arrived of it."""
+    payload: Mapping[str, Any] = {} if sent is None else sent.get(Kind.LOCAL_PROTOTYPES, {})
+    if not payload:
+        return {}
+    rows = np.asarray(payload["features"].numpy(), np.float64)
+    return {int(c): row for c, row in zip(payload["classes"].tolist(), rows, strict=True)}
+
+
+def player(case: Case) -> ClientPlayer | None:
+    """None where the clients' code, network or first weights are not known, or they send no prototypes."""
+    lab = Lab.of(case) if Kind.LOCAL_PROTOTYPES in case.card.uplink else None
+    return None if lab is None else ClientPlayer(case, lab)
