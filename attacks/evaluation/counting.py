@@ -19,7 +19,7 @@ Rows = NDArray[np.int64]
 ROWS = frozenset(
     {
         *("artifact", "label", "n", "sender", "origin", "round", "images", "extractor"),
-        *("prototype", "model", "population"),
+        *("prototype", "model", "population", "law"),
     }
 )
 NAMED = "named: nearer to a reconstruction than all else of its gallery"

@@ -171,7 +171,7 @@ def made_with(artifact: Artifact, view: Sequence[Artifact]) -> Weights | None:
 
 def samples_behind(artifact: Artifact, label: int, view: Sequence[Artifact]) -> int | None:
     """How many samples of a class stand behind the artifact, where anything visible says so."""
-    if is_replayed(artifact.origin):
+    if is_replayed(artifact.origin) and "n" in artifact.note:
         return int(artifact.note["n"])
     view = index(view)
     counts = sent_with(artifact, Kind.PROTO_COUNTS, view)

@@ -169,7 +169,7 @@ class FrozenLayers(Attack):
                     "label_set_exact_match",
                     right,
                     guess,
-                    groups=claim["client"],
+                    groups=claim["client"][: len(label)],
                     control=planted,
                     looks=count,
                     condition=at,

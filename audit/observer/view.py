@@ -113,7 +113,7 @@ def absent(case: Case, artifacts: Sequence[Artifact], found: Sequence[Artifact],
     """
     if "architecture" in card.threat.knows and case.make_net is None:
         return "the adversary knows the network's architecture, and nobody stated it to the auditor"
-    visible = {a.kind for a in found}
+    visible = {a.kind for a in found if a.origin == "recorded"}  # what is planted was sent by nobody
     missing = [k for k in card.requires if k not in visible]
     if not card.requires and not found:  # it reads what there is of several kinds, and there is none
         missing = list(card.reads)
