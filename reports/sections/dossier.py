@@ -27,8 +27,8 @@ class Dossier(Section):
         return [
             Paragraph(
                 "Each row is answered from this audit, or it says that no audit can answer it. Successful tests "
-                "are evidence against the attacks that ran, and no proof of anonymity. Rows are paraphrases: compare "
-                "them with the official texts."
+                "are evidence against the attacks that ran, and no proof of anonymity. Rows are paraphrases: "
+                "compare them with the official texts."
             ),
             Heading("EDPB Opinion 28/2024"),
             _tabulate("EDPB", EDPB, result),
