@@ -40,7 +40,7 @@ from fedaudit.fl.runtime.errors import UserError
 
 Floats = NDArray[np.floating[Any]]
 
-MESSAGES, MOST_IMAGES = 1000, 100_000  # played for one group of prototypes, about
+MESSAGES, MOST_IMAGES = 400, 5_000  # played for one group of prototypes, about
 FEWEST = 10  # visits, however many images a visit holds
 CHECKED = 8  # clients, spread over all, of whom each sends means: then all do
 EXACT = 2e-3  # of its length: a message that is as near to the mean of features is that mean
@@ -177,7 +177,7 @@ class _Script:
                 drawn.append((self.draw(dict.fromkeys(classes, 1) | {c: size}), [c]))
         else:
             counts = own if not size else dict.fromkeys(classes, size)
-            most = min(max(MESSAGES // len(counts), 60), MOST_IMAGES // sum(counts.values()))
+            most = min(max(MESSAGES // len(counts), 30), MOST_IMAGES // sum(counts.values()))
             drawn = [(self.draw(counts), classes) for _ in range(max(FEWEST, most))]
         sent = self.play([self.hold(rows) for rows, _ in drawn], protected=protected)
         rows, label, visit, message = [], [], [], []
