@@ -393,7 +393,7 @@ def describe_bound(attack: str, bound: Bound, widest: Bound) -> str:
     tested = f"{nobody} {fmt.plural(bound.tested, 'person', 'people')} tested was hit by {attack}"
     left = (
         f"; with the protections at most {fmt.percent(bound.left)} of planted people are"
-        if bound.left is not None
+        if bound.left is not None and bound.by == "plants"
         else ""
     )
     return f"{tested}; at most {widest.at_most:,} of {widest.people:,} could be exposed{left}"
