@@ -9,8 +9,7 @@ from numpy.typing import NDArray
 
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.plugin import Plugin
-
-Modality = Literal["image", "text", "table"]  # what one example is
+from fedaudit.fl.threats.threat import Modality
 
 
 @dataclass(frozen=True, kw_only=True)
