@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 from fedaudit.attacks.evidence import Assertion, Evidence, Gallery, Series
 from fedaudit.attacks.people import People
 from fedaudit.fl.artifact import Artifact, Party
-from fedaudit.fl.kinds import Kind
+from fedaudit.fl.kinds import Kind, Modality
 from fedaudit.fl.runtime.plugin import Plugin
-from fedaudit.fl.threats.threat import Aim, Modality, ThreatModel
+from fedaudit.fl.threats.threat import Aim, ThreatModel
 
 Floats = NDArray[np.floating[Any]]
 # Named arrays; the attack's docstring says which. A claim that is a rule rather than an answer

@@ -10,7 +10,7 @@ This file imports nothing of ours and no library, so that cards can be read at n
 from collections.abc import Mapping
 from enum import Enum, StrEnum
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 
 class Summed(Enum):
@@ -33,6 +33,8 @@ class Tells(StrEnum):
     CLIENT = "all examples of one client"
     CLIENTS = "examples of several clients"
 
+
+Modality = Literal["image", "text", "table"]  # what one example of the data is
 
 MODEL = {"*": "as in the model"}  # one array a parameter or buffer, under its name
 NUMBERS = {"*": "numbers"}

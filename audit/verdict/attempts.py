@@ -12,8 +12,8 @@ from fedaudit.attacks.attack import Card
 from fedaudit.attacks.models._targets import GLOBAL
 from fedaudit.attacks.people import People
 from fedaudit.audit.observer.reach import Reach
-from fedaudit.fl.kinds import UPDATES, Kind
-from fedaudit.fl.threats.threat import Aim, Modality, Position
+from fedaudit.fl.kinds import UPDATES, Kind, Modality
+from fedaudit.fl.threats.threat import Aim, Position
 from fedaudit.reports.result import Finding, Outcome
 
 RAN = (Outcome.DEMONSTRATED, Outcome.NOT_DEMONSTRATED, Outcome.INCONCLUSIVE)

@@ -24,8 +24,8 @@ from fedaudit.audit.verdict.attempts import Attempt, list_fitting
 from fedaudit.audit.verdict.people import Bound, bound_by_privacy, bound_exposed
 from fedaudit.audit.verdict.policy import Demands
 from fedaudit.fl.artifact import Channel
-from fedaudit.fl.kinds import Kind
-from fedaudit.fl.threats.threat import Aim, Modality, Position
+from fedaudit.fl.kinds import Kind, Modality
+from fedaudit.fl.threats.threat import Aim, Position
 from fedaudit.reports import format as fmt
 from fedaudit.reports.bound import PrivacyBound, Status
 from fedaudit.reports.questions import Question, State

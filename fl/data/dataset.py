@@ -7,9 +7,9 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from fedaudit.fl.kinds import Modality
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.plugin import Plugin
-from fedaudit.fl.threats.threat import Modality
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,7 +5,6 @@ Shared by attacks that read what crossed the wire and by adversaries that act in
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Literal
 
 
 class Position(StrEnum):
@@ -23,9 +22,6 @@ class Position(StrEnum):
 class Conduct(StrEnum):
     HONEST_BUT_CURIOUS = "honest_but_curious"
     MALICIOUS = "malicious"
-
-
-Modality = Literal["image", "text", "table"]  # what one example is, to an attack
 
 
 class Aim(StrEnum):

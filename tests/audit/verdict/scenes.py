@@ -9,9 +9,8 @@ from fedaudit.audit.settings import catalog
 from fedaudit.audit.verdict.attempts import Attempt
 from fedaudit.audit.verdict.policy import load_policy
 from fedaudit.audit.verdict.questions import Answers, Scene, answer_questions, list_questions
-from fedaudit.fl.kinds import Kind
+from fedaudit.fl.kinds import Kind, Modality
 from fedaudit.fl.method import Card as MethodCard
-from fedaudit.fl.threats.threat import Modality
 from fedaudit.fl.wire.protection import Protection
 from fedaudit.reports.questions import Question
 from fedaudit.reports.result import Outcome
