@@ -389,7 +389,8 @@ def _list_kinds(questions: Sequence[Question]) -> str:
 def describe_bound(attack: str, bound: Bound, widest: Bound) -> str:
     """What an attack found of those it tested, and how many people that leaves."""
     nobody = "None of" if not bound.hits else f"{bound.hits:,} of"
-    tested = f"{nobody} {fmt.plural(bound.tested, 'person', 'people')} tested was hit by {attack}"
+    were = "were" if bound.hits > 1 else "was"
+    tested = f"{nobody} {fmt.plural(bound.tested, 'person', 'people')} tested {were} hit by {attack}"
     left = (
         f"; with the protections at most {fmt.percent(bound.left)} of planted people are"
         if bound.left is not None and bound.by == "plants"

@@ -153,7 +153,7 @@ def test_a_census_without_a_hit_bounds_a_question() -> None:
     ("people", "phrase"),
     [
         ({"tested": 20}, "could be exposed"),  # 1 % asks for nearly a census
-        ({"hit": 20}, "20 of 360 people tested was hit"),
+        ({"hit": 20}, "20 of 360 people tested were hit"),
         ({"planted": 10.0}, "too few to rely on"),
         ({"clients": 4}, "read 4 of 5 clients"),
     ],
