@@ -1,0 +1,65 @@
+"""A clean federation can be called ready, and the same one with too little noise or a hidden image cannot."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fedaudit.audit.case.run_folder import RunDir
+from fedaudit.audit.phases.plan import PHASES, execute
+from fedaudit.audit.phases.result_file import read_result
+from fedaudit.audit.settings.config import Config
+from fedaudit.audit.settings.errors import validate
+from fedaudit.reports.decision import Word
+from fedaudit.reports.questions import State
+from fedaudit.reports.result import AuditResult
+
+CLEAN: dict[str, Any] = {
+    "federation": {
+        "dataset": "digits",
+        "clients": 4,
+        "partition": "iid",
+        "availability": "full",
+        "model": {"name": "mlp", "hidden": [16]},
+        "holdout": {"auxiliary": 0.2, "reference": 0.4},
+    },
+    "method": {"name": "fedavg", "rounds": 1, "local_epochs": 1, "batch_size": 20, "weighting": "uniform"},
+    "protections": [{"name": "dp_gaussian", "clip_norm": 1.0, "noise_multiplier": 30.0}],
+    "record": {"rounds": "all"},
+    "attacks": ["hidden_images"],
+    "workers": 0,
+}
+
+
+def audit(folder: Path, **changes: Any) -> AuditResult:
+    config = validate(Config, CLEAN | changes, "test")
+    run = RunDir.create(folder / "run")
+    names = [p.name for p in PHASES if p.name != "report"]
+    execute(run, config, names, lambda *_: None, skip_finished=True)
+    return read_result(run)
+
+
+def test_a_federation_whose_noise_hides_everybody_is_ready(tmp_path: Path) -> None:
+    result = audit(tmp_path)
+    assert result.decision is not None and result.decision.word is Word.READY, result.decision
+    required = [q for q in result.questions if q.required]
+    assert required and all(q.state is State.BOUNDED for q in required)
+    assert "Ready for these 4 clients and this run" in result.decision.sentence
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"protections": [{"name": "dp_gaussian", "clip_norm": 1.0, "noise_multiplier": 0.3}]},
+        {"attacks": []},
+        {
+            "protections": [],
+            "method": {**CLEAN["method"], "name": "tests.leaks.methods:ImageInBias"},
+            "federation": {**CLEAN["federation"], "model": "small_cnn"},
+        },
+    ],
+    ids=["too little noise", "nobody looked", "an image in a bias"],
+)
+def test_the_same_federation_with_one_thing_wrong_is_not(tmp_path: Path, changes: dict[str, Any]) -> None:
+    decision = audit(tmp_path, **changes).decision
+    assert decision is not None and decision.word in (Word.CANNOT_TELL, Word.NOT_READY), decision.sentence
