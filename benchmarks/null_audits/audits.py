@@ -2,7 +2,7 @@
 
 python -m benchmarks.null_audits.audits --count 200 --out runs/nulls
 
-Each run is an audit of one of the federations of benchmarks/null_audits/federations.py under a seed of its own,
+Each run is an audit of one of the federations of benchmarks/null_audits/null_methods.py under a seed of its own,
 on the quickstart's data, partition and replays, with the attacks at their own numbers of trials; the findings are
 judged by the default policy. An attack's intervals leave out the truth in 5 % of audits, corrected for all that
 it looks at, so at most that share of its null runs may have a finding. An attack is above where the lower end of
@@ -31,7 +31,7 @@ from fedaudit.fl.runtime import durable
 from fedaudit.reports.result import Outcome
 
 STATED = 0.05  # of audits in which an attack's intervals may leave out the truth
-METHODS = "benchmarks.null_audits.federations"
+METHODS = "benchmarks.null_audits.null_methods"
 FEDERATION = {
     "dataset": "digits",
     "clients": 10,
@@ -49,7 +49,7 @@ GAN = {"cycles": 2, "least_cycles": 2, "local": 1, "batch_size": 16, "width": 4,
 class Null:
     """A federation with nothing to find, and the attacks that look there."""
 
-    method: str  # a class of null_federations.py
+    method: str  # a class of null_methods.py
     attacks: tuple[str, ...]  # in every run
     seldom: tuple[str, ...] = ()  # costly ones: one of them in each run, by turns, every `period` runs
     period: int = 10

@@ -1,115 +1,208 @@
-"""Null federations: methods whose messages tell nothing of the clients that are audited.
+"""Whole audits of federations of which it is known what leaks: is "ready" within reach, and never said of a leak?
 
-Three ways, each of them the method's own code but for one thing:
+python -m benchmarks.null_audits.federations --only sums_only --out DIR
 
-* `noise`: prototypes are drawn from a normal law, whatever the client holds;
-* `other images`: every image that a client works on is replaced by one of the same class out of the test part,
-  which is neither trained on, nor an adversary's, nor a control's: members and non-members are alike to it;
-* `other clients`: a client works on another client's examples, of which labels and number are drawn anew, as
-  if the messages of two federations had been interchanged.
-
-So each attack has a federation in which it can find nothing: those on images the first two, those on labels and
-numbers of examples the third. The replays go through the same code, and leak nothing either.
+federations.yaml has the systems: clean ones, the same with one leak each, and leaks of 1, 5 and 20 % of all
+people at few clients. Each is audited with `attacks: auto` under a budget, in a folder of its own, which leaves a
+file; the same command continues where it was stopped. One line a system: the word, questions answered, how many
+people the worst question could expose, what was demonstrated, seconds, and how that fits what is known.
 """
 
-import dataclasses
-from functools import cache
+import argparse
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
-import numpy as np
-import torch
-from torch import Tensor
+import yaml
 
-from fedaudit.fl.clients.client import Client, Reply
-from fedaudit.fl.datasets.digits import Digits
-from fedaudit.fl.kinds import Kind
-from fedaudit.fl.method import RoundMethod
-from fedaudit.fl.methods.fd import FD
-from fedaudit.fl.methods.fedavg import FedAvg
-from fedaudit.fl.methods.feddc_condense import FedDCCondense
-from fedaudit.fl.methods.fedmix import FedMix
-from fedaudit.fl.methods.gandalf import Gandalf
-from fedaudit.fl.methods.ifca import IFCA
-from fedaudit.fl.methods.power_of_choice import PowerOfChoice
-from fedaudit.fl.methods.rebafl import ReBaFL
-from fedaudit.fl.methods.seol_kim import SeolKim
+from fedaudit.audit.settings.config import Config
+from fedaudit.fl.runtime import durable
 
-LEAST, MOST = 20, 90  # examples of a client drawn anew
-ALPHA = 0.3  # its labels are skewed as those of the clients of NULLS
+TABLE = Path(__file__).with_suffix(".yaml")
+READY = ("ready", "ready_with_conditions")
+NO_KEYS = ("like", "why", "found", "shares", "tolerable")  # of a row, which are not of its config
+Row = Mapping[str, Any]
 
 
-@cache
-def _pool() -> tuple[Tensor, Tensor]:
-    test = Digits().load().test
-    return torch.from_numpy(test.x), torch.from_numpy(test.y)
+@dataclass(frozen=True, kw_only=True)
+class Found:
+    """What is there to be demonstrated."""
+
+    aim: str
+    observer: str
+    people: int  # at least so many
 
 
-def _images(client: Client, y: Tensor, rng: np.random.Generator) -> Tensor:
-    """As the client would see them: one of the test part for each label."""
-    pixels, labels = _pool()
-    rows = [rng.choice(np.flatnonzero((labels == c).numpy())) for c in y.tolist()]
-    shape = (1, -1, 1, 1)
-    return (pixels[rows] - torch.tensor(client.mean).view(shape)) / torch.tensor(client.std).view(shape)
+@dataclass(frozen=True, kw_only=True)
+class System:
+    """A federation, and what is known of it."""
+
+    name: str
+    part: str  # clean, twins or leaking
+    why: str
+    config: Row
+    ready: bool  # whether that may be said of it
+    found: tuple[Found, ...] = field(default=())
+
+    def made(self, minutes: float) -> Config:
+        """Its config; budgets are of one core, by the attacks' cards."""
+        return Config.model_validate({"title": self.name, **self.config, "budget": {"minutes": minutes}})
 
 
-class OtherImages(RoundMethod):
-    """Clients keep their labels; their images are replaced."""
-
-    def receive(self, client: Client) -> Client:
-        rng = client.streams.numpy("null", client.index)
-        return super().receive(dataclasses.replace(client, x=_images(client, client.y, rng)))
-
-
-class OtherClients(RoundMethod):
-    """Clients work on examples of somebody else, always the same."""
-
-    def receive(self, client: Client) -> Client:
-        rng = client.streams.numpy("null", client.index)
-        mixture = rng.dirichlet(np.full(client.classes, ALPHA))
-        y = torch.from_numpy(rng.choice(client.classes, rng.integers(LEAST, MOST + 1), p=mixture))
-        return super().receive(dataclasses.replace(client, x=_images(client, y, rng), y=y, records=None))
+def over(below: Row, above: Row) -> dict[str, Any]:
+    """The keys of `above` over those of `below`, group by group; settings of another partition go with it."""
+    out = dict(below)
+    for key, value in above.items():
+        old = out.get(key)
+        if key == "partition" and isinstance(old, Mapping) and value.get("name", old["name"]) != old["name"]:
+            out[key] = dict(value)
+        else:
+            out[key] = over(old, value) if isinstance(old, Mapping) and isinstance(value, Mapping) else value
+    return out
 
 
-class NoisePrototypes(ReBaFL):
-    def finish(self, client: Client, trained: Any) -> Reply:
-        reply = super().finish(client, trained)
-        sent = reply.message[Kind.LOCAL_PROTOTYPES]
-        noise = torch.randn(sent["features"].shape, generator=client.generator("null"))
-        reply.message[Kind.LOCAL_PROTOTYPES] = {**sent, "features": noise}
-        return reply
+def systems() -> list[System]:
+    """All rows of the table."""
+    table = yaml.safe_load(TABLE.read_text(encoding="utf-8"))
+    rows = table["parts"] | table["clean"] | table["twins"]
+
+    def config(row: Row, like: str | None = None) -> dict[str, Any]:
+        below = like or row.get("like")
+        return over(config(rows[below]) if below else {}, {k: v for k, v in row.items() if k not in NO_KEYS})
+
+    made = []
+    for part in ("clean", "twins"):
+        for name, row in table[part].items():
+            found = tuple(Found(**f) for f in row.get("found", ()))
+            made.append(
+                System(
+                    name=name, part=part, why=row["why"], config=config(row), ready=part == "clean", found=found
+                )
+            )
+    for name, row in table["leaking"].items():
+        for share, like in row["shares"].items():
+            own = config(row, like)
+            if isinstance(share, int):
+                own["method"]["share"] = share / 100
+            people = round(own["method"]["share"] * own["method"]["everybody"])
+            found = (Found(**{"people": people, **row["found"]}),)
+            allowed = share in row.get("tolerable", ())
+            made.append(
+                System(
+                    name=f"{name}-{share}", part="leaking", why=row["why"], config=own, ready=allowed, found=found
+                )
+            )
+    return made
 
 
-class ReBaFLImages(OtherImages, ReBaFL):
-    pass
+def audited(system: System, folder: Path, minutes: float) -> dict[str, Any]:
+    """What the audit of one system said; one that left its file is not audited again."""
+    done = folder / "summary.json"
+    if done.exists():
+        summary: dict[str, Any] = json.loads(done.read_text(encoding="utf-8"))
+        return summary
+    folder.mkdir(parents=True, exist_ok=True)
+    config = folder / "config.yaml"
+    plain = system.made(minutes).model_dump(mode="json", exclude_unset=True)
+    config.write_text(yaml.safe_dump(plain, sort_keys=False), encoding="utf-8")
+    started, run = time.monotonic(), folder / "run"
+    command = [sys.executable, "-m", "fedaudit", "run", str(config), "--out", str(run), "--workers", "0"]
+    finished = subprocess.run(command, capture_output=True, text=True, check=False)
+    (folder / "output.txt").write_text(finished.stdout + finished.stderr, encoding="utf-8")
+    if finished.returncode not in (0, 1, 3):
+        return {"word": "error", "why": (finished.stderr or finished.stdout).strip()[-300:]}
+    audit = json.loads((run / "audit.json").read_text(encoding="utf-8"))
+    summary = summed_up(audit) | {"seconds": round(time.monotonic() - started)}
+    durable.write(done, json.dumps(summary, indent=1).encode())
+    return summary
 
 
-class FedDCImages(OtherImages, FedDCCondense):
-    pass
+def summed_up(audit: Row) -> dict[str, Any]:
+    """What is printed of an audit.json, and the questions behind it."""
+    questions = audit.get("questions", [])
+    against = [q for q in questions if q["required"]]
+    bounds = [q["at_most"] for q in against]
+    people = audit.get("people")
+    shown = [f for f in audit["findings"] if f["source"] == "attack" and f["outcome"] == "demonstrated"]
+    return {
+        "word": (audit.get("decision") or {}).get("word", "none"),
+        "answered": sum(q["state"] in ("demonstrated", "bounded") for q in against),
+        "asked": len(against),
+        "at_most": None if not bounds or None in bounds else max(bounds),
+        "of": max((q["people"] for q in against), default=0),
+        "exposed": None if people is None else [people["expected"], *people["interval"], people["people"]],
+        "findings": {f["id"]: f["severity"] for f in shown},
+        "demonstrated": sorted({(q["aim"], q["observer"]) for q in questions if q["state"] == "demonstrated"}),
+        "open": sorted(q["id"] for q in against if q["state"] not in ("demonstrated", "bounded")),
+    }
 
 
-class FedMixImages(OtherImages, FedMix):
-    pass
+def fits(system: System, summary: Row) -> str:
+    """How an audit fits what is known."""
+    word = summary["word"]
+    if word == "error":
+        return f"ERROR: {summary['why']}"
+    shown = {tuple(d) for d in summary["demonstrated"]}
+    missed = [f for f in system.found if (f.aim, f.observer) not in shown]
+    if word in READY and not system.ready:
+        return "WRONG: said to be ready"
+    if system.part == "clean":
+        verdict = {"not_ready": "WRONG: nothing leaks", "cannot_tell": "undecided"}
+        return verdict.get(word, "right")
+    if missed:
+        named = ", ".join(f"{f.aim} by the {f.observer} of {f.people}" for f in missed)
+        return f"not found: {named}"
+    return "right"
 
 
-class GandalfImages(OtherImages, Gandalf):
-    pass
+def line(system: System, summary: Row) -> str:
+    if summary["word"] == "error":
+        return f"{system.name:32}{fits(system, summary)}"
+    bound = "-" if summary["at_most"] is None else summary["at_most"]
+    findings = ", ".join(f"{k} {v}" for k, v in summary["findings"].items()) or "none"
+    answered = f"{summary['answered']}/{summary['asked']}"
+    return (
+        f"{system.name:32}{summary['word']:22}{answered:>8}  <= {bound} of {summary['of']}  {findings}  "
+        f"{summary['seconds']} s  {fits(system, summary)}"
+    )
 
 
-class FedAvgClients(OtherClients, FedAvg):
-    pass
+def chosen(names: Sequence[str]) -> Iterator[System]:
+    """The systems of these names, parts of the table, or families; all of them without."""
+    for system in systems():
+        if not names or {system.name, system.part, system.name.rpartition("-")[0]} & set(names):
+            yield system
 
 
-class PowerOfChoiceClients(OtherClients, PowerOfChoice):
-    pass
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument(
+        "--only", action="append", default=[], help="a name, a family, or clean, twins or leaking"
+    )
+    parser.add_argument("--out", type=Path, default=Path("runs/federations"), help="folder of the audits")
+    parser.add_argument("--minutes", type=float, default=1.0, help="of attacks to plan for each audit; 1")
+    parser.add_argument("--list", action="store_true", help="print what is known of each, and audit none")
+    given = parser.parse_args()
+    found = list(chosen(given.only))
+    if not found:
+        parser.error(f"no system {', '.join(given.only)}")
+    wrong = False
+    for system in found:
+        if given.list:
+            known = "; ".join(f"{f.aim} by the {f.observer}, {f.people} or more" for f in system.found)
+            may = "ready is allowed" if system.ready else "never ready"
+            print(f"{system.name:32}{may:18}{known or 'nothing'}\n    {system.why}")
+            continue
+        summary = audited(system, given.out / system.name, given.minutes)
+        print(line(system, summary), flush=True)
+        wrong |= fits(system, summary).startswith(("WRONG", "ERROR"))
+    raise SystemExit(wrong)
 
 
-class FDClients(OtherClients, FD):
-    pass
-
-
-class IFCAClients(OtherClients, IFCA):
-    pass
-
-
-class SeolKimClients(OtherClients, SeolKim):
-    pass
+if __name__ == "__main__":
+    main()
