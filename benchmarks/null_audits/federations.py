@@ -10,8 +10,6 @@ people the worst question could expose, what was demonstrated, seconds, and how 
 
 import argparse
 import json
-import subprocess
-import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -20,8 +18,11 @@ from typing import Any
 
 import yaml
 
+from fedaudit.audit.case.run_folder import RunDir
+from fedaudit.audit.phases.plan import PHASES, execute
 from fedaudit.audit.settings.config import Config
 from fedaudit.fl.runtime import durable
+from fedaudit.fl.runtime.errors import UserError
 
 TABLE = Path(__file__).with_suffix(".yaml")
 READY = ("ready", "ready_with_conditions")
@@ -106,17 +107,14 @@ def audited(system: System, folder: Path, minutes: float) -> dict[str, Any]:
     if done.exists():
         summary: dict[str, Any] = json.loads(done.read_text(encoding="utf-8"))
         return summary
-    folder.mkdir(parents=True, exist_ok=True)
-    config = folder / "config.yaml"
-    plain = system.made(minutes).model_dump(mode="json", exclude_unset=True)
-    config.write_text(yaml.safe_dump(plain, sort_keys=False), encoding="utf-8")
-    started, run = time.monotonic(), folder / "run"
-    command = [sys.executable, "-m", "fedaudit", "run", str(config), "--out", str(run), "--workers", "0"]
-    finished = subprocess.run(command, capture_output=True, text=True, check=False)
-    (folder / "output.txt").write_text(finished.stdout + finished.stderr, encoding="utf-8")
-    if finished.returncode not in (0, 1, 3):
-        return {"word": "error", "why": (finished.stderr or finished.stdout).strip()[-300:]}
-    audit = json.loads((run / "audit.json").read_text(encoding="utf-8"))
+    config, started = system.made(minutes), time.monotonic()
+    run = RunDir.create(folder / "run")
+    try:
+        names = [p.name for p in PHASES if p.name != "report"]
+        execute(run, config, names, lambda *_: None, skip_finished=True, workers=0)
+    except UserError as error:
+        return {"word": "error", "why": str(error.args[0])}
+    audit = json.loads(run.audit.read_text(encoding="utf-8"))
     summary = summed_up(audit) | {"seconds": round(time.monotonic() - started)}
     durable.write(done, json.dumps(summary, indent=1).encode())
     return summary
