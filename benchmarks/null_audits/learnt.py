@@ -1,5 +1,6 @@
 """Clients whose training remembers: of a few people, for too long, one at a time, or louder than all others."""
 
+from copy import copy
 from dataclasses import dataclass, replace
 from typing import Annotated
 
@@ -27,14 +28,17 @@ class Overfitted(FedAvg):
 
     @dataclass(frozen=True, kw_only=True)
     class Config(Leak, LocalConfig):
-        again: Annotated[AtLeastOne, Field(description="trainings on the few people after that on all")] = 40
+        again: Annotated[
+            AtLeastOne, Field(description="passes over the few people after that over all, ten at a time")
+        ] = 40
 
     def client(self, client: Client) -> Reply:
         trained = client.train(self, self.constants(client))
         if people := leaked(self.config, client):
             few = first(client, people)
-            for _ in range(self.config.again):
-                trained = few.train(self, self.constants(few), start=trained.state)
+            longer = copy(self)
+            longer.config = replace(self.config, local_epochs=self.config.again, batch_size=10)
+            trained = few.train(longer, self.constants(few), start=trained.state)
         return self.finish(client, trained)
 
 
