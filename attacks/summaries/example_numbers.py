@@ -68,12 +68,12 @@ class ExampleNumbers(Attack):
         changed = [f"client {k}" for k, n in zip(claim["client"], claim["changes"], strict=True) if n]
         more = f" and {len(changed) - NAMED} more" if len(changed) > NAMED else ""
         note = "the number changed between rounds: " + ", ".join(changed[:NAMED]) + more if changed else ""
-        found = [_known(claim["count"], true, "none", note or "no number changed between rounds")]
-        found.append(_known(true, true, "positive", "the true numbers, as sent"))
+        found = [_judge_known(claim["count"], true, "none", note or "no number changed between rounds")]
+        found.append(_judge_known(true, true, "positive", "the true numbers, as sent"))
         other = np.roll(true, 1)
         if (other != true).any():
             rows, text = other != true, "claims against another client's number"
-            found.append(_known(claim["count"][rows], other[rows], "negative", text))
+            found.append(_judge_known(claim["count"][rows], other[rows], "negative", text))
         return found
 
     def not_applicable(self, view: Sequence[Artifact], knowledge: Knowledge) -> str:
@@ -88,7 +88,7 @@ def _numbers(view: Sequence[Artifact]) -> list[Artifact]:
     ]
 
 
-def _known(said: NDArray[np.int64], true: NDArray[np.int64], control: Any, note: str) -> Evidence:
+def _judge_known(said: NDArray[np.int64], true: NDArray[np.int64], control: Any, note: str) -> Evidence:
     median = Baseline(name="the median client", value=float((true == int(np.median(true))).mean()))
     return judge_share(
         "size_known",

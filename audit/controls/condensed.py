@@ -18,7 +18,7 @@ import numpy as np
 from fedaudit.attacks.evaluation.artifacts import index
 from fedaudit.attacks.evidence import REPLAYED
 from fedaudit.audit.case.case import Case
-from fedaudit.audit.controls.lab import Lab, Replays, owned, received
+from fedaudit.audit.controls.lab import EACH, Lab, Replays, name_replay, owned, received
 from fedaudit.audit.settings.controls import Replay
 from fedaudit.fl.artifact import Artifact
 from fedaudit.fl.data.partition import Index
@@ -28,7 +28,6 @@ from fedaudit.fl.wire.protection import Message
 
 _IMAGES = 5  # real images in all groups of one size, per group that is wanted
 _LEAST = 8  # groups of any size
-EACH = 6  # single people planted through each client's code
 _KINDS = (Kind.CONDENSED_IMAGES, Kind.CONDENSED_LABELS)
 
 
@@ -57,7 +56,7 @@ def plant(case: Case, recorded: Sequence[Artifact], settings: Replay) -> Replays
                 for i, (client, groups) in enumerate(visits):
                     streams = Streams(case.streams.key("replay_condensed", n, init, i))
                     sent = sent_images(player, latest[client], groups, recorded, streams)
-                    id = f"replay/condensed-{init}/n{n}/{i}" + ("" if origin == REPLAYED else "/unprotected")
+                    id = name_replay(f"replay/condensed-{init}/n{n}/{i}", origin)
                     _add(made, id, latest[client], sent, groups, {"n": n, "init": init}, origin)
     return made
 

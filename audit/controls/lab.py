@@ -38,6 +38,13 @@ from fedaudit.fl.training.private import PrivateTraining
 from fedaudit.fl.wire.protection import Message, Protection, anew
 from fedaudit.fl.wire.wire import Wire
 
+EACH = 6  # single people planted through each client's code, at least
+
+
+def name_replay(id: str, origin: str) -> str:
+    """The id of a replayed message: what is sent without the protections has a name of its own."""
+    return id if origin == REPLAYED else f"{id}/unprotected"
+
 
 def owned(case: Case) -> Mapping[int, Index]:
     """Client -> examples that it is played with: its own; where nobody told of any client's, the auditor's."""

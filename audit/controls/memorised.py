@@ -29,7 +29,7 @@ from fedaudit.attacks.evaluation.images import fingerprints
 from fedaudit.attacks.evidence import REPLAYED
 from fedaudit.attacks.models._trials import taught
 from fedaudit.audit.case.case import Case
-from fedaudit.audit.controls.lab import Lab, Replays, has_received_model, owned, received
+from fedaudit.audit.controls.lab import EACH, Lab, Replays, has_received_model, name_replay, owned, received
 from fedaudit.audit.controls.sizes import sizes
 from fedaudit.audit.settings.controls import Replay
 from fedaudit.fl.artifact import Artifact
@@ -41,7 +41,7 @@ from fedaudit.fl.runtime.streams import Streams
 from fedaudit.fl.wire.protection import Message
 
 IMAGES, EPOCHS, BATCH, FEW = 30, 200, 5, 5
-LEAST, ALL = 6, 300  # people planted through each client's code, at least, and through all of them
+ALL = 300  # people planted through all clients' code, about
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ def plant(case: Case, recorded: Sequence[Artifact], settings: Replay) -> Replays
         }
         every = sorted(k for k in newest if k is not None and k in parts)
         some = {int(k) for k in rng.permutation(every)[: settings.clients]}  # that have plants of other kinds too
-        people = max(LEAST, min(IMAGES, ALL // max(1, len(every))))
+        people = max(EACH, min(IMAGES, ALL // max(1, len(every))))
         for client in every:
             model, own = newest[client], parts[client]
             plants = _plants(own, lab.method.config, people, rng)[: None if client in some else 1]
@@ -94,8 +94,7 @@ def plant(case: Case, recorded: Sequence[Artifact], settings: Replay) -> Replays
                     streams = Streams(case.streams.key("replay_models", client, i))
                     alone = bench.alone(client, p.chosen, streams, epochs=p.epochs, batch=p.batch, data=data)
                     sent = alone.replayed(model, _begun(recorded, model))
-                    id = f"{prefix}/{client}" + (f".{i}" if i else "")
-                    id += "" if origin == REPLAYED else "/unprotected"
+                    id = name_replay(f"{prefix}/{client}" + (f".{i}" if i else ""), origin)
                     made.add(id, model, sent, p.chosen, note, origin)
     return made
 

@@ -21,15 +21,13 @@ import torch
 from fedaudit.attacks.evaluation.artifacts import index
 from fedaudit.attacks.evidence import REPLAYED
 from fedaudit.audit.case.case import Case
-from fedaudit.audit.controls.lab import Lab, Replays, has_received_model, owned, received
+from fedaudit.audit.controls.lab import EACH, Lab, Replays, has_received_model, name_replay, owned, received
 from fedaudit.audit.settings.controls import Replay
 from fedaudit.fl.artifact import Artifact
 from fedaudit.fl.data.partition import Index
 from fedaudit.fl.kinds import UPDATES, Kind
 from fedaudit.fl.runtime.streams import Streams
 from fedaudit.fl.wire.protection import Message
-
-EACH = 6  # single people planted through each client's code
 
 
 @dataclass(frozen=True)
@@ -67,7 +65,7 @@ def plant(case: Case, recorded: Sequence[Artifact], settings: Replay) -> Replays
             for origin, bench in lab.with_and_without() if n == 1 else [(REPLAYED, lab)]:
                 streams = Streams(case.streams.key("replay", n, i))
                 sent = sent_prototype(bench, cell, group, recorded, streams)
-                id = f"replay/n{n}/{i}" + ("" if origin == REPLAYED else "/unprotected")
+                id = name_replay(f"replay/n{n}/{i}", origin)
                 made.add(id, cell.sent, sent, group, {"n": n}, origin)
     for k in sorted(latest.keys() & case.parts.keys()):
         whole(case, lab, latest[k], recorded, made)

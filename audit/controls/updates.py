@@ -12,18 +12,16 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from fedaudit.attacks.evaluation.artifacts import index
-from fedaudit.attacks.evidence import REPLAYED
 from fedaudit.attacks.prototypes._weights import uploads as read
 from fedaudit.attacks.updates._gradients import KINDS
 from fedaudit.audit.case.case import Case
-from fedaudit.audit.controls.lab import Lab, Replays, has_received_model, owned, received
+from fedaudit.audit.controls.lab import EACH, Lab, Replays, has_received_model, name_replay, owned, received
 from fedaudit.audit.settings.controls import Replay
 from fedaudit.fl.artifact import Artifact
 from fedaudit.fl.data.partition import Index
 from fedaudit.fl.runtime.streams import Streams
 from fedaudit.fl.wire.protection import Message, published_noise
 
-EACH = 6  # people planted through each client's code
 MOST_BYTES = 2**30  # of replayed updates in memory; of larger models there are fewer groups
 
 
@@ -84,7 +82,7 @@ def _plant_people(
             for origin, bench in lab.with_and_without():
                 streams = Streams(case.streams.key("replay_people", client, i))
                 sent = _sent(bench, upload, chosen, 1, recorded, streams)
-                id = f"replay/person/{client}.{i}" + ("" if origin == REPLAYED else "/unprotected")
+                id = name_replay(f"replay/person/{client}.{i}", origin)
                 made.add(id, upload, sent, chosen, note, origin)
 
 

@@ -84,7 +84,7 @@ class EqualCells(Partition):
         rng: np.random.Generator,
         owner: NDArray[np.int64] | None = None,
     ) -> list[Index]:
-        held = self._held(classes, clients)
+        held = self._deal_classes(classes, clients)
         cells = held * np.where(np.isin(np.arange(clients), self.config.heavy), self.config.times, 1)[:, None]
         stock = pools(labels, classes, rng)
         size = min(len(s) // max(1, int(cells[:, c].sum())) for c, s in enumerate(stock))
@@ -97,7 +97,7 @@ class EqualCells(Partition):
                 given[k].append(cell[:1] if k in self.config.singles and c else cell)
         return collect(given)
 
-    def _held(self, classes: int, clients: int) -> NDArray[np.int64]:
+    def _deal_classes(self, classes: int, clients: int) -> NDArray[np.int64]:
         """[clients, classes] 1 where a client holds the class."""
         each = self.config.classes_each or classes
         held = np.zeros((clients, classes), np.int64)

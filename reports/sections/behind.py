@@ -72,7 +72,7 @@ def _seen(result: AuditResult) -> list[Block]:
                     fmt.sentence_case(e.party),
                     fmt.sentence_case(e.description or _plain(e.kind)),
                     "yes" if e.single_client else "no",
-                    _answered(e, result.questions),
+                    _count_answered(e, result.questions),
                 ]
                 for e in shown
             ],
@@ -90,7 +90,7 @@ def _seen(result: AuditResult) -> list[Block]:
 POSITIONS = {"server": "server", "every selected client": "client", "mediators": "mediator"}
 
 
-def _answered(e: Exposure, questions: list[Question]) -> str:
+def _count_answered(e: Exposure, questions: list[Question]) -> str:
     position = POSITIONS.get(e.party, "public" if e.party.startswith("whoever") else e.party)
     mine = [q for q in questions if q.kind == e.kind and q.observer == position]
     return f"{sum(q.is_answered for q in mine)} of {len(mine)}" if mine else "none to ask"

@@ -41,7 +41,7 @@ class Protections(Section):
                 "whom the worst question could expose, of those that the audited run answers; the change of "
                 "accuracy in percentage points; epsilon towards the server with its status, of the unit named.",
             ),
-            *_recommended(result),
+            *_print_recommendation(result),
         ]
         blocks += _taken(rows)
         blocks += [Chart(f) for f in result.figures if f.id.startswith("alternatives")]
@@ -49,7 +49,7 @@ class Protections(Section):
         return [*blocks, *_measures(rows, titles)]
 
 
-def _recommended(result: AuditResult) -> list[Block]:
+def _print_recommendation(result: AuditResult) -> list[Block]:
     return [Paragraph(result.recommendation)] if result.recommendation else []
 
 
