@@ -5,14 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from fedaudit.audit.cli.box import Access
+from fedaudit.audit.settings.origin import is_received
 from fedaudit.fl.runtime.errors import UserError
-
-ATTESTED = ("chain.json", "phases.json")  # beside a config: the folder is a run, and its config is not the user's
-
-
-def is_received(config: Path) -> bool:
-    """Whether a config lies in a run folder, so that somebody else may have written it."""
-    return any((config.parent / name).exists() for name in ATTESTED)
 
 
 def derive_access(

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Optional
 
 import typer
 
-from fedaudit.audit.cli.access import is_received
 from fedaudit.audit.cli.app import CONFINED, app, command, reader, say
+from fedaudit.audit.settings.origin import is_received
 from fedaudit.fl.runtime.children import start_safely
 from fedaudit.fl.runtime.errors import UserError
 
@@ -126,8 +126,9 @@ def run(
 def plan(config: ConfigFile, data: Data = None) -> None:
     """Say which attacks will run, which cannot and why, what nothing reads, and about how long it takes."""
     from fedaudit.audit.cli.preflight import preflight
+    from fedaudit.audit.phases.load import load_config
 
-    for line in preflight(_load(config, data)):
+    for line in preflight(load_config(config, data)):
         say(line)
 
 
@@ -247,9 +248,10 @@ def show(
 
         say(json.dumps(config_schema(), indent=2, allow_nan=False))
     elif config is not None:
+        from fedaudit.audit.phases.load import load_config
         from fedaudit.audit.settings.resolve import dump, resolve
 
-        say(dump(resolve(_load(config))), end="")
+        say(dump(resolve(load_config(config))), end="")
 
 
 @reader(when=lambda given: given.get("inbox") is not None)
@@ -269,31 +271,6 @@ def doctor(
     print_table(["what", "found"], examine())
 
 
-def _load(path: Path, data: list[str] | None = None, trust: bool = False) -> "Config":
-    """A config of the user's own, or one that comes with fedaudit; plugins it names may lie beside it."""
-    from fedaudit.audit.claims.claim import load as load_claims
-    from fedaudit.audit.settings.code import bring_code
-    from fedaudit.audit.settings.config import load
-    from fedaudit.audit.settings.received import load_received, parse_data
-    from fedaudit.audit.verdict.policy import load_policy
-
-    path = _shipped(path)
-    if is_received(path):
-        return load_received(path, trust_plugins=trust, data=parse_data(data))
-    config = load(path)
-    load_policy(config.policy)  # now, not after an hour of training
-    for claims in config.claims:
-        load_claims(Path(claims))
-    bring_code(config, [path.parent])
-    return config
-
-
-def _shipped(path: Path) -> Path:
-    """`quickstart` is configs/quickstart.yaml of this installation, where the user has no file of that name."""
-    ours = Path(__file__).parents[1] / "configs" / f"{path}.yaml"
-    return ours if path.name == str(path) and not path.exists() and ours.is_file() else path
-
-
 def _phases(
     path: Path,
     out: Path | None,
@@ -306,12 +283,17 @@ def _phases(
     """Phases of a config, or of a run folder's own, into the run folder; finished ones are skipped."""
     from fedaudit.audit.case.run_folder import RunDir
     from fedaudit.audit.cli.show import progress
-    from fedaudit.audit.phases.plan import execute, phases
+    from fedaudit.audit.phases.load import load_config
+    from fedaudit.audit.phases.plan import phases
+    from fedaudit.audit.phases.variants import execute_all
     from fedaudit.audit.settings.config import with_workers
     from fedaudit.audit.settings.received import parse_data
 
     own = RunDir.open(path) if path.is_dir() else None
-    config = own.load_config(trust_plugins=trust, data=parse_data(data)) if own else _load(path, data, trust)
+    if own:
+        config = own.load_config(trust_plugins=trust, data=parse_data(data))
+    else:
+        config = load_config(path, data, trust_plugins=trust)
     if workers is not None:
         config = with_workers(config, workers)
     many = config.workers == "torchrun"
@@ -330,12 +312,7 @@ def _phases(
     folder = own or RunDir.create(at)
     wanted = names or [p.name for p in phases(config)]
     with progress() as report_progress:
-        if config.variants != ():
-            from fedaudit.audit.phases.variants import execute_all
-
-            execute_all(folder, config, wanted, report_progress)
-        else:
-            execute(folder, config, wanted, report_progress, skip_finished=True)
+        execute_all(folder, config, wanted, report_progress)
     if many:
         torchrun.over()
     return folder
@@ -344,11 +321,13 @@ def _phases(
 def _open_run(path: Path, other: Path | None, data: list[str] | None, trust: bool) -> "tuple[RunDir, Config]":
     """A run folder with its own config or another."""
     from fedaudit.audit.case.run_folder import RunDir
+    from fedaudit.audit.phases.load import load_config
     from fedaudit.audit.settings.received import parse_data
 
     folder = RunDir.open(path)
-    received = parse_data(data)
-    return folder, folder.load_config(trust_plugins=trust, data=received) if other is None else _load(other)
+    if other is not None:
+        return folder, load_config(other)
+    return folder, folder.load_config(trust_plugins=trust, data=parse_data(data))
 
 
 def _again(path: Path, phase: str, other: Path | None, data: list[str] | None, trust: bool) -> None:

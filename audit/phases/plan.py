@@ -108,12 +108,12 @@ def _execute(
     settings = what.settings(resolved)
     entry = record.get(what.name)
     if what.name == "report" and not scored:
-        _confirm(run, config)
+        confirm_verdict(run, config)
     if not any(settings.values()):  # nothing to do: a config without a matrix has no line of one
         progress = _silent
     if skip_finished and _done(record, resolved, what) and chain.current(run, config, what.name):
         if what.name == "score":
-            _confirm(run, config)
+            confirm_verdict(run, config)
         progress(what.name, 1, 1)
         return
     chain.begin(run, config, what.name, settings)
@@ -136,7 +136,7 @@ def _execute(
     run.write_json(run.phases, record)
 
 
-def _confirm(run: RunDir, config: Config) -> None:
+def confirm_verdict(run: RunDir, config: Config) -> None:
     """A verdict that is not made now is derived and compared: what is reported follows from the evidence."""
     chain.verify(run, chain.read_chain(run), ("score",))
     importlib.import_module("fedaudit.audit.phases.score").confirm(run, config)

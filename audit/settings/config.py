@@ -402,8 +402,12 @@ def _of_simulation(config: Config) -> Iterator[Named]:
 
 def load(path: Path) -> Config:
     """Read and check a config file; raises UserError with the file's name, the line and the key's path."""
-    config = at(path, validate(Config, read_yaml(path), path))
-    with located(path):
+    return check_plugins(at(path, validate(Config, read_yaml(path), path)))
+
+
+def check_plugins(config: Config) -> Config:
+    """The config, once every plugin of ours that it names was found; raises UserError with the key's path."""
+    with located(config.file):
         for kind, where, spec in plugins(config):
             if not spec.foreign:
                 plugin.find_module(catalog.SHELVES[kind].packages, spec.name, where)

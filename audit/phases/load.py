@@ -1,0 +1,50 @@
+"""Configs as users give them: a file of theirs, one that comes with fedaudit, or one that others wrote."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from fedaudit.audit.claims.claim import load as load_claims
+from fedaudit.audit.settings.code import bring_code
+from fedaudit.audit.settings.config import Config, check_plugins, load
+from fedaudit.audit.settings.errors import validate
+from fedaudit.audit.settings.origin import is_received
+from fedaudit.audit.settings.received import load_received, parse_data
+from fedaudit.audit.verdict.policy import load_policy
+
+SHIPPED = Path(__file__).parents[1] / "configs"
+
+
+def load_config(path: Path, data: Sequence[str] | None = None, *, trust_plugins: bool = False) -> Config:
+    """Read a config file; plugins that it names may lie beside it.
+
+    `data` and `trust_plugins` concern a config that lies in a run folder, which others may have written. Raises
+    UserError with the file, the line and the key.
+    """
+    path = find_config(path)
+    if is_received(path):
+        return load_received(path, trust_plugins=trust_plugins, data=parse_data(data))
+    return _admit(load(path), [path.parent])
+
+
+def make_config(settings: Mapping[str, Any]) -> Config:
+    """Make a config of settings that a program gives, as a file would have them.
+
+    Raises UserError with the key.
+    """
+    return _admit(check_plugins(validate(Config, settings, "the config")), [Path()])
+
+
+def find_config(path: Path) -> Path:
+    """`quickstart` is configs/quickstart.yaml of this installation, where the user has no file of that name."""
+    ours = SHIPPED / f"{path}.yaml"
+    return ours if path.name == str(path) and not path.exists() and ours.is_file() else path
+
+
+def _admit(config: Config, folders: Sequence[Path]) -> Config:
+    """Read now what would otherwise be refused after an hour of training."""
+    load_policy(config.policy)
+    for claims in config.claims:
+        load_claims(Path(claims))
+    bring_code(config, folders)
+    return config

@@ -1,0 +1,273 @@
+"""Audits from Python: run one, or open one that ran; then read its verdict, findings, evidence and messages."""
+
+import hashlib
+import html
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from fedaudit.attacks.evidence import Evidence
+from fedaudit.audit.case.run_folder import RunDir
+from fedaudit.audit.cli.show import progress
+from fedaudit.audit.phases.load import find_config, load_config, make_config
+from fedaudit.audit.phases.plan import confirm_verdict, phases
+from fedaudit.audit.phases.result_file import read_result
+from fedaudit.audit.phases.variants import execute_all
+from fedaudit.audit.settings import catalog
+from fedaudit.audit.settings.config import Config, with_workers
+from fedaudit.fl.recording.recorder import manifest
+from fedaudit.fl.runtime.errors import UserError
+from fedaudit.reports.bound import PrivacyBound
+from fedaudit.reports.document import compose
+from fedaudit.reports.questions import Question
+from fedaudit.reports.renderers.html import Html
+from fedaudit.reports.result import Alternative, AuditResult, Figure, Finding, History
+from fedaudit.reports.section import Section
+from fedaudit.tables import Chart, Row, Table
+
+PAGE_HEIGHT = 900  # pixels of the decision page in a notebook
+
+
+class Verdict(str):
+    """The word of an audit: "ready", "ready_with_conditions", "not_ready" or "cannot_tell". `why` says why."""
+
+    why: str
+
+    def __new__(cls, word: str, why: str) -> "Verdict":
+        verdict = super().__new__(cls, word)
+        verdict.why = why
+        return verdict
+
+
+class Audit:
+    """A finished audit. A notebook shows its decision page; `folder` has its report."""
+
+    def __init__(self, folder: str | Path) -> None:
+        self.folder = Path(folder)
+        self._run = RunDir.open(self.folder)
+        self.result: AuditResult = read_result(self._run)
+
+    @property
+    def verdict(self) -> Verdict:
+        decision = self.result.decision
+        if decision is None:
+            raise UserError(f"{self.folder} holds no verdict", hint="run it again with this version")
+        return Verdict(decision.word.value, decision.sentence)
+
+    @property
+    def findings(self) -> Table[Finding]:
+        """One row a finding, severest first; an index is its id."""
+        return Table(self.result.findings, _describe_finding, name=lambda f: f.id, draw=self._find_figures)
+
+    @property
+    def evidence(self) -> Table[tuple[str, Evidence]]:
+        """One row a measurement: (id of its finding, the measurement)."""
+        pairs = [(f.id, e) for f in self.result.findings for e in f.evidence]
+        return Table(pairs, _describe_evidence)
+
+    @property
+    def questions(self) -> Table[Question]:
+        """One row a question that was asked of the federation, and how it stands."""
+        return Table(self.result.questions, lambda q: q.model_dump(mode="json"), name=lambda q: q.id)
+
+    @property
+    def bounds(self) -> Table[PrivacyBound]:
+        """One row a limit on the privacy loss, with its status."""
+        return Table(self.result.bounds, _describe_bound, draw=lambda _: self._find_budgets())
+
+    @property
+    def metrics(self) -> Table[History]:
+        """One row a measured round: accuracy (a fraction), who delivered, bytes."""
+        return Table(self.result.history, _describe_round, draw=_draw_accuracy)
+
+    @property
+    def options(self) -> Table[Alternative]:
+        """One row an option that was measured; the audited run comes first."""
+        return Table(self.result.alternatives, _describe_option, name=lambda a: a.name)
+
+    @property
+    def messages(self) -> Table[dict[str, Any]]:
+        """One row a recorded message: round, sender, who could see it, kinds and bytes, without what it says."""
+        lines = [line for line in manifest(self._run.artifacts) if "message" in line]
+        return Table(lines, _describe_message, name=lambda line: str(line["message"]))
+
+    def to_frame(self) -> Any:
+        """The findings as a pandas DataFrame."""
+        return self.findings.to_frame()
+
+    def plot(self) -> Chart:
+        """All figures of the report."""
+        return Chart(self.result.figures)
+
+    def _find_figures(self, findings: Sequence[Finding]) -> list[Figure]:
+        ids = {f.id for f in findings}
+        return [figure for figure in self.result.figures if figure.finding in ids]
+
+    def _find_budgets(self) -> list[Figure]:
+        return [figure for figure in self.result.figures if figure.y_label.startswith("epsilon")]
+
+    def _repr_html_(self) -> str:
+        sections = [catalog.load("sections", name) for name in catalog.names("sections")]
+        front: list[type[Section]] = [s for s in sections if s.card.front]
+        page = Html().render(compose(self.result, front)).decode()
+        frame = f'width="100%" height="{PAGE_HEIGHT}" style="border:0"'
+        return f'<iframe srcdoc="{html.escape(page)}" {frame}></iframe>'
+
+    def __repr__(self) -> str:
+        decision = self.result.decision
+        return f"<Audit {self.folder}: {decision.line if decision else self.result.headline.sentence}>"
+
+
+def run(
+    config: str | Path | Mapping[str, Any] | Config,
+    *,
+    out: str | Path | None = None,
+    workers: int | str | None = None,
+) -> Audit:
+    """Run a whole audit: simulate, attack, account, score, report. One that was stopped goes on where it was.
+
+    Args:
+        config: A YAML file, the name of a config that comes with fedaudit ("quickstart"), or settings as the file
+            would have them.
+        out: The run folder; by default runs/NAME, where NAME is the config's, or that of the method and a digest.
+        workers: How many processes, or "auto"; no result depends on it.
+
+    Raises:
+        UserError: With what was found, what was expected and what to do next.
+    """
+    made, name = _read_config(config)
+    if workers is not None:
+        made = with_workers(made, str(workers))
+    folder = RunDir.create(Path(out) if out is not None else Path("runs") / name)
+    with progress() as report_progress:
+        execute_all(folder, made, [p.name for p in phases(made)], report_progress)
+    return Audit(folder.path)
+
+
+def load(folder: str | Path, *, trust_plugins: bool = False) -> Audit:
+    """Open a finished run. Its verdict is derived again from its evidence.
+
+    `trust_plugins` runs code that the folder's own config names. Raises UserError where the folder is no finished
+    run, names such code, or its audit.json does not follow from its evidence.
+    """
+    run_dir = RunDir.open(Path(folder))
+    confirm_verdict(run_dir, run_dir.load_config(trust_plugins=trust_plugins))
+    return Audit(folder)
+
+
+def _read_config(given: str | Path | Mapping[str, Any] | Config) -> tuple[Config, str]:
+    """The config and the name of its run folder."""
+    if isinstance(given, str | Path):
+        path = find_config(Path(given))
+        return load_config(path), path.stem
+    config = given if isinstance(given, Config) else make_config(given)
+    text = json.dumps(config.model_dump(mode="json"), sort_keys=True)
+    return config, f"{config.method.name}-{hashlib.sha256(text.encode()).hexdigest()[:8]}"
+
+
+def _describe_finding(f: Finding) -> Row:
+    graded = next((e for e in f.evidence if e.control == "none" and e.place == f.where), None)
+    graded = graded or next((e for e in f.evidence if e.control == "none"), None)
+    low, high = (graded.interval if graded else None) or (None, None)
+    return {
+        "id": f.id,
+        "severity": str(f.severity),
+        "outcome": str(f.outcome),
+        "title": f.title,
+        "observer": f.threat.position if f.threat else "",
+        "measure": graded.measure if graded else "",
+        "value": graded.value if graded else None,
+        "low": low,
+        "high": high,
+        "baseline": graded.strongest.value if graded and graded.strongest else None,
+        "trials": graded.trials if graded else None,
+    }
+
+
+def _describe_evidence(pair: tuple[str, Evidence]) -> Row:
+    finding, e = pair
+    low, high = e.interval or (None, None)
+    return {
+        "finding": finding,
+        "measure": e.measure,
+        "place": e.place,
+        "control": e.control,
+        "value": e.value,
+        "low": low,
+        "high": high,
+        "unit": e.unit,
+        "trials": e.trials,
+        "baseline": e.strongest.value if e.strongest else None,
+        "baseline_name": e.strongest.name if e.strongest else "",
+    }
+
+
+def _describe_bound(b: PrivacyBound) -> Row:
+    return {
+        "observer": b.observer,
+        "unit": b.unit,
+        "adjacency": b.adjacency,
+        "epsilon": b.epsilon,
+        "delta": b.delta,
+        "status": str(b.status),
+        "population": b.population,
+        "why": "; ".join(r.sentence for r in b.reasons),
+    }
+
+
+def _describe_round(h: History) -> Row:
+    return {
+        "round": h.round,
+        "accuracy": h.accuracy,
+        "selected": h.selected,
+        "delivered": h.delivered,
+        "bytes_up": h.bytes_up,
+        "bytes_down": h.bytes_down,
+        **h.values,
+    }
+
+
+def _describe_message(line: Mapping[str, Any]) -> Row:
+    return {
+        "message": line["message"],
+        "round": line["round"],
+        "sender": line["sender"],
+        "seen_by": ", ".join(line["seen_by"]),
+        "kinds": ", ".join(line["kinds"]),
+        "bytes": line["bytes"],
+    }
+
+
+def _describe_option(a: Alternative) -> Row:
+    return {
+        "name": a.name,
+        "word": str(a.word) if a.word else "",
+        "answered": a.answered,
+        "asked": a.asked,
+        "at_most": a.at_most,
+        "people": a.people,
+        "accuracy": a.accuracy,
+        "recommended": a.recommended,
+        "why_not": a.why_not,
+    }
+
+
+def _draw_accuracy(rounds: Sequence[History]) -> list[Figure]:
+    from fedaudit.attacks.evidence import Series
+
+    measured = [(h.round + 1, h.accuracy) for h in rounds if h.accuracy is not None]
+    if not measured:
+        return []
+    series = Series(name="accuracy", x=[float(r) for r, _ in measured], y=[a for _, a in measured])
+    return [
+        Figure(
+            id="accuracy",
+            title="Accuracy",
+            caption="On the whole test set, after so many rounds.",
+            alt=f"Accuracy over rounds, {measured[-1][1]:.3f} after round {measured[-1][0]}",
+            x_label="rounds",
+            y_label="accuracy",
+            series=[series],
+        )
+    ]
