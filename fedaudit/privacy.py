@@ -65,7 +65,7 @@ def calibrate(
         >>> import fedaudit as fa
         >>> plan = fa.calibrate(epsilon=8, rounds=50)
         >>> round(plan[0].noise_multiplier, 2)
-        4.29
+        4.25
     """
     question = Question(
         epsilon=epsilon,
