@@ -13,6 +13,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
+import yaml
 
 from tests.contracts.test_published_schemas import cyclonedx
 from tests.test_house import PACKAGES, ROOT
@@ -128,3 +129,45 @@ def test_an_example_runs_by_name_without_a_checkout_and_the_version_is_told(tmp_
     assert shown.returncode == 0 and "name: rebafl" in shown.stdout, shown.stderr
     told = subprocess.run([*command, "--version"], cwd=tmp_path, env=env, capture_output=True, text=True)
     assert told.returncode == 0 and re.fullmatch(r"fedaudit \d+\.\d+\.\d+\n", told.stdout)
+
+
+def gate(tmp_path: Path, code: int, cannot_tell: str) -> int:
+    """Exit code of the action's last step, where `fedaudit check` ends with `code`."""
+    action = yaml.safe_load((ROOT / "action.yml").read_text())
+    script = action["runs"]["steps"][-1]["run"]
+    stub = tmp_path / "fedaudit"
+    stub.write_text(f"#!/bin/sh\nexit {code}\n")
+    stub.chmod(0o755)
+    path = f"{tmp_path}:{os.environ['PATH']}"
+    settings = {"PATH": path, "RUN": "runs/x", "POLICY": "default", "CANNOT_TELL": cannot_tell}
+    return subprocess.run(["bash", "-e", "-c", script], env=settings, capture_output=True).returncode
+
+
+def test_the_action_refuses_what_the_gate_refuses(tmp_path: Path) -> None:
+    assert [gate(tmp_path, code, "fail") for code in (0, 1, 2, 3)] == [0, 1, 2, 3]
+    assert [gate(tmp_path, code, "warn") for code in (0, 1, 2, 3)] == [0, 1, 2, 0]
+
+
+def test_workflows_hook_and_container_name_what_is_there() -> None:
+    workflows = [yaml.safe_load(p.read_text()) for p in (ROOT / ".github" / "workflows").glob("*.yml")]
+    steps = [step for w in workflows for job in w["jobs"].values() for step in job["steps"]]
+    targets = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.M)
+    commands = [step["run"] for step in steps if "run" in step]
+    assert ".ci/run" in commands and all(c[5:] in targets for c in commands if c.startswith("make "))
+    (hook,) = yaml.safe_load((ROOT / ".pre-commit-hooks.yaml").read_text())
+    help = subprocess.run([sys.executable, "-m", *hook["entry"].split(), "--help"], capture_output=True, cwd=ROOT)
+    assert help.returncode == 0
+    container = (ROOT / "Dockerfile").read_text()
+    copied = re.search(r"^COPY ([\w. -]+) \./$", container, re.M)
+    assert copied and all((ROOT / name).is_file() for name in copied[1].split())
+    pins = (ROOT / "constraints.txt").read_text()
+    assert all(
+        re.search(f"^{name}==", pins, re.M | re.I) for name in re.findall(r"grep -i '\^(\w+)==", container)
+    )
+
+
+def test_who_cites_names_the_version_that_is_packed() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
+    assert (citation["version"], citation["license"]) == (project["version"], project["license"])
+    assert not [c for c in project["classifiers"] if "Do Not Upload" in c], "it could not be published"
