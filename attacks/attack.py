@@ -85,6 +85,8 @@ class Card:
     control: str = ""
     rounds: Literal["latest", "all"] = "latest"  # "all": every recorded round
     any_numbers: bool = False  # reads a message as numbers, whatever its kind says that they are
+    # why an attack against people counts none of them, as a sentence; empty where it does
+    uncounted: str = ""
     modality: frozenset[Modality] = frozenset({"image"})  # of the examples that it can say something about
     effort: Effort = field(default_factory=Effort)  # about how long it takes, for planning
 
@@ -306,11 +308,14 @@ class Attack(Plugin):
     def measure(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[Evidence]:
         """The claim against the truth and against every blind baseline, with intervals."""
 
-    def count_people(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> People | None:
-        """Whom the claim hits, person by person; None by default: the attack bounds no harm to people."""
-        return None
+    def count_people(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[People]:
+        """Whom the claim hits, person by person, of every kind of message apart.
 
-    def choose_remedy(self, claim: Claim, truth: Truth, people: People | None) -> str:
+        Empty by default: the attack bounds no harm to people, and its card says why (`uncounted`).
+        """
+        return []
+
+    def choose_remedy(self, claim: Claim, truth: Truth, people: Sequence[People]) -> str:
         """What to do about what was found, and whom it hit; the card's by default.
 
         A remedy that depends on a cause is given where the messages show that cause.

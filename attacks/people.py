@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 import numpy as np
 from scipy import stats
 
+from fedaudit.fl.kinds import Kind
+
 END = 0.01  # chance that a one-sided limit of luck, of sensitivity or of a threshold is missed
 FALSE_ALARMS = 0.01  # rate for which thresholds of membership are set
 
@@ -33,6 +35,7 @@ class People:
     Rows are those of the training data of all clients; they name people within a run and nowhere else.
     """
 
+    kind: Kind | None = None  # what was read of them; None: all that the attack claims something of
     hit_means: str  # what a hit is, in words: "named among 100 images of the class"
     tested: Mapping[int, tuple[int, ...]]  # client -> rows of the people tested
     hit: Mapping[int, tuple[int, ...]]  # client -> rows of those hit

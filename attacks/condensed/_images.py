@@ -41,8 +41,8 @@ def shown(images: Floats, like: Floats) -> Floats:
 
 def condensed(view: Sequence[Artifact]) -> dict[str, NDArray[Any]]:
     """All condensed images of a view as a claim: images [k, C, H, W] as sent, label, sender,
-    artifact, origin [k]."""
-    found: dict[str, list[Any]] = {n: [] for n in ("images", "label", "sender", "artifact", "origin")}
+    artifact, origin, round [k]."""
+    found: dict[str, list[Any]] = {n: [] for n in ("images", "label", "sender", "artifact", "origin", "round")}
     labels = {message_of(a): a for a in view if a.kind == Kind.CONDENSED_LABELS}
     for a in view:
         named = labels.get(message_of(a))
@@ -55,6 +55,7 @@ def condensed(view: Sequence[Artifact]) -> dict[str, NDArray[Any]]:
         found["label"] += [int(c) for c in named.payload["labels"]]
         sender = -1 if a.sender.index is None else a.sender.index
         found["sender"] += [sender] * len(images)
+        found["round"] += [a.round] * len(images)
         found["artifact"] += [a.id] * len(images)
         found["origin"] += [REAL_START if a.note.get("init") == "real" else a.origin] * len(images)
     return {name: np.array(values) for name, values in found.items()}

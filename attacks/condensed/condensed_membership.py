@@ -7,11 +7,13 @@ large classes: an attack that trains models on the condensed set (Dong, Zhao, Ly
 arXiv:2206.00240; Carlini, Feldman, Nasr, arXiv:2209.14987) is another one.
 
 Claim: a rule, since any image can be queried. images [k, D] standardised, label, model (0), sender,
-artifact, origin [k]; extractors [1], which standardises candidates.
+artifact, origin, round [k]; extractors [1], which standardises candidates; senders [s]: all clients that sent
+condensed images.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Annotated, Any
 
 import numpy as np
@@ -20,10 +22,14 @@ from pydantic import Field
 
 from fedaudit.attacks.attack import Attack, Card, Claim, Effort, Knowledge, Truth
 from fedaudit.attacks.condensed._images import AIDS, REQUIRES, condensed, in_our_words, none_here, standardised
-from fedaudit.attacks.evaluation.membership import QueryBucket, curve, judge_buckets
+from fedaudit.attacks.evaluation.artifacts import list_senders
+from fedaudit.attacks.evaluation.built import BuiltOnce
+from fedaudit.attacks.evaluation.membership import curve, judge_buckets
 from fedaudit.attacks.evidence import Evidence, Series
-from fedaudit.attacks.prototypes._tracing import OTHER, trace_members
+from fedaudit.attacks.people import People
+from fedaudit.attacks.prototypes._tracing import OTHER, Tracer
 from fedaudit.fl.artifact import Artifact
+from fedaudit.fl.kinds import Kind
 from fedaudit.fl.runtime.ranges import AtLeastOne
 from fedaudit.fl.threats.threat import Aim, Position, ThreatModel
 
@@ -65,6 +71,7 @@ class CondensedMembership(Attack):
         extractors[0] = Standardised()
         return {
             **found,
+            "senders": list_senders(view, Kind.CONDENSED_IMAGES),
             "images": Standardised().features(found["images"]),
             "model": np.zeros(len(found["label"]), np.int64),
             "extractors": extractors,
@@ -76,18 +83,21 @@ class CondensedMembership(Attack):
         return np.asarray(features @ image / len(image))
 
     def measure(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[Evidence]:
-        buckets = [replace(b, against="non-members") for b in self._trace(claim, truth, rng)]
+        buckets = [replace(b, against="non-members") for b in self._traced(claim, truth, rng).buckets]
         return in_our_words(judge_buckets(buckets, len(buckets), [b.silent for b in buckets], OTHER))
 
+    def count_people(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[People]:
+        return self._traced(claim, truth, rng).count_people()
+
     def curves(self, claim: Claim, truth: Truth) -> list[Series]:
-        return [
-            curve(f"n = {b.samples:g}, {b.origin}", b.scores)
-            for b in self._trace(claim, truth, np.random.default_rng(0))
-        ]
+        return [curve(f"n = {b.samples:g}, {b.origin}", b.scores) for b in self._traced(claim, truth).buckets]
 
     def not_applicable(self, view: Sequence[Artifact], knowledge: Knowledge) -> str:
         return none_here(view)
 
-    def _trace(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[QueryBucket]:
+    @cached_property
+    def _traced(self) -> BuiltOnce[Tracer]:
         limits = self.config.members, self.config.others
-        return trace_members(claim, truth, self.score, limits, rng, "condensed images")
+        return BuiltOnce(
+            lambda claim, truth, rng: Tracer(claim, truth, self.score, limits, rng, "condensed images")
+        )

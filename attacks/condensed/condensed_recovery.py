@@ -15,6 +15,7 @@ extractor (what was compared) [k]; senders [s]: all clients that sent condensed 
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Annotated, Any
 
 import numpy as np
@@ -32,6 +33,7 @@ from fedaudit.attacks.condensed._images import (
     standardised,
 )
 from fedaudit.attacks.evaluation.artifacts import list_senders
+from fedaudit.attacks.evaluation.built import BuiltOnce
 from fedaudit.attacks.evaluation.counting import count_claimed
 from fedaudit.attacks.evaluation.trials import CLASS_MEAN
 from fedaudit.attacks.evidence import Evidence, Gallery
@@ -91,11 +93,11 @@ class CondensedRecovery(Attack):
             evidence += self._correlation(b, len(found), rng)
         return in_our_words(evidence)
 
-    def count_people(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> People | None:
+    def count_people(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[People]:
         return count_claimed(claim, truth, self._buckets(claim, truth, rng))
 
     def galleries(self, claim: Claim, truth: Truth) -> list[Gallery]:
-        found = self._buckets(claim, truth, np.random.default_rng(0))
+        found = self._buckets(claim, truth)
         own = [b for b in found if b.origin == "recorded"]
         wanted = own[:1] + own[1:][-1:]
         wanted += [b for b in found if b.origin != "recorded" and b.samples in self.config.show_sizes]
@@ -106,8 +108,10 @@ class CondensedRecovery(Attack):
             return "this attack needs auxiliary images, and the federation holds none back"
         return none_here(view)
 
-    def _buckets(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[PrototypeBucket]:
-        return make_buckets(claim, truth, self.config.gallery, rng, standardised)
+    @cached_property
+    def _buckets(self) -> BuiltOnce[list[PrototypeBucket]]:
+        gallery = self.config.gallery
+        return BuiltOnce(lambda claim, truth, rng: make_buckets(claim, truth, gallery, rng, standardised))
 
     def _correlation(self, b: PrototypeBucket, looks: int, rng: np.random.Generator) -> list[Evidence]:
         """The largest correlation with a member, beside that of as many non-members."""

@@ -13,15 +13,9 @@ from fedaudit.attacks.evaluation.images import fingerprints
 from fedaudit.attacks.evaluation.trials import Bucket, Reconstruction
 from fedaudit.attacks.evidence import REPLAYED, UNPROTECTED
 from fedaudit.attacks.people import People, Share
+from fedaudit.fl.kinds import Kind
 
 Rows = NDArray[np.int64]
-# what claims have a row of for each message
-ROWS = frozenset(
-    {
-        *("artifact", "label", "n", "sender", "origin", "round", "images", "extractor"),
-        *("prototype", "model", "population", "law"),
-    }
-)
 NAMED = "named: nearer to a reconstruction than all else of its gallery"
 
 
@@ -30,10 +24,12 @@ class CountedPeople:
     """People as they are counted, message by message; a person whom two messages hit is hit once."""
 
     hit_means: str
+    false_alarms: float = 0.0  # that a threshold of membership was set for
+    kind: Kind | None = None
     _tested: dict[int, set[int]] = field(default_factory=lambda: defaultdict(set))
     _hit: dict[int, set[int]] = field(default_factory=lambda: defaultdict(set))
     _held: dict[int, set[int]] = field(default_factory=lambda: defaultdict(set))
-    _unread: dict[int, int] = field(default_factory=dict)
+    _least: dict[int, int] = field(default_factory=dict)
     _luck: Share = field(default_factory=Share)
     _planted: dict[int, Share] = field(default_factory=dict)
     _left: dict[int, Share] = field(default_factory=dict)
@@ -42,9 +38,13 @@ class CountedPeople:
         """These rows stand behind what was read of a client."""
         self._held[client] |= {int(row) for row in rows}
 
-    def leave_unread(self, client: int, people: int) -> None:
-        """So many people stand behind what a client sent and nobody read."""
-        self._unread[client] = people
+    def hold_at_least(self, client: int, people: int) -> None:
+        """So many people stand behind what a client sent, whether their rows are known or not."""
+        self._least[client] = people
+
+    def holds(self, client: int) -> bool:
+        """Whether anybody is known to stand behind what was read of a client."""
+        return client in self._held
 
     def test(self, client: int, rows: Collection[int] | Rows, hit: Collection[int] | Rows) -> None:
         """These rows were tested, and some of them hit."""
@@ -61,40 +61,49 @@ class CountedPeople:
         shares = self._left if protected else self._planted
         shares[client] = shares.get(client, Share()) + Share(hits=hits, trials=trials)
 
-    def people(self) -> People | None:
-        """All of it; None where nobody was tested. Without protections the plants show both what works and is
+    def people(self) -> list[People]:
+        """All of it; empty where nobody was tested. Without protections the plants show both what works and is
         left.
         """
         if not any(self._tested.values()):
-            return None
-        unread = {k: n for k, n in self._unread.items() if k not in self._held}
-        return People(
+            return []
+        held = {k: max(len(self._held[k]), self._least.get(k, 0)) for k in {*self._held, *self._least}}
+        people = People(
+            kind=self.kind,
             hit_means=self.hit_means,
             tested={k: tuple(sorted(rows)) for k, rows in sorted(self._tested.items())},
             hit={k: tuple(sorted(rows)) for k, rows in sorted(self._hit.items()) if rows},
-            held=dict(sorted({**unread, **{k: len(rows) for k, rows in self._held.items()}}.items())),
+            held=dict(sorted(held.items())),
             luck=self._luck,
             planted=dict(sorted((self._planted or self._left).items())),
             left=dict(sorted(self._left.items())),
+            false_alarms=self.false_alarms,
         )
+        return [people]
 
 
-def keep_latest(claim: Claim) -> Claim:
+def list_latest(claim: Claim, sorts: NDArray[Any] | None = None) -> Rows:
     """The rows of a claim about each sender's latest message, and about what the auditor planted.
 
     Evidence is about one message a sender, since messages of several rounds about the same people are no
-    independent trials; people are counted over all rounds. Needs sender, origin and round [k].
+    independent trials; people are counted over all rounds. Needs sender, origin and round [k]; `sorts` [k]: of
+    each sort of message the latest.
     """
-    recorded = claim["origin"] == "recorded"
-    newest = {
-        k: claim["round"][recorded & (claim["sender"] == k)].max() for k in np.unique(claim["sender"][recorded])
-    }
-    latest = np.array([newest.get(k, -1) for k in claim["sender"].tolist()])
-    kept = ~recorded | (claim["round"] == latest)
-    return {name: v[kept] if v.shape[:1] == kept.shape and name in ROWS else v for name, v in claim.items()}
+    columns = (claim["origin"].tolist(), claim["sender"].tolist(), claim["round"].tolist())
+    sort = [""] * len(claim["origin"]) if sorts is None else sorts.tolist()
+    newest: dict[tuple[str, int], int] = {}
+    for origin, sender, round, name in zip(*columns, sort, strict=True):
+        if origin == "recorded":
+            newest[name, sender] = max(round, newest.get((name, sender), round))
+    kept = [
+        row
+        for row, (origin, sender, round, name) in enumerate(zip(*columns, sort, strict=True))
+        if origin != "recorded" or round == newest[name, sender]
+    ]
+    return np.array(kept, np.int64)
 
 
-def count_claimed(claim: Claim, truth: Truth, buckets: Iterable[Bucket[Reconstruction]]) -> People | None:
+def count_claimed(claim: Claim, truth: Truth, buckets: Iterable[Bucket[Reconstruction]]) -> list[People]:
     """Whom the images of a claim name that has artifact, label and origin [k] and senders [s]."""
     columns = (claim[name].tolist() for name in ("artifact", "label", "origin"))
     rows = [(str(a), int(c)) for a, c, origin in zip(*columns, strict=True) if origin == "recorded"]
@@ -103,7 +112,7 @@ def count_claimed(claim: Claim, truth: Truth, buckets: Iterable[Bucket[Reconstru
 
 def count_named(
     trials: Iterable[Reconstruction], claim_rows: Sequence[tuple[str, int]], senders: Iterable[int], truth: Truth
-) -> People | None:
+) -> list[People]:
     """Whom the reconstructions of an attack name.
 
     Args:
@@ -118,19 +127,19 @@ def count_named(
             found.hold(client, rows)
     lucky: dict[tuple[int, bytes], bool] = {}
     for t in trials:
-        named = t.name(t.claimed)
-        hit = [int(shares.argmax()) for shares in named.members if shares.any()]
+        hit = [int(shares.argmax()) for shares in t.named.members if shares.any()]
         if t.origin == "recorded":
             _, owners, rows = gather_people(truth, t.artifact, dict.fromkeys(t.members.y.tolist()))
             for k in np.unique(owners).tolist():
                 found.test(k, rows[owners == k], [rows[i] for i in hit if owners[i] == k])
-            for mark, share in zip(fingerprints(t.held_out), named.held_out.max(axis=0).tolist(), strict=True):
+            for mark, share in zip(fingerprints(t.held_out), t.named.held_out.max(axis=0).tolist(), strict=True):
                 lucky[t.client, mark] = lucky.get((t.client, mark), False) or share > 0
         elif t.n == 1 and t.origin in (REPLAYED, UNPROTECTED):
             found.plant(t.client, float(bool(hit)), 1, protected=t.origin == REPLAYED)
     found.luck(float(sum(lucky.values())), len(lucky))
     for client in senders:
-        found.leave_unread(client, len(truth.client_images(client)))
+        if not found.holds(client):
+            found.hold_at_least(client, len(truth.client_images(client)))
     return found.people()
 
 

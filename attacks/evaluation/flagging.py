@@ -16,7 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedaudit.attacks.attack import Truth
-from fedaudit.attacks.people import FALSE_ALARMS, People, Share, choose_threshold_rank
+from fedaudit.attacks.evaluation.counting import CountedPeople
+from fedaudit.attacks.people import FALSE_ALARMS, People, choose_threshold_rank
+from fedaudit.fl.kinds import Kind
 
 Values = NDArray[np.floating[Any]]
 FEWEST = 10  # held-out people, from whom a scale can be taken
@@ -44,13 +46,17 @@ class Planted(NamedTuple):
     """People planted through one client's code, as they were scored."""
 
     scored: Scored
-    protected: bool
+    is_protected: bool
 
 
 def count_flagged(
-    recorded: Iterable[Scored], planted: Iterable[Planted], senders: Iterable[int], truth: Truth
-) -> People | None:
-    """Whom an attack flags; None where nobody could be tested.
+    recorded: Iterable[Scored],
+    planted: Iterable[Planted],
+    senders: Iterable[int],
+    truth: Truth,
+    kind: Kind | None = None,
+) -> list[People]:
+    """Whom an attack flags; empty where nobody could be tested.
 
     Parameters
     ----------
@@ -59,37 +65,27 @@ def count_flagged(
         false alarms among its own held-out people, for it may be unlike those that clients send.
     senders : all clients behind what the attack reads, whether it read them or not.
     truth : how many people each of them holds.
+    kind : of the messages, where the attack reads several.
     """
     people, others = _find_largest(s for s in recorded if len(s.held_out) >= FEWEST)
     chosen = _spread(others)
     if not people or not chosen:
-        return None
+        return []
     rank = choose_threshold_rank(len(chosen))
     threshold = np.sort(chosen)[-rank]
-    tested: dict[int, list[int]] = defaultdict(list)
-    hit: dict[int, list[int]] = defaultdict(list)
+    found = CountedPeople(FLAGGED.format(rank - 1, len(chosen)), FALSE_ALARMS, kind)
     for (client, row), score in sorted(people.items()):
-        tested[client].append(row)
-        if score >= threshold:  # ties count: more hits are a higher bound
-            hit[client].append(row)
-    shares: dict[bool, dict[int, Share]] = {True: {}, False: {}}
-    for scored, protected in planted:
+        found.test(client, [row], [row] if score >= threshold else ())  # ties count: more hits, a higher bound
+    found.luck(rank, len(chosen))
+    for scored, is_protected in planted:
         if len(scored.held_out) >= FEWEST:
             own = np.quantile(scored.held_out_scores, 1 - rank / len(chosen))
-            passed = Share(hits=float((scored.scores > own).sum()), trials=len(scored.scores))
-            known = shares[protected].get(scored.client, Share())
-            shares[protected][scored.client] = known + passed
-    held = {client: len(truth.client_images(client)) for client in {*senders, *tested} if client >= 0}
-    return People(
-        hit_means=FLAGGED.format(rank - 1, len(chosen)),
-        tested={k: tuple(rows) for k, rows in sorted(tested.items())},
-        hit={k: tuple(rows) for k, rows in sorted(hit.items())},
-        held=dict(sorted(held.items())),
-        luck=Share(hits=rank, trials=len(chosen)),
-        planted=dict(sorted((shares[False] or shares[True]).items())),
-        left=dict(sorted(shares[True].items())),
-        false_alarms=FALSE_ALARMS,
-    )
+            hits = float((scored.scores > own).sum())
+            found.plant(scored.client, hits, len(scored.scores), protected=is_protected)
+    for client in {*senders, *(client for client, _ in people)}:
+        if client >= 0:
+            found.hold_at_least(client, len(truth.client_images(client)))
+    return found.people()
 
 
 def _find_largest(

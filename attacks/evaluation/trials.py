@@ -121,6 +121,11 @@ class Reconstruction(Trial):
         """What says whom a claimed image names."""
         return build_gallery(self.members, self.held_out, self.class_means, self.look)
 
+    @cached_property
+    def named(self) -> Named:
+        """Whom what is claimed names."""
+        return self.name(self.claimed)
+
     def name(self, claimed: Floats) -> Named:
         """Whom each of these images names."""
         return name_people(self.look(claimed), self.gallery)

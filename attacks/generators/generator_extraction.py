@@ -76,7 +76,7 @@ class GeneratorExtraction(GeneratorDistance):
             found += self._evidence(non_members, {}, "negative", none)
         return found
 
-    def count_people(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> People | None:
+    def count_people(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[People]:
         """Of everybody behind a generator, whose image it draws far nearer than any that nobody trained on."""
         found = CountedPeople("emitted: drawn again, nearer than any held-out image")
         for made, artifact, clients in zip(claim["queried"], claim["artifact"], claim["behind"], strict=True):

@@ -1,12 +1,13 @@
 """The attacks that query a model whether an image was trained on: they differ in `scorer`.
 
-Claim: a rule, since any image can be queried. scorer [1], an object; artifact, origin, model and
+Claim: a rule, since any image can be queried. scorer [1], an object; artifact, origin, kind, model and
 sender (-1: the server) of every model queried [k]; senders [s]: all clients that sent one; classes and seed [].
 """
 
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Annotated, Protocol
 
 import numpy as np
@@ -14,10 +15,11 @@ from pydantic import Field
 
 from fedaudit.attacks.attack import Attack, Card, Claim, Effort, Floats, Images, Knowledge, Truth
 from fedaudit.attacks.evaluation.artifacts import list_senders
-from fedaudit.attacks.evaluation.membership import QueryBucket, curve, judge_buckets
+from fedaudit.attacks.evaluation.built import BuiltOnce
+from fedaudit.attacks.evaluation.membership import curve, judge_buckets
 from fedaudit.attacks.evidence import Evidence, Series
 from fedaudit.attacks.models._targets import Target, targets
-from fedaudit.attacks.models._trials import count_queried, make_buckets, name_bucket
+from fedaudit.attacks.models._trials import ModelTrials, name_bucket
 from fedaudit.attacks.people import People
 from fedaudit.fl.artifact import Artifact
 from fedaudit.fl.kinds import UPDATES, Kind
@@ -78,11 +80,12 @@ class ModelMembership(Attack):
     def run(self, view: Sequence[Artifact], knowledge: Knowledge, rng: np.random.Generator) -> Claim:
         queried = [t for t in self.targets(view, knowledge, rng) if self.wanted(t)]
         rule = np.empty(1, object)
-        rule[0] = _Remembered(self.scorer(queried, knowledge, rng))
+        rule[0] = self.scorer(queried, knowledge, rng)
         return {
             "scorer": rule,
             "artifact": np.array([t.artifact for t in queried]),
             "origin": np.array([t.origin for t in queried]),
+            "kind": np.array([t.kind.value for t in queried]),
             "model": np.array([t.model for t in queried]),
             "sender": np.array([t.sender for t in queried]),
             "n": np.array([t.n for t in queried]),
@@ -93,44 +96,25 @@ class ModelMembership(Attack):
         }
 
     def measure(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[Evidence]:
-        every = self._buckets(claim, truth)
+        every = self._trials(claim, truth).buckets
         real = [b.silent for b in every if b.control == "none"]
         return judge_buckets(every, len(every), real)
 
-    def count_people(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> People | None:
-        return count_queried(claim, truth, self._limits, np.random.default_rng(int(claim["seed"])))
+    def count_people(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[People]:
+        return self._trials(claim, truth).count_people()
 
     def curves(self, claim: Claim, truth: Truth) -> list[Series]:
-        return [curve(name_bucket(b), b.scores) for b in self._buckets(claim, truth)]
+        return [curve(name_bucket(b), b.scores) for b in self._trials(claim, truth).buckets]
 
     def not_applicable(self, view: Sequence[Artifact], knowledge: Knowledge) -> str:
         if not any(self.wanted(t) for t in self.targets(view, knowledge, np.random.default_rng(0))):
             return "no upload was recorded together with the model it started from"
         return ""
 
-    def _buckets(self, claim: Claim, truth: Truth) -> list[QueryBucket]:
-        # The same images every time: scores of a rule that trains models on them are dear
-        rng = np.random.default_rng(int(claim["seed"]))
-        return make_buckets(claim, truth, self._limits, rng)
-
-    @property
-    def _limits(self) -> tuple[int, int, int]:
-        return self.config.members, self.config.others, self.config.people
-
-
-class _Remembered:
-    """A scorer that answers the same question once."""
-
-    def __init__(self, scorer: Scorer) -> None:
-        self._scorer = scorer
-        self._queried: Images | None = None
-        self._answer: Floats = np.zeros((0, 0))
-
-    def __call__(self, candidates: Images) -> Floats:
-        if self._queried is None or not _same(self._queried, candidates):
-            self._queried, self._answer = candidates, self._scorer(candidates)
-        return self._answer
-
-
-def _same(a: Images, b: Images) -> bool:
-    return np.array_equal(a.y, b.y) and np.array_equal(a.x, b.x)
+    @cached_property
+    def _trials(self) -> BuiltOnce[ModelTrials]:
+        limits = self.config.members, self.config.others, self.config.people
+        # of the claim's own seed: all adversaries and rounds are asked about the same people
+        return BuiltOnce(
+            lambda claim, truth, _: ModelTrials(claim, truth, limits, np.random.default_rng(int(claim["seed"])))
+        )

@@ -21,6 +21,7 @@ BLIND = "blind"
 class Target:
     artifact: str
     origin: str  # "recorded", "replayed" (and of what) or "blind": weights that tell nothing
+    kind: Kind
     model: str  # GLOBAL, UPDATE or RELAYED
     sender: int  # -1: the server
     weights: Arrays  # all of the model's
@@ -61,7 +62,16 @@ def targets(
 
 
 def _target_global(a: Artifact, origin: str, weights: Arrays) -> Target:
-    return Target(artifact=a.id, origin=origin, model=GLOBAL, sender=-1, weights=weights, start={}, round=a.round)
+    return Target(
+        artifact=a.id,
+        origin=origin,
+        kind=a.kind,
+        model=GLOBAL,
+        sender=-1,
+        weights=weights,
+        start={},
+        round=a.round,
+    )
 
 
 def relayed(view: Sequence[Artifact], rng: np.random.Generator, clients: int) -> list[Target]:
@@ -72,6 +82,7 @@ def relayed(view: Sequence[Artifact], rng: np.random.Generator, clients: int) ->
         Target(
             artifact=a.id,
             origin=_origin(a),
+            kind=a.kind,
             model=RELAYED,
             sender=a.sender.index,
             weights=a.payload,
@@ -105,6 +116,7 @@ def _upload(a: Artifact, view: Sequence[Artifact], training: Mapping[str, float]
     return Target(
         artifact=a.id,
         origin=_origin(a),
+        kind=a.kind,
         model=UPDATE,
         sender=a.sender.index,
         weights={**before, **sent},

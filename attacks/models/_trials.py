@@ -19,11 +19,13 @@ members already, and what it tells of them is no merit of the upload.
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedaudit.attacks.attack import Claim, Floats, Images, Truth, Unseen
+from fedaudit.attacks.evaluation.counting import list_latest
 from fedaudit.attacks.evaluation.flagging import Planted, Scored, count_flagged
 from fedaudit.attacks.evaluation.images import fingerprints
 from fedaudit.attacks.evaluation.judging import Condition
@@ -40,6 +42,7 @@ from fedaudit.attacks.evaluation.trials import collect_places
 from fedaudit.attacks.evidence import REPLAYED, UNPROTECTED, is_replayed
 from fedaudit.attacks.models._targets import BLIND, GLOBAL, RELAYED
 from fedaudit.attacks.people import People
+from fedaudit.fl.kinds import Kind
 
 WHOLE_CELL = 5  # people of one class at one client, all of whom are tested in any sample
 ANOTHER, SHUFFLED = "model of another client", "weights in random order"
@@ -60,25 +63,49 @@ class _ModelQuery(Query):
 Limits = tuple[int, int, int]  # members of one model, non-members in all, people who are tested
 
 
-def count_queried(claim: Claim, truth: Truth, limits: Limits, rng: np.random.Generator) -> People | None:
-    """Whom the scores flag, of everybody behind the models.
+class ModelTrials:
+    """Every candidate scored once by every model of a claim: what is judged, and whom the scores flag."""
 
-    People are planted in single uploads. Where no upload can be read, an average of many is: that hides far more,
-    so nothing is known to have been planted there.
-    """
-    candidates, queries = _make_queries(claim, truth, limits, rng, range(len(claim["artifact"])))
-    if not queries:
-        return None
-    table = _scale(claim["scorer"][0](candidates))
-    recorded = [q for q in queries if q.origin == "recorded"]
-    planted = [
-        Planted(_score_planted(table[q.row], q), q.origin == REPLAYED)
-        for q in queries
-        if q.origin in (REPLAYED, UNPROTECTED) and any(claim["model"][r.row] != GLOBAL for r in recorded)
-    ]
-    clients = sorted({k for q in recorded for k in q.people})
-    scored = [s for k in clients for s in _score_client(table, k, [q for q in recorded if k in q.people])]
-    return count_flagged(scored, planted, claim["senders"].tolist(), truth)
+    def __init__(self, claim: Claim, truth: Truth, limits: Limits, rng: np.random.Generator) -> None:
+        self._claim, self._truth, self._rng = claim, truth, rng
+        candidates, self._queries = _make_queries(claim, truth, limits, rng)
+        self._table = _scale(claim["scorer"][0](candidates)) if self._queries else np.zeros((0, 0))
+
+    @cached_property
+    def buckets(self) -> list[QueryBucket]:
+        """By model and origin, of each sort each sender's latest: earlier ones are about the same people."""
+        claim = self._claim
+        latest = set(list_latest(claim, claim["model"]).tolist())
+
+        def key(q: _ModelQuery) -> tuple[str, str, int]:
+            return str(claim["model"][q.row]), q.origin, int(claim["n"][q.row])
+
+        places = collect_places([q for q in self._queries if q.row in latest], key)
+        return [_make_bucket(claim, self._table, places[w], *w, self._rng) for w in sorted(places)]
+
+    def count_people(self) -> list[People]:
+        """Whom the scores flag, of everybody behind the models of each kind.
+
+        People are planted in single uploads. An average of many hides far more than one of them, so nothing is
+        known to have been planted in what the server sends.
+        """
+        counted = []
+        for kind in dict.fromkeys(
+            str(self._claim["kind"][q.row]) for q in self._queries if q.origin == "recorded"
+        ):
+            queries = [q for q in self._queries if self._claim["kind"][q.row] == kind]
+            recorded = [q for q in queries if q.origin == "recorded"]
+            planted = [
+                Planted(_score_planted(self._table[q.row], q), q.origin == REPLAYED)
+                for q in queries
+                if q.origin in (REPLAYED, UNPROTECTED)
+            ]
+            clients = sorted({k for q in recorded for k in q.people})
+            scored = [
+                s for k in clients for s in _score_client(self._table, k, [q for q in recorded if k in q.people])
+            ]
+            counted += count_flagged(scored, planted, self._claim["senders"].tolist(), self._truth, Kind(kind))
+        return counted
 
 
 def _score_client(table: Floats, client: int, queries: Sequence[_ModelQuery]) -> list[Scored]:
@@ -107,20 +134,6 @@ def _score_planted(row: Floats, query: _ModelQuery) -> Scored:
         held_out=query.others.tolist(),
         held_out_scores=row[query.others],
     )
-
-
-def make_buckets(claim: Claim, truth: Truth, limits: Limits, rng: np.random.Generator) -> list[QueryBucket]:
-    """By model and origin: each sender's latest of each sort, since earlier ones are about the same people."""
-    candidates, queries = _make_queries(claim, truth, limits, rng, _list_latest(claim))
-    if not queries:
-        return []
-    table = _scale(claim["scorer"][0](candidates))
-
-    def key(q: _ModelQuery) -> tuple[str, str, int]:
-        return str(claim["model"][q.row]), q.origin, int(claim["n"][q.row])
-
-    places = collect_places(queries, key)
-    return [_make_bucket(claim, table, places[where], *where, rng) for where in sorted(places)]
 
 
 def _make_bucket(
@@ -164,7 +177,7 @@ def taught(mark: bytes, label: int, classes: int) -> int:
 
 
 def _make_queries(
-    claim: Claim, truth: Truth, limits: Limits, rng: np.random.Generator, rows: Sequence[int]
+    claim: Claim, truth: Truth, limits: Limits, rng: np.random.Generator
 ) -> tuple[Images, list[_ModelQuery]]:
     """Every candidate once, and who is queried which."""
     x: list[Floats] = []
@@ -217,7 +230,7 @@ def _make_queries(
         return {k: (np.array(pairs)[:, 0], np.array(pairs)[:, 1]) for k, pairs in found.items()}
 
     queries = []
-    for row in rows:
+    for row in range(len(claim["artifact"])):
         if claim["origin"][row] == BLIND:
             continue
         unseen, where = pool(row)
@@ -258,15 +271,6 @@ def _make_queries(
     if not queries:
         return Images(x=truth.reference.x[:0], y=truth.reference.y[:0]), []
     return Images(x=np.stack(x), y=np.array(y, np.int64)), queries
-
-
-def _list_latest(claim: Claim) -> list[int]:
-    """Rows of each sender's latest recorded model, of each sort, and of what the auditor planted."""
-    newest: dict[tuple[str, int], int] = {}
-    recorded = np.flatnonzero(claim["origin"] == "recorded").tolist()
-    for row in sorted(recorded, key=lambda r: int(claim["round"][r])):
-        newest[str(claim["model"][row]), int(claim["sender"][row])] = row
-    return [r for r in range(len(claim["artifact"])) if claim["origin"][r] != "recorded" or r in newest.values()]
 
 
 def _whose(claim: Claim, row: int, truth: Truth) -> frozenset[int]:

@@ -35,7 +35,7 @@ OTHER_PAIR = "another pair of the class"
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class _Difference(Trial):
+class Difference(Trial):
     """A pair of prototypes, and the images that joined or left between them; `n`: samples before."""
 
     error: Mapping[str, float]  # relative, by claimant; "" is the attack
@@ -44,11 +44,11 @@ class _Difference(Trial):
     size: int
 
 
-def judge_differences(claim: Claim, truth: Truth, gallery: int, rng: np.random.Generator) -> list[Evidence]:
+def judge_differences(trials: Sequence[Difference], rng: np.random.Generator) -> list[Evidence]:
     """Relative error of the recovered features, and whether they name an image, by origin and n; replays are
     controls.
     """
-    places = collect_places(_measure_pairs(claim, truth, gallery, rng), find_place)
+    places = collect_places(trials, find_place)
     result = [e for where in sorted(places) for e in _judge_place(places[where], len(places), rng)]
     every = [t for trials in places.values() for t in trials]
     if every:
@@ -61,12 +61,10 @@ def judge_differences(claim: Claim, truth: Truth, gallery: int, rng: np.random.G
     return result
 
 
-def count_moved(claim: Claim, truth: Truth, gallery: int, rng: np.random.Generator) -> People | None:
+def count_moved(trials: Sequence[Difference], claim: Claim, truth: Truth) -> list[People]:
     """Whom the recovered features name of those who joined or left between two prototypes that were sent."""
     found = CountedPeople("named by the features that were added to, or taken from, two successive prototypes")
-    for t in _measure_pairs(claim, truth, gallery, rng):
-        if t is None:
-            continue
+    for t in trials:
         if is_replayed(t.origin):
             found.plant(t.client, t.named[""], 1, protected=t.origin == REPLAYED)
             continue
@@ -79,12 +77,12 @@ def count_moved(claim: Claim, truth: Truth, gallery: int, rng: np.random.Generat
     return found.people()
 
 
-def _measure_pairs(
-    claim: Claim, truth: Truth, gallery: int, rng: np.random.Generator
-) -> list["_Difference | None"]:
+def measure_pairs(claim: Claim, truth: Truth, gallery: int, rng: np.random.Generator) -> list[Difference]:
+    """A trial of each pair of which as many images moved as are claimed to have."""
     pools, rows = Pools(truth.reference), range(len(claim["label"]))
     moved = [_find_moved(claim, row, truth) for row in rows]
-    return [_measure_pair(claim, row, moved, pools, gallery, rng) for row in rows]
+    every = (_measure_pair(claim, row, moved, pools, gallery, rng) for row in rows)
+    return [t for t in every if t is not None]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,7 +107,7 @@ def _find_moved(claim: Claim, row: int, truth: Truth) -> _Moved:
 
 def _measure_pair(
     claim: Claim, row: int, moved: Sequence[_Moved], pools: Pools, gallery: int, rng: np.random.Generator
-) -> _Difference | None:
+) -> Difference | None:
     here, model = moved[row], int(claim["model"][row])
     non_members = pools.without(int(claim["label"][row]), here.class_marks)
     if len(here.images) != abs(int(claim["moved"][row])) or len(non_members) < LEAST:
@@ -131,7 +129,7 @@ def _measure_pair(
         member_means=(true[None] if len(members) > 1 else members[:0]) @ whiten,
     )
     scale = max(float(np.linalg.norm(true)), 1e-12)
-    return _Difference(
+    return Difference(
         row=row,
         origin=str(claim["origin"][row]),
         client=int(claim["sender"][row]),
@@ -153,7 +151,7 @@ def _find_partner(claim: Claim, row: int, moved: Sequence[_Moved], rng: np.rando
     return int(rng.choice(rows)) if len(rows) else None
 
 
-def _judge_place(trials: Sequence[_Difference], looks: int, rng: np.random.Generator) -> list[Evidence]:
+def _judge_place(trials: Sequence[Difference], looks: int, rng: np.random.Generator) -> list[Evidence]:
     origin = trials[0].origin
     hits, errors = np.array([t.named[""] for t in trials]), np.array([t.error[""] for t in trials])
     clients = np.array([t.client for t in trials])
@@ -185,5 +183,5 @@ def _judge_place(trials: Sequence[_Difference], looks: int, rng: np.random.Gener
     ]
 
 
-def _average_chance(trials: Sequence[_Difference]) -> float:
+def _average_chance(trials: Sequence[Difference]) -> float:
     return float(np.mean([1 / t.size for t in trials]))

@@ -21,9 +21,9 @@ from fedaudit.attacks.prototypes._trials import WRONG_SAME, PrototypeBucket
 
 Values = NDArray[np.float64]
 Indices = NDArray[np.int64]
-# Of the attack, and of those that claim nothing of their own. A random image of the class names its share of
+# Beside the attack, those that claim nothing of their own. A random image of the class names its share of
 # members and as many held-out people, which HELD_OUT says of the attack's own images.
-NAMERS = ("", CLASS_MEAN, WRONG_SAME)
+NAMERS = (CLASS_MEAN, WRONG_SAME)
 
 
 def judge_images(buckets: Sequence[PrototypeBucket], rng: np.random.Generator) -> list[Evidence]:
@@ -49,8 +49,9 @@ def _judge_bucket(b: PrototypeBucket, looks: int, rng: np.random.Generator) -> l
     pairs = {"": (everyone, b.claimed), **blind}
     ranks = {name: b.rank(x, which) for name, (which, x) in pairs.items()}
     likeness = {n: images.ssim(x, b.targets[w]) for n, (w, x) in pairs.items()}
-    named = {name: b.name(x, which) for name, (which, x) in pairs.items() if name in NAMERS}
-    named[HELD_OUT] = b.name_held_out()
+    named = {"": np.array([t.named.hits[0] for t in b.trials])}
+    named |= {name: b.name(x, which) for name, (which, x) in blind.items() if name in NAMERS}
+    named[HELD_OUT] = np.array([t.named.luck[0] for t in b.trials])
     rank1 = {name: r.rank1 for name, r in ranks.items()}
     rank5 = {name: r.rank5 for name, r in ranks.items()}
     decibel = {name: images.psnr(x, b.targets[w]) for name, (w, x) in pairs.items()}

@@ -8,6 +8,7 @@ clients that sent prototypes, read or not.
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Annotated, Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from pydantic import Field
 
 from fedaudit.attacks.attack import Attack, Claim, Extractor, Knowledge, Truth
 from fedaudit.attacks.evaluation.artifacts import list_senders
+from fedaudit.attacks.evaluation.built import BuiltOnce
 from fedaudit.attacks.evaluation.counting import count_claimed
 from fedaudit.attacks.evidence import Evidence, Gallery
 from fedaudit.attacks.people import People
@@ -110,17 +112,16 @@ class PrototypeInversion(Attack):
         }
 
     def measure(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[Evidence]:
-        result, reading = judge_images(make_buckets(claim, truth, self.config.gallery, rng), rng), describe(claim)
+        result, reading = judge_images(self._buckets(claim, truth, rng), rng), describe(claim)
         return [replace(e, note="; ".join(filter(None, (e.note, reading)))) for e in result]
 
-    def count_people(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> People | None:
-        return count_claimed(claim, truth, make_buckets(claim, truth, self.config.gallery, rng))
+    def count_people(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[People]:
+        return count_claimed(claim, truth, self._buckets(claim, truth, rng))
 
-    def choose_remedy(self, claim: Claim, truth: Truth, people: People | None) -> str:
+    def choose_remedy(self, claim: Claim, truth: Truth, people: Sequence[People]) -> str:
         """A minimum count helps, unless people are named in large groups as well, beyond luck."""
-        buckets = make_buckets(claim, truth, self.config.gallery, np.random.default_rng(0))
-        large = [t for b in buckets if b.origin == "recorded" for t in b.trials if t.n > FEW]
-        named = [t.name(t.claimed) for t in large]
+        large = [t for b in self._buckets(claim, truth) if b.origin == "recorded" for t in b.trials if t.n > FEW]
+        named = [t.named for t in large]
         if not named or np.mean([n.hits[0] - n.luck[0] for n in named]) < OFTEN:
             return self.card.remedy
         return (
@@ -129,7 +130,7 @@ class PrototypeInversion(Attack):
         )
 
     def galleries(self, claim: Claim, truth: Truth) -> list[Gallery]:
-        found = make_buckets(claim, truth, self.config.gallery, np.random.default_rng(0))
+        found = self._buckets(claim, truth)
         recorded = [b for b in found if b.origin == "recorded"]
         wanted = recorded[:1] + recorded[1:][-1:]  # fewest and most samples
         wanted += [b for b in found if b.origin == "replayed" and b.samples in self.config.show_sizes]
@@ -137,6 +138,11 @@ class PrototypeInversion(Attack):
 
     def not_applicable(self, view: Sequence[Artifact], knowledge: Knowledge) -> str:
         return unreadable(view, knowledge.auxiliary, "auxiliary_data" in self.card.threat.knows)
+
+    @cached_property
+    def _buckets(self) -> BuiltOnce[list[PrototypeBucket]]:
+        gallery = self.config.gallery
+        return BuiltOnce(lambda claim, truth, rng: make_buckets(claim, truth, gallery, rng))
 
     def _gallery(self, bucket: PrototypeBucket, claim: Claim) -> Gallery:
         shown = np.unique(np.linspace(0, len(bucket) - 1, self.config.show).round().astype(int))

@@ -8,12 +8,14 @@ population, and not that they are traced.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedaudit.attacks.attack import Claim, Truth
+from fedaudit.attacks.evaluation.counting import list_latest
 from fedaudit.attacks.evaluation.flagging import Planted, Scored, count_flagged
 from fedaudit.attacks.evaluation.images import Pool
 from fedaudit.attacks.evaluation.membership import Query, QueryBucket, Sides, gather, halves, name_non_members
@@ -35,44 +37,56 @@ class _PrototypeQuery(Query):
     pool: Pool  # non-members of the class
 
 
-def trace_members(
-    claim: Claim, truth: Truth, score: Score, limits: tuple[int, int], rng: np.random.Generator, what: str
-) -> list[QueryBucket]:
-    """Buckets by origin and number of samples; `limits`: members and non-members of a prototype, or of `what`."""
-    tracer = _Tracer(claim, truth, score, limits, rng)
-    buckets = (tracer.judge(tracer.places[where], what) for where in sorted(tracer.places))
-    return [b for b in buckets if b is not None]
+class Tracer:
+    """Scores of everybody behind the prototypes of a claim.
 
+    The claim has artifact, label, sender, origin, round and model [k], and extractors [models].
 
-def count_traced(
-    claim: Claim, truth: Truth, score: Score, limits: tuple[int, int], rng: np.random.Generator
-) -> People | None:
-    """Whom the scores flag, of everybody behind prototypes that clients sent."""
-    tracer = _Tracer(claim, truth, score, limits, rng)
-    queries = [q for place in tracer.places.values() for q in place]
-    recorded = [s for q in queries if q.origin == "recorded" for s in tracer.score_people(q)]
-    planted = [
-        Planted(scored, q.origin == REPLAYED)
-        for q in queries
-        if q.n == 1 and q.origin in (REPLAYED, UNPROTECTED)
-        for scored in tracer.score_people(q)
-    ]
-    senders = {int(k) for k, o in zip(claim["sender"], claim["origin"], strict=True) if o == "recorded"}
-    return count_flagged(recorded, planted, senders | set(claim["senders"].tolist()), truth)
+    Parameters
+    ----------
+    limits : members and non-members of one prototype that are judged, at most.
+    what : what the prototypes are, in words.
+    """
 
-
-class _Tracer:
     def __init__(
-        self, claim: Claim, truth: Truth, score: Score, limits: tuple[int, int], rng: np.random.Generator
+        self,
+        claim: Claim,
+        truth: Truth,
+        score: Score,
+        limits: tuple[int, int],
+        rng: np.random.Generator,
+        what: str,
     ) -> None:
         self._claim, self._score, self._limits, self._rng = claim, score, limits, rng
-        self._truth = truth
+        self._truth, self._what = truth, what
         self._pools: dict[tuple[int, frozenset[int]], Pool] = {}  # class, clients
         self._features: dict[tuple[int, int], tuple[Pool, Floats]] = {}  # model, pool's id -> those of the pool
-        queries = [self._make_query(row) for row in range(len(claim["artifact"]))]
-        self.places = collect_places(queries, find_place)
+        every = (self._make_query(row) for row in range(len(claim["artifact"])))
+        self._queries = [q for q in every if q is not None]
+        latest = set(list_latest(claim).tolist())
+        self._latest = [q for q in self._queries if q.row in latest]
 
-    def judge(self, queries: Sequence[_PrototypeQuery], what: str) -> QueryBucket | None:
+    @cached_property
+    def buckets(self) -> list[QueryBucket]:
+        """Each sender's latest prototypes, and replayed ones, by origin and number of samples."""
+        places = collect_places(self._latest, find_place)
+        buckets = (self._judge(places[where]) for where in sorted(places))
+        return [b for b in buckets if b is not None]
+
+    def count_people(self) -> list[People]:
+        """Whom the scores flag, of everybody behind prototypes that clients sent, over all rounds."""
+        recorded = [s for q in self._queries if q.origin == "recorded" for s in self._score_people(q)]
+        planted = [
+            Planted(scored, q.origin == REPLAYED)
+            for q in self._queries
+            if q.n == 1 and q.origin in (REPLAYED, UNPROTECTED)
+            for scored in self._score_people(q)
+        ]
+        senders = self._claim["sender"][self._claim["origin"] == "recorded"]
+        everybody = {*senders.tolist(), *self._claim["senders"].tolist()}
+        return count_flagged(recorded, planted, everybody, self._truth)
+
+    def _judge(self, queries: Sequence[_PrototypeQuery]) -> QueryBucket | None:
         """Scores of the prototypes of one place; None where nobody else is left to compare members with."""
         true, silent, wrong = list[Sides](), list[Sides](), list[Sides]()
         firsts, blind_firsts = list[First](), list[First]()
@@ -102,7 +116,7 @@ class _Tracer:
             against=name_non_members(queries),
             condition=condition,
             control=control,
-            note=f"{len(true)} {what}",
+            note=f"{len(true)} {self._what}",
             scores=gather(true),
             silent=gather(silent),
             blind={OTHER: gather(wrong)} if wrong else {},
@@ -112,7 +126,7 @@ class _Tracer:
             blind_clients=blind_clients,
         )
 
-    def score_people(self, query: _PrototypeQuery) -> list[Scored]:
+    def _score_people(self, query: _PrototypeQuery) -> list[Scored]:
         """Everybody behind one prototype, client by client, and the people of the class who are not."""
         rows = query.pool.rows_without(query.image_hashes)
         scores, others = self._ask(query.row, query, rows)
@@ -178,8 +192,7 @@ class _Tracer:
 
         Another client's with as many samples, else another client's, else the same client's.
         """
-        every = [q for some in self.places.values() for q in some]
-        for some, is_stranger in ((queries, True), (every, True), (queries, False)):
+        for some, is_stranger in ((queries, True), (self._latest, True), (queries, False)):
             fits = [
                 q.row
                 for q in some

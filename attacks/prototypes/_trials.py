@@ -100,10 +100,6 @@ class PrototypeBucket(Bucket[Reconstruction]):
         pairs = zip(claimed, which, strict=True)
         return np.array([self.trials[i].name(x[None]).hits[0] for x, i in pairs])
 
-    def name_held_out(self) -> NDArray[np.float64]:
-        """[len(self)] how often what is claimed names one of as many held-out people."""
-        return np.array([t.name(t.claimed).luck[0] for t in self.trials])
-
     def _find_partners(self, is_same_class: bool) -> Indices:
         """For each trial another whose prototype does not contain its member, -1 where none does."""
         partner = np.full(len(self), -1)

@@ -21,6 +21,7 @@ model [k], earlier and later (artifact ids), origin [k]; extractors [models], ob
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
 from typing import Annotated, Any
 
@@ -29,9 +30,10 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from fedaudit.attacks.attack import Attack, Card, Claim, Effort, Knowledge, Truth
+from fedaudit.attacks.evaluation.built import BuiltOnce
 from fedaudit.attacks.evidence import Evidence, is_replayed
 from fedaudit.attacks.people import People
-from fedaudit.attacks.prototypes._differences import count_moved, judge_differences
+from fedaudit.attacks.prototypes._differences import Difference, count_moved, judge_differences, measure_pairs
 from fedaudit.attacks.prototypes._weights import Prototype, Source, prototypes
 from fedaudit.fl.artifact import Artifact
 from fedaudit.fl.kinds import Kind
@@ -123,10 +125,10 @@ class PrototypeDifference(Attack):
         }
 
     def measure(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[Evidence]:
-        return judge_differences(claim, truth, self.config.gallery, rng)
+        return judge_differences(self._trials(claim, truth, rng), rng)
 
-    def count_people(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> People | None:
-        return count_moved(claim, truth, self.config.gallery, rng)
+    def count_people(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[People]:
+        return count_moved(self._trials(claim, truth, rng), claim, truth)
 
     def not_applicable(self, view: Sequence[Artifact], knowledge: Knowledge) -> str:
         if not prototypes(view):
@@ -142,6 +144,11 @@ class PrototypeDifference(Attack):
                 "where clients may add or remove images"
             )
         return ""
+
+    @cached_property
+    def _trials(self) -> BuiltOnce[list[Difference]]:
+        gallery = self.config.gallery
+        return BuiltOnce(lambda claim, truth, rng: measure_pairs(claim, truth, gallery, rng))
 
     def _pairs(self, sources: Sequence[Source]) -> list[tuple[Source, Prototype, Prototype]]:
         """The later prototype's source, the earlier and the later prototype."""

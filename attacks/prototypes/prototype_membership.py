@@ -22,6 +22,7 @@ reading: how prototypes were read.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Annotated, Any
 
 import numpy as np
@@ -30,14 +31,14 @@ from pydantic import Field
 
 from fedaudit.attacks.attack import Attack, Card, Claim, Effort, Knowledge, Truth
 from fedaudit.attacks.evaluation.artifacts import list_senders
-from fedaudit.attacks.evaluation.counting import keep_latest
-from fedaudit.attacks.evaluation.membership import QueryBucket, curve, judge_buckets
+from fedaudit.attacks.evaluation.built import BuiltOnce
+from fedaudit.attacks.evaluation.membership import curve, judge_buckets
 from fedaudit.attacks.evaluation.trials import count_looks
 from fedaudit.attacks.evidence import Evidence, Series
 from fedaudit.attacks.people import People
 from fedaudit.attacks.prototypes._laws import Law
 from fedaudit.attacks.prototypes._playing import describe, read
-from fedaudit.attacks.prototypes._tracing import OTHER, count_traced, trace_members
+from fedaudit.attacks.prototypes._tracing import OTHER, Tracer
 from fedaudit.attacks.prototypes._weights import columns, prototypes, unreadable
 from fedaudit.fl.artifact import Artifact
 from fedaudit.fl.kinds import Kind
@@ -161,27 +162,24 @@ class PrototypeMembership(Attack):
         )
 
     def measure(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[Evidence]:
-        buckets = self._trace(claim, truth, rng)
+        buckets = self._traced(claim, truth, rng).buckets
         reading = describe(claim)
         noted = [replace(b, note="; ".join(filter(None, (b.note, reading)))) for b in buckets]
         return judge_buckets(noted, count_looks(noted), [b.silent for b in noted], OTHER)
 
-    def count_people(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> People | None:
-        limits = self.config.members, self.config.others
-        return count_traced(claim, truth, self.score, limits, rng)
+    def count_people(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[People]:
+        return self._traced(claim, truth, rng).count_people()
 
     def curves(self, claim: Claim, truth: Truth) -> list[Series]:
-        return [
-            curve(f"n = {b.samples:g}, {b.origin}", b.scores)
-            for b in self._trace(claim, truth, np.random.default_rng(0))
-        ]
+        return [curve(f"n = {b.samples:g}, {b.origin}", b.scores) for b in self._traced(claim, truth).buckets]
 
     def not_applicable(self, view: Sequence[Artifact], knowledge: Knowledge) -> str:
         return unreadable(view, knowledge.auxiliary)
 
-    def _trace(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[QueryBucket]:
+    @cached_property
+    def _traced(self) -> BuiltOnce[Tracer]:
         limits = self.config.members, self.config.others
-        return trace_members(keep_latest(claim), truth, self.score, limits, rng, "prototypes")
+        return BuiltOnce(lambda claim, truth, rng: Tracer(claim, truth, self.score, limits, rng, "prototypes"))
 
 
 def compare_message(law: Law, claim: Claim, population: int, phi: Floats) -> Floats:

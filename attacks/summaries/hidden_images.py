@@ -147,7 +147,7 @@ class HiddenImages(Attack):
             _judge([t.silent for t in trials], "negative", "half of the non-members for members"),
         ]
 
-    def count_people(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> People | None:
+    def count_people(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[People]:
         """Of every example of every client, whether the record or an affine copy of it is in what it sent."""
         found = CountedPeople("the record, or an affine copy of it, is in what was sent")
         rows = zip(_sent(claim), claim["client"].tolist(), claim["artifact"].tolist(), strict=True)
@@ -171,12 +171,12 @@ class HiddenImages(Attack):
                 found.plant(client, float(hits), len(some), protected=False)
         return found.people()
 
-    def choose_remedy(self, claim: Claim, truth: Truth, people: People | None) -> str:
+    def choose_remedy(self, claim: Claim, truth: Truth, people: Sequence[People]) -> str:
         """By where the images stand: in rows of a layer that reads pixels, in images, or where none belongs."""
         places = set[Place]()
         columns = (claim[name].tolist() for name in ("client", "artifact"))
         for own, layout, client, artifact in zip(_sent(claim), claim["layout"], *columns, strict=True):
-            hit = people.hit.get(client, ()) if people else ()
+            hit = [row for some in people for row in some.hit.get(client, ())]
             members, _, rows = gather_people(truth, artifact, np.unique(truth.client_images(client).y).tolist())
             for image in members.x[np.isin(rows, hit)]:
                 first = find_stretch(own.numbers, image)

@@ -11,6 +11,7 @@ updates.
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Annotated, Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from pydantic import Field
 
 from fedaudit.attacks.attack import Attack, Card, Claim, Effort, Knowledge, Truth
 from fedaudit.attacks.evaluation.artifacts import list_senders
+from fedaudit.attacks.evaluation.built import BuiltOnce
 from fedaudit.attacks.evaluation.counting import count_named
 from fedaudit.attacks.evaluation.ranking import match_images
 from fedaudit.attacks.evaluation.trials import CLASS_MEAN, Bucket, Reconstruction
@@ -123,20 +125,20 @@ class UpdateInversion(Attack):
         }
 
     def measure(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[Evidence]:
-        return judge_images(make_buckets(claim, truth, self.config.gallery, rng), rng)
+        return judge_images(self._buckets(claim, truth, rng), rng)
 
-    def count_people(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> People | None:
-        buckets = make_buckets(claim, truth, self.config.gallery, rng)
+    def count_people(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[People]:
+        buckets = self._buckets(claim, truth, rng)
         alone = [b for b in buckets if b.origin == "recorded" or b.condition["steps"] == 1]
         recorded = sorted({str(a) for a in claim["artifact"][claim["origin"] == "recorded"]})
         rows = [(a, c) for a in recorded for c in range(int(claim["classes"]))]
         return count_named([t for b in alone for t in b.trials], rows, claim["senders"].tolist(), truth)
 
-    def choose_remedy(self, claim: Claim, truth: Truth, people: People | None) -> str:
+    def choose_remedy(self, claim: Claim, truth: Truth, people: Sequence[People]) -> str:
         """By how the updates were made that name people, or all that were read where none does."""
         sent = claim["origin"] == "recorded"
-        if people and people.hit:
-            sent &= np.isin(claim["sender"], list(people.hit))
+        if hit := {k for some in people for k in some.hit}:
+            sent &= np.isin(claim["sender"], list(hit))
         steps, batch = claim["steps"][sent], claim["batch"][sent]
         said = [self.card.remedy]
         if len(steps) and (steps == 1).all():
@@ -145,8 +147,7 @@ class UpdateInversion(Attack):
         return "; ".join(said)
 
     def galleries(self, claim: Claim, truth: Truth) -> list[Gallery]:
-        found = make_buckets(claim, truth, self.config.gallery, np.random.default_rng(0))
-        return [self._gallery(b) for b in found]
+        return [self._gallery(b) for b in self._buckets(claim, truth)]
 
     def not_applicable(self, view: Sequence[Artifact], knowledge: Knowledge) -> str:
         if not any(a.kind in KINDS and a.sender.role == Role.CLIENT for a in view):
@@ -162,6 +163,11 @@ class UpdateInversion(Attack):
     def first(self, view: Sequence[Artifact], knowledge: Knowledge) -> Update | None:
         """The first upload that this attack can say anything of."""
         return next((u for u in each(view, knowledge) if self.applies(u)), None)
+
+    @cached_property
+    def _buckets(self) -> BuiltOnce[list[Bucket[Reconstruction]]]:
+        gallery = self.config.gallery
+        return BuiltOnce(lambda claim, truth, rng: make_buckets(claim, truth, gallery, rng))
 
     def _most(self, update: Update) -> int:
         c: UpdateInversion.Config = self.config

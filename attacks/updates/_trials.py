@@ -41,6 +41,7 @@ Floats = NDArray[np.floating[Any]]
 Values = NDArray[np.float64]
 
 WRONG = "update of other images"
+NAMERS = (CLASS_MEAN, WRONG)  # blind adversaries whose images may name somebody
 
 
 def make_buckets(
@@ -154,11 +155,11 @@ def _judge_bucket(b: Bucket[Reconstruction], looks: int, rng: np.random.Generato
     judge, size = b.judge(looks), len(b.trials[0].decoys)
     names = set.intersection(*({*t.blind} for t in b.trials))
 
-    def score(
-        of: Callable[[Reconstruction, Floats], float], beside: Sequence[str] = (CLASS_MEAN, RANDOM, WRONG)
-    ) -> tuple[Values, dict[str, Values]]:
+    def score(of: Callable[[Reconstruction, Floats], float]) -> tuple[Values, dict[str, Values]]:
         """The attack's score, and those of the blind adversaries in all trials; an update a number."""
-        blind = {n: np.array([of(t, t.blind[n]) for t in b.trials]) for n in beside if n in names}
+        blind = {
+            n: np.array([of(t, t.blind[n]) for t in b.trials]) for n in (CLASS_MEAN, RANDOM, WRONG) if n in names
+        }
         return np.array([of(t, t.claimed) for t in b.trials]), blind
 
     def judge_likeness(
@@ -168,8 +169,9 @@ def _judge_bucket(b: Bucket[Reconstruction], looks: int, rng: np.random.Generato
         return judge.judge_values(measure, *scores, rng, groups=b.clients, bounds=bounds, is_blind_bounded=True)
 
     galleries = f"galleries of {size} sets of images of the same classes"
-    named, blind = score(share_named, (CLASS_MEAN, WRONG))
-    blind[HELD_OUT] = np.array([t.name(t.claimed).luck.mean() for t in b.trials])
+    blind = {n: np.array([t.name(t.blind[n]).hits.mean() for t in b.trials]) for n in NAMERS if n in names}
+    named = np.array([t.named.hits.mean() for t in b.trials])
+    blind[HELD_OUT] = np.array([t.named.luck.mean() for t in b.trials])
     note = "images nearer to one member than to all non-members, the means of classes and of the members"
     found = [
         judge.judge_hits("named", named, blind, groups=b.clients, note=note),
@@ -182,11 +184,6 @@ def _judge_bucket(b: Bucket[Reconstruction], looks: int, rng: np.random.Generato
             judge.judge_leaning(np.array([t.lean_to_member(t.claimed) for t in b.trials]), rng, groups=b.clients)
         )
     return found
-
-
-def share_named(t: Reconstruction, claimed: Floats) -> float:
-    """Share of the claimed images that name a member."""
-    return float(t.name(claimed).hits.mean())
 
 
 def rank_first(t: Reconstruction, claimed: Floats) -> float:

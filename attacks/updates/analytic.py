@@ -98,7 +98,7 @@ class Analytic(UpdateInversion):
         found = [*super().measure(claim, truth, rng), *input_errors(claim, truth, rng)]
         return [*found, *inputs_present(claim, truth, rng)]
 
-    def choose_remedy(self, claim: Claim, truth: Truth, people: People | None) -> str:
+    def choose_remedy(self, claim: Claim, truth: Truth, people: Sequence[People]) -> str:
         """Besides the steps: whether the layer that gives the images away reads their pixels."""
         said = super().choose_remedy(claim, truth, people)
         sent = np.flatnonzero(claim["origin"] == "recorded")

@@ -126,7 +126,7 @@ class LabelCountsFromGradient(Attack):
             found += _wrong_batch(claim["counts"][rows], true[rows], blind, clients, looks)
         return found
 
-    def choose_remedy(self, claim: Claim, truth: Truth, people: People | None) -> str:
+    def choose_remedy(self, claim: Claim, truth: Truth, people: Sequence[People]) -> str:
         """Longer training is no remedy where clients trained for long."""
         steps = claim["steps"][claim["origin"] == "recorded"]
         if len(steps) and (steps == 1).all():

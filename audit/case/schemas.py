@@ -74,7 +74,7 @@ class AttackFile(Form):
     sizes: list[Count] = []  # examples behind each recorded message, in order, where messages say so
     steps: Count = 0  # of training on the fewest of them
     evidence: list[Evidence] = []
-    people: People | None = None
+    people: list[People] = []  # of each kind of message, where the attack reads several
     remedy: str = ""  # for what was found here; the card's where it is empty
     galleries: list[Images] = []
     curves: list[Series] = []

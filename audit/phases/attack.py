@@ -200,7 +200,7 @@ def _measured(attack: Attack, claim: Claim, truth: KnownTruth, rng: np.random.Ge
     people = attack.count_people(claim, truth, rng)
     return {
         "evidence": [dataclasses.asdict(e) for e in evidence],
-        "people": dataclasses.asdict(people) if people else None,
+        "people": [dataclasses.asdict(p) for p in people],
         "remedy": attack.choose_remedy(claim, truth, people),
         "galleries": [_encode(g) for g in attack.galleries(claim, truth)],
         "curves": [dataclasses.asdict(c) for c in attack.curves(claim, truth)],

@@ -120,8 +120,8 @@ def _count_in_small_groups(case: Case) -> int | None:
     return int(held[held < SMALL].sum())
 
 
-def _read_people(file: Mapping[str, object]) -> People | None:
-    return AttackFile.model_validate(file).people if file.get("people") else None
+def _read_people(file: Mapping[str, object]) -> list[People]:
+    return AttackFile.model_validate(file).people if file.get("people") else []
 
 
 def _list_checked(case: Case) -> frozenset[Kind]:

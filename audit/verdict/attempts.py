@@ -28,13 +28,17 @@ class Attempt:
     outcome: Outcome | None = None  # None: planned
     rounds: Mapping[Kind, frozenset[int]] = field(default_factory=dict)  # that it opened, or will
     shown: frozenset[Kind] = frozenset()  # of these, where it was seen to work
-    people: People | None = None
+    people: Sequence[People] = ()
     seconds: float = 0.0  # by its card
     reason: str = ""  # where it did not apply or failed
 
     @property
     def ran(self) -> bool:
         return self.outcome is None or self.outcome in RAN
+
+    def find_people(self, kind: Kind) -> People | None:
+        """Whom it tested and hit by what it read of that kind; None where it says nothing of single people."""
+        return next((p for p in self.people if p.kind in (None, kind)), None)
 
     def has_shown(self, kind: Kind) -> bool:
         """Whether it was seen to work on that kind."""
@@ -68,7 +72,7 @@ def gather_attempts(
     files: Sequence[Mapping[str, Any]],
     findings: Sequence[Finding],
     cards: Mapping[str, Card],
-    people: Mapping[str, People | None],
+    people: Mapping[str, Sequence[People]],
     seconds: Mapping[str, float],
 ) -> list[Attempt]:
     """The attacks of a finished audit. Evidence of an attack that the config does not name answers nothing.
@@ -87,8 +91,8 @@ def gather_attempts(
                 card=cards[finding.id],
                 outcome=finding.outcome,
                 rounds=rounds,
-                shown=_find_shown(finding, set(rounds) & set(cards[finding.id].targets)),
-                people=people.get(finding.id),
+                shown=find_shown(finding, set(rounds) & set(cards[finding.id].targets)),
+                people=people.get(finding.id, ()),
                 seconds=seconds.get(finding.id, 0.0),
                 reason=finding.summary,
             )
@@ -96,7 +100,7 @@ def gather_attempts(
     return made
 
 
-def _find_shown(finding: Finding, opened: Collection[Kind]) -> frozenset[Kind]:
+def find_shown(finding: Finding, opened: Collection[Kind]) -> frozenset[Kind]:
     """Of what an attack opened, the kinds on which it was seen to work: those of the place that was graded."""
     if finding.outcome is not Outcome.DEMONSTRATED:
         return frozenset()

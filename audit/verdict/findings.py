@@ -23,7 +23,7 @@ from fedaudit.reports.result import Figure, Finding, Gallery, Headline, Outcome,
 
 NOBODY_TOLD = "What the attack claims could not be held against the truth"
 _READ = TypeAdapter(list[Evidence], config=ConfigDict(extra="forbid"))
-_READ_PEOPLE = TypeAdapter[People | None](People | None)
+_READ_PEOPLE = TypeAdapter(list[People])
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,9 +47,9 @@ class Attacked(Subject):
         return settled(evidence)
 
     @cached_property
-    def people(self) -> People | None:
-        """Whom the attack tested and hit; None where it says nothing of single people."""
-        return _READ_PEOPLE.validate_python(self.file.get("people"))
+    def people(self) -> list[People]:
+        """Whom the attack tested and hit, by kind of message; empty where it says nothing of single people."""
+        return _READ_PEOPLE.validate_python(self.file.get("people", []))
 
     @property
     def unsettled(self) -> Verdict | None:

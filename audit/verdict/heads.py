@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Sequence
 
 from fedaudit.attacks.people import People
+from fedaudit.audit.verdict.attempts import find_shown
 from fedaudit.audit.verdict.findings import Attacked
 from fedaudit.audit.verdict.people import bound_people, bound_people_below
 from fedaudit.reports.questions import HeadCount
@@ -16,13 +17,19 @@ def count_exposed(findings: Iterable[tuple[Attacked, Finding]]) -> HeadCount | N
 
     That is the strongest of those that say which people they hit; None where none does.
     """
-    by_id = {finding.id: (attacked.people, finding) for attacked, finding in findings}
-    primary = []
+    by_id = {finding.id: (_list_shown(attacked, finding), finding) for attacked, finding in findings}
+    primary: list[People] = []
     for _, leading in by_id.values():
         if leading.is_demonstrated and leading.severity.rank >= Severity.MEDIUM.rank:
             of_leak = (by_id[i][0] for i in (leading.id, *leading.shown_by) if i in by_id)
-            primary += [people for people in of_leak if people][:1]
+            primary += next((people for people in of_leak if people), [])
     return count_heads(primary)
+
+
+def _list_shown(attacked: Attacked, finding: Finding) -> list[People]:
+    """Whom an attack hit by the kinds of messages on which it was seen to work."""
+    shown = find_shown(finding, {p.kind for p in attacked.people if p.kind is not None})
+    return [p for p in attacked.people if p.kind is None or p.kind in shown]
 
 
 def count_heads(attacks: Sequence[People]) -> HeadCount | None:

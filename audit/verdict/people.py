@@ -175,7 +175,7 @@ def bound_exposed(people: People, aim: Aim, *, tolerable: float | None = None) -
     more = None
     if tolerable is not None:
         expected = people.luck.hits / people.luck.trials if people.luck.trials else people.false_alarms
-        needed = _people_needed(
+        needed = people_needed(
             hits, even, total, lambda x, n: bound(x, n, total), most=tolerable * total, luck=expected
         )
         if needed is not None:
@@ -184,26 +184,14 @@ def bound_exposed(people: People, aim: Aim, *, tolerable: float | None = None) -
 
 
 def people_needed(
-    hits: int, tested: int, people: int, *, luck: float, sensitivity: float, tolerable: float
-) -> int | None:
-    """How many people must be tested besides, so that a sample bounds the exposed by a share `tolerable`.
-
-    So many settle it in 95 of 100 samples if nobody else is exposed; None where not even a census would.
-    """
-    needed = _people_needed(
-        hits,
-        tested,
-        people,
-        lambda x, n: bound_people(x, n, people, luck=luck, sensitivity=sensitivity),
-        most=tolerable * people,
-        luck=luck,
-    )
-    return None if needed is None else needed - tested
-
-
-def _people_needed(
     hits: int, tested: int, people: int, bound: Callable[[int, int], int], *, most: float, luck: float
 ) -> int | None:
+    """How many people must be tested in all, so that at most `most` are bounded as exposed.
+
+    `bound` says how many that are, of hits among those tested. So many settle it in 95 of 100 samples if nobody
+    else is exposed; None where not even a census would.
+    """
+
     def leaves_open(besides: int) -> bool:
         lucky = int(stats.binom.ppf(SETTLES, besides, luck)) if besides else 0
         return bound(min(hits + lucky, tested + besides), tested + besides) > most

@@ -212,7 +212,8 @@ def _answer_by_attacks(
             "findings": [*shown, *rest],
             "why": f"{shown[0]} worked on recorded messages",
         }
-    bounds = {a.id: bound_exposed(a.people, q.aim, tolerable=q.tolerable) for a in asking if a.people}
+    people = {a.id: p for a in asking if (p := a.find_people(reach.kind))}
+    bounds = {name: bound_exposed(p, q.aim, tolerable=q.tolerable) for name, p in people.items()}
     counted = [a for a in asking if a.id in bounds and bounds[a.id].at_most is not None]
     counted.sort(key=lambda a: -bounds[a.id].sensitivity)  # planted people choose the primary attack
     answer: dict[str, object] = {"state": State.INCONCLUSIVE, "findings": names}
@@ -225,9 +226,7 @@ def _answer_by_attacks(
         return answer | {"why": why}
     answer["findings"] = [*(a.id for a in counted), *(n for n in names if n not in {a.id for a in counted})]
     first = bounds[counted[0].id]
-    unread = (
-        scene.clients - {c for c, held in counted[0].people.held.items() if held} if counted[0].people else set()
-    )
+    unread = scene.clients - {c for c, held in people[counted[0].id].held.items() if held}
     widest = max(counted, key=lambda a: bounds[a.id].at_most or 0)
     wide = bounds[widest.id]
     answer |= {"at_most": wide.at_most, "people": first.people}

@@ -40,8 +40,7 @@ def plant(rng: np.random.Generator, client: int, strength: float = 9.0) -> Score
 
 def count(recorded: list[Scored], planted: list[Planted]) -> People:
     truth: Any = Sizes()
-    people = count_flagged(recorded, planted, range(CLIENTS), truth)
-    assert people is not None
+    (people,) = count_flagged(recorded, planted, range(CLIENTS), truth)
     return people
 
 
@@ -116,4 +115,4 @@ def test_nobody_is_tested_where_nobody_was_held_out() -> None:
     bare = score(rng, 0)
     few = Scored(client=0, rows=bare.rows, scores=bare.scores, held_out=[1], held_out_scores=np.zeros(1))
     truth: Any = Sizes()
-    assert count_flagged([few], [], [0], truth) is None
+    assert count_flagged([few], [], [0], truth) == []

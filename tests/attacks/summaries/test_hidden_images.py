@@ -188,8 +188,7 @@ def test_every_example_of_every_client_is_asked_about_and_a_hidden_one_is_hit() 
     silent, loud = sent(None), sent(in_values)
     attack = HiddenImages()
     claim = attack.run([*loud[:1], *silent[1:]], WORLD.knowledge, np.random.default_rng(0))
-    people = attack.count_people(claim, WORLD, np.random.default_rng(1))
-    assert people is not None
+    (people,) = attack.count_people(claim, WORLD, np.random.default_rng(1))
     assert {k: len(rows) for k, rows in people.tested.items()} == dict(people.held)
     assert dict(people.held) == {k: len(WORLD.client_images(k)) for k in range(10)}
     first = WORLD.people("client-0.", int(WORLD.client_images(0).y[0]))[0][0]

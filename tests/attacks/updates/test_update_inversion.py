@@ -187,8 +187,8 @@ def test_a_remedy_names_a_batch_only_where_an_update_was_one_step(steps: int, ba
         "steps": np.array([steps, 1]),
         "batch": np.array([batch, 1]),
     }
-    said = DLG().choose_remedy(claim, world(), None)
+    said = DLG().choose_remedy(claim, world(), [])
     assert said.startswith(DLG.card.remedy)
     assert (says in said) if says else said == DLG.card.remedy
-    labels = LabelCountsFromGradient().choose_remedy(claim, world(), None)
+    labels = LabelCountsFromGradient().choose_remedy(claim, world(), [])
     assert ("single batch" in labels) == (steps == 1)

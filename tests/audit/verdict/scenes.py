@@ -55,7 +55,7 @@ def attempt(
         outcome=outcome,
         rounds=opened,
         shown=shown,
-        people=people,
+        people=(people,) if people else (),
         seconds=100.0,
         reason="why",
     )

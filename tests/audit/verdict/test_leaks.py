@@ -50,7 +50,7 @@ def run_attack(name: str, value: float, kinds: tuple[Kind, ...] = (), people: Pe
             "status": "ran",
             "reason": "",
             "evidence": [dataclasses.asdict(e) for e in evidence],
-            "people": dataclasses.asdict(people) if people else None,
+            "people": [dataclasses.asdict(people)] if people else [],
             "read": [str(k) for k in (*(kinds or card.targets), *card.aids)],
         }
     )

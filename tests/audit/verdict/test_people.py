@@ -161,11 +161,18 @@ def test_a_census_without_a_hit_bounds_nobody_and_a_sample_more() -> None:
 
 
 def test_so_many_people_more_settle_it_and_one_less_does_not() -> None:
-    more = people_needed(0, 60, 719, luck=0, sensitivity=0.84, tolerable=0.05)
-    assert more is not None and more > 0
-    bounds = [bound_people(0, 60 + more - fewer, 719, luck=0, sensitivity=0.84) for fewer in (0, 1)]
-    assert bounds[0] <= 0.05 * 719 < bounds[1]
-    assert people_needed(50, 60, 719, luck=0, sensitivity=0.84, tolerable=0.05) is None
+    open_question = bound_exposed(make_people(each=6), Aim.INVERSION, tolerable=0.05)
+    assert open_question.more is not None and open_question.more > 10
+    each = 6 + -(-open_question.more // 10)
+    assert bound_exposed(make_people(each=each), Aim.INVERSION).at_most <= 0.05 * 720
+    assert bound_exposed(make_people(each=each - 1), Aim.INVERSION).at_most > 0.05 * 720
+
+    def bound(hits: int, tested: int) -> int:
+        return bound_people(hits, tested, 719, luck=0, sensitivity=0.84)
+
+    needed = people_needed(0, 60, 719, bound, most=0.05 * 719, luck=0)
+    assert needed is not None and bound(0, needed) <= 0.05 * 719 < bound(0, needed - 1)
+    assert people_needed(50, 60, 719, bound, most=0.05 * 719, luck=0) is None
 
 
 def test_a_client_of_whom_nobody_was_tested_counts_whole() -> None:
