@@ -1,9 +1,14 @@
 """The head count: the vectors of the specification, nobody twice, and nobody by luck."""
 
+from dataclasses import replace
+
 import pytest
 
+from fedaudit.attacks.models._targets import GLOBAL, UPDATE
 from fedaudit.attacks.people import People, Share
-from fedaudit.audit.verdict.heads import count_beyond_luck, count_heads
+from fedaudit.audit.verdict.heads import count_beyond_luck, count_exposed, count_heads
+from fedaudit.fl.kinds import Kind
+from tests.audit.verdict.test_leaks import find_leaks, run_attack
 
 
 def hit_people(
@@ -54,3 +59,15 @@ def test_a_threshold_without_held_out_people_has_the_luck_it_was_set_for() -> No
 def test_without_people_no_number_of_people_is_given() -> None:
     assert count_heads([]) is None
     assert count_heads([hit_people({}, each=0)]) is None
+
+
+def test_only_the_kind_of_message_on_which_an_attack_worked_adds_people() -> None:
+    people = [
+        replace(hit_people({0: (1, 2)}), kind=Kind.LOCAL_MODEL),
+        replace(hit_people({0: (3, 4), 1: (100, 101)}), kind=Kind.GLOBAL_MODEL),
+    ]
+    heads = [
+        count_exposed(find_leaks(run_attack("loss_threshold", 0.9, (), people, {"model": model})))
+        for model in (UPDATE, GLOBAL)
+    ]
+    assert [h.expected for h in heads if h] == [2 * 200 / 100, 4 * 200 / 100]

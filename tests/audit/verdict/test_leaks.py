@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import xml.etree.ElementTree as ET
+from collections.abc import Mapping, Sequence
 
 import pytest
 
@@ -27,7 +28,13 @@ POLICY = load_policy("default")
 CELL = {"upcnn": 0.9, "ridge": 0.4, "lookup": 0.6, "prototype_membership": 0.3}  # named above chance
 
 
-def run_attack(name: str, value: float, kinds: tuple[Kind, ...] = (), people: People | None = None) -> Attacked:
+def run_attack(
+    name: str,
+    value: float,
+    kinds: tuple[Kind, ...] = (),
+    people: Sequence[People] = (),
+    condition: Mapping[str, str] | None = None,
+) -> Attacked:
     """What an attack of ours left that names a share `value` of the people behind these kinds."""
     card = catalog.load("attacks", name).card
     evidence = [
@@ -39,6 +46,7 @@ def run_attack(name: str, value: float, kinds: tuple[Kind, ...] = (), people: Pe
             interval=(value - 0.02, value + 0.02),
             baselines=(Baseline(name="chance", value=0.01),),
             control=control,  # type: ignore[arg-type]
+            condition=condition or {},
         )
         for control in ("none", "positive")
     ]
@@ -50,7 +58,7 @@ def run_attack(name: str, value: float, kinds: tuple[Kind, ...] = (), people: Pe
             "status": "ran",
             "reason": "",
             "evidence": [dataclasses.asdict(e) for e in evidence],
-            "people": [dataclasses.asdict(people)] if people else [],
+            "people": [dataclasses.asdict(p) for p in people],
             "read": [str(k) for k in (*(kinds or card.targets), *card.aids)],
         }
     )
@@ -135,10 +143,11 @@ def test_what_leads_now_is_known_where_the_baseline_had_it_below_another() -> No
 
 
 def test_people_of_one_leak_are_those_of_its_strongest_attack_that_names_them() -> None:
-    def hit(rows: tuple[int, ...]) -> People:
-        return People(
+    def hit(rows: tuple[int, ...]) -> list[People]:
+        people = People(
             hit_means="named", tested={0: tuple(range(100))}, hit={0: rows}, held={0: 100}, luck=Share(trials=100)
         )
+        return [people]
 
     kinds = (Kind.LOCAL_PROTOTYPES,)
     found = find_leaks(

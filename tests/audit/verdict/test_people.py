@@ -161,11 +161,10 @@ def test_a_census_without_a_hit_bounds_nobody_and_a_sample_more() -> None:
 
 
 def test_so_many_people_more_settle_it_and_one_less_does_not() -> None:
-    open_question = bound_exposed(make_people(each=6), Aim.INVERSION, tolerable=0.05)
-    assert open_question.more is not None and open_question.more > 10
-    each = 6 + -(-open_question.more // 10)
-    assert bound_exposed(make_people(each=each), Aim.INVERSION).at_most <= 0.05 * 720
-    assert bound_exposed(make_people(each=each - 1), Aim.INVERSION).at_most > 0.05 * 720
+    more = bound_exposed(make_people(each=6), Aim.INVERSION, tolerable=0.01).more
+    assert more is not None and more % 10 == 0
+    bounds = [bound_exposed(make_people(each=6 + more // 10 - fewer), Aim.INVERSION) for fewer in (0, 1)]
+    assert (bounds[0].at_most or 0) <= 0.01 * 720 < (bounds[1].at_most or 0)
 
     def bound(hits: int, tested: int) -> int:
         return bound_people(hits, tested, 719, luck=0, sensitivity=0.84)
