@@ -9,15 +9,17 @@ the rule does:
     mu^2 = D d' S^-1 d        d: mean difference of the worlds, S: covariance of a coordinate over what is read
 
 A test of that sum distinguishes the worlds at epsilon(mu), so that no sound bound is below (Balle and Wang
-2018, Theorem 8, solved here once more). S is estimated from D coordinates; mu is lowered by MARGIN, five of its
-errors.
+2018, Theorem 8, solved here once more). Where what is read is a linear function A of the noise n that was drawn,
+S = A diag(var n) A' is exact, d does not depend on the noise, and the value is certified up to ROUNDING. Where a
+rule is not linear, S is estimated from D coordinates, and mu is lowered by MARGIN, five of its errors.
 """
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -28,6 +30,8 @@ from fedaudit.fl.kinds import Kind
 from fedaudit.fl.ledger import Release, read
 from fedaudit.fl.methods.fedavgm import FedAvgM
 from fedaudit.fl.model import State
+from fedaudit.fl.recording.noise import share_of_noise
+from fedaudit.fl.recording.tap import AddNoise, Payload, Tap, listening
 from fedaudit.fl.runtime.durable import Log
 from fedaudit.fl.runtime.plugin import configure, load
 from fedaudit.fl.runtime.streams import Streams
@@ -36,6 +40,7 @@ from fedaudit.fl.wire.wire import Wire
 
 Array = NDArray[np.float64]
 D, MARGIN = 65_536, 0.014  # 5 / sqrt(2 D)
+ROUNDING = 1e-4  # of single precision in what is read, over its spread
 
 
 @dataclass(frozen=True)
@@ -63,9 +68,38 @@ class System:
     seed: int = 1
 
 
-def play(system: System, change: float) -> tuple[Array, list[Release]]:
-    """What is read, [numbers, D], where the holders send `change` times the clip; and the ledger."""
-    with TemporaryDirectory() as folder:
+class Play(NamedTuple):
+    read: Array  # [numbers, D]
+    noise: Array  # [draws, D]
+    deviations: Array  # [draws] of the noise, by its line
+    ledger: list[Release]
+
+
+class Distinction(NamedTuple):
+    epsilon: float  # that a test of the two worlds reaches
+    is_certified: bool  # computed; else estimated, and lowered by five errors
+    ledger: list[Release]
+
+
+@dataclass
+class NoiseTap(Tap):
+    """Keeps the noise that is drawn."""
+
+    noise: list[torch.Tensor] = field(default_factory=list)
+    deviations: list[float] = field(default_factory=list)
+
+    def add_noise(self, line: Release, clean: Payload, add: AddNoise) -> Payload:
+        before = clean["w"].double()
+        noised = add({"w": clean["w"].clone()})
+        self.noise.append(noised["w"].double() - before)
+        self.deviations.append(share_of_noise(line))
+        return noised
+
+
+def play(system: System, change: float) -> Play:
+    """Plays `system` where the holders send `change` times the clip."""
+    tap = NoiseTap()
+    with TemporaryDirectory() as folder, listening(tap):
         log = Log(Path(folder) / "ledger.jsonl")
         wire = Wire(Card(), Streams(system.seed), _load_protections(system), None, log)
         model, seen = {"w": torch.zeros(D)}, []
@@ -87,7 +121,9 @@ def play(system: System, change: float) -> tuple[Array, list[Release]]:
             if system.reads == "models":
                 seen.append(model["w"])
         log.close()
-        return torch.stack(seen).double().numpy(), read(Path(folder) / "ledger.jsonl")
+        made = torch.stack(tap.noise).numpy()
+        ledger = read(Path(folder) / "ledger.jsonl")
+        return Play(torch.stack(seen).double().numpy(), made, np.array(tap.deviations), ledger)
 
 
 def _load_protections(system: System) -> list[Protection]:
@@ -114,13 +150,31 @@ def _aggregate(system: System, sent: Sequence[State], model: State, t: int) -> S
     return made.value()
 
 
-def distinguish(system: System, delta: float) -> tuple[float, list[Release]]:
-    """An epsilon that a test of the two worlds reaches, and the ledger that was written."""
-    one, ledger = play(system, 1.0)
-    other, _ = play(system, -1.0 if system.opposite else 0.0)
-    gap, noise = (one - other).mean(1), np.atleast_2d(np.cov(one))
-    mu = math.sqrt(max(0.0, D * float(gap @ np.linalg.solve(noise, gap))))
-    return gaussian_loss((1 - MARGIN) * mu, delta), ledger
+def distinguish(system: System, delta: float) -> Distinction:
+    """How well a test tells the two worlds apart, and the ledger that was written."""
+    one, other = play(system, 1.0), play(system, -1.0 if system.opposite else 0.0)
+    covariance = compute_covariance(one)
+    margin = MARGIN if covariance is None else ROUNDING
+    gap = (one.read - other.read).mean(1)
+    estimate = np.atleast_2d(np.cov(one.read)) if covariance is None else covariance
+    mu = math.sqrt(max(0.0, D * float(gap @ np.linalg.solve(estimate, gap))))
+    return Distinction(gaussian_loss((1 - margin) * mu, delta), covariance is not None, one.ledger)
+
+
+def compute_covariance(played: Play) -> Array | None:
+    """The covariance of a coordinate over what is read; None where that is no linear function of the noise.
+
+    Raises ValueError where noise was drawn with another deviation than its line has.
+    """
+    spread = played.noise.std(1)
+    if (abs(spread / played.deviations - 1) > MARGIN).any():
+        raise ValueError("noise has another deviation than its line in the ledger")
+    noise = played.noise - played.noise.mean(1, keepdims=True)
+    read = played.read - played.read.mean(1, keepdims=True)
+    linear = np.linalg.lstsq(noise.T, read.T, rcond=None)[0].T
+    if (abs(read - linear @ noise).max(1) > ROUNDING * read.std(1)).any():
+        return None
+    return np.asarray((linear * played.deviations**2) @ linear.T)
 
 
 def gaussian_loss(mu: float, delta: float) -> float:

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 import torch
 
-from benchmarks.privacy.systems import System, distinguish, gaussian_loss
+from benchmarks.privacy.systems import System, compute_covariance, distinguish, gaussian_loss, play
 from fedaudit.audit.accounting.budget import budgets
 from fedaudit.audit.accounting.verify import Verified
 from fedaudit.audit.settings.spec import PluginSpec
@@ -25,7 +25,7 @@ def together(**settings: object) -> tuple[str, dict[str, object]]:
 def both(observer: str, **settings: Any) -> tuple[float, float]:
     """What a test of the worlds reaches, and what is stated."""
     system = System(**settings)
-    least, ledger = distinguish(system, DELTA)
+    least, _, ledger = distinguish(system, DELTA)
     held = frozenset({frozenset((k, 1) for k in range(system.holders))}) if system.holders > 1 else frozenset()
     unit = "record" if system.holders > 1 else "client"
     bounds = budgets(ledger, EXACT, DELTA, Verified(overlaps=held))
@@ -35,6 +35,7 @@ def both(observer: str, **settings: Any) -> tuple[float, float]:
 RIGHT: dict[str, tuple[str, dict[str, Any]]] = {
     "uploads": ("server", {"protections": [LOCAL], "reads": "uploads"}),
     "mean noised at the server": ("public", {"protections": [CENTRAL]}),
+    "momentum on a noised mean": ("public", {"protections": [CENTRAL], "momentum": 0.9}),
     "a client that made a part of the noise": (
         "another client",
         {"protections": [together(), HIDDEN], "reads": "sums", "colluders": 1},
@@ -59,7 +60,19 @@ RIGHT: dict[str, tuple[str, dict[str, Any]]] = {
 def test_what_is_stated_is_reached_and_never_exceeded(name: str) -> None:
     observer, settings = RIGHT[name]
     least, stated = both(observer, **settings)
-    assert 0.94 * stated <= least <= stated
+    assert 0.99 * stated <= least <= stated
+
+
+@pytest.mark.parametrize(("rule", "is_certified"), [("mean", True), ("median", False)])
+def test_only_what_is_linear_in_the_noise_is_certified(rule: str, is_certified: bool) -> None:
+    system = System(protections=[LOCAL], rule=(rule, {}), momentum=0.9)
+    assert distinguish(system, DELTA).is_certified == is_certified
+
+
+def test_noise_of_another_deviation_than_its_line_certifies_nothing() -> None:
+    played = play(System(protections=[CENTRAL]), 1.0)
+    with pytest.raises(ValueError, match="another deviation"):
+        compute_covariance(played._replace(noise=0.9 * played.noise))
 
 
 @pytest.mark.parametrize("rule", [("mean", {}), ("median", {}), ("trimmed_mean", {"f": 1})])
