@@ -77,6 +77,11 @@ class Kind(StrEnum):
         return kind
 
     @property
+    def listed(self) -> bool:
+        """Whether arrays have a row for each of so many classes or examples as the sender holds or chose."""
+        return any(shape.startswith(("[c", "[m")) for shape in self.arrays.values())
+
+    @property
     def control_plane(self) -> bool:
         """Whether it says nothing about anybody's examples: no release of data."""
         return self.tells is Tells.NOBODY

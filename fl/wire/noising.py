@@ -78,8 +78,10 @@ def norm(arrays: Payload, order: int) -> float:
 
 
 def in_clear(kind: Kind, sending: Sending, source: str) -> list[Release]:
-    """Releases of the whole-number arrays beside the vector: sent as they are, without noise."""
+    """Releases of what noise leaves as it is: whole-number arrays, or else how many rows there are."""
     whole = [k for k, v in sending.message[kind].items() if not v.is_floating_point()]
+    if kind.listed and not whole:
+        whole = ["rows"]
     return [
         Release(
             round=sending.round,

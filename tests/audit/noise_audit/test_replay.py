@@ -211,6 +211,14 @@ def test_what_is_sent_in_clear_leaves_no_bound() -> None:
     assert result.status == "none" and "local_model" in result.reason
 
 
+@pytest.mark.parametrize("protection", [GAUSSIAN, {"name": "laplace", "clip_norm": 1.0, "scale": 2.0}])
+def test_how_many_rows_a_message_has_is_released_in_clear(protection: dict[str, Any]) -> None:
+    kinds = {"kinds": ["local_model", "mashed_batch"]}
+    checks = audit_bounds(make_case(method={"name": "fedmix"}, protections=[{**protection, **kinds}]))
+    assert {c.status for c in checks} == {"none"}
+    assert all("mashed_batch.rows" in c.reason for c in checks)
+
+
 def listen(system: dict[str, Any], side: Side = Side(), first: world.World | None = None) -> Listener:  # noqa: B008
     listener = Listener("server", side.probe, first, absent=side.absent)
     play(make_case(**system), listener, side.neighbour, Limits(), None if side.honest else first)
