@@ -12,7 +12,7 @@ import numpy as np
 from fedaudit.audit.case.federation import build_federation
 from fedaudit.audit.case.simulated import SimulatedCase
 from fedaudit.audit.noise_audit.neighbours import Neighbour
-from fedaudit.audit.noise_audit.world import Diverged, Listener, World
+from fedaudit.audit.noise_audit.world import Diverged, Listener, World, copy_payload
 from fedaudit.fl.clients.client import Reply
 from fedaudit.fl.execution.site import Site, build_site
 from fedaudit.fl.federation import Holdings
@@ -110,10 +110,16 @@ class Rehearsed(Workers):
             reply = next(self._inner.map(name, [item]))
             world.during[*where, number] = list(islice(world.events, before, None))
         self._last[kind, client] = world.replies[*where, number] = reply
-        return copy.deepcopy(reply)
+        return _copy_reply(reply)
 
     def close(self) -> None:
         self._inner.close()
+
+
+def _copy_reply(reply: Reply) -> Reply:
+    """A reply that whoever gets it may change in place."""
+    message = {kind: copy_payload(payload) for kind, payload in reply.message.items()}
+    return replace(reply, message=message, memory=copy.deepcopy(reply.memory), stats=dict(reply.stats))
 
 
 def play(

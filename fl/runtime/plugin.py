@@ -68,11 +68,10 @@ def _find_modules(packages: Sequence[str]) -> dict[str, str]:
     """Plugin name -> module; raises UserError where two files have a plugin of one name."""
     modules: dict[str, str] = {}
     for package in packages:
-        for info in pkgutil.iter_modules(importlib.import_module(package).__path__):
-            if info.name.startswith("_"):
-                continue
-            module = f"{package}.{info.name}"
-            for name in _read_shared_names(info) or (info.name,):
+        folders = tuple(importlib.import_module(package).__path__)
+        for folder, file in _list_files(folders, tuple(map(_read_time, folders))):
+            module = f"{package}.{file}"
+            for name in _read_shared_names(folder, file) or (file,):
                 if name in modules:
                     one, two = (_locate_file(m) for m in (modules[name], module))
                     raise UserError(
@@ -82,9 +81,24 @@ def _find_modules(packages: Sequence[str]) -> dict[str, str]:
     return modules
 
 
-def _read_shared_names(info: pkgutil.ModuleInfo) -> tuple[str, ...]:
+def _read_time(folder: str) -> int:
+    """When entries of a folder last changed; 0 in an archive, which does not change."""
+    try:
+        return os.stat(folder).st_mtime_ns
+    except OSError:
+        return 0
+
+
+@cache
+def _list_files(folders: tuple[str, ...], changed: tuple[int, ...]) -> list[tuple[str, str]]:
+    """Folder and name of each public module in folders that last `changed` then."""
+    found = [(getattr(i.module_finder, "path", ""), i.name) for i in pkgutil.iter_modules(folders)]
+    return [(folder, name) for folder, name in found if not name.startswith("_")]
+
+
+def _read_shared_names(folder: str, file: str) -> tuple[str, ...]:
     """The names in PLUGINS of a file, without importing it; none where the file is one plugin."""
-    path = os.path.join(getattr(info.module_finder, "path", ""), f"{info.name}.py")
+    path = os.path.join(folder, f"{file}.py")
     try:
         return _read_names(path, os.stat(path).st_mtime_ns)
     except OSError:  # a package, or a file in an archive
