@@ -5,7 +5,7 @@ equal federations meet the same clients with the same batches.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import InitVar, dataclass, field
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -17,7 +17,7 @@ from fedaudit.fl.artifact import Channel, Role
 from fedaudit.fl.clients.client import Reply
 from fedaudit.fl.clients.failures import FailureConfig, RandomFaults, Turn, turn
 from fedaudit.fl.clients.time_model import TimeModel, Workload, round_length
-from fedaudit.fl.data.dataset import Data
+from fedaudit.fl.data.dataset import Arrays, Data
 from fedaudit.fl.data.participation import UNKNOWN, Availability, Drawn, drawn
 from fedaudit.fl.data.partition import Index
 from fedaudit.fl.kinds import Kind
@@ -48,6 +48,15 @@ class Holdings:
     streams: Streams
     spare: Index = field(default_factory=lambda: np.zeros(0, np.int64))  # the server's own examples
     time_model: TimeModel | None = None  # the simulated clock
+
+
+class PublicData(NamedTuple):
+    """What a server knows of the data before any message arrives."""
+
+    shape: tuple[int, ...]  # of one example
+    classes: int
+    spare: Index  # rows of examples that are the server's own
+    spare_labels: Index
 
 
 @dataclass
@@ -106,9 +115,13 @@ class Participants(NamedTuple):
 
 @dataclass
 class Federation:
-    """One run. `metrics` and `checkpoints` may be None: nothing is then kept on disk."""
+    """One run. `metrics` and `checkpoints` may be None: nothing is then kept on disk.
 
-    holdings: Holdings
+    A method reads `public` and what clients sent. `parts` and `read_examples` are the clients' data: the ledger
+    lists that somebody looked at them.
+    """
+
+    holdings: InitVar[Holdings]
     initial: State
     availability: Availability
     wire: Wire
@@ -131,8 +144,11 @@ class Federation:
     # Work done before it was needed, by client and version; it could be done again, so checkpoints leave it out
     ahead: dict[tuple[int, int], Any] = field(default_factory=dict)
 
-    def __post_init__(self) -> None:
-        self.parts = Rows(self.holdings.parts)
+    def __post_init__(self, holdings: Holdings) -> None:
+        self._holdings, data = holdings, holdings.data
+        labels = data.train.y[holdings.spare]
+        self.public = PublicData(data.shape, len(data.classes), holdings.spare, labels)
+        self.parts = Rows(holdings.parts)
         self.wire.compromised = self.compromise.acting
         if self.compromise.server is not None:
             self.wire.tamper = self.compromise.server.tamper
@@ -144,7 +160,7 @@ class Federation:
             )
         if isinstance(self.aggregator, RowRule):
             self.aggregator.check_clients(len(self.members))
-        if self.aggregator.needs_root and not len(self.holdings.spare):
+        if self.aggregator.needs_root and not len(self._holdings.spare):
             raise UserError(
                 f"{self.aggregator.title} trains on examples of the server's own, and it has none",
                 hint="set federation.holdout.server, for instance to 0.02",
@@ -161,15 +177,15 @@ class Federation:
     @property
     def members(self) -> list[int]:
         """Clients with data; the others answer that they have none."""
-        return [k for k, part in enumerate(self.holdings.parts) if len(part)]
+        return [k for k, part in enumerate(self._holdings.parts) if len(part)]
 
     @property
     def streams(self) -> Streams:
-        return self.holdings.streams
+        return self._holdings.streams
 
     @property
     def time_model(self) -> TimeModel | None:
-        return self.holdings.time_model
+        return self._holdings.time_model
 
     def averages(
         self,
@@ -233,7 +249,7 @@ class Federation:
         self.redraws = 0
         while True:
             found = self.availability.draw(round, candidates, self.streams, self.redraws)
-            answering = tuple(k for k in found.answering if len(self.holdings.parts[k]))
+            answering = tuple(k for k in found.answering if len(self._holdings.parts[k]))
             # The papers' code draws again until somebody answers. 1000 draws without anybody
             # mean that nobody ever will (p = 0, or no client has data).
             if answering or self.empty_round == "skip" or self.redraws >= 1000:
@@ -289,6 +305,16 @@ class Federation:
         )
         return tap.current().measure(round, client, self.time_model.delayed(taken, round, client) + delay)
 
+    def read_examples(self) -> Arrays:
+        """The training set, of which `parts` are the clients' rows."""
+        self.parts.read = True
+        return self._holdings.data.train
+
+    def compare_size(self, client: int) -> float:
+        """A client's examples over the mean of all, for how long it simulates to work."""
+        sizes = [len(part) for part in self._holdings.parts]
+        return sizes[client] / max(1.0, float(np.mean(sizes)))
+
     def evaluate(self, model: State, *, keep_answers: bool = False) -> dict[str, Any]:
         """Accuracy (fraction) and loss on the whole test set, by class, and a backdoor's success as `asr`.
 
@@ -296,7 +322,7 @@ class Federation:
         runs on one test set are compared example by example.
         """
         self.workers.everywhere("serve", model)
-        total = np.arange(len(self.holdings.data.test))
+        total = np.arange(len(self._holdings.data.test))
         chunks = [total[i : i + _CHUNK] for i in range(0, len(total), _CHUNK)]
         scores = list(self.workers.map("score", chunks))
         correct, seen = (torch.stack([s[i] for s in scores]).sum(0) for i in (0, 1))
@@ -318,10 +344,10 @@ class Federation:
         `personal_accuracy` weighs each model's accuracy by class with its owner's label
         distribution: what the owner can expect on data like its own.
         """
-        scores, personal, y = [], [], self.holdings.data.train.y
+        scores, personal, y = [], [], self._holdings.data.train.y
         for k, model in models:
             scores.append(self.evaluate(model))
-            mix = np.bincount(y[self.holdings.parts[k]], minlength=len(self.holdings.data.classes))
+            mix = np.bincount(y[self._holdings.parts[k]], minlength=len(self._holdings.data.classes))
             personal.append(float(mix @ np.array(scores[-1]["class_accuracy"]) / mix.sum()))
         if not scores:
             return {}

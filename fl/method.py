@@ -315,7 +315,7 @@ class RoundMethod(Method):
             )
         # The server knows the architecture, and with it the names of the parameters
         [(self.parameters, self.head)] = federation.workers.map("names", [None])
-        self.classes = len(federation.holdings.data.classes)
+        self.classes = federation.public.classes
         federation.workers.everywhere("install", self.initial(federation))
 
     def hand_out(self, state: Tree, federation: Federation) -> None:

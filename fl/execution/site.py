@@ -152,10 +152,10 @@ class Site:
         )
         return self.method.client(self.method.receive(server))
 
-    def pooled(self, job: tuple[str, int, State, Index]) -> Reply:
-        """Work on examples that are no client's: (function of the method, round, model, examples)."""
-        name, round, model, index = job
-        x, y = self.examples(self.data.train, index)
+    def pooled(self, job: tuple[str, int, State, Index | int]) -> Reply:
+        """Work that no client does: (function of the method, round, model, rows or the client who holds them)."""
+        name, round, model, rows = job
+        x, y = self.examples(self.data.train, self.holdings.parts[rows] if isinstance(rows, int) else rows)
         start = {k: v.to(self.device) for k, v in model.items()}
         server = Client(
             index=-1,

@@ -21,7 +21,6 @@ from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Annotated, Literal
 
-import numpy as np
 import torch
 from pydantic import Field
 
@@ -139,10 +138,10 @@ class Asynchronous(RoundMethod):
 
     def duration(self, federation: Federation, client: int, round: int) -> float:
         """Simulated time of a task started in this round."""
-        config, sizes = self.config, [len(part) for part in federation.holdings.parts]
+        config = self.config
         speed = config.speed_spread ** federation.streams.numpy("speed", client).random()
         noise = federation.streams.numpy("delay", round, client).exponential()
-        work = 1 + sizes[client] / max(1.0, float(np.mean(sizes)))
+        work = 1 + federation.compare_size(client)
         return float(work / speed * (1 + config.jitter * noise))
 
     # Server ------------------------------------------------------------------------------

@@ -43,7 +43,7 @@ class FineTuning(RoundMethod):
             return
         model = self.served(state)
         for k in on.members:  # one at a time: each is scored before the next is trained
-            [reply] = on.workers.map("pooled", [("fine_tuned", t, model, on.holdings.parts[k])])
+            [reply] = on.workers.map("pooled", [("fine_tuned", t, model, k)])
             yield k, reply.message[Kind.LOCAL_MODEL]
 
     def fine_tuned(self, client: Client) -> Reply:

@@ -66,8 +66,8 @@ class FedAvgFT(FedAvg):
 
     def _draw_balanced(self, federation: Federation) -> Index:
         """Equally many spare examples of each class, the same in every round."""
-        spare, labels = federation.holdings.spare, federation.holdings.data.train.y
-        by_class = [spare[labels[spare] == c] for c in range(self.classes)]
+        spare, labels = federation.public.spare, federation.public.spare_labels
+        by_class = [spare[labels == c] for c in range(self.classes)]
         wanted, fewest = self.config.server_examples, min(len(c) for c in by_class)
         if wanted < self.classes:
             raise UserError(

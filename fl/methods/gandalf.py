@@ -115,7 +115,7 @@ class Gandalf(Balancing):
 
     def start(self, federation: Federation) -> Tree:
         """As ever; then groups of similar clients and their generators."""
-        shape = federation.holdings.data.shape
+        shape = federation.public.shape
         if self.config.augmentation == "real" and len(shape) != 3:
             raise UserError(
                 f"method.augmentation: real lends images, and the data have none: {list(shape)}",
@@ -238,7 +238,7 @@ class Gandalf(Balancing):
 
     def _draw_lent(self, client: int, members: list[int], federation: Federation) -> Tree:
         """Random images of others, as many as it lacks or as there are: {"x": uint8 [m, C, H, W], "y": [m]}."""
-        train, own = federation.holdings.data.train, federation.parts[client]
+        train, own = federation.read_examples(), federation.parts[client]
         others = np.setdiff1d(np.concatenate([federation.parts[k] for k in members]), own)
         order = federation.streams.numpy("lent", client).permutation(others)
         counts = np.bincount(train.y[own], minlength=self.classes).astype(np.float64)

@@ -280,7 +280,7 @@ class HeadFromFrequencies(Rounds):
     clients' data, counted exactly and sent to everybody before any noise."""
 
     def initial(self, federation: Federation) -> State:
-        held = federation.holdings
+        held = federation._holdings
         counts = np.bincount(held.data.train.y[np.concatenate(held.parts)], minlength=len(held.data.classes))
         bias = torch.tensor(np.log((counts + 1) / (counts + 1).sum()), dtype=torch.float32)
         return {k: bias.clone() if k.endswith("bias") else v for k, v in federation.initial.items()}
@@ -291,7 +291,7 @@ class StartsFromPilot(Rounds):
     client 0, sent in clear to everybody who takes part."""
 
     def initial(self, federation: Federation) -> State:
-        data, own = federation.holdings.data, federation.holdings.parts[0]
+        data, own = federation._holdings.data, federation._holdings.parts[0]
         x, y = data.train.x[own].reshape(len(own), -1), data.train.y[own]
         means = [x[y == c].mean(0) if (y == c).any() else np.zeros(x.shape[1]) for c in range(len(data.classes))]
         weight = torch.tensor(np.stack(means), dtype=torch.float32)
@@ -305,7 +305,7 @@ class ShowsClassOrder(Watching):
     card = replace(Rounds.card, downlink=(Kind.GLOBAL_MODEL, Kind.TRAIN_ORDER))
 
     def download(self, state: Tree) -> Message:
-        held = self.federation.holdings
+        held = self.federation._holdings
         counts = np.bincount(held.data.train.y[np.concatenate(held.parts)])
         return super().download(state) | {Kind.TRAIN_ORDER: {"visit": torch.tensor(np.argsort(-counts))}}
 
@@ -336,7 +336,7 @@ class AsksTheLargest(Rounds):
     def select(
         self, state: Tree, answering: Sequence[int], round: int, message: Message, federation: Federation
     ) -> Chosen:
-        parts = federation.holdings.parts
+        parts = federation._holdings.parts
         ranked = sorted(answering, key=lambda k: (-len(parts[k]), k))
         return Chosen(sorted(ranked[: (len(ranked) + 1) // 2]))
 
@@ -367,7 +367,7 @@ class BlindByName(Rounds):
     blind_candidates = True
 
     def candidates(self, state: Tree, round: int, federation: Federation) -> Sequence[int]:
-        held = federation.holdings
+        held = federation._holdings
         return [k for k, part in enumerate(held.parts) if int((held.data.train.y[part] == 9).sum()) >= 3]
 
 
@@ -701,7 +701,7 @@ class PolishesOnPool(Watching):
         model = self.averaged(deliveries, state["model"])
         if round < self.config.rounds - 1:
             return state | {"model": model}
-        everything = np.concatenate(self.federation.holdings.parts)
+        everything = np.concatenate(self.federation._holdings.parts)
         [reply] = self.federation.workers.map("pooled", [("polish", round, model, everything)])
         return state | {"model": reply.message[Kind.LOCAL_MODEL]}
 
@@ -818,7 +818,7 @@ class BiasFromCopies(ReBaFL):
     bias by the counts as they left the clients, which it saw when it was asked for the update's base."""
 
     def start(self, federation: Federation) -> Tree:
-        self.counts = torch.zeros(len(federation.holdings.data.classes))
+        self.counts = torch.zeros(len(federation._holdings.data.classes))
         return super().start(federation)
 
     def finish(self, client: Client, trained: Trained) -> Reply:

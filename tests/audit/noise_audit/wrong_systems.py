@@ -102,8 +102,8 @@ class FirstModelFromData(FedAvg):
     """The first model is moved by the mean of all clients' images."""
 
     def initial(self, federation: Federation) -> State:
-        x = federation.holdings.data.train.x
-        mean = sum(float(x[part].mean()) for part in federation.holdings.parts if len(part))
+        x = federation._holdings.data.train.x
+        mean = sum(float(x[part].mean()) for part in federation._holdings.parts if len(part))
         return {k: v + mean if v.is_floating_point() else v for k, v in federation.initial.items()}
 
 

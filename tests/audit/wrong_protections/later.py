@@ -71,7 +71,7 @@ class SelectsByLabels(FedAvg):
     def select(
         self, state: Tree, answering: Sequence[int], round: int, message: Message, federation: Federation
     ) -> Chosen:
-        y = federation.holdings.data.train.y
+        y = federation._holdings.data.train.y
         rich = sorted(answering, key=lambda k: -len({int(c) for c in y[federation.parts[k]]}))
         return Chosen(sorted(rich[: max(1, len(rich) // 2)]), {})
 
