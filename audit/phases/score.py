@@ -72,6 +72,7 @@ from fedaudit.fl.kinds import Kind
 from fedaudit.fl.ledger import Release
 from fedaudit.fl.recording.recorder import MANIFEST, manifest, read
 from fedaudit.fl.runtime.errors import UserError
+from fedaudit.fl.threats.threat import Aim
 from fedaudit.reports.bound import PrivacyBound
 from fedaudit.reports.imported import Imported
 from fedaudit.reports.result import AuditResult, Figure, History, NoiseAudit, Outcome, Reproduction, worst_first
@@ -177,7 +178,7 @@ def derive_whole(run: RunDir, config: Config, policy: Policy, case: Case) -> Aud
         finding.taxonomy = placed(finding)
     for subject, finding in of_attacks:
         file = subject.file
-        finding.taxonomy = taxa(sort_of(names.get(file["name"], file["name"]), file["card"]["aim"]))
+        finding.taxonomy = taxa(sort_of(names.get(file["name"], file["name"]), Aim(file["card"]["aim"])))
     images = [g for subject, finding in of_attacks for g in subject.galleries(finding)]
     figures = [c for subject, finding in of_attacks for c in subject.figures(finding)]
     figures += over_rounds(releases, limits, bind_status(run, case, verified, config.delta))

@@ -80,7 +80,7 @@ def tabulate(outcomes: Mapping[Place, FinishedRun], not_run: Sequence[NotRun]) -
             if not (adversary == PLANTED or cell.bisected):
                 made.certificates += _certify(outcomes, runs, clean, cell)
             spec = next(iter(runs.values())).changes["adversary"]
-            made.adversaries.setdefault(adversary, _describe(spec))
+            made.adversaries.setdefault(adversary, describe_adversary(spec))
     made.bypassed = _list_bypassed(outcomes)
     made.needs = list_needs([p.rule for p in outcomes])
     made.triggered, made.prototypes = show_triggers(outcomes), show_moved_prototypes(outcomes)
@@ -197,9 +197,10 @@ def _make_attacker(spec: Mapping[str, Any]) -> Attacker:
     return made
 
 
-def _describe(spec: Mapping[str, Any]) -> Adversary:
+def describe_adversary(spec: Mapping[str, Any]) -> Adversary:
+    """Return what the report says of an adversary that a config names: its card, and its ids in catalogues."""
     made = catalog.load("adversaries", str(spec["name"]))
-    card, backdoor = made.card, issubclass(made, Backdoors)
+    card = made.card
     return Adversary(
         name=str(spec["name"]),
         title=describe(spec),
@@ -207,7 +208,7 @@ def _describe(spec: Mapping[str, Any]) -> Adversary:
         does=card.does,
         remedy=card.remedy,
         threat=card.threat,
-        taxonomy=taxa("backdoor" if backdoor else sort_of(str(spec["name"]), "poisoning")),
+        taxonomy=taxa(sort_of(str(spec["name"]), card.aim)),
     )
 
 

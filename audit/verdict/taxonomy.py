@@ -132,9 +132,9 @@ def taxa(sort: str) -> list[Taxon]:
     ]
 
 
-def sort_of(plugin: str, aim: str) -> str:
+def sort_of(plugin: str, aim: Aim) -> str:
     """The sort of an attack or adversary."""
-    return EXCEPTIONS.get(plugin) or SORTS[Aim(aim)]
+    return EXCEPTIONS.get(plugin) or SORTS[aim]
 
 
 def placed(finding: Finding) -> list[Taxon]:

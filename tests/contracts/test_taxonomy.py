@@ -6,6 +6,7 @@ from typing import get_args
 import pytest
 
 from fedaudit.attacks.poisoning.backdoors import Backdoors
+from fedaudit.audit.robustness.table import describe_adversary
 from fedaudit.audit.settings import catalog
 from fedaudit.audit.verdict.taxonomy import (
     EDITIONS,
@@ -41,8 +42,9 @@ def test_every_plugin_has_a_row_that_fits_its_aim(name: str) -> None:
     assert sort in ROWS
     if kind == "attacks":
         assert loaded.card.aim.is_against_people
-    elif issubclass(loaded, Backdoors):
-        assert sort in ("backdoor", "label poisoning")
+    else:
+        assert describe_adversary({"name": name}).taxonomy == taxa(sort)
+        assert not issubclass(loaded, Backdoors) or sort in ("backdoor", "label poisoning")
 
 
 def test_every_row_is_of_a_pinned_edition_and_its_ids_have_that_editions_form() -> None:
